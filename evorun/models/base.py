@@ -1,0 +1,110 @@
+"""The protocol between methods and engines: chat messages in, completions and their cost out.
+
+Nothing here knows a task, a method, or which engine serves a model.
+"""
+
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol, TypedDict
+
+import msgspec
+
+Role = Literal["system", "user", "assistant"]
+
+
+class Message(TypedDict):
+    """One chat turn."""
+
+    role: Role
+    content: str
+
+
+FinishReason = Literal["stop", "length", "rejected"]
+"""Why a completion ended.
+
+`stop`: an end-of-sequence token, a stop string, or the end of the JSON schema. `length`: `max_tokens` or the context
+was used up. `rejected`: the engine refused this one request (prompt longer than the context, content filter); the
+text is then empty and `Reply.error` says why.
+"""
+
+
+class Sampling(msgspec.Struct, frozen=True, kw_only=True):
+    """Sampling parameters of a request; the same names and meanings on every engine."""
+
+    temperature: float = 1.0
+    """0 means greedy decoding."""
+    top_p: float = 1.0
+    max_tokens: int = 1024
+    """Upper bound on completion tokens."""
+    stop: tuple[str, ...] = ()
+    """Strings that end a completion; the string itself is not part of the text."""
+    n: int = 1
+    """Completions to draw for the one prompt."""
+
+
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """What is asked of a language model."""
+
+    messages: tuple[Message, ...]
+    sampling: Sampling = Sampling()
+    seed: int = 0
+    """Sampling seed, in [0, 2**31). Engines that cannot honour a seed ignore it."""
+    json_schema: dict[str, Any] | None = None
+    """When given, the completion text must be one JSON value of this schema."""
+    hints: Mapping[str, Any] = {}
+    """For the simulated engine only (problem id, role, what the prompt is about). Real engines never read it and it
+    is not part of the request's digest."""
+
+
+class Completion(msgspec.Struct, frozen=True, kw_only=True):
+    """One text that a model produced."""
+
+    text: str
+    finish_reason: FinishReason
+    tokens: int
+    """Completion tokens, the end-of-sequence token included where the engine counts it."""
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer to one request: `sampling.n` completions and what they cost."""
+
+    completions: tuple[Completion, ...]
+    prompt_tokens: int
+    seconds: float
+    """Wall seconds between the engine's acceptance of the request and its reply, queueing included."""
+    error: str | None = None
+    """Why the request was rejected, when it was."""
+
+    @property
+    def completion_tokens(self) -> int:
+        """Tokens of all completions together."""
+        return sum(c.tokens for c in self.completions)
+
+
+class LanguageModel(Protocol):
+    """An engine serving one model. Safe to call from many coroutines at once; it batches or pools by itself.
+
+    Every engine passes the conformance suite in `tests/models/conformance.py`.
+    """
+
+    name: str
+    """Identity of the model (hub id or folder), part of every request's digest; the engine is not."""
+
+    async def complete(self, request: Request) -> Reply:
+        """Answer one request.
+
+        A request that this engine cannot serve comes back as `rejected` completions. Raises EngineError when the
+        engine as a whole is unusable. Cancelling the call frees whatever the request held in the engine.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Release connections, processes and device memory; idempotent."""
+        ...
+
+
+def rejected(request: Request, reason: str, *, prompt_tokens: int = 0, seconds: float = 0.0) -> Reply:
+    """Return the reply that an engine gives for a request which it refuses."""
+    empty = Completion(text="", finish_reason="rejected", tokens=0)
+    return Reply(
+        completions=(empty,) * request.sampling.n, prompt_tokens=prompt_tokens, seconds=seconds, error=reason
+    )

@@ -1,0 +1,53 @@
+"""Typed configuration of models (what is served) and engines (how it is served)."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from evorun.errors import ConfigError
+from evorun.models.base import LanguageModel
+from evorun.validation import at_least, one_of
+
+
+@dataclass
+class ModelConfig:
+    """A model: its identity and what every engine must know about it (schema of `conf/model/*.yaml`)."""
+
+    name: str
+    """Short name, as on the command line (`gemma3_4b`)."""
+    id: str
+    """Hub id (`google/gemma-3-4b-it`), the name a server knows, or the path of a local folder."""
+    description: str = ""
+    context_length: int = 8192
+    """Longest prompt plus completion to allow, in tokens."""
+    dtype: str = "auto"
+    """auto | float32 | bfloat16 | float16."""
+    quantization: str | None = None
+    """How the weights are quantised (awq, compressed-tensors, mxfp4, fp8), or null; engines read the rest from the
+    model folder."""
+    system_role: str = "native"
+    """native: the chat template takes a system message. merge: it does not, so its text goes in front of the first
+    user message."""
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
+    """Passed to the chat template (`enable_thinking: false`, `reasoning_effort: low`, ...)."""
+    embedded: bool = False
+    """The weights come with evorun's own set-up (`make run`) instead of a hub."""
+    api: bool = False
+    """Served by its vendor only, through `engine=server`."""
+
+    def __post_init__(self) -> None:
+        at_least("model.context_length", self.context_length, 1)
+        one_of("model.dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
+        one_of("model.system_role", self.system_role, ("native", "merge"))
+        if not self.id:
+            raise ConfigError("model.id: expected a hub id or a folder, got an empty string")
+
+
+@dataclass
+class EngineConfig:
+    """How a model is served (schema base of `conf/engine/*.yaml`); each engine module has its own subclass."""
+
+    name: str
+
+    async def open(self, model: ModelConfig) -> LanguageModel:
+        """Make the engine ready to serve `model`. Raises EngineError with one line when it cannot."""
+        raise NotImplementedError
