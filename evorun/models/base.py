@@ -83,7 +83,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 class LanguageModel(Protocol):
     """An engine serving one model. Safe to call from many coroutines at once; it batches or pools by itself.
 
-    Every engine passes the conformance suite in `tests/models/conformance.py`.
+    Every engine passes the conformance suite in `tests/engine_conformance.py`.
     """
 
     name: str
@@ -105,6 +105,4 @@ class LanguageModel(Protocol):
 def rejected(request: Request, reason: str, *, prompt_tokens: int = 0, seconds: float = 0.0) -> Reply:
     """Return the reply that an engine gives for a request which it refuses."""
     empty = Completion(text="", finish_reason="rejected", tokens=0)
-    return Reply(
-        completions=(empty,) * request.sampling.n, prompt_tokens=prompt_tokens, seconds=seconds, error=reason
-    )
+    return Reply(completions=(empty,) * request.sampling.n, prompt_tokens=prompt_tokens, seconds=seconds, error=reason)

@@ -1,0 +1,79 @@
+"""The `simulated` engine: no weights, a task's stand-in that knows the answers and has a given skill."""
+
+import asyncio
+import contextlib
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from evorun.errors import EngineError
+from evorun.models.base import Completion, LanguageModel, Reply, Request
+from evorun.models.config import EngineConfig, ModelConfig
+from evorun.models.stand_in import Skill, StandIn
+from evorun.validation import at_least
+
+CHARACTERS_PER_TOKEN = 4
+"""A common rule of thumb for English text, used to give simulated texts a length in tokens."""
+
+
+@dataclass
+class SimulatedConfig(Skill, EngineConfig):
+    """Schema of `conf/engine/simulated.yaml`: a skill, and the latency of a server."""
+
+    slots: int | None = None
+    """Requests served at once; null: no limit."""
+    seconds_per_token: float = 0.0
+    """Latency of a served request for each of its completion tokens."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is out of range."""
+        super().__post_init__()
+        at_least("engine.slots", self.slots, 1)
+        at_least("engine.seconds_per_token", self.seconds_per_token, 0)
+
+    async def open(self, model: ModelConfig) -> LanguageModel:
+        """Refuse: only a task can lend a stand-in."""
+        raise EngineError("engine=simulated needs a task whose stand-in it can use")
+
+    def open_for(self, model: ModelConfig, stand_in: StandIn) -> LanguageModel:
+        """Return a simulated model that speaks through a task's stand-in."""
+        return SimulatedModel(model.id, stand_in.with_skill(self), self.slots, self.seconds_per_token)
+
+
+class SimulatedModel:
+    """Serves a stand-in's texts, with the latency of a server when one is given."""
+
+    def __init__(self, name: str, stand_in: StandIn, slots: int | None = None, seconds_per_token: float = 0.0) -> None:
+        self.name = name
+        self._stand_in = stand_in
+        self._slots = contextlib.nullcontext() if slots is None else asyncio.Semaphore(slots)
+        self._seconds_per_token = seconds_per_token
+
+    async def complete(self, request: Request) -> Reply:
+        """Return what the stand-in says; the same request always gets the same text."""
+        started = time.perf_counter()
+        rng = np.random.Generator(np.random.PCG64(request.seed))
+        completions = tuple(
+            self._completion(self._stand_in.respond(request, rng), request.sampling.max_tokens)
+            for _ in range(request.sampling.n)
+        )
+        if self._seconds_per_token:
+            async with self._slots:
+                await asyncio.sleep(self._seconds_per_token * max(c.tokens for c in completions))
+        characters = sum(len(message["content"]) for message in request.messages)
+        return Reply(
+            completions=completions,
+            prompt_tokens=characters // CHARACTERS_PER_TOKEN,
+            seconds=time.perf_counter() - started,
+        )
+
+    @staticmethod
+    def _completion(text: str, max_tokens: int) -> Completion:
+        tokens = len(text) // CHARACTERS_PER_TOKEN + 1
+        if tokens <= max_tokens:
+            return Completion(text=text, finish_reason="stop", tokens=tokens)
+        return Completion(text=text[: max_tokens * CHARACTERS_PER_TOKEN], finish_reason="length", tokens=max_tokens)
+
+    async def close(self) -> None:
+        """Nothing to release."""
