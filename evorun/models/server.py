@@ -1,0 +1,278 @@
+"""The `server` engine: any OpenAI-compatible chat-completions endpoint, or several that serve the same model."""
+
+import asyncio
+import logging
+import re
+import time
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from evorun.errors import ConfigError, EngineError
+from evorun.models.base import Completion, LanguageModel, Reply, Request, rejected
+from evorun.models.config import EngineConfig, ModelConfig
+from evorun.models.server_http import Answer, Failure, HttpTransport, checked_url, read_key, without_credentials
+from evorun.models.server_retry import Endpoint, EndpointPool, backoff, parse_retry_after
+from evorun.models.server_wire import (
+    STRUCTURED_OUTPUTS,
+    ChatResponse,
+    RequestEncoder,
+    decode_response,
+    read_draw,
+    server_message,
+)
+from evorun.validation import above, at_least, one_of
+
+log = logging.getLogger(__name__)
+
+_RETRIED = frozenset({408, 409, 425, 429})
+_ABOUT_THIS_REQUEST = frozenset({400, 413, 422})
+_VARIABLE_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
+
+
+@dataclass
+class ServerConfig(EngineConfig):
+    """Schema of `conf/engine/server.yaml`."""
+
+    name: str = "server"
+    base_urls: list[str] = field(default_factory=lambda: ["http://localhost:8000/v1"])
+    """Servers of the same model, up to and with the version part of the path (`/v1`); balanced by least outstanding
+    requests. Default: where `vllm serve` listens."""
+    api_key_env: str | None = None
+    """Name of the environment variable that holds the API key. Null sends no key."""
+    concurrency: int = 64
+    """Requests in flight at once, over all servers together. `ours`."""
+    timeout: float = 600.0
+    """Seconds for one attempt, from sending to the last byte of the answer. `ours`."""
+    connect_timeout: float = 10.0
+    """Seconds to connect, and for the check of each server when the engine opens. `ours`."""
+    max_retries: int = 8
+    """Attempts after the first. With the backoff below, a server may be gone for about a minute. `ours`."""
+    backoff_base: float = 0.5
+    """Seconds; the upper bound of the first wait, doubled with each retry. `ours`."""
+    backoff_cap: float = 30.0
+    """Seconds; the longest wait between attempts, Retry-After aside. `ours`."""
+    max_retry_after: float = 300.0
+    """Seconds; a server that asks for a longer wait than this (a used-up daily quota, say) is an error. `ours`."""
+    structured_outputs: str = "json_schema"
+    """How a JSON schema is sent. json_schema: as `response_format` of that type, enforced (OpenAI, vLLM, SGLang).
+    json_object: any JSON object is enforced, the schema is not sent (DeepSeek's API). none: left to the prompt."""
+    max_tokens_field: str = "max_tokens"
+    """max_tokens | max_completion_tokens (what OpenAI's reasoning models take)."""
+    send_seed: bool = True
+    """Send the request's sampling seed; some vendors refuse the field."""
+    extra_body: dict[str, Any] = field(default_factory=dict)
+    """Fields added to every request's body (`reasoning_effort: low`, `top_k: 20`). They go over evorun's own; a null
+    removes a field that the server refuses (`temperature: null`)."""
+
+    def __post_init__(self) -> None:
+        if not self.base_urls:
+            raise ConfigError("engine.base_urls: expected at least one URL, got an empty list")
+        self.base_urls = [checked_url(url) for url in self.base_urls]
+        if self.api_key_env is not None and not _VARIABLE_NAME.fullmatch(self.api_key_env):
+            raise ConfigError(
+                "engine.api_key_env: expected the NAME of an environment variable (A-Z, 0-9 and _), got something "
+                "else, not shown in case it is a key; put the key in a variable and name that here"
+            )
+        at_least("engine.concurrency", self.concurrency, 1)
+        above("engine.timeout", self.timeout, 0)
+        above("engine.connect_timeout", self.connect_timeout, 0)
+        at_least("engine.max_retries", self.max_retries, 0)
+        at_least("engine.backoff_base", self.backoff_base, 0)
+        at_least("engine.backoff_cap", self.backoff_cap, 0)
+        at_least("engine.max_retry_after", self.max_retry_after, 0)
+        one_of("engine.structured_outputs", self.structured_outputs, STRUCTURED_OUTPUTS)
+        one_of("engine.max_tokens_field", self.max_tokens_field, ("max_tokens", "max_completion_tokens"))
+
+    async def open(self, model: ModelConfig) -> LanguageModel:
+        """Connect and check that at least one server answers.
+
+        Raises EngineError when none does within `connect_timeout`, when the key's variable is not set, and when a
+        server refuses the key.
+        """
+        served = ServerModel(self, model, read_key(self.api_key_env))
+        try:
+            await served.check()
+        except BaseException:
+            await served.close()
+            raise
+        return served
+
+
+class _Refusal(msgspec.Struct, frozen=True):
+    """The server will not serve this one request."""
+
+    reason: str
+
+
+class ServerModel:
+    """One model behind one or more chat-completions servers."""
+
+    def __init__(self, config: ServerConfig, model: ModelConfig, key: str | None) -> None:
+        self.name = model.id
+        self._config = config
+        self._http = HttpTransport(total=config.timeout, connect=config.connect_timeout, key=key)
+        self._pool = EndpointPool(config.base_urls)
+        self._slots = asyncio.Semaphore(config.concurrency)
+        self._encoder = RequestEncoder(
+            model,
+            max_tokens_field=config.max_tokens_field,
+            structured_outputs=config.structured_outputs,
+            send_seed=config.send_seed,
+            extra_body=config.extra_body,
+        )
+        self._said: set[str] = set()
+
+    async def check(self) -> None:
+        """Ask every server for its models; any HTTP answer but a refusal of the key will do.
+
+        Raises EngineError when no server answers; a part of them is avoided at first, with a warning.
+        """
+        endpoints = self._pool.endpoints
+        causes = await asyncio.gather(*(self._probe(endpoint) for endpoint in endpoints))
+        silent = [(endpoint, cause) for endpoint, cause in zip(endpoints, causes, strict=True) if cause]
+        if len(silent) == len(endpoints):
+            listed = "; ".join(f"{endpoint.url} unreachable: {cause}" for endpoint, cause in silent)
+            raise EngineError(f"{listed}; start the server or correct engine.base_urls")
+        for endpoint, cause in silent:
+            log.warning("%s unreachable: %s; going on with the other servers", endpoint.url, cause)
+            self._pool.avoid(endpoint)
+
+    async def complete(self, request: Request) -> Reply:
+        """Answer one request; see `LanguageModel.complete`.
+
+        Where a server gives fewer completions than asked for, the rest is asked for again with the next seeds. Greedy
+        completions are asked for one by one, since vLLM refuses n > 1 at temperature 0.
+        """
+        started = time.perf_counter()
+        completions: list[Completion] = []
+        prompt_tokens = 0
+        error: str | None = None
+        async with self._slots:
+            while (drawn := len(completions)) < request.sampling.n:
+                n = request.sampling.n - drawn if request.sampling.temperature > 0 else 1
+                response = await self._ask(self._encoder.encode(request, n=n, drawn=drawn))
+                if isinstance(response, _Refusal):
+                    self._say_once("refused", "the server refuses a request: %s", response.reason)
+                    seconds = time.perf_counter() - started
+                    return rejected(request, response.reason, prompt_tokens=prompt_tokens, seconds=seconds)
+                draw = read_draw(response, request, n)
+                completions += draw.completions
+                prompt_tokens += draw.prompt_tokens
+                error = error or draw.error
+                if draw.estimated:
+                    self._say_once("usage", "the server reports no token usage: tokens are estimated from text length")
+        seconds = time.perf_counter() - started
+        return Reply(
+            completions=tuple(completions),
+            prompt_tokens=prompt_tokens,
+            seconds=seconds,
+            error=self._http.safe(error) if error else None,
+        )
+
+    async def close(self) -> None:
+        """Close all connections; calls under way end with EngineError."""
+        await self._http.close()
+
+    async def _ask(self, body: bytes) -> ChatResponse | _Refusal:
+        """Send `body` until a server gives a usable answer. Raises EngineError when none does."""
+        endpoint: Endpoint | None = None
+        retry = 0
+        while True:
+            endpoint = await self._next_endpoint(endpoint)
+            outcome = await self._attempt(endpoint, body)
+            if not isinstance(outcome, Failure):
+                return outcome
+            if retry == self._config.max_retries:
+                raise EngineError(
+                    f"{endpoint.url} unreachable: {retry + 1} attempts of a request failed, the last with: "
+                    f"{outcome.cause}; check that the server works, or raise engine.max_retries or engine.timeout"
+                )
+            log.info("%s: attempt %d failed: %s", endpoint.url, retry + 1, outcome.cause)
+            await asyncio.sleep(backoff(retry, self._config.backoff_base, self._config.backoff_cap))
+            retry += 1
+
+    async def _next_endpoint(self, last: Endpoint | None) -> Endpoint:
+        """Pick a server, waiting while even the best one has asked to be left alone."""
+        while True:
+            if self._http.closed:
+                raise EngineError("the server engine was closed while a request was under way; open it again")
+            endpoint = self._pool.pick(last)
+            seconds = self._pool.hold_seconds(endpoint)
+            if seconds <= 0:
+                return endpoint
+            if seconds > self._config.max_retry_after:
+                raise EngineError(
+                    f"{endpoint.url} asks to wait {seconds:.0f} s before the next request, more than "
+                    f"engine.max_retry_after={self._config.max_retry_after:g}; is a quota used up?"
+                )
+            await asyncio.sleep(seconds + backoff(0, self._config.backoff_base, self._config.backoff_cap))
+
+    async def _attempt(self, endpoint: Endpoint, body: bytes) -> ChatResponse | _Refusal | Failure:
+        endpoint.outstanding += 1
+        endpoint.started += 1
+        try:
+            answer = await self._http.post(f"{endpoint.url}/chat/completions", body)
+        finally:
+            endpoint.outstanding -= 1
+        outcome = self._classify(endpoint, answer) if isinstance(answer, Answer) else answer
+        if isinstance(outcome, Failure):
+            self._pool.failed(endpoint, outcome.retry_after)
+        else:
+            self._pool.succeeded(endpoint)
+        return outcome
+
+    def _classify(self, endpoint: Endpoint, answer: Answer) -> ChatResponse | _Refusal | Failure:
+        """Sort an HTTP answer by what it means for the request; raises EngineError when it condemns every request."""
+        status = answer.status
+        if 200 <= status < 300:
+            try:
+                return decode_response(answer.content)
+            except ValueError as exc:
+                return Failure(f"malformed answer, {exc}: {self._message(answer)}")
+        if status in _ABOUT_THIS_REQUEST:
+            return _Refusal(f"HTTP {status}: {self._message(answer)}")
+        if status in _RETRIED or status >= 500:
+            return Failure(f"HTTP {status}: {self._message(answer)}", parse_retry_after(answer.headers))
+        raise self._condemned(endpoint, answer)
+
+    def _condemned(self, endpoint: Endpoint, answer: Answer) -> EngineError:
+        status = answer.status
+        if 300 <= status < 400:
+            target = self._http.safe(without_credentials(answer.headers.get("Location", "")))
+            return EngineError(
+                f"{endpoint.url}: HTTP {status} redirects to '{target}', which evorun does not follow because the API "
+                "key would go there; if that is right, put it in engine.base_urls"
+            )
+        advice = "check engine.base_urls and engine.extra_body"
+        if status in (401, 403):
+            variable = self._config.api_key_env
+            advice = (
+                f"check the API key in the environment variable {variable}"
+                if variable
+                else "it seems to want an API key: name the environment variable that holds it in engine.api_key_env"
+            )
+        elif status == 404:
+            advice = f"check model.id ('{self.name}') and engine.base_urls (a base URL mostly ends in /v1)"
+        return EngineError(f"{endpoint.url}: HTTP {status}: {self._message(answer)}; {advice}")
+
+    async def _probe(self, endpoint: Endpoint) -> str | None:
+        """Return why a server cannot be reached, or None. Raises EngineError for a refused key or a redirect.
+
+        Other answers pass: some servers have no /models, and some keys may not list models.
+        """
+        answer = await self._http.get(f"{endpoint.url}/models", self._config.connect_timeout)
+        if isinstance(answer, Failure):
+            return answer.cause
+        if answer.status == 401 or 300 <= answer.status < 400:
+            raise self._condemned(endpoint, answer)
+        return None
+
+    def _message(self, answer: Answer) -> str:
+        return server_message(self._http.redact(answer.content))
+
+    def _say_once(self, topic: str, message: str, *args: object) -> None:
+        if topic not in self._said:
+            self._said.add(topic)
+            log.warning(message + " (said once)", *args)

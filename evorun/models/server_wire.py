@@ -1,0 +1,243 @@
+"""The chat-completions exchange as bytes: requests encoded, responses decoded into typed structures.
+
+The format is that of OpenAI's `POST /chat/completions`, as vLLM, SGLang, llama.cpp and most vendors serve it. Nothing
+here opens a connection.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from evorun.models.base import Completion, FinishReason, Request, Sampling
+from evorun.models.chat import adapt_roles
+from evorun.models.config import ModelConfig
+
+BYTES_PER_TOKEN = 4
+"""For servers that report no usage: the usual rule of thumb for English text. `ours`."""
+
+STRUCTURED_OUTPUTS = ("json_schema", "json_object", "none")
+
+_LENGTH_REASONS = frozenset({"length", "max_tokens", "model_length"})
+_FILTER_REASONS = frozenset({"content_filter", "refusal", "safety", "recitation"})
+_BROKEN_REASONS = frozenset({"abort", "error", "insufficient_system_resource"})
+_LONGEST_MESSAGE = 500
+
+
+class Part(msgspec.Struct):
+    """One part of a message content given as a list (reasoning models of some vendors)."""
+
+    type: str = ""
+    text: str | None = None
+
+
+class ChatMessage(msgspec.Struct):
+    """What the assistant said. `reasoning_content` counts towards tokens but is never part of the text."""
+
+    content: str | list[Part] | None = None
+    refusal: str | None = None
+    reasoning_content: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The content's text, its parts joined."""
+        if isinstance(self.content, list):
+            return "".join(part.text for part in self.content if part.type == "text" and part.text)
+        return self.content or ""
+
+
+class Choice(msgspec.Struct):
+    """One of the n completions."""
+
+    message: ChatMessage
+    finish_reason: str | None = None
+    index: int = 0
+
+
+class Usage(msgspec.Struct):
+    """Tokens of the prompt, and of all choices together."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+
+
+class ChatResponse(msgspec.Struct):
+    """The body of a successful answer."""
+
+    choices: list[Choice]
+    usage: Usage | None = None
+
+
+class Draw(msgspec.Struct, frozen=True, kw_only=True):
+    """What one answer contributes to a reply."""
+
+    completions: list[Completion]
+    prompt_tokens: int
+    estimated: bool
+    """The server left usage out, so that token counts are estimates from text lengths."""
+    error: str | None
+    """Why some completions are `rejected`."""
+
+
+class RequestEncoder:
+    """Turns requests into JSON bodies for one model; what never changes is put together once."""
+
+    def __init__(
+        self,
+        model: ModelConfig,
+        *,
+        max_tokens_field: str,
+        structured_outputs: str,
+        send_seed: bool,
+        extra_body: Mapping[str, Any],
+    ) -> None:
+        self._system_role = model.system_role
+        self._max_tokens_field = max_tokens_field
+        self._structured_outputs = structured_outputs
+        self._send_seed = send_seed
+        self._constant: dict[str, Any] = {"model": model.id}
+        if model.chat_template_kwargs:
+            self._constant["chat_template_kwargs"] = model.chat_template_kwargs
+        self._extra = {key: value for key, value in extra_body.items() if value is not None}
+        self._removed = [key for key, value in extra_body.items() if value is None]
+        self._encode = msgspec.json.Encoder().encode
+
+    def encode(self, request: Request, *, n: int, drawn: int) -> bytes:
+        """Return the body that asks for `n` completions, `drawn` of the same request being there already."""
+        sampling = request.sampling
+        body = {
+            **self._constant,
+            "messages": adapt_roles(request.messages, self._system_role),
+            "temperature": sampling.temperature,
+            "top_p": sampling.top_p,
+            self._max_tokens_field: sampling.max_tokens,
+        }
+        if n > 1:
+            body["n"] = n
+        if sampling.stop:
+            body["stop"] = sampling.stop
+        if self._send_seed:
+            body["seed"] = (request.seed + drawn) % 2**31
+        if request.json_schema is not None and self._structured_outputs != "none":
+            body["response_format"] = self._response_format(request.json_schema)
+        body.update(self._extra)
+        for key in self._removed:
+            body.pop(key, None)
+        return self._encode(body)
+
+    def _response_format(self, schema: dict[str, Any]) -> dict[str, Any]:
+        if self._structured_outputs == "json_object":
+            return {"type": "json_object"}
+        return {"type": "json_schema", "json_schema": {"name": "response", "schema": schema, "strict": True}}
+
+
+_decode_response = msgspec.json.Decoder(ChatResponse).decode
+
+
+def decode_response(content: bytes) -> ChatResponse:
+    """Decode the body of a successful answer.
+
+    Raises ValueError saying what is wrong with it: not JSON, no choices, or a choice that the server broke off.
+    """
+    try:
+        response = _decode_response(content)
+    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+        raise ValueError(f"not a chat completion ({exc})") from exc
+    if not response.choices:
+        raise ValueError("no choices")
+    for choice in response.choices:
+        if _reason(choice) in _BROKEN_REASONS:
+            raise ValueError(f"broken off by the server (finish_reason '{choice.finish_reason}')")
+    return response
+
+
+def server_message(content: bytes) -> str:
+    """Return what the server says went wrong, in one line: its error message where it follows a known layout."""
+    try:
+        body = msgspec.json.decode(content)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return one_line(content[: 4 * _LONGEST_MESSAGE].decode(errors="replace"))
+    for key in ("error", "message", "detail"):
+        while isinstance(body, dict) and body.get(key):
+            body = body[key]
+    return one_line(body if isinstance(body, str) else msgspec.json.encode(body).decode())
+
+
+def one_line(text: str) -> str:
+    """Return `text` with its white space collapsed, cut to a length that suits an error message."""
+    line = " ".join(text[: 4 * _LONGEST_MESSAGE].split())
+    return line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE] + "..."
+
+
+def read_draw(response: ChatResponse, request: Request, n: int) -> Draw:
+    """Return at most `n` completions out of a response, with their tokens.
+
+    The server counts tokens for all choices together; with several, each gets a share in proportion to the bytes of
+    its text and reasoning, and the shares add up to the server's count. Where the server counts nothing, tokens are
+    estimated at `BYTES_PER_TOKEN`, since zeros would let a token budget run for ever.
+    """
+    choices = sorted(response.choices, key=lambda choice: choice.index)[:n]
+    sizes = [_size(choice.message) for choice in choices]
+    usage = response.usage or Usage()
+    prompt_tokens, total = usage.prompt_tokens, usage.completion_tokens
+    if total is None:
+        tokens = [min(_estimate(size), request.sampling.max_tokens) for size in sizes]
+    else:
+        tokens = _shares(total, sizes)
+    drawn = [_completion(c, t, request.sampling) for c, t in zip(choices, tokens, strict=True)]
+    return Draw(
+        completions=[completion for completion, _ in drawn],
+        prompt_tokens=_estimate_prompt(request) if prompt_tokens is None else prompt_tokens,
+        estimated=prompt_tokens is None or total is None,
+        error=next((error for _, error in drawn if error), None),
+    )
+
+
+def _completion(choice: Choice, tokens: int, sampling: Sampling) -> tuple[Completion, str | None]:
+    reason = _reason(choice)
+    refusal = choice.message.refusal
+    if refusal or reason in _FILTER_REASONS:
+        error = one_line(f"refused by the model: {refusal}" if refusal else f"stopped by the server's filter: {reason}")
+        return Completion(text="", finish_reason="rejected", tokens=tokens), error
+    finish: FinishReason = "length" if reason in _LENGTH_REASONS else "stop"
+    text = choice.message.text
+    cut = _before_stop(text, sampling.stop)
+    if cut is not text:
+        finish = "stop"
+    return Completion(text=cut, finish_reason=finish, tokens=tokens), None
+
+
+def _before_stop(text: str, stops: tuple[str, ...]) -> str:
+    """Cut at the first stop string: some servers ignore `stop`, and some models refuse the field."""
+    found = [at for at in (text.find(stop) for stop in stops) if at >= 0]
+    return text[: min(found)] if found else text
+
+
+def _reason(choice: Choice) -> str:
+    return (choice.finish_reason or "stop").lower()
+
+
+def _size(message: ChatMessage) -> int:
+    return len(message.text.encode()) + len((message.reasoning_content or "").encode())
+
+
+def _estimate(size: int) -> int:
+    return max(1, -(-size // BYTES_PER_TOKEN))
+
+
+def _estimate_prompt(request: Request) -> int:
+    return _estimate(sum(len(message["content"].encode()) for message in request.messages))
+
+
+def _shares(total: int, sizes: list[int]) -> list[int]:
+    """Split `total` in proportion to `sizes`, by rounding the running sum, so that the parts add up to it."""
+    if len(sizes) == 1:
+        return [total]
+    whole = sum(sizes) or 1
+    running, parts, before = 0, [], 0
+    for size in sizes[:-1]:
+        running += size
+        upto = round(total * running / whole)
+        parts.append(upto - before)
+        before = upto
+    return [*parts, total - before]

@@ -1,0 +1,689 @@
+"""The server engine against a faithful and a hostile chat-completions server, over real sockets on loopback."""
+
+import asyncio
+import dataclasses
+import json
+import logging
+import signal
+import socket
+import sys
+import time
+import traceback
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+import hostile_server as hostile
+from engine_conformance import VERDICT_SCHEMA, EngineConformance, ask
+from evorun.errors import ConfigError, EngineError
+from evorun.models.base import LanguageModel, Message, Request, Sampling
+from evorun.models.config import ModelConfig
+from evorun.models.server import ServerConfig
+from evorun.models.server_retry import (
+    AVOIDED_SECONDS,
+    FAILURES_BEFORE_AVOIDED,
+    EndpointPool,
+    backoff,
+    parse_retry_after,
+)
+from evorun.models.server_wire import ChatResponse, decode_response, read_draw
+from hostile_server import ChatServer
+
+KEY = "sk-not-a-real-key-0123456789abcdef"
+REQUEST = ask("Name a colour.", max_tokens=8)
+
+
+@asynccontextmanager
+async def opened(*servers: ChatServer | str, model: dict[str, Any] | None = None, **options: Any) -> AsyncIterator[Any]:
+    """Open the engine on servers, with retries that do not take long."""
+    urls = [server if isinstance(server, str) else server.url for server in servers]
+    quick = {"timeout": 5.0, "connect_timeout": 2.0, "max_retries": 3, "backoff_base": 0.01, "backoff_cap": 0.05}
+    config = ServerConfig(**{"base_urls": urls, **quick, **options})
+    engine = await config.open(ModelConfig(**{"name": "fake", "id": "fake", **(model or {})}))
+    try:
+        yield engine
+    finally:
+        await engine.close()
+
+
+async def until(condition: Any) -> None:
+    """Wait for something that must happen soon."""
+    async with asyncio.timeout(5):
+        while not condition():  # noqa: ASYNC110 - the conditions are counters of a server, not events
+            await asyncio.sleep(0.005)
+
+
+def closed_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return int(sock.getsockname()[1])
+
+
+def one_line_of(error: pytest.ExceptionInfo[EngineError]) -> str:
+    message = str(error.value)
+    assert "\n" not in message
+    return message
+
+
+class TestServerEngine(EngineConformance):
+    @pytest.fixture
+    async def engine(self) -> AsyncIterator[LanguageModel]:
+        async with ChatServer() as server, opened(server) as engine:
+            yield engine
+
+
+# --- faults that go away -------------------------------------------------------------------------------------------
+
+PASSING = {
+    "500": hostile.status(500),
+    "503": hostile.status(503),
+    "429": hostile.status(429),
+    "408": hostile.status(408),
+    "409": hostile.status(409),
+    "reset": hostile.cut_before_answer,
+    "cut mid-body": hostile.cut_mid_body,
+    "not HTTP": hostile.raw(b"SSH-2.0-OpenSSH_9.6\r\n\r\n"),
+    "not JSON": hostile.body(b"<html>busy</html>"),
+    "empty": hostile.body(b""),
+    "not UTF-8": hostile.body(b'{"choices": [{"message": {"content": "\xff\xfe"}}]}'),
+    "array": hostile.body(b"[]"),
+    "no choices": hostile.body(b'{"object": "chat.completion"}'),
+    "empty choices": hostile.body(b'{"choices": []}'),
+    "error with status 200": hostile.body(b'{"error": {"message": "upstream is gone", "code": 502}}'),
+    "broken off": hostile.completion(finish_reason="abort"),
+    "huge": hostile.huge,
+}
+
+
+@pytest.mark.parametrize("fault", PASSING.values(), ids=PASSING.keys())
+async def test_a_passing_fault_is_retried(fault: hostile.Fault) -> None:
+    async with ChatServer(faults=deque([fault])) as server, opened(server) as engine:
+        reply = await engine.complete(REQUEST)
+    assert reply.completions[0].text
+    assert reply.error is None
+    assert len(server.seen) == 2
+
+
+@pytest.mark.parametrize("fault", [hostile.hang, hostile.drip], ids=["hang", "drip"])
+async def test_no_complete_answer_in_time_is_retried_and_its_connection_closed(fault: hostile.Fault) -> None:
+    async with ChatServer(faults=deque([fault])) as server, opened(server, timeout=0.3) as engine:
+        reply = await engine.complete(REQUEST)
+        await until(lambda: server.running == 0)
+    assert reply.completions[0].text
+    assert 0.3 <= reply.seconds < 3
+    assert len(server.seen) == 2
+
+
+async def test_an_endless_body_is_given_up_at_a_bound() -> None:
+    async with ChatServer(fault=hostile.huge) as server, opened(server, max_retries=0, timeout=60.0) as engine:
+        with pytest.raises(EngineError, match="more than 32 MiB"):
+            await asyncio.wait_for(engine.complete(REQUEST), 20)
+        await until(lambda: server.running == 0)
+
+
+async def test_a_wrong_content_type_does_not_matter() -> None:
+    answer = b'{"choices": [{"message": {"content": "fine"}}]}'
+    async with ChatServer(fault=hostile.body(answer, "text/html")) as server, opened(server) as engine:
+        assert (await engine.complete(REQUEST)).completions[0].text == "fine"
+
+
+async def test_many_calls_through_many_faults() -> None:
+    faults = deque(list(PASSING.values())[:-1] * 3)
+    async with ChatServer(faults=faults) as server, opened(server, max_retries=20, concurrency=16) as engine:
+        replies = await asyncio.gather(*(engine.complete(ask(f"Number {i}?", max_tokens=4)) for i in range(60)))
+    assert all(reply.error is None and reply.completions[0].tokens == 4 for reply in replies)
+    assert len(server.seen) == 60 + 3 * (len(PASSING) - 1)
+
+
+async def test_after_all_retries_one_line_with_url_and_last_cause() -> None:
+    fault = hostile.status(503, '{"error": {"message": "over\\nloaded"}}')
+    async with ChatServer(fault=fault) as server, opened(server, max_retries=2) as engine:
+        with pytest.raises(EngineError) as error:
+            await engine.complete(REQUEST)
+    message = one_line_of(error)
+    assert f"{server.url} unreachable" in message
+    assert "3 attempts" in message
+    assert "HTTP 503: over loaded" in message
+    assert len(server.seen) == 3
+
+
+# --- answers that retrying does not mend ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", [400, 413, 422])
+async def test_refused_requests_are_data(code: int) -> None:
+    fault = hostile.status(code, '{"error": {"message": "prompt too long"}}')
+    async with ChatServer(fault=fault) as server, opened(server) as engine:
+        reply = await engine.complete(ask("Hello.", n=2))
+    assert [c.finish_reason for c in reply.completions] == ["rejected", "rejected"]
+    assert reply.error == f"HTTP {code}: prompt too long"
+    assert len(server.seen) == 1
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [(401, "EVORUN_TEST_KEY"), (403, "EVORUN_TEST_KEY"), (404, "model.id ('fake')"), (405, "engine.base_urls")],
+)
+async def test_answers_that_condemn_every_request(code: int, hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVORUN_TEST_KEY", KEY)
+    async with (
+        ChatServer(fault=hostile.status(code)) as server,
+        opened(server, api_key_env="EVORUN_TEST_KEY") as engine,
+    ):
+        with pytest.raises(EngineError) as error:
+            await engine.complete(REQUEST)
+    message = one_line_of(error)
+    assert hint in message
+    assert "made to fail" in message
+    assert server.url in message
+    assert len(server.seen) == 1
+
+
+async def test_without_a_key_the_advice_names_the_config_field() -> None:
+    async with ChatServer(fault=hostile.status(401)) as server, opened(server) as engine:
+        with pytest.raises(EngineError, match=r"engine\.api_key_env"):
+            await engine.complete(REQUEST)
+
+
+@pytest.mark.parametrize("code", [301, 302, 307, 308])
+async def test_redirects_are_not_followed_so_that_the_key_stays(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVORUN_TEST_KEY", KEY)
+    async with ChatServer() as elsewhere:
+        fault = hostile.status(code, Location=f"{elsewhere.url}/chat/completions?token={KEY}")
+        async with ChatServer(fault=fault) as server, opened(server, api_key_env="EVORUN_TEST_KEY") as engine:
+            with pytest.raises(EngineError) as error:
+                await engine.complete(REQUEST)
+    assert elsewhere.seen == []
+    assert elsewhere.url in one_line_of(error)
+    assert KEY not in str(error.value)
+
+
+# --- Retry-After ---------------------------------------------------------------------------------------------------
+
+
+async def test_retry_after_seconds_hold_this_call_and_the_others() -> None:
+    async with ChatServer(faults=deque([hostile.status(429, Retry_After="1")])) as server, opened(server) as engine:
+        first = asyncio.create_task(engine.complete(REQUEST))
+        await until(lambda: server.seen and server.running == 0)
+        await asyncio.sleep(0.1)  # the answer is on its way; the hold must be known before the second call starts
+        await asyncio.gather(first, engine.complete(REQUEST))
+    start, *later = (seen.time for seen in server.seen)
+    assert len(later) == 2
+    assert all(1.0 <= moment - start < 2.5 for moment in later)
+
+
+async def test_retry_after_date_is_relative_to_the_servers_own_clock() -> None:
+    dates = {"Date": "Sat, 01 Jan 2000 00:00:00 GMT", "Retry_After": "Sat, 01 Jan 2000 00:00:01 GMT"}
+    async with ChatServer(faults=deque([hostile.status(503, **dates)])) as server, opened(server) as engine:
+        await engine.complete(REQUEST)
+    first, second = (seen.time for seen in server.seen)
+    assert 1.0 <= second - first < 2.5
+
+
+async def test_a_retry_after_of_hours_is_an_error_at_once() -> None:
+    async with ChatServer(fault=hostile.status(429, Retry_After="86400")) as server, opened(server) as engine:
+        with pytest.raises(EngineError, match=r"86400 s.*quota"):
+            await engine.complete(REQUEST)
+    assert len(server.seen) == 1
+
+
+async def test_a_held_server_is_passed_over_for_another() -> None:
+    fault = hostile.status(429, Retry_After="100")
+    async with ChatServer(fault=fault) as held, ChatServer() as free, opened(held, free) as engine:
+        started = time.monotonic()
+        for _ in range(5):
+            await engine.complete(REQUEST)
+    assert time.monotonic() - started < 2
+    assert (len(held.seen), len(free.seen)) == (1, 5)
+
+
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"Retry-After": "7"}, 7.0),
+        ({"Retry-After": "0.5"}, 0.5),
+        ({"Retry-After": "soon"}, None),
+        ({"Retry-After": "-3"}, None),
+        ({"Retry-After": "²"}, None),
+        ({"Retry-After": "Sat, 21 Nov 2026 10:00:30 GMT"}, 30.0),
+        ({"Retry-After": "Sat, 21 Nov 2026 09:00:00 GMT"}, 0.0),
+        ({"Retry-After": "Sat, 21 Nov 2026 10:00:30 GMT", "Date": "Sat, 21 Nov 2026 10:00:25 GMT"}, 5.0),
+    ],
+)
+def test_parse_retry_after(headers: dict[str, str], seconds: float | None) -> None:
+    assert parse_retry_after(headers, now=datetime(2026, 11, 21, 10, tzinfo=UTC)) == seconds
+
+
+@given(retry=st.integers(0, 5000), base=st.floats(0, 10), cap=st.floats(0, 100))
+def test_backoff_stays_within_its_bounds(retry: int, base: float, cap: float) -> None:
+    assert 0 <= backoff(retry, base, cap) <= min(cap, base * 2.0 ** min(retry, 60))
+
+
+# --- several servers -----------------------------------------------------------------------------------------------
+
+
+async def test_calls_are_balanced_over_servers() -> None:
+    async with ChatServer(delay=0.02) as one, ChatServer(delay=0.02) as two, opened(one, two) as engine:
+        await asyncio.gather(*(engine.complete(REQUEST) for _ in range(40)))
+        for _ in range(10):
+            await engine.complete(REQUEST)
+    assert (len(one.seen), len(two.seen)) == (25, 25)
+
+
+async def test_a_slow_server_gets_fewer_calls() -> None:
+    async with ChatServer(delay=1.0) as slow, ChatServer() as fast, opened(slow, fast, concurrency=4) as engine:
+        await asyncio.gather(*(engine.complete(REQUEST) for _ in range(40)))
+    assert len(slow.seen) <= 4
+    assert len(fast.seen) >= 36
+
+
+async def test_a_failing_server_is_avoided() -> None:
+    async with ChatServer(fault=hostile.status(500)) as bad, ChatServer() as good, opened(bad, good) as engine:
+        for _ in range(30):
+            await engine.complete(REQUEST)
+    assert (len(bad.seen), len(good.seen)) == (FAILURES_BEFORE_AVOIDED, 30)
+
+
+async def test_a_server_that_dies_under_load_loses_no_call() -> None:
+    async with (
+        ChatServer(delay=0.01) as stays,
+        ChatServer(delay=0.01) as dies,
+        opened(stays, dies, concurrency=8) as engine,
+    ):
+        calls = [asyncio.create_task(engine.complete(REQUEST)) for _ in range(120)]
+        await until(lambda: len(dies.seen) >= 16)
+        await dies._runner.cleanup()
+        replies = await asyncio.gather(*calls)
+    assert all(reply.completions[0].tokens == 8 for reply in replies)
+
+
+def test_an_avoided_server_comes_back_one_call_at_a_time() -> None:
+    now = 0.0
+    pool = EndpointPool(["one", "two"], clock=lambda: now)
+    one, two = pool.endpoints
+    for _ in range(FAILURES_BEFORE_AVOIDED):
+        pool.failed(one)
+    two.outstanding = 50
+    assert pool.pick() is two
+    now = AVOIDED_SECONDS
+    assert pool.pick() is one
+    one.outstanding = 1
+    assert pool.pick() is two
+    pool.succeeded(one)
+    assert pool.pick() is one
+
+
+def test_a_call_that_failed_on_a_server_tries_another_first() -> None:
+    pool = EndpointPool(["one", "two"], clock=lambda: 0.0)
+    one, two = pool.endpoints
+    two.outstanding = 5
+    assert pool.pick() is one
+    assert pool.pick(last=one) is two
+
+
+# --- connections, concurrency, cancellation ------------------------------------------------------------------------
+
+
+async def test_connections_are_reused() -> None:
+    async with ChatServer() as server, opened(server, concurrency=8) as engine:
+        for _ in range(30):
+            await engine.complete(REQUEST)
+        assert server.sockets == 1
+        await asyncio.gather(*(engine.complete(REQUEST) for _ in range(100)))
+    assert server.sockets <= 8
+
+
+async def test_concurrency_is_bounded() -> None:
+    async with ChatServer(delay=0.02) as server, opened(server, concurrency=4) as engine:
+        await asyncio.gather(*(engine.complete(REQUEST) for _ in range(24)))
+    assert server.most_running == 4
+
+
+async def test_seconds_include_queueing() -> None:
+    async with ChatServer(delay=0.1) as server, opened(server, concurrency=1) as engine:
+        replies = await asyncio.gather(*(engine.complete(REQUEST) for _ in range(3)))
+    assert max(reply.seconds for reply in replies) >= 0.3
+
+
+async def test_cancelling_closes_the_request_and_frees_its_slot() -> None:
+    async with ChatServer(faults=deque([hostile.hang])) as server, opened(server, concurrency=1) as engine:
+        doomed = asyncio.create_task(engine.complete(REQUEST))
+        await until(lambda: server.running == 1)
+        doomed.cancel()
+        await until(lambda: server.aborted == 1)
+        assert (await engine.complete(REQUEST)).completions[0].text
+    assert doomed.cancelled()
+
+
+async def test_closing_under_way_ends_calls_with_an_engine_error() -> None:
+    async with ChatServer(fault=hostile.hang) as server, opened(server) as engine:
+        call = asyncio.create_task(engine.complete(REQUEST))
+        await until(lambda: server.running == 1)
+        await engine.close()
+        with pytest.raises(EngineError, match="closed"):
+            await asyncio.wait_for(call, 5)
+
+
+# --- a server in a process of its own ------------------------------------------------------------------------------
+
+
+@asynccontextmanager
+async def server_process() -> AsyncIterator[tuple[asyncio.subprocess.Process, str]]:
+    """Start a server that hangs on every chat request and says so on its stdout; yield it and its base URL."""
+    program = str(Path(hostile.__file__))
+    process = await asyncio.create_subprocess_exec(sys.executable, program, "hang", stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        yield process, f"http://127.0.0.1:{int(await process.stdout.readline())}/v1"
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+
+
+async def kill_during(call: asyncio.Task[Any], process: asyncio.subprocess.Process) -> None:
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"request\n"
+    assert not call.done()
+    process.send_signal(signal.SIGKILL)
+    await process.wait()
+
+
+async def test_a_server_killed_mid_call_is_reported_as_unreachable() -> None:
+    async with server_process() as (process, url), opened(url, timeout=60.0) as engine:
+        call = asyncio.create_task(engine.complete(REQUEST))
+        await kill_during(call, process)
+        with pytest.raises(EngineError) as error:
+            await asyncio.wait_for(call, 5)
+    assert f"{url} unreachable: 4 attempts" in one_line_of(error)
+
+
+async def test_a_call_survives_the_kill_of_its_server_when_there_is_another() -> None:
+    async with server_process() as (process, url), ChatServer() as other, opened(url, other, timeout=60.0) as engine:
+        call = asyncio.create_task(engine.complete(REQUEST))
+        await kill_during(call, process)
+        assert (await asyncio.wait_for(call, 5)).completions[0].text
+    assert len(other.seen) == 1
+
+
+# --- opening -------------------------------------------------------------------------------------------------------
+
+
+async def test_opening_an_unreachable_server_fails_at_once() -> None:
+    url = f"http://127.0.0.1:{closed_port()}/v1"
+    started = time.monotonic()
+    with pytest.raises(EngineError) as error:
+        async with opened(url, max_retries=50, backoff_base=10.0, backoff_cap=100.0):
+            pass
+    assert f"{url} unreachable" in one_line_of(error)
+    assert time.monotonic() - started < 2
+
+
+async def test_opening_a_server_that_never_answers_fails_within_the_connect_timeout() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        started = time.monotonic()
+        with pytest.raises(EngineError, match=r"unreachable: no complete answer within 0\.3 s"):
+            async with opened(f"http://127.0.0.1:{silent.getsockname()[1]}/v1", connect_timeout=0.3):
+                pass
+    assert time.monotonic() - started < 2
+
+
+async def test_a_server_without_a_model_list_is_fine() -> None:
+    async with ChatServer(has_models=False) as server, opened(server) as engine:
+        assert (await engine.complete(REQUEST)).completions[0].text
+
+
+async def test_one_unreachable_server_of_two_is_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    gone = f"http://127.0.0.1:{closed_port()}/v1"
+    async with ChatServer() as server, opened(gone, server) as engine:
+        for _ in range(5):
+            await engine.complete(REQUEST)
+    assert len(server.seen) == 5
+    assert [gone in r.message for r in caplog.records if r.levelno == logging.WARNING] == [True]
+
+
+async def test_a_key_variable_that_is_not_set_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("EVORUN_TEST_KEY", raising=False)
+    with pytest.raises(EngineError, match="EVORUN_TEST_KEY, which is not set"):
+        async with opened("http://127.0.0.1:1/v1", api_key_env="EVORUN_TEST_KEY"):
+            pass
+
+
+# --- the key -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        hostile.echo_headers,
+        hostile.raw(b"HTTP/9.9 what\r\n\r\n"),
+        hostile.cut_mid_body,
+        hostile.hang,
+        hostile.body(f'{{"seen": "{KEY}"}}'.encode()),
+        hostile.status(500, f"padding {'x' * 470} {KEY}"),
+        hostile.completion(message={"refusal": f"no, not with {KEY}"}),
+        hostile.status(400, f'{{"detail": "your key is {KEY}"}}'),
+    ],
+)
+async def test_the_key_is_sent_and_never_shown(
+    fault: hostile.Fault, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("EVORUN_TEST_KEY", KEY)
+    shown: list[str] = []
+    causes: list[BaseException | None] = []
+    options: dict[str, Any] = {"api_key_env": "EVORUN_TEST_KEY", "max_retries": 1, "timeout": 0.3}
+    async with ChatServer(fault=fault) as server, opened(server, **options) as engine:
+        try:
+            shown.append(repr(await engine.complete(REQUEST)))
+        except EngineError as error:
+            shown += [repr(error), *traceback.format_exception(error)]
+            causes = [error.__cause__, error.__context__]
+        shown += [repr(engine), repr(engine._config), *(repr(r.__dict__) for r in caplog.records)]
+    assert server.seen[0].headers["Authorization"] == f"Bearer {KEY}"
+    assert KEY[:12] not in "".join(shown)
+    assert not any(causes)
+
+
+@pytest.mark.parametrize("value", [KEY, "AIzaSyNotARealKey", "sk", ""])
+def test_a_key_in_place_of_the_variables_name_is_refused_and_not_shown(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"engine\.api_key_env: expected the NAME") as error:
+        ServerConfig(api_key_env=value)
+    assert not value or value not in str(error.value)
+
+
+@pytest.mark.parametrize("url", ["http://me:hunter2@host/v1", "http://host/v1?key=hunter2", "ftp://me:hunter2@host/v1"])
+def test_credentials_in_a_url_are_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"engine\.base_urls: expected") as error:
+        ServerConfig(base_urls=[url])
+    assert "hunter2" not in str(error.value)
+
+
+# --- config --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"base_urls": []},
+        {"base_urls": ["localhost:8000"]},
+        {"base_urls": ["http://host:99999/v1"]},
+        {"base_urls": ["http:///v1"]},
+        {"concurrency": 0},
+        {"timeout": 0},
+        {"connect_timeout": -1},
+        {"max_retries": -1},
+        {"backoff_base": -0.1},
+        {"structured_outputs": "xml"},
+        {"max_tokens_field": "tokens"},
+    ],
+)
+def test_wrong_values_are_refused_by_name(wrong: dict[str, Any]) -> None:
+    (key,) = wrong
+    with pytest.raises(ConfigError, match=rf"engine\.{key}: expected"):
+        ServerConfig(**wrong)
+
+
+def test_yaml_agrees_with_the_dataclass() -> None:
+    path = Path(__file__).parents[2] / "conf" / "engine" / "server.yaml"
+    assert yaml.safe_load(path.read_text()) == dataclasses.asdict(ServerConfig())
+
+
+# --- what is sent --------------------------------------------------------------------------------------------------
+
+
+async def sent(request: Request, model: dict[str, Any] | None = None, **options: Any) -> dict[str, Any]:
+    """Return the body that arrives at the server for a request."""
+    fault = hostile.completion(copies=request.sampling.n)
+    async with ChatServer(fault=fault) as server, opened(server, model=model, **options) as engine:
+        await engine.complete(request)
+    (seen,) = server.seen
+    return seen.body
+
+
+async def test_every_parameter_is_sent() -> None:
+    request = ask("Hello.", temperature=0.7, top_p=0.9, max_tokens=5, stop=("x", "y"), n=2, seed=11)
+    assert await sent(request) == {
+        "model": "fake",
+        "messages": list(request.messages),
+        "temperature": 0.7,
+        "top_p": 0.9,
+        "max_tokens": 5,
+        "stop": ["x", "y"],
+        "n": 2,
+        "seed": 11,
+    }
+
+
+async def test_vendor_options() -> None:
+    model = {"chat_template_kwargs": {"thinking": False}}
+    extra = {"reasoning_effort": "low", "temperature": None, "top_p": 0.5}
+    options: dict[str, Any] = {"max_tokens_field": "max_completion_tokens", "send_seed": False, "extra_body": extra}
+    assert await sent(ask("Hello.", max_tokens=5), model, **options) == {
+        "model": "fake",
+        "chat_template_kwargs": {"thinking": False},
+        "messages": list(ask("Hello.").messages),
+        "top_p": 0.5,
+        "max_completion_tokens": 5,
+        "reasoning_effort": "low",
+    }
+
+
+async def test_system_message_is_merged_where_the_template_has_no_system_role() -> None:
+    messages = (await sent(ask("Hello."), {"system_role": "merge"}))["messages"]
+    assert messages == [{"role": "user", "content": "You are a helpful assistant.\n\nHello."}]
+
+
+@pytest.mark.parametrize(
+    ("style", "expected"),
+    [
+        (
+            "json_schema",
+            {
+                "type": "json_schema",
+                "json_schema": {"name": "response", "schema": VERDICT_SCHEMA, "strict": True},
+            },
+        ),
+        ("json_object", {"type": "json_object"}),
+        ("none", None),
+    ],
+)
+async def test_structured_output_styles(style: str, expected: Any) -> None:
+    request = ask("Which?", json_schema=VERDICT_SCHEMA)
+    assert (await sent(request, structured_outputs=style)).get("response_format") == expected
+
+
+# --- what comes back -----------------------------------------------------------------------------------------------
+
+
+async def reply_to(request: Request, **fields: Any) -> Any:
+    async with ChatServer(fault=hostile.completion(**fields)) as server, opened(server) as engine:
+        return await engine.complete(request)
+
+
+@pytest.mark.parametrize(
+    ("given_reason", "expected"),
+    [("stop", "stop"), ("length", "length"), ("eos_token", "stop"), (None, "stop"), ("content_filter", "rejected")],
+)
+async def test_finish_reasons(given_reason: str | None, expected: str) -> None:
+    reply = await reply_to(REQUEST, text="partial", finish_reason=given_reason)
+    (completion,) = reply.completions
+    assert completion.finish_reason == expected
+    assert completion.text == ("" if expected == "rejected" else "partial")
+    assert (reply.error is not None) == (expected == "rejected")
+    assert completion.tokens == 2  # paid for, filtered or not
+
+
+async def test_a_refusal_is_data() -> None:
+    reply = await reply_to(REQUEST, text=None, message={"refusal": "I will not."})
+    assert reply.completions[0].finish_reason == "rejected"
+    assert "I will not." in reply.error
+
+
+async def test_reasoning_is_not_part_of_the_text() -> None:
+    reply = await reply_to(REQUEST, text="4", message={"reasoning_content": "two and two"})
+    assert reply.completions[0].text == "4"
+    parts = [
+        {"type": "thinking", "thinking": [], "text": "hm"},
+        {"type": "text", "text": "fo"},
+        {"type": "text", "text": "ur"},
+    ]
+    assert (await reply_to(REQUEST, text=parts)).completions[0].text == "four"
+    cut = await reply_to(REQUEST, text=None, finish_reason="length", message={"reasoning_content": "well"})
+    assert (cut.completions[0].text, cut.completions[0].finish_reason) == ("", "length")
+
+
+async def test_a_stop_string_is_cut_off_even_where_the_server_ignores_it() -> None:
+    reply = await reply_to(ask("Count.", stop=("DONE", "END")), text="one END two DONE", finish_reason="length")
+    assert reply.completions[0].text == "one "
+    assert reply.completions[0].finish_reason == "stop"
+
+
+async def test_missing_usage_is_estimated_and_said_once(caplog: pytest.LogCaptureFixture) -> None:
+    async with ChatServer(fault=hostile.completion(text="x" * 40, usage=None)) as server, opened(server) as engine:
+        request = Request(messages=(Message(role="user", content="y" * 100),), sampling=Sampling(max_tokens=64))
+        replies = [await engine.complete(request) for _ in range(3)]
+    assert {(reply.prompt_tokens, reply.completions[0].tokens) for reply in replies} == {(25, 10)}
+    assert sum("no token usage" in record.message for record in caplog.records) == 1
+
+
+async def test_completions_that_a_server_leaves_out_are_asked_for_again() -> None:
+    async with ChatServer(fault=hostile.completion()) as server, opened(server) as engine:
+        reply = await engine.complete(ask("Hello.", n=3, seed=2**31 - 2))
+    assert len(reply.completions) == 3
+    assert (reply.prompt_tokens, reply.completion_tokens) == (9, 6)
+    assert [(seen.body.get("n"), seen.body["seed"]) for seen in server.seen] == [
+        (3, 2**31 - 2),
+        (2, 2**31 - 1),
+        (None, 0),
+    ]
+
+
+async def test_greedy_completions_are_asked_for_one_by_one() -> None:
+    async with ChatServer() as server, opened(server) as engine:
+        reply = await engine.complete(ask("Hello.", n=2, temperature=0.0, max_tokens=4))
+    assert [seen.body.get("n", 1) for seen in server.seen] == [1, 1]
+    assert reply.completions[0].text == reply.completions[1].text
+
+
+@given(texts=st.lists(st.text(max_size=20), min_size=1, max_size=8), total=st.integers(0, 10_000))
+def test_token_shares_add_up_to_the_servers_count(texts: list[str], total: int) -> None:
+    choices = [{"message": {"content": text}, "index": i} for i, text in enumerate(texts)]
+    body = json.dumps({"choices": choices, "usage": {"prompt_tokens": 1, "completion_tokens": total}})
+    response: ChatResponse = decode_response(body.encode())
+    draw = read_draw(response, ask("Hello.", n=len(texts)), len(texts))
+    assert sum(c.tokens for c in draw.completions) == total
+    assert all(c.tokens >= 0 for c in draw.completions)
+    sizes = [len(text.encode()) for text in texts]
+    if sum(sizes):
+        exact = [total * size / sum(sizes) for size in sizes]
+        assert all(abs(c.tokens - e) <= 1 for c, e in zip(draw.completions, exact, strict=True))
