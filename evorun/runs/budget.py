@@ -1,0 +1,133 @@
+"""What a run may spend, and what it has spent, by role.
+
+A run's budget is divided evenly between its problems before the first call, so that what one problem may spend never
+depends on how fast the others were.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import msgspec
+
+from evorun.models.base import Reply
+from evorun.validation import at_least
+
+
+@dataclass
+class BudgetConfig:
+    """Schema of `conf/budget/*.yaml`; null means no limit."""
+
+    name: str = "unlimited"
+    calls: int | None = None
+    """Model calls of the whole run, all roles together; divided evenly between the problems."""
+    tokens: int | None = None
+    """Prompt plus completion tokens of the whole run; divided evenly between the problems."""
+    calls_per_problem: int | None = None
+    tokens_per_problem: int | None = None
+
+    def __post_init__(self) -> None:
+        for key in ("calls", "tokens", "calls_per_problem", "tokens_per_problem"):
+            at_least(f"budget.{key}", getattr(self, key), 1)
+
+
+class Usage(msgspec.Struct):
+    """Cost of a number of model calls."""
+
+    calls: int = 0
+    prompt_tokens: int = 0
+    completion_tokens: int = 0
+    seconds: float = 0.0
+
+    @property
+    def tokens(self) -> int:
+        """Prompt plus completion tokens."""
+        return self.prompt_tokens + self.completion_tokens
+
+    def add(self, other: "Usage") -> None:
+        """Add another usage to this one."""
+        self.calls += other.calls
+        self.prompt_tokens += other.prompt_tokens
+        self.completion_tokens += other.completion_tokens
+        self.seconds += other.seconds
+
+    def counts(self) -> dict[str, int]:
+        """Return what was counted, without the times."""
+        return {
+            "calls": self.calls,
+            "prompt_tokens": self.prompt_tokens,
+            "completion_tokens": self.completion_tokens,
+        }
+
+
+class Meter:
+    """Counts one problem's spending by role and says how much of a batch of calls may still be made.
+
+    Calls never exceed their limit. Tokens are known only after the fact: a batch is admitted while the limit has not
+    been reached, so that a problem overshoots it by one batch at most, the same batch on every repetition.
+    """
+
+    def __init__(self, max_calls: int | None = None, max_tokens: int | None = None) -> None:
+        self.max_calls = max_calls
+        self.max_tokens = max_tokens
+        self.by_role: dict[str, Usage] = {}
+        self.exhausted = False
+
+    @property
+    def total(self) -> Usage:
+        """Spending of all roles together."""
+        return total(self.by_role.values())
+
+    def admit(self, calls: int) -> int:
+        """Return how many of `calls` may be made now; fewer than asked marks the meter as exhausted."""
+        spent = self.total
+        allowed = calls
+        if self.max_calls is not None:
+            allowed = max(0, min(calls, self.max_calls - spent.calls))
+        if self.max_tokens is not None and spent.tokens >= self.max_tokens:
+            allowed = 0
+        if allowed < calls:
+            self.exhausted = True
+        return allowed
+
+    def charge(self, role: str, reply: Reply) -> None:
+        """Count one call."""
+        usage = self.by_role.setdefault(role, Usage())
+        usage.calls += 1
+        usage.prompt_tokens += reply.prompt_tokens
+        usage.completion_tokens += reply.completion_tokens
+        usage.seconds += reply.seconds
+
+    def counts(self) -> dict[str, dict[str, int]]:
+        """Return the counts by role, roles in alphabetical order."""
+        return {role: usage.counts() for role, usage in sorted(self.by_role.items())}
+
+
+def total(usages: Iterable[Usage]) -> Usage:
+    """Return the sum of usages."""
+    result = Usage()
+    for usage in usages:
+        result.add(usage)
+    return result
+
+
+def meters(budget: BudgetConfig, problems: int) -> list[Meter]:
+    """Return one meter for each problem, the run's budget divided evenly; the first problems get the remainder."""
+    return [
+        Meter(
+            _tighter(_share(budget.calls, problems, i), budget.calls_per_problem),
+            _tighter(_share(budget.tokens, problems, i), budget.tokens_per_problem),
+        )
+        for i in range(problems)
+    ]
+
+
+def _share(amount: int | None, problems: int, index: int) -> int | None:
+    if amount is None:
+        return None
+    whole, remainder = divmod(amount, problems)
+    return whole + (index < remainder)
+
+
+def _tighter(first: int | None, second: int | None) -> int | None:
+    given = [limit for limit in (first, second) if limit is not None]
+    return min(given) if given else None

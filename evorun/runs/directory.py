@@ -1,0 +1,202 @@
+"""The run directory: one process at a time, one configuration for ever, a manifest that says what happened."""
+
+import fcntl
+import hashlib
+import os
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+import evorun
+from evorun.errors import RunDirectoryError
+from evorun.runs.environment import git_commit, hardware, package_versions
+from evorun.runs.journal import Journal
+from evorun.runs.records import RecordFile, write_json
+
+Status = Literal["running", "completed", "failed", "interrupted"]
+
+MANIFEST = "manifest.json"
+JOURNAL = "journal.sqlite"
+RECORDS = ("steps", "candidates", "comparisons", "predictions")
+
+HOW_IT_RUNS = ("engine", "judge_engine", "run", "evorun", "hydra", "experiment_name")
+"""Top-level config keys that say how a run is carried out, not what it computes; they may change on a resume."""
+
+
+class ModelInRun(msgspec.Struct):
+    """A model as the manifest names it."""
+
+    name: str
+    id: str
+    engine: str
+
+
+class Manifest(msgspec.Struct, kw_only=True):
+    """The content of manifest.json."""
+
+    status: Status
+    started: str
+    ended: str | None = None
+    seconds: float | None = None
+    resumes: int = 0
+    command: list[str]
+    seed: int
+    evorun_version: str
+    git_commit: str | None
+    packages: dict[str, str]
+    hardware: dict[str, Any]
+    method: str
+    task: str
+    models: dict[str, ModelInRun]
+    regime: str
+    simulated: bool
+    provenance: dict[str, str]
+    config: dict[str, Any]
+    config_digest: str
+    error: str | None = None
+
+
+def load_manifest(path: Path) -> Manifest:
+    """Read a run directory's manifest. Raises RunDirectoryError when there is none or it is malformed."""
+    file = path / MANIFEST
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=Manifest)
+    except OSError as error:
+        raise RunDirectoryError(f"{path} is not a run directory: expected a file {MANIFEST} in it") from error
+    except msgspec.DecodeError as error:
+        raise RunDirectoryError(f"{file} is malformed: {error}") from error
+
+
+def identity(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the part of a run's configuration that decides what it computes."""
+    return {key: value for key, value in config.items() if key not in HOW_IT_RUNS}
+
+
+def config_digest(config: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of the identity part of a configuration."""
+    return hashlib.sha256(msgspec.json.encode(identity(config), order="deterministic")).hexdigest()
+
+
+def differences(before: Any, now: Any, prefix: str = "") -> list[str]:
+    """Return one line for each leaf in which two configurations differ: `key: before -> now`."""
+    if isinstance(before, Mapping) and isinstance(now, Mapping):
+        keys = [*before, *(key for key in now if key not in before)]
+        lines = []
+        for key in keys:
+            lines += differences(before.get(key), now.get(key), f"{prefix}.{key}" if prefix else str(key))
+        return lines
+    return [] if before == now else [f"{prefix}: {before!r} in the directory, {now!r} now"]
+
+
+class RunDirectory:
+    """An open run directory; holds its lock until `close`."""
+
+    def __init__(self, path: Path) -> None:
+        """Create or open the folder and lock it. Raises RunDirectoryError when it is in use or cannot be written."""
+        self.path = path
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            self._lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+        except OSError as error:
+            raise RunDirectoryError(
+                f"cannot write the run directory {path}: {error.strerror}; choose another with hydra.run.dir=FOLDER"
+            ) from error
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            os.close(self._lock)
+            raise RunDirectoryError(f"another evorun process is using {path}; wait for it or stop it") from error
+        self._journal: Journal | None = None
+        self._records: dict[str, RecordFile] = {}
+        self.manifest: Manifest | None = None
+
+    @property
+    def journal(self) -> Journal:
+        """The journal, opened on first use."""
+        if self._journal is None:
+            self._journal = Journal(self.path / JOURNAL)
+        return self._journal
+
+    def records(self, name: str) -> RecordFile:
+        """Return the record file `name`.jsonl, opened on first use."""
+        if name not in self._records:
+            self._records[name] = RecordFile(self.path / f"{name}.jsonl")
+        return self._records[name]
+
+    def begin(self, fresh: Manifest) -> None:
+        """Start or continue the run that `fresh` describes.
+
+        Raises RunDirectoryError, naming the difference, when the directory belongs to another configuration, other
+        problems or another version of evorun.
+        """
+        if (self.path / MANIFEST).exists():
+            earlier = load_manifest(self.path)
+            self._refuse_another_run(earlier, fresh)
+            fresh.started = earlier.started
+            fresh.resumes = earlier.resumes + 1
+        self.manifest = fresh
+        self._save_manifest()
+
+    def end(self, status: Status, seconds: float, error: str | None = None) -> None:
+        """Write the final status."""
+        if self.manifest is None:
+            return
+        self.manifest.status = status
+        self.manifest.ended = now()
+        self.manifest.seconds = round(seconds, 3)
+        self.manifest.error = error
+        self._save_manifest()
+
+    def finish_records(self, problem_ids: list[str]) -> None:
+        """Put all records in the problems' order."""
+        for name in RECORDS:
+            self.records(name).finish(problem_ids)
+        self._records.clear()
+
+    def close(self) -> None:
+        """Close all files and release the lock; idempotent."""
+        for file in self._records.values():
+            file.close()
+        self._records.clear()
+        if self._journal is not None:
+            self._journal.close()
+            self._journal = None
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+    def _save_manifest(self) -> None:
+        write_json(self.path / MANIFEST, self.manifest)
+
+    def _refuse_another_run(self, earlier: Manifest, fresh: Manifest) -> None:
+        if earlier.evorun_version != fresh.evorun_version:
+            raise RunDirectoryError(
+                f"{self.path} was made by evorun {earlier.evorun_version}, this is {fresh.evorun_version}: "
+                "continue it with that version or start a new run"
+            )
+        changed = differences(identity(earlier.config), identity(fresh.config))
+        changed += differences(earlier.provenance, fresh.provenance, "data")
+        if changed:
+            raise RunDirectoryError(f"{self.path} belongs to another configuration ({'; '.join(changed)})")
+
+
+def now() -> str:
+    """Return the current time, ISO 8601 with the zone."""
+    return datetime.now(UTC).astimezone().isoformat(timespec="seconds")
+
+
+def new_manifest(**about: Any) -> Manifest:
+    """Return the manifest of a run that starts now, with the environment filled in."""
+    return Manifest(
+        status="running",
+        started=now(),
+        evorun_version=evorun.__version__,
+        git_commit=git_commit(),
+        packages=package_versions(),
+        hardware=hardware(),
+        config_digest=config_digest(about["config"]),
+        **about,
+    )

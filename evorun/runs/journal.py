@@ -1,0 +1,166 @@
+"""The journal: every effect of a run (a model call, a sandboxed program, ...) with its result, durable before use.
+
+An effect is asked for under a key that says where in the run it belongs. What has been recorded comes back, to the
+byte; so a killed run resumes by running again, and no method writes resume code. Writes are grouped into
+transactions by a thread of their own; the event loop only waits for them.
+"""
+
+import asyncio
+import contextlib
+import os
+import queue
+import sqlite3
+import threading
+from pathlib import Path
+from typing import NamedTuple
+
+from evorun.errors import JournalError, RunDirectoryError
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS effects (
+    key TEXT PRIMARY KEY,
+    digest BLOB NOT NULL,
+    request BLOB NOT NULL,
+    result BLOB NOT NULL,
+    usage TEXT,
+    seconds REAL NOT NULL
+) WITHOUT ROWID
+"""
+
+
+class Effect(NamedTuple):
+    """One recorded effect."""
+
+    key: str
+    digest: bytes
+    """Digest of the request."""
+    request: bytes
+    """The request as JSON."""
+    result: bytes
+    """The result as JSON."""
+    usage: str | None
+    """Tokens as JSON, for model calls."""
+    seconds: float
+
+
+class _Write(NamedTuple):
+    effect: Effect
+    done: "asyncio.Future[None]"
+
+
+class Journal:
+    """A run's journal. `get` and `put` belong to one event loop; the file belongs to one process."""
+
+    def __init__(self, path: Path) -> None:
+        """Open or create the journal. Raises RunDirectoryError when the file cannot be read or written."""
+        self.path = path
+        try:
+            self._reader = _connect(path)
+            self._reader.execute(_SCHEMA)
+            self._reader.commit()
+            self._recorded = {key for (key,) in self._reader.execute("SELECT key FROM effects")}
+        except sqlite3.Error as error:
+            raise RunDirectoryError(f"cannot use the journal {path}: {error}") from error
+        self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
+        self._writer = threading.Thread(target=self._write_groups, name="journal", daemon=True)
+        self._writer.start()
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._recorded)
+
+    def get(self, key: str, digest: bytes) -> bytes | None:
+        """Return the recorded result of `key`, or None.
+
+        Raises JournalError when another request was recorded under the key: the run's inputs are not what they were.
+        """
+        if key not in self._recorded:
+            return None
+        recorded, result = self._reader.execute("SELECT digest, result FROM effects WHERE key = ?", (key,)).fetchone()
+        if recorded != digest:
+            raise JournalError(
+                f"{self.path}: '{key}' was recorded for another request; prompts, data or code have changed since, "
+                "so this directory cannot be continued: start a new run"
+            )
+        return bytes(result)
+
+    async def put(self, effect: Effect) -> None:
+        """Record an effect; returns when it is durable. Raises RunDirectoryError when it cannot be written."""
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._queue.put(_Write(effect, done))
+        await done
+        self._recorded.add(effect.key)
+
+    def close(self) -> None:
+        """Write what is queued and close the file; idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._queue.put(None)
+        self._writer.join()
+        self._reader.close()
+
+    def _write_groups(self) -> None:
+        connection = _connect(self.path)
+        while (group := self._next_group()) is not None:
+            error = _commit(connection, [write.effect for write in group])
+            failure = None
+            if error is not None:
+                failure = RunDirectoryError(f"cannot write {self.path}: {error}")
+            with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
+                group[0].done.get_loop().call_soon_threadsafe(_settle, group, failure)
+        connection.close()
+
+    def _next_group(self) -> list[_Write] | None:
+        first = self._queue.get()
+        if first is None:
+            return None
+        group = [first]
+        while not self._queue.empty():
+            write = self._queue.get()
+            if write is None:
+                self._queue.put(None)
+                break
+            group.append(write)
+        return group
+
+
+def _connect(path: Path) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, check_same_thread=False)
+    connection.execute("PRAGMA journal_mode = WAL")
+    # FULL: a commit survives a power cut; grouping pays for the extra flush
+    connection.execute("PRAGMA synchronous = FULL")
+    return connection
+
+
+def _commit(connection: sqlite3.Connection, effects: list[Effect]) -> sqlite3.Error | None:
+    try:
+        with connection:
+            connection.executemany("INSERT OR IGNORE INTO effects VALUES (?, ?, ?, ?, ?, ?)", effects)
+    except sqlite3.Error as error:
+        return error
+    return None
+
+
+def _settle(group: list[_Write], failure: Exception | None) -> None:
+    for write in group:
+        if write.done.done():
+            continue
+        if failure is None:
+            write.done.set_result(None)
+        else:
+            write.done.set_exception(failure)
+
+
+def open_read_only(path: Path) -> sqlite3.Connection:
+    """Return a read-only connection to a finished or foreign journal. Raises RunDirectoryError when there is none."""
+    if not path.is_file():
+        raise RunDirectoryError(f"expected a run's journal, found no file {path}")
+    # a journal on a read-only medium has no place for WAL's side files; then it is opened as immutable
+    mode = "mode=ro" if os.access(path.parent, os.W_OK) else "immutable=1"
+    try:
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, check_same_thread=False)
+        connection.execute("SELECT 1 FROM effects LIMIT 1")
+    except sqlite3.Error as error:
+        raise RunDirectoryError(f"{path} is not a journal of evorun: {error}") from error
+    return connection

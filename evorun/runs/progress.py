@@ -1,0 +1,165 @@
+"""Live progress of a run: a display on a terminal, plain lines elsewhere."""
+
+import time
+from collections import Counter
+from collections.abc import Callable
+from types import TracebackType
+from typing import Protocol, Self
+
+from rich.console import Console, RenderableType
+from rich.live import Live
+from rich.table import Table
+
+from evorun.runs.effects import Traffic
+
+PLAIN_INTERVAL_S = 10.0
+"""Seconds between two plain lines."""
+
+
+class Progress(Protocol):
+    """Told of every step and of every problem that ends."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None: ...
+
+    def stepped(self, problem: str, step: int, correct: bool | None) -> None:
+        """A problem has taken a step; `correct` grades its answer as of now."""
+        ...
+
+    def ended(self, problem: str) -> None:
+        """A problem is done."""
+        ...
+
+
+class Tally:
+    """What the displays show: counts since the start and an estimate of the time left."""
+
+    def __init__(self, title: str, problems: int, last_step: int | None, traffic: Traffic) -> None:
+        self.title = title
+        self.problems = problems
+        self.last_step = last_step
+        self.done = 0
+        self._traffic = traffic
+        self._started = time.monotonic()
+        self._step_of: dict[str, int] = {}
+        self._correct: dict[str, bool | None] = {}
+
+    def stepped(self, problem: str, step: int, correct: bool | None) -> None:
+        """Note a step."""
+        self._step_of[problem] = step
+        self._correct[problem] = correct
+
+    def ended(self, problem: str) -> None:
+        """Note that a problem is done."""
+        self.done += 1
+        if self.last_step is not None:
+            self._step_of[problem] = self.last_step
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the start."""
+        return time.monotonic() - self._started
+
+    def fields(self) -> dict[str, str]:
+        """Return what is worth showing, label to text."""
+        seconds = max(self.seconds, 1e-9)
+        graded = [correct for correct in self._correct.values() if correct is not None]
+        steps = Counter(self._step_of.values())
+        shown = {
+            "problems": f"{self.done}/{self.problems} done, {len(self._step_of)} begun",
+            "generation": f"{min(steps)} to {max(steps)}" if steps else "-",
+            "accuracy": f"{sum(graded) / len(graded):.1%} (n={len(graded)})" if graded else "-",
+            "calls": f"{self._traffic.calls:,} ({self._traffic.calls / seconds:.1f}/s)",
+            "tokens": f"{self._traffic.completion_tokens:,} ({self._traffic.completion_tokens / seconds:.0f}/s)",
+            "elapsed": _clock(seconds),
+            "left": self._left(seconds),
+        }
+        if self._traffic.replayed:
+            shown["from the journal"] = f"{self._traffic.replayed:,} calls"
+        return shown
+
+    def _left(self, seconds: float) -> str:
+        if self.last_step is None or not self._step_of:
+            return "-"
+        whole = self.problems * (self.last_step + 1)
+        share = sum(step + 1 for step in self._step_of.values()) / whole
+        return _clock(seconds * (1 - share) / share)
+
+
+class LiveProgress:
+    """A table that is redrawn on a terminal."""
+
+    def __init__(self, tally: Tally, console: Console) -> None:
+        self._tally = tally
+        self._live = Live(get_renderable=self._render, console=console, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> Self:
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def stepped(self, problem: str, step: int, correct: bool | None) -> None:
+        """Note a step."""
+        self._tally.stepped(problem, step, correct)
+
+    def ended(self, problem: str) -> None:
+        """Note that a problem is done."""
+        self._tally.ended(problem)
+
+    def _render(self) -> RenderableType:
+        table = Table.grid(padding=(0, 2))
+        table.add_row("[bold]evorun[/bold]", self._tally.title)
+        for label, text in self._tally.fields().items():
+            table.add_row(f"[dim]{label}[/dim]", text)
+        return table
+
+
+class PlainProgress:
+    """A line every few seconds, when something has happened."""
+
+    def __init__(self, tally: Tally, write: Callable[[str], None], interval: float = PLAIN_INTERVAL_S) -> None:
+        self._tally = tally
+        self._write = write
+        self._interval = interval
+        self._next = 0.0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        return
+
+    def stepped(self, problem: str, step: int, correct: bool | None) -> None:
+        """Note a step, and say so when the last line is old enough."""
+        self._tally.stepped(problem, step, correct)
+        if self._tally.seconds >= self._next:
+            self._next = self._tally.seconds + self._interval
+            self._write("; ".join(f"{label} {text}" for label, text in self._tally.fields().items()))
+
+    def ended(self, problem: str) -> None:
+        """Note that a problem is done."""
+        self._tally.ended(problem)
+
+
+def make_progress(tally: Tally, console: Console, mode: str) -> Progress:
+    """Return the display for this console; `mode` is auto, plain or off."""
+    if mode == "off":
+        return PlainProgress(tally, lambda line: None)
+    if mode == "auto" and console.is_terminal:
+        return LiveProgress(tally, console)
+    return PlainProgress(tally, lambda line: console.print(line, highlight=False, markup=False, soft_wrap=True))
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,121 @@
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from evorun.errors import JournalError, RunDirectoryError
+from evorun.runs.journal import Effect, Journal, open_read_only
+
+
+def effect(key: str, digest: bytes = b"d", result: bytes = b"{}") -> Effect:
+    return Effect(key, digest, b"request", result, None, 0.5)
+
+
+async def test_what_was_put_comes_back_after_reopening(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    await asyncio.gather(*(journal.put(effect(f"k{i}", result=b"%d" % i)) for i in range(500)))
+    assert journal.get("k7", b"d") == b"7"
+    journal.close()
+    again = Journal(tmp_path / "j")
+    assert len(again) == 500
+    assert [again.get(f"k{i}", b"d") for i in (0, 499)] == [b"0", b"499"]
+    assert again.get("other", b"d") is None
+    again.close()
+
+
+async def test_another_request_under_a_key_is_refused(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    await journal.put(effect("problem|0", digest=b"first"))
+    with pytest.raises(JournalError, match=r"'problem\|0' was recorded for another request"):
+        journal.get("problem|0", b"second")
+    journal.close()
+
+
+async def test_puts_at_once_share_transactions(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    with sqlite3.connect(tmp_path / "j") as watcher:
+        before = watcher.execute("PRAGMA data_version").fetchone()
+        await asyncio.gather(*(journal.put(effect(f"k{i}")) for i in range(1000)))
+        after = watcher.execute("PRAGMA data_version").fetchone()
+    # data_version grows with each commit of another connection that this one notices
+    assert before != after
+    assert len(journal) == 1000
+    journal.close()
+
+
+def test_a_put_that_returned_survives_kill_9(tmp_path: Path) -> None:
+    program = """
+        import asyncio, os, signal, sys
+        from pathlib import Path
+        from evorun.runs.journal import Effect, Journal
+
+        async def main():
+            journal = Journal(Path(sys.argv[1]))
+            for i in range(20):
+                await journal.put(Effect(f"k{i}", b"d", b"r", b"x", None, 0.0))
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        asyncio.run(main())
+    """
+    path = tmp_path / "j"
+    done = subprocess.run([sys.executable, "-c", textwrap.dedent(program), str(path)], timeout=60)
+    assert done.returncode == -9
+    journal = Journal(path)
+    assert len(journal) == 20
+    journal.close()
+
+
+def test_the_disk_is_full(tmp_path: Path) -> None:
+    program = """
+        import asyncio, resource, sys
+        from pathlib import Path
+        from evorun.errors import RunDirectoryError
+        from evorun.runs.journal import Effect, Journal
+
+        async def main():
+            journal = Journal(Path(sys.argv[1]))
+            await journal.put(Effect("small", b"d", b"r", b"x", None, 0.0))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
+            try:
+                await journal.put(Effect("big", b"d", b"r", b"x" * 1_000_000, None, 0.0))
+            except RunDirectoryError as error:
+                print(error)
+
+        asyncio.run(main())
+    """
+    path = tmp_path / "j"
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(program), str(path)], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"cannot write {path}: ")
+    journal = Journal(path)
+    assert journal.get("small", b"d") == b"x"
+    journal.close()
+
+
+def test_a_file_that_is_no_journal(tmp_path: Path) -> None:
+    (tmp_path / "j").write_text("not a database, but long enough to be taken for a file with a header of its own")
+    with pytest.raises(RunDirectoryError, match="cannot use the journal"):
+        Journal(tmp_path / "j")
+    with pytest.raises(RunDirectoryError, match="is not a journal of evorun"):
+        open_read_only(tmp_path / "j")
+    with pytest.raises(RunDirectoryError, match="found no file"):
+        open_read_only(tmp_path / "absent")
+
+
+async def test_waiting_for_the_disk_does_not_block_the_loop(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    blocker = sqlite3.connect(tmp_path / "j", isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")
+    put = asyncio.create_task(journal.put(effect("k")))
+    for _ in range(50):  # the loop turns while the writer waits for the other connection's lock
+        await asyncio.sleep(0.001)
+    assert not put.done()
+    blocker.execute("COMMIT")
+    await asyncio.wait_for(put, timeout=10)
+    journal.close()
