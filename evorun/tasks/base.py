@@ -7,12 +7,12 @@ impossible pair is refused before any model loads.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import msgspec
-import numpy as np
 
-from evorun.models.base import Message, Request
+from evorun.models.base import Message
+from evorun.models.stand_in import StandIn
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +69,13 @@ Verdict = Literal["A", "B", "T", "invalid"]
 """A judge's answer: the first response, the second, a tie, or a text that says none of the three."""
 
 
+class Judgment(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge's completion, parsed."""
+
+    verdict: Verdict
+    reason: str = ""
+
+
 class Task(ABC):
     """The part of a task that methods may touch. Stateless; safe to share between coroutines."""
 
@@ -105,7 +112,7 @@ class Judges(Protocol):
         """Ask which response is better; `first` is shown as A and `second` as B."""
         ...
 
-    def parse_verdict(self, text: str) -> Verdict:
+    def parse_judgment(self, text: str) -> Judgment:
         """Parse the judge's completion; never raises."""
         ...
 
@@ -115,14 +122,6 @@ class Grader(Protocol):
 
     async def grade(self, problem: Problem, response: Response) -> Grade:
         """Grade one response; an unparsable one is wrong."""
-        ...
-
-
-class StandIn(Protocol):
-    """What the simulated engine says in a model's place: it knows the answers and a skill, not weights."""
-
-    def respond(self, request: Request, rng: np.random.Generator) -> str:
-        """Produce a completion text for a request of this task, guided by `request.hints`."""
         ...
 
 
@@ -153,6 +152,9 @@ class LoadedTask:
 @dataclass
 class TaskConfig:
     """Schema base of `conf/task/*.yaml`; each task module has its own subclass."""
+
+    task_class: ClassVar[type[Task]]
+    """The task that `load` makes; its capabilities are checked before anything is loaded."""
 
     name: str
     description: str = ""

@@ -1,0 +1,51 @@
+"""Reading the JSON object that a model was asked for, also where it is only nearly JSON."""
+
+import re
+from itertools import accumulate
+from typing import Any
+
+import msgspec
+
+MAX_DEPTH = 40
+"""Deepest bracket nesting that is repaired; the repair of deeper texts takes up to a second and yields nothing."""
+MAX_REPAIR_CHARS = 16_000
+"""How much of a text's end is repaired: the repair's time can grow faster than the text."""
+
+_BRACKETS = re.compile(r"[\[\]{}]")
+
+
+def read_object(text: str) -> dict[str, Any] | None:
+    """Return the JSON object that `text` holds, or None when there is none; never raises.
+
+    Strict JSON is tried first. Code fences, text around the object, trailing commas, unescaped LaTeX, single quotes and
+    cut-off ends are left to the json-repair library.
+    """
+    try:
+        value = msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        value = _repaired(text)
+    return value if isinstance(value, dict) else None
+
+
+def well_formed(text: str) -> str:
+    """Return `text` with lone surrogates replaced, so that it can be encoded as UTF-8."""
+    return text.encode("utf-8", "replace").decode()
+
+
+def _repaired(text: str) -> Any:
+    # From a brace on, so that prose in front of the object is not taken for a bare string.
+    start = text.find("{", max(0, len(text) - MAX_REPAIR_CHARS))
+    if start < 0 or _depth(text[start:]) > MAX_DEPTH:
+        return None
+    from json_repair import loads
+
+    try:
+        return loads(text[start:])
+    # A third party's parser on arbitrary text: whatever it raises means that there is no object to be had.
+    except Exception:
+        return None
+
+
+def _depth(text: str) -> int:
+    steps = (1 if bracket in "[{" else -1 for bracket in _BRACKETS.findall(text))
+    return max(accumulate(steps), default=0)

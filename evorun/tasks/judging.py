@@ -1,0 +1,47 @@
+"""What the tasks with a pairwise judge share: the schema of its reply and the reading of its verdict."""
+
+import re
+from typing import Any
+
+from evorun.tasks.base import Judgment, Verdict
+from evorun.tasks.json_text import read_object
+
+REASONING_CHARS = 200
+"""Longest reasoning that the schema lets a judge write (ours: the prompt asks for one sentence)."""
+
+VERDICT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "solution": {"type": "string", "enum": ["A", "B", "T"]},
+        "reasoning": {"type": "string", "maxLength": REASONING_CHARS},
+    },
+    "required": ["solution", "reasoning"],
+    "additionalProperties": False,
+}
+"""Verdict first, then one sentence of reasoning (Duel-Evolve, B.1.4)."""
+
+_VERDICTS: dict[str, Verdict] = {"a": "A", "b": "B", "t": "T", "tie": "T"}
+_DECORATION = re.compile(r"^(?:candidate|solution|response)\s+|[\s\"'`*().\[\]:]+")
+_STATED = re.compile(r'"solution"\s*:\s*"([^"]{0,40})"')
+
+
+def parse_judgment(text: str) -> Judgment:
+    """Return a judge's verdict and reason; `invalid` when it does not say A, B or T plainly. Never raises.
+
+    Nothing is guessed from prose: an unclear verdict must count as non-decisive, not as a preference.
+    """
+    reply = read_object(text)
+    if reply is None:
+        return Judgment(verdict=_verdict(text))
+    reason = reply.get("reasoning")
+    stated = {_verdict(value) for value in _STATED.findall(text)} - {"invalid"}
+    return Judgment(
+        verdict="invalid" if len(stated) > 1 else _verdict(reply.get("solution")),
+        reason=reason if isinstance(reason, str) else "",
+    )
+
+
+def _verdict(value: object) -> Verdict:
+    if not isinstance(value, str) or len(value) > 40:
+        return "invalid"
+    return _VERDICTS.get(_DECORATION.sub("", value.strip().lower()), "invalid")

@@ -1,0 +1,117 @@
+"""Configuration of the task: which questions, from where, how many, and with which prompts."""
+
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from evorun.errors import ConfigError, DataError
+from evorun.tasks.base import Demonstration, LoadedTask, Provenance, TaskConfig
+from evorun.tasks.mathbench import files
+from evorun.tasks.mathbench.records import Question
+from evorun.tasks.mathbench.stand_in import MathBenchStandIn
+from evorun.tasks.mathbench.task import MathBench
+from evorun.tasks.multiple_choice import LetterGrader
+from evorun.tasks.sampling import stratified_draw
+from evorun.validation import at_least, one_of
+
+SOURCES = ("auto", "benchmark", "stand_in", "sample", "hub")
+
+
+@dataclass
+class MathBenchConfig(TaskConfig):
+    """MathBench as Duel-Evolve uses it: English four-option application questions of three stages (§4.1)."""
+
+    task_class = MathBench
+
+    name: str = "mathbench"
+    source: str = "auto"
+    """auto: `data`, else $EVORUN_DATA/mathbench, else `hub_id`; the files count as the benchmark's own when the folder
+    also holds the archive's other parts (Chinese and theory questions). benchmark | stand_in: the same places, and you
+    say what the files are. hub: `hub_id` only. sample: evorun's own small set."""
+    data: str | None = None
+    """Folder with MathBench's files: the archive's root, or the folder that it was unpacked in."""
+    hub_id: str | None = None
+    """Hub data set that holds MathBench's folders."""
+    strata: list[str] = field(default_factory=lambda: ["middle", "high", "college"])
+    """Stages to draw from, each a stratum of the results (§4.1)."""
+    per_stratum: int = 50
+    """Problems of each stage (§4.1: 50). A smaller stage is an error, except that the sample set gives what it has."""
+    validation_per_stratum: int = 6
+    """Further problems of each stage, held out for demonstrations (ours: 18 in all, twice the 8 shots of §4.2)."""
+    limit: int | None = None
+    """Work on this many problems only: the first ones of the full draw, which goes round the stages in turn."""
+    prompts: str | None = None
+    """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
+    reasoning_max_chars: int = 1200
+    """Longest reasoning that the JSON schema allows and that a later prompt shows (ours)."""
+
+    def __post_init__(self) -> None:
+        one_of("task.source", self.source, SOURCES)
+        at_least("task.per_stratum", self.per_stratum, 1)
+        at_least("task.validation_per_stratum", self.validation_per_stratum, 0)
+        at_least("task.limit", self.limit, 1)
+        at_least("task.reasoning_max_chars", self.reasoning_max_chars, 1)
+        for stage in self.strata:
+            one_of("task.strata", stage, ("middle", "high", "college"))
+        if not self.strata or len(set(self.strata)) < len(self.strata):
+            raise ConfigError(f"task.strata: expected distinct stages, at least one, got {list(self.strata)}")
+        if self.source == "sample" and self.data is not None:
+            raise ConfigError("task.data: has no effect with task.source=sample; leave one of the two out")
+        if self.source == "hub" and self.hub_id is None:
+            raise ConfigError("task.hub_id: expected a hub data set with task.source=hub, got null")
+
+    def load(self, seed: int) -> LoadedTask:
+        """Read, check and draw the problems; `seed` decides the draw.
+
+        Raises DataError for missing or malformed files and stages that are too small, ConfigError for prompt files.
+        """
+        task = MathBench(prompts=self.prompts, reasoning_max_chars=self.reasoning_max_chars)
+        folder, place = self._locate()
+        root = files.archive_root(folder, self.strata)
+        draw = stratified_draw(
+            files.read_stages(root, self.strata),
+            per_stratum=self.per_stratum,
+            held_out=self.validation_per_stratum,
+            seed=seed,
+            name=self.name,
+            allow_fewer=self.source == "sample",
+        )
+        selected = draw.selected[: self.limit]
+        answers = {question.problem.id: question.answer for question in (*selected, *draw.held_out)}
+        return LoadedTask(
+            task=task,
+            problems=tuple(question.problem for question in selected),
+            grader=LetterGrader(answers),
+            stand_in=MathBenchStandIn(answers),
+            provenance=self._provenance(root, place, selected),
+            validation=tuple(Demonstration(problem=q.problem, answer=q.answer) for q in draw.held_out),
+        )
+
+    def _locate(self) -> tuple[Path, str]:
+        """Return the folder to read and how results name it."""
+        if self.source == "sample":
+            return files.SAMPLE, "sample"
+        if self.source != "hub":
+            folder = Path(self.data).expanduser() if self.data is not None else files.default_folder()
+            if folder is not None:
+                return folder, f"folder {folder.resolve().name}"
+        if self.hub_id is not None:
+            return files.download(self.hub_id), f"hub data set {self.hub_id}"
+        raise DataError(
+            f"MathBench's files were not found: download and unpack {files.RELEASE}, then give their folder as "
+            "task.data=FOLDER or $EVORUN_DATA/mathbench; task.source=sample runs evorun's own small set instead"
+        )
+
+    def _provenance(self, root: Path, place: str, selected: list[Question]) -> Provenance:
+        source = self.source
+        if source in ("auto", "hub"):
+            source = "benchmark" if files.looks_like_archive(root, self.strata) else "stand_in"
+        description = {
+            "benchmark": f"MathBench's own files ({place})",
+            "stand_in": f"questions in MathBench's layout, not MathBench itself ({place})",
+            "sample": "evorun's own sample set of generated word problems, not MathBench",
+        }[source]
+        digest = sha256(msgspec.json.encode(selected)).hexdigest()
+        return Provenance(source=source, description=description, digest=digest)

@@ -1,0 +1,106 @@
+"""MathBench's own files: finding their folder and reading them."""
+
+import logging
+import os
+from collections.abc import Sequence
+from itertools import chain
+from pathlib import Path
+
+from evorun.errors import DataError
+from evorun.tasks.mathbench.records import Question, parse_record
+
+FILE = "single_choice_en.jsonl"
+"""The English single-choice application questions of a stage; `<stage>_knowledge` folders are never read (§4.1)."""
+ARCHIVE = "mathbench_v1"
+"""Folder that the benchmark's archive unpacks to."""
+RELEASE = "https://github.com/open-compass/MathBench/releases/tag/v0.1.0"
+SAMPLE = Path(__file__).parent / "sample"
+
+_log = logging.getLogger(__name__)
+
+
+def default_folder() -> Path | None:
+    """Return $EVORUN_DATA/mathbench when it is there."""
+    base = os.environ.get("EVORUN_DATA")
+    folder = Path(base).expanduser() / "mathbench" if base else None
+    return folder if folder and folder.is_dir() else None
+
+
+def download(hub_id: str) -> Path:
+    """Fetch the single-choice files of a hub data set that holds MathBench's folders, and return where they lie.
+
+    Raises DataError when the hub package is absent, the data set unknown or the network down.
+    """
+    try:
+        from huggingface_hub import snapshot_download
+        from huggingface_hub.errors import HfHubHTTPError
+    except ImportError as error:
+        raise DataError("task.hub_id: downloading needs the hub packages: pip install 'evorun[hub]'") from error
+    try:
+        return Path(snapshot_download(hub_id, repo_type="dataset", allow_patterns=["*single_choice_*.jsonl"]))
+    except (HfHubHTTPError, OSError, ValueError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise DataError(f"task.hub_id: cannot fetch the data set '{hub_id}': {reason}") from error
+
+
+def archive_root(folder: Path, stages: Sequence[str]) -> Path:
+    """Return the folder that holds the stages: `folder` itself or the archive's folder inside it.
+
+    Raises DataError naming what was expected when a stage's file is in neither.
+    """
+    if not folder.is_dir():
+        hint = "; unpack the archive first" if folder.is_file() else ""
+        raise DataError(f"task.data: expected a folder with MathBench's files, got '{folder}'{hint}")
+    root = folder / ARCHIVE if (folder / ARCHIVE).is_dir() else folder
+    missing = [stage for stage in stages if not (root / stage / FILE).is_file()]
+    if missing:
+        raise DataError(
+            f"task.data: expected the file {root / missing[0] / FILE}; the folder must hold what MathBench's archive "
+            f"does ({ARCHIVE}/<stage>/{FILE}), to be had from {RELEASE}"
+        )
+    return root
+
+
+def looks_like_archive(root: Path, stages: Sequence[str]) -> bool:
+    """Say whether each stage has the other parts that the archive unpacks with it (Chinese and theory questions)."""
+    return all(
+        (root / stage / "single_choice_cn.jsonl").is_file() and (root / f"{stage}_knowledge").is_dir()
+        for stage in stages
+    )
+
+
+def read_stages(root: Path, stages: Sequence[str]) -> dict[str, list[Question]]:
+    """Read every stage's file, in file order.
+
+    A question that is repeated with the same options and answer is kept once, with a warning. Raises DataError naming
+    file and line for a malformed record, an id used twice, or a question repeated with another answer.
+    """
+    questions = {stage: _read(root / stage / FILE, stage) for stage in stages}
+    seen: dict[str, str] = {}
+    for where, question in chain.from_iterable(questions.values()):
+        if question.problem.id in seen:
+            raise DataError(f"{where}: id '{question.problem.id}' is already used in {seen[question.problem.id]}")
+        seen[question.problem.id] = where
+    return {stage: _distinct(located) for stage, located in questions.items()}
+
+
+def _read(path: Path, stage: str) -> list[tuple[str, Question]]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot read: {error.strerror}") from error
+    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    numbered = ((f"{path}:{n}", n, line) for n, line in enumerate(lines, 1) if line.strip())
+    return [(where, parse_record(line, where, stage, n)) for where, n, line in numbered]
+
+
+def _distinct(located: Sequence[tuple[str, Question]]) -> list[Question]:
+    first: dict[tuple[str, tuple[str, ...]], tuple[str, Question]] = {}
+    for where, question in located:
+        data = question.problem.data
+        earlier_where, earlier = first.setdefault((data["question"], data["options"]), (where, question))
+        if earlier.answer != question.answer:
+            raise DataError(f"{where}: the same question as {earlier_where}, with another answer")
+        if earlier is not question:
+            _log.warning("%s: left out, the same question as %s", where, earlier_where)
+    return [question for _, question in first.values()]

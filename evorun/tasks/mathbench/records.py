@@ -1,0 +1,96 @@
+"""One record of a MathBench file: what it must hold, and what is tolerated because its meaning is certain."""
+
+import re
+from typing import Any
+
+import msgspec
+
+from evorun.errors import DataError
+from evorun.tasks.base import Problem
+from evorun.tasks.multiple_choice import letters
+
+OPTIONS = 4
+"""Options of every MathBench question."""
+
+_ANSWER = re.compile(r"\s*\(?([A-Za-z])\)?\.?\s*")
+
+
+class Question(msgspec.Struct, frozen=True):
+    """A problem together with its answer letter; split before a method sees the problem."""
+
+    problem: Problem
+    answer: str
+
+
+def parse_record(line: bytes, where: str, stage: str, number: int) -> Question:
+    """Check one JSONL line and return its question.
+
+    line: the line's bytes. where: `FILE:LINE`, for errors. number: the line's number, counted from 1.
+
+    Tolerated: numbers as options, options that all carry their own letter ("A. 12"), and a padded, lower-case or
+    bracketed answer letter. Raises DataError for everything else.
+    """
+    try:
+        record = msgspec.json.decode(line)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise DataError(f"{where}: expected one JSON object a line: {error}") from error
+    if not isinstance(record, dict):
+        raise DataError(f"{where}: expected a JSON object, got {type(record).__name__}")
+    options = _options(record, where)
+    return Question(
+        problem=Problem(
+            id=_identity(record, where, stage, number),
+            stratum=stage,
+            data={"question": _question(record, where), "options": options},
+        ),
+        answer=_answer(record, where),
+    )
+
+
+def _field(record: dict[str, Any], key: str, where: str) -> Any:
+    if key not in record:
+        raise DataError(f"{where}: expected the fields question, options and answer; '{key}' is missing")
+    return record[key]
+
+
+def _question(record: dict[str, Any], where: str) -> str:
+    question = _field(record, "question", where)
+    if not isinstance(question, str) or not question.strip():
+        raise DataError(f"{where}: question: expected a non-empty string, got {question!r:.60}")
+    return question.strip()
+
+
+def _options(record: dict[str, Any], where: str) -> tuple[str, ...]:
+    options = _field(record, "options", where)
+    if not isinstance(options, list) or len(options) != OPTIONS or not all(map(_is_text, options)):
+        raise DataError(f"{where}: options: expected a list of {OPTIONS} strings, got {options!r:.60}")
+    return _without_letters(tuple(str(option).strip() for option in options))
+
+
+def _is_text(option: object) -> bool:
+    return not isinstance(option, bool) and isinstance(option, str | int | float) and bool(str(option).strip())
+
+
+def _without_letters(options: tuple[str, ...]) -> tuple[str, ...]:
+    """Cut the options' own letters off, when every option carries its own."""
+    patterns = (rf"\(?{letter}[.):]+\s*(\S.*)" for letter in letters(len(options)))
+    matches = [re.fullmatch(pattern, option, re.DOTALL) for pattern, option in zip(patterns, options, strict=True)]
+    return tuple(m[1] for m in matches if m) if all(matches) else options
+
+
+def _answer(record: dict[str, Any], where: str) -> str:
+    answer = _field(record, "answer", where)
+    match = _ANSWER.fullmatch(answer) if isinstance(answer, str) else None
+    letter = match[1].upper() if match else ""
+    if not letter or letter not in letters(OPTIONS):
+        raise DataError(f"{where}: answer: expected one of {', '.join(letters(OPTIONS))}, got {answer!r:.60}")
+    return letter
+
+
+def _identity(record: dict[str, Any], where: str, stage: str, number: int) -> str:
+    """Return the record's own id; a mere number, or the line where there is no id, is unique within its stage only."""
+    own = record.get("id", number)
+    if isinstance(own, bool) or not isinstance(own, str | int) or not str(own).strip():
+        raise DataError(f"{where}: id: expected a non-empty string or an integer, got {own!r:.60}")
+    text = str(own).strip()
+    return f"{stage}/{text}" if text.isdecimal() else text
