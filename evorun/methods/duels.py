@@ -1,0 +1,151 @@
+"""Pairwise preferences as methods share them: order-consistent duels and the Bradley-Terry belief drawn from them."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evorun.methods.base import Candidate, Comparison, Context, Outcome, Rated
+from evorun.models.base import Sampling
+from evorun.ratings import bradley_terry
+from evorun.tasks.base import Judgment, Verdict
+
+Pair = tuple[int, int]
+"""Indices of two candidates of an arena."""
+
+
+class Arena:
+    """Candidates, all their decisive duels, and the posterior over their utilities (Duel-Evolve paper, Eq. 4)."""
+
+    def __init__(self, prior_sd: float) -> None:
+        self.prior_sd = prior_sd
+        self.candidates: list[Candidate] = []
+        self.mean: NDArray[np.float64] = np.zeros(0)
+        self.sd: NDArray[np.float64] = np.zeros(0)
+        self._index: dict[str, int] = {}
+        self._winners: list[int] = []
+        self._losers: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self.candidates)
+
+    def add(self, candidates: Sequence[Candidate]) -> None:
+        """Add candidates; until they have duelled, the belief in them is the prior."""
+        for candidate in candidates:
+            self._index[candidate.id] = len(self.candidates)
+            self.candidates.append(candidate)
+        self.mean = np.concatenate([self.mean, np.zeros(len(candidates))])
+        self.sd = np.concatenate([self.sd, np.full(len(candidates), self.prior_sd)])
+
+    def update(self, comparisons: Sequence[Comparison]) -> None:
+        """Add the decisive comparisons to the history and update the posterior, starting from the last one."""
+        for comparison in comparisons:
+            if comparison.outcome is None:
+                continue
+            first, second = self._index[comparison.first], self._index[comparison.second]
+            winner, loser = (first, second) if comparison.outcome == "first" else (second, first)
+            self._winners.append(winner)
+            self._losers.append(loser)
+        posterior = bradley_terry.fit(
+            len(self.candidates), self._winners, self._losers, prior_sd=self.prior_sd, init=self.mean
+        )
+        self.mean, self.sd = posterior.mean, posterior.sd
+
+    def survivors(self, width: float, limit: int) -> NDArray[np.intp]:
+        """Return, in order, the indices whose upper confidence bound reaches the best lower bound (section 2.3.3).
+
+        Bounds are mean +- width x sd; at most `limit` candidates survive, those with the highest upper bounds.
+        """
+        if not self.candidates:
+            return np.zeros(0, dtype=np.intp)
+        upper = self.mean + width * self.sd
+        alive = np.flatnonzero(upper >= np.max(self.mean - width * self.sd))
+        if len(alive) > limit:
+            alive = np.sort(alive[np.argsort(-upper[alive], kind="stable")[:limit]])
+        return alive
+
+    def best(self) -> int | None:
+        """Return the index of the highest posterior mean, the earliest of equals; None when there are no candidates."""
+        return int(np.argmax(self.mean)) if self.candidates else None
+
+    def rated(self, survivors: NDArray[np.intp]) -> list[Rated]:
+        """Return all candidates with the current belief in them."""
+        alive = set(survivors.tolist())
+        return [
+            Rated(candidate=candidate, mean=round(mean, 9), sd=round(sd, 9), survivor=index in alive)
+            for index, (candidate, mean, sd) in enumerate(
+                zip(self.candidates, self.mean.tolist(), self.sd.tolist(), strict=True)
+            )
+        ]
+
+
+def select_duels(
+    arena: Arena, survivors: NDArray[np.intp], newcomers: Sequence[int], count: int, rng: np.random.Generator
+) -> list[Pair]:
+    """Choose `count` different pairs of survivors by double Thompson sampling (section 2.2 and 2.3.3).
+
+    Each duel takes two independent draws from the posterior: the first draw's maximiser meets the best other
+    candidate of the second draw. The first duels go to the newcomers among the survivors, each against the best of
+    a draw, so that every new arrival is evaluated. A pair is chosen once a batch; which of the two is `first` is
+    random.
+    """
+    if len(survivors) < 2:
+        return []
+    count = min(count, len(survivors) * (len(survivors) - 1) // 2)
+    mean, sd = arena.mean[survivors], arena.sd[survivors]
+    place = {index: k for k, index in enumerate(survivors.tolist())}
+    waiting = [place[index] for index in newcomers if index in place]
+    chosen: dict[frozenset[int], Pair] = {}
+    for duel in range(count):
+        first_draw, second_draw = rng.normal(mean, sd, size=(2, len(survivors)))
+        challengers = waiting[duel : duel + 1] + np.argsort(-first_draw).tolist()
+        pair = _first_unused(challengers, np.argsort(-second_draw).tolist(), chosen)
+        a, b = pair if rng.random() < 0.5 else pair[::-1]
+        chosen[frozenset(pair)] = (int(survivors[a]), int(survivors[b]))
+    return list(chosen.values())
+
+
+def _first_unused(challengers: list[int], opponents: list[int], chosen: dict[frozenset[int], Pair]) -> Pair:
+    """Return the first pair, challengers before opponents, that has not been chosen; there must be one."""
+    return next(
+        (challenger, opponent)
+        for challenger in challengers
+        for opponent in opponents
+        if opponent != challenger and frozenset((challenger, opponent)) not in chosen
+    )
+
+
+async def judge_pairs(
+    ctx: Context, candidates: Sequence[Candidate], pairs: Sequence[Pair], *, step: int, sampling: Sampling
+) -> list[Comparison]:
+    """Judge each pair twice, the order of presentation swapped (appendix A.1).
+
+    When the budget does not allow all duels, the first ones only.
+    """
+    pairs = pairs[: ctx.affordable(2 * len(pairs)) // 2]
+    prompts = []
+    for i, j in pairs:
+        first, second = candidates[i].response, candidates[j].response
+        prompts.append(ctx.task.judge_prompt(ctx.problem, first, second))
+        prompts.append(ctx.task.judge_prompt(ctx.problem, second, first))
+    replies = await ctx.generate(prompts, role="judge", step=step, sampling=sampling)
+    judgments: list[Judgment] = [ctx.task.parse_judgment(reply.completions[0].text) for reply in replies]
+    return [
+        Comparison(
+            first=candidates[i].id,
+            second=candidates[j].id,
+            verdicts=(judgment.verdict, swapped.verdict),
+            outcome=order_consistent_outcome(judgment.verdict, swapped.verdict),
+            reasons=(judgment.reason, swapped.reason),
+        )
+        for (i, j), judgment, swapped in zip(pairs, judgments[::2], judgments[1::2], strict=True)
+    ]
+
+
+def order_consistent_outcome(verdict: Verdict, swapped: Verdict) -> Outcome | None:
+    """Return the winner when both orders of presentation name the same one (appendix A.1, d_ij = 1), else None."""
+    if (verdict, swapped) == ("A", "B"):
+        return "first"
+    if (verdict, swapped) == ("B", "A"):
+        return "second"
+    return None

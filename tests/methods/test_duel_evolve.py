@@ -1,0 +1,212 @@
+"""Duel-Evolve with a scripted model: phases, retries, budget, and what it reports."""
+
+import json
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from evorun.errors import ConfigError
+from evorun.methods.base import Context, Step
+from evorun.methods.duel_evolve import DuelEvolve, DuelEvolveConfig
+from evorun.models import Completion, Reply, Request
+from evorun.runs.budget import Meter
+from evorun.tasks.mathbench import MathBenchConfig
+
+LOADED = MathBenchConfig(source="sample").load(0)
+PROBLEM = LOADED.problems[0]
+Script = Callable[[str, Request], str | None]
+
+
+class ScriptedModel:
+    """Says what a function of key and request says, and keeps the requests; None rejects."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.asked: list[tuple[str, Request]] = []
+
+    async def complete(self, key: str, request: Request) -> Reply:
+        self.asked.append((key, request))
+        text = self.script(key, request)
+        if text is None:
+            rejected = Completion(text="", finish_reason="rejected", tokens=0)
+            return Reply(completions=(rejected,), prompt_tokens=0, seconds=0.0, error="prompt too long")
+        done = Completion(text=text, finish_reason="stop", tokens=3)
+        return Reply(completions=(done,), prompt_tokens=5, seconds=0.0)
+
+    def roles(self) -> list[tuple[str, str, str, str]]:
+        """Step, role, place and attempt of each call, in order."""
+        return [tuple(key.rsplit("|", 4)[1:]) for key, _ in self.asked]  # type: ignore[misc]
+
+
+def answer(letter: str) -> str:
+    return json.dumps({"reasoning": f"It is {letter}.", "solution": letter})
+
+
+def verdict(letter: str) -> str:
+    return json.dumps({"solution": letter, "reasoning": "Because."})
+
+
+def prefers(letter: str) -> Script:
+    """A model that answers C, then B, then A ..., and prefers answers with the given letter wherever they are shown."""
+
+    def script(key: str, request: Request) -> str:
+        _, role, place, _ = key.rsplit("|", 4)[1:]
+        if role == "generate":
+            return answer("ABCD"[int(place) % 4])
+        first, second = request.hints["answers"]
+        return verdict("A" if first == letter != second else "B" if second == letter != first else "T")
+
+    return script
+
+
+async def solve(model: ScriptedModel, meter: Meter | None = None, **config: object) -> list[Step]:
+    small = {"generations": 2, "initial_candidates": 4, "children": 4, "parents": 3, "duels": 5, **config}
+    method = DuelEvolve(DuelEvolveConfig(**small))  # type: ignore[arg-type]
+    ctx = Context(task=LOADED.task, problem=PROBLEM, seed=0, meter=meter or Meter(), models={"policy": model})
+    return [step async for step in method.solve(ctx)]
+
+
+async def test_the_preferred_answer_wins() -> None:
+    for letter in "ABCD":
+        steps = await solve(ScriptedModel(prefers(letter)))
+        best = steps[-1].best
+        assert best is not None
+        assert best.candidate.response.answer == letter
+        assert best.mean == max(rated.mean for rated in steps[-1].candidates)
+
+
+async def test_phases_and_counts() -> None:
+    model = ScriptedModel(prefers("A"))
+    steps = await solve(model)
+    assert [step.step for step in steps] == [0, 1, 2]
+    assert [len(step.candidates) for step in steps] == [4, 8, 12]
+    assert all(len(step.comparisons) == 5 for step in steps)
+    expected = [(str(s), "generate", str(i), "0") for s in range(3) for i in range(4)]
+    assert [place for place in model.roles() if place[1] == "generate"] == expected
+    judged = [place for place in model.roles() if place[1] == "judge"]
+    assert judged == [(str(s), "judge", str(i), "0") for s in range(3) for i in range(10)]
+
+
+async def test_each_pair_is_judged_in_both_orders() -> None:
+    model = ScriptedModel(prefers("A"))
+    await solve(model, generations=0)
+    judged = [request.messages[-1]["content"] for key, request in model.asked if "|judge|" in key]
+    for shown, swapped in zip(judged[::2], judged[1::2], strict=True):
+        first = shown[shown.index("# Candidate A") : shown.index("# Candidate B")]
+        assert first.replace("# Candidate A", "").strip() in swapped[swapped.index("# Candidate B") :]
+
+
+async def test_parents_are_shown_with_their_posterior_means() -> None:
+    model = ScriptedModel(prefers("A"))
+    steps = await solve(model, generations=1)
+    means = {rated.candidate.id: rated.mean for rated in steps[0].candidates}
+    children = [rated.candidate for rated in steps[1].candidates if rated.candidate.generation == 1]
+    prompts = [request.messages[-1]["content"] for key, request in model.asked if "|1|generate|" in key]
+    for child, prompt in zip(children, prompts, strict=True):
+        assert len(child.parents) == 3
+        assert list(child.parents) == sorted(child.parents, key=lambda p: -means[p])
+        assert all(f"Score: {means[parent]:.3f}" in prompt for parent in child.parents)
+    assert len({child.parents for child in children}) == 1
+
+
+async def test_each_child_may_have_its_own_parents() -> None:
+    steps = await solve(ScriptedModel(prefers("A")), shared_parents=False, initial_candidates=8, children=8)
+    children = [rated.candidate for rated in steps[1].candidates if rated.candidate.generation == 1]
+    assert len({child.parents for child in children}) > 1
+
+
+async def test_every_newcomer_duels() -> None:
+    steps = await solve(ScriptedModel(prefers("A")), duels=4)
+    for step in steps[1:]:
+        dueled = {side for duel in step.comparisons for side in (duel.first, duel.second)}
+        alive = {r.candidate.id for r in steps[step.step - 1].candidates}
+        newcomers = {r.candidate.id for r in step.candidates} - alive
+        assert newcomers <= dueled
+
+
+async def test_an_unparsable_text_is_retried_once_with_another_seed() -> None:
+    good = prefers("A")
+
+    def script(key: str, request: Request) -> str | None:
+        _, role, place, attempt = key.rsplit("|", 4)[1:]
+        return "no idea" if (role, place, attempt) == ("generate", "1", "0") else good(key, request)
+
+    model = ScriptedModel(script)
+    (step,) = await solve(model, generations=0)
+    first, second = [request for key, request in model.asked if "|generate|1|" in key]
+    assert first.messages == second.messages
+    assert first.seed != second.seed
+    assert sorted(rated.candidate.attempts for rated in step.candidates) == [1, 1, 1, 2]
+    assert step.extra["unparsable_texts"] == 1
+
+
+async def test_a_candidate_that_never_parses_is_kept_aside() -> None:
+    good = prefers("A")
+
+    def script(key: str, request: Request) -> str | None:
+        _, role, place, _ = key.rsplit("|", 4)[1:]
+        return "nonsense" if role == "generate" and place == "3" else good(key, request)
+
+    (step,) = await solve(ScriptedModel(script), generations=0)
+    lost = [rated for rated in step.candidates if rated.candidate.response.error is not None]
+    assert len(lost) == 1
+    assert not lost[0].survivor
+    assert lost[0].candidate.attempts == 2
+    assert all(lost[0].candidate.id not in (duel.first, duel.second) for duel in step.comparisons)
+
+
+async def test_without_any_candidate_it_starts_again_from_the_problem() -> None:
+    good = prefers("A")
+
+    def script(key: str, request: Request) -> str | None:
+        return good(key, request) if "|1|generate|" in key or "|judge|" in key else "nonsense"
+
+    model = ScriptedModel(script)
+    steps = await solve(model, generations=1)
+    assert steps[0].best is None
+    assert steps[1].best is not None
+    assert {r.candidate.operator for r in steps[1].candidates} == {"init"}
+
+
+async def test_rejected_requests_are_data() -> None:
+    (step,) = await solve(ScriptedModel(lambda key, request: None), generations=0)
+    assert step.best is None
+    assert all("prompt too long" in (r.candidate.response.error or "") for r in step.candidates)
+
+
+async def test_a_judge_that_talks_nonsense_decides_nothing() -> None:
+    good = prefers("A")
+    steps = await solve(ScriptedModel(lambda k, r: "???" if "|judge|" in k else good(k, r)))
+    duels = [duel for step in steps for duel in step.comparisons]
+    assert {duel.verdicts for duel in duels} == {("invalid", "invalid")}
+    assert all(duel.outcome is None for duel in duels)
+    assert {rated.mean for rated in steps[-1].candidates} == {0.0}
+
+
+@pytest.mark.parametrize("calls", [1, 3, 4, 7, 14, 15, 20])
+async def test_the_budget_is_never_exceeded_and_half_duels_are_not_bought(calls: int) -> None:
+    model = ScriptedModel(prefers("A"))
+    steps = await solve(model, Meter(max_calls=calls))
+    assert len(model.asked) <= calls
+    assert sum(1 for place in model.roles() if place[1] == "judge") % 2 == 0
+    assert len(model.asked) >= calls - 1
+    assert steps
+
+
+async def test_the_same_seed_asks_the_same_questions() -> None:
+    def asked(model: ScriptedModel) -> Sequence[tuple[str, Request]]:
+        return sorted(model.asked, key=lambda pair: pair[0])
+
+    one, two = ScriptedModel(prefers("B")), ScriptedModel(prefers("B"))
+    await solve(one)
+    await solve(two)
+    assert asked(one) == asked(two)
+    assert len({request.seed for _, request in one.asked}) == len(one.asked)
+
+
+def test_values_out_of_range_are_refused() -> None:
+    for key, value in {"children": 0, "prior_sd": 0.0, "recent_share": 1.5, "max_pool": 1, "top_p": 0.0}.items():
+        with pytest.raises(ConfigError, match=rf"method\.{key}"):
+            DuelEvolveConfig(**{key: value})  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match=r"method\.initial_candidates: expected at most method\.max_pool"):
+        DuelEvolveConfig(initial_candidates=300)

@@ -1,0 +1,135 @@
+from collections import Counter
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evorun.methods.base import Candidate, Comparison, Outcome
+from evorun.methods.duel_evolve import select_parents
+from evorun.methods.duels import Arena, order_consistent_outcome, select_duels
+from evorun.tasks.base import Response, Verdict
+
+
+def candidate(number: int, generation: int = 0) -> Candidate:
+    response = Response(text=str(number), answer="A")
+    return Candidate(id=str(number), generation=generation, parents=(), operator="init", response=response)
+
+
+def arena_of(means: list[float], sds: list[float] | None = None, generations: list[int] | None = None) -> Arena:
+    arena = Arena(1.0)
+    arena.add([candidate(i, (generations or [0] * len(means))[i]) for i in range(len(means))])
+    arena.mean = np.array(means)
+    arena.sd = np.array(sds or [0.1] * len(means))
+    return arena
+
+
+def won(winner: int, loser: int) -> Comparison:
+    return Comparison(first=str(winner), second=str(loser), verdicts=("A", "B"), outcome="first")
+
+
+@pytest.mark.parametrize("verdict", ["A", "B", "T", "invalid"])
+@pytest.mark.parametrize("swapped", ["A", "B", "T", "invalid"])
+def test_only_concordant_verdicts_decide(verdict: Verdict, swapped: Verdict) -> None:
+    # appendix A.1: d = 1 iff (A, B) or (B, A); a judge that always says A prefers nobody
+    expected: dict[tuple[str, str], Outcome] = {("A", "B"): "first", ("B", "A"): "second"}
+    assert order_consistent_outcome(verdict, swapped) == expected.get((verdict, swapped))
+
+
+def test_indecisive_duels_leave_the_posterior_as_it_was() -> None:
+    arena = arena_of([0.0, 0.0, 0.0], [1.0, 1.0, 1.0])
+    arena.update([won(0, 1)])
+    before = arena.mean.copy(), arena.sd.copy()
+    arena.update([Comparison(first="0", second="1", verdicts=("T", "A"), outcome=None)])
+    np.testing.assert_allclose(arena.mean, before[0], atol=1e-8)
+    np.testing.assert_allclose(arena.sd, before[1], atol=1e-8)
+
+
+def test_the_posterior_uses_the_whole_history() -> None:
+    step_by_step, at_once = arena_of([0.0] * 4, [1.0] * 4), arena_of([0.0] * 4, [1.0] * 4)
+    duels = [won(0, 1), won(2, 1), won(0, 3), won(3, 2), won(0, 1)]
+    for duel in duels:
+        step_by_step.update([duel])
+    at_once.update(duels)
+    np.testing.assert_allclose(step_by_step.mean, at_once.mean, atol=1e-6)
+    assert at_once.best() == 0
+
+
+def test_a_win_as_second_counts_for_the_second() -> None:
+    arena = arena_of([0.0, 0.0], [1.0, 1.0])
+    arena.update([Comparison(first="0", second="1", verdicts=("B", "A"), outcome="second")])
+    assert arena.mean[1] > 0 > arena.mean[0]
+
+
+@given(
+    means=st.lists(st.floats(-3, 3), min_size=1, max_size=12),
+    width=st.floats(0, 3),
+    limit=st.integers(2, 12),
+    data=st.data(),
+)
+def test_survivors_by_definition(means: list[float], width: float, limit: int, data: st.DataObject) -> None:
+    sds = data.draw(st.lists(st.floats(0.01, 1), min_size=len(means), max_size=len(means)))
+    arena = arena_of(means, sds)
+    best_lower = max(m - width * s for m, s in zip(means, sds, strict=True))
+    expected = [i for i in range(len(means)) if means[i] + width * sds[i] >= best_lower]
+    survivors = arena.survivors(width, limit).tolist()
+    assert set(survivors) <= set(expected)
+    assert survivors == sorted(survivors)
+    assert len(survivors) == min(len(expected), limit)
+    # whoever was cut by the limit has an upper bound no higher than any that stayed
+    cut = set(expected) - set(survivors)
+    upper = arena.mean + width * arena.sd
+    assert all(upper[c] <= min(upper[survivors]) for c in cut)
+
+
+@given(size=st.integers(0, 9), count=st.integers(0, 40), newcomers=st.sets(st.integers(0, 8)), seed=st.integers(0, 99))
+def test_duels_are_different_pairs_of_survivors_and_place_newcomers(
+    size: int, count: int, newcomers: set[int], seed: int
+) -> None:
+    arena = arena_of([0.1 * i for i in range(9)])
+    survivors = np.arange(9)[9 - size :] if size else np.zeros(0, dtype=np.intp)
+    pairs = select_duels(arena, survivors, sorted(newcomers), count, np.random.default_rng(seed))
+    assert len({frozenset(pair) for pair in pairs}) == len(pairs) == min(count, size * (size - 1) // 2)
+    assert all(i != j and {i, j} <= set(survivors.tolist()) for i, j in pairs)
+    present = [i for i in sorted(newcomers) if i in survivors]
+    if size >= 2:
+        # each of the first newcomers is in its own duel, or had all its pairs taken already
+        covered = {i for pair in pairs for i in pair}
+        assert set(present[: len(pairs)]) <= covered
+
+
+def test_double_thompson_sampling_follows_the_maximiser_probabilities() -> None:
+    """One duel: the two sides are independent draws from p* given that they differ (section 2.2)."""
+    arena = arena_of([0.0, 0.5, 1.0], [1.0, 0.5, 0.8])
+    rng = np.random.default_rng(0)
+    draws = rng.normal(arena.mean, arena.sd, size=(200_000, 3))
+    p = np.bincount(np.argmax(draws, axis=1), minlength=3) / len(draws)
+    # the second side: the best of its draw among the others, so P(second = j | first = i) = P(j beats k)
+    beats = {(j, k): float(np.mean(draws[:, j] > draws[:, k])) for j in range(3) for k in range(3) if j != k}
+    expected = {
+        frozenset((i, j)): p[i] * beats[j, 3 - i - j] + p[j] * beats[i, 3 - i - j] for i, j in combinations(range(3), 2)
+    }
+    trials = 6_000
+    survivors = np.arange(3)
+    found = Counter(frozenset(select_duels(arena, survivors, [], 1, rng)[0]) for _ in range(trials))
+    for pair, probability in expected.items():
+        assert found[pair] / trials == pytest.approx(probability, abs=0.025)
+
+
+def test_who_is_shown_first_is_random() -> None:
+    arena = arena_of([0.0, 5.0])
+    rng = np.random.default_rng(0)
+    firsts = Counter(select_duels(arena, np.arange(2), [], 1, rng)[0][0] for _ in range(400))
+    assert 150 < firsts[0] < 250
+
+
+def test_parents_mix_recent_uncertain_arrivals_with_thompson_winners() -> None:
+    #                 old and good              latest generation, of growing uncertainty
+    arena = arena_of([3.0, 2.9, 2.8, 2.7, -4.0, -4.0, -4.0], [0.01] * 4 + [0.1, 0.2, 0.3], [0, 0, 0, 0, 1, 1, 1])
+    parents = select_parents(arena, np.arange(7), 6, 0.34, np.random.default_rng(0))
+    assert parents == [0, 1, 2, 3, *sorted(parents[4:], key=lambda i: -arena.mean[i])]
+    assert set(parents[4:]) == {5, 6}
+    assert select_parents(arena, np.arange(7), 6, 0.0, np.random.default_rng(0))[:4] == [0, 1, 2, 3]
+    assert set(select_parents(arena, np.arange(7), 3, 1.0, np.random.default_rng(0))) == {4, 5, 6}
+    assert len(select_parents(arena, np.array([1, 5]), 6, 0.34, np.random.default_rng(0))) == 2
