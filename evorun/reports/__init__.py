@@ -1,0 +1,6 @@
+"""Reports of run directories: the terminal summary and report.html. Reads run directories only."""
+
+from evorun.reports.html import write_report
+from evorun.reports.summary import print_summary
+
+__all__ = ["print_summary", "write_report"]

@@ -1,0 +1,27 @@
+"""What a reader must know before trusting a run's figures."""
+
+from evorun.reports.overview import Outcome
+from evorun.reports.text import printable
+
+_SOURCES = {"sample": "Sample set", "stand_in": "Stand-in data"}
+_STATUSES = {
+    "running": "Unfinished: the run is still going (or was killed); figures cover what it has written so far.",
+    "interrupted": "Unfinished: the run was interrupted; figures cover what it had written.",
+    "failed": "Failed: the run stopped on an error; figures cover what it had written.",
+}
+
+
+def banners(outcome: Outcome) -> list[str]:
+    """Return one line for each reservation: data that is not the benchmark's, no real model, a run without its end."""
+    manifest = outcome.manifest
+    found = []
+    if manifest.simulated:
+        found.append("Simulated model: no language model ran; figures say nothing about any real one.")
+    if manifest.provenance.source != "benchmark":
+        label = _SOURCES.get(manifest.provenance.source, f"Data source '{manifest.provenance.source}'")
+        found.append(f"{label}: {manifest.provenance.description}" if manifest.provenance.description else label)
+    if manifest.status != "completed":
+        found.append(_STATUSES.get(manifest.status, f"Status of the run: {manifest.status}"))
+    if manifest.error:
+        found.append(f"Error: {manifest.error}")
+    return [printable(line) for line in found]

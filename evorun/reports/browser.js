@@ -1,0 +1,314 @@
+"use strict";
+// Everything shown here may be hostile text: nodes are made one by one and texts go in through textContent only.
+(() => {
+  const byId = (id) => document.getElementById(id);
+  const index = JSON.parse(byId("browser-index").textContent);
+  const problems = new Map();
+  let problem = null;
+  let selected = 0;
+
+  const CONTROLS = /[\u0000-\u0008\u000b-\u001f]/g;
+  const DIRECTIONS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
+  const visible = (text) =>
+    String(text)
+      .replace(CONTROLS, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0)))
+      .replace(DIRECTIONS, "\ufffd");
+
+  function element(tag, attributes, ...children) {
+    const node = document.createElement(tag);
+    for (const [name, value] of Object.entries(attributes || {})) {
+      if (name === "onclick") node.addEventListener("click", value);
+      else if (value !== null && value !== undefined) node.setAttribute(name, value);
+    }
+    for (const child of children) {
+      node.append(child instanceof Node ? child : document.createTextNode(visible(child)));
+    }
+    return node;
+  }
+
+  function svg(tag, attributes, ...children) {
+    const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
+    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
+    for (const child of children) node.append(child instanceof Node ? child : visible(child));
+    return node;
+  }
+
+  const mark = (correct) => (correct === true ? "✓" : correct === false ? "✗" : "·");
+  const tone = (correct) => (correct === true ? "right" : correct === false ? "wrong" : "ungraded");
+  const graded = (correct) =>
+    element("span", { class: tone(correct), title: tone(correct) }, `${mark(correct)} ${tone(correct)}`);
+  const belief = (c) =>
+    c.mean === null ? "–" : c.mean.toFixed(2) + (c.sd === null ? "" : ` ± ${c.sd.toFixed(2)}`);
+
+  function load(position) {
+    if (!problems.has(position)) problems.set(position, JSON.parse(byId(`problem-${position}`).textContent));
+    return problems.get(position);
+  }
+
+  /* ---- choosing a problem ---- */
+
+  function listProblems() {
+    const wanted = byId("problem-search").value.trim().toLowerCase();
+    const outcome = byId("problem-outcome").value;
+    const list = byId("problem-list");
+    const before = list.value;
+    list.replaceChildren();
+    index.forEach((entry, position) => {
+      const label = `${mark(entry.correct)}  ${entry.id}   ${entry.stratum}   ${entry.candidates} candidates`;
+      const found = label.toLowerCase().includes(wanted) && (outcome === "all" || outcome === tone(entry.correct));
+      if (found) list.append(element("option", { value: position }, label));
+    });
+    byId("problem-none").hidden = list.options.length > 0;
+    list.value = before;
+    if (list.selectedIndex < 0 && list.options.length > 0) {
+      list.selectedIndex = 0;
+      showProblem(Number(list.value));
+    }
+  }
+
+  function showProblem(position) {
+    problem = load(position);
+    problem.children = problem.candidates.map(() => []);
+    problem.candidates.forEach((c, child) => c.parents.forEach((p) => problem.children[p].push(child)));
+    problem.ranking = problem.candidates.map((_, i) => i);
+    problem.ranking.sort((a, b) => (problem.candidates[b].mean ?? -Infinity) - (problem.candidates[a].mean ?? -Infinity));
+    showOutcome(index[position]);
+    showTable();
+    select(problem.chosen ?? problem.ranking[0]);
+  }
+
+  function showOutcome(entry) {
+    const answer = problem.answer === null ? "none" : problem.answer;
+    const parts = [element("strong", {}, problem.id), ` ${problem.stratum}: answer `, element("b", {}, answer), " "];
+    parts.push(graded(problem.correct));
+    parts.push(problem.stop === null ? " (not ended)" : ` (stopped: ${problem.stop})`);
+    const cut = `Texts longer than ${entry.text_limit.toLocaleString("en")} characters are cut.`;
+    const line = element("p", {}, ...parts.map((p) => (p instanceof Node ? p : document.createTextNode(visible(p)))));
+    const best = problem.steps.map((s) => `${s.step} ${mark(s.correct)}`).join("  ·  ");
+    const path = best ? element("p", { class: "note" }, `Best answer by generation: ${best}`) : "";
+    byId("problem-outcome-line").replaceChildren(line, path, element("p", { class: "note" }, cut));
+  }
+
+  /* ---- the candidates ---- */
+
+  function link(position) {
+    const c = problem.candidates[position];
+    return element(
+      "button",
+      { type: "button", class: "link", "data-candidate": position, onclick: () => select(position, true) },
+      c.id,
+    );
+  }
+
+  function showTable() {
+    const body = byId("candidate-rows");
+    body.replaceChildren();
+    for (const position of problem.ranking) {
+      const c = problem.candidates[position];
+      const row = element(
+        "tr",
+        { "data-row": position },
+        element("td", {}, link(position), position === problem.chosen ? element("span", { class: "tag" }, "returned") : ""),
+        element("td", { class: "num" }, c.generation),
+        element("td", { class: "clip", title: visible(c.answer ?? "") }, c.answer ?? "none"),
+        element("td", {}, graded(c.correct)),
+        element("td", { class: "num" }, belief(c)),
+        element("td", {}, c.survivor === true ? "kept" : c.survivor === false ? "dropped" : "–"),
+      );
+      row.addEventListener("click", () => select(position));
+      body.append(row);
+    }
+  }
+
+  function select(position, scroll) {
+    selected = position;
+    for (const row of byId("candidate-rows").children) {
+      const here = Number(row.dataset.row) === position;
+      row.classList.toggle("selected", here);
+      row.querySelector("button").setAttribute("aria-pressed", here);
+      if (here && scroll) row.scrollIntoView({ block: "nearest" });
+    }
+    drawLineage();
+    showCandidate();
+  }
+
+  byId("candidate-rows").addEventListener("keydown", (event) => {
+    const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
+    if (!move) return;
+    const next = problem.ranking[problem.ranking.indexOf(selected) + move];
+    event.preventDefault();
+    if (next === undefined) return;
+    select(next, true);
+    byId("candidate-rows").querySelector(`tr[data-row="${next}"] button`).focus();
+  });
+
+  function family(title, positions) {
+    const links = positions.length ? positions.map(link) : ["none"];
+    return [element("dt", {}, title), element("dd", { class: "links" }, ...links)];
+  }
+
+  function showCandidate() {
+    const c = problem.candidates[selected];
+    const facts = [
+      ["Answer", c.answer ?? "none (unparsable)"],
+      ["Posterior", belief(c)],
+      ["Generation", c.generation],
+      ["Operator", c.operator + (c.attempts > 1 ? `, ${c.attempts} attempts` : "")],
+    ].flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]);
+    if (c.error) facts.push(element("dt", {}, "Error"), element("dd", {}, c.error));
+    const parts = [
+      element("h3", {}, `Candidate ${c.id} `, graded(c.correct)),
+      element("dl", {}, ...facts, ...family("Parents", c.parents), ...family("Children", problem.children[selected])),
+      element("h4", {}, "Text"),
+      element("pre", { tabindex: 0 }, c.text || "(empty)"),
+    ];
+    if (c.reasoning && c.reasoning !== c.text) {
+      parts.push(element("details", {}, element("summary", {}, "Reasoning, as parsed"), element("pre", {}, c.reasoning)));
+    }
+    byId("candidate").replaceChildren(...parts);
+    byId("duels").replaceChildren(...duelsOf(selected));
+  }
+
+  /* ---- its duels ---- */
+
+  function duelsOf(position) {
+    const own = problem.duels.filter(([, first, second]) => first === position || second === position);
+    const won = own.filter((duel) => result(duel, position) === "won").length;
+    const lost = own.filter((duel) => result(duel, position) === "lost").length;
+    const undecided = own.length - won - lost;
+    const title = `Duels of ${problem.candidates[position].id}`;
+    const tally = own.length ? `${won} won, ${lost} lost, ${undecided} undecided` : "no duels";
+    return [
+      element("h3", {}, title),
+      element("p", { class: "note" }, tally),
+      element("ol", {}, ...own.map((duel) => duelItem(duel, position))),
+    ];
+  }
+
+  function result([, first, , , outcome], position) {
+    if (outcome === null) return "undecided";
+    return (outcome === "first") === (first === position) ? "won" : "lost";
+  }
+
+  // A pair is judged twice: `first` is shown as A the first time, and as B the second time.
+  function duelItem(duel, position) {
+    const [step, first, second, verdicts, , reasons] = duel;
+    const isFirst = first === position;
+    const outcome = result(duel, position);
+    const seats = isFirst ? ["A", "B"] : ["B", "A"];
+    const verdict = (i) => {
+      if (verdicts[i] === "T") return "tie";
+      if (verdicts[i] === "invalid") return "unparsable";
+      return verdicts[i] === seats[i] ? "won" : "lost";
+    };
+    const judged = verdicts.map((_, i) => `as ${seats[i]}: ${verdict(i)}`).join(", ");
+    const opponent = isFirst ? second : first;
+    const item = element(
+      "li",
+      {},
+      element("span", { class: `result ${outcome}` }, outcome),
+      " against ",
+      link(opponent),
+      " ",
+      graded(problem.candidates[opponent].correct),
+      element("span", { class: "note" }, ` generation ${step}; shown ${judged}`),
+    );
+    const given = reasons.map((reason, i) => [seats[i], reason]).filter(([, reason]) => reason);
+    if (given.length) {
+      const texts = given.flatMap(([seat, reason]) => [
+        element("p", { class: "note" }, `Shown as ${seat}, the judge wrote:`),
+        element("pre", {}, reason),
+      ]);
+      item.append(element("details", {}, element("summary", {}, "Judge's reasons"), ...texts));
+    }
+    return item;
+  }
+
+  /* ---- lineage: generations from left to right, posterior mean upwards ---- */
+
+  const WIDTH = 1040, HEIGHT = 300, LEFT = 56, RIGHT = 16, TOP = 18, BOTTOM = 40;
+
+  function places() {
+    const candidates = problem.candidates;
+    const generations = [...new Set(candidates.map((c) => c.generation))].sort((a, b) => a - b);
+    const known = candidates.every((c) => c.mean !== null);
+    const height = candidates.map((c, i) => (known ? c.mean : -problem.ranking.indexOf(i)));
+    const low = Math.min(...height), high = Math.max(...height);
+    const column = (WIDTH - LEFT - RIGHT) / generations.length;
+    const members = new Map(generations.map((g) => [g, []]));
+    candidates.forEach((c, i) => members.get(c.generation).push(i));
+    const points = candidates.map((c, i) => {
+      const peers = members.get(c.generation);
+      const across = (peers.indexOf(i) + 1) / (peers.length + 1);
+      const up = high > low ? (height[i] - low) / (high - low) : 0.5;
+      return [
+        LEFT + column * (generations.indexOf(c.generation) + 0.08 + 0.84 * across),
+        TOP + (HEIGHT - TOP - BOTTOM) * (1 - up),
+      ];
+    });
+    return { generations, column, points, known, low, high };
+  }
+
+  function ancestorsOf(position) {
+    const found = new Set();
+    const waiting = [position];
+    while (waiting.length) {
+      for (const parent of problem.candidates[waiting.pop()].parents) {
+        if (!found.has(parent)) {
+          found.add(parent);
+          waiting.push(parent);
+        }
+      }
+    }
+    return found;
+  }
+
+  function drawLineage() {
+    const { generations, column, points, known, low, high } = places();
+    const ancestors = ancestorsOf(selected);
+    const drawing = [];
+    generations.forEach((g, i) => {
+      const x = LEFT + column * i;
+      if (i > 0) drawing.push(svg("line", { x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM, class: "rule" }));
+      drawing.push(svg("text", { x: x + column / 2, y: HEIGHT - BOTTOM + 16, "text-anchor": "middle" }, g));
+    });
+    drawing.push(svg("text", { x: LEFT + (WIDTH - LEFT) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, "generation"));
+    if (known) {
+      const middle = (TOP + HEIGHT - BOTTOM) / 2;
+      const turned = { x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` };
+      drawing.push(svg("text", turned, "posterior mean"));
+      drawing.push(svg("text", { x: LEFT - 8, y: TOP + 4, "text-anchor": "end" }, high.toFixed(1)));
+      drawing.push(svg("text", { x: LEFT - 8, y: HEIGHT - BOTTOM, "text-anchor": "end" }, low.toFixed(1)));
+    }
+    const edge = (from, to, kind) => {
+      const [[x1, y1], [x2, y2]] = [points[from], points[to]];
+      const bend = (x1 + x2) / 2;
+      drawing.push(svg("path", { d: `M${x1} ${y1}C${bend} ${y1} ${bend} ${y2} ${x2} ${y2}`, class: `edge ${kind}` }));
+    };
+    for (const ancestor of ancestors) problem.candidates[ancestor].parents.forEach((p) => edge(p, ancestor, "far"));
+    problem.candidates[selected].parents.forEach((p) => edge(p, selected, "parent"));
+    problem.children[selected].forEach((child) => edge(selected, child, "child"));
+    points.forEach(([x, y], i) => drawing.push(node(i, x, y)));
+    byId("lineage").replaceChildren(
+      svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": "Lineage by generation" }, ...drawing),
+    );
+  }
+
+  function node(position, x, y) {
+    const c = problem.candidates[position];
+    const classes = `node ${tone(c.correct)}${position === selected ? " selected" : ""}`;
+    // Shape repeats what colour says: right candidates are discs, wrong ones diamonds.
+    const shape = c.correct === false
+      ? svg("path", { d: `M${x} ${y - 6}L${x + 6} ${y}L${x} ${y + 6}L${x - 6} ${y}Z`, class: classes })
+      : svg("circle", { cx: x, cy: y, r: 5, class: classes });
+    shape.append(svg("title", {}, `${c.id}: ${belief(c)}, ${tone(c.correct)}`));
+    shape.dataset.node = position;
+    shape.addEventListener("click", () => select(position, true));
+    return shape;
+  }
+
+  byId("problem-search").addEventListener("input", listProblems);
+  byId("problem-outcome").addEventListener("change", listProblems);
+  byId("problem-list").addEventListener("change", (event) => showProblem(Number(event.target.value)));
+  listProblems();
+})();

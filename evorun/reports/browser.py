@@ -1,0 +1,201 @@
+"""The data behind the page's browser of candidates: which problems, and how much of their texts."""
+
+from collections import defaultdict
+from collections.abc import Container, Iterable, Sequence
+from dataclasses import dataclass, field
+from itertools import chain, zip_longest
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from evorun.errors import RunDirectoryError
+from evorun.reports.records import (
+    CandidateId,
+    CandidateKey,
+    CandidateRecord,
+    DuelKey,
+    DuelRecord,
+    Prediction,
+    StepRecord,
+)
+from evorun.reports.run_data import decode, raw_lines
+
+MAX_PROBLEMS = 12
+"""Problems in a report unless the caller names others."""
+MAX_BYTES = 10_000_000
+"""Size of the browser's data in a report, shared equally by its problems."""
+TEXT_LIMITS = (4000, 2000, 1000, 500, 250, 100, 0)
+"""Longest candidate text kept, in characters: the first limit that fits a problem's share. Reasons get a quarter."""
+
+Key = TypeVar("Key", CandidateKey, DuelKey)
+Record = TypeVar("Record", CandidateRecord, DuelRecord)
+
+
+@dataclass
+class ProblemData:
+    """Everything that the page shows of one problem."""
+
+    id: str
+    stratum: str
+    correct: bool | None
+    answer: str | None
+    chosen: CandidateId | None
+    """The candidate that the method returned."""
+    stop: str | None
+    steps: list[StepRecord] = field(default_factory=list)
+    candidates: list[CandidateRecord] = field(default_factory=list)
+    duels: list[DuelRecord] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class BrowserProblem:
+    """One problem as the page carries it."""
+
+    id: str
+    stratum: str
+    correct: bool | None
+    candidates: int
+    duels: int
+    text_limit: int
+    """Characters after which candidate texts were cut."""
+    json: str
+    """The data as JSON that is safe inside a script element."""
+
+
+def load_browser(
+    run_dir: Path,
+    predictions: Sequence[Prediction],
+    steps: Sequence[StepRecord],
+    candidates_by_problem: dict[str, int],
+    problems: Sequence[str] | None = None,
+) -> list[BrowserProblem]:
+    """Load the named problems, or up to `MAX_PROBLEMS` spread over strata and over right and wrong.
+
+    Raises RunDirectoryError when a named problem has no candidates in this run.
+    """
+    outlines = {p.id: p for p in _outlines(predictions, steps) if candidates_by_problem.get(p.id)}
+    for problem in candidates_by_problem:
+        outlines.setdefault(problem, ProblemData(problem, "", None, None, None, None))
+    chosen = _spread(outlines.values()) if problems is None else _named(outlines, problems, run_dir)
+    _fill(run_dir, {p.id: p for p in chosen}, steps)
+    share = MAX_BYTES // max(len(chosen), 1)
+    return [_fitted(problem, share) for problem in chosen]
+
+
+def script_json(value: Any) -> str:
+    """Encode a value as JSON that can neither end nor escape from the script element around it."""
+    text = msgspec.json.encode(value).decode("utf-8")
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
+
+
+def _outlines(predictions: Sequence[Prediction], steps: Sequence[StepRecord]) -> list[ProblemData]:
+    """Ended problems first, then those under way, as their last step has them."""
+    ended = [ProblemData(p.problem, p.stratum, p.correct, p.answer, p.candidate, p.stop) for p in predictions]
+    ended_ids = {p.id for p in ended}
+    under_way = {
+        s.problem: ProblemData(
+            s.problem, s.stratum, s.correct, s.best.answer if s.best else None, s.best.id if s.best else None, None
+        )
+        for s in steps
+        if s.problem not in ended_ids
+    }
+    return [*ended, *under_way.values()]
+
+
+def _spread(outlines: Iterable[ProblemData]) -> list[ProblemData]:
+    groups: dict[tuple[str, bool | None], list[ProblemData]] = defaultdict(list)
+    for problem in outlines:
+        groups[problem.stratum, problem.correct].append(problem)
+    in_turn = chain.from_iterable(zip_longest(*groups.values()))
+    chosen = [problem for problem in in_turn if problem is not None][:MAX_PROBLEMS]
+    return sorted(chosen, key=lambda p: p.stratum)
+
+
+def _named(outlines: dict[str, ProblemData], problems: Sequence[str], run_dir: Path) -> list[ProblemData]:
+    for problem in problems:
+        if problem not in outlines:
+            known = ", ".join(list(outlines)[:5]) or "none"
+            raise RunDirectoryError(
+                f"{run_dir}: expected the id of a problem with candidates, got '{problem}'; there are: {known}, ..."
+            )
+    return [outlines[problem] for problem in dict.fromkeys(problems)]
+
+
+def _fill(run_dir: Path, chosen: dict[str, ProblemData], steps: Sequence[StepRecord]) -> None:
+    for step in steps:
+        if step.problem in chosen:
+            chosen[step.problem].steps.append(step)
+    for candidate in _of_problems(run_dir / "candidates.jsonl", CandidateKey, CandidateRecord, chosen):
+        chosen[candidate.problem].candidates.append(candidate)
+    for duel in _of_problems(run_dir / "comparisons.jsonl", DuelKey, DuelRecord, chosen):
+        chosen[duel.problem].duels.append(duel)
+
+
+def _of_problems(path: Path, key: type[Key], record: type[Record], problems: Container[str]) -> Iterable[Record]:
+    """Decode in full only the lines of the given problems."""
+    key_decoder, decoder = msgspec.json.Decoder(key), msgspec.json.Decoder(record)
+    for number, line in raw_lines(path):
+        if decode(line, key_decoder, path, number).problem in problems:
+            yield decode(line, decoder, path, number)
+
+
+def _fitted(problem: ProblemData, share: int) -> BrowserProblem:
+    for limit in TEXT_LIMITS:
+        json = script_json(_page_data(problem, limit))
+        if len(json) <= share:
+            break
+    return BrowserProblem(
+        problem.id, problem.stratum, problem.correct, len(problem.candidates), len(problem.duels), limit, json
+    )
+
+
+def _page_data(problem: ProblemData, limit: int) -> dict[str, Any]:
+    """The problem for the page's script; candidates are referred to by their position in the list."""
+    position = {candidate.id: index for index, candidate in enumerate(problem.candidates)}
+    duels = [d for d in problem.duels if d.first in position and d.second in position]
+    return {
+        "id": problem.id,
+        "stratum": problem.stratum,
+        "correct": problem.correct,
+        "answer": _cut(problem.answer, limit),
+        "chosen": position.get(problem.chosen) if problem.chosen is not None else None,
+        "stop": problem.stop,
+        "steps": [_step(s, position) for s in problem.steps],
+        "candidates": [_candidate(c, position, limit) for c in problem.candidates],
+        "duels": [_duel(d, position, limit // 4) for d in duels],
+    }
+
+
+def _step(step: StepRecord, position: dict[CandidateId, int]) -> dict[str, Any]:
+    best = position.get(step.best.id) if step.best and step.best.id is not None else None
+    return {"step": step.step, "best": best, "correct": step.correct, "pool": step.pool}
+
+
+def _candidate(candidate: CandidateRecord, position: dict[CandidateId, int], limit: int) -> dict[str, Any]:
+    return {
+        "id": str(candidate.id),
+        "generation": candidate.generation,
+        "parents": [position[p] for p in candidate.parents if p in position],
+        "operator": candidate.operator,
+        "text": _cut(candidate.text, limit),
+        "reasoning": _cut(candidate.reasoning, limit),
+        "answer": _cut(candidate.answer, max(limit, 100)),
+        "error": _cut(candidate.error, max(limit, 100)),
+        "mean": candidate.mean,
+        "sd": candidate.sd,
+        "survivor": candidate.survivor,
+        "correct": candidate.correct,
+        "attempts": candidate.attempts,
+    }
+
+
+def _duel(duel: DuelRecord, position: dict[CandidateId, int], limit: int) -> list[Any]:
+    reasons = [_cut(reason, limit) for reason in duel.reasons]
+    return [duel.step, position[duel.first], position[duel.second], duel.verdicts, duel.outcome, reasons]
+
+
+def _cut(text: str | None, limit: int) -> str | None:
+    if text is None or len(text) <= limit:
+        return text
+    return f"{text[:limit]} … [{len(text) - limit:,} characters cut]"

@@ -1,0 +1,227 @@
+"""report.html: one run on one page that opens from disk, loads nothing, and shows hostile texts as texts."""
+
+import base64
+import hashlib
+import os
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from evorun.errors import RunDirectoryError
+from evorun.reports import plots, text
+from evorun.reports.banners import banners
+from evorun.reports.browser import BrowserProblem, load_browser, script_json
+from evorun.reports.judge import JudgeDiagnostics, Proportion, calibration
+from evorun.reports.overview import (
+    ACCURACY,
+    CandidateFigures,
+    Curves,
+    Outcome,
+    load_candidate_figures,
+    load_curves,
+    load_judge,
+    load_outcome,
+)
+from evorun.reports.records import Manifest
+from evorun.reports.run_data import read_steps
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+
+class Tile(NamedTuple):
+    """A key figure at the top of the page."""
+
+    label: str
+    value: str
+    note: str
+
+
+def write_report(run_dir: Path, problems: Sequence[str] | None = None) -> Path:
+    """Write `run_dir`/report.html, replacing an earlier one in one step, and return its path.
+
+    The browser of candidates holds the named problems, or a spread of them. Raises RunDirectoryError for a folder
+    that is not a run's, cannot be written or lacks a named problem, and DataError for a malformed record.
+    """
+    page = render_report(run_dir, problems)
+    target = run_dir / "report.html"
+    try:
+        _replace(target, page.encode("utf-8", "replace"))
+    except OSError as error:
+        raise RunDirectoryError(f"{target}: expected to write the report, got: {error.strerror}") from error
+    return target
+
+
+def render_report(run_dir: Path, problems: Sequence[str] | None = None) -> str:
+    """Return the page's HTML. Raises as `write_report`, but for writing."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        autoescape=True, finalize=_finalize, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(
+        percent=text.percent, interval=text.interval, count=text.count, number=text.number, trusted=_markup
+    )
+    return environment.from_string(_own_file("template.html.j2")).render(_context(run_dir, problems))
+
+
+def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
+    outcome = load_outcome(run_dir)
+    steps = read_steps(run_dir)
+    curves = load_curves(run_dir, steps)
+    figures = load_candidate_figures(run_dir)
+    judge = load_judge(run_dir, figures.correct)
+    browser = load_browser(run_dir, outcome.predictions, steps, figures.by_problem, problems)
+    script = _own_file("browser.js")
+    return {
+        "outcome": outcome,
+        "manifest": outcome.manifest,
+        "banners": banners(outcome),
+        "tiles": _tiles(outcome, figures),
+        "facts": _facts(outcome.manifest),
+        "curves": curves,
+        "strata_left_out": max(len(curves.series) - 1 - plots.MAX_PANELS, 0),
+        "cost_rows": [text.cost_row(role, spent) for role, spent in outcome.cost.items()],
+        "judge": judge,
+        "judge_rows": _judge_rows(judge) if judge else [],
+        "plots": {name: _markup(svg) if svg else None for name, svg in _plots(curves, figures, judge).items()},
+        "browser": browser,
+        "browser_note": _browser_note(browser, figures),
+        "browser_index": _markup(_index(browser)),
+        "style": _markup(_own_file("report.css")),
+        "script": _markup(script),
+        "script_hash": _markup(_content_hash(script)),
+    }
+
+
+def _tiles(outcome: Outcome, figures: CandidateFigures) -> list[Tile]:
+    accuracy = outcome.metrics.get(ACCURACY)
+    total = outcome.cost.get("total")
+    failed = sum(p.stop == "failed" for p in outcome.predictions)
+    tiles = []
+    if accuracy is not None:
+        note = f"95 % interval {text.interval(accuracy.ci95)}; n = {text.count(accuracy.n)}"
+        tiles.append(Tile("Accuracy", text.percent(accuracy.value), note))
+    ended = "all ended" if outcome.finished else "so far"
+    tiles.append(
+        Tile("Problems ended", text.count(len(outcome.predictions)), f"{failed} without result" if failed else ended)
+    )
+    if total is not None:
+        tokens = f"{text.compact(total.prompt_tokens)} prompt, {text.compact(total.completion_tokens)} completion"
+        tiles.append(Tile("Model calls", text.count(total.calls), "all roles"))
+        tiles.append(Tile("Tokens", text.compact(total.tokens), tokens))
+    if outcome.manifest.seconds is not None:
+        tiles.append(Tile("Time", text.duration(outcome.manifest.seconds), "wall clock"))
+    if figures.total:
+        lost, retried = figures.unparsable, figures.retried
+        note = f"{text.count(lost.successes)} of {text.count(lost.n)} candidates; {retried.successes} retried"
+        tiles.append(Tile("Unparsable", text.percent(lost.value), note))
+    return tiles
+
+
+def _facts(manifest: Manifest) -> list[tuple[str, str]]:
+    """Name and value of what identifies the run, without what it did not record."""
+    hardware = ", ".join(f"{name} {value}" for name, value in manifest.hardware.items() if value)
+    facts = {
+        "Status": manifest.status,
+        "Method": manifest.method,
+        "Task": manifest.task,
+        **{f"Model ({role})": _model(m.name, m.id, m.engine) for role, m in manifest.models.items()},
+        "Data": ": ".join(filter(None, [manifest.provenance.source, manifest.provenance.description])),
+        "Information": manifest.regime,
+        "Seed": manifest.seed,
+        "Started": manifest.started,
+        "Ended": manifest.ended,
+        "Command": shlex.join(manifest.command),
+        "Version": " ".join(filter(None, [manifest.evorun_version, manifest.git_commit])),
+        "Hardware": hardware,
+        "Config digest": manifest.config_digest,
+        "Data digest": manifest.provenance.digest,
+    }
+    return [(name, str(value)) for name, value in facts.items() if value not in (None, "")]
+
+
+def _model(name: str, identity: str, engine: str) -> str:
+    model = name if identity in ("", name) else f"{name} ({identity})"
+    return f"{model} on {engine}" if engine else model
+
+
+def _judge_rows(judge: JudgeDiagnostics) -> list[tuple[str, Proportion, str]]:
+    return [
+        ("Decisive: the same winner both ways round", judge.decisive, "duels"),
+        ("Position: verdict A among verdicts A or B (50 % is unbiased)", judge.position_a, "verdicts"),
+        ("Agreement: won by the right candidate, when one is right and one wrong", judge.agreement, "decisive duels"),
+        ("Ties", judge.tie, "verdicts"),
+        ("Unparsable", judge.invalid, "verdicts"),
+    ]
+
+
+def _plots(curves: Curves, figures: CandidateFigures, judge: JudgeDiagnostics | None) -> dict[str, str | None]:
+    overall = curves.series.get(ACCURACY, [])
+    strata = {name.partition("/")[2]: points for name, points in curves.series.items() if name != ACCURACY}
+    return {
+        "step": plots.accuracy_plot(overall, "step"),
+        "calls": plots.accuracy_plot(overall, "calls"),
+        "tokens": plots.accuracy_plot(overall, "tokens"),
+        "strata": plots.strata_plot(strata),
+        "decisive": plots.decisive_plot(judge.decisive_by_step) if judge else None,
+        "calibration": plots.calibration_plot(calibration(figures.graded_means)) if judge else None,
+    }
+
+
+def _browser_note(browser: list[BrowserProblem], figures: CandidateFigures) -> str:
+    total = len(figures.by_problem)
+    if len(browser) == total:
+        return f"All {total} problems with candidates."
+    return (
+        f"{len(browser)} of {total} problems with candidates, chosen to spread over strata and over right and wrong "
+        "unless named; evorun report RUN --problem ID shows others."
+    )
+
+
+def _index(browser: list[BrowserProblem]) -> str:
+    return script_json(
+        [
+            {
+                "id": p.id,
+                "stratum": p.stratum,
+                "correct": p.correct,
+                "candidates": p.candidates,
+                "text_limit": p.text_limit,
+            }
+            for p in browser
+        ]
+    )
+
+
+def _finalize(value: object) -> object:
+    """Make what the template prints harmless to the layout; escaping comes after this."""
+    return value if hasattr(value, "__html__") or not isinstance(value, str) else text.printable(value)
+
+
+def _markup(html: str) -> "Markup":
+    """Exempt from escaping: our own files, SVG from plots, and JSON from `script_json`; never a run's text as it is."""
+    from markupsafe import Markup
+
+    return Markup(html)  # noqa: S704
+
+
+def _own_file(name: str) -> str:
+    return files("evorun.reports").joinpath(name).read_text("utf-8")
+
+
+def _content_hash(script: str) -> str:
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+
+
+def _replace(target: Path, content: bytes) -> None:
+    temporary = target.with_name(f".report-{os.getpid()}.html")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, target)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)

@@ -1,0 +1,90 @@
+"""Judge diagnostics, gathered duel by duel: how often it decides, its bias to a position, and how often it is right."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from evorun.reports.records import CandidateId, DuelKey
+from evorun.runs.statistics import wilson
+
+
+@dataclass
+class Proportion:
+    """A share of `n` trials, counted up."""
+
+    successes: int = 0
+    n: int = 0
+
+    def add(self, success: bool) -> None:
+        """Count one trial."""
+        self.successes += success
+        self.n += 1
+
+    @property
+    def value(self) -> float | None:
+        """The share, in [0, 1]; None without trials."""
+        return self.successes / self.n if self.n else None
+
+    @property
+    def ci95(self) -> tuple[float, float] | None:
+        """The Wilson 95 % interval; None without trials."""
+        return wilson(self.successes, self.n) if self.n else None
+
+
+@dataclass
+class JudgeDiagnostics:
+    """What the duels of a run say about its judge."""
+
+    decisive: Proportion = field(default_factory=Proportion)
+    """Duels with an outcome, among all duels."""
+    decisive_by_step: dict[int, Proportion] = field(default_factory=lambda: defaultdict(Proportion))
+    position_a: Proportion = field(default_factory=Proportion)
+    """Verdicts A among verdicts A or B. Every pair is shown both ways round, so an unbiased judge gives 0.5."""
+    agreement: Proportion = field(default_factory=Proportion)
+    """Won by the right candidate, among decisive duels between a right and a wrong one."""
+    tie: Proportion = field(default_factory=Proportion)
+    """Verdicts T, among all verdicts."""
+    invalid: Proportion = field(default_factory=Proportion)
+    """Verdicts that could not be parsed, among all verdicts."""
+
+    def add(self, duel: DuelKey, correct: dict[tuple[str, CandidateId], bool]) -> None:
+        """Count one duel; `correct` holds ground truth by (problem, candidate) where it is known."""
+        is_decisive = duel.outcome is not None
+        self.decisive.add(is_decisive)
+        self.decisive_by_step[duel.step].add(is_decisive)
+        for verdict in duel.verdicts:
+            self.tie.add(verdict == "T")
+            self.invalid.add(verdict == "invalid")
+            if verdict in ("A", "B"):
+                self.position_a.add(verdict == "A")
+        first, second = correct.get((duel.problem, duel.first)), correct.get((duel.problem, duel.second))
+        if is_decisive and first is not None and second is not None and first != second:
+            self.agreement.add((duel.outcome == "first") == first)
+
+
+@dataclass(frozen=True)
+class Bin:
+    """Candidates whose posterior means lie in [low, high], and the share of them that is right."""
+
+    low: float
+    high: float
+    correct: Proportion
+
+
+def calibration(graded: list[tuple[float, bool]], bins: int = 8) -> list[Bin]:
+    """Cut candidates, given as (posterior mean, correct), into at most `bins` groups of about equal size by mean.
+
+    Candidates with equal means share a group, so groups can be fewer.
+    """
+    ordered = sorted(graded)
+    groups: list[Bin] = []
+    start = 0
+    while start < len(ordered):
+        remaining = max(bins - len(groups), 1)
+        end = start + max(1, (len(ordered) - start) // remaining)
+        while end < len(ordered) and ordered[end][0] == ordered[end - 1][0]:
+            end += 1
+        members = ordered[start:end]
+        share = Proportion(sum(correct for _, correct in members), len(members))
+        groups.append(Bin(members[0][0], members[-1][0], share))
+        start = end
+    return groups

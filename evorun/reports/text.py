@@ -1,0 +1,71 @@
+"""Numbers and foreign texts as a reader sees them, on a page and in a terminal."""
+
+from evorun.reports.records import RoleCost
+
+MISSING = "\u2013"
+"""Stands where there is no figure."""
+
+_CONTROL_PICTURES = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)}
+_BIDI_CONTROLS = dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
+_VISIBLE = {**_CONTROL_PICTURES, **_BIDI_CONTROLS, 0x7F: "\u2421", **dict.fromkeys(range(0x80, 0xA0), "\ufffd")}
+
+
+def printable(text: object) -> str:
+    """Return a text that cannot steer a terminal or the layout around it.
+
+    Control characters become visible symbols; direction overrides and lone surrogates become replacement marks.
+    """
+    return str(text).encode("utf-8", "replace").decode("utf-8").translate(_VISIBLE)
+
+
+def percent(value: float | None) -> str:
+    """Format a fraction in [0, 1] as a percentage."""
+    return MISSING if value is None else f"{100 * value:.1f} %"
+
+
+def interval(ci95: tuple[float, float] | None) -> str:
+    """Format an interval of fractions in [0, 1] as percentages."""
+    return MISSING if ci95 is None else f"{100 * ci95[0]:.1f} to {100 * ci95[1]:.1f} %"
+
+
+def count(value: float | None) -> str:
+    """Format a count, rounded to a whole number, with thousands separated."""
+    return MISSING if value is None else f"{value:,.0f}"
+
+
+def compact(value: float) -> str:
+    """Format a large count to three figures, with k (thousands) or M (millions)."""
+    if value >= 1e6:
+        return f"{value / 1e6:,.3g}\u00a0M"
+    return f"{value / 1e3:.3g}\u00a0k" if value >= 1e4 else count(value)
+
+
+def number(value: float | None) -> str:
+    """Format a mean that may be small, with thousands separated."""
+    if value is None:
+        return MISSING
+    if abs(value) >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def duration(seconds: float | None) -> str:
+    """Format seconds as seconds, minutes or hours."""
+    if seconds is None:
+        return MISSING
+    if seconds < 120:
+        return f"{seconds:.1f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.1f} min"
+    return f"{seconds / 3600:.1f} h"
+
+
+def cost_row(role: str, spent: RoleCost) -> tuple[str, str, str, str, str]:
+    """Return a row of the cost table: role, calls, prompt tokens, completion tokens, model seconds."""
+    return (
+        printable(role),
+        count(spent.calls),
+        count(spent.prompt_tokens),
+        count(spent.completion_tokens),
+        duration(spent.seconds),
+    )

@@ -1,0 +1,73 @@
+import pytest
+from scipy.stats import binomtest
+
+from evorun.reports.judge import JudgeDiagnostics, Proportion, calibration
+from evorun.reports.records import DuelKey
+
+RIGHT, WRONG, ALSO_RIGHT, UNKNOWN = "right", "wrong", "also right", "unknown"
+CORRECT = {("p", RIGHT): True, ("p", ALSO_RIGHT): True, ("p", WRONG): False, ("q", RIGHT): False}
+# Worked by hand: 7 duels, 5 of them decisive.
+DUELS = [
+    DuelKey("p", 1, RIGHT, WRONG, ["A", "B"], "first"),  # right one wins
+    DuelKey("p", 1, WRONG, RIGHT, ["B", "A"], "second"),  # right one wins, shown second
+    DuelKey("p", 1, RIGHT, WRONG, ["B", "A"], "second"),  # wrong one wins
+    DuelKey("p", 2, RIGHT, ALSO_RIGHT, ["A", "B"], "first"),  # both right: says nothing on agreement
+    DuelKey("p", 2, RIGHT, WRONG, ["A", "A"], None),  # follows the position
+    DuelKey("p", 2, RIGHT, UNKNOWN, ["A", "B"], "first"),  # not graded
+    DuelKey("p", 3, RIGHT, WRONG, ["T", "invalid"], None),
+]
+
+
+@pytest.fixture(name="judge")
+def _judge() -> JudgeDiagnostics:
+    diagnostics = JudgeDiagnostics()
+    for duel in DUELS:
+        diagnostics.add(duel, CORRECT)
+    return diagnostics
+
+
+def test_decisive_rate(judge: JudgeDiagnostics) -> None:
+    assert (judge.decisive.successes, judge.decisive.n) == (5, 7)
+    assert {step: (s.successes, s.n) for step, s in judge.decisive_by_step.items()} == {1: (3, 3), 2: (2, 3), 3: (0, 1)}
+
+
+def test_position_is_counted_over_verdicts_that_choose(judge: JudgeDiagnostics) -> None:
+    assert (judge.position_a.successes, judge.position_a.n) == (7, 12)
+    expected = binomtest(7, 12).proportion_ci(method="wilson")
+    assert judge.position_a.ci95 == pytest.approx((expected.low, expected.high))
+
+
+def test_agreement_is_counted_over_decisive_duels_of_right_against_wrong(judge: JudgeDiagnostics) -> None:
+    assert (judge.agreement.successes, judge.agreement.n) == (2, 3)
+
+
+def test_ties_and_unparsable_verdicts(judge: JudgeDiagnostics) -> None:
+    assert (judge.tie.successes, judge.tie.n) == (1, 14)
+    assert (judge.invalid.successes, judge.invalid.n) == (1, 14)
+
+
+def test_correctness_belongs_to_the_problem() -> None:
+    diagnostics = JudgeDiagnostics()
+    diagnostics.add(DuelKey("q", 1, RIGHT, WRONG, ["A", "B"], "first"), CORRECT)
+    assert diagnostics.agreement.n == 0
+
+
+def test_a_proportion_of_nothing_has_no_value() -> None:
+    assert Proportion().value is None
+    assert Proportion().ci95 is None
+
+
+def test_calibration_groups_are_of_about_equal_size_and_in_order() -> None:
+    graded = [(i / 10, i >= 60) for i in range(100)]
+    bins = calibration(graded[::-1], bins=4)
+    assert [(b.low, b.high) for b in bins] == [(0, 2.4), (2.5, 4.9), (5, 7.4), (7.5, 9.9)]
+    assert [b.correct.value for b in bins] == [0, 0, 15 / 25, 1]
+
+
+def test_calibration_keeps_equal_means_together() -> None:
+    bins = calibration([(0.0, True)] * 50 + [(1.0, False)] * 3, bins=8)
+    assert [(b.correct.successes, b.correct.n) for b in bins] == [(50, 50), (0, 3)]
+
+
+def test_calibration_of_nothing() -> None:
+    assert calibration([]) == []

@@ -1,0 +1,213 @@
+"""report.html in a real browser, from disk, with hostile model texts in it."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evorun.reports import write_report
+from run_fixture import HOSTILE, RunSpec, write_run
+
+webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+DRIVER = shutil.which("chromedriver")
+pytestmark = [
+    pytest.mark.chromium,
+    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no Chromium with its chromedriver on the PATH"),
+]
+FLAGS = [
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--disable-dev-shm-usage",
+    "--window-size=1366,900",
+]
+
+
+@pytest.fixture(name="chromium", scope="module")
+def _chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    options = webdriver.ChromeOptions()
+    options.binary_location = CHROMIUM
+    for flag in [*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]:
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
+    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
+    driver.get("about:blank")  # the browser's own start page makes requests
+    yield driver
+    driver.quit()
+
+
+@pytest.fixture(name="hostile_run", scope="module")
+def _hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    manifest = {"error": "".join(HOSTILE), "status": "failed", "method": HOSTILE[0], "command": list(HOSTILE)}
+    spec = RunSpec(problems=12, candidates=36, duels=300, hostile=True, strata=HOSTILE[:4], manifest=manifest)
+    run = write_run(tmp_path_factory.mktemp("hostile"), spec)
+    write_report(run)
+    return run
+
+
+@pytest.fixture(name="page")
+def _page(chromium: Any, hostile_run: Path) -> Any:
+    for log in ("browser", "performance"):
+        chromium.get_log(log)
+    chromium.get((hostile_run / "report.html").as_uri())
+    return chromium
+
+
+def _texts(page: Any, selector: str) -> list[str]:
+    nodes = "return [...document.querySelectorAll(arguments[0])].map((n) => n.textContent)"
+    result: list[str] = page.execute_script(nodes, selector)
+    return result
+
+
+def _selected(page: Any) -> str:
+    (title,) = _texts(page, "#candidate h3")
+    return title.split()[1]
+
+
+def _click(page: Any, selector: str) -> None:
+    page.execute_script("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", selector)
+    page.find_element("css selector", selector).click()
+
+
+def test_the_page_opens_without_errors_or_requests(page: Any) -> None:
+    _click(page, "#candidate-rows tr:nth-child(5) button")
+    assert page.get_log("browser") == []
+    events = [json.loads(entry["message"])["message"] for entry in page.get_log("performance")]
+    requests = [e["params"]["request"]["url"] for e in events if e["method"] == "Network.requestWillBeSent"]
+    assert any(url.startswith("file://") for url in requests)
+    assert [url for url in requests if not url.startswith(("file://", "data:"))] == []
+
+
+def test_the_policy_forbids_scripts_and_requests(page: Any) -> None:
+    attempt = """
+      const done = arguments[0];
+      const script = document.createElement("script");
+      script.textContent = "window.injected = 1";
+      document.body.append(script);
+      fetch("http://127.0.0.1:9/").then(() => done("fetched"), () => done(String(window.injected)));
+    """
+    assert page.execute_async_script(attempt) == "undefined"
+    assert any("Content Security Policy" in entry["message"] for entry in page.get_log("browser"))
+
+
+def test_every_hostile_text_is_shown_as_text_and_runs_nothing(page: Any) -> None:
+    shown = []
+    for row in range(1, 37):
+        page.execute_script(f"document.querySelector('#candidate-rows tr:nth-child({row}) button').click()")
+        page.execute_script("document.querySelectorAll('#duels details').forEach((d) => { d.open = true; })")
+        shown += _texts(page, "#candidate pre, #duels pre")
+    everything = "\n".join(shown)
+    for text in HOSTILE:
+        visible = text.replace("\x00", "\u2400").replace("\x1b", "\u241b").replace("\x07", "\u2407")
+        for direction in "\u202e\u202c\u2066\u2069":
+            visible = visible.replace(direction, "\ufffd")
+        assert visible.replace("\ud800", "?") in everything
+    assert page.execute_script("return window.pwned") is None
+    foreign = "main img, main iframe, main script:not([type]) ~ script, [onload], [onerror]"
+    assert page.execute_script("return document.querySelectorAll(arguments[0]).length", foreign) == 0
+
+
+def test_choosing_a_problem_shows_its_candidates(page: Any) -> None:
+    options = _texts(page, "#problem-list option")
+    assert len(options) == 12
+    page.execute_script("document.querySelector('#problem-list').focus()")
+    page.find_element("css selector", "#problem-list").send_keys("\ue015")  # arrow down
+    (line,) = _texts(page, "#problem-outcome-line p:first-child strong")
+    assert line in options[1]
+    assert len(_texts(page, "#candidate-rows tr")) == 36
+    assert len(_texts(page, "#lineage [data-node]")) == 36
+
+
+def test_problems_are_found_by_search_and_outcome(page: Any) -> None:
+    search = page.find_element("css selector", "#problem-search")
+    search.send_keys("problem-007")
+    assert ["problem-007" in option for option in _texts(page, "#problem-list option")] == [True]
+    assert _texts(page, "#problem-outcome-line strong") == ["problem-007"]
+    search.send_keys(" no such")
+    assert _texts(page, "#problem-list option") == []
+    assert page.find_element("css selector", "#problem-none").is_displayed()
+
+
+def test_lineage_links_lead_to_parents_and_back(page: Any, hostile_run: Path) -> None:
+    records = [json.loads(line) for line in (hostile_run / "candidates.jsonl").open()]
+    (problem,) = _texts(page, "#problem-outcome-line strong")
+    parents = {r["id"]: r["parents"] for r in records if r["problem"] == problem}
+    child = next(candidate for candidate, ids in parents.items() if ids)
+    position = list(parents).index(child)
+    _click(page, f"#candidate-rows [data-candidate='{position}']")
+    assert _selected(page) == child
+    assert _texts(page, "#candidate dd.links:nth-of-type(5) button") == parents[child]
+    assert len(_texts(page, "#lineage .edge.parent")) == len(parents[child])
+    _click(page, "#candidate dd.links:nth-of-type(5) button")
+    parent = parents[child][0]
+    assert _selected(page) == parent
+    children = [candidate for candidate, ids in parents.items() if parent in ids]
+    assert _texts(page, "#candidate dd.links:nth-of-type(6) button") == children
+    _click(page, f"#lineage [data-node='{position}']")
+    assert _selected(page) == child
+
+
+def test_arrow_keys_walk_through_the_candidates(page: Any) -> None:
+    order = _texts(page, "#candidate-rows button")
+    _click(page, "#candidate-rows tr:nth-child(3) button")
+    page.switch_to.active_element.send_keys("\ue015")
+    assert _selected(page) == order[3]
+    page.switch_to.active_element.send_keys("\ue013")
+    assert _selected(page) == order[2]
+
+
+def test_the_duels_of_a_candidate_are_its_own(page: Any, hostile_run: Path) -> None:
+    records = [json.loads(line) for line in (hostile_run / "comparisons.jsonl").open()]
+    (problem,) = _texts(page, "#problem-outcome-line strong")
+    chosen = _selected(page)
+    own = [r for r in records if r["problem"] == problem and chosen in (r["first"], r["second"])]
+    winners = [r[r["outcome"]] if r["outcome"] else None for r in own]
+    results = ["undecided" if w is None else "won" if w == chosen else "lost" for w in winners]
+    opponents = [r["second"] if r["first"] == chosen else r["first"] for r in own]
+    assert {"won", "lost"} <= set(results)
+    assert {r["first"] == chosen for r in own} == {True, False}
+    assert _texts(page, "#duels .result") == results
+    assert _texts(page, "#duels li button") == opponents
+    _click(page, "#duels li button")
+    assert _selected(page) == opponents[0]
+
+
+@pytest.mark.parametrize("width", [1024, 1366, 1920])
+def test_nothing_scrolls_sideways(page: Any, width: int) -> None:
+    page.execute_cdp_cmd(
+        "Emulation.setDeviceMetricsOverride", {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
+    )
+    try:
+        assert page.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+    finally:
+        page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_light_and_dark_follow_the_reader(page: Any) -> None:
+    colours = []
+    for scheme in ("light", "dark"):
+        feature = {"name": "prefers-color-scheme", "value": scheme}
+        page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+        style = "const s = getComputedStyle(arguments[0]); return [s.backgroundColor, s.color]"
+        colours.append(page.execute_script(style, page.find_element("css selector", "body")))
+    assert colours[0] != colours[1]
+
+
+def test_the_page_works_without_candidates_or_duels(chromium: Any, tmp_path: Path) -> None:
+    chromium.get_log("browser")
+    spec = RunSpec(problems=0, finished=False, manifest={"status": "interrupted"})
+    chromium.get(write_report(write_run(tmp_path / "empty", spec)).as_uri())
+    assert "Unfinished" in chromium.page_source
+    chromium.get(write_report(write_run(tmp_path / "single", RunSpec(duels=0, candidates=1, generations=0))).as_uri())
+    assert _texts(chromium, "#duels .note") == ["no duels"]
+    assert chromium.get_log("browser") == []

@@ -1,0 +1,140 @@
+"""The page's markup, without a browser; tests/reports/test_report_chromium.py opens it in one."""
+
+import base64
+import hashlib
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from evorun.errors import RunDirectoryError
+from evorun.reports import write_report
+from run_fixture import HOSTILE, RunSpec, write_run
+
+
+class _Page(HTMLParser):
+    """Collects elements and text with Python's own parser."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.text = ""
+        self._script = False
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+        self._script = tag == "script" and "type" not in dict(attrs)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._script = False
+
+    def handle_data(self, data: str) -> None:
+        if self._script:
+            self.scripts.append(data)
+        self.text += data
+
+
+def _render(tmp_path: Path, spec: RunSpec | None = None) -> str:
+    return write_report(write_run(tmp_path / "run", spec)).read_text("utf-8")
+
+
+def test_the_page_allows_only_its_own_script(tmp_path: Path) -> None:
+    page = _Page(_render(tmp_path, RunSpec(hostile=True)))
+    (script,) = page.scripts
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = next(a["content"] for t, a in page.elements if t == "meta" and "http-equiv" in a)
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    assert f"script-src 'sha256-{digest}';" in policy
+
+
+def test_hostile_texts_add_no_elements(tmp_path: Path) -> None:
+    manifest = {"error": "".join(HOSTILE), "command": list(HOSTILE), "method": HOSTILE[1], "task": HOSTILE[2]}
+    html = _render(tmp_path, RunSpec(hostile=True, strata=HOSTILE, manifest=manifest))
+    page = _Page(html)
+    assert not [tag for tag, _ in page.elements if tag in ("img", "iframe", "object", "b:", "base", "form")]
+    assert not [a for _, attributes in page.elements for a in attributes if a.startswith("on")]
+    assert len(page.scripts) == 1
+    assert "<script>window.pwned = 1</script>" in page.text
+    assert "\x00" not in html
+    assert "{{ 7 * 7 }}" in page.text
+
+
+def test_nothing_on_the_page_points_outside(tmp_path: Path) -> None:
+    page = _Page(_render(tmp_path))
+    for tag, attributes in page.elements:
+        for name, value in attributes.items():
+            if name in ("src", "href", "xlink:href", "action", "srcset"):
+                assert (value or "").startswith(("#", "data:")), (tag, name, value)
+    assert "@import" not in page.text
+    assert not re.search(r"url\((?!#)", _render(tmp_path))
+
+
+def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    first = write_report(run).read_bytes()
+    assert write_report(run).read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("manifest", "banner"),
+    [
+        ({}, "Sample set: 60 word problems made by the project"),
+        ({"provenance": {"source": "stand_in", "description": "other questions"}}, "Stand-in data: other questions"),
+        ({"simulated": True}, "Simulated model"),
+        ({"status": "running"}, "Unfinished"),
+        ({"status": "interrupted"}, "Unfinished"),
+        ({"status": "failed", "error": "server gone"}, "Error: server gone"),
+    ],
+)
+def test_reservations_are_on_top(tmp_path: Path, manifest: dict[str, object], banner: str) -> None:
+    html = _render(tmp_path, RunSpec(problems=0, manifest=manifest))
+    assert banner in "".join(re.findall(r'<p class="banner"[^>]*>(.*?)</p>', html))
+
+
+def test_a_finished_benchmark_run_has_no_banner(tmp_path: Path) -> None:
+    html = _render(tmp_path, RunSpec(manifest={"provenance": {"source": "benchmark"}}))
+    assert 'class="banner"' not in html
+
+
+def test_a_run_without_duels_says_so_and_draws_none(tmp_path: Path) -> None:
+    html = _render(tmp_path, RunSpec(duels=0))
+    assert "This run has no duels." in html
+    assert "Decisive share of duels by generation" not in html
+
+
+def test_an_empty_run_still_has_a_page(tmp_path: Path) -> None:
+    spec = RunSpec(problems=0, finished=False, manifest={"status": "running"})
+    html = _render(tmp_path, spec)
+    assert "No candidates recorded." in html
+    assert "<svg" not in html
+
+
+def test_a_manifest_alone_is_enough(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text('{"status":"failed","method":"m","task":"t","error":"no weights"}')
+    assert "no weights" in write_report(tmp_path).read_text()
+
+
+def test_figures_are_shown_with_interval_and_n(tmp_path: Path) -> None:
+    text = " ".join(_Page(_render(tmp_path)).text.split())
+    assert re.search(r"Accuracy ?\d+\.\d % ?95 % interval \d+\.\d to \d+\.\d %; n = 9", text)
+    assert re.search(r"COLLEGE ?\d+\.\d % ?\d+\.\d to \d+\.\d % ?3", text)
+
+
+def test_a_report_that_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    (run / "report.html").mkdir()
+    with pytest.raises(RunDirectoryError, match=r"report\.html"):
+        write_report(run)
+    assert not list(run.glob(".report-*"))
+
+
+def test_importing_reports_loads_nothing_heavy() -> None:
+    check = "import sys, evorun.reports; print({'matplotlib', 'jinja2', 'scipy', 'torch'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"

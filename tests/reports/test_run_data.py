@@ -1,0 +1,139 @@
+import json
+import random
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from evorun.errors import DataError, RunDirectoryError
+from evorun.reports.browser import MAX_BYTES, MAX_PROBLEMS, load_browser, script_json
+from evorun.reports.overview import load_candidate_figures, load_curves, load_judge, load_outcome
+from evorun.reports.records import Prediction
+from evorun.reports.run_data import lines, read_manifest, read_predictions, read_steps
+from run_fixture import RunSpec, write_run
+
+PREDICTIONS = msgspec.json.Decoder(Prediction)
+
+
+def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match=r"manifest\.json"):
+        read_manifest(tmp_path)
+
+
+def test_a_missing_file_holds_nothing(tmp_path: Path) -> None:
+    assert list(lines(tmp_path / "predictions.jsonl", PREDICTIONS)) == []
+
+
+def test_a_torn_last_line_is_left_out_wherever_it_was_cut(tmp_path: Path) -> None:
+    whole = b'{"problem":"a","correct":true}\n'
+    second = '{"problem":"b","answer":"\u00e9"}\n'.encode()
+    path = tmp_path / "predictions.jsonl"
+    for cut in range(len(second)):
+        path.write_bytes(whole + second[:cut])
+        assert [p.problem for p in lines(path, PREDICTIONS)] == ["a"]
+    path.write_bytes(whole + second)
+    assert [p.problem for p in lines(path, PREDICTIONS)] == ["a", "b"]
+
+
+def test_a_malformed_line_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "predictions.jsonl"
+    path.write_text('{"problem":"a"}\n{"problem":3}\n{"problem":"c"}\n')
+    with pytest.raises(DataError, match=r"predictions\.jsonl, line 2: .*str"):
+        list(lines(path, PREDICTIONS))
+
+
+def test_lone_surrogates_become_question_marks(tmp_path: Path) -> None:
+    path = tmp_path / "predictions.jsonl"
+    path.write_text('{"problem":"a","answer":"x\\ud800y"}\n')
+    assert [p.answer for p in lines(path, PREDICTIONS)] == ["x?y"]
+
+
+def test_an_unfinished_run_is_counted_from_its_records(tmp_path: Path) -> None:
+    finished = load_outcome(write_run(tmp_path / "a"))
+    unfinished = load_outcome(write_run(tmp_path / "b", RunSpec(finished=False)))
+    assert finished.finished
+    assert not unfinished.finished
+    assert unfinished.metrics["accuracy"].value == finished.metrics["accuracy"].value
+    assert unfinished.metrics["accuracy"].n == 9
+    assert list(unfinished.by_stratum) == list(finished.by_stratum)
+    for role in ("generate", "judge", "total"):
+        assert unfinished.cost[role].calls == finished.cost[role].calls
+        assert unfinished.cost[role].tokens == finished.cost[role].tokens
+
+
+def test_curves_counted_from_steps_are_those_of_metrics(tmp_path: Path) -> None:
+    recorded = load_curves(write_run(tmp_path / "a"), read_steps(tmp_path / "a"))
+    run = write_run(tmp_path / "b", RunSpec(finished=False))
+    counted = load_curves(run, read_steps(run))
+    assert counted.from_steps
+    assert not recorded.from_steps
+    assert counted.series == recorded.series
+
+
+def test_candidates_and_duels_are_counted(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=3, candidates=30, duels=11))
+    figures = load_candidate_figures(run)
+    records = [json.loads(line) for line in (run / "candidates.jsonl").open()]
+    assert figures.total == 90
+    assert figures.unparsable.successes == sum(r["answer"] is None for r in records)
+    judge = load_judge(run, figures.correct)
+    assert judge is not None
+    assert judge.decisive.n == 33
+
+
+def test_a_run_without_duels_has_no_judge(tmp_path: Path) -> None:
+    assert load_judge(write_run(tmp_path / "run", RunSpec(duels=0)), {}) is None
+
+
+def _browser(run: Path, problems: list[str] | None = None):
+    figures = load_candidate_figures(run)
+    return load_browser(run, read_predictions(run), read_steps(run), figures.by_problem, problems)
+
+
+def test_the_browser_spreads_over_strata_and_outcomes(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=60))
+    chosen = _browser(run)
+    groups = {(p.stratum, p.correct) for p in read_predictions(run)}
+    assert len(groups) > 3
+    assert len(chosen) == MAX_PROBLEMS
+    assert {(p.stratum, p.correct) for p in chosen} == groups
+
+
+def test_the_browser_takes_named_problems(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=60))
+    assert [p.id for p in _browser(run, ["problem-041", "problem-007"])] == ["problem-041", "problem-007"]
+    with pytest.raises(RunDirectoryError, match="'nowhere'"):
+        _browser(run, ["nowhere"])
+
+
+def test_the_browser_shows_a_problem_that_has_not_ended(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=2, finished=False))
+    (run / "predictions.jsonl").unlink()
+    assert [(p.id, p.stratum) for p in _browser(run)] == [("problem-000", "COLLEGE"), ("problem-001", "HIGH")]
+
+
+def test_long_texts_are_cut_to_keep_the_page_small(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=1, candidates=150, duels=5, text_length=120_000))
+    (problem,) = _browser(run)
+    assert problem.text_limit == 4000
+    assert len(problem.json) <= MAX_BYTES
+    text = json.loads(problem.json)["candidates"][0]["text"]
+    assert text[4000:].startswith(" … [")
+
+
+def test_links_to_candidates_that_were_never_written_are_dropped(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=1, candidates=12))
+    content = (run / "candidates.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "candidates.jsonl").write_bytes(b"".join(content[6:]))
+    data = json.loads(_browser(run)[0].json)
+    assert len(data["candidates"]) == 6
+    assert all(0 <= p < 6 for c in data["candidates"] for p in c["parents"])
+    assert all(max(first, second) < 6 for _, first, second, *_ in data["duels"])
+
+
+def test_script_json_is_json_without_markup() -> None:
+    rng = random.Random(0)
+    text = "".join(rng.choices("<>&/'\"\\!-]script\x00\u2028é", k=5000))
+    encoded = script_json({"text": text})
+    assert json.loads(encoded) == {"text": text}
+    assert not set("<>&\x00") & set(encoded)
