@@ -1,0 +1,126 @@
+"""`evorun grade`: grades given responses with a task's own parser and grader; no model is involved."""
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from rich.console import Console
+from rich.table import Table
+
+from evorun import registry
+from evorun.cli.compose import _explain, _permit_unlisted_key, config_folder, register
+from evorun.cli.running import display
+from evorun.errors import ConfigError, DataError
+from evorun.runs.records import write_atomically
+from evorun.runs.results import proportion
+from evorun.settings import typed
+from evorun.tasks.base import LoadedTask
+
+USAGE = "evorun grade task=TASK responses=FILE.jsonl [output=FILE.jsonl] [task.KEY=VALUE ...] [seed=N]"
+
+
+class GivenResponse(msgspec.Struct):
+    """A line of the responses file."""
+
+    id: str
+    response: str
+
+
+class GradedResponse(msgspec.Struct):
+    """A line of the output: what was made of a response."""
+
+    id: str
+    answer: str | None
+    correct: bool
+    scores: dict[str, float]
+    error: str | None
+    stratum: str
+
+
+def grade_file(arguments: Sequence[str], console: Console) -> int:
+    """Grade the responses of a file, write each with its verdict and print the summary; return the exit code.
+
+    Raises ConfigError for a wrong command line and DataError, naming file and line, for a malformed record.
+    """
+    options = dict(argument.partition("=")[::2] for argument in arguments)
+    if "responses" not in options or "task" not in options:
+        raise ConfigError(f"expected: {USAGE}; got: {' '.join(arguments) or 'nothing'}")
+    responses = Path(options.pop("responses"))
+    output = Path(options.pop("output", "") or responses.with_name(f"{responses.stem}.graded.jsonl"))
+    loaded = _load_task([f"{key}={value}" for key, value in options.items()])
+    given = list(_read(responses))
+    graded = asyncio.run(_grade(loaded, given, responses))
+    write_atomically(output, b"".join(msgspec.json.encode(record) + b"\n" for record in graded))
+    console.print(_summary(graded, loaded))
+    missing = len(loaded.problems) - len({record.id for record in graded})
+    if missing:
+        console.print(f"{missing} of the task's {len(loaded.problems)} problems have no response")
+    console.print(f"written: {display(output)}", soft_wrap=True)
+    return 0
+
+
+def _load_task(overrides: list[str]) -> LoadedTask:
+    register()
+    try:
+        with initialize_config_dir(str(config_folder()), version_base="1.3"):
+            composed = compose("config", overrides=[_permit_unlisted_key(override) for override in overrides])
+    except HydraException as error:
+        raise ConfigError(_explain(error)) from error
+    config: Any = OmegaConf.to_container(composed, resolve=True)
+    task = typed(registry.task_config_class(config["task"]["name"]), config["task"], "task")
+    return task.load(config["seed"])
+
+
+def _read(path: Path) -> Iterator[tuple[int, GivenResponse]]:
+    decoder = msgspec.json.Decoder(GivenResponse)
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise DataError(f"cannot read responses={path}: {error.strerror}") from error
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            try:
+                yield number, decoder.decode(line)
+            except msgspec.DecodeError as error:
+                raise DataError(
+                    f'{path}, line {number}: expected {{"id": "...", "response": "..."}}, got a record with: {error}'
+                ) from error
+
+
+async def _grade(loaded: LoadedTask, given: Sequence[tuple[int, GivenResponse]], path: Path) -> list[GradedResponse]:
+    problems = {problem.id: problem for problem in loaded.problems}
+    graded = []
+    for number, record in given:
+        problem = problems.get(record.id)
+        if problem is None:
+            raise DataError(
+                f"{path}, line {number}: '{record.id}' is not among the task's {len(problems)} problems; check "
+                "task.data, task.limit and seed"
+            )
+        response = loaded.task.parse(problem, record.response)
+        grade = await loaded.grader.grade(problem, response)
+        graded.append(
+            GradedResponse(record.id, response.answer, grade.correct, grade.scores, response.error, problem.stratum)
+        )
+    return graded
+
+
+def _summary(graded: Sequence[GradedResponse], loaded: LoadedTask) -> Table:
+    table = Table(title=loaded.provenance.description, title_justify="left")
+    for column in ("stratum", "responses", "correct", "accuracy", "95 % interval", "unparsable"):
+        table.add_column(column, justify="left" if column == "stratum" else "right")
+    strata = sorted({record.stratum for record in graded})
+    for stratum in [*strata, "all"]:
+        rows = [record for record in graded if stratum in ("all", record.stratum)]
+        share = proportion(record.correct for record in rows)
+        interval = "-" if share["ci95"] is None else "{:.1%} to {:.1%}".format(*share["ci95"])
+        value = "-" if share["value"] is None else f"{share['value']:.1%}"
+        unparsable = sum(record.error is not None for record in rows)
+        correct = sum(record.correct for record in rows)
+        table.add_row(stratum, str(len(rows)), str(correct), value, interval, str(unparsable))
+    return table

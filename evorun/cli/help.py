@@ -1,0 +1,56 @@
+"""`evorun --help`: what can be composed, with examples."""
+
+from evorun.cli.compose import choices
+
+GROUPS = {
+    "method": "the algorithm",
+    "task": "the problems",
+    "model": "what generates",
+    "engine": "how it is served",
+    "judge": "what judges; default: the model itself",
+    "judge_engine": "how the judge is served; default: like the model",
+    "budget": "limits of calls and tokens",
+    "experiment": "whole set-ups",
+    "hydra/launcher": "where a sweep's jobs run",
+}
+
+HEAD = """evorun: one runner for experiments that evolve what language models produce
+
+usage: evorun [GROUP=CHOICE ...] [KEY=VALUE ...]       a run
+       evorun -m GROUP=CHOICE,CHOICE KEY=VALUE,VALUE    a sweep: every combination
+       evorun resume RUN_DIR                            continue a run that was stopped
+       evorun report RUN_DIR... [--problem=ID]          tables, and report.html
+       evorun grade task=TASK responses=FILE.jsonl      grade given responses, no model needed
+       evorun list [methods|tasks|models|engines]       what there is, and what goes together
+       evorun doctor                                    what this machine can run
+
+groups and their choices
+"""
+
+TAIL = """
+keys that every run has
+  seed=0  budget.calls=N  budget.tokens=N  hydra.run.dir=FOLDER  evorun.debug=true
+  task.data=FOLDER  task.source=sample  task.limit=N (problems)  method.generations=N
+  --cfg job prints the whole composed configuration
+
+examples
+  evorun method=duel_evolve task=mathbench task.source=sample engine=simulated
+      a dry run: no weights, a simulated model, in seconds
+  evorun method=duel_evolve task=mathbench task.data=FOLDER model=gemma3_4b engine=vllm
+      the paper's MathBench run on a local GPU
+  evorun -m seed=0,1,2 model=api model.id=NAME engine=server engine.base_urls=[URL] task.limit=20
+      three seeds against an OpenAI-compatible server
+"""
+
+
+def print_help() -> None:
+    """Print usage, the config groups with their choices, and three examples."""
+    print(HEAD + "\n".join(_group_line(group, about) for group, about in GROUPS.items()) + "\n" + TAIL, end="")
+
+
+def _group_line(group: str, about: str) -> str:
+    if group == "judge":
+        return f"  {group:15} policy or any model  ({about})"
+    if group == "judge_engine":
+        return f"  {group:15} policy or any engine  ({about})"
+    return f"  {group:15} {', '.join(choices(group)) or '-'}  ({about})"

@@ -1,0 +1,102 @@
+"""`evorun list`: every method, task, model and engine in a line, and which methods fit which tasks."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from omegaconf import OmegaConf
+from rich.console import Console
+from rich.table import Table
+
+from evorun import registry
+from evorun.cli.compose import choices, config_folder
+from evorun.errors import ConfigError
+from evorun.settings import missing_capabilities
+
+SECTIONS = ("methods", "tasks", "models", "engines")
+
+ENGINE_NOTES = {
+    "transformers": "in this process, CPU or GPU, dynamic batching; extra: transformers",
+    "vllm": "in this process on local GPUs (or vLLM's CPU build); extra: vllm",
+    "server": "any OpenAI-compatible endpoint",
+    "simulated": "no weights: a task's stand-in with a given skill",
+    "replay": "answers from a finished run's journal",
+}
+
+
+def print_listing(arguments: Sequence[str], console: Console) -> None:
+    """Print the sections asked for, or all of them. Raises ConfigError for another word."""
+    for argument in arguments:
+        if argument not in SECTIONS:
+            raise ConfigError(f"evorun list: expected {', '.join(SECTIONS)} or nothing, got '{argument}'")
+    for section in arguments or SECTIONS:
+        if section == "methods":
+            console.print(_methods())
+        elif section == "tasks":
+            console.print(_tasks())
+        elif section == "models":
+            console.print(_models())
+        else:
+            console.print(_engines())
+    if not arguments or set(arguments) & {"methods", "tasks"}:
+        console.print(_matrix())
+
+
+def _table(title: str, *columns: str) -> Table:
+    table = Table(title=title, title_justify="left", box=None, pad_edge=False)
+    for number, column in enumerate(columns):
+        table.add_column(column, no_wrap=number == 0, style="bold" if number == 0 else None)
+    return table
+
+
+def _methods() -> Table:
+    table = _table("methods", "method=", "what it is", "information regime")
+    for name in registry.names("method"):
+        method = registry.method_class(name)
+        table.add_row(name, method.description, method.regime)
+    return table
+
+
+def _tasks() -> Table:
+    table = _table("tasks", "task=", "what it is")
+    for name in registry.names("task"):
+        table.add_row(name, _described("task", name))
+    return table
+
+
+def _models() -> Table:
+    table = _table("models (also for judge=)", "model=", "id", "context", "what it is")
+    for name in choices("model"):
+        values = _values("model", name)
+        table.add_row(name, str(values.get("id")), f"{values.get('context_length', 8192):,}", _described("model", name))
+    return table
+
+
+def _engines() -> Table:
+    table = _table("engines (also for judge_engine=)", "engine=", "what it is")
+    for name in choices("engine"):
+        table.add_row(name, ENGINE_NOTES.get(name, ""))
+    return table
+
+
+def _matrix() -> Table:
+    tasks = registry.names("task")
+    table = _table("method x task", "", *tasks)
+    for name in registry.names("method"):
+        lacking = [
+            missing_capabilities(registry.method_class(name), registry.task_config_class(task)) for task in tasks
+        ]
+        cells = ["yes" if not gaps else f"needs {', '.join(p.__name__.lower() for p in gaps)}" for gaps in lacking]
+        table.add_row(name, *cells)
+    return table
+
+
+def _described(group: str, name: str) -> str:
+    return str(_values(group, name).get("description", ""))
+
+
+def _values(group: str, name: str) -> dict[str, Any]:
+    file: Path = config_folder() / group / f"{name}.yaml"
+    if not file.exists():  # a plug-in's task: its defaults stand in for a file
+        return {"description": registry.task_config_class(name).description}
+    return dict(OmegaConf.to_container(OmegaConf.load(file), resolve=False) or {})  # type: ignore[arg-type]

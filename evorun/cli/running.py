@@ -1,0 +1,55 @@
+"""One run as a user sees it: carried out, summed up on the terminal, with its report on disk."""
+
+import os
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from evorun.cli import complain
+from evorun.errors import EvorunError
+
+
+def carry_out(config: Mapping[str, Any], path: Path, command: Sequence[str], console: Console) -> str:
+    """Check, run, and report; return the run's status. Raises EvorunError when the run cannot begin."""
+    from evorun.experiment import run_experiment
+    from evorun.settings import check
+
+    checked = check(config)
+    outcome = run_experiment(checked, path, command, console)
+    if outcome.status == "completed":
+        _sum_up(path, console)
+    elif outcome.status == "interrupted":
+        console.print(f"interrupted; continue with: evorun resume {shlex.quote(display(path))}", soft_wrap=True)
+    else:
+        _tell_failure(outcome.error, path, checked.evorun.debug)
+    return outcome.status
+
+
+def display(path: Path) -> str:
+    """Return the path as a user would type it: relative to the current folder when it lies below."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative
+
+
+def _sum_up(path: Path, console: Console) -> None:
+    from evorun.reports.html import write_report
+    from evorun.reports.summary import print_summary
+
+    write_report(path)
+    print_summary(path, console)
+
+
+def _tell_failure(error: BaseException | None, path: Path, debug: bool) -> None:
+    if debug and error is not None:
+        raise error
+    if isinstance(error, EvorunError):
+        message = str(error)
+    else:
+        message = (
+            f"evorun failed: {type(error).__name__}: {error}; this is a defect: {display(path)}/evorun.log has the "
+            "traceback (or add evorun.debug=true)"
+        )
+    complain(f"{message}; what was recorded is kept, continue with: evorun resume {shlex.quote(display(path))}")

@@ -1,0 +1,170 @@
+"""Composes a run out of its configuration and carries it out: the one room that knows all the others."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+import time
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import msgspec
+from rich.console import Console
+
+from evorun.driver import Driver
+from evorun.errors import EvorunError
+from evorun.methods.base import PerProblem
+from evorun.models.base import LanguageModel
+from evorun.models.config import EngineConfig, ModelConfig
+from evorun.models.lazy import LazyModel
+from evorun.models.simulated import SimulatedConfig
+from evorun.runs.budget import meters
+from evorun.runs.directory import Manifest, ModelInRun, RunDirectory, Status, load_manifest, new_manifest
+from evorun.runs.effects import JournaledModel, Traffic
+from evorun.runs.progress import Tally, make_progress
+from evorun.runs.replay import ReplayConfig
+from evorun.runs.results import write_results
+from evorun.settings import RunConfig
+from evorun.tasks.base import LoadedTask
+
+log = logging.getLogger("evorun")
+
+
+class Outcome(NamedTuple):
+    """How a run ended."""
+
+    status: Status
+    error: BaseException | None = None
+
+
+def run_experiment(config: RunConfig, path: Path, command: Sequence[str], console: Console) -> Outcome:
+    """Carry out a run in the directory `path`, continuing what is there.
+
+    Raises EvorunError when the run cannot begin (data missing, directory in use or of another run). Once begun, the
+    manifest says how it ended, and so does the returned outcome.
+    """
+    loaded = config.task.load(config.seed)
+    directory = RunDirectory(path)
+    try:
+        directory.begin(_manifest(config, loaded, command))
+        with _logging_to(path / "evorun.log"):
+            started = time.monotonic()
+            outcome = _carry_out(config, loaded, directory, console)
+            directory.end(outcome.status, time.monotonic() - started, _one_line(outcome.error))
+            return outcome
+    finally:
+        directory.close()
+
+
+def _carry_out(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, console: Console) -> Outcome:
+    try:
+        asyncio.run(_run(config, loaded, directory, console))
+    except (KeyboardInterrupt, asyncio.CancelledError):
+        log.info("interrupted")
+        return Outcome("interrupted")
+    except Exception as error:
+        log.exception("failed")
+        return Outcome("failed", error)
+    return Outcome("completed")
+
+
+async def _run(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, console: Console) -> None:
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine always runs in a task
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, _cancel, task)
+    traffic = Traffic()
+    engines = _engines(config, loaded)
+    title = f"{config.method.name} on {config.task.name}"
+    tally = Tally(title, len(loaded.problems), config.method.last_step, traffic)
+    try:
+        with make_progress(tally, console, config.evorun.progress) as progress:
+            driver = Driver(
+                method=cast(PerProblem, config.method),
+                task=loaded.task,
+                grader=loaded.grader,
+                models={role: JournaledModel(engine, directory.journal, traffic) for role, engine in engines.items()},
+                directory=directory,
+                seed=config.seed,
+                concurrency=config.run.concurrency,
+                progress=progress,
+            )
+            await driver.run(loaded.problems, meters(config.budget, len(loaded.problems)))
+    finally:
+        for engine in engines.values():
+            await engine.close()
+    directory.finish_records([problem.id for problem in loaded.problems])
+    await asyncio.to_thread(write_results, directory.path, driver.seconds_by_role)
+    log.info("%s; %s", tally.title, tally.fields())
+
+
+def _cancel(task: asyncio.Task[Any]) -> None:
+    """Stop the run; a second signal then has its usual effect."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().remove_signal_handler(number)
+    task.cancel()
+
+
+def _engines(config: RunConfig, loaded: LoadedTask) -> dict[str, LazyModel]:
+    engines = {"policy": LazyModel(config.model.id, _opener(config.engine, config.model, loaded))}
+    if config.judge is not None:
+        engines["judge"] = LazyModel(config.judge.id, _opener(config.judge_engine, config.judge, loaded))
+    return engines
+
+
+def _opener(engine: EngineConfig, model: ModelConfig, loaded: LoadedTask) -> Callable[[], Awaitable[LanguageModel]]:
+    if isinstance(engine, SimulatedConfig):
+        return partial(_open_simulated, engine, model, loaded)
+    return partial(engine.open, model)
+
+
+async def _open_simulated(engine: SimulatedConfig, model: ModelConfig, loaded: LoadedTask) -> LanguageModel:
+    return engine.open_for(model, loaded.stand_in)
+
+
+def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str]) -> Manifest:
+    models = {"policy": ModelInRun(config.model.name, config.model.id, config.engine.name)}
+    if config.judge is not None:
+        models["judge"] = ModelInRun(config.judge.name, config.judge.id, config.judge_engine.name)
+    provenance: dict[str, str] = msgspec.to_builtins(loaded.provenance)
+    return new_manifest(
+        command=list(command),
+        seed=config.seed,
+        method=config.method.name,
+        task=config.task.name,
+        models=models,
+        regime=config.method.regime,
+        simulated=any(_is_simulated(engine) for engine in (config.engine, config.judge_engine)),
+        provenance=provenance,
+        config=config.raw,
+    )
+
+
+def _is_simulated(engine: EngineConfig) -> bool:
+    if isinstance(engine, ReplayConfig) and engine.run is not None:
+        return load_manifest(Path(engine.run)).simulated
+    return isinstance(engine, SimulatedConfig)
+
+
+@contextlib.contextmanager
+def _logging_to(path: Path) -> Iterator[None]:
+    handler = logging.FileHandler(path, delay=True)
+    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        root.setLevel(level)
+        handler.close()
+
+
+def _one_line(error: BaseException | None) -> str | None:
+    if error is None:
+        return None
+    return str(error) if isinstance(error, EvorunError) else f"{type(error).__name__}: {error}"

@@ -1,0 +1,154 @@
+"""A composed configuration, checked: from YAML to the typed objects that a run is built from."""
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar, cast
+
+from omegaconf import OmegaConf
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+
+from evorun import registry
+from evorun.errors import ConfigError
+from evorun.methods.base import Method
+from evorun.models.config import EngineConfig, ModelConfig
+from evorun.runs.budget import BudgetConfig
+from evorun.tasks.base import TaskConfig
+from evorun.validation import at_least, one_of
+
+T = TypeVar("T")
+
+SAME_AS_POLICY = "policy"
+"""`judge=policy`: the policy model judges; `judge_engine=policy`: on the policy's kind of engine."""
+
+
+@dataclass
+class RunSettings:
+    """How a run is carried out."""
+
+    concurrency: int = 256
+    """Problems in flight at once."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is out of range."""
+        at_least("run.concurrency", self.concurrency, 1)
+
+
+@dataclass
+class ProgramSettings:
+    """How the program itself behaves."""
+
+    debug: bool = False
+    """Show tracebacks."""
+    progress: str = "auto"
+    """auto | plain | off"""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is not one of the choices."""
+        one_of("evorun.progress", self.progress, ("auto", "plain", "off"))
+
+
+@dataclass
+class RunConfig:
+    """Everything that a run is made of."""
+
+    seed: int
+    method: Method
+    task: TaskConfig
+    model: ModelConfig
+    engine: EngineConfig
+    judge: ModelConfig | None
+    """None: the policy model judges."""
+    judge_engine: EngineConfig
+    budget: BudgetConfig
+    run: RunSettings = field(default_factory=RunSettings)
+    evorun: ProgramSettings = field(default_factory=ProgramSettings)
+    raw: dict[str, Any] = field(default_factory=dict)
+    """The composed configuration as plain data, for the manifest."""
+
+
+def check(config: Mapping[str, Any]) -> RunConfig:
+    """Turn a composed configuration into typed objects, and check that method and task fit.
+
+    Raises ConfigError naming the key, what was given and what is allowed. Loads no data and no model.
+    """
+    seed = config.get("seed", 0)
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise ConfigError(f"seed: expected an integer >= 0, got {seed!r}")
+    method_class = registry.method_class(_name_of(config, "method"))
+    task = typed(registry.task_config_class(_name_of(config, "task")), config["task"], "task")
+    refuse_impossible_pair(method_class, task)
+    judge = config.get("judge", {"name": SAME_AS_POLICY})
+    engine = _engine(config, "engine")
+    own_engine = config.get("judge_engine", {}).get("name", SAME_AS_POLICY) != SAME_AS_POLICY
+    return RunConfig(
+        seed=seed,
+        method=cast(Any, method_class)(typed(method_class.Config, config["method"], "method")),
+        task=task,
+        model=typed(ModelConfig, config["model"], "model"),
+        engine=engine,
+        judge=None if judge.get("name") == SAME_AS_POLICY else typed(ModelConfig, judge, "judge"),
+        judge_engine=_engine(config, "judge_engine") if own_engine else engine,
+        budget=typed(BudgetConfig, config["budget"], "budget"),
+        run=typed(RunSettings, config.get("run", {}), "run"),
+        evorun=typed(ProgramSettings, config.get("evorun", {}), "evorun"),
+        raw=dict(config),
+    )
+
+
+def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
+    """Return an instance of the dataclass with these values. Raises ConfigError for a wrong key or type."""
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(dict(values)))
+        return cast(T, OmegaConf.to_object(merged))
+    except ConfigKeyError as error:
+        raise ConfigError(_unknown_key(schema, key, str(error.full_key))) from error
+    except OmegaConfBaseException as error:
+        raise ConfigError(_wrong_type(schema, key, str(error.full_key), values)) from error
+
+
+def refuse_impossible_pair(method: type[Method], task: TaskConfig) -> None:
+    """Raise ConfigError when the task lacks a capability that the method needs."""
+    lacking = missing_capabilities(method, type(task))
+    if lacking:
+        fitting = [name for name in registry.names("task") if not _lacks(method, name)]
+        raise ConfigError(
+            f"method={method.name} needs a task that {' and '.join(p.__name__.lower() for p in lacking)}, which "
+            f"task={task.name} does not; tasks that do: {', '.join(fitting) or 'none'}"
+        )
+
+
+def missing_capabilities(method: type[Method], task: type[TaskConfig]) -> list[type]:
+    """Return the protocols that the method needs and the task does not offer."""
+    return [protocol for protocol in method.needs if not issubclass(task.task_class, protocol)]
+
+
+def _lacks(method: type[Method], task_name: str) -> bool:
+    return bool(missing_capabilities(method, registry.task_config_class(task_name)))
+
+
+def _name_of(config: Mapping[str, Any], key: str) -> str:
+    node = config.get(key)
+    if not isinstance(node, Mapping) or not isinstance(node.get("name"), str):
+        raise ConfigError(f"{key}: expected a name ({key}=NAME), got {node!r}")
+    return str(node["name"])
+
+
+def _engine(config: Mapping[str, Any], key: str) -> EngineConfig:
+    return typed(registry.engine_config_class(_name_of(config, key)), config[key], key)
+
+
+def _unknown_key(schema: type, key: str, given: str) -> str:
+    known = [f.name for f in dataclasses.fields(cast(Any, schema))]
+    close = difflib.get_close_matches(given, known, n=1)
+    hint = f"did you mean {key}.{close[0]}? " if close else ""
+    return f"{key}.{given}: unknown key; {hint}{key} has {', '.join(known)}"
+
+
+def _wrong_type(schema: type, key: str, given: str, values: Mapping[str, Any]) -> str:
+    leaf = given.partition(".")[0].partition("[")[0]
+    types = {f.name: f.type for f in dataclasses.fields(cast(Any, schema))}
+    expected = types.get(leaf, "another type")
+    expected = expected.__name__ if isinstance(expected, type) else expected
+    return f"{key}.{given}: expected {expected}, got {values.get(leaf)!r}"

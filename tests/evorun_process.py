@@ -1,0 +1,49 @@
+"""Runs the real program as a user would, in a process of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+DRY_RUN = ("method=duel_evolve", "task=mathbench", "task.source=sample", "engine=simulated")
+"""A run without weights, on evorun's own sample problems."""
+
+SMALL = ("task.limit=3", "method.generations=2", "method.children=4", "method.initial_candidates=4", "method.duels=4")
+"""A small size for it."""
+
+RECORDS = ("predictions.jsonl", "steps.jsonl", "comparisons.jsonl", "candidates.jsonl", "metrics.jsonl")
+
+
+def environment() -> dict[str, str]:
+    """Return this process's environment with one thread for linear algebra and no data folder."""
+    kept = {key: value for key, value in os.environ.items() if key != "EVORUN_DATA"}
+    return {**kept, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+
+
+def evorun(*arguments: str | Path, cwd: Path, **options: Any) -> subprocess.CompletedProcess[str]:
+    """Run `evorun` with the arguments to its end and return what it printed."""
+    return subprocess.run(
+        [sys.executable, "-m", "evorun", *map(str, arguments)],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        **{"env": environment(), **options},
+    )
+
+
+def start(*arguments: str | Path, cwd: Path) -> subprocess.Popen[bytes]:
+    """Start `evorun` with the arguments, its output thrown away."""
+    return subprocess.Popen(
+        [sys.executable, "-m", "evorun", *map(str, arguments)],
+        cwd=cwd,
+        env=environment(),
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+
+
+def records(run: Path) -> dict[str, bytes]:
+    """Return the bytes of all record files of a run directory."""
+    return {name: (run / name).read_bytes() for name in RECORDS}

@@ -1,0 +1,270 @@
+"""The program as a user meets it: help, lists, and one clear line for whatever is wrong."""
+
+import json
+import resource
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from evorun_process import DRY_RUN, SMALL, environment, evorun
+
+PLUGIN = """
+from dataclasses import dataclass
+from evorun.tasks.base import LoadedTask, Response, Task, TaskConfig
+
+class Riddle(Task):
+    name = "riddle"
+
+    def parse(self, problem, text):
+        return Response(text=text, answer=text)
+
+@dataclass
+class RiddleConfig(TaskConfig):
+    task_class = Riddle
+    name: str = "riddle"
+    description: str = "a task that can only be parsed"
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path: Path) -> dict[str, str]:
+    """Install a third party's task and return the environment that sees it."""
+    (tmp_path / "site" / "riddles-1.0.dist-info").mkdir(parents=True)
+    (tmp_path / "site" / "riddles.py").write_text(PLUGIN)
+    info = tmp_path / "site" / "riddles-1.0.dist-info"
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: riddles\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[evorun.tasks]\nriddle = riddles:RiddleConfig\n")
+    return {**environment(), "PYTHONPATH": str(tmp_path / "site")}
+
+
+def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
+    """Run evorun, check that it fails with a single line and no traceback, and return the line."""
+    done = evorun(*arguments, cwd=cwd, **options)
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1, done.stderr
+    assert lines[0].startswith("error: ")
+    assert "Traceback" not in done.stdout
+    return lines[0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["method=duel_evolv"], "unknown method; did you mean method=duel_evolve? choose one of"),
+        (["task=nothing"], "task=nothing: unknown task; choose one of mathbench"),
+        (["model=gemma"], "model=gemma: unknown model"),
+        (["judge=nobody"], "judge=nobody: unknown judge"),
+        (["engine=warp"], "engine=warp: unknown engine"),
+        (["method.generatons=3"], "method.generatons: unknown key; did you mean method.generations?"),
+        (["generations=3"], "generations: unknown key; the top level has method, task"),
+        (["method.generations=many"], "method.generations: expected int, got 'many'"),
+        (["method.generations=-1"], "method.generations: expected a number >= 0, got -1"),
+        (["method.temperature=hot"], "method.temperature: expected float, got 'hot'"),
+        (["budget.calls=-5"], "budget.calls: expected a number >= 1, got -5"),
+        (["seed=-1"], "seed: expected an integer >= 0, got -1"),
+        (["run.concurrency=0"], "run.concurrency: expected a number >= 1, got 0"),
+        (["task.data=/no/such/folder", "task.source=auto"], "/no/such/folder"),
+        (["engine=replay"], "engine.run: expected the directory of the run to replay, got null"),
+        (["engine=replay", "engine.run=/no/such/run"], "/no/such/run"),
+        (["method.duels=[1"], "method.duels=[1"),
+    ],
+)
+def test_a_bad_configuration_is_one_line(tmp_path: Path, arguments: list[str], expected: str) -> None:
+    assert expected in complaint(*DRY_RUN, *SMALL, *arguments, cwd=tmp_path)
+
+
+def test_a_bad_configuration_costs_two_seconds_not_a_model(tmp_path: Path) -> None:
+    started = time.monotonic()
+    complaint("model=smollm2_135m", "engine=transformers", "method.generations=x", cwd=tmp_path)
+    # importing torch alone takes longer on these machines; generous, since other work may share the cores
+    assert time.monotonic() - started < 20
+
+
+def test_data_that_is_nowhere(tmp_path: Path) -> None:
+    line = complaint("engine=simulated", cwd=tmp_path)
+    assert "task.data=FOLDER" in line
+    assert "task.source=sample" in line
+
+
+def test_a_corrupt_record_names_file_and_line(tmp_path: Path) -> None:
+    for stage in ("middle", "high", "college"):
+        (tmp_path / "data" / stage).mkdir(parents=True)
+        record = {"question": "?", "options": ["1", "2", "3", "4"], "answer": "A"}
+        lines = [json.dumps({**record, "question": f"{stage} {i}?"}) for i in range(60)]
+        lines[41] = '{"question": "cut sho'
+        (tmp_path / "data" / stage / "single_choice_en.jsonl").write_text("\n".join(lines) + "\n")
+    line = complaint("engine=simulated", "task.data=data", cwd=tmp_path)
+    assert "middle/single_choice_en.jsonl" in line
+    assert "42" in line
+
+
+def test_an_impossible_pair_says_what_is_missing(tmp_path: Path, plugin: dict[str, str]) -> None:
+    line = complaint("task=riddle", "engine=simulated", cwd=tmp_path, env=plugin)
+    assert "method=duel_evolve needs a task that generates and evolves and judges, which task=riddle does not" in line
+    assert line.endswith("tasks that do: mathbench")
+
+
+def test_a_plugin_is_listed_with_what_it_lacks(tmp_path: Path, plugin: dict[str, str]) -> None:
+    listed = evorun("list", cwd=tmp_path, env=plugin).stdout
+    assert "a task that can only be parsed" in listed
+    assert "needs generates, evolves, judges" in listed
+
+
+def test_an_unreachable_server(tmp_path: Path) -> None:
+    server = ("engine=server", "engine.base_urls=[http://127.0.0.1:9/v1]", "model=api", "model.id=m")
+    started = time.monotonic()
+    line = complaint("task.source=sample", *SMALL, *server, cwd=tmp_path)
+    assert "http://127.0.0.1:9" in line
+    assert "continue with: evorun resume" in line
+    assert time.monotonic() - started < 30
+
+
+def test_a_model_folder_that_is_missing(tmp_path: Path) -> None:
+    local = ("model=local", "model.id=/no/such/model", "engine=transformers")
+    assert "/no/such/model" in complaint("task.source=sample", *SMALL, *local, cwd=tmp_path)
+
+
+def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    line = complaint(*DRY_RUN, *SMALL, "hydra.run.dir=file/run", cwd=tmp_path)
+    assert "hydra.run.dir=FOLDER" in line
+
+
+def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
+    limit = 400_000
+    line = complaint(
+        *DRY_RUN,
+        *SMALL,
+        "hydra.run.dir=run",
+        cwd=tmp_path,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+    )
+    assert "cannot write" in line
+    run = tmp_path / "run"
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert manifest["status"] == "failed"
+    assert "cannot write" in manifest["error"]
+    assert evorun("resume", run, cwd=tmp_path).returncode == 0
+    assert evorun(*DRY_RUN, *SMALL, "hydra.run.dir=other", cwd=tmp_path).returncode == 0
+    assert (run / "steps.jsonl").read_bytes() == (tmp_path / "other" / "steps.jsonl").read_bytes()
+
+
+def test_debug_shows_the_traceback(tmp_path: Path) -> None:
+    done = evorun(*DRY_RUN, "method.generations=-1", "evorun.debug=true", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "Traceback" in done.stderr
+    assert "ConfigError: method.generations" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["resume"], "expected: evorun resume RUN_DIR; got: nothing"),
+        (["resume", "nowhere"], "nowhere is not a run directory"),
+        (["report", "nowhere"], "expected a run directory, found none at nowhere"),
+        (["list", "everything"], "expected methods, tasks, models, engines or nothing, got 'everything'"),
+        (["grade", "task=mathbench"], "expected: evorun grade task=TASK responses=FILE.jsonl"),
+        (["grade", "task=mathbench", "task.source=sample", "responses=nowhere"], "cannot read responses=nowhere"),
+    ],
+)
+def test_verbs_say_what_they_expect(tmp_path: Path, arguments: list[str], expected: str) -> None:
+    assert expected in complaint(*arguments, cwd=tmp_path)
+
+
+def test_help_shows_groups_and_examples(tmp_path: Path) -> None:
+    shown = evorun("--help", cwd=tmp_path).stdout
+    for word in ("method", "duel_evolve", "mathbench", "gemma3_4b", "transformers", "slurm", "examples"):
+        assert word in shown
+
+
+def test_list_shows_every_kind_and_the_matrix(tmp_path: Path) -> None:
+    shown = evorun("list", cwd=tmp_path).stdout
+    for word in ("problem_only", "google/gemma-3-4b-it", "OpenAI-compatible", "method x task"):
+        assert word in shown
+
+
+def test_doctor_reports_this_machine(tmp_path: Path) -> None:
+    done = evorun("doctor", cwd=tmp_path)
+    assert done.returncode == 0
+    for word in ("GPU", "engine=vllm", "model=smollm2_135m", "bubblewrap", "SLURM", "data of task=mathbench"):
+        assert word in done.stdout
+
+
+def test_light_commands_import_nothing_heavy(tmp_path: Path) -> None:
+    program = (
+        "import sys\n"
+        "sys.argv = ['evorun', *sys.argv[1:]]\n"
+        "from evorun.cli import main\n"
+        "try:\n    main()\nexcept SystemExit:\n    pass\n"
+        "print('HEAVY', [m for m in ('torch', 'vllm', 'transformers', 'datasets', 'trl') if m in sys.modules])\n"
+    )
+    import sys
+
+    for verb in ("--help", "list", "doctor"):
+        done = subprocess.run(
+            [sys.executable, "-c", program, verb], cwd=tmp_path, env=environment(), capture_output=True, text=True
+        )
+        assert "HEAVY []" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_sweep_gives_each_job_a_stable_folder(tmp_path: Path) -> None:
+    done = evorun(
+        "-m", *DRY_RUN, *SMALL, "seed=0,1", "budget.calls_per_problem=8,20", "hydra.sweep.dir=sweep", cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    runs = sorted(path.parent.name for path in (tmp_path / "sweep").glob("*/manifest.json"))
+    assert len(runs) == 4
+    assert any("calls_per_problem-8" in name and "seed-0" in name for name in runs)
+    again = evorun(
+        "-m", *DRY_RUN, *SMALL, "seed=0,1", "budget.calls_per_problem=8,20", "hydra.sweep.dir=sweep", cwd=tmp_path
+    )
+    assert again.returncode == 0
+    assert sorted(path.parent.name for path in (tmp_path / "sweep").glob("*/manifest.json")) == runs
+
+
+def test_a_sweep_goes_on_after_a_job_that_failed(tmp_path: Path) -> None:
+    done = evorun("-m", *DRY_RUN, *SMALL, "method.duels=-1,2", "hydra.sweep.dir=sweep", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "method.duels: expected a number >= 0, got -1" in done.stderr
+    assert len(list((tmp_path / "sweep").glob("*/results.json"))) == 1
+
+
+def test_grade(tmp_path: Path) -> None:
+    assert evorun(*DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=tmp_path).returncode == 0
+    predictions = [json.loads(line) for line in (tmp_path / "run" / "predictions.jsonl").read_text().splitlines()]
+    texts = {"right": '{"reasoning": "", "solution": "%s"}', "prose": "I do not know."}
+    responses = [{"id": p["problem"], "response": texts["right"] % p["answer"]} for p in predictions]
+    responses.append({"id": predictions[0]["problem"], "response": texts["prose"]})
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(r) + "\n" for r in responses))
+    sample = ("task=mathbench", "task.source=sample", "responses=r.jsonl")
+    done = evorun("grade", *sample, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    graded = [json.loads(line) for line in (tmp_path / "r.graded.jsonl").read_text().splitlines()]
+    assert [g["correct"] for g in graded] == [*(p["correct"] for p in predictions), False]
+    assert graded[-1]["answer"] is None
+    assert graded[-1]["error"]
+    assert "not MathBench" in done.stdout
+    (tmp_path / "r.jsonl").write_text('{"id": "a", "response": "x"}\n{"id": 5}\n')
+    assert "r.jsonl, line 2" in complaint("grade", *sample, cwd=tmp_path)
+
+
+def test_a_budget_stops_every_problem_at_its_share(tmp_path: Path) -> None:
+    done = evorun(*DRY_RUN, *SMALL, "budget.calls=40", "hydra.run.dir=run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    predictions = [json.loads(line) for line in (tmp_path / "run" / "predictions.jsonl").read_text().splitlines()]
+    calls = [sum(role["calls"] for role in p["cost"].values()) for p in predictions]
+    assert sum(calls) <= 40
+    assert all(12 <= c <= 14 for c in calls)
+    assert {p["stop"] for p in predictions} == {"budget"}
+
+
+def test_another_judge_is_another_model(tmp_path: Path) -> None:
+    judge = ("judge=qwen2_5_7b", "judge_engine=simulated", "judge_engine.judge_skill=1.0")
+    done = evorun(*DRY_RUN, *SMALL, *judge, "hydra.run.dir=run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    models = json.loads((tmp_path / "run" / "manifest.json").read_text())["models"]
+    assert models["judge"] == {"name": "qwen2_5_7b", "id": "Qwen/Qwen2.5-7B-Instruct", "engine": "simulated"}
+    assert models["policy"]["id"] != models["judge"]["id"]

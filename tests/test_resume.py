@@ -1,0 +1,170 @@
+"""A run that is stopped at any moment, in any way, ends as if nothing had happened."""
+
+import contextlib
+import json
+import random
+import signal
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evorun_process import DRY_RUN, SMALL, evorun, records, start
+
+SLOW = (*DRY_RUN, *SMALL, "engine.seconds_per_token=0.0005")
+"""Slow enough to be killed in the middle: some tens of milliseconds a call."""
+
+
+def results_without_times(run: Path) -> dict[str, Any]:
+    results: dict[str, Any] = json.loads((run / "results.json").read_text())
+    for role in results["cost"].values():
+        del role["seconds"]
+    return results
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
+    """A finished run and the seconds that it took."""
+    folder = tmp_path_factory.mktemp("undisturbed")
+    started = time.monotonic()
+    done = evorun(*SLOW, "hydra.run.dir=run", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "run", time.monotonic() - started
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trial", range(10))
+def test_killed_run_resumes_to_the_same_bytes(undisturbed: tuple[Path, float], tmp_path: Path, trial: int) -> None:
+    reference, duration = undisturbed
+    run = tmp_path / "run"
+    process = start(*SLOW, f"hydra.run.dir={run}", cwd=tmp_path)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=random.Random(trial).uniform(0.2, 1.0) * duration)
+    process.kill()
+    process.wait()
+    again = ("resume", run) if (run / "manifest.json").exists() else (*SLOW, f"hydra.run.dir={run}")
+    resumed = evorun(*again, cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert records(run) == records(reference)
+    assert results_without_times(run) == results_without_times(reference)
+
+
+def wait_for_effects(run: Path, count: int, process: subprocess.Popen[bytes]) -> int:
+    """Return the number of recorded effects once there are `count`."""
+    while process.poll() is None:
+        with contextlib.suppress(sqlite3.Error), sqlite3.connect(f"file:{run}/journal.sqlite?mode=ro", uri=True) as db:
+            (recorded,) = db.execute("SELECT count(*) FROM effects").fetchone()
+            if recorded >= count:
+                return int(recorded)
+        time.sleep(0.01)
+    raise AssertionError("the run ended before it could be interrupted")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_the_run_as_interrupted(
+    undisturbed: tuple[Path, float], tmp_path: Path, number: signal.Signals
+) -> None:
+    run = tmp_path / "run"
+    process = start(*SLOW, f"hydra.run.dir={run}", cwd=tmp_path)
+    wait_for_effects(run, 10, process)
+    process.send_signal(number)
+    assert process.wait(timeout=20) == 130
+    assert json.loads((run / "manifest.json").read_text())["status"] == "interrupted"
+    assert evorun("resume", run, cwd=tmp_path).returncode == 0
+    assert json.loads((run / "manifest.json").read_text())["status"] == "completed"
+    assert records(run) == records(undisturbed[0])
+
+
+def test_nothing_recorded_is_asked_for_twice(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start(*SLOW, f"hydra.run.dir={run}", cwd=tmp_path)
+    wait_for_effects(run, 10, process)
+    process.kill()
+    process.wait()
+    with sqlite3.connect(run / "journal.sqlite") as db:
+        before = db.execute("SELECT key, seconds FROM effects ORDER BY key").fetchall()
+    resumed = evorun("resume", run, cwd=tmp_path)
+    assert resumed.returncode == 0
+    with sqlite3.connect(run / "journal.sqlite") as db:
+        after = dict(db.execute("SELECT key, seconds FROM effects"))
+    # a call's measured seconds tell a repetition from the recording
+    assert before
+    assert [(key, after[key]) for key, _ in before] == before
+    assert len(after) > len(before)
+
+
+def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    process = start(*DRY_RUN, *SMALL, "engine.seconds_per_token=0.01", f"hydra.run.dir={run}", cwd=tmp_path)
+    try:
+        wait_for_effects(run, 1, process)
+        second = evorun("resume", run, cwd=tmp_path)
+    finally:
+        process.kill()
+        process.wait()
+    assert second.returncode == 1
+    assert "another evorun process is using" in second.stderr
+    assert len(second.stderr.splitlines()) == 1
+
+
+def test_another_configuration_is_refused_by_name(undisturbed: tuple[Path, float], tmp_path: Path) -> None:
+    run, _ = undisturbed
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    other = evorun(*SLOW, "method.duels=5", "seed=1", f"hydra.run.dir={run}", cwd=tmp_path)
+    assert other.returncode == 1
+    assert "method.duels: 4 in the directory, 5 now" in other.stderr
+    assert "seed: 0 in the directory, 1 now" in other.stderr
+    assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+
+
+def test_another_version_is_refused(undisturbed: tuple[Path, float], tmp_path: Path) -> None:
+    run, _ = undisturbed
+    manifest = (run / "manifest.json").read_text()
+    try:
+        (run / "manifest.json").write_text(manifest.replace('"evorun_version": "', '"evorun_version": "0.0.'))
+        other = evorun("resume", run, cwd=tmp_path)
+    finally:
+        (run / "manifest.json").write_text(manifest)
+    assert other.returncode == 1
+    assert "was made by evorun 0.0." in other.stderr
+
+
+def test_replay_repeats_a_run_without_its_engine(undisturbed: tuple[Path, float], tmp_path: Path) -> None:
+    run, _ = undisturbed
+    how = [option for option in SLOW if not option.startswith("engine")]
+    done = evorun(*how, "engine=replay", f"engine.run={run}", "hydra.run.dir=again", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert records(tmp_path / "again") == records(run)
+    assert (tmp_path / "again" / "results.json").read_bytes() == (run / "results.json").read_bytes()
+    assert json.loads((tmp_path / "again" / "manifest.json").read_text())["simulated"] is True
+
+
+def test_replay_refuses_what_was_not_recorded(undisturbed: tuple[Path, float], tmp_path: Path) -> None:
+    run, _ = undisturbed
+    how = [option for option in SLOW if not option.startswith("engine")]
+    done = evorun(*how, "seed=7", "engine=replay", f"engine.run={run}", "hydra.run.dir=again", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "holds no reply to this request" in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_torn_last_line_is_mended(undisturbed: tuple[Path, float], tmp_path: Path) -> None:
+    reference, _ = undisturbed
+    run = tmp_path / "run"
+    assert evorun(*SLOW, f"hydra.run.dir={run}", cwd=tmp_path).returncode == 0
+    steps = (run / "steps.jsonl").read_bytes()
+    (run / "steps.jsonl").write_bytes(steps[: len(steps) * 2 // 3])
+    assert evorun("resume", run, cwd=tmp_path).returncode == 0
+    assert records(run) == records(reference)
+
+
+def test_a_finished_run_resumes_without_opening_its_engine(undisturbed: tuple[Path, float], tmp_path: Path) -> None:
+    run, _ = undisturbed
+    before = records(run)
+    assert evorun("resume", run, cwd=tmp_path).returncode == 0
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert manifest["resumes"] >= 1
+    assert records(run) == before
