@@ -1,0 +1,221 @@
+"""Continuous batching for the transformers engine: one token for every row in flight at each step.
+
+Rows join the batch as soon as there is room (their prompts processed once and shared, see `kv_cache`) and leave it the
+moment they end, so that short judgments beside long generations never wait for each other. Synchronous; the engine runs
+it in one worker thread.
+
+Imports torch: only `evorun.models.transformers_engine` imports this module, when it opens a model.
+"""
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from jinja2 import TemplateError
+from llguidance import LLMatcher
+
+from evorun.errors import EngineError
+from evorun.models.base import Completion, FinishReason, Reply, Request, rejected
+from evorun.models.chat import prompt_token_ids
+from evorun.models.config import ModelConfig
+from evorun.models.kv_cache import PrefixStore, RowCache
+from evorun.models.row_sampling import Draw, Grammars, next_tokens
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A request on its way through the decoder."""
+
+    request: Request
+    deliver: Callable[[Reply | EngineError], None]
+    """Takes the reply, or the error that ended the engine; called in the worker thread."""
+    accepted: float = field(default_factory=time.perf_counter)
+    cancelled: bool = False
+    """May be set from any thread; the ticket's rows leave the batch before the next step."""
+    prompt_tokens: int = 0
+    completions: dict[int, Completion] = field(default_factory=dict)
+    """Finished completions by index."""
+    error: str | None = None
+
+
+@dataclass(eq=False)
+class Row:
+    """One completion being decoded."""
+
+    ticket: Ticket
+    index: int
+    draw: Draw
+    limit: int
+    """Completion tokens that `max_tokens` and the context leave room for."""
+    tokens: list[int] = field(default_factory=list)
+
+
+@dataclass(eq=False)
+class _Waiting:
+    """A checked request whose rows have not all joined the batch."""
+
+    ticket: Ticket
+    prompt: tuple[int, ...]
+    rows: deque[Row]
+
+
+class BatchDecoder:
+    """Decodes tickets with one model. `submit`, then `step` while `busy`; not thread-safe."""
+
+    def __init__(
+        self, model: Any, tokenizer: Any, config: ModelConfig, max_batch_size: int, prefix_cache_tokens: int
+    ) -> None:
+        self._model = model
+        self._tokenizer = tokenizer
+        self._config = config
+        self._max_batch_size = max_batch_size
+        self._device: torch.device = model.device
+        self._context = min(config.context_length, _positions(model))
+        self._eos = _eos_tokens(model, tokenizer)
+        self._grammars = Grammars(tokenizer, model.config.get_text_config().vocab_size, sorted(self._eos))
+        self._prefixes = PrefixStore(prefix_cache_tokens)
+        self._cache = RowCache(max_batch_size)
+        self._rows: list[Row] = []
+        self._waiting: deque[_Waiting] = deque()
+
+    @property
+    def busy(self) -> bool:
+        """Whether any ticket is unfinished."""
+        return bool(self._rows or self._waiting)
+
+    @property
+    def rows_in_flight(self) -> int:
+        """Completions in the batch right now."""
+        return len(self._rows)
+
+    def submit(self, ticket: Ticket) -> None:
+        """Check a request and queue its rows; one that cannot be served is delivered as rejected at once."""
+        request = ticket.request
+        try:
+            prompt = tuple(prompt_token_ids(self._tokenizer, request.messages, self._config))
+            grammar = self._grammars.matcher(request.json_schema) if request.json_schema is not None else None
+        except (TemplateError, ValueError) as error:
+            return ticket.deliver(rejected(request, str(error)))
+        ticket.prompt_tokens = len(prompt)
+        room = self._context - len(prompt)
+        if room < 1:
+            reason = f"prompt has {len(prompt)} tokens, the context takes {self._context} with the completion"
+            return ticket.deliver(rejected(request, reason, prompt_tokens=len(prompt)))
+        limit = min(request.sampling.max_tokens, room)
+        rows = (Row(ticket, i, _draw(request, i, grammar), limit) for i in range(request.sampling.n))
+        self._waiting.append(_Waiting(ticket, prompt, deque(rows)))
+
+    def step(self) -> None:
+        """Drop cancelled rows, admit waiting ones, and decode one token for each row."""
+        self._drop_cancelled()
+        self._admit()
+        if self._rows:
+            logits = self._cache.forward(self._model, [row.tokens[-1] for row in self._rows], self._device)
+            # From the last row down, because a removed row's place is taken by the last one.
+            ended = self._extend(self._rows, logits)
+            for position in sorted(ended, reverse=True):
+                self._remove(position)
+
+    def _drop_cancelled(self) -> None:
+        self._waiting = deque(w for w in self._waiting if not w.ticket.cancelled)
+        for position in reversed(range(len(self._rows))):
+            if self._rows[position].ticket.cancelled:
+                self._remove(position)
+
+    def _admit(self) -> None:
+        """Fill the batch. A row's first token comes from its prompt, so a row may end without ever joining."""
+        while self._waiting and len(self._rows) < self._max_batch_size:
+            waiting = self._waiting[0]
+            prefix = self._prefixes.prefill(self._model, waiting.prompt, self._device)
+            room = self._max_batch_size - len(self._rows)
+            rows = [waiting.rows.popleft() for _ in range(min(room, len(waiting.rows)))]
+            ended = self._extend(rows, prefix.logits.expand(len(rows), -1))
+            for position, row in enumerate(rows):
+                if position not in ended:
+                    self._cache.add(prefix)
+                    self._rows.append(row)
+            if not waiting.rows:
+                self._waiting.popleft()
+
+    def _extend(self, rows: Sequence[Row], logits: torch.Tensor) -> set[int]:
+        """Draw a token for each row, settle the rows that it ends, and return their positions."""
+        ended = set()
+        for position, (row, token) in enumerate(
+            zip(rows, next_tokens(logits, [row.draw for row in rows]), strict=True)
+        ):
+            row.tokens.append(token)
+            completion = self._completion(row)
+            if completion is not None:
+                ended.add(position)
+                self._settle(row, completion)
+        return ended
+
+    def _completion(self, row: Row) -> Completion | None:
+        """Return the row's completion when its newest token has ended it."""
+        token, grammar = row.tokens[-1], row.draw.grammar
+        if grammar is not None:
+            grammar.consume_token(token)
+            if grammar.is_error():
+                row.ticket.error = f"JSON schema cannot be enforced: {grammar.get_error().splitlines()[0]}"
+                return Completion(text="", finish_reason="rejected", tokens=0)
+        if token in self._eos:
+            return self._finished(row, self._text(row.tokens[:-1]), "stop")
+        if row.ticket.request.sampling.stop:
+            text = self._text(row.tokens)
+            found = [at for stop in row.ticket.request.sampling.stop if (at := text.find(stop)) >= 0]
+            if found:
+                return self._finished(row, text[: min(found)], "stop")
+        if grammar is not None and grammar.is_stopped():
+            return self._finished(row, self._text(row.tokens), "stop")
+        if len(row.tokens) >= row.limit:
+            return self._finished(row, self._text(row.tokens), "length")
+        return None
+
+    def _text(self, tokens: list[int]) -> str:
+        text: str = self._tokenizer.decode(tokens, skip_special_tokens=True)
+        return text
+
+    @staticmethod
+    def _finished(row: Row, text: str, reason: FinishReason) -> Completion:
+        return Completion(text=text, finish_reason=reason, tokens=len(row.tokens))
+
+    @staticmethod
+    def _settle(row: Row, completion: Completion) -> None:
+        ticket = row.ticket
+        ticket.completions[row.index] = completion
+        if len(ticket.completions) == ticket.request.sampling.n:
+            ticket.deliver(
+                Reply(
+                    completions=tuple(ticket.completions[i] for i in range(ticket.request.sampling.n)),
+                    prompt_tokens=ticket.prompt_tokens,
+                    seconds=time.perf_counter() - ticket.accepted,
+                    error=ticket.error,
+                )
+            )
+
+    def _remove(self, position: int) -> None:
+        self._cache.remove(position)
+        last = self._rows.pop()
+        if position < len(self._rows):
+            self._rows[position] = last
+
+
+def _draw(request: Request, index: int, grammar: LLMatcher | None) -> Draw:
+    rng = np.random.default_rng((request.seed, index))
+    return Draw(request.sampling, rng, grammar.deep_copy() if grammar is not None else None)
+
+
+def _positions(model: Any) -> int:
+    """Longest sequence that the model's own config allows."""
+    return int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 2**31)
+
+
+def _eos_tokens(model: Any, tokenizer: Any) -> set[int]:
+    """Every token that ends a completion; chat models often have more than their tokenizer names."""
+    declared = model.generation_config.eos_token_id
+    tokens = set(declared) if isinstance(declared, list) else {declared}
+    return {token for token in tokens | {tokenizer.eos_token_id} if token is not None}

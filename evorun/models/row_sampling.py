@@ -1,0 +1,85 @@
+"""Sampling for the transformers engine: the next token of each row, from that row's own random stream and grammar.
+
+Imports torch: only `evorun.models.transformers_engine` imports this module, when it opens a model.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from llguidance import LLMatcher, LLTokenizer
+
+from evorun.models.base import Sampling
+
+
+@dataclass
+class Draw:
+    """How one row draws its tokens."""
+
+    sampling: Sampling
+    rng: np.random.Generator
+    """The row's own stream: one uniform number a token, whatever else is in the batch."""
+    grammar: LLMatcher | None = None
+
+
+class Grammars:
+    """Compiles JSON schemas into matchers; a schema is compiled once and copied for each row."""
+
+    def __init__(self, tokenizer: Any, vocabulary: int, eos_tokens: Sequence[int]) -> None:
+        from llguidance.hf import from_tokenizer
+
+        self._tokenizer: LLTokenizer = from_tokenizer(tokenizer, n_vocab=vocabulary, eos_token=list(eos_tokens))
+        self._compiled: dict[str, LLMatcher] = {}
+
+    def matcher(self, schema: dict[str, Any]) -> LLMatcher:
+        """Return a fresh matcher of a schema. Raises ValueError when the schema cannot be enforced."""
+        # One space after the colon and the comma and none elsewhere: free whitespace lets a small model fill its
+        # budget with newlines.
+        options: Any = {"whitespace_flexible": False, "key_separator": ": ", "item_separator": ", "}
+        grammar = LLMatcher.grammar_from_json_schema(schema, overrides=options)
+        if grammar not in self._compiled:
+            matcher = LLMatcher(self._tokenizer, grammar, log_level=0)
+            if matcher.is_error():
+                raise ValueError(f"JSON schema cannot be enforced: {matcher.get_error().splitlines()[0]}")
+            self._compiled[grammar] = matcher
+        return self._compiled[grammar].deep_copy()
+
+
+def next_tokens(logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
+    """Return one token id for each row of next-token logits, shape [rows, vocabulary].
+
+    Temperature 0 takes the most likely token. Else one uniform number a row is put through the inverse cumulative
+    distribution: batch-dependent noise in the logits moves a choice only when the number falls on a boundary.
+    """
+    logits = logits.clone()
+    for row, draw in enumerate(draws):
+        if draw.grammar is not None:
+            _forbid(logits[row], draw.grammar)
+    greedy = torch.tensor([draw.sampling.temperature == 0 for draw in draws], device=logits.device)
+    if bool(greedy.all()):
+        return [int(token) for token in logits.argmax(dim=-1)]
+    temperatures = torch.tensor([draw.sampling.temperature or 1.0 for draw in draws], device=logits.device)
+    probabilities = torch.softmax(logits / temperatures[:, None], dim=-1, dtype=torch.float64)
+    for row, draw in enumerate(draws):
+        if draw.sampling.top_p < 1:
+            probabilities[row] = _nucleus(probabilities[row], draw.sampling.top_p)
+    cumulative = probabilities.cumsum(dim=-1)
+    uniform = torch.tensor([draw.rng.random() for draw in draws], dtype=torch.float64, device=logits.device)
+    drawn = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True)[:, 0]
+    tokens = torch.where(greedy, logits.argmax(dim=-1), drawn.clamp(max=logits.shape[-1] - 1))
+    return [int(token) for token in tokens]
+
+
+def _forbid(logits: torch.Tensor, grammar: LLMatcher) -> None:
+    """Set the logits of the tokens that the grammar does not allow next to minus infinity, in place."""
+    allowed = torch.frombuffer(bytearray(grammar.compute_logit_bias()), dtype=torch.uint8) != 0
+    logits.masked_fill_(~allowed[: logits.shape[-1]].to(logits.device), float("-inf"))
+
+
+def _nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:
+    """Zero all but the smallest set of most likely tokens whose mass reaches `top_p`, shape [vocabulary]."""
+    ordered, order = probabilities.sort(descending=True)
+    ordered[ordered.cumsum(dim=-1) - ordered >= top_p] = 0
+    return torch.zeros_like(probabilities).scatter_(0, order, ordered)

@@ -1,0 +1,219 @@
+"""The `transformers` engine: any Hugging Face causal language model, in this process, on CPU or GPU.
+
+Requests in flight are decoded together (`batch_decoder`) in one worker thread, so the event loop is never blocked.
+"""
+
+import asyncio
+import contextlib
+import gc
+import os
+import queue
+import sys
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from evorun.errors import EngineError
+from evorun.models.base import Reply, Request
+from evorun.models.config import EngineConfig, ModelConfig
+from evorun.models.embedded import resolve
+from evorun.validation import at_least, one_of
+
+if TYPE_CHECKING:
+    from evorun.models.batch_decoder import BatchDecoder, Ticket
+
+
+@dataclass
+class TransformersConfig(EngineConfig):
+    """Schema of `conf/engine/transformers.yaml`."""
+
+    name: str = "transformers"
+    device: str = "auto"
+    """auto (a GPU when there is one) | cpu | cuda."""
+    max_batch_size: int = 32
+    """Completions decoded together. More are faster until memory runs out."""
+    prefix_cache_tokens: int = 32768
+    """Prompt tokens whose keys and values are kept, so that prompts sharing a beginning are processed once (46 kB a
+    token for the embedded model)."""
+    threads: int | None = None
+    """CPU threads, or null to leave them to torch and OMP_NUM_THREADS."""
+    attention: str | None = None
+    """An attention implementation of transformers (sdpa, eager, flash_attention_2, ...), or null for the model's own
+    default."""
+
+    def __post_init__(self) -> None:
+        one_of("engine.device", self.device, ("auto", "cpu", "cuda"))
+        at_least("engine.max_batch_size", self.max_batch_size, 1)
+        at_least("engine.prefix_cache_tokens", self.prefix_cache_tokens, 0)
+        at_least("engine.threads", self.threads, 1)
+
+    async def open(self, model: ModelConfig) -> "TransformersModel":
+        """Load the weights in a worker thread. Raises EngineError when they, or the device, are not to be had."""
+        served = TransformersModel(self, model)
+        try:
+            await served.ready()
+        except BaseException:
+            await served.close()
+            raise
+        return served
+
+
+class TransformersModel:
+    """A model in this process; implements `LanguageModel`. Bound to no event loop."""
+
+    def __init__(self, engine: TransformersConfig, model: ModelConfig) -> None:
+        self.name = model.id
+        self._inbox: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
+        self._loaded = threading.Event()
+        self._lock = threading.Lock()
+        self._unanswered: set[Ticket] = set()
+        self._failure: EngineError | None = None
+        # A daemon, so that a process that forgot to close the model can still exit.
+        self._worker = threading.Thread(target=self._serve, args=(engine, model), name="transformers", daemon=True)
+        self._worker.start()
+
+    async def ready(self) -> None:
+        """Wait until the weights are loaded. Raises EngineError when they cannot be."""
+        await asyncio.to_thread(self._loaded.wait)
+        if self._failure is not None:
+            raise self._failure
+
+    async def complete(self, request: Request) -> Reply:
+        """Answer one request; see `LanguageModel.complete`."""
+        from evorun.models.batch_decoder import Ticket
+
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Reply] = loop.create_future()
+
+        def deliver(result: Reply | EngineError) -> None:
+            # The caller's loop may be gone by now, and its interest with it.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(_settle, answer, result)
+
+        ticket = Ticket(request, deliver)
+        with self._lock:
+            if self._failure is not None:
+                raise EngineError(str(self._failure))
+            self._unanswered.add(ticket)
+        self._inbox.put(ticket)
+        try:
+            return await answer
+        finally:
+            ticket.cancelled = True
+            with self._lock:
+                self._unanswered.discard(ticket)
+
+    async def close(self) -> None:
+        """Stop the worker and free the model; calls in flight end with EngineError."""
+        self._inbox.put(None)
+        await asyncio.to_thread(self._worker.join)
+
+    def _serve(self, engine: TransformersConfig, model: ModelConfig) -> None:
+        """Load the model and decode until closed; the worker thread's whole life."""
+        failure = EngineError(f"model '{model.id}': the transformers engine has been closed")
+        try:
+            self._load_and_decode(engine, model)
+        except EngineError as error:
+            failure = error
+        except Exception as error:
+            failure = EngineError(f"model '{model.id}': the transformers engine failed: {_one_line(error)}")
+        finally:
+            with self._lock:
+                self._failure = failure
+                unanswered = list(self._unanswered)
+            self._loaded.set()
+            for ticket in unanswered:
+                ticket.deliver(failure)
+            _free_memory()
+
+    def _load_and_decode(self, engine: TransformersConfig, model: ModelConfig) -> None:
+        decoder = _load(engine, model)
+        self._loaded.set()
+
+        import torch
+
+        with torch.inference_mode():
+            while True:
+                while not decoder.busy or not self._inbox.empty():
+                    ticket = self._inbox.get()
+                    if ticket is None:
+                        return
+                    decoder.submit(ticket)
+                decoder.step()
+
+
+def _settle(answer: "asyncio.Future[Reply]", result: Reply | EngineError) -> None:
+    if answer.done():
+        return
+    if isinstance(result, EngineError):
+        answer.set_exception(result)
+    else:
+        answer.set_result(result)
+
+
+def _free_memory() -> None:
+    """Give the memory of a model that nothing refers to any more back to the device."""
+    gc.collect()
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def _load(engine: TransformersConfig, model: ModelConfig) -> "BatchDecoder":
+    """Load weights and tokenizer. Raises EngineError with one line when that is not possible here."""
+    # Read when torch's OpenMP starts: threads that spin while they wait crawl when other work shares the cores.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    try:
+        import torch
+        from transformers import AutoModelForCausalLM, AutoTokenizer
+        from transformers.utils.logging import disable_progress_bar
+
+        from evorun.models.batch_decoder import BatchDecoder
+        from evorun.models.kv_cache import use_grouped_attention
+    except ImportError as error:
+        raise EngineError(f"engine=transformers needs a package that is not installed: {_one_line(error)}") from error
+
+    device = _device(engine.device)
+    if engine.threads is not None:
+        torch.set_num_threads(engine.threads)
+    path = resolve(model)
+    disable_progress_bar()  # type: ignore[no-untyped-call]
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(path)
+        weights: Any = AutoModelForCausalLM.from_pretrained(
+            path,
+            dtype=_dtype(model.dtype, device),
+            attn_implementation=engine.attention,
+            device_map="auto" if device == "cuda" else None,
+        )
+    except Exception as error:
+        raise EngineError(f"model '{model.id}': transformers cannot load it: {_one_line(error)}") from error
+    if not tokenizer.chat_template:
+        raise EngineError(f"model '{model.id}': it has no chat template; use an instruction-tuned variant")
+    weights.eval()
+    use_grouped_attention(weights)
+    return BatchDecoder(weights, tokenizer, model, engine.max_batch_size, engine.prefix_cache_tokens)
+
+
+def _device(asked: str) -> str:
+    import torch
+
+    available = torch.cuda.is_available()
+    if asked == "cuda" and not available:
+        raise EngineError("engine.device: cuda was asked for, torch finds no GPU here; use engine.device=cpu")
+    return "cuda" if available and asked != "cpu" else "cpu"
+
+
+def _dtype(asked: str, device: str) -> Any:
+    import torch
+
+    # Half precision is slow on most CPUs, and wrong on some.
+    if asked == "auto":
+        return "auto" if device == "cuda" else torch.float32
+    return getattr(torch, asked)
+
+
+def _one_line(error: Exception) -> str:
+    """Return the type of an exception and the first line of its message."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__

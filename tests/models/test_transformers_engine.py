@@ -1,0 +1,181 @@
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from engine_conformance import EngineConformance, ask
+from evorun.errors import ConfigError, EngineError
+from evorun.models import Message
+from evorun.models.config import ModelConfig
+from evorun.models.transformers_engine import TransformersConfig, TransformersModel
+
+EMBEDDED = ModelConfig(name="smollm2_135m", id="HuggingFaceTB/SmolLM2-135M-Instruct", dtype="float32", embedded=True)
+
+pytestmark = pytest.mark.embedded
+
+
+def open_engine(**settings: Any) -> TransformersModel:
+    return asyncio.run(TransformersConfig(**settings).open(EMBEDDED))
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[TransformersModel]:
+    model = open_engine(max_batch_size=16)
+    yield model
+    asyncio.run(model.close())
+
+
+@pytest.fixture(scope="module")
+def reference() -> Any:
+    """The same weights under transformers' own attention, cache and `generate`."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from evorun.models.embedded import ensure
+
+    folder = ensure()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+    def greedy(messages: tuple[Message, ...], max_tokens: int) -> str:
+        ids = tokenizer.apply_chat_template(
+            list(messages), add_generation_prompt=True, return_tensors="pt", return_dict=True
+        )
+        out = model.generate(**ids, max_new_tokens=max_tokens, do_sample=False)
+        return str(tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True))
+
+    return greedy
+
+
+async def test_greedy_batch_agrees_with_generate(engine: TransformersModel, reference: Any) -> None:
+    # Prompts of very different lengths, with shared beginnings, one of them longer than a stride of the cache.
+    texts = ["Name a colour.", "Name a colour and a fruit.", "The sea is wide. " * 60 + "What is wide?", "2 + 2?"]
+    requests = [ask(text, max_tokens=12 + 4 * i, temperature=0.0) for i, text in enumerate(texts)]
+    replies = await asyncio.gather(*(engine.complete(r) for r in requests))
+    for request, reply in zip(requests, replies, strict=True):
+        assert reply.completions[0].text == reference(request.messages, request.sampling.max_tokens)
+
+
+async def test_a_draw_does_not_depend_on_the_batch(engine: TransformersModel) -> None:
+    requests = [ask(f"Tell me about number {i}.", max_tokens=12, temperature=1.0, seed=i, top_p=0.9) for i in range(8)]
+    together = await asyncio.gather(*(engine.complete(r) for r in requests))
+    alone = [await engine.complete(r) for r in requests]
+    same = sum(a.completions == b.completions for a, b in zip(alone, together, strict=True))
+    assert same >= 7  # floating-point noise may move a draw that falls on a boundary
+
+
+async def test_seeds_and_indices_give_different_texts(engine: TransformersModel) -> None:
+    first, second = await asyncio.gather(
+        *(engine.complete(ask("Write a sentence.", max_tokens=12, temperature=1.0, n=3, seed=s)) for s in (1, 2))
+    )
+    assert len({c.text for c in first.completions + second.completions}) == 6
+
+
+async def test_schema_holds_at_temperature_one(engine: TransformersModel) -> None:
+    schema = {
+        "type": "object",
+        "properties": {
+            "steps": {"type": "array", "items": {"type": "string", "maxLength": 12}, "maxItems": 2},
+            "score": {"type": "integer", "minimum": 0, "maximum": 10},
+            "solution": {"enum": ["A", "B"]},
+        },
+        "required": ["steps", "score", "solution"],
+        "additionalProperties": False,
+    }
+    reply = await engine.complete(ask("Grade this.", max_tokens=80, temperature=1.0, n=8, json_schema=schema))
+    for completion in reply.completions:
+        assert completion.finish_reason == "stop"
+        jsonschema.validate(json.loads(completion.text), schema)
+
+
+async def test_schema_that_cannot_be_enforced_is_rejected_as_data(engine: TransformersModel) -> None:
+    reply = await engine.complete(ask("Go.", max_tokens=4, json_schema={"type": "no such type"}))
+    assert reply.completions[0].finish_reason == "rejected"
+    assert "schema" in (reply.error or "")
+
+
+async def test_completion_ends_where_the_context_does(engine: TransformersModel) -> None:
+    model = ModelConfig(name="short", id="short", dtype="float32", embedded=True, context_length=40)
+    short = await TransformersConfig(max_batch_size=2).open(model)
+    try:
+        reply = await short.complete(ask("Count to a hundred.", max_tokens=500, temperature=0.0))
+        assert reply.completions[0].finish_reason == "length"
+        assert reply.prompt_tokens + reply.completions[0].tokens == 40
+    finally:
+        await short.close()
+
+
+async def test_a_long_batch_does_not_block_the_event_loop(engine: TransformersModel) -> None:
+    requests = [ask("Tell a story. " * 30 + str(i), max_tokens=24, temperature=1.0, seed=i) for i in range(16)]
+    work = asyncio.gather(*(engine.complete(r) for r in requests))
+    lags = []
+    while not work.done():
+        start = time.perf_counter()
+        await asyncio.sleep(0.01)
+        lags.append(time.perf_counter() - start - 0.01)
+    await work
+    # Blocked for a prompt or a step at a time, the loop would lag nearly all of the time; for the whole batch, seconds.
+    assert len(lags) > 20
+    assert statistics.median(lags) < 0.05
+    assert max(lags) < 2.0
+
+
+async def test_cancelling_frees_the_row() -> None:
+    model = await TransformersConfig(max_batch_size=1).open(EMBEDDED)
+    endless = ask(
+        "Count.", max_tokens=4000, json_schema={"type": "array", "items": {"type": "integer"}, "minItems": 3000}
+    )
+    try:
+        doomed = asyncio.create_task(model.complete(endless))
+        waiting = asyncio.create_task(model.complete(ask("Hello.", max_tokens=2)))
+        finished, _ = await asyncio.wait({waiting}, timeout=1.0)
+        assert not finished  # the one row of this engine is taken, for minutes
+        doomed.cancel()
+        reply = await asyncio.wait_for(waiting, timeout=20)
+        assert reply.completions[0].tokens >= 1
+    finally:
+        await model.close()
+
+
+async def test_close_ends_calls_in_flight_and_the_worker() -> None:
+    model = await TransformersConfig(max_batch_size=1).open(EMBEDDED)
+    call = asyncio.create_task(model.complete(ask("Tell a story.", max_tokens=2000, temperature=1.0)))
+    await asyncio.wait({call}, timeout=0.5)
+    await model.close()
+    with pytest.raises(EngineError, match="closed"):
+        await call
+    with pytest.raises(EngineError, match="closed"):
+        await model.complete(ask("Hello."))
+    assert not model._worker.is_alive()
+
+
+async def test_missing_weights_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(EngineError, match="cannot load it") as caught:
+        await TransformersConfig().open(ModelConfig(name="empty", id=str(tmp_path)))
+    assert "\n" not in str(caught.value)
+
+
+async def test_cuda_without_a_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    with pytest.raises(EngineError, match="no GPU"):
+        await TransformersConfig(device="cuda").open(EMBEDDED)
+
+
+@pytest.mark.parametrize(
+    "setting", [{"device": "tpu"}, {"max_batch_size": 0}, {"threads": 0}, {"prefix_cache_tokens": -1}]
+)
+def test_bad_settings_name_the_key(setting: dict[str, Any]) -> None:
+    (key,) = setting
+    with pytest.raises(ConfigError, match=f"engine.{key}"):
+        TransformersConfig(**setting)
+
+
+class TestConformance(EngineConformance):
+    """Last in this file: its last test closes the engine."""
