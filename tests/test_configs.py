@@ -1,0 +1,67 @@
+"""Every file under conf/ composes, and says the same as the schema that it fills."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from evorun import registry
+from evorun.cli.compose import config_folder, register
+from evorun.runs.budget import BudgetConfig
+from evorun.settings import check
+
+SCHEMAS: dict[str, Any] = {
+    "method/duel_evolve": registry.method_class("duel_evolve").Config,
+    "task/mathbench": registry.task_config_class("mathbench"),
+    "budget/unlimited": BudgetConfig,
+    **{f"engine/{name}": registry.engine_config_class(name) for name in registry.ENGINES},
+}
+
+EXPERIMENTS = sorted(
+    file.relative_to(config_folder() / "experiment").with_suffix("").as_posix()
+    for file in (config_folder() / "experiment").rglob("*.yaml")
+)
+
+
+def composed(*overrides: str) -> dict[str, Any]:
+    register()
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        config: Any = OmegaConf.to_container(compose("config", overrides=list(overrides)), resolve=True)
+    return dict(config)
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_yaml_and_schema_say_the_same(name: str) -> None:
+    written = yaml.safe_load((config_folder() / f"{name}.yaml").read_text())
+    schema = SCHEMAS[name]
+    assert set(written) == {field.name for field in dataclasses.fields(schema)}
+    defaults = dataclasses.asdict(schema(name=Path(name).name))
+    del written["name"]
+    written.pop("description", None)
+    assert written == {key: defaults[key] for key in written}
+
+
+def test_every_method_task_and_engine_has_a_file() -> None:
+    for group, names in (("method", registry.METHODS), ("task", registry.TASKS), ("engine", registry.ENGINES)):
+        assert {file.stem for file in (config_folder() / group).glob("*.yaml")} == set(names)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_composes(name: str) -> None:
+    check(composed(f"experiment={name}"))
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in (config_folder() / "budget").glob("*.yaml")))
+def test_every_budget_composes(name: str) -> None:
+    check(composed(f"budget={name}"))
+
+
+@pytest.mark.parametrize("name", sorted(file.stem for file in (config_folder() / "model").glob("*.yaml")))
+def test_every_model_can_generate_and_judge(name: str) -> None:
+    local = ["++model.id=x", "++judge.id=x"] if name in ("local", "api") else []
+    config = check(composed(f"model={name}", f"judge={name}", *local))
+    assert config.model.name == config.judge.name == name  # type: ignore[union-attr]
