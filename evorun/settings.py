@@ -12,12 +12,16 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 from evorun import registry
 from evorun.errors import ConfigError
 from evorun.methods.base import Method
+from evorun.models.auto import automatic_engine
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.runs.budget import BudgetConfig
 from evorun.tasks.base import TaskConfig
 from evorun.validation import at_least, one_of
 
 T = TypeVar("T")
+
+AUTOMATIC = "auto"
+"""`engine=auto`: evorun chooses the engine."""
 
 SAME_AS_POLICY = "policy"
 """`judge=policy`: the policy model judges; `judge_engine=policy`: on the policy's kind of engine."""
@@ -136,7 +140,12 @@ def _name_of(config: Mapping[str, Any], key: str) -> str:
 
 
 def _engine(config: Mapping[str, Any], key: str) -> EngineConfig:
-    return typed(registry.engine_config_class(_name_of(config, key)), config[key], key)
+    name, values = _name_of(config, key), config[key]
+    if name == AUTOMATIC:
+        typed(EngineConfig, values, key)
+        name = automatic_engine()
+        values = {"name": name}
+    return typed(registry.engine_config_class(name), values, key)
 
 
 def _unknown_key(schema: type, key: str, given: str) -> str:

@@ -11,6 +11,7 @@ from omegaconf import OmegaConf
 
 from evorun import registry
 from evorun.cli.compose import config_folder, register
+from evorun.errors import ConfigError
 from evorun.runs.budget import BudgetConfig
 from evorun.settings import check
 
@@ -47,7 +48,23 @@ def test_yaml_and_schema_say_the_same(name: str) -> None:
 
 def test_every_method_task_and_engine_has_a_file() -> None:
     for group, names in (("method", registry.METHODS), ("task", registry.TASKS), ("engine", registry.ENGINES)):
-        assert {file.stem for file in (config_folder() / group).glob("*.yaml")} == set(names)
+        assert {file.stem for file in (config_folder() / group).glob("*.yaml")} - {"auto"} == set(names)
+
+
+def test_the_automatic_engine_is_vllm_only_with_a_gpu_and_vllm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def chosen() -> str:
+        return check(composed("engine=auto")).engine.name
+
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert chosen() == "transformers"
+    (tmp_path / "nvidia-smi").write_text("#!/bin/sh\n")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    (tmp_path / "vllm.py").write_text("")
+    assert chosen() == "transformers"
+    monkeypatch.syspath_prepend(tmp_path)
+    assert chosen() == "vllm"
+    with pytest.raises(ConfigError, match=r"engine\.max_num_seqs: unknown key"):
+        check(composed("engine=auto", "++engine.max_num_seqs=3"))
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

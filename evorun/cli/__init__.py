@@ -15,9 +15,10 @@ EXIT_INTERRUPTED = 130
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 when all went well, 1 with one line on an error, 130 when interrupted."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    # many small linear systems are solved: more BLAS threads only get in each other's way (measured: 50 times slower)
-    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # the linear algebra here is small: more BLAS threads only get in each other's way
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    # torch's idle threads must not spin: with other work on the cores that made a step ten times slower
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     try:
         code = _dispatch(arguments)
     except EvorunError as error:

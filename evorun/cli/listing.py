@@ -16,6 +16,7 @@ from evorun.settings import missing_capabilities
 SECTIONS = ("methods", "tasks", "models", "engines")
 
 ENGINE_NOTES = {
+    "auto": "vllm where it is installed and there is a GPU, else transformers",
     "transformers": "in this process, CPU or GPU, dynamic batching; extra: transformers",
     "vllm": "in this process on local GPUs (or vLLM's CPU build); extra: vllm",
     "server": "any OpenAI-compatible endpoint",
