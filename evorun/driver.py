@@ -3,13 +3,21 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
-from evorun.methods.base import Candidate, Context, PerProblem, Rated, Step
+from evorun.methods.base import Candidate, Comparison, Context, PerProblem, Rated, Step
 from evorun.runs.budget import Meter
 from evorun.runs.directory import RunDirectory
 from evorun.runs.effects import JournaledModel
 from evorun.runs.progress import Progress
+from evorun.runs.schema import (
+    Belief,
+    Best,
+    CandidateRecord,
+    ComparisonRecord,
+    PredictionRecord,
+    Spent,
+    StepRecord,
+)
 from evorun.tasks.base import Grade, Grader, Problem, Task
 
 
@@ -63,33 +71,21 @@ class Driver:
 
     def _write_step(self, problem: Problem, step: Step, correct: bool | None, meter: Meter) -> None:
         best = step.best
-        record = {
-            "problem": problem.id,
-            "stratum": problem.stratum,
-            "step": step.step,
-            "best": None if best is None else _named(best.candidate),
-            "belief": _belief(best),
-            "correct": correct,
-            "pool": sum(rated.survivor for rated in step.candidates),
-            "candidates": len(step.candidates),
-            "cost": meter.counts(),
-            "extra": {**step.extra, **_duel_counts(step)},
-        }
-        self.directory.records("steps").append([record])
-        self.directory.records("comparisons").append(
-            [
-                {
-                    "problem": problem.id,
-                    "step": step.step,
-                    "first": duel.first,
-                    "second": duel.second,
-                    "verdicts": duel.verdicts,
-                    "outcome": duel.outcome,
-                    "reasons": duel.reasons,
-                }
-                for duel in step.comparisons
-            ]
+        record = StepRecord(
+            problem=problem.id,
+            stratum=problem.stratum,
+            step=step.step,
+            best=None if best is None else _named(best.candidate),
+            belief=_belief(best),
+            correct=correct,
+            pool=sum(rated.survivor for rated in step.candidates),
+            candidates=len(step.candidates),
+            cost=_cost(meter),
+            extra={**step.extra, **_duel_counts(step)},
         )
+        self.directory.records("steps").append([record])
+        duels = [_comparison_record(problem, step.step, duel) for duel in step.comparisons]
+        self.directory.records("comparisons").append(duels)
 
     async def _write_end(self, problem: Problem, last: Step | None, grades: "_Grades", meter: Meter) -> None:
         candidates = [] if last is None else last.candidates
@@ -98,23 +94,20 @@ class Driver:
         )
         best = None if last is None else last.best
         grade = Grade(correct=False) if best is None else await grades.of(best.candidate)
-        self.directory.records("predictions").append(
-            [
-                {
-                    "problem": problem.id,
-                    "stratum": problem.stratum,
-                    "candidate": None if best is None else best.candidate.id,
-                    "answer": None if best is None else best.candidate.response.answer,
-                    "correct": grade.correct,
-                    "scores": grade.scores,
-                    "belief": _belief(best),
-                    "candidates": len(candidates),
-                    "steps": 0 if last is None else last.step + 1,
-                    "stop": "failed" if best is None else "budget" if meter.exhausted else "generations",
-                    "cost": meter.counts(),
-                }
-            ]
+        record = PredictionRecord(
+            problem=problem.id,
+            stratum=problem.stratum,
+            candidate=None if best is None else best.candidate.id,
+            answer=None if best is None else best.candidate.response.answer,
+            correct=grade.correct,
+            scores=grade.scores,
+            belief=_belief(best),
+            candidates=len(candidates),
+            steps=0 if last is None else last.step + 1,
+            stop="failed" if best is None else "budget" if meter.exhausted else "generations",
+            cost=_cost(meter),
         )
+        self.directory.records("predictions").append([record])
 
 
 class _Grades:
@@ -139,12 +132,16 @@ def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     return error
 
 
-def _named(candidate: Candidate) -> dict[str, Any]:
-    return {"id": candidate.id, "answer": candidate.response.answer, "text": candidate.response.text}
+def _named(candidate: Candidate) -> Best:
+    return Best(candidate.id, candidate.response.answer, candidate.response.text)
 
 
-def _belief(rated: Rated | None) -> dict[str, float] | None:
-    return None if rated is None else {"mean": rated.mean, "sd": rated.sd}
+def _belief(rated: Rated | None) -> Belief | None:
+    return None if rated is None else Belief(rated.mean, rated.sd)
+
+
+def _cost(meter: Meter) -> dict[str, Spent]:
+    return {role: Spent(**counts) for role, counts in meter.counts().items()}
 
 
 def _duel_counts(step: Step) -> dict[str, float]:
@@ -163,21 +160,33 @@ def _duel_counts(step: Step) -> dict[str, float]:
     }
 
 
-def _candidate_record(problem: Problem, rated: Rated, grade: Grade) -> dict[str, Any]:
+def _comparison_record(problem: Problem, step: int, duel: Comparison) -> ComparisonRecord:
+    return ComparisonRecord(
+        problem=problem.id,
+        step=step,
+        first=duel.first,
+        second=duel.second,
+        verdicts=duel.verdicts,
+        outcome=duel.outcome,
+        reasons=duel.reasons,
+    )
+
+
+def _candidate_record(problem: Problem, rated: Rated, grade: Grade) -> CandidateRecord:
     candidate = rated.candidate
-    return {
-        "problem": problem.id,
-        "id": candidate.id,
-        "generation": candidate.generation,
-        "parents": candidate.parents,
-        "operator": candidate.operator,
-        "text": candidate.response.text,
-        "answer": candidate.response.answer,
-        "reasoning": candidate.response.reasoning,
-        "error": candidate.response.error,
-        "mean": rated.mean,
-        "sd": rated.sd,
-        "survivor": rated.survivor,
-        "correct": grade.correct,
-        "attempts": candidate.attempts,
-    }
+    return CandidateRecord(
+        problem=problem.id,
+        id=candidate.id,
+        generation=candidate.generation,
+        parents=candidate.parents,
+        operator=candidate.operator,
+        text=candidate.response.text,
+        answer=candidate.response.answer,
+        reasoning=candidate.response.reasoning,
+        error=candidate.response.error,
+        mean=rated.mean,
+        sd=rated.sd,
+        survivor=rated.survivor,
+        correct=grade.correct,
+        attempts=candidate.attempts,
+    )

@@ -14,20 +14,22 @@ import msgspec
 from rich.console import Console
 
 from evorun.driver import Driver
-from evorun.errors import EvorunError
+from evorun.errors import EvorunError, RunDirectoryError
 from evorun.methods.base import PerProblem
 from evorun.models.base import LanguageModel
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.lazy import LazyModel
 from evorun.models.simulated import SimulatedConfig
 from evorun.runs.budget import meters
-from evorun.runs.directory import Manifest, ModelInRun, RunDirectory, Status, load_manifest, new_manifest
+from evorun.runs.directory import PROBLEMS, RunDirectory, load_manifest, new_manifest
 from evorun.runs.effects import JournaledModel, Traffic
 from evorun.runs.progress import Tally, make_progress
+from evorun.runs.records import write_records
 from evorun.runs.replay import ReplayConfig
 from evorun.runs.results import write_results
+from evorun.runs.schema import Manifest, ModelInRun, ProblemRecord, Provenance, Status
 from evorun.settings import RunConfig
-from evorun.tasks.base import LoadedTask
+from evorun.tasks.base import LoadedTask, Problem
 
 log = logging.getLogger("evorun")
 
@@ -52,14 +54,26 @@ def run_experiment(config: RunConfig, path: Path, command: Sequence[str], consol
         with _logging_to(path / "evorun.log"):
             started = time.monotonic()
             outcome = _carry_out(config, loaded, directory, console)
-            directory.end(outcome.status, time.monotonic() - started, _one_line(outcome.error))
+            with contextlib.suppress(
+                *([RunDirectoryError] if outcome.error is not None else [])
+            ):  # the first error tells
+                directory.end(outcome.status, time.monotonic() - started, _one_line(outcome.error))
             return outcome
     finally:
         directory.close()
 
 
+def _note_end(directory: RunDirectory, outcome: Outcome, seconds: float) -> None:
+    try:
+        directory.end(outcome.status, seconds, _one_line(outcome.error))
+    except RunDirectoryError:
+        if outcome.error is None:  # else the run's own error says more, and often the same
+            raise
+
+
 def _carry_out(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, console: Console) -> Outcome:
     try:
+        write_records(directory.path / PROBLEMS, [_problem_record(problem) for problem in loaded.problems])
         asyncio.run(_run(config, loaded, directory, console))
     except (KeyboardInterrupt, asyncio.CancelledError):
         log.info("interrupted")
@@ -128,7 +142,6 @@ def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str]) -> 
     models = {"policy": ModelInRun(config.model.name, config.model.id, config.engine.name)}
     if config.judge is not None:
         models["judge"] = ModelInRun(config.judge.name, config.judge.id, config.judge_engine.name)
-    provenance: dict[str, str] = msgspec.to_builtins(loaded.provenance)
     return new_manifest(
         command=list(command),
         seed=config.seed,
@@ -137,9 +150,13 @@ def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str]) -> 
         models=models,
         regime=config.method.regime,
         simulated=any(_is_simulated(engine) for engine in (config.engine, config.judge_engine)),
-        provenance=provenance,
+        provenance=msgspec.convert(loaded.provenance, Provenance, from_attributes=True),
         config=config.raw,
     )
+
+
+def _problem_record(problem: Problem) -> ProblemRecord:
+    return ProblemRecord(problem.id, problem.stratum, dict(problem.data))
 
 
 def _is_simulated(engine: EngineConfig) -> bool:
@@ -148,9 +165,21 @@ def _is_simulated(engine: EngineConfig) -> bool:
     return isinstance(engine, SimulatedConfig)
 
 
+class _LogFile(logging.FileHandler):
+    """A log that is given up in silence when its disk is full: the run's own error says so already."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Ignore that a record could not be written."""
+
+    def close(self) -> None:
+        """Close the file, even when what is left cannot be written."""
+        with contextlib.suppress(OSError):
+            super().close()
+
+
 @contextlib.contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
-    handler = logging.FileHandler(path, delay=True)
+    handler = _LogFile(path, delay=True)
     handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     level = root.level

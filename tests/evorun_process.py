@@ -12,7 +12,14 @@ DRY_RUN = ("method=duel_evolve", "task=mathbench", "task.source=sample", "engine
 SMALL = ("task.limit=3", "method.generations=2", "method.children=4", "method.initial_candidates=4", "method.duels=4")
 """A small size for it."""
 
-RECORDS = ("predictions.jsonl", "steps.jsonl", "comparisons.jsonl", "candidates.jsonl", "metrics.jsonl")
+RECORDS = (
+    "problems.jsonl",
+    "predictions.jsonl",
+    "steps.jsonl",
+    "comparisons.jsonl",
+    "candidates.jsonl",
+    "metrics.jsonl",
+)
 
 
 def environment() -> dict[str, str]:

@@ -3,7 +3,7 @@
 import json
 import math
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -55,26 +55,32 @@ def write_run(run_dir: Path, spec: RunSpec | None = None) -> Path:
     rng = random.Random(spec.seed)
     steps: list[dict[str, Any]] = []
     predictions = []
-    with (run_dir / "candidates.jsonl").open("w") as candidates, (run_dir / "comparisons.jsonl").open("w") as duels:
+    problems = []
+    tally: Counter[str] = Counter()
+    with (run_dir / "candidates.jsonl").open("wb") as candidates, (run_dir / "comparisons.jsonl").open("wb") as duels:
         for index in range(spec.problems):
             problem = _Problem(index, spec, rng)
+            problems.append({"problem": problem.id, "stratum": problem.stratum, "data": problem.data()})
             write_lines(candidates, problem.candidates)
-            write_lines(duels, problem.duels())
+            problem_duels = problem.duels()
+            write_lines(duels, problem_duels)
+            tally += _tally(problem.candidates, problem_duels)
             problem_steps = problem.steps()
             steps += problem_steps
             predictions.append(problem.prediction(problem_steps[-1]))
+    _write(run_dir / "problems.jsonl", problems)
     _write(run_dir / "steps.jsonl", steps)
     _write(run_dir / "predictions.jsonl", predictions)
     if spec.finished:
         _write(run_dir / "metrics.jsonl", _metrics(steps))
-        (run_dir / "results.json").write_text(json.dumps(_results(predictions)))
-    (run_dir / "manifest.json").write_text(json.dumps(_manifest(spec)))
+        (run_dir / "results.json").write_bytes(_json(_results(predictions, tally)))
+    (run_dir / "manifest.json").write_bytes(_json(_manifest(spec)))
     return run_dir
 
 
 def write_lines(file: Any, records: list[dict[str, Any]]) -> None:
     """Append records to an open file, one a line."""
-    file.writelines(json.dumps(record) + "\n" for record in records)
+    file.writelines(_json(record) + b"\n" for record in records)
 
 
 class _Problem:
@@ -118,6 +124,11 @@ class _Problem:
         if self.spec.hostile:
             return f"hostile {index}: {HOSTILE[index % len(HOSTILE)]}"
         return " ".join(self.rng.choices(WORDS, k=max(1, self.spec.text_length // 5)))
+
+    def data(self) -> dict[str, Any]:
+        """Return what the prompts show."""
+        options = HOSTILE if self.spec.hostile else [f"{10 * i} units" for i in range(4)]
+        return {"question": f"How many units?\n{self._text(0)}", "options": list(options), "time": {"minutes": 3}}
 
     def duels(self) -> list[dict[str, Any]]:
         return [self._duel(i) for i in range(self.spec.duels)] if len(self.candidates) > 1 else []
@@ -175,7 +186,7 @@ class _Problem:
             "scores": {},
             "belief": last["belief"],
             "candidates": len(self.candidates),
-            "steps": last["step"],
+            "steps": last["step"] + 1,
             "stop": "generations",
             "cost": last["cost"],
         }
@@ -207,10 +218,10 @@ def _metric_point(step: int, name: str, records: list[dict[str, Any]]) -> dict[s
 
 def _metric(records: list[dict[str, Any]]) -> dict[str, Any]:
     n, right = len(records), sum(r["correct"] for r in records)
-    return {"value": right / n, "ci95": wilson(right, n), "n": n}
+    return _share(right, n)
 
 
-def _results(predictions: list[dict[str, Any]]) -> dict[str, Any]:
+def _results(predictions: list[dict[str, Any]], tally: Counter[str]) -> dict[str, Any]:
     strata: dict[str, list[dict[str, Any]]] = defaultdict(list)
     cost: dict[str, dict[str, float]] = {}
     for prediction in predictions:
@@ -222,11 +233,43 @@ def _results(predictions: list[dict[str, Any]]) -> dict[str, Any]:
                     totals[key] += value
                 totals["seconds"] += 1.5 * spent["calls"]
     return {
-        "metrics": {"accuracy": _metric(predictions)} if predictions else {},
+        "metrics": {"accuracy": _metric(predictions), **_judging(tally)} if predictions else {},
         "by_stratum": {name: {"accuracy": _metric(records)} for name, records in sorted(strata.items())},
         "cost": {name: cost[name] for name in sorted(cost, key=lambda n: n == "total")},
-        "counts": {"problems": len(predictions), "unparsable": 0},
+        "counts": {
+            "problems": len(predictions),
+            "stopped_by_budget": 0,
+            "candidates": tally["candidates"],
+            "unparsed_candidates": tally["lost"],
+            "unparsable_texts": 2 * tally["lost"],
+            "comparisons": tally["duels"],
+            "invalid_judgments": tally["invalid"],
+        },
     }
+
+
+def _tally(candidates: list[dict[str, Any]], duels: list[dict[str, Any]]) -> Counter[str]:
+    verdicts = Counter(verdict for duel in duels for verdict in duel["verdicts"])
+    return Counter(
+        candidates=len(candidates),
+        lost=sum(c["error"] is not None for c in candidates),
+        duels=len(duels),
+        decisive=sum(d["outcome"] is not None for d in duels),
+        **verdicts,
+    )
+
+
+def _judging(tally: Counter[str]) -> dict[str, Any]:
+    if not tally["duels"]:
+        return {}
+    return {
+        "decisive_rate": _share(tally["decisive"], tally["duels"]),
+        "position_a_rate": _share(tally["A"], tally["A"] + tally["B"]),
+    }
+
+
+def _share(successes: int, n: int) -> dict[str, Any]:
+    return {"value": successes / n, "ci95": wilson(successes, n), "n": n}
 
 
 def _manifest(spec: RunSpec) -> dict[str, Any]:
@@ -258,5 +301,10 @@ def _manifest(spec: RunSpec) -> dict[str, Any]:
 
 
 def _write(path: Path, records: list[dict[str, Any]]) -> None:
-    with path.open("w") as file:
+    with path.open("wb") as file:
         write_lines(file, records)
+
+
+def _json(value: Any) -> bytes:
+    """Encode as a run does, which leaves no lone surrogate."""
+    return json.dumps(value, ensure_ascii=False).encode("utf-8", "replace")

@@ -4,6 +4,7 @@ import json
 import resource
 import subprocess
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,24 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
     assert (run / "steps.jsonl").read_bytes() == (tmp_path / "other" / "steps.jsonl").read_bytes()
 
 
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 900 kB."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=900k", "tmpfs", disk], capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield disk
+    subprocess.run(["umount", disk], check=True)
+
+
+def test_a_disk_that_is_really_full(small_disk: Path) -> None:
+    line = complaint(*DRY_RUN, *SMALL, "task.limit=9", "hydra.run.dir=run", cwd=small_disk)
+    assert "disk is full" in line or "No space left on device" in line
+    subprocess.run(["mount", "-o", "remount,size=50m", small_disk], check=True)
+    assert evorun("resume", "run", cwd=small_disk).returncode == 0
+
+
 def test_debug_shows_the_traceback(tmp_path: Path) -> None:
     done = evorun(*DRY_RUN, "method.generations=-1", "evorun.debug=true", cwd=tmp_path)
     assert done.returncode == 1
@@ -217,7 +236,9 @@ def test_a_sweep_gives_each_job_a_stable_folder(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     runs = sorted(path.parent.name for path in (tmp_path / "sweep").glob("*/manifest.json"))
     assert len(runs) == 4
-    assert any("calls_per_problem-8" in name and "seed-0" in name for name in runs)
+    assert all(name.startswith("duel_evolve_mathbench_calls_per_problem-") for name in runs)
+    assert sum("_seed-1_" in name for name in runs) == 2
+    assert not any("+" in name for name in runs)
     again = evorun(
         "-m", *DRY_RUN, *SMALL, "seed=0,1", "budget.calls_per_problem=8,20", "hydra.sweep.dir=sweep", cwd=tmp_path
     )

@@ -25,6 +25,10 @@ def results_without_times(run: Path) -> dict[str, Any]:
     return results
 
 
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
     """A finished run and the seconds that it took."""
@@ -112,12 +116,12 @@ def test_a_directory_in_use_is_refused(tmp_path: Path) -> None:
 
 def test_another_configuration_is_refused_by_name(undisturbed: tuple[Path, float], tmp_path: Path) -> None:
     run, _ = undisturbed
-    before = {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()}
+    before = contents(run)
     other = evorun(*SLOW, "method.duels=5", "seed=1", f"hydra.run.dir={run}", cwd=tmp_path)
     assert other.returncode == 1
     assert "method.duels: 4 in the directory, 5 now" in other.stderr
     assert "seed: 0 in the directory, 1 now" in other.stderr
-    assert {path.name: path.read_bytes() for path in run.iterdir() if path.is_file()} == before
+    assert contents(run) == before
 
 
 def test_another_version_is_refused(undisturbed: tuple[Path, float], tmp_path: Path) -> None:

@@ -76,7 +76,6 @@ def register() -> None:
         store.store(group="method", name=name, node=registry.method_class(name).Config)
     for name in registry.plugins("task"):
         store.store(group="task", name=name, node=registry.task_config_class(name))
-    OmegaConf.register_new_resolver("evorun_job", _job_name, replace=True)
 
 
 def run_composed(composed: DictConfig) -> str:
@@ -133,3 +132,7 @@ def _explain(error: Exception) -> str:
     cause = error.__cause__
     first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
     return f"{first} ({str(cause).splitlines()[0]})" if cause is not None and str(cause) else first
+
+
+# at import: a SLURM job resolves its folder's name in a process that composes nothing itself
+OmegaConf.register_new_resolver("evorun_job", _job_name, replace=True)

@@ -14,8 +14,8 @@ from rich.table import Table
 
 from evorun import registry
 from evorun.cli.compose import _explain, _permit_unlisted_key, config_folder, register
-from evorun.cli.running import display
 from evorun.errors import ConfigError, DataError
+from evorun.runs.paths import display
 from evorun.runs.records import write_atomically
 from evorun.runs.results import proportion
 from evorun.settings import typed
@@ -118,8 +118,8 @@ def _summary(graded: Sequence[GradedResponse], loaded: LoadedTask) -> Table:
     for stratum in [*strata, "all"]:
         rows = [record for record in graded if stratum in ("all", record.stratum)]
         share = proportion(record.correct for record in rows)
-        interval = "-" if share["ci95"] is None else "{:.1%} to {:.1%}".format(*share["ci95"])
-        value = "-" if share["value"] is None else f"{share['value']:.1%}"
+        interval = "-" if share.ci95 is None else "{:.1%} to {:.1%}".format(*share.ci95)
+        value = "-" if share.value is None else f"{share.value:.1%}"
         unparsable = sum(record.error is not None for record in rows)
         correct = sum(record.correct for record in rows)
         table.add_row(stratum, str(len(rows)), str(correct), value, interval, str(unparsable))

@@ -1,6 +1,5 @@
 """One run as a user sees it: carried out, summed up on the terminal, with its report on disk."""
 
-import os
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,6 +9,7 @@ from rich.console import Console
 
 from evorun.cli import complain
 from evorun.errors import EvorunError
+from evorun.runs.paths import display
 
 
 def carry_out(config: Mapping[str, Any], path: Path, command: Sequence[str], console: Console) -> str:
@@ -26,12 +26,6 @@ def carry_out(config: Mapping[str, Any], path: Path, command: Sequence[str], con
     else:
         _tell_failure(outcome.error, path, checked.evorun.debug)
     return outcome.status
-
-
-def display(path: Path) -> str:
-    """Return the path as a user would type it: relative to the current folder when it lies below."""
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative
 
 
 def _sum_up(path: Path, console: Console) -> None:

@@ -36,9 +36,9 @@ def _resume(arguments: Sequence[str]) -> int:
 
 
 def _report(arguments: Sequence[str]) -> int:
-    from evorun.cli.running import display
     from evorun.reports.html import write_report
     from evorun.reports.summary import print_summary
+    from evorun.runs.paths import display
 
     folders = [Path(argument) for argument in arguments if not argument.startswith("--problem=")]
     problems = [argument.partition("=")[2] for argument in arguments if argument.startswith("--problem=")]

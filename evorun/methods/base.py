@@ -10,13 +10,12 @@ import numpy as np
 
 from evorun.models.base import Reply, Request, Sampling
 from evorun.runs.budget import Meter
+from evorun.runs.schema import Outcome, Verdict
 from evorun.runs.streams import call_seed, stream
-from evorun.tasks.base import Problem, Prompt, Response, Task, Verdict
+from evorun.tasks.base import Problem, Prompt, Response, Task
 
 Regime = Literal["problem_only", "demonstrations", "public_tests", "labels"]
 """What a method gets to know beside the problem (Duel-Evolve paper, section 4.2)."""
-
-Outcome = Literal["first", "second"]
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):

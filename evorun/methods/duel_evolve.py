@@ -100,6 +100,8 @@ class DuelEvolve(PerProblem):
             unparsed += born.unparsed
             comparisons = await self._evaluate(ctx, arena, step)
             arena.update(comparisons)
+            if ctx.out_of_budget and step > 0 and not born.parsed and not comparisons:
+                return  # the budget ended before this step could do anything
             yield self._report(arena, unparsed, step, born, comparisons)
             if ctx.out_of_budget:
                 return

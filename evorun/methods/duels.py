@@ -5,10 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from evorun.methods.base import Candidate, Comparison, Context, Outcome, Rated
+from evorun.methods.base import Candidate, Comparison, Context, Rated
 from evorun.models.base import Sampling
 from evorun.ratings import bradley_terry
-from evorun.tasks.base import Judgment, Verdict
+from evorun.runs.schema import Outcome, Verdict
+from evorun.tasks.base import Judgment
 
 Pair = tuple[int, int]
 """Indices of two candidates of an arena."""

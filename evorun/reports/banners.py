@@ -21,7 +21,7 @@ def banners(outcome: Outcome) -> list[str]:
         label = _SOURCES.get(manifest.provenance.source, f"Data source '{manifest.provenance.source}'")
         found.append(f"{label}: {manifest.provenance.description}" if manifest.provenance.description else label)
     if manifest.status != "completed":
-        found.append(_STATUSES.get(manifest.status, f"Status of the run: {manifest.status}"))
+        found.append(_STATUSES[manifest.status])
     if manifest.error:
         found.append(f"Error: {manifest.error}")
     return [printable(line) for line in found]

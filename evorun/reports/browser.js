@@ -73,6 +73,7 @@
     problem.ranking = problem.candidates.map((_, i) => i);
     problem.ranking.sort((a, b) => (problem.candidates[b].mean ?? -Infinity) - (problem.candidates[a].mean ?? -Infinity));
     showOutcome(index[position]);
+    showQuestion();
     showTable();
     select(problem.chosen ?? problem.ranking[0]);
   }
@@ -87,6 +88,21 @@
     const best = problem.steps.map((s) => `${s.step} ${mark(s.correct)}`).join("  ·  ");
     const path = best ? element("p", { class: "note" }, `Best answer by generation: ${best}`) : "";
     byId("problem-outcome-line").replaceChildren(line, path, element("p", { class: "note" }, cut));
+  }
+
+  /* ---- the problem as the prompts show it: any task's fields, by their JSON types ---- */
+
+  function showQuestion() {
+    const fields = Object.entries(problem.data);
+    const rows = fields.flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, shown(value))]);
+    byId("problem-data").replaceChildren(...(fields.length ? [element("h4", {}, "Problem"), element("dl", {}, ...rows)] : []));
+  }
+
+  function shown(value) {
+    if (Array.isArray(value)) return element("ol", { type: "A" }, ...value.map((item) => element("li", {}, shown(item))));
+    if (value === null || typeof value !== "object") return String(value);
+    const items = Object.entries(value);
+    return element("ul", {}, ...items.map(([name, item]) => element("li", {}, element("b", {}, name), ": ", shown(item))));
   }
 
   /* ---- the candidates ---- */

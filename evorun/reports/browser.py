@@ -1,25 +1,25 @@
 """The data behind the page's browser of candidates: which problems, and how much of their texts."""
 
 from collections import defaultdict
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, zip_longest
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 
 from evorun.errors import RunDirectoryError
-from evorun.reports.records import (
+from evorun.reports.run_data import read_records
+from evorun.runs.directory import PROBLEMS
+from evorun.runs.schema import (
     CandidateId,
-    CandidateKey,
     CandidateRecord,
-    DuelKey,
-    DuelRecord,
-    Prediction,
+    ComparisonRecord,
+    PredictionRecord,
+    ProblemRecord,
     StepRecord,
 )
-from evorun.reports.run_data import decode, raw_lines
 
 MAX_PROBLEMS = 12
 """Problems in a report unless the caller names others."""
@@ -27,9 +27,6 @@ MAX_BYTES = 10_000_000
 """Size of the browser's data in a report, shared equally by its problems."""
 TEXT_LIMITS = (4000, 2000, 1000, 500, 250, 100, 0)
 """Longest candidate text kept, in characters: the first limit that fits a problem's share. Reasons get a quarter."""
-
-Key = TypeVar("Key", CandidateKey, DuelKey)
-Record = TypeVar("Record", CandidateRecord, DuelRecord)
 
 
 @dataclass
@@ -45,7 +42,9 @@ class ProblemData:
     stop: str | None
     steps: list[StepRecord] = field(default_factory=list)
     candidates: list[CandidateRecord] = field(default_factory=list)
-    duels: list[DuelRecord] = field(default_factory=list)
+    duels: list[ComparisonRecord] = field(default_factory=list)
+    data: Mapping[str, Any] = field(default_factory=dict)
+    """What the prompts showed; empty for a run that did not record it."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +64,7 @@ class BrowserProblem:
 
 def load_browser(
     run_dir: Path,
-    predictions: Sequence[Prediction],
+    predictions: Sequence[PredictionRecord],
     steps: Sequence[StepRecord],
     candidates_by_problem: dict[str, int],
     problems: Sequence[str] | None = None,
@@ -89,7 +88,7 @@ def script_json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _outlines(predictions: Sequence[Prediction], steps: Sequence[StepRecord]) -> list[ProblemData]:
+def _outlines(predictions: Sequence[PredictionRecord], steps: Sequence[StepRecord]) -> list[ProblemData]:
     """Ended problems first, then those under way, as their last step has them."""
     ended = [ProblemData(p.problem, p.stratum, p.correct, p.answer, p.candidate, p.stop) for p in predictions]
     ended_ids = {p.id for p in ended}
@@ -126,18 +125,15 @@ def _fill(run_dir: Path, chosen: dict[str, ProblemData], steps: Sequence[StepRec
     for step in steps:
         if step.problem in chosen:
             chosen[step.problem].steps.append(step)
-    for candidate in _of_problems(run_dir / "candidates.jsonl", CandidateKey, CandidateRecord, chosen):
-        chosen[candidate.problem].candidates.append(candidate)
-    for duel in _of_problems(run_dir / "comparisons.jsonl", DuelKey, DuelRecord, chosen):
-        chosen[duel.problem].duels.append(duel)
-
-
-def _of_problems(path: Path, key: type[Key], record: type[Record], problems: Container[str]) -> Iterable[Record]:
-    """Decode in full only the lines of the given problems."""
-    key_decoder, decoder = msgspec.json.Decoder(key), msgspec.json.Decoder(record)
-    for number, line in raw_lines(path):
-        if decode(line, key_decoder, path, number).problem in problems:
-            yield decode(line, decoder, path, number)
+    for problem in read_records(run_dir / PROBLEMS, ProblemRecord):
+        if problem.problem in chosen:
+            chosen[problem.problem].data = problem.data
+    for candidate in read_records(run_dir / "candidates.jsonl", CandidateRecord):
+        if candidate.problem in chosen:
+            chosen[candidate.problem].candidates.append(candidate)
+    for duel in read_records(run_dir / "comparisons.jsonl", ComparisonRecord):
+        if duel.problem in chosen:
+            chosen[duel.problem].duels.append(duel)
 
 
 def _fitted(problem: ProblemData, share: int) -> BrowserProblem:
@@ -161,6 +157,7 @@ def _page_data(problem: ProblemData, limit: int) -> dict[str, Any]:
         "answer": _cut(problem.answer, limit),
         "chosen": position.get(problem.chosen) if problem.chosen is not None else None,
         "stop": problem.stop,
+        "data": {name: _cut_within(value, limit) for name, value in problem.data.items()},
         "steps": [_step(s, position) for s in problem.steps],
         "candidates": [_candidate(c, position, limit) for c in problem.candidates],
         "duels": [_duel(d, position, limit // 4) for d in duels],
@@ -168,13 +165,13 @@ def _page_data(problem: ProblemData, limit: int) -> dict[str, Any]:
 
 
 def _step(step: StepRecord, position: dict[CandidateId, int]) -> dict[str, Any]:
-    best = position.get(step.best.id) if step.best and step.best.id is not None else None
+    best = position.get(step.best.id) if step.best else None
     return {"step": step.step, "best": best, "correct": step.correct, "pool": step.pool}
 
 
 def _candidate(candidate: CandidateRecord, position: dict[CandidateId, int], limit: int) -> dict[str, Any]:
     return {
-        "id": str(candidate.id),
+        "id": candidate.id,
         "generation": candidate.generation,
         "parents": [position[p] for p in candidate.parents if p in position],
         "operator": candidate.operator,
@@ -190,9 +187,18 @@ def _candidate(candidate: CandidateRecord, position: dict[CandidateId, int], lim
     }
 
 
-def _duel(duel: DuelRecord, position: dict[CandidateId, int], limit: int) -> list[Any]:
+def _duel(duel: ComparisonRecord, position: dict[CandidateId, int], limit: int) -> list[Any]:
     reasons = [_cut(reason, limit) for reason in duel.reasons]
     return [duel.step, position[duel.first], position[duel.second], duel.verdicts, duel.outcome, reasons]
+
+
+def _cut_within(value: Any, limit: int) -> Any:
+    """Cut every text within a value of JSON."""
+    if isinstance(value, dict):
+        return {key: _cut_within(item, limit) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_cut_within(item, limit) for item in value]
+    return _cut(value, limit) if isinstance(value, str) else value
 
 
 def _cut(text: str | None, limit: int) -> str | None:

@@ -14,9 +14,8 @@ from evorun.errors import RunDirectoryError
 from evorun.reports import plots, text
 from evorun.reports.banners import banners
 from evorun.reports.browser import BrowserProblem, load_browser, script_json
-from evorun.reports.judge import JudgeDiagnostics, Proportion, calibration
+from evorun.reports.judge import JudgeDiagnostics, calibration, judge_warning
 from evorun.reports.overview import (
-    ACCURACY,
     CandidateFigures,
     Curves,
     Outcome,
@@ -25,8 +24,9 @@ from evorun.reports.overview import (
     load_judge,
     load_outcome,
 )
-from evorun.reports.records import Manifest
 from evorun.reports.run_data import read_steps
+from evorun.runs.results import ACCURACY, Proportion
+from evorun.runs.schema import Manifest
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -87,6 +87,7 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "cost_rows": [text.cost_row(role, spent) for role, spent in outcome.cost.items()],
         "judge": judge,
         "judge_rows": _judge_rows(judge) if judge else [],
+        "judge_warning": judge_warning(judge) if judge else None,
         "plots": {name: _markup(svg) if svg else None for name, svg in _plots(curves, figures, judge).items()},
         "browser": browser,
         "browser_note": _browser_note(browser, figures),

@@ -3,31 +3,8 @@
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from evorun.reports.records import CandidateId, DuelKey
-from evorun.runs.statistics import wilson
-
-
-@dataclass
-class Proportion:
-    """A share of `n` trials, counted up."""
-
-    successes: int = 0
-    n: int = 0
-
-    def add(self, success: bool) -> None:
-        """Count one trial."""
-        self.successes += success
-        self.n += 1
-
-    @property
-    def value(self) -> float | None:
-        """The share, in [0, 1]; None without trials."""
-        return self.successes / self.n if self.n else None
-
-    @property
-    def ci95(self) -> tuple[float, float] | None:
-        """The Wilson 95 % interval; None without trials."""
-        return wilson(self.successes, self.n) if self.n else None
+from evorun.runs.results import Proportion
+from evorun.runs.schema import CandidateId, ComparisonRecord
 
 
 @dataclass
@@ -46,7 +23,7 @@ class JudgeDiagnostics:
     invalid: Proportion = field(default_factory=Proportion)
     """Verdicts that could not be parsed, among all verdicts."""
 
-    def add(self, duel: DuelKey, correct: dict[tuple[str, CandidateId], bool]) -> None:
+    def add(self, duel: ComparisonRecord, correct: dict[tuple[str, CandidateId], bool]) -> None:
         """Count one duel; `correct` holds ground truth by (problem, candidate) where it is known."""
         is_decisive = duel.outcome is not None
         self.decisive.add(is_decisive)
@@ -59,6 +36,17 @@ class JudgeDiagnostics:
         first, second = correct.get((duel.problem, duel.first)), correct.get((duel.problem, duel.second))
         if is_decisive and first is not None and second is not None and first != second:
             self.agreement.add((duel.outcome == "first") == first)
+
+
+def judge_warning(judge: JudgeDiagnostics) -> str | None:
+    """Return what it means that no duel was decisive, in a sentence; None when some were."""
+    if judge.decisive.successes:
+        return None
+    meaning = "no duel decided anything: the posterior stays the prior, and the ranking says nothing about quality."
+    if judge.position_a.value in (0, 1):
+        place = "A" if judge.position_a.value else "B"
+        return f"Position bias 100 %: whenever the judge chose, it named {place}, whoever was shown there, so {meaning}"
+    return f"In none of the {judge.decisive.n} duels did the same candidate win both ways round, so {meaning}"
 
 
 @dataclass(frozen=True)

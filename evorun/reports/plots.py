@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Literal
 
-from evorun.reports.judge import Bin, Proportion
-from evorun.reports.records import MetricPoint
+from evorun.reports.judge import Bin
 from evorun.reports.text import printable
+from evorun.runs.results import Proportion
+from evorun.runs.schema import MetricPoint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

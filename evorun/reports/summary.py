@@ -1,17 +1,26 @@
 """The end of a run in the terminal: accuracy by stratum, cost by role, and where the report is."""
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evorun.reports.banners import banners
 from evorun.reports.overview import Outcome, load_outcome
-from evorun.reports.records import Metric
 from evorun.reports.text import MISSING, cost_row, count, duration, interval, number, percent, printable
+from evorun.runs.paths import display
+from evorun.runs.results import ACCURACY, Proportion
+from evorun.runs.schema import Metric
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+_RATES = {
+    "decisive_rate": "decisive duels (same winner both ways round)",
+    "position_a_rate": "verdicts for the one shown first (unbiased: 50 %)",
+}
+"""Shares among the metrics, in words."""
 
 
 def print_summary(run_dir: Path, console: "Console") -> None:
@@ -24,18 +33,18 @@ def print_summary(run_dir: Path, console: "Console") -> None:
     console.print(_accuracy_table(outcome))
     if outcome.cost:
         console.print(_cost_table(outcome))
-    others = _other_metrics(outcome.metrics)
-    if others:
-        console.print(Text(others))
+    diagnostics = _diagnostics_table(outcome)
+    if diagnostics.row_count:
+        console.print(diagnostics)
     report = run_dir / "report.html"
-    path = Text(str(report)) if report.exists() else Text(f"none yet: evorun report {run_dir}")
-    console.print(Text("Report: ").append(path), soft_wrap=True)
+    path = display(report) if report.exists() else f"none yet: evorun report {shlex.quote(display(run_dir))}"
+    console.print(Text(f"Report: {path}"), soft_wrap=True)
 
 
 def _accuracy_table(outcome: Outcome) -> "Table":
     manifest = outcome.manifest
-    rows = [(stratum, metrics.get("accuracy")) for stratum, metrics in outcome.by_stratum.items()]
-    overall = outcome.metrics.get("accuracy")
+    rows = [(stratum, metrics.get(ACCURACY)) for stratum, metrics in outcome.by_stratum.items()]
+    overall = outcome.metrics.get(ACCURACY)
     table = _table(f"{manifest.method} on {manifest.task}", "stratum", "accuracy", "95 % interval", "n")
     for name, metric in rows:
         _add_row(table, printable(name), *_metric_cells(metric))
@@ -60,9 +69,34 @@ def _cost_table(outcome: Outcome) -> "Table":
     return table
 
 
-def _other_metrics(metrics: Mapping[str, Metric]) -> str:
-    others = {name: metric for name, metric in metrics.items() if name != "accuracy"}
-    return "  ".join(f"{printable(name)} {number(metric.value)}" for name, metric in others.items())
+def _diagnostics_table(outcome: Outcome) -> "Table":
+    table = _table("judge and texts", "diagnostic", "value", "95 % interval", "n")
+    for name, metric in outcome.metrics.items():
+        if name in _RATES:
+            _add_row(table, _RATES[name], *_metric_cells(metric))
+        elif name != ACCURACY:
+            _add_row(table, printable(name), number(metric.value), _plain_interval(metric), count(metric.n))
+    for name, share in _losses(outcome).items():
+        if share.n:
+            _add_row(table, name, *_metric_cells(share.metric()))
+    return table
+
+
+def _losses(outcome: Outcome) -> Mapping[str, Proportion]:
+    """Return what could not be read, among all that was asked for; nothing before a finished run has counted it."""
+    if not outcome.finished:
+        return {}
+    counts = outcome.counts
+    texts = sum(spent.calls for role, spent in outcome.cost.items() if role not in ("judge", "total"))
+    return {
+        "unparsable verdicts": Proportion(counts["invalid_judgments"], 2 * counts["comparisons"]),
+        "unparsable texts": Proportion(counts["unparsable_texts"], texts),
+        "lost candidates (no attempt parsed)": Proportion(counts["unparsed_candidates"], counts["candidates"]),
+    }
+
+
+def _plain_interval(metric: Metric) -> str:
+    return MISSING if metric.ci95 is None else f"{number(metric.ci95[0])} to {number(metric.ci95[1])}"
 
 
 def _table(title: str, *columns: str) -> "Table":

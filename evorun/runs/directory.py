@@ -6,57 +6,25 @@ import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
+from omegaconf import OmegaConf
 
 import evorun
 from evorun.errors import RunDirectoryError
 from evorun.runs.environment import git_commit, hardware, package_versions
 from evorun.runs.journal import Journal
-from evorun.runs.records import RecordFile, write_json
-
-Status = Literal["running", "completed", "failed", "interrupted"]
+from evorun.runs.records import RecordFile, write_atomically, write_json
+from evorun.runs.schema import Manifest, Status
 
 MANIFEST = "manifest.json"
 JOURNAL = "journal.sqlite"
+PROBLEMS = "problems.jsonl"
 RECORDS = ("steps", "candidates", "comparisons", "predictions")
 
 HOW_IT_RUNS = ("engine", "judge_engine", "run", "evorun", "hydra", "experiment_name")
 """Top-level config keys that say how a run is carried out, not what it computes; they may change on a resume."""
-
-
-class ModelInRun(msgspec.Struct):
-    """A model as the manifest names it."""
-
-    name: str
-    id: str
-    engine: str
-
-
-class Manifest(msgspec.Struct, kw_only=True):
-    """The content of manifest.json."""
-
-    status: Status
-    started: str
-    ended: str | None = None
-    seconds: float | None = None
-    resumes: int = 0
-    command: list[str]
-    seed: int
-    evorun_version: str
-    git_commit: str | None
-    packages: dict[str, str]
-    hardware: dict[str, Any]
-    method: str
-    task: str
-    models: dict[str, ModelInRun]
-    regime: str
-    simulated: bool
-    provenance: dict[str, str]
-    config: dict[str, Any]
-    config_digest: str
-    error: str | None = None
 
 
 def load_manifest(path: Path) -> Manifest:
@@ -139,6 +107,7 @@ class RunDirectory:
             fresh.resumes = earlier.resumes + 1
         self.manifest = fresh
         self._save_manifest()
+        self._save_composition()
 
     def end(self, status: Status, seconds: float, error: str | None = None) -> None:
         """Write the final status."""
@@ -168,6 +137,14 @@ class RunDirectory:
             os.close(self._lock)
             self._lock = -1
 
+    def _save_composition(self) -> None:
+        """Write what Hydra would have written, which does so before a directory of another run is refused."""
+        assert self.manifest is not None  # noqa: S101 - `begin` has just set it
+        folder = self.path / ".hydra"
+        folder.mkdir(exist_ok=True)
+        for name, content in (("config", self.manifest.config), ("overrides", self.manifest.command[1:])):
+            write_atomically(folder / f"{name}.yaml", OmegaConf.to_yaml(OmegaConf.create(content)).encode())
+
     def _save_manifest(self) -> None:
         write_json(self.path / MANIFEST, self.manifest)
 
@@ -178,7 +155,7 @@ class RunDirectory:
                 "continue it with that version or start a new run"
             )
         changed = differences(identity(earlier.config), identity(fresh.config))
-        changed += differences(earlier.provenance, fresh.provenance, "data")
+        changed += differences(msgspec.to_builtins(earlier.provenance), msgspec.to_builtins(fresh.provenance), "data")
         if changed:
             raise RunDirectoryError(f"{self.path} belongs to another configuration ({'; '.join(changed)})")
 

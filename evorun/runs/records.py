@@ -8,16 +8,25 @@ often the run was interrupted.
 import contextlib
 import os
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from evorun.errors import RunDirectoryError
 
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
+
+
+class OfProblem(Protocol):
+    """A record that belongs to a problem."""
+
+    @property
+    def problem(self) -> str:
+        """The problem's id."""
+        ...
 
 
 class _ProblemOf(msgspec.Struct):
@@ -44,9 +53,9 @@ class RecordFile:
                 os.truncate(path, keep)
             self._file = FileIO(path, "ab")
 
-    def append(self, records: Sequence[dict[str, Any]]) -> None:
+    def append(self, records: Sequence[OfProblem]) -> None:
         """Append the records that the file does not hold yet, in one write."""
-        fresh = [record for record in records if self._is_fresh(record["problem"])]
+        fresh = [record for record in records if self._is_fresh(record.problem)]
         remaining = memoryview(b"".join(_ENCODER.encode(record) + b"\n" for record in fresh))
         with _explained(self.path):
             while remaining:  # an unbuffered write may be short
@@ -96,6 +105,11 @@ def write_atomically(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, path)
+
+
+def write_records(path: Path, records: Iterable[msgspec.Struct]) -> None:
+    """Write a whole JSONL file, atomically."""
+    write_atomically(path, b"".join(_ENCODER.encode(record) + b"\n" for record in records))
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -1,80 +1,102 @@
 """results.json and metrics.jsonl: what a run's records add up to. Reads record files, never the run's memory."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import msgspec
 
 from evorun.runs.budget import Usage
-from evorun.runs.records import complete_lines, write_atomically, write_json
+from evorun.runs.records import complete_lines, write_json, write_records
+from evorun.runs.schema import (
+    CandidateRecord,
+    ComparisonRecord,
+    Metric,
+    MetricPoint,
+    PredictionRecord,
+    Results,
+    RoleCost,
+    Spent,
+    StepRecord,
+)
 from evorun.runs.statistics import wilson
 
+ACCURACY = "accuracy"
+
 R = TypeVar("R", bound=msgspec.Struct)
+T = TypeVar("T")
 
 
-class StepRecord(msgspec.Struct):
-    """The fields of steps.jsonl that series are made of."""
+@dataclass
+class Proportion:
+    """A share of `n` trials, counted up."""
 
-    problem: str
-    stratum: str
-    step: int
-    correct: bool | None
-    cost: dict[str, dict[str, int]]
-    extra: dict[str, float]
+    successes: int = 0
+    n: int = 0
 
+    def add(self, success: bool) -> None:
+        """Count one trial."""
+        self.successes += success
+        self.n += 1
 
-class PredictionRecord(msgspec.Struct):
-    """The fields of predictions.jsonl that results are made of."""
+    @property
+    def value(self) -> float | None:
+        """The share, in [0, 1]; None without trials."""
+        return self.successes / self.n if self.n else None
 
-    problem: str
-    stratum: str
-    correct: bool
-    stop: str
+    @property
+    def ci95(self) -> tuple[float, float] | None:
+        """The Wilson 95 % interval; None without trials."""
+        return wilson(self.successes, self.n) if self.n else None
 
-
-class ComparisonRecord(msgspec.Struct):
-    """The fields of comparisons.jsonl that judge diagnostics are made of."""
-
-    verdicts: list[str]
-    outcome: str | None
-
-
-class CandidateRecord(msgspec.Struct):
-    """The fields of candidates.jsonl that counts are made of."""
-
-    error: str | None
+    def metric(self) -> Metric:
+        """Return the share as results carry it."""
+        return Metric(self.value, self.ci95, self.n)
 
 
-def write_results(path: Path, seconds_by_role: Mapping[str, float]) -> dict[str, Any]:
+def proportion(outcomes: Iterable[bool]) -> Metric:
+    """Return the share of true outcomes."""
+    share = Proportion()
+    for outcome in outcomes:
+        share.add(outcome)
+    return share.metric()
+
+
+def write_results(path: Path, seconds_by_role: Mapping[str, float]) -> Results:
     """Write metrics.jsonl and results.json of a run directory whose records are complete; return the results."""
-    series = metric_series(_read(path / "steps.jsonl", StepRecord))
-    write_atomically(path / "metrics.jsonl", b"".join(msgspec.json.encode(row) + b"\n" for row in series))
+    steps = list(_read(path / "steps.jsonl", StepRecord))
+    write_records(path / "metrics.jsonl", metric_series(steps))
     predictions = list(_read(path / "predictions.jsonl", PredictionRecord))
-    results = {
-        "metrics": {"accuracy": proportion([p.correct for p in predictions]), **_judging(path)},
-        "by_stratum": {
-            stratum: {"accuracy": proportion(correct)}
-            for stratum, correct in sorted(_grouped((p.stratum, p.correct) for p in predictions).items())
+    judging, duel_counts = _judging(_read(path / "comparisons.jsonl", ComparisonRecord))
+    accuracy, by_stratum = accuracies(predictions)
+    results = Results(
+        metrics={ACCURACY: accuracy, **judging},
+        by_stratum=by_stratum,
+        cost=cost_by_role(steps, seconds_by_role),
+        counts={
+            "problems": len(predictions),
+            "stopped_by_budget": sum(p.stop == "budget" for p in predictions),
+            **_candidate_counts(_read(path / "candidates.jsonl", CandidateRecord)),
+            "unparsable_texts": int(sum(step.extra.get("unparsable_texts", 0) for step in steps)),
+            **duel_counts,
         },
-        "cost": cost_by_role(path / "steps.jsonl", seconds_by_role),
-        "counts": _counts(path, predictions),
-    }
+    )
     write_json(path / "results.json", results)
     return results
 
 
-def proportion(outcomes: Iterable[bool]) -> dict[str, Any]:
-    """Return the share of true outcomes with its 95 % Wilson interval and n; null without outcomes."""
-    outcomes = list(outcomes)
-    if not outcomes:
-        return {"value": None, "ci95": None, "n": 0}
-    hits = sum(outcomes)
-    return {"value": hits / len(outcomes), "ci95": list(wilson(hits, len(outcomes))), "n": len(outcomes)}
+def accuracies(predictions: Sequence[PredictionRecord]) -> tuple[Metric, dict[str, dict[str, Metric]]]:
+    """Return the accuracy over all predictions, and by stratum."""
+    by_stratum = _grouped((p.stratum, p.correct) for p in predictions)
+    return (
+        proportion(p.correct for p in predictions),
+        {stratum: {ACCURACY: proportion(correct)} for stratum, correct in sorted(by_stratum.items())},
+    )
 
 
-def metric_series(steps: Iterable[StepRecord]) -> list[dict[str, Any]]:
+def metric_series(steps: Iterable[StepRecord]) -> list[MetricPoint]:
     """Return accuracy, overall and by stratum, and the step's diagnostics, for each step.
 
     A problem that stopped early counts with its last state in all later steps, so that every point is over the same
@@ -86,80 +108,77 @@ def metric_series(steps: Iterable[StepRecord]) -> list[dict[str, Any]]:
     if not by_problem:
         return []
     last = max(record.step for records in by_problem.values() for record in records)
-    series: list[dict[str, Any]] = []
+    series: list[MetricPoint] = []
     for number in range(last + 1):
         states = [records[min(number, len(records) - 1)] for records in by_problem.values()]
         reached = [record for record in states if record.step == number]
-        series += _rows_of_step(number, states, reached)
+        series += _points_of_step(number, states, reached)
     return series
 
 
-def _rows_of_step(number: int, states: list[StepRecord], reached: list[StepRecord]) -> Iterator[dict[str, Any]]:
-    spent = [_spent(state.cost) for state in states]
-    cost = {
-        "calls": sum(u.calls for u in spent) / len(spent),
-        "tokens": sum(u.tokens for u in spent) / len(spent),
-    }
-    yield {"step": number, "name": "accuracy", **proportion(bool(s.correct) for s in states), **cost}
-    for stratum, correct in sorted(_grouped((s.stratum, bool(s.correct)) for s in states).items()):
-        yield {"step": number, "name": f"accuracy/{stratum}", **proportion(correct), **cost}
+def _points_of_step(number: int, states: list[StepRecord], reached: list[StepRecord]) -> Iterator[MetricPoint]:
+    yield _accuracy_point(number, ACCURACY, states)
+    for stratum, members in sorted(_grouped((state.stratum, state) for state in states).items()):
+        yield _accuracy_point(number, f"{ACCURACY}/{stratum}", members)
+    cost = _mean_cost(states)
     for name in sorted({name for state in reached for name in state.extra}):
         values = [state.extra[name] for state in reached if name in state.extra]
-        mean = sum(values) / len(values)
-        yield {"step": number, "name": name, "value": mean, "ci95": None, "n": len(values), **cost}
+        yield MetricPoint(number, name, sum(values) / len(values), None, len(values), *cost)
 
 
-def cost_by_role(steps: Path, seconds_by_role: Mapping[str, float]) -> dict[str, dict[str, float]]:
-    """Return calls, tokens and model seconds by role and in total; a problem's last step carries its whole cost."""
-    last: dict[str, StepRecord] = {record.problem: record for record in _read(steps, StepRecord)}
+def _accuracy_point(number: int, name: str, states: list[StepRecord]) -> MetricPoint:
+    share = proportion(bool(state.correct) for state in states)
+    return MetricPoint(number, name, share.value, share.ci95, share.n, *_mean_cost(states))
+
+
+def _mean_cost(states: list[StepRecord]) -> tuple[float, float]:
+    """Return the mean calls and tokens, all roles together."""
+    spent = [role for state in states for role in state.cost.values()]
+    return sum(s.calls for s in spent) / len(states), sum(s.tokens for s in spent) / len(states)
+
+
+def cost_by_role(steps: Iterable[StepRecord], seconds_by_role: Mapping[str, float] | None) -> dict[str, RoleCost]:
+    """Return the cost by role, and in total; a problem's last step carries its whole cost.
+
+    Without `seconds_by_role` (a run that has not ended) the seconds are None.
+    """
+    last: dict[str, dict[str, Spent]] = {record.problem: record.cost for record in steps}
     usages: dict[str, Usage] = defaultdict(Usage)
-    for record in last.values():
-        for role, counts in record.cost.items():
-            usages[role].add(Usage(**counts))
-            usages["total"].add(Usage(**counts))
-    seconds = {**seconds_by_role, "total": sum(seconds_by_role.values())}
+    for cost in last.values():
+        for role, spent in cost.items():
+            usage = Usage(spent.calls, spent.prompt_tokens, spent.completion_tokens)
+            usages[role].add(usage)
+            usages["total"].add(usage)
+    seconds = None if seconds_by_role is None else {**seconds_by_role, "total": sum(seconds_by_role.values())}
     return {
-        role: {**usages[role].counts(), "seconds": round(seconds.get(role, 0.0), 3)}
+        role: RoleCost(**usages[role].counts(), seconds=None if seconds is None else round(seconds.get(role, 0.0), 3))
         for role in sorted(usages, key=lambda role: (role == "total", role))
     }
 
 
-def _judging(path: Path) -> dict[str, Any]:
-    decisive, named_a = [], []
-    for record in _read(path / "comparisons.jsonl", ComparisonRecord):
-        decisive.append(record.outcome is not None)
-        named_a += [verdict == "A" for verdict in record.verdicts if verdict in ("A", "B")]
-    if not decisive:
-        return {}
-    return {"decisive_rate": proportion(decisive), "position_a_rate": proportion(named_a)}
+def _judging(comparisons: Iterable[ComparisonRecord]) -> tuple[dict[str, Metric], dict[str, int]]:
+    """Return the judge's figures (none without duels) and counts."""
+    decisive, named_a = Proportion(), Proportion()
+    invalid = 0
+    for record in comparisons:
+        decisive.add(record.outcome is not None)
+        invalid += record.verdicts.count("invalid")
+        for verdict in record.verdicts:
+            if verdict in ("A", "B"):
+                named_a.add(verdict == "A")
+    figures = {"decisive_rate": decisive.metric(), "position_a_rate": named_a.metric()} if decisive.n else {}
+    return figures, {"comparisons": decisive.n, "invalid_judgments": invalid}
 
 
-def _counts(path: Path, predictions: list[PredictionRecord]) -> dict[str, int]:
-    candidates = list(_read(path / "candidates.jsonl", CandidateRecord))
-    comparisons = list(_read(path / "comparisons.jsonl", ComparisonRecord))
-    last_steps: dict[tuple[str, int], StepRecord] = {
-        (record.problem, record.step): record for record in _read(path / "steps.jsonl", StepRecord)
-    }
-    return {
-        "problems": len(predictions),
-        "stopped_by_budget": sum(p.stop == "budget" for p in predictions),
-        "candidates": len(candidates),
-        "unparsed_candidates": sum(c.error is not None for c in candidates),
-        "unparsable_texts": int(sum(s.extra.get("unparsable_texts", 0) for s in last_steps.values())),
-        "comparisons": len(comparisons),
-        "invalid_judgments": sum(v == "invalid" for c in comparisons for v in c.verdicts),
-    }
+def _candidate_counts(candidates: Iterable[CandidateRecord]) -> dict[str, int]:
+    lost = Proportion()
+    for candidate in candidates:
+        lost.add(candidate.error is not None)
+    return {"candidates": lost.n, "unparsed_candidates": lost.successes}
 
 
-def _spent(cost: Mapping[str, Mapping[str, int]]) -> Usage:
-    spent = Usage()
-    for counts in cost.values():
-        spent.add(Usage(**counts))
-    return spent
-
-
-def _grouped(pairs: Iterable[tuple[str, bool]]) -> dict[str, list[bool]]:
-    groups: dict[str, list[bool]] = defaultdict(list)
+def _grouped(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
+    groups: dict[str, list[T]] = defaultdict(list)
     for key, value in pairs:
         groups[key].append(value)
     return groups

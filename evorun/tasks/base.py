@@ -7,12 +7,13 @@ impossible pair is refused before any model loads.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import msgspec
 
 from evorun.models.base import Message
 from evorun.models.stand_in import StandIn
+from evorun.runs.schema import Verdict
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,10 +64,6 @@ class ScoredResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     response: Response
     score: float
-
-
-Verdict = Literal["A", "B", "T", "invalid"]
-"""A judge's answer: the first response, the second, a tie, or a text that says none of the three."""
 
 
 class Judgment(msgspec.Struct, frozen=True, kw_only=True):

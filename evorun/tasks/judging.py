@@ -3,7 +3,8 @@
 import re
 from typing import Any
 
-from evorun.tasks.base import Judgment, Verdict
+from evorun.runs.schema import Verdict
+from evorun.tasks.base import Judgment
 from evorun.tasks.json_text import read_object
 
 REASONING_CHARS = 200

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 import pytest
 
@@ -191,6 +192,8 @@ async def test_the_budget_is_never_exceeded_and_half_duels_are_not_bought(calls:
     assert sum(1 for place in model.roles() if place[1] == "judge") % 2 == 0
     assert len(model.asked) >= calls - 1
     assert steps
+    # a step that could do nothing is not reported
+    assert all(step.comparisons or len(step.candidates) > len(before.candidates) for before, step in pairwise(steps))
 
 
 async def test_the_same_seed_asks_the_same_questions() -> None:

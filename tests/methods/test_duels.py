@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.methods.base import Candidate, Comparison, Outcome
+from evorun.methods.base import Candidate, Comparison
 from evorun.methods.duel_evolve import select_parents
 from evorun.methods.duels import Arena, order_consistent_outcome, select_duels
-from evorun.tasks.base import Response, Verdict
+from evorun.runs.schema import Outcome, Verdict
+from evorun.tasks.base import Response
 
 
 def candidate(number: int, generation: int = 0) -> Candidate:

@@ -1,20 +1,29 @@
 import pytest
 from scipy.stats import binomtest
 
-from evorun.reports.judge import JudgeDiagnostics, Proportion, calibration
-from evorun.reports.records import DuelKey
+from evorun.reports.judge import JudgeDiagnostics, calibration, judge_warning
+from evorun.runs.results import Proportion
+from evorun.runs.schema import CandidateId, ComparisonRecord, Outcome, Verdict
 
 RIGHT, WRONG, ALSO_RIGHT, UNKNOWN = "right", "wrong", "also right", "unknown"
 CORRECT = {("p", RIGHT): True, ("p", ALSO_RIGHT): True, ("p", WRONG): False, ("q", RIGHT): False}
+
+
+def duel(
+    step: int, first: CandidateId, second: CandidateId, *verdicts: Verdict, won: Outcome | None, problem: str = "p"
+) -> ComparisonRecord:
+    return ComparisonRecord(problem, step, first, second, (verdicts[0], verdicts[1]), won, ("", ""))
+
+
 # Worked by hand: 7 duels, 5 of them decisive.
 DUELS = [
-    DuelKey("p", 1, RIGHT, WRONG, ["A", "B"], "first"),  # right one wins
-    DuelKey("p", 1, WRONG, RIGHT, ["B", "A"], "second"),  # right one wins, shown second
-    DuelKey("p", 1, RIGHT, WRONG, ["B", "A"], "second"),  # wrong one wins
-    DuelKey("p", 2, RIGHT, ALSO_RIGHT, ["A", "B"], "first"),  # both right: says nothing on agreement
-    DuelKey("p", 2, RIGHT, WRONG, ["A", "A"], None),  # follows the position
-    DuelKey("p", 2, RIGHT, UNKNOWN, ["A", "B"], "first"),  # not graded
-    DuelKey("p", 3, RIGHT, WRONG, ["T", "invalid"], None),
+    duel(1, RIGHT, WRONG, "A", "B", won="first"),  # right one wins
+    duel(1, WRONG, RIGHT, "B", "A", won="second"),  # right one wins, shown second
+    duel(1, RIGHT, WRONG, "B", "A", won="second"),  # wrong one wins
+    duel(2, RIGHT, ALSO_RIGHT, "A", "B", won="first"),  # both right: says nothing on agreement
+    duel(2, RIGHT, WRONG, "A", "A", won=None),  # follows the position
+    duel(2, RIGHT, UNKNOWN, "A", "B", won="first"),  # not graded
+    duel(3, RIGHT, WRONG, "T", "invalid", won=None),
 ]
 
 
@@ -48,7 +57,7 @@ def test_ties_and_unparsable_verdicts(judge: JudgeDiagnostics) -> None:
 
 def test_correctness_belongs_to_the_problem() -> None:
     diagnostics = JudgeDiagnostics()
-    diagnostics.add(DuelKey("q", 1, RIGHT, WRONG, ["A", "B"], "first"), CORRECT)
+    diagnostics.add(duel(1, RIGHT, WRONG, "A", "B", won="first", problem="q"), CORRECT)
     assert diagnostics.agreement.n == 0
 
 
@@ -71,3 +80,29 @@ def test_calibration_keeps_equal_means_together() -> None:
 
 def test_calibration_of_nothing() -> None:
     assert calibration([]) == []
+
+
+def _warning(*duels: ComparisonRecord) -> str | None:
+    diagnostics = JudgeDiagnostics()
+    for record in duels:
+        diagnostics.add(record, {})
+    return judge_warning(diagnostics)
+
+
+def test_a_judge_that_always_names_one_place_is_called_biased() -> None:
+    always_a = [duel(1, RIGHT, WRONG, "A", "A", won=None), duel(1, RIGHT, WRONG, "A", "T", won=None)]
+    warning = _warning(*always_a)
+    assert warning is not None
+    assert warning.startswith("Position bias 100 %: whenever the judge chose, it named A,")
+    assert "the posterior stays the prior" in warning
+    assert "named B" in str(_warning(duel(1, RIGHT, WRONG, "B", "B", won=None)))
+
+
+def test_no_decisive_duel_is_explained_without_a_bias() -> None:
+    undecided = [duel(1, RIGHT, WRONG, "A", "A", won=None), duel(1, RIGHT, WRONG, "B", "B", won=None)]
+    assert str(_warning(*undecided)).startswith("In none of the 2 duels did the same candidate win both ways round")
+    assert str(_warning(duel(1, RIGHT, WRONG, "invalid", "T", won=None))).startswith("In none of the 1 duels")
+
+
+def test_one_decisive_duel_needs_no_warning() -> None:
+    assert _warning(duel(1, RIGHT, WRONG, "A", "A", won=None), duel(1, RIGHT, WRONG, "A", "B", won="first")) is None

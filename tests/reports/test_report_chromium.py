@@ -128,6 +128,28 @@ def test_choosing_a_problem_shows_its_candidates(page: Any) -> None:
     assert len(_texts(page, "#lineage [data-node]")) == 36
 
 
+def test_the_question_stands_above_the_candidates_as_text(page: Any, hostile_run: Path) -> None:
+    data = {r["problem"]: r["data"] for r in map(json.loads, (hostile_run / "problems.jsonl").open())}
+    for position in range(2):
+        page.execute_script(
+            "const list = document.querySelector('#problem-list'); list.value = arguments[0];"
+            "list.dispatchEvent(new Event('change'))",
+            str(position),
+        )
+        (problem,) = _texts(page, "#problem-outcome-line strong")
+        shown = data[problem]
+        assert _texts(page, "#problem-data dt") == ["question", "options", "time"]
+        assert _texts(page, "#problem-data dd:nth-of-type(1)") == [shown["question"]]
+        options = _texts(page, "#problem-data ol > li")
+        assert options[:6] == shown["options"][:6]
+        assert len(options) == len(HOSTILE)
+        assert _texts(page, "#problem-data ul > li") == ["minutes: 3"]
+    above = "return document.querySelector('#problem-data').getBoundingClientRect().bottom"
+    below = "return document.querySelector('#candidate-rows').getBoundingClientRect().top"
+    assert page.execute_script(above) < page.execute_script(below)
+    assert page.execute_script("return window.pwned") is None
+
+
 def test_problems_are_found_by_search_and_outcome(page: Any) -> None:
     search = page.find_element("css selector", "#problem-search")
     search.send_keys("problem-007")
@@ -210,4 +232,7 @@ def test_the_page_works_without_candidates_or_duels(chromium: Any, tmp_path: Pat
     assert "Unfinished" in chromium.page_source
     chromium.get(write_report(write_run(tmp_path / "single", RunSpec(duels=0, candidates=1, generations=0))).as_uri())
     assert _texts(chromium, "#duels .note") == ["no duels"]
+    (tmp_path / "single" / "problems.jsonl").unlink()
+    chromium.get(write_report(tmp_path / "single").as_uri())
+    assert _texts(chromium, "#problem-data") == [""]
     assert chromium.get_log("browser") == []

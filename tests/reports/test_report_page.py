@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import json
 import re
 import subprocess
 import sys
@@ -85,7 +86,10 @@ def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
     ("manifest", "banner"),
     [
         ({}, "Sample set: 60 word problems made by the project"),
-        ({"provenance": {"source": "stand_in", "description": "other questions"}}, "Stand-in data: other questions"),
+        (
+            {"provenance": {"source": "stand_in", "description": "other questions", "digest": ""}},
+            "Stand-in data: other questions",
+        ),
         ({"simulated": True}, "Simulated model"),
         ({"status": "running"}, "Unfinished"),
         ({"status": "interrupted"}, "Unfinished"),
@@ -98,7 +102,7 @@ def test_reservations_are_on_top(tmp_path: Path, manifest: dict[str, object], ba
 
 
 def test_a_finished_benchmark_run_has_no_banner(tmp_path: Path) -> None:
-    html = _render(tmp_path, RunSpec(manifest={"provenance": {"source": "benchmark"}}))
+    html = _render(tmp_path, RunSpec(manifest={"provenance": {"source": "benchmark", "description": "", "digest": ""}}))
     assert 'class="banner"' not in html
 
 
@@ -106,6 +110,17 @@ def test_a_run_without_duels_says_so_and_draws_none(tmp_path: Path) -> None:
     html = _render(tmp_path, RunSpec(duels=0))
     assert "This run has no duels." in html
     assert "Decisive share of duels by generation" not in html
+
+
+def test_a_judge_that_decides_nothing_is_named_beside_its_numbers(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    assert "posterior stays the prior" not in write_report(run).read_text()
+    duels = [json.loads(line) for line in (run / "comparisons.jsonl").open()]
+    biased = [{**duel, "verdicts": ["A", "A"], "outcome": None} for duel in duels]
+    (run / "comparisons.jsonl").write_text("".join(json.dumps(duel) + "\n" for duel in biased))
+    text = " ".join(_Page(write_report(run).read_text()).text.split())
+    assert "Position bias 100 %: whenever the judge chose, it named A" in text
+    assert "the posterior stays the prior" in text
 
 
 def test_an_empty_run_still_has_a_page(tmp_path: Path) -> None:
@@ -116,8 +131,11 @@ def test_an_empty_run_still_has_a_page(tmp_path: Path) -> None:
 
 
 def test_a_manifest_alone_is_enough(tmp_path: Path) -> None:
-    (tmp_path / "manifest.json").write_text('{"status":"failed","method":"m","task":"t","error":"no weights"}')
-    assert "no weights" in write_report(tmp_path).read_text()
+    run = write_run(tmp_path / "run", RunSpec(manifest={"status": "failed", "error": "no weights"}))
+    for path in run.iterdir():
+        if path.name != "manifest.json":
+            path.unlink()
+    assert "no weights" in write_report(run).read_text()
 
 
 def test_figures_are_shown_with_interval_and_n(tmp_path: Path) -> None:

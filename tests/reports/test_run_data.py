@@ -8,44 +8,40 @@ import pytest
 from evorun.errors import DataError, RunDirectoryError
 from evorun.reports.browser import MAX_BYTES, MAX_PROBLEMS, load_browser, script_json
 from evorun.reports.overview import load_candidate_figures, load_curves, load_judge, load_outcome
-from evorun.reports.records import Prediction
-from evorun.reports.run_data import lines, read_manifest, read_predictions, read_steps
+from evorun.reports.run_data import read_predictions, read_records, read_steps
 from run_fixture import RunSpec, write_run
 
-PREDICTIONS = msgspec.json.Decoder(Prediction)
+
+class Row(msgspec.Struct):
+    problem: str
+    answer: str | None = None
 
 
 def test_a_folder_that_is_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"manifest\.json"):
-        read_manifest(tmp_path)
+        load_outcome(tmp_path)
 
 
 def test_a_missing_file_holds_nothing(tmp_path: Path) -> None:
-    assert list(lines(tmp_path / "predictions.jsonl", PREDICTIONS)) == []
+    assert list(read_records(tmp_path / "rows.jsonl", Row)) == []
 
 
 def test_a_torn_last_line_is_left_out_wherever_it_was_cut(tmp_path: Path) -> None:
     whole = b'{"problem":"a","correct":true}\n'
     second = '{"problem":"b","answer":"\u00e9"}\n'.encode()
-    path = tmp_path / "predictions.jsonl"
+    path = tmp_path / "rows.jsonl"
     for cut in range(len(second)):
         path.write_bytes(whole + second[:cut])
-        assert [p.problem for p in lines(path, PREDICTIONS)] == ["a"]
+        assert [p.problem for p in read_records(path, Row)] == ["a"]
     path.write_bytes(whole + second)
-    assert [p.problem for p in lines(path, PREDICTIONS)] == ["a", "b"]
+    assert [p.problem for p in read_records(path, Row)] == ["a", "b"]
 
 
 def test_a_malformed_line_is_named(tmp_path: Path) -> None:
-    path = tmp_path / "predictions.jsonl"
+    path = tmp_path / "rows.jsonl"
     path.write_text('{"problem":"a"}\n{"problem":3}\n{"problem":"c"}\n')
-    with pytest.raises(DataError, match=r"predictions\.jsonl, line 2: .*str"):
-        list(lines(path, PREDICTIONS))
-
-
-def test_lone_surrogates_become_question_marks(tmp_path: Path) -> None:
-    path = tmp_path / "predictions.jsonl"
-    path.write_text('{"problem":"a","answer":"x\\ud800y"}\n')
-    assert [p.answer for p in lines(path, PREDICTIONS)] == ["x?y"]
+    with pytest.raises(DataError, match=r"rows\.jsonl, line 2: .*str"):
+        list(read_records(path, Row))
 
 
 def test_an_unfinished_run_is_counted_from_its_records(tmp_path: Path) -> None:
@@ -68,6 +64,19 @@ def test_curves_counted_from_steps_are_those_of_metrics(tmp_path: Path) -> None:
     assert counted.from_steps
     assert not recorded.from_steps
     assert counted.series == recorded.series
+
+
+def test_curves_of_an_unfinished_run_carry_the_last_state_forward(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=4, strata=("S",), generations=2, finished=False))
+    records = [json.loads(line) for line in (run / "steps.jsonl").open()]
+    begun = [r for r in records if r["problem"] != "problem-003" and (r["problem"], r["step"]) != ("problem-001", 2)]
+    (run / "steps.jsonl").write_text("".join(json.dumps(r) + "\n" for r in begun))
+    correct = {(r["problem"], r["step"]): r["correct"] for r in begun}
+    correct["problem-001", 2] = correct["problem-001", 1]
+    points = load_curves(run, read_steps(run)).series["accuracy"]
+    assert [p.n for p in points] == [3, 3, 3]
+    for point in points:
+        assert point.value == sum(right for (_, step), right in correct.items() if step == point.step) / 3
 
 
 def test_candidates_and_duels_are_counted(tmp_path: Path) -> None:
@@ -119,6 +128,24 @@ def test_long_texts_are_cut_to_keep_the_page_small(tmp_path: Path) -> None:
     assert len(problem.json) <= MAX_BYTES
     text = json.loads(problem.json)["candidates"][0]["text"]
     assert text[4000:].startswith(" … [")
+
+
+def test_the_browser_carries_what_the_prompts_showed(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=1))
+    (record,) = [json.loads(line) for line in (run / "problems.jsonl").open()]
+    assert json.loads(_browser(run)[0].json)["data"] == record["data"]
+    long = {"question": "q" * 5000, "options": ["o" * 5000, 7], "nested": {"text": "n" * 5000}}
+    (run / "problems.jsonl").write_text(json.dumps({**record, "data": long}) + "\n")
+    shown = json.loads(_browser(run)[0].json)["data"]
+    assert shown["options"][1] == 7
+    for text in (shown["question"], shown["options"][0], shown["nested"]["text"]):
+        assert text[4000:] == " … [1,000 characters cut]"
+
+
+def test_a_run_without_recorded_problems_still_has_a_browser(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=1))
+    (run / "problems.jsonl").unlink()
+    assert json.loads(_browser(run)[0].json)["data"] == {}
 
 
 def test_links_to_candidates_that_were_never_written_are_dropped(tmp_path: Path) -> None:

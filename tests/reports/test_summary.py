@@ -1,6 +1,8 @@
 import io
+import json
 from pathlib import Path
 
+import pytest
 from rich.console import Console
 
 from evorun.reports import print_summary, write_report
@@ -43,3 +45,37 @@ def test_hostile_texts_cannot_steer_the_terminal(tmp_path: Path) -> None:
         summary[i : i + n] for n in (1, 5) for i in range(len(summary))
     }
     assert "[red]markup[/red] [/]" in summary
+
+
+def test_judge_and_losses_are_shares_in_words(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    results = json.loads((run / "results.json").read_text())
+    rows = [" ".join(line.split()) for line in _summary(run).splitlines()]
+    counts = results["counts"]
+    expected = {
+        "decisive duels (same winner both ways round)": results["metrics"]["decisive_rate"],
+        "verdicts for the one shown first (unbiased: 50 %)": results["metrics"]["position_a_rate"],
+        "unparsable verdicts": {"value": counts["invalid_judgments"] / 720, "n": 720},
+        "unparsable texts": {"value": counts["unparsable_texts"] / 180, "n": 180},
+        "lost candidates (no attempt parsed)": {"value": counts["unparsed_candidates"] / 180, "n": 180},
+    }
+    for name, metric in expected.items():
+        (row,) = [row for row in rows if row.startswith(name)]
+        assert row.startswith(f"{name} {100 * metric['value']:.1f} % ")
+        assert row.endswith(f" % {metric['n']}")
+
+
+def test_a_metric_without_words_keeps_its_name_and_scale(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    results = json.loads((run / "results.json").read_text())
+    results["metrics"]["tour_length"] = {"value": 1234.4, "ci95": [1200.0, 1260.0], "n": 9}
+    (run / "results.json").write_text(json.dumps(results))
+    assert "tour_length 1,234 1,200 to 1,260 9" in [" ".join(line.split()) for line in _summary(run).splitlines()]
+
+
+def test_the_report_is_named_as_a_user_would_type_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path / "a run")
+    monkeypatch.chdir(tmp_path)
+    assert "Report: none yet: evorun report 'a run'\n" in _summary(run)
+    write_report(run)
+    assert "Report: a run/report.html\n" in _summary(run)

@@ -1,6 +1,7 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,8 +12,14 @@ from evorun.runs.records import RecordFile, write_atomically
 PROBLEMS = ["b", "a", "c"]
 
 
-def record(problem: str, number: int) -> dict[str, object]:
-    return {"problem": problem, "number": number, "text": "x\n☃" * number}
+class Record(msgspec.Struct):
+    problem: str
+    number: int
+    text: str
+
+
+def record(problem: str, number: int) -> Record:
+    return Record(problem, number, "x\n☃" * number)
 
 
 def produce(path: Path, schedule: list[str]) -> None:

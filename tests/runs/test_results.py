@@ -1,67 +1,109 @@
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from scipy.stats import binomtest
 
-from evorun.runs.results import StepRecord, metric_series, proportion, write_results
+from evorun.runs.results import cost_by_role, metric_series, proportion, write_results
+from evorun.runs.schema import (
+    CandidateRecord,
+    ComparisonRecord,
+    Metric,
+    MetricPoint,
+    Outcome,
+    PredictionRecord,
+    Results,
+    RoleCost,
+    Spent,
+    StepRecord,
+    Stop,
+    Verdict,
+)
 
 
-def step(problem: str, number: int, correct: bool, calls: int, stratum: str = "high", **extra: float) -> dict[str, Any]:
-    cost = {"generate": {"calls": calls, "prompt_tokens": 10 * calls, "completion_tokens": calls}}
-    return {"problem": problem, "stratum": stratum, "step": number, "correct": correct, "cost": cost, "extra": extra}
+def step(problem: str, number: int, correct: bool, calls: int, stratum: str = "high", **extra: float) -> StepRecord:
+    cost = {"generate": Spent(calls, 10 * calls, calls)}
+    return StepRecord(problem, stratum, number, None, None, correct, 0, 0, cost, extra)
 
 
-def series(steps: list[dict[str, Any]]) -> dict[tuple[int, str], dict[str, Any]]:
-    return {(row["step"], row["name"]): row for row in metric_series(StepRecord(**record) for record in steps)}
+def prediction(problem: str, correct: bool, stop: Stop) -> PredictionRecord:
+    return PredictionRecord(problem, "high", "0.0", "A", correct, {}, None, 1, 1, stop, {})
+
+
+def candidate(error: str | None) -> CandidateRecord:
+    return CandidateRecord("p", "0.0", 0, (), "init", "", None, "", error, 0.0, 1.0, True, False, 1)
+
+
+def duel(first: Verdict, second: Verdict, outcome: Outcome | None) -> ComparisonRecord:
+    return ComparisonRecord("p", 1, "0.0", "0.1", (first, second), outcome, ("", ""))
+
+
+def series(steps: list[StepRecord]) -> dict[tuple[int, str], MetricPoint]:
+    return {(point.step, point.name): point for point in metric_series(steps)}
 
 
 def test_accuracy_by_step_carries_early_finishers_forward() -> None:
-    rows = series(
+    points = series(
         [step("p", 0, True, 2), step("q", 0, False, 4), step("q", 1, True, 8, duels=3), step("q", 2, False, 9)]
     )
-    assert [rows[k, "accuracy"]["value"] for k in range(3)] == [0.5, 1.0, 0.5]
-    assert [rows[k, "accuracy"]["n"] for k in range(3)] == [2, 2, 2]
-    assert [rows[k, "accuracy"]["calls"] for k in range(3)] == [3.0, 5.0, 5.5]
-    assert rows[2, "accuracy"]["tokens"] == pytest.approx((22 + 99) / 2)
-    assert rows[1, "duels"]["value"] == 3
-    assert (0, "duels") not in rows
+    assert [points[k, "accuracy"].value for k in range(3)] == [0.5, 1.0, 0.5]
+    assert [points[k, "accuracy"].n for k in range(3)] == [2, 2, 2]
+    assert [points[k, "accuracy"].calls for k in range(3)] == [3.0, 5.0, 5.5]
+    assert points[2, "accuracy"].tokens == pytest.approx((22 + 99) / 2)
+    assert points[1, "duels"].value == 3
+    assert (0, "duels") not in points
 
 
-def test_strata_are_separate_series() -> None:
-    rows = series([step("p", 0, True, 1, "middle"), step("q", 0, False, 1), step("r", 0, True, 1)])
-    assert rows[0, "accuracy/middle"]["value"] == 1.0
-    assert rows[0, "accuracy/high"]["value"] == 0.5
+def test_diagnostics_are_of_those_that_took_the_step() -> None:
+    points = series([step("p", 0, True, 1, duels=4), step("q", 0, False, 1, duels=2), step("q", 1, False, 2, duels=6)])
+    assert [(points[k, "duels"].value, points[k, "duels"].n) for k in range(2)] == [(3, 2), (6, 1)]
+
+
+def test_strata_are_separate_series_with_their_own_cost() -> None:
+    points = series([step("p", 0, True, 1, "middle"), step("q", 0, False, 2), step("r", 0, True, 4)])
+    assert points[0, "accuracy/middle"].value == 1.0
+    assert points[0, "accuracy/high"].value == 0.5
+    assert [points[0, f"accuracy/{stratum}"].calls for stratum in ("middle", "high")] == [1.0, 3.0]
+    assert points[0, "accuracy"].calls == pytest.approx(7 / 3)
+
+
+def test_a_run_without_steps_has_no_series() -> None:
+    assert metric_series([]) == []
 
 
 def test_proportion_against_scipy() -> None:
     share = proportion([True] * 7 + [False] * 5)
     interval = binomtest(7, 12).proportion_ci(method="wilson")
-    assert share["ci95"] == pytest.approx([interval.low, interval.high])
-    assert proportion([]) == {"value": None, "ci95": None, "n": 0}
+    assert share.ci95 == pytest.approx((interval.low, interval.high))
+    assert proportion([]) == Metric(None, None, 0)
+
+
+def test_the_cost_of_an_unfinished_run_has_no_seconds() -> None:
+    cost = cost_by_role([step("p", 0, False, 3), step("p", 1, True, 5), step("q", 0, True, 4)], None)
+    assert cost == {role: RoleCost(9, 90, 9, None) for role in ("generate", "total")}
+
+
+def write_records(folder: Path) -> None:
+    def write(name: str, records: Sequence[msgspec.Struct]) -> None:
+        (folder / name).write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
+
+    write("steps.jsonl", [step("p", 0, False, 3, unparsable_texts=1), step("p", 1, True, 5), step("q", 0, True, 4)])
+    write("predictions.jsonl", [prediction("p", True, "generations"), prediction("q", False, "budget")])
+    write("candidates.jsonl", [candidate(None), candidate("no JSON")])
+    write("comparisons.jsonl", [duel("A", "B", "first"), duel("A", "invalid", None), duel("T", "A", None)])
 
 
 def test_results_add_up(tmp_path: Path) -> None:
-    def write(name: str, records: list[dict[str, Any]]) -> None:
-        (tmp_path / name).write_text("".join(json.dumps(record) + "\n" for record in records))
-
-    write("steps.jsonl", [step("p", 0, False, 3, unparsable_texts=1), step("p", 1, True, 5), step("q", 0, True, 4)])
-    write("predictions.jsonl", [
-        {"problem": "p", "stratum": "high", "correct": True, "stop": "generations"},
-        {"problem": "q", "stratum": "high", "correct": False, "stop": "budget"},
-    ])  # fmt: skip
-    write("candidates.jsonl", [{"error": None}, {"error": "no JSON"}])
-    write("comparisons.jsonl", [
-        {"verdicts": ["A", "B"], "outcome": "first"},
-        {"verdicts": ["A", "invalid"], "outcome": None},
-        {"verdicts": ["T", "A"], "outcome": None},
-    ])  # fmt: skip
-    write_results(tmp_path, {"generate": 1.23456})
+    write_records(tmp_path)
+    returned = write_results(tmp_path, {"generate": 1.23456})
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["metrics"]["accuracy"]["value"] == 0.5
     assert results["metrics"]["decisive_rate"]["value"] == pytest.approx(1 / 3)
     assert results["metrics"]["position_a_rate"] == {**results["metrics"]["position_a_rate"], "value": 0.75, "n": 4}
+    assert results["by_stratum"] == {"high": {"accuracy": results["metrics"]["accuracy"]}}
     assert results["cost"]["generate"] == {
         "calls": 9, "prompt_tokens": 90, "completion_tokens": 9, "seconds": 1.235
     }  # fmt: skip
@@ -70,3 +112,15 @@ def test_results_add_up(tmp_path: Path) -> None:
         "problems": 2, "stopped_by_budget": 1, "candidates": 2, "unparsed_candidates": 1, "unparsable_texts": 1,
         "comparisons": 3, "invalid_judgments": 1,
     }  # fmt: skip
+    assert msgspec.json.decode((tmp_path / "results.json").read_bytes(), type=Results) == returned
+
+
+def test_metrics_are_written_a_point_a_line(tmp_path: Path) -> None:
+    write_records(tmp_path)
+    write_results(tmp_path, {})
+    rows: list[dict[str, Any]] = [json.loads(line) for line in (tmp_path / "metrics.jsonl").open()]
+    assert [row["name"] for row in rows] == [
+        "accuracy", "accuracy/high", "unparsable_texts", "accuracy", "accuracy/high"
+    ]  # fmt: skip
+    assert list(rows[0]) == ["step", "name", "value", "ci95", "n", "calls", "tokens"]
+    assert rows[2] == {**rows[2], "step": 0, "value": 1.0, "ci95": None, "n": 1}

@@ -1,0 +1,10 @@
+"""Paths as the program shows them."""
+
+import os
+from pathlib import Path
+
+
+def display(path: Path) -> str:
+    """Return the path as a user would type it: relative to the current folder when it lies below."""
+    relative = os.path.relpath(path)
+    return str(path) if relative.startswith("..") else relative

@@ -1,0 +1,207 @@
+"""The records of a run directory: what the driver writes, and what results and reports read.
+
+Fields are encoded in the order in which they stand here. JSON Lines files hold one record a line.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+CandidateId = str
+"""Names a candidate within its problem."""
+
+Status = Literal["running", "completed", "failed", "interrupted"]
+Stop = Literal["generations", "budget", "failed"]
+Verdict = Literal["A", "B", "T", "invalid"]
+"""A judge's answer: the response shown as A, the one shown as B, a tie, or a text that says none of the three."""
+Outcome = Literal["first", "second"]
+"""The winner of a duel, as it is recorded."""
+
+
+class ModelInRun(msgspec.Struct):
+    """A model as the manifest names it."""
+
+    name: str
+    id: str
+    engine: str
+
+
+class Provenance(msgspec.Struct, frozen=True):
+    """Where the problems came from."""
+
+    source: str
+    """`benchmark`, `stand_in` or `sample`."""
+    description: str
+    digest: str
+    """SHA-256 over the problems and their answers."""
+
+
+class Manifest(msgspec.Struct, kw_only=True):
+    """manifest.json."""
+
+    status: Status
+    started: str
+    """ISO 8601 with the zone, like `ended`."""
+    ended: str | None = None
+    seconds: float | None = None
+    resumes: int = 0
+    command: list[str]
+    seed: int
+    evorun_version: str
+    git_commit: str | None
+    packages: dict[str, str]
+    hardware: dict[str, Any]
+    method: str
+    task: str
+    models: dict[str, ModelInRun]
+    """By role."""
+    regime: str
+    simulated: bool
+    provenance: Provenance
+    config: dict[str, Any]
+    config_digest: str
+    error: str | None = None
+
+
+class ProblemRecord(msgspec.Struct, frozen=True):
+    """A line of problems.jsonl."""
+
+    problem: str
+    stratum: str
+    data: dict[str, Any]
+    """What the prompts show; never an answer."""
+
+
+class Spent(msgspec.Struct, frozen=True):
+    """What model calls have cost, as far as it can be counted."""
+
+    calls: int
+    prompt_tokens: int
+    completion_tokens: int
+
+    @property
+    def tokens(self) -> int:
+        """Prompt and completion tokens together."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+class RoleCost(Spent, frozen=True):
+    """What one role has cost in a run."""
+
+    seconds: float | None
+    """Seconds in model calls, summed over calls; None while the run has not ended."""
+
+
+class Belief(msgspec.Struct, frozen=True):
+    """The method's own estimate of a candidate's quality; null for a value that is not finite."""
+
+    mean: float | None
+    sd: float | None
+
+
+class Best(msgspec.Struct, frozen=True):
+    """The candidate that a method would return after a step."""
+
+    id: CandidateId
+    answer: str | None
+    text: str
+
+
+class StepRecord(msgspec.Struct, frozen=True):
+    """A line of steps.jsonl."""
+
+    problem: str
+    stratum: str
+    step: int
+    best: Best | None
+    """None while the problem has no candidate that parses."""
+    belief: Belief | None
+    correct: bool | None
+    pool: int
+    """Candidates that the method still considers."""
+    candidates: int
+    cost: dict[str, Spent]
+    """By role, of this problem so far."""
+    extra: dict[str, float]
+    """Diagnostics of this step, by name."""
+
+
+class CandidateRecord(msgspec.Struct, frozen=True):
+    """A line of candidates.jsonl, with the beliefs after the last step."""
+
+    problem: str
+    id: CandidateId
+    generation: int
+    parents: tuple[CandidateId, ...]
+    operator: str
+    text: str
+    answer: str | None
+    reasoning: str
+    error: str | None
+    """Why the text could not be parsed."""
+    mean: float | None
+    sd: float | None
+    survivor: bool
+    correct: bool
+    attempts: int
+
+
+class ComparisonRecord(msgspec.Struct, frozen=True):
+    """A line of comparisons.jsonl: one duel, judged in both orders."""
+
+    problem: str
+    step: int
+    first: CandidateId
+    second: CandidateId
+    verdicts: tuple[Verdict, Verdict]
+    """With `first` shown as A, then with `first` shown as B."""
+    outcome: Outcome | None
+    """None when the duel was not decisive."""
+    reasons: tuple[str, str]
+
+
+class PredictionRecord(msgspec.Struct, frozen=True):
+    """A line of predictions.jsonl: how a problem ended."""
+
+    problem: str
+    stratum: str
+    candidate: CandidateId | None
+    answer: str | None
+    correct: bool
+    scores: dict[str, float]
+    belief: Belief | None
+    candidates: int
+    steps: int
+    stop: Stop
+    cost: dict[str, Spent]
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """A figure over `n` trials and its 95 % interval."""
+
+    value: float | None
+    ci95: tuple[float, float] | None
+    n: int
+
+
+class MetricPoint(msgspec.Struct, frozen=True):
+    """A line of metrics.jsonl."""
+
+    step: int
+    name: str
+    value: float | None
+    ci95: tuple[float, float] | None
+    n: int
+    calls: float
+    """Mean over the problems behind the figure, all roles, up to this step; so are `tokens`."""
+    tokens: float
+
+
+class Results(msgspec.Struct, frozen=True):
+    """results.json."""
+
+    metrics: dict[str, Metric]
+    by_stratum: dict[str, dict[str, Metric]]
+    cost: dict[str, RoleCost]
+    """By role; the sum is under `total`."""
+    counts: dict[str, int]
