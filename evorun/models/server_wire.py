@@ -4,6 +4,7 @@ The format is that of OpenAI's `POST /chat/completions`, as vLLM, SGLang, llama.
 here opens a connection.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +23,11 @@ _LENGTH_REASONS = frozenset({"length", "max_tokens", "model_length"})
 _FILTER_REASONS = frozenset({"content_filter", "refusal", "safety", "recitation"})
 _BROKEN_REASONS = frozenset({"abort", "error", "insufficient_system_resource"})
 _LONGEST_MESSAGE = 500
+
+# Escape sequences of JSON, lone surrogates apart: a pair and an escaped backslash are matched first and kept.
+_PAIR = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+_SURROGATE = rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+_ESCAPES = re.compile(rb"(?P<kept>" + _PAIR + rb"|\\[^u])|" + _SURROGATE)
 
 
 class Part(msgspec.Struct):
@@ -140,7 +146,7 @@ def decode_response(content: bytes) -> ChatResponse:
     Raises ValueError saying what is wrong with it: not JSON, no choices, or a choice that the server broke off.
     """
     try:
-        response = _decode_response(content)
+        response = _decode_leniently(content)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise ValueError(f"not a chat completion ({exc})") from exc
     if not response.choices:
@@ -149,6 +155,22 @@ def decode_response(content: bytes) -> ChatResponse:
         if _reason(choice) in _BROKEN_REASONS:
             raise ValueError(f"broken off by the server (finish_reason '{choice.finish_reason}')")
     return response
+
+
+def _decode_leniently(content: bytes) -> ChatResponse:
+    try:
+        return _decode_response(content)
+    except msgspec.DecodeError:
+        # Sampled bytes can form half a surrogate pair, which servers in Python escape and strict decoders refuse.
+        mended = without_lone_surrogates(content)
+        if mended == content:
+            raise
+        return _decode_response(mended)
+
+
+def without_lone_surrogates(content: bytes) -> bytes:
+    """Return JSON with a question mark in the place of each escaped surrogate that is not half of a pair."""
+    return _ESCAPES.sub(lambda match: match["kept"] or b"?", content)
 
 
 def server_message(content: bytes) -> str:

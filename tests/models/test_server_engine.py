@@ -16,6 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from hypothesis import given
@@ -133,6 +134,26 @@ async def test_a_wrong_content_type_does_not_matter() -> None:
     answer = b'{"choices": [{"message": {"content": "fine"}}]}'
     async with ChatServer(fault=hostile.body(answer, "text/html")) as server, opened(server) as engine:
         assert (await engine.complete(REQUEST)).completions[0].text == "fine"
+
+
+SURROGATES = {
+    "lone": ("half \ud800 pair", "half ? pair"),
+    "lone at the end": ("half \ud800", "half ?"),
+    "second half alone": ("half \udc00 pair", "half ? pair"),
+    "two first halves": ("\ud83d\ud83d\ude00", "?\U0001f600"),
+    "whole pair": ("\U0001f600 and \ud800", "\U0001f600 and ?"),
+    "escaped backslash": ("\\ud800 is no surrogate, \ud800 is", "\\ud800 is no surrogate, ? is"),
+    "other escapes": ('"\n\\\t\u0001" \udfff', '"\n\\\t\u0001" ?'),
+}
+
+
+@pytest.mark.parametrize(("said", "text"), SURROGATES.values(), ids=SURROGATES.keys())
+async def test_half_a_surrogate_pair_becomes_a_question_mark(said: str, text: str) -> None:
+    async with ChatServer(fault=hostile.completion(text=said)) as server, opened(server) as engine:
+        reply = await engine.complete(REQUEST)
+    assert reply.completions[0].text == text
+    assert len(server.seen) == 1
+    assert msgspec.json.decode(msgspec.json.encode(reply))["completions"][0]["text"] == text
 
 
 async def test_many_calls_through_many_faults() -> None:
