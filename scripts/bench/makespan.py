@@ -10,7 +10,7 @@ from dry_run import run
 from evorun_bench import Row
 
 SLOTS = 64
-SECONDS_PER_TOKEN = 0.001
+SECONDS_PER_TOKEN = 0.002
 SIZE = {
     "engine": "simulated",
     "engine.slots": SLOTS,
