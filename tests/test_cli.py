@@ -70,6 +70,7 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["task.data=/no/such/folder", "task.source=auto"], "/no/such/folder"),
         (["engine=replay"], "engine.run: expected the directory of the run to replay, got null"),
         (["engine=replay", "engine.run=/no/such/run"], "/no/such/run"),
+        (["model=local"], "model.id: expected a value, none was given; set model.id=VALUE"),
         (["method.duels=[1"], "method.duels=[1"),
     ],
 )
@@ -208,7 +209,8 @@ def test_list_shows_every_kind_and_the_matrix(tmp_path: Path) -> None:
 def test_doctor_reports_this_machine(tmp_path: Path) -> None:
     done = evorun("doctor", cwd=tmp_path)
     assert done.returncode == 0
-    for word in ("GPU", "engine=vllm", "model=smollm2_135m", "bubblewrap", "SLURM", "data of task=mathbench"):
+    words = ("GPU", "evorun[vllm]", "model=smollm2_135m", "bubblewrap", "SLURM", "data of task=mathbench")
+    for word in words:
         assert word in done.stdout
 
 

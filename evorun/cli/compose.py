@@ -12,7 +12,7 @@ from hydra.core.config_store import ConfigStore
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import OmegaConfBaseException
+from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
 from rich.console import Console
 
 import evorun
@@ -49,12 +49,12 @@ def run_hydra(arguments: Sequence[str]) -> int:
     # Hydra then hands its exceptions to us instead of printing them
     os.environ["HYDRA_FULL_ERROR"] = "1"
     register()
-    sys.argv = [sys.argv[0], *map(_permit_unlisted_key, arguments)]
+    sys.argv = [sys.argv[0], *map(permit_unlisted_key, arguments)]
     entry = hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(run_composed)
     try:
         entry()
     except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(_explain(error)) from error
+        raise ConfigError(explain(error)) from error
     except OSError as error:
         raise ConfigError(
             f"cannot make the run directory: {error}; choose another with hydra.run.dir=FOLDER"
@@ -82,13 +82,11 @@ def run_composed(composed: DictConfig) -> str:
     """Carry out one composed run (Hydra's task function); return its status."""
     from evorun.cli.running import carry_out
 
-    config: Any = OmegaConf.to_container(composed, resolve=True)
     path = Path(HydraConfig.get().runtime.output_dir)
-    debug = bool(config.get("evorun", {}).get("debug"))
     try:
-        status = carry_out(config, path, _command(), Console())
+        status = carry_out(plain(composed), path, _command(), Console())
     except EvorunError as error:
-        if debug:
+        if composed.evorun.debug:
             raise
         complain(str(error))
         status = "failed"
@@ -96,11 +94,20 @@ def run_composed(composed: DictConfig) -> str:
     return status
 
 
+def plain(composed: DictConfig) -> dict[str, Any]:
+    """Return a composed configuration as plain data. Raises ConfigError for a value that is missing."""
+    try:
+        config: Any = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
+    except OmegaConfBaseException as error:
+        raise ConfigError(explain(error)) from error
+    return dict(config)
+
+
 def _command() -> list[str]:
     return ["evorun", *HydraConfig.get().overrides.task]
 
 
-def _permit_unlisted_key(argument: str) -> str:
+def permit_unlisted_key(argument: str) -> str:
     """Let a schema's key be set that the chosen YAML does not list; the schema refuses unknown ones by name."""
     group = re.match(r"([a-z_]+)\.", argument)
     return f"++{argument}" if group and group.group(1) in TYPED_GROUPS and "=" in argument else argument
@@ -117,7 +124,8 @@ def _job_name(overrides: Sequence[str]) -> str:
     return "_".join(sorted(parts)) or "run"
 
 
-def _explain(error: Exception) -> str:
+def explain(error: Exception) -> str:
+    """Say in one line what Hydra or OmegaConf found wrong."""
     text = str(error)
     missing = re.search(r"Could not find '(\w+)/([^']*)'", text)
     if missing:
@@ -129,6 +137,8 @@ def _explain(error: Exception) -> str:
     if isinstance(error, OverrideParseException):
         given = error.override.lstrip("+")
         return f"{given}: expected KEY=VALUE in Hydra's override grammar, got {text.splitlines()[0]}; quote the value"
+    if isinstance(error, MissingMandatoryValue):
+        return f"{error.full_key}: expected a value, none was given; set {error.full_key}=VALUE"
     cause = error.__cause__
     first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
     return f"{first} ({str(cause).splitlines()[0]})" if cause is not None and str(cause) else first

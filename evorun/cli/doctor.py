@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from evorun import registry
 from evorun.errors import EvorunError
@@ -30,8 +31,9 @@ def print_findings(console: Console) -> None:
     for column in ("", "what", "found", "to get it"):
         table.add_column(column)
     for finding in findings():
-        mark = "[green]yes[/green]" if finding.ready else "[yellow]no[/yellow]"
-        table.add_row(mark, finding.what, finding.found, "" if finding.ready else finding.remedy)
+        mark = Text("yes", style="green") if finding.ready else Text("no", style="yellow")
+        # as Text: 'evorun[vllm]' is no markup
+        table.add_row(mark, finding.what, Text(finding.found), Text("" if finding.ready else finding.remedy))
     console.print(table)
 
 

@@ -3,17 +3,15 @@
 import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
 
 import msgspec
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
-from omegaconf import OmegaConf
 from rich.console import Console
 from rich.table import Table
 
 from evorun import registry
-from evorun.cli.compose import _explain, _permit_unlisted_key, config_folder, register
+from evorun.cli.compose import explain, permit_unlisted_key, config_folder, plain, register
 from evorun.errors import ConfigError, DataError
 from evorun.runs.paths import display
 from evorun.runs.records import write_atomically
@@ -68,10 +66,10 @@ def _load_task(overrides: list[str]) -> LoadedTask:
     register()
     try:
         with initialize_config_dir(str(config_folder()), version_base="1.3"):
-            composed = compose("config", overrides=[_permit_unlisted_key(override) for override in overrides])
+            composed = compose("config", overrides=[permit_unlisted_key(override) for override in overrides])
     except HydraException as error:
-        raise ConfigError(_explain(error)) from error
-    config: Any = OmegaConf.to_container(composed, resolve=True)
+        raise ConfigError(explain(error)) from error
+    config = plain(composed)
     task = typed(registry.task_config_class(config["task"]["name"]), config["task"], "task")
     return task.load(config["seed"])
 

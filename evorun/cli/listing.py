@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from omegaconf import OmegaConf
+from omegaconf import MISSING, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
@@ -69,7 +69,8 @@ def _models() -> Table:
     table = _table("models (also for judge=)", "model=", "id", "context", "what it is")
     for name in choices("model"):
         values = _values("model", name)
-        table.add_row(name, str(values.get("id")), f"{values.get('context_length', 8192):,}", _described("model", name))
+        hub_id = "" if values.get("id") == MISSING else str(values.get("id"))
+        table.add_row(name, hub_id, f"{values.get('context_length', 8192):,}", _described("model", name))
     return table
 
 

@@ -25,15 +25,26 @@ def adapt_roles(messages: Sequence[Message], system_role: str) -> list[Message]:
     return [*others[:position], merged, *others[position + 1 :]]
 
 
-def prompt_token_ids(tokenizer: Any, messages: Sequence[Message], model: ModelConfig) -> list[int]:
-    """Return the prompt's token ids: roles adapted, chat template applied, generation prompt appended.
+def require_plain_template(tokenizer: Any, model: ModelConfig) -> None:
+    """Check, as a model is loaded, that chat messages become a prompt and its completion is the answer.
 
-    Raises EngineError when the tokenizer (of `transformers`) has no chat template.
+    Raises EngineError when the tokenizer (of `transformers`) has no chat template, or one whose answers need taking
+    apart.
     """
-    if not getattr(tokenizer, "chat_template", None):
+    template = str(getattr(tokenizer, "chat_template", None) or "")
+    if not template:
         raise EngineError(
             f"model '{model.id}': its tokenizer has no chat template; use an instruction-tuned variant of the model"
         )
+    if "<|channel|>" in template:
+        raise EngineError(
+            f"model '{model.id}' answers in channels, which only vLLM's server takes apart: run "
+            f"`vllm serve {model.id}` and use engine=server"
+        )
+
+
+def prompt_token_ids(tokenizer: Any, messages: Sequence[Message], model: ModelConfig) -> list[int]:
+    """Return the prompt's token ids: roles adapted, chat template applied, generation prompt appended."""
     ids = tokenizer.apply_chat_template(
         adapt_roles(messages, model.system_role),
         add_generation_prompt=True,

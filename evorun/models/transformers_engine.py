@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from evorun.errors import EngineError
 from evorun.models.base import Reply, Request
+from evorun.models.chat import require_plain_template
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.embedded import resolve
 from evorun.validation import at_least, one_of
@@ -171,7 +172,9 @@ def _load(engine: TransformersConfig, model: ModelConfig) -> "BatchDecoder":
         from evorun.models.batch_decoder import BatchDecoder
         from evorun.models.kv_cache import use_grouped_attention
     except ImportError as error:
-        raise EngineError(f"engine=transformers needs a package that is not installed: {_one_line(error)}") from error
+        raise EngineError(
+            f"engine=transformers: {_one_line(error)}; run `pip install 'evorun[transformers]'` or use another engine"
+        ) from error
 
     device = _device(engine.device)
     if engine.threads is not None:
@@ -188,8 +191,7 @@ def _load(engine: TransformersConfig, model: ModelConfig) -> "BatchDecoder":
         )
     except Exception as error:
         raise EngineError(f"model '{model.id}': transformers cannot load it: {_one_line(error)}") from error
-    if not tokenizer.chat_template:
-        raise EngineError(f"model '{model.id}': it has no chat template; use an instruction-tuned variant")
+    require_plain_template(tokenizer, model)
     weights.eval()
     use_grouped_attention(weights)
     return BatchDecoder(weights, tokenizer, model, engine.max_batch_size, engine.prefix_cache_tokens)

@@ -14,7 +14,7 @@ from typing import Any
 
 from evorun.errors import ConfigError, EngineError
 from evorun.models.base import Completion, FinishReason, LanguageModel, Reply, Request, rejected
-from evorun.models.chat import prompt_token_ids
+from evorun.models.chat import prompt_token_ids, require_plain_template
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.embedded import resolve
 from evorun.validation import above, at_least, within
@@ -259,11 +259,7 @@ def _load_tokenizer(model: ModelConfig, folder: str) -> Any:
             f"model '{model.id}': cannot load its tokenizer from {folder}: {_one_line(error)}; check the id, the "
             "network and the hub's access token (HF_TOKEN)"
         ) from error
-    if "<|channel|>" in str(tokenizer.chat_template):
-        raise EngineError(
-            f"model '{model.id}' answers in channels, which only vLLM's server takes apart: run "
-            f"`vllm serve {model.id}` and use engine=server"
-        )
+    require_plain_template(tokenizer, model)
     return tokenizer
 
 

@@ -8,7 +8,7 @@ import pytest
 from evorun.errors import EngineError
 from evorun.models import embedded
 from evorun.models.base import Message, Role
-from evorun.models.chat import adapt_roles, prompt_token_ids
+from evorun.models.chat import adapt_roles, prompt_token_ids, require_plain_template
 from evorun.models.config import ModelConfig
 
 
@@ -53,7 +53,15 @@ class WithoutTemplate:
 
 def test_a_base_model_is_refused() -> None:
     with pytest.raises(EngineError, match="'some/base': its tokenizer has no chat template"):
-        prompt_token_ids(WithoutTemplate(), messages(("user", "u")), ModelConfig(name="m", id="some/base"))
+        require_plain_template(WithoutTemplate(), ModelConfig(name="m", id="some/base"))
+
+
+def test_a_template_with_channels_is_refused() -> None:
+    class Harmony:
+        chat_template = "<|start|>assistant<|channel|>analysis<|message|>"
+
+    with pytest.raises(EngineError, match="answers in channels"):
+        require_plain_template(Harmony(), ModelConfig(name="oss", id="openai/gpt-oss-120b"))
 
 
 @pytest.fixture(name="tokenizer", scope="module")
