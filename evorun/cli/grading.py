@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.table import Table
 
 from evorun import registry
-from evorun.cli.compose import explain, permit_unlisted_key, config_folder, plain, register
+from evorun.cli.compose import config_folder, explain, permit_unlisted_key, plain, register
 from evorun.errors import ConfigError, DataError
 from evorun.runs.paths import display
 from evorun.runs.records import write_atomically
