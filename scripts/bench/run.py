@@ -36,7 +36,7 @@ def main() -> int:
     unknown = set(options.names) - set(available)
     if unknown:
         parser.error(f"unknown benchmark {', '.join(sorted(unknown))}; choose from {', '.join(available)}")
-    console = Console()
+    console = Console() if sys.stdout.isatty() else Console(width=140)  # a log has room for whole names
     table = new_table()
     failed = False
     for name in options.names or available:
