@@ -36,8 +36,9 @@ class Rated(msgspec.Struct, frozen=True, kw_only=True):
     """A candidate with the method's own belief in it."""
 
     candidate: Candidate
-    mean: float
-    sd: float
+    mean: float | None
+    """Posterior mean of its utility; None for one that the method could not rate."""
+    sd: float | None
     survivor: bool
     """Whether the method still considers it."""
 
@@ -86,6 +87,7 @@ class Context:
         self._seed = seed
         self._meter = meter
         self._models = models
+        self._places: set[tuple[int, str, int, int]] = set()
 
     def rng(self, *names: str | int) -> np.random.Generator:
         """Return the random stream of this problem and these names."""
@@ -96,9 +98,9 @@ class Context:
         """Whether the budget has refused a call."""
         return self._meter.exhausted
 
-    def affordable(self, calls: int) -> int:
+    def affordable(self, calls: int, role: str) -> int:
         """Return how many of so many calls the budget still allows; fewer than asked marks it as exhausted."""
-        return self._meter.admit(calls)
+        return self._meter.admit(calls, role)
 
     async def generate(
         self,
@@ -117,7 +119,7 @@ class Context:
         every repetition.
         """
         model = self._models.get(role, self._models["policy"])
-        allowed = self.affordable(len(prompts))
+        allowed = self.affordable(len(prompts), role)
         async with asyncio.TaskGroup() as group:
             calls = [
                 group.create_task(self._call(model, prompt, sampling, (step, role, place, attempt)))
@@ -129,6 +131,9 @@ class Context:
         return replies
 
     async def _call(self, model: Caller, prompt: Prompt, sampling: Sampling, place: tuple[int, str, int, int]) -> Reply:
+        if place in self._places:
+            raise ValueError(f"the method makes two calls with the same step, role, place and attempt: {place}")
+        self._places.add(place)
         request = Request(
             messages=prompt.messages,
             sampling=sampling,

@@ -1,7 +1,9 @@
 """Duel-Evolve: evolution of responses guided by the model's own pairwise preferences (Duel-Evolve paper, section 2.3).
 
-The paper's loop is update, evaluate, evolve. Here a step is evolve, evaluate, update, and step 0 evolves from the
-problem alone: the same sequence of phases, cut so that the last children are judged before the answer is chosen.
+The paper's loop is update, evaluate, evolve, update, ... Here a step is evolve, evaluate, update, and step 0 evolves
+from the problem alone. Two things follow, both ours: parents are chosen with the duels of their own generation already
+in the posterior (appendix A.1 updates it after each evaluation round), and the last children are judged before the
+answer is chosen.
 """
 
 from collections.abc import AsyncIterator, Sequence
@@ -100,7 +102,7 @@ class DuelEvolve(PerProblem):
             unparsed += born.unparsed
             comparisons = await self._evaluate(ctx, arena, step)
             arena.update(comparisons)
-            if ctx.out_of_budget and step > 0 and not born.parsed and not comparisons:
+            if ctx.out_of_budget and step > 0 and not (born.parsed or born.unparsed or comparisons):
                 return  # the budget ended before this step could do anything
             yield self._report(arena, unparsed, step, born, comparisons)
             if ctx.out_of_budget:
@@ -132,11 +134,12 @@ class DuelEvolve(PerProblem):
 
     async def _evaluate(self, ctx: Context, arena: Arena, step: int) -> list[Comparison]:
         newcomers = [i for i, candidate in enumerate(arena.candidates) if candidate.generation == step]
-        pairs = select_duels(arena, self._survivors(arena), newcomers, self.config.duels, ctx.rng("duels", step))
+        rivals = self._survivors(arena, newcomers)
+        pairs = select_duels(arena, rivals, newcomers, self.config.duels, ctx.rng("duels", step))
         return await judge_pairs(ctx, arena.candidates, pairs, step=step, sampling=self.judge_sampling)
 
-    def _survivors(self, arena: Arena) -> NDArray[np.intp]:
-        return arena.survivors(self.config.bound_width, self.config.max_pool)
+    def _survivors(self, arena: Arena, newcomers: Sequence[int] = ()) -> NDArray[np.intp]:
+        return arena.survivors(self.config.bound_width, self.config.max_pool, newcomers)
 
     def _report(
         self,
@@ -148,13 +151,18 @@ class DuelEvolve(PerProblem):
     ) -> Step:
         rated = arena.rated(self._survivors(arena))
         best = arena.best()
-        lost = [Rated(candidate=c, mean=0.0, sd=self.config.prior_sd, survivor=False) for c in unparsed]
+        lost = [Rated(candidate=c, mean=None, sd=None, survivor=False) for c in unparsed]
         return Step(
             step=step,
             best=None if best is None else rated[best],
             candidates=[*rated, *lost],
             comparisons=comparisons,
-            extra={"children": len(born.parsed) + len(born.unparsed), "unparsable_texts": born.unparsable_texts},
+            extra={
+                "children": len(born.parsed) + len(born.unparsed),
+                "unparsable_texts": born.unparsable_texts,
+                "rejected_requests": born.rejected_requests,
+                "truncated_texts": born.truncated_texts,
+            },
         )
 
 

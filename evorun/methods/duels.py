@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorun.methods.base import Candidate, Comparison, Context, Rated
-from evorun.models.base import Sampling
+from evorun.models.base import Reply, Sampling
 from evorun.ratings import bradley_terry
 from evorun.runs.schema import Outcome, Verdict
 from evorun.tasks.base import Judgment
@@ -52,18 +52,20 @@ class Arena:
         )
         self.mean, self.sd = posterior.mean, posterior.sd
 
-    def survivors(self, width: float, limit: int) -> NDArray[np.intp]:
+    def survivors(self, width: float, limit: int, newcomers: Sequence[int] = ()) -> NDArray[np.intp]:
         """Return, in order, the indices whose upper confidence bound reaches the best lower bound (section 2.3.3).
 
-        Bounds are mean +- width x sd; at most `limit` candidates survive, those with the highest upper bounds.
+        Bounds are mean +- width x sd. Newcomers, whom no duel has placed yet, always survive: the prior's upper bound
+        says nothing about them, and once a front-runner is well ahead it would rule every one of them out unseen. At
+        most `limit` candidates survive: the newcomers, then those with the highest upper bounds, the latest of equals.
         """
         if not self.candidates:
             return np.zeros(0, dtype=np.intp)
         upper = self.mean + width * self.sd
+        upper[list(newcomers)] = np.inf
         alive = np.flatnonzero(upper >= np.max(self.mean - width * self.sd))
-        if len(alive) > limit:
-            alive = np.sort(alive[np.argsort(-upper[alive], kind="stable")[:limit]])
-        return alive
+        by_bound = alive[np.lexsort((-alive, -upper[alive]))]
+        return np.sort(by_bound[:limit])
 
     def best(self) -> int | None:
         """Return the index of the highest posterior mean, the earliest of equals; None when there are no candidates."""
@@ -123,14 +125,14 @@ async def judge_pairs(
 
     When the budget does not allow all duels, the first ones only.
     """
-    pairs = pairs[: ctx.affordable(2 * len(pairs)) // 2]
+    pairs = pairs[: ctx.affordable(2 * len(pairs), "judge") // 2]
     prompts = []
     for i, j in pairs:
         first, second = candidates[i].response, candidates[j].response
         prompts.append(ctx.task.judge_prompt(ctx.problem, first, second))
         prompts.append(ctx.task.judge_prompt(ctx.problem, second, first))
     replies = await ctx.generate(prompts, role="judge", step=step, sampling=sampling)
-    judgments: list[Judgment] = [ctx.task.parse_judgment(reply.completions[0].text) for reply in replies]
+    judgments = [_judgment(ctx, reply) for reply in replies]
     return [
         Comparison(
             first=candidates[i].id,
@@ -141,6 +143,13 @@ async def judge_pairs(
         )
         for (i, j), judgment, swapped in zip(pairs, judgments[::2], judgments[1::2], strict=True)
     ]
+
+
+def _judgment(ctx: Context, reply: Reply) -> Judgment:
+    if reply.error is not None:
+        return Judgment(verdict="invalid", reason=f"rejected: {reply.error}")
+    judgment: Judgment = ctx.task.parse_judgment(reply.completions[0].text)
+    return judgment
 
 
 def order_consistent_outcome(verdict: Verdict, swapped: Verdict) -> Outcome | None:

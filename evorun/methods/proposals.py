@@ -24,6 +24,10 @@ class Proposed(NamedTuple):
     """Those whose every attempt failed to parse; `response.error` says how the last one did."""
     unparsable_texts: int
     """Texts that did not parse, retried ones included."""
+    rejected_requests: int
+    """Requests that the engine refused; asking again would not help, so they are not retried."""
+    truncated_texts: int
+    """Texts that ran into `max_tokens`, whether they parsed or not."""
 
 
 async def propose(
@@ -42,7 +46,7 @@ async def propose(
     """
     responses: dict[int, Response] = {}
     attempts: dict[int, int] = {}
-    unparsable_texts = 0
+    unparsable, rejected, truncated = 0, 0, 0
     pending = list(range(len(proposals)))
     for attempt in range(retries + 1):
         replies = await ctx.generate(
@@ -53,13 +57,19 @@ async def propose(
             attempt=attempt,
             places=pending,
         )
+        again = []
         for i, reply in zip(pending, replies, strict=False):  # the budget may cut the replies short
-            text = reply.completions[0].text
-            rejected = Response(text="", answer=None, error=f"rejected: {reply.error}")
-            responses[i] = ctx.task.parse(ctx.problem, text) if reply.error is None else rejected
             attempts[i] = attempt + 1
-        pending = [i for i in pending[: len(replies)] if responses[i].error is not None]
-        unparsable_texts += len(pending)
+            if reply.error is not None:
+                rejected += 1
+                responses[i] = Response(text="", answer=None, error=f"rejected: {reply.error}")
+                continue
+            truncated += reply.completions[0].finish_reason == "length"
+            responses[i] = ctx.task.parse(ctx.problem, reply.completions[0].text)
+            if responses[i].error is not None:
+                unparsable += 1
+                again.append(i)
+        pending = again
         if not pending:
             break
     candidates = [
@@ -76,5 +86,7 @@ async def propose(
     return Proposed(
         parsed=[c for c in candidates if c.response.error is None],
         unparsed=[c for c in candidates if c.response.error is not None],
-        unparsable_texts=unparsable_texts,
+        unparsable_texts=unparsable,
+        rejected_requests=rejected,
+        truncated_texts=truncated,
     )

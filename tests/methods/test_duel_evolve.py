@@ -213,3 +213,29 @@ def test_values_out_of_range_are_refused() -> None:
             DuelEvolveConfig(**{key: value})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"method\.initial_candidates: expected at most method\.max_pool"):
         DuelEvolveConfig(initial_candidates=300)
+
+
+@pytest.mark.parametrize("judge", ["sharp", "always ties"])
+async def test_newcomers_duel_however_far_ahead_the_front_runner_is(judge: str) -> None:
+    """Section 2.3.3: new arrivals are always evaluated, though the prior's upper bound would rule them out."""
+
+    def script(key: str, request: Request) -> str:
+        step, role, place, _ = key.rsplit("|", 4)[1:]
+        if role == "generate":
+            return json.dumps({"reasoning": f"quality {int(step) * 10 + int(place)}", "solution": "A"})
+        if judge == "always ties":
+            return verdict("T")
+        first, second = (int(part.split()[0]) for part in request.messages[-1]["content"].split("quality ")[1:])
+        return verdict("A" if first > second else "B")
+
+    steps = await solve(ScriptedModel(script), generations=25, duels=12, max_pool=20)
+    for step in steps:
+        dueled = {side for duel in step.comparisons for side in (duel.first, duel.second)}
+        newcomers = {r.candidate.id for r in step.candidates if r.candidate.generation == step.step}
+        assert newcomers <= dueled
+        assert sum(rated.survivor for rated in step.candidates) <= 20
+    best = steps[-1].best
+    assert best is not None
+    if judge == "sharp":
+        # it has gone on improving: the answer is one of the last generations, not of the first ones
+        assert best.candidate.generation >= 20
