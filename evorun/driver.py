@@ -34,7 +34,7 @@ class Driver:
     concurrency: int
     progress: Progress
     seconds_by_role: dict[str, float] = field(default_factory=dict)
-    """Model seconds of the problems that have ended, by role."""
+    """Model seconds by role, once all problems have ended."""
 
     async def run(self, problems: Sequence[Problem], meters: Sequence[Meter]) -> None:
         """Solve all problems, at most `concurrency` at once.
@@ -104,7 +104,7 @@ class Driver:
             belief=_belief(best),
             candidates=len(candidates),
             steps=0 if last is None else last.step + 1,
-            stop="failed" if best is None else "budget" if meter.exhausted else "generations",
+            stop="budget" if meter.exhausted else "failed" if best is None else "generations",
             cost=_cost(meter),
         )
         self.directory.records("predictions").append([record])
@@ -152,7 +152,6 @@ def _duel_counts(step: Step) -> dict[str, float]:
     return {
         "duels": len(step.comparisons),
         "decisive": decisive,
-        "decisive_rate": decisive / len(step.comparisons),
         "position_a": verdicts.count("A"),
         "position_b": verdicts.count("B"),
         "ties": verdicts.count("T"),

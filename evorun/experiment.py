@@ -20,7 +20,7 @@ from evorun.models.base import LanguageModel
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.lazy import LazyModel
 from evorun.models.simulated import SimulatedConfig
-from evorun.runs.budget import meters
+from evorun.runs.budget import Meter, meters
 from evorun.runs.directory import PROBLEMS, RunDirectory, load_manifest, new_manifest
 from evorun.runs.effects import JournaledModel, Traffic
 from evorun.runs.progress import Tally, make_progress
@@ -32,6 +32,9 @@ from evorun.settings import RunConfig
 from evorun.tasks.base import LoadedTask, Problem
 
 log = logging.getLogger("evorun")
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, a scheduler's or an operator's stop, a terminal that closes: the run ends as interrupted."""
 
 
 class Outcome(NamedTuple):
@@ -48,12 +51,13 @@ def run_experiment(config: RunConfig, path: Path, command: Sequence[str], consol
     manifest says how it ended, and so does the returned outcome.
     """
     loaded = config.task.load(config.seed)
+    shares = meters(config.budget, len(loaded.problems))
     directory = RunDirectory(path)
     try:
         directory.begin(_manifest(config, loaded, command))
         with _logging_to(path / "evorun.log"):
             started = time.monotonic()
-            outcome = _carry_out(config, loaded, directory, console)
+            outcome = _carry_out(config, loaded, shares, directory, console)
             with contextlib.suppress(
                 *([RunDirectoryError] if outcome.error is not None else [])
             ):  # the first error tells
@@ -71,10 +75,12 @@ def _note_end(directory: RunDirectory, outcome: Outcome, seconds: float) -> None
             raise
 
 
-def _carry_out(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, console: Console) -> Outcome:
+def _carry_out(
+    config: RunConfig, loaded: LoadedTask, shares: Sequence[Meter], directory: RunDirectory, console: Console
+) -> Outcome:
     try:
         write_records(directory.path / PROBLEMS, [_problem_record(problem) for problem in loaded.problems])
-        asyncio.run(_run(config, loaded, directory, console))
+        asyncio.run(_run(config, loaded, shares, directory, console))
     except (KeyboardInterrupt, asyncio.CancelledError):
         log.info("interrupted")
         return Outcome("interrupted")
@@ -84,31 +90,35 @@ def _carry_out(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, c
     return Outcome("completed")
 
 
-async def _run(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, console: Console) -> None:
+async def _run(
+    config: RunConfig, loaded: LoadedTask, shares: Sequence[Meter], directory: RunDirectory, console: Console
+) -> None:
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine always runs in a task
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, _cancel, task)
     traffic = Traffic()
-    engines = _engines(config, loaded)
     title = f"{config.method.name} on {config.task.name}"
     tally = Tally(title, len(loaded.problems), config.method.last_step, traffic)
-    try:
-        with make_progress(tally, console, config.evorun.progress) as progress:
-            driver = Driver(
-                method=cast(PerProblem, config.method),
-                task=loaded.task,
-                grader=loaded.grader,
-                models={role: JournaledModel(engine, directory.journal, traffic) for role, engine in engines.items()},
-                directory=directory,
-                seed=config.seed,
-                concurrency=config.run.concurrency,
-                progress=progress,
-            )
-            await driver.run(loaded.problems, meters(config.budget, len(loaded.problems)))
-    finally:
+    async with contextlib.AsyncExitStack() as stack:
+        engines = _engines(config, loaded)
         for engine in engines.values():
-            await engine.close()
+            stack.push_async_callback(engine.close)
+        models = {role: JournaledModel(engine, directory.journal, traffic) for role, engine in engines.items()}
+        progress = stack.enter_context(make_progress(tally, console, config.evorun.progress))
+        driver = Driver(
+            method=cast(PerProblem, config.method),
+            task=loaded.task,
+            grader=loaded.grader,
+            models=models,
+            directory=directory,
+            seed=config.seed,
+            concurrency=config.run.concurrency,
+            progress=progress,
+        )
+        await driver.run(loaded.problems, shares)
+        for model in models.values():
+            await model.finish()
     directory.finish_records([problem.id for problem in loaded.problems])
     await asyncio.to_thread(write_results, directory.path, driver.seconds_by_role)
     log.info("%s; %s", tally.title, tally.fields())
@@ -116,7 +126,7 @@ async def _run(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, c
 
 def _cancel(task: asyncio.Task[Any]) -> None:
     """Stop the run; a second signal then has its usual effect."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in STOP_SIGNALS:
         asyncio.get_running_loop().remove_signal_handler(number)
     task.cancel()
 

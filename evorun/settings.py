@@ -23,6 +23,9 @@ T = TypeVar("T")
 AUTOMATIC = "auto"
 """`engine=auto`: evorun chooses the engine."""
 
+TOP_LEVEL = ("method", "task", "model", "engine", "judge", "judge_engine", "budget", "seed", "run", "evorun")
+"""What a run's configuration is made of."""
+
 SAME_AS_POLICY = "policy"
 """`judge=policy`: the policy model judges; `judge_engine=policy`: on the policy's kind of engine."""
 
@@ -83,17 +86,18 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     method_class = registry.method_class(_name_of(config, "method"))
     task = typed(registry.task_config_class(_name_of(config, "task")), config["task"], "task")
     refuse_impossible_pair(method_class, task)
-    judge = config.get("judge", {"name": SAME_AS_POLICY})
+    _refuse_unknown_keys(config)
+    model = typed(ModelConfig, config["model"], "model")
     engine = _engine(config, "engine")
-    own_engine = config.get("judge_engine", {}).get("name", SAME_AS_POLICY) != SAME_AS_POLICY
+    judge, judge_engine = _judge(config, model, engine)
     return RunConfig(
         seed=seed,
         method=cast(Any, method_class)(typed(method_class.Config, config["method"], "method")),
         task=task,
-        model=typed(ModelConfig, config["model"], "model"),
+        model=model,
         engine=engine,
-        judge=None if judge.get("name") == SAME_AS_POLICY else typed(ModelConfig, judge, "judge"),
-        judge_engine=_engine(config, "judge_engine") if own_engine else engine,
+        judge=judge,
+        judge_engine=judge_engine,
         budget=typed(BudgetConfig, config["budget"], "budget"),
         run=typed(RunSettings, config.get("run", {}), "run"),
         evorun=typed(ProgramSettings, config.get("evorun", {}), "evorun"),
@@ -101,8 +105,30 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     )
 
 
+def _judge(
+    config: Mapping[str, Any], model: ModelConfig, engine: EngineConfig
+) -> tuple[ModelConfig | None, EngineConfig]:
+    """Return the judge, None when the policy model judges where it is, and the engine that serves it."""
+    same_model = _name_of(config, "judge") == SAME_AS_POLICY
+    same_engine = _name_of(config, "judge_engine") == SAME_AS_POLICY
+    for key, same in (("judge", same_model), ("judge_engine", same_engine)):
+        if same:
+            typed(EngineConfig, config[key], key)  # nothing beside its name
+    judge = model if same_model else typed(ModelConfig, config["judge"], "judge")
+    judge_engine = engine if same_engine else _engine(config, "judge_engine")
+    return None if same_model and same_engine else judge, judge_engine
+
+
+def _refuse_unknown_keys(config: Mapping[str, Any]) -> None:
+    for key in config:
+        if key not in TOP_LEVEL:
+            raise ConfigError(f"{key}: unknown key; the top level has {', '.join(TOP_LEVEL)}")
+
+
 def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
     """Return an instance of the dataclass with these values. Raises ConfigError for a wrong key or type."""
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{key}: expected a group of settings ({key}.KEY=VALUE), got {values!r}")
     try:
         merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(dict(values)))
         return cast(T, OmegaConf.to_object(merged))

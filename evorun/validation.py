@@ -1,5 +1,6 @@
 """Checks of configuration values; each raises ConfigError naming the key, what was given and what is allowed."""
 
+import math
 from collections.abc import Collection
 
 from evorun.errors import ConfigError
@@ -7,13 +8,13 @@ from evorun.errors import ConfigError
 
 def at_least(key: str, value: float | None, minimum: float) -> None:
     """Refuse a number below `minimum`; None passes (it means: no limit or not set)."""
-    if value is not None and value < minimum:
+    if value is not None and not (math.isfinite(value) and value >= minimum):
         raise ConfigError(f"{key}: expected a number >= {minimum}, got {value}")
 
 
 def above(key: str, value: float | None, bound: float) -> None:
     """Refuse a number that is not greater than `bound`; None passes."""
-    if value is not None and not value > bound:
+    if value is not None and not (math.isfinite(value) and value > bound):
         raise ConfigError(f"{key}: expected a number > {bound}, got {value}")
 
 

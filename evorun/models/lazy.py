@@ -7,21 +7,31 @@ from evorun.models.base import LanguageModel, Reply, Request
 
 
 class LazyModel:
-    """Opens its engine on first use."""
+    """Opens its engine on first use, once: when that fails, every later call fails in the same way."""
 
     def __init__(self, name: str, open_engine: Callable[[], Awaitable[LanguageModel]]) -> None:
         self.name = name
         self._open_engine = open_engine
         self._engine: LanguageModel | None = None
+        self._failure: Exception | None = None
         self._opening = asyncio.Lock()
 
     async def complete(self, request: Request) -> Reply:
         """Answer one request. Raises EngineError when the engine cannot be opened."""
-        if self._engine is None:
-            async with self._opening:
-                if self._engine is None:
+        engine = self._engine or await self._opened()
+        return await engine.complete(request)
+
+    async def _opened(self) -> LanguageModel:
+        async with self._opening:
+            if self._failure is not None:
+                raise self._failure
+            if self._engine is None:
+                try:
                     self._engine = await self._open_engine()
-        return await self._engine.complete(request)
+                except Exception as error:
+                    self._failure = error
+                    raise
+            return self._engine
 
     async def close(self) -> None:
         """Close the engine if it was opened; idempotent."""

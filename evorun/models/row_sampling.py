@@ -53,13 +53,11 @@ def next_tokens(logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
     Temperature 0 takes the most likely token. Else one uniform number a row is put through the inverse cumulative
     distribution: batch-dependent noise in the logits moves a choice only when the number falls on a boundary.
     """
-    logits = logits.clone()
-    for row, draw in enumerate(draws):
-        if draw.grammar is not None:
-            _forbid(logits[row], draw.grammar)
-    greedy = torch.tensor([draw.sampling.temperature == 0 for draw in draws], device=logits.device)
-    if bool(greedy.all()):
-        return [int(token) for token in logits.argmax(dim=-1)]
+    if any(draw.grammar is not None for draw in draws):
+        logits = logits.masked_fill(_forbidden(draws, logits.shape[-1]).to(logits.device), float("-inf"))
+    likeliest = logits.argmax(dim=-1)
+    if all(draw.sampling.temperature == 0 for draw in draws):
+        return _ids(likeliest)
     temperatures = torch.tensor([draw.sampling.temperature or 1.0 for draw in draws], device=logits.device)
     probabilities = torch.softmax(logits / temperatures[:, None], dim=-1, dtype=torch.float64)
     for row, draw in enumerate(draws):
@@ -68,14 +66,24 @@ def next_tokens(logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
     cumulative = probabilities.cumsum(dim=-1)
     uniform = torch.tensor([draw.rng.random() for draw in draws], dtype=torch.float64, device=logits.device)
     drawn = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True)[:, 0]
-    tokens = torch.where(greedy, logits.argmax(dim=-1), drawn.clamp(max=logits.shape[-1] - 1))
-    return [int(token) for token in tokens]
+    greedy = torch.tensor([draw.sampling.temperature == 0 for draw in draws], device=logits.device)
+    return _ids(torch.where(greedy, likeliest, drawn.clamp(max=logits.shape[-1] - 1)))
 
 
-def _forbid(logits: torch.Tensor, grammar: LLMatcher) -> None:
-    """Set the logits of the tokens that the grammar does not allow next to minus infinity, in place."""
-    allowed = torch.frombuffer(bytearray(grammar.compute_logit_bias()), dtype=torch.uint8) != 0
-    logits.masked_fill_(~allowed[: logits.shape[-1]].to(logits.device), float("-inf"))
+def _ids(tokens: torch.Tensor) -> list[int]:
+    """Return token ids, shape [rows], as numbers: one transfer from the device, whatever the number of rows."""
+    ids: list[int] = tokens.tolist()
+    return ids
+
+
+def _forbidden(draws: Sequence[Draw], vocabulary: int) -> torch.Tensor:
+    """Return which tokens the rows' grammars do not allow next, on the CPU, shape [rows, vocabulary]."""
+    forbidden = np.zeros((len(draws), vocabulary), dtype=np.bool_)
+    for row, draw in enumerate(draws):
+        if draw.grammar is not None:
+            allowed = np.frombuffer(draw.grammar.compute_logit_bias(), dtype=np.uint8)
+            forbidden[row] = allowed[:vocabulary] == 0
+    return torch.from_numpy(forbidden)
 
 
 def _nucleus(probabilities: torch.Tensor, top_p: float) -> torch.Tensor:

@@ -6,10 +6,12 @@ Requests in flight are decoded together (`batch_decoder`) in one worker thread, 
 import asyncio
 import contextlib
 import gc
+import logging
 import os
 import queue
 import sys
 import threading
+import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +24,8 @@ from evorun.validation import at_least, one_of
 
 if TYPE_CHECKING:
     from evorun.models.batch_decoder import BatchDecoder, Ticket
+
+log = logging.getLogger("evorun")
 
 
 @dataclass
@@ -114,10 +118,11 @@ class TransformersModel:
         failure = EngineError(f"model '{model.id}': the transformers engine has been closed")
         try:
             self._load_and_decode(engine, model)
-        except EngineError as error:
-            failure = error
         except Exception as error:
-            failure = EngineError(f"model '{model.id}': the transformers engine failed: {_one_line(error)}")
+            # Kept is a fresh error: the frames of this one's traceback, and of its causes, hold the weights.
+            log.info("the transformers engine ends: %s", traceback.format_exc())
+            failed = f"model '{model.id}': the transformers engine failed: {_one_line(error)}"
+            failure = EngineError(str(error) if isinstance(error, EngineError) else failed)
         finally:
             with self._lock:
                 self._failure = failure

@@ -20,6 +20,9 @@ def banners(outcome: Outcome) -> list[str]:
     if manifest.provenance.source != "benchmark":
         label = _SOURCES.get(manifest.provenance.source, f"Data source '{manifest.provenance.source}'")
         found.append(f"{label}: {manifest.provenance.description}" if manifest.provenance.description else label)
+    refused = outcome.counts.get("rejected_requests", 0)
+    if refused:
+        found.append(f"{refused} requests were refused by the engine; the candidates' errors say why.")
     if manifest.status != "completed":
         found.append(_STATUSES[manifest.status])
     if manifest.error:

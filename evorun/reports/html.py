@@ -179,7 +179,7 @@ def _browser_note(browser: list[BrowserProblem], figures: CandidateFigures) -> s
         return f"All {total} problems with candidates."
     return (
         f"{len(browser)} of {total} problems with candidates, chosen to spread over strata and over right and wrong "
-        "unless named; evorun report RUN --problem ID shows others."
+        "unless named; evorun report RUN --problem=ID shows others."
     )
 
 

@@ -61,7 +61,9 @@ def _metric_cells(metric: Metric | None) -> tuple[str, str, str]:
 
 def _cost_table(outcome: Outcome) -> "Table":
     took = f" ({duration(outcome.manifest.seconds)})" if outcome.manifest.seconds is not None else ""
-    table = _table(f"cost{took}", "role", "calls", "prompt tokens", "completion tokens", "model time")
+    table = _table(
+        f"cost{took}", "role", "calls", "prompt tokens", "completion tokens", "model time, summed over calls"
+    )
     for role, spent in outcome.cost.items():
         if role == "total":
             table.add_section()
@@ -91,6 +93,8 @@ def _losses(outcome: Outcome) -> Mapping[str, Proportion]:
     return {
         "unparsable verdicts": Proportion(counts["invalid_judgments"], 2 * counts["comparisons"]),
         "unparsable texts": Proportion(counts["unparsable_texts"], texts),
+        "texts cut at max_tokens": Proportion(counts.get("truncated_texts", 0), texts),
+        "requests refused by the engine": Proportion(counts.get("rejected_requests", 0), texts),
         "lost candidates (no attempt parsed)": Proportion(counts["unparsed_candidates"], counts["candidates"]),
     }
 

@@ -4,11 +4,13 @@ A run's budget is divided evenly between its problems before the first call, so 
 depends on how fast the others were.
 """
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
 import msgspec
 
+from evorun.errors import ConfigError
 from evorun.models.base import Reply
 from evorun.validation import at_least
 
@@ -62,8 +64,9 @@ class Usage(msgspec.Struct):
 class Meter:
     """Counts one problem's spending by role and says how much of a batch of calls may still be made.
 
-    Calls never exceed their limit. Tokens are known only after the fact: a batch is admitted while the limit has not
-    been reached, so that a problem overshoots it by one batch at most, the same batch on every repetition.
+    Calls never exceed their limit. Tokens are known only after the fact: of a batch, as many calls are admitted as fit
+    at the mean cost of the role's calls so far. So a problem may overshoot its tokens by what one batch costs more than
+    that, and by the first batch of each role; the same on every repetition.
     """
 
     def __init__(self, max_calls: int | None = None, max_tokens: int | None = None) -> None:
@@ -77,17 +80,25 @@ class Meter:
         """Spending of all roles together."""
         return total(self.by_role.values())
 
-    def admit(self, calls: int) -> int:
+    def admit(self, calls: int, role: str = "") -> int:
         """Return how many of `calls` may be made now; fewer than asked marks the meter as exhausted."""
         spent = self.total
         allowed = calls
         if self.max_calls is not None:
             allowed = max(0, min(calls, self.max_calls - spent.calls))
-        if self.max_tokens is not None and spent.tokens >= self.max_tokens:
-            allowed = 0
+        if self.max_tokens is not None:
+            allowed = min(allowed, self._fitting(self.max_tokens - spent.tokens, allowed, self.by_role.get(role)))
         if allowed < calls:
             self.exhausted = True
         return allowed
+
+    @staticmethod
+    def _fitting(tokens_left: int, calls: int, so_far: Usage | None) -> int:
+        if tokens_left <= 0:
+            return 0
+        if so_far is None or so_far.tokens == 0:
+            return calls
+        return math.ceil(tokens_left * so_far.calls / so_far.tokens)
 
     def charge(self, role: str, reply: Reply) -> None:
         """Count one call."""
@@ -111,7 +122,13 @@ def total(usages: Iterable[Usage]) -> Usage:
 
 
 def meters(budget: BudgetConfig, problems: int) -> list[Meter]:
-    """Return one meter for each problem, the run's budget divided evenly; the first problems get the remainder."""
+    """Return one meter for each problem, the run's budget divided evenly; the first problems get the remainder.
+
+    Raises ConfigError when that leaves a problem with nothing.
+    """
+    for key, amount in (("calls", budget.calls), ("tokens", budget.tokens)):
+        if amount is not None and amount < problems:
+            raise ConfigError(f"budget.{key}: expected at least one for each of the {problems} problems, got {amount}")
     return [
         Meter(
             _tighter(_share(budget.calls, problems, i), budget.calls_per_problem),

@@ -23,8 +23,11 @@ JOURNAL = "journal.sqlite"
 PROBLEMS = "problems.jsonl"
 RECORDS = ("steps", "candidates", "comparisons", "predictions")
 
-HOW_IT_RUNS = ("engine", "judge_engine", "run", "evorun", "hydra", "experiment_name")
+HOW_IT_RUNS = ("engine", "judge_engine", "run", "evorun", "hydra")
 """Top-level config keys that say how a run is carried out, not what it computes; they may change on a resume."""
+
+SIMULATED = "simulated"
+"""The engine that is no way of serving a model but a model of its own: a change of its skill is another run."""
 
 
 def load_manifest(path: Path) -> Manifest:
@@ -40,7 +43,11 @@ def load_manifest(path: Path) -> Manifest:
 
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a run's configuration that decides what it computes."""
-    return {key: value for key, value in config.items() if key not in HOW_IT_RUNS}
+    return {
+        key: value
+        for key, value in config.items()
+        if key not in HOW_IT_RUNS or (isinstance(value, Mapping) and value.get("name") == SIMULATED)
+    }
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
@@ -57,6 +64,15 @@ def differences(before: Any, now: Any, prefix: str = "") -> list[str]:
             lines += differences(before.get(key), now.get(key), f"{prefix}.{key}" if prefix else str(key))
         return lines
     return [] if before == now else [f"{prefix}: {before!r} in the directory, {now!r} now"]
+
+
+def refuse_other_version(path: Path, version: str) -> None:
+    """Raise RunDirectoryError when another version of evorun made the directory."""
+    if version != evorun.__version__:
+        raise RunDirectoryError(
+            f"{path} was made by evorun {version}, this is {evorun.__version__}: continue it with that version or "
+            "start a new run"
+        )
 
 
 class RunDirectory:
@@ -105,17 +121,18 @@ class RunDirectory:
             self._refuse_another_run(earlier, fresh)
             fresh.started = earlier.started
             fresh.resumes = earlier.resumes + 1
+            fresh.seconds = earlier.seconds
         self.manifest = fresh
         self._save_manifest()
         self._save_composition()
 
     def end(self, status: Status, seconds: float, error: str | None = None) -> None:
-        """Write the final status."""
+        """Write how this process ended the run; its seconds add to those of earlier ones."""
         if self.manifest is None:
             return
         self.manifest.status = status
         self.manifest.ended = now()
-        self.manifest.seconds = round(seconds, 3)
+        self.manifest.seconds = round((self.manifest.seconds or 0.0) + seconds, 3)
         self.manifest.error = error
         self._save_manifest()
 
@@ -149,10 +166,12 @@ class RunDirectory:
         write_json(self.path / MANIFEST, self.manifest)
 
     def _refuse_another_run(self, earlier: Manifest, fresh: Manifest) -> None:
-        if earlier.evorun_version != fresh.evorun_version:
+        refuse_other_version(self.path, earlier.evorun_version)
+        if earlier.simulated != fresh.simulated:
+            kind = {True: "simulated", False: "not simulated"}
             raise RunDirectoryError(
-                f"{self.path} was made by evorun {earlier.evorun_version}, this is {fresh.evorun_version}: "
-                "continue it with that version or start a new run"
+                f"{self.path} holds a run that is {kind[earlier.simulated]}, this one is {kind[fresh.simulated]}: "
+                "start it in a directory of its own"
             )
         changed = differences(identity(earlier.config), identity(fresh.config))
         changed += differences(msgspec.to_builtins(earlier.provenance), msgspec.to_builtins(fresh.provenance), "data")

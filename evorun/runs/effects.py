@@ -1,9 +1,11 @@
 """Model calls through the journal: a call that was recorded is answered from there, any other is made and recorded."""
 
+import asyncio
 from dataclasses import dataclass
 
 import msgspec
 
+from evorun.errors import EngineError
 from evorun.models.base import LanguageModel, Reply, Request
 from evorun.models.encoding import encode_request, request_digest
 from evorun.runs.journal import Effect, Journal
@@ -20,6 +22,10 @@ class Traffic:
     replayed: int = 0
 
 
+REFUSALS_AT_FIRST = 20
+"""So many refusals without a single answer mean that the engine's settings are wrong, not the requests (ours)."""
+
+
 class JournaledModel:
     """A language model behind a journal."""
 
@@ -27,6 +33,9 @@ class JournaledModel:
         self.model = model
         self._journal = journal
         self._traffic = traffic
+        self._has_answered = False
+        self._refusals: list[Effect] = []
+        """Kept out of the journal until the engine has answered something: a resumed run must ask these again."""
 
     async def complete(self, key: str, request: Request) -> Reply:
         """Answer the request that belongs to `key`. Raises EngineError, JournalError or RunDirectoryError."""
@@ -38,7 +47,27 @@ class JournaledModel:
             return _REPLY.decode(recorded)
         reply = await self.model.complete(request)
         usage = f'{{"prompt_tokens":{reply.prompt_tokens},"completion_tokens":{reply.completion_tokens}}}'
-        await self._journal.put(Effect(key, digest, body, msgspec.json.encode(reply), usage, reply.seconds))
+        await self._record(Effect(key, digest, body, msgspec.json.encode(reply), usage, reply.seconds), reply.error)
         self._traffic.calls += 1
         self._traffic.completion_tokens += reply.completion_tokens
         return reply
+
+    async def _record(self, effect: Effect, refusal: str | None) -> None:
+        if self._has_answered:
+            return await self._journal.put(effect)
+        if refusal is not None:
+            self._refusals.append(effect)
+            if len(self._refusals) >= REFUSALS_AT_FIRST:
+                raise EngineError(
+                    f"model '{self.model.name}': the engine refused the first {REFUSALS_AT_FIRST} requests, the last "
+                    f"one with: {refusal}; check the model and the engine's settings"
+                )
+            return None
+        self._has_answered = True
+        await self.finish()
+        return await self._journal.put(effect)
+
+    async def finish(self) -> None:
+        """Record what has been kept back: a run that has ended without one answer is complete all the same."""
+        kept, self._refusals = self._refusals, []
+        await asyncio.gather(*(self._journal.put(effect) for effect in kept))

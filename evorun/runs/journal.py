@@ -98,18 +98,23 @@ class Journal:
         self._closed = True
         self._queue.put(None)
         self._writer.join()
+        with contextlib.suppress(sqlite3.Error):  # one file, without a log beside it, where the disk allows
+            self._reader.execute("PRAGMA journal_mode = DELETE")
         self._reader.close()
 
     def _write_groups(self) -> None:
-        connection = _connect(self.path)
+        connection: sqlite3.Connection | None = None
         while (group := self._next_group()) is not None:
-            error = _commit(connection, [write.effect for write in group])
             failure = None
-            if error is not None:
+            try:
+                connection = connection or _connect(self.path)
+                _commit(connection, [write.effect for write in group])
+            except Exception as error:  # whatever it is, those who wait must hear of it
                 failure = RunDirectoryError(f"cannot write {self.path}: {error}")
             with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
                 group[0].done.get_loop().call_soon_threadsafe(_settle, group, failure)
-        connection.close()
+        if connection is not None:
+            connection.close()
 
     def _next_group(self) -> list[_Write] | None:
         first = self._queue.get()
@@ -133,13 +138,9 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _commit(connection: sqlite3.Connection, effects: list[Effect]) -> sqlite3.Error | None:
-    try:
-        with connection:
-            connection.executemany("INSERT OR IGNORE INTO effects VALUES (?, ?, ?, ?, ?, ?)", effects)
-    except sqlite3.Error as error:
-        return error
-    return None
+def _commit(connection: sqlite3.Connection, effects: list[Effect]) -> None:
+    with connection:
+        connection.executemany("INSERT OR IGNORE INTO effects VALUES (?, ?, ?, ?, ?, ?)", effects)
 
 
 def _settle(group: list[_Write], failure: Exception | None) -> None:

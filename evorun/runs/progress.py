@@ -64,10 +64,10 @@ class Tally:
         return time.monotonic() - self._started
 
     def fields(self) -> dict[str, str]:
-        """Return what is worth showing, label to text."""
+        """Return what is worth showing, label to text. Called from the display's thread: works on copies."""
         seconds = max(self.seconds, 1e-9)
-        graded = [correct for correct in self._correct.values() if correct is not None]
-        steps = Counter(self._step_of.values())
+        graded = [correct for correct in list(self._correct.values()) if correct is not None]
+        steps = Counter(list(self._step_of.values()))
         shown = {
             "problems": f"{self.done}/{self.problems} done, {len(self._step_of)} begun",
             "generation": f"{min(steps)} to {max(steps)}" if steps else "-",
@@ -85,7 +85,7 @@ class Tally:
         if self.last_step is None or not self._step_of:
             return "-"
         whole = self.problems * (self.last_step + 1)
-        share = sum(step + 1 for step in self._step_of.values()) / whole
+        share = sum(step + 1 for step in list(self._step_of.values())) / whole
         return _clock(seconds * (1 - share) / share)
 
 

@@ -7,8 +7,9 @@ often the run was interrupted.
 
 import contextlib
 import os
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
+from hashlib import blake2b
 from io import FileIO
 from pathlib import Path
 from typing import Any, Protocol
@@ -40,30 +41,45 @@ class RecordFile:
     """One JSONL file whose records carry the field `problem`; a problem's records are appended in order."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file for appending, keeping its complete lines. Raises RunDirectoryError when that fails."""
+        """Open the file for appending, keeping its records up to the first line that is none.
+
+        A power cut can damage the end of a file; the journal has what its records are made of. Raises
+        RunDirectoryError when the file cannot be used.
+        """
         self.path = path
-        self._written: Counter[str] = Counter()
+        self._written: dict[str, list[bytes]] = defaultdict(list)
         self._offered: Counter[str] = Counter()
         with _explained(path):
             keep = 0
             if path.exists():
-                for line in complete_lines(path):
-                    self._written[_problem_of.decode(line).problem] += 1
+                for problem, line in _records(path):
+                    self._written[problem].append(_digest(line))
                     keep += len(line) + 1
                 os.truncate(path, keep)
             self._file = FileIO(path, "ab")
 
     def append(self, records: Sequence[OfProblem]) -> None:
-        """Append the records that the file does not hold yet, in one write."""
-        fresh = [record for record in records if self._is_fresh(record.problem)]
-        remaining = memoryview(b"".join(_ENCODER.encode(record) + b"\n" for record in fresh))
+        """Append the records that the file does not hold yet, in one write.
+
+        Raises RunDirectoryError when the file holds another record in the place of one of them: what made the
+        directory was another program or other data.
+        """
+        lines = [(record.problem, _ENCODER.encode(record)) for record in records]
+        remaining = memoryview(b"".join(line + b"\n" for problem, line in lines if self._is_fresh(problem, line)))
         with _explained(self.path):
             while remaining:  # an unbuffered write may be short
                 remaining = remaining[self._file.write(remaining) :]
 
-    def _is_fresh(self, problem: str) -> bool:
+    def _is_fresh(self, problem: str, line: bytes) -> bool:
+        place = self._offered[problem]
         self._offered[problem] += 1
-        return self._offered[problem] > self._written[problem]
+        written = self._written[problem]
+        if place < len(written) and written[place] != _digest(line):
+            raise RunDirectoryError(
+                f"{self.path}: record {place + 1} of problem '{problem}' is not what this run gives; code or files "
+                "have changed since, so this directory cannot be continued: start a new run"
+            )
+        return place >= len(written)
 
     def close(self) -> None:
         """Close the file; idempotent."""
@@ -74,8 +90,8 @@ class RecordFile:
         self.close()
         spans: dict[str, list[tuple[int, int]]] = {problem: [] for problem in problem_ids}
         offset = 0
-        for line in complete_lines(self.path):
-            spans.setdefault(_problem_of.decode(line).problem, []).append((offset, len(line) + 1))
+        for problem, line in _records(self.path):
+            spans.setdefault(problem, []).append((offset, len(line) + 1))
             offset += len(line) + 1
         ordered = self.path.with_suffix(".ordered")
         with _explained(self.path), self.path.open("rb") as source, ordered.open("wb") as target:
@@ -86,6 +102,20 @@ class RecordFile:
             target.flush()
             os.fsync(target.fileno())
             os.replace(ordered, self.path)
+
+
+def _records(path: Path) -> Iterator[tuple[str, bytes]]:
+    """Yield problem and line of each record, up to the first line that is none."""
+    for line in complete_lines(path):
+        try:
+            problem = _problem_of.decode(line).problem
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return
+        yield problem, line
+
+
+def _digest(line: bytes) -> bytes:
+    return blake2b(line, digest_size=8).digest()
 
 
 def complete_lines(path: Path) -> Iterator[bytes]:
@@ -100,11 +130,14 @@ def write_atomically(path: Path, content: bytes) -> None:
     """Replace the file's content so that a crash leaves the old or the new one. Raises RunDirectoryError."""
     temporary = path.with_name(f".{path.name}.tmp")
     with _explained(path):
-        with temporary.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        try:
+            with temporary.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def write_records(path: Path, records: Iterable[msgspec.Struct]) -> None:

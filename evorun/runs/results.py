@@ -21,9 +21,12 @@ from evorun.runs.schema import (
     Spent,
     StepRecord,
 )
-from evorun.runs.statistics import wilson
+from evorun.runs.statistics import clustered_share, wilson
 
 ACCURACY = "accuracy"
+
+TEXT_COUNTS = ("unparsable_texts", "rejected_requests", "truncated_texts")
+"""Step diagnostics that are summed over the run."""
 
 R = TypeVar("R", bound=msgspec.Struct)
 T = TypeVar("T")
@@ -78,8 +81,9 @@ def write_results(path: Path, seconds_by_role: Mapping[str, float]) -> Results:
         counts={
             "problems": len(predictions),
             "stopped_by_budget": sum(p.stop == "budget" for p in predictions),
+            "without_answer": sum(p.answer is None for p in predictions),
             **_candidate_counts(_read(path / "candidates.jsonl", CandidateRecord)),
-            "unparsable_texts": int(sum(step.extra.get("unparsable_texts", 0) for step in steps)),
+            **{name: int(sum(step.extra.get(name, 0) for step in steps)) for name in TEXT_COUNTS},
             **duel_counts,
         },
     )
@@ -124,6 +128,10 @@ def _points_of_step(number: int, states: list[StepRecord], reached: list[StepRec
     for name in sorted({name for state in reached for name in state.extra}):
         values = [state.extra[name] for state in reached if name in state.extra]
         yield MetricPoint(number, name, sum(values) / len(values), None, len(values), *cost)
+    duels = sum(int(state.extra.get("duels", 0)) for state in reached)
+    if duels:
+        decisive = sum(state.extra["decisive"] for state in reached if "decisive" in state.extra)
+        yield MetricPoint(number, "decisive_rate", decisive / duels, None, duels, *cost)
 
 
 def _accuracy_point(number: int, name: str, states: list[StepRecord]) -> MetricPoint:
@@ -158,16 +166,26 @@ def cost_by_role(steps: Iterable[StepRecord], seconds_by_role: Mapping[str, floa
 
 def _judging(comparisons: Iterable[ComparisonRecord]) -> tuple[dict[str, Metric], dict[str, int]]:
     """Return the judge's figures (none without duels) and counts."""
-    decisive, named_a = Proportion(), Proportion()
+    decisive: dict[str, Proportion] = defaultdict(Proportion)
+    named_a: dict[str, Proportion] = defaultdict(Proportion)
     invalid = 0
     for record in comparisons:
-        decisive.add(record.outcome is not None)
+        decisive[record.problem].add(record.outcome is not None)
         invalid += record.verdicts.count("invalid")
         for verdict in record.verdicts:
             if verdict in ("A", "B"):
-                named_a.add(verdict == "A")
-    figures = {"decisive_rate": decisive.metric(), "position_a_rate": named_a.metric()} if decisive.n else {}
-    return figures, {"comparisons": decisive.n, "invalid_judgments": invalid}
+                named_a[record.problem].add(verdict == "A")
+    duels = sum(share.n for share in decisive.values())
+    figures = {"decisive_rate": _pooled(decisive), "position_a_rate": _pooled(named_a)} if duels else {}
+    return figures, {"comparisons": duels, "invalid_judgments": invalid}
+
+
+def _pooled(by_problem: Mapping[str, Proportion]) -> Metric:
+    """Return the share over all problems together, its interval by drawing problems again."""
+    shares = list(by_problem.values())
+    successes, trials = [share.successes for share in shares], [share.n for share in shares]
+    whole = Proportion(sum(successes), sum(trials))
+    return Metric(whole.value, clustered_share(successes, trials), whole.n)
 
 
 def _candidate_counts(candidates: Iterable[CandidateRecord]) -> dict[str, int]:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from statistics import NormalDist
 
 import numpy as np
+from numpy.typing import NDArray
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -27,21 +28,31 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, flo
     return low, high
 
 
-def bootstrap_mean(
-    values: Sequence[float], rng: np.random.Generator, confidence: float = 0.95, resamples: int = 9_999
+def clustered_share(
+    successes: Sequence[int], trials: Sequence[int], confidence: float = 0.95, resamples: int = 9_999
 ) -> tuple[float, float] | None:
-    """Return the BCa bootstrap interval of the mean of `values`, or None with fewer than two of them.
+    """Return the bootstrap percentile interval of a share pooled over clusters, or None with fewer than two of them.
 
-    Source: B. Efron (1987), "Better bootstrap confidence intervals". The interval of equal values is that value.
+    Cluster i has `successes[i]` of `trials[i]`. Trials within a cluster (the duels of one problem, the two verdicts of
+    one duel) are not independent, so whole clusters are drawn again. Source: Davison and Hinkley (1997), "Bootstrap
+    Methods and their Application", section 3.8. The same data always give the same interval.
     """
-    if len(values) < 2:
+    clusters = np.array([(hits, n) for hits, n in zip(successes, trials, strict=True) if n > 0])
+    if len(clusters) < 2:
         return None
-    sample = np.asarray(values, dtype=float)
-    if np.ptp(sample) == 0:  # BCa divides by the spread
-        return float(sample[0]), float(sample[0])
-    from scipy.stats import bootstrap
+    from scipy.stats import bootstrap  # half a second to import: not before it is needed
 
-    interval = bootstrap(
-        (sample,), np.mean, confidence_level=confidence, n_resamples=resamples, batch=256, rng=rng
-    ).confidence_interval
-    return float(interval.low), float(interval.high)
+    def pooled(hits: NDArray[np.int64], of: NDArray[np.int64], axis: int) -> NDArray[np.float64]:
+        share: NDArray[np.float64] = hits.sum(axis=axis) / of.sum(axis=axis)
+        return share
+
+    result = bootstrap(
+        (clusters[:, 0], clusters[:, 1]),
+        pooled,
+        paired=True,
+        confidence_level=confidence,
+        n_resamples=resamples,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    )
+    return float(result.confidence_interval.low), float(result.confidence_interval.high)

@@ -2,6 +2,7 @@ import asyncio
 import json
 import statistics
 import time
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -160,6 +161,23 @@ async def test_missing_weights_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match="cannot load it") as caught:
         await TransformersConfig().open(ModelConfig(name="empty", id=str(tmp_path)))
     assert "\n" not in str(caught.value)
+
+
+async def test_a_failed_open_keeps_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    loaded: list[weakref.ref[Any]] = []
+
+    def fail(weights: Any) -> None:
+        loaded.append(weakref.ref(weights))
+        try:
+            raise ValueError("no such attention")
+        except ValueError as error:
+            raise EngineError("cannot serve this model") from error
+
+    monkeypatch.setattr("evorun.models.kv_cache.use_grouped_attention", fail)
+    with pytest.raises(EngineError, match=r"^cannot serve this model$") as caught:
+        await TransformersConfig().open(EMBEDDED)
+    assert [ref() for ref in loaded] == [None]  # although the error, and what it refers to, is still there
+    assert caught.value is not None
 
 
 async def test_cuda_without_a_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,13 +12,29 @@ def reply(prompt: int, completion: int) -> Reply:
     return Reply(completions=texts, prompt_tokens=prompt, seconds=0.25)
 
 
-@given(calls=st.integers(1, 500), problems=st.integers(1, 60))
+@given(calls=st.integers(60, 500), problems=st.integers(1, 60))
 def test_the_run_budget_is_divided_evenly_and_wholly(calls: int, problems: int) -> None:
     shares = [meter.max_calls for meter in meters(BudgetConfig(calls=calls), problems)]
     assert all(share is not None for share in shares)
     given = [share or 0 for share in shares]
     assert sum(given) == calls
     assert max(given) - min(given) <= 1
+
+
+@pytest.mark.parametrize("key", ["calls", "tokens"])
+def test_a_budget_that_leaves_a_problem_with_nothing_is_refused(key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"budget\.{key}: expected at least one for each of the 9 problems, got 5"):
+        meters(BudgetConfig(**{key: 5}), 9)
+
+
+def test_tokens_admit_what_fits_at_the_mean_cost_so_far() -> None:
+    meter = Meter(max_tokens=1_000)
+    assert meter.admit(4, "generate") == 4  # nothing is known yet
+    for _ in range(4):
+        meter.charge("generate", reply(90, 10))
+    assert meter.admit(12, "judge") == 12  # another role: nothing is known yet either
+    assert meter.admit(12, "generate") == 6
+    assert meter.exhausted
 
 
 def test_the_tighter_limit_counts() -> None:
@@ -69,3 +85,14 @@ def test_counts_are_kept_by_role() -> None:
 def test_a_budget_that_allows_nothing_is_refused(key: str) -> None:
     with pytest.raises(ConfigError, match=rf"budget\.{key}: expected a number >= 1, got -5"):
         BudgetConfig(**{key: -5})
+
+
+@pytest.mark.parametrize("role", ["generate", "judge"])
+def test_nothing_is_admitted_at_exactly_the_token_limit(role: str) -> None:
+    below, at = Meter(max_tokens=41), Meter(max_tokens=40)
+    for meter in (below, at):
+        meter.charge("generate", reply(30, 10))
+    assert below.admit(1, role) == 1
+    assert not below.exhausted
+    assert at.admit(1, role) == 0
+    assert at.exhausted

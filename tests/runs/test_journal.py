@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+import evorun.runs.journal as journal_module
 from evorun.errors import JournalError, RunDirectoryError
 from evorun.runs.journal import Effect, Journal, open_read_only
 
@@ -35,15 +36,57 @@ async def test_another_request_under_a_key_is_refused(tmp_path: Path) -> None:
     journal.close()
 
 
-async def test_puts_at_once_share_transactions(tmp_path: Path) -> None:
+@pytest.fixture
+def connections(monkeypatch: pytest.MonkeyPatch) -> list[tuple[sqlite3.Connection, list[str]]]:
+    """The connections that journals open from now on, each with the statements that it runs."""
+    opened: list[tuple[sqlite3.Connection, list[str]]] = []
+    connect = journal_module._connect
+
+    def traced(path: Path) -> sqlite3.Connection:
+        connection, statements = connect(path), list[str]()
+        connection.set_trace_callback(statements.append)
+        opened.append((connection, statements))
+        return connection
+
+    monkeypatch.setattr(journal_module, "_connect", traced)
+    return opened
+
+
+async def test_puts_at_once_share_transactions(
+    tmp_path: Path, connections: list[tuple[sqlite3.Connection, list[str]]]
+) -> None:
     journal = Journal(tmp_path / "j")
-    with sqlite3.connect(tmp_path / "j") as watcher:
-        before = watcher.execute("PRAGMA data_version").fetchone()
-        await asyncio.gather(*(journal.put(effect(f"k{i}")) for i in range(1000)))
-        after = watcher.execute("PRAGMA data_version").fetchone()
-    # data_version grows with each commit of another connection that this one notices
-    assert before != after
-    assert len(journal) == 1000
+    await journal.put(effect("first"))
+    blocker = sqlite3.connect(tmp_path / "j", isolation_level=None)
+    blocker.execute("BEGIN IMMEDIATE")  # the writer waits while all puts are made
+    puts = [asyncio.create_task(journal.put(effect(f"k{i}"))) for i in range(1000)]
+    await asyncio.sleep(0)
+    blocker.execute("COMMIT")
+    await asyncio.gather(*puts)
+    commits = sum(statement == "COMMIT" for _, statements in connections for statement in statements)
+    assert 2 <= commits <= 4
+    assert len(journal) == 1001
+    assert blocker.execute("SELECT count(*) FROM effects").fetchone() == (1001,)
+    journal.close()
+
+
+async def test_a_commit_is_flushed_to_the_disk(
+    tmp_path: Path, connections: list[tuple[sqlite3.Connection, list[str]]]
+) -> None:
+    journal = Journal(tmp_path / "j")
+    await journal.put(effect("k"))
+    writers = [connection for connection, statements in connections if any("INSERT" in text for text in statements)]
+    assert len(writers) == 1
+    assert writers[0].execute("PRAGMA synchronous").fetchone() == (2,)  # FULL: no commit is lost by a power cut
+    assert writers[0].execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    journal.close()
+
+
+async def test_what_is_recorded_is_never_replaced(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    await journal.put(effect("k", result=b"first"))
+    await journal.put(effect("k", result=b"second"))
+    assert journal.get("k", b"d") == b"first"
     journal.close()
 
 

@@ -110,7 +110,7 @@ def test_results_add_up(tmp_path: Path) -> None:
     assert results["cost"]["total"] == results["cost"]["generate"]
     assert results["counts"] == {
         "problems": 2, "stopped_by_budget": 1, "candidates": 2, "unparsed_candidates": 1, "unparsable_texts": 1,
-        "comparisons": 3, "invalid_judgments": 1,
+        "comparisons": 3, "invalid_judgments": 1, "rejected_requests": 0, "truncated_texts": 0, "without_answer": 0,
     }  # fmt: skip
     assert msgspec.json.decode((tmp_path / "results.json").read_bytes(), type=Results) == returned
 
@@ -124,3 +124,34 @@ def test_metrics_are_written_a_point_a_line(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert list(rows[0]) == ["step", "name", "value", "ci95", "n", "calls", "tokens"]
     assert rows[2] == {**rows[2], "step": 0, "value": 1.0, "ci95": None, "n": 1}
+
+
+def two_roles(problem: str, correct: bool | None, generate: int, judge: int) -> StepRecord:
+    cost = {"generate": Spent(generate, 10 * generate, generate), "judge": Spent(judge, 20 * judge, judge)}
+    return StepRecord(problem, "high", 0, None, None, correct, 0, 0, cost, {})
+
+
+def test_mean_cost_is_a_problem_whatever_the_number_of_roles() -> None:
+    steps = [two_roles("p", True, 3, 8), two_roles("q", False, 5, 4)]
+    assert series(steps)[0, "accuracy"].calls == (11 + 9) / 2
+    assert series(steps)[0, "accuracy"].tokens == (11 * 8 + 21 * 12) / 2
+    cost = cost_by_role(steps, {"generate": 1.5, "judge": 2.0})
+    assert cost == {
+        "generate": RoleCost(8, 80, 8, 1.5),
+        "judge": RoleCost(12, 240, 12, 2.0),
+        "total": RoleCost(20, 320, 20, 3.5),
+    }
+
+
+def test_a_problem_without_an_answer_yet_is_not_correct() -> None:
+    point = series([two_roles("p", True, 1, 1), two_roles("q", None, 1, 1), two_roles("r", None, 1, 1)])[0, "accuracy"]
+    assert (point.value, point.n) == (pytest.approx(1 / 3), 3)
+
+
+def test_only_a_budget_stops_by_budget(tmp_path: Path) -> None:
+    write_records(tmp_path)
+    stops: list[Stop] = ["generations", "failed", "failed", "budget"]
+    (tmp_path / "predictions.jsonl").write_bytes(
+        b"".join(msgspec.json.encode(prediction(f"p{i}", False, stop)) + b"\n" for i, stop in enumerate(stops))
+    )
+    assert write_results(tmp_path, {}).counts["stopped_by_budget"] == 1

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import binomtest
 
-from evorun.runs.statistics import bootstrap_mean, wilson
+from evorun.runs.statistics import clustered_share, wilson
 
 
 @given(n=st.integers(1, 2000), share=st.floats(0, 1), confidence=st.sampled_from([0.8, 0.95, 0.99]))
@@ -31,31 +31,31 @@ def test_wilson_refuses_impossible_counts(successes: int, n: int) -> None:
         wilson(successes, n)
 
 
-def test_bootstrap_covers_the_true_mean_about_as_often_as_it_says() -> None:
+def test_clustered_share_covers_the_true_share_where_clusters_differ() -> None:
+    """Problems differ in how decisive their duels are: an interval over duels would be far too narrow."""
     rng = np.random.default_rng(0)
-    covered = 0
+    covered, covered_by_wilson = 0, 0
     for _ in range(120):
-        interval = bootstrap_mean(rng.beta(2, 3, size=40).tolist(), rng, resamples=999)
+        trials = rng.integers(20, 40, size=40)
+        successes = rng.binomial(trials, rng.beta(1, 2, size=40))
+        interval = clustered_share(successes.tolist(), trials.tolist(), resamples=999)
         assert interval is not None
-        covered += interval[0] <= 0.4 <= interval[1]
+        covered += interval[0] <= 1 / 3 <= interval[1]
+        low, high = wilson(int(successes.sum()), int(trials.sum()))
+        covered_by_wilson += low <= 1 / 3 <= high
     assert 0.88 <= covered / 120 <= 1.0
+    assert covered_by_wilson / 120 < 0.7
 
 
-def test_bootstrap_is_near_the_normal_interval_of_a_large_sample() -> None:
+def test_clustered_share_agrees_with_wilson_where_trials_are_independent() -> None:
     rng = np.random.default_rng(1)
-    values = rng.normal(3, 2, size=2000)
-    half = 1.96 * values.std() / np.sqrt(len(values))
-    interval = bootstrap_mean(values.tolist(), rng)
-    assert interval == pytest.approx((values.mean() - half, values.mean() + half), abs=0.01)
+    outcomes = rng.random(3000) < 0.3
+    interval = clustered_share(outcomes.astype(int).tolist(), [1] * 3000)
+    assert interval == pytest.approx(wilson(int(outcomes.sum()), 3000), abs=0.003)
 
 
-def test_bootstrap_repeats_with_its_generator() -> None:
-    values = [0.1, 0.4, 0.9, 0.3]
-    assert bootstrap_mean(values, np.random.default_rng(5)) == bootstrap_mean(values, np.random.default_rng(5))
-
-
-def test_bootstrap_of_too_few_or_equal_values() -> None:
-    rng = np.random.default_rng(0)
-    assert bootstrap_mean([], rng) is None
-    assert bootstrap_mean([0.5], rng) is None
-    assert bootstrap_mean([0.25, 0.25, 0.25], rng) == (0.25, 0.25)
+def test_clustered_share_repeats_and_needs_two_clusters() -> None:
+    assert clustered_share([1, 2, 0], [3, 4, 5]) == clustered_share([1, 2, 0], [3, 4, 5])
+    assert clustered_share([], []) is None
+    assert clustered_share([2], [3]) is None
+    assert clustered_share([2, 0], [3, 0]) is None

@@ -1,0 +1,86 @@
+"""An engine behind a LazyModel: opened by the first call that needs it, once, whatever comes of it."""
+
+import asyncio
+
+import pytest
+
+from evorun.errors import EngineError
+from evorun.models import LanguageModel, Reply, Request
+from evorun.models.base import rejected
+from evorun.models.lazy import LazyModel
+
+
+class Engine:
+    """Counts how often it is closed."""
+
+    name = "m"
+
+    def __init__(self) -> None:
+        self.closed = 0
+
+    async def complete(self, request: Request) -> Reply:
+        return rejected(request, "nothing to say")
+
+    async def close(self) -> None:
+        self.closed += 1
+
+
+class Opener:
+    """Fails as often as told, then opens; every attempt yields to the event loop."""
+
+    def __init__(self, *failures: BaseException) -> None:
+        self.failures = list(failures)
+        self.attempts = 0
+        self.engine = Engine()
+
+    async def __call__(self) -> LanguageModel:
+        self.attempts += 1
+        await asyncio.sleep(0)
+        if self.failures:
+            raise self.failures.pop(0)
+        return self.engine
+
+
+REQUEST = Request(messages=())
+
+
+async def test_fifty_callers_share_one_opening() -> None:
+    opener = Opener()
+    model = LazyModel("m", opener)
+    assert opener.attempts == 0
+    replies = await asyncio.gather(*(model.complete(REQUEST) for _ in range(50)))
+    assert len(replies) == 50
+    assert opener.attempts == 1
+
+
+async def test_fifty_callers_share_one_failure() -> None:
+    opener = Opener(EngineError("no weights"))
+    model = LazyModel("m", opener)
+    results = await asyncio.gather(*(model.complete(REQUEST) for _ in range(50)), return_exceptions=True)
+    assert [str(result) for result in results] == ["no weights"] * 50
+    assert all(isinstance(result, EngineError) for result in results)
+    with pytest.raises(EngineError, match="no weights"):
+        await model.complete(REQUEST)
+    assert opener.attempts == 1
+    await model.close()
+    assert opener.engine.closed == 0
+
+
+async def test_a_cancelled_opening_is_no_failure() -> None:
+    opener = Opener(asyncio.CancelledError())
+    model = LazyModel("m", opener)
+    with pytest.raises(asyncio.CancelledError):
+        await model.complete(REQUEST)
+    assert (await model.complete(REQUEST)).error == "nothing to say"
+    assert opener.attempts == 2
+
+
+async def test_closing_closes_what_was_opened_once() -> None:
+    opener = Opener()
+    model = LazyModel("m", opener)
+    await model.close()
+    assert (opener.attempts, opener.engine.closed) == (0, 0)
+    await model.complete(REQUEST)
+    await model.close()
+    await model.close()
+    assert opener.engine.closed == 1

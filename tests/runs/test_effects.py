@@ -1,0 +1,83 @@
+"""Model calls through the journal: asked once, refusals at the start kept back, wrong settings noticed."""
+
+from pathlib import Path
+
+import pytest
+
+from evorun.errors import EngineError
+from evorun.models import Completion, Reply, Request, rejected
+from evorun.runs.effects import REFUSALS_AT_FIRST, JournaledModel, Traffic
+from evorun.runs.journal import Journal
+
+
+class Engine:
+    """Refuses the first requests, then answers."""
+
+    name = "m"
+
+    def __init__(self, refusals: int) -> None:
+        self.refusals = refusals
+        self.asked = 0
+
+    async def complete(self, request: Request) -> Reply:
+        self.asked += 1
+        if self.asked <= self.refusals:
+            return rejected(request, "no such option")
+        done = Completion(text="x", finish_reason="stop", tokens=1)
+        return Reply(completions=(done,), prompt_tokens=1, seconds=0.5)
+
+    async def close(self) -> None:
+        return
+
+
+def ask(seed: int) -> Request:
+    return Request(messages=({"role": "user", "content": "?"},), seed=seed)
+
+
+async def test_a_recorded_call_is_not_made_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    engine, traffic = Engine(0), Traffic()
+    model = JournaledModel(engine, journal, traffic)
+    first = await model.complete("k", ask(1))
+    again = await model.complete("k", ask(1))
+    assert first == again
+    assert engine.asked == 1
+    assert (traffic.calls, traffic.replayed) == (1, 1)
+    journal.close()
+
+
+async def test_an_engine_that_refuses_everything_stops_the_run(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    model = JournaledModel(Engine(1000), journal, Traffic())
+    for i in range(REFUSALS_AT_FIRST - 1):
+        await model.complete(f"k{i}", ask(i))
+    with pytest.raises(EngineError, match=f"refused the first {REFUSALS_AT_FIRST} requests.*no such option"):
+        await model.complete("one more", ask(REFUSALS_AT_FIRST))
+    # with the settings mended, a resumed run asks all of them again
+    assert len(journal) == 0
+    journal.close()
+
+
+async def test_a_few_refusals_before_an_answer_are_recorded_as_data(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    model = JournaledModel(Engine(REFUSALS_AT_FIRST - 1), journal, Traffic())
+    replies = [await model.complete(f"k{i}", ask(i)) for i in range(REFUSALS_AT_FIRST + 3)]
+    assert len(journal) == len(replies)
+    journal.close()
+    again = Journal(tmp_path / "j")
+    silent = Engine(0)
+    replayed = JournaledModel(silent, again, Traffic())
+    assert [await replayed.complete(f"k{i}", ask(i)) for i in range(len(replies))] == replies
+    assert silent.asked == 0
+    again.close()
+
+
+async def test_a_run_of_refusals_alone_is_recorded_when_it_has_ended(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j")
+    model = JournaledModel(Engine(1000), journal, Traffic())
+    for i in range(3):
+        await model.complete(f"k{i}", ask(i))
+    await model.finish()
+    await model.finish()
+    assert len(journal) == 3
+    journal.close()

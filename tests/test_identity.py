@@ -1,0 +1,80 @@
+"""What makes two runs the same: a directory is never continued as something that it is not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from evorun.cli.compose import config_folder, register
+from evorun.errors import ConfigError
+from evorun.settings import check
+from evorun_process import DRY_RUN, SMALL, evorun
+
+
+@pytest.fixture(scope="module")
+def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("simulated")
+    done = evorun(*DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (
+            ("engine=server", "engine.base_urls=[http://127.0.0.1:9/v1]"),
+            "holds a run that is simulated, this one is not simulated",
+        ),
+        (("engine.skill=0.9",), "engine.skill: 0.4 in the directory, 0.9 now"),
+        (("judge_engine=simulated", "judge_engine.judge_skill=1.0"), "judge_engine"),
+    ],
+)
+def test_a_simulated_run_is_not_continued_as_another(
+    simulated: Path, tmp_path: Path, change: tuple[str, ...], expected: str
+) -> None:
+    before = (simulated / "manifest.json").read_bytes()
+    done = evorun(*DRY_RUN, *SMALL, *change, f"hydra.run.dir={simulated}", cwd=tmp_path)
+    assert done.returncode == 1
+    assert expected in done.stderr
+    assert (simulated / "manifest.json").read_bytes() == before
+
+
+def checked(*overrides: str) -> Any:
+    register()
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        config: Any = OmegaConf.to_container(compose("config", overrides=list(overrides)), resolve=True)
+    return check(config)
+
+
+def test_a_judge_engine_alone_serves_the_same_model_elsewhere() -> None:
+    config = checked("model=gemma3_4b", "engine=simulated", "judge_engine=replay")
+    assert config.judge == config.model
+    assert config.judge_engine.name == "replay"
+    assert checked("engine=simulated").judge is None
+
+
+@pytest.mark.parametrize(
+    ("override", "expected"),
+    [
+        ("++judge.idd=x", "judge.idd: unknown key"),
+        ("++judge_engine.nonsense=3", "judge_engine.nonsense: unknown key"),
+        ("+whatever=1", "whatever: unknown key; the top level has method"),
+        ("run=3", r"run: expected a group of settings \(run.KEY=VALUE\), got 3"),
+        ("method.prior_sd=inf", "method.prior_sd: expected a number > 0, got inf"),
+        ("method.bound_width=nan", "method.bound_width: expected a number >= 0, got nan"),
+        ("method.recent_share=nan", "method.recent_share"),
+    ],
+)
+def test_what_no_schema_knows_is_refused(override: str, expected: str) -> None:
+    with pytest.raises(ConfigError, match=expected):
+        checked(override)
+
+
+def test_the_seconds_of_a_resumed_run_add_up(simulated: Path, tmp_path: Path) -> None:
+    first = json.loads((simulated / "manifest.json").read_text())["seconds"]
+    assert evorun("resume", simulated, cwd=tmp_path).returncode == 0
+    assert json.loads((simulated / "manifest.json").read_text())["seconds"] > first
