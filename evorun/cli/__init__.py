@@ -4,47 +4,51 @@ import os
 import sys
 from collections.abc import Sequence
 
-from rich.console import Console
-
-from evorun.errors import EvorunError
-
 EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 when all went well, 1 with one line on an error, 130 when interrupted."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    # the linear algebra here is small: more BLAS threads only get in each other's way
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # torch's idle threads must not spin: with other work on the cores that made a step ten times slower
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    # imports are inside, so that an interrupt during them is caught as well
     try:
-        code = _dispatch(arguments)
+        from evorun.cli.output import sturdy_streams, unwritten
+
+        arguments = list(sys.argv[1:] if argv is None else argv)
+        # the linear algebra here is small: more BLAS threads only get in each other's way
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+        # torch's idle threads must not spin: with other work on the cores that made a step ten times slower
+        os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        with sturdy_streams() as output:
+            code = _guarded(arguments)
+            problem = unwritten(output)
+            if problem is not None:
+                complain(problem)
+                code = code or EXIT_FAILED
+    except KeyboardInterrupt:
+        code = EXIT_INTERRUPTED
+    sys.exit(code)
+
+
+def _guarded(arguments: list[str]) -> int:
+    from evorun.errors import EvorunError
+
+    try:
+        return _dispatch(arguments)
     except EvorunError as error:
         if _wants_traceback(arguments):
             raise
         complain(str(error))
-        code = EXIT_FAILED
-    except KeyboardInterrupt:
-        code = EXIT_INTERRUPTED
-    except BrokenPipeError:
-        # the reader of our output has gone (`evorun list | head`); nothing is left to say, not even at shutdown
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        code = 0
-    sys.exit(code)
+        return EXIT_FAILED
 
 
 def complain(message: str) -> None:
     """Print one line of error on standard error."""
-    line = " ".join(message.split())
-    Console(stderr=True).print(f"[bold red]error:[/bold red] {_escape(line)}", highlight=False, soft_wrap=True)
-
-
-def _escape(text: str) -> str:
+    from rich.console import Console
     from rich.markup import escape
 
-    return escape(text)
+    line = " ".join(message.split())
+    Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(line)}", highlight=False, soft_wrap=True)
 
 
 def _wants_traceback(arguments: Sequence[str]) -> bool:
@@ -54,19 +58,24 @@ def _wants_traceback(arguments: Sequence[str]) -> bool:
 def _dispatch(arguments: list[str]) -> int:
     from evorun.cli.verbs import VERBS
 
+    asks_for_help = any(argument in ("--help", "-h") for argument in arguments)
     first = arguments[0] if arguments else ""
     if first in VERBS:
-        return VERBS[first](arguments[1:])
+        verb = VERBS[first]
+        if asks_for_help:
+            print(f"usage: {verb.usage}\n\n{verb.about}")
+            return 0
+        return verb.run(arguments[1:])
     if first in ("--version", "-V"):
         import evorun
 
         print(f"evorun {evorun.__version__}")
         return 0
-    if any(argument in ("--help", "-h") for argument in arguments):
+    if asks_for_help:
         from evorun.cli.help import print_help
 
         print_help()
         return 0
-    from evorun.cli.compose import run_hydra
+    from evorun.cli.launch import run_hydra
 
     return run_hydra(arguments)

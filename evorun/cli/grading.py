@@ -7,19 +7,21 @@ from pathlib import Path
 import msgspec
 from hydra import compose, initialize_config_dir
 from hydra.errors import HydraException
+from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.table import Table
 
 from evorun import registry
-from evorun.cli.compose import config_folder, explain, permit_unlisted_key, plain, register
+from evorun.cli.compose import config_folder, register
+from evorun.cli.explain import explain
+from evorun.cli.overrides import permit_unlisted_key, refuse_wrong_choices
+from evorun.cli.plain import plain
 from evorun.errors import ConfigError, DataError
 from evorun.runs.paths import display
 from evorun.runs.records import write_atomically
 from evorun.runs.results import proportion
 from evorun.settings import typed
 from evorun.tasks.base import LoadedTask
-
-USAGE = "evorun grade task=TASK responses=FILE.jsonl [output=FILE.jsonl] [task.KEY=VALUE ...] [seed=N]"
 
 
 class GivenResponse(msgspec.Struct):
@@ -45,11 +47,11 @@ def grade_file(arguments: Sequence[str], console: Console) -> int:
 
     Raises ConfigError for a wrong command line and DataError, naming file and line, for a malformed record.
     """
-    options = dict(argument.partition("=")[::2] for argument in arguments)
-    if "responses" not in options or "task" not in options:
-        raise ConfigError(f"expected: {USAGE}; got: {' '.join(arguments) or 'nothing'}")
+    options = _options(arguments)
     responses = Path(options.pop("responses"))
-    output = Path(options.pop("output", "") or responses.with_name(f"{responses.stem}.graded.jsonl"))
+    output = Path(options.pop("output", "") or responses.parent / f"{responses.stem}.graded.jsonl")
+    if output.resolve() == responses.resolve():
+        raise ConfigError(f"output: expected another file than responses={responses}, which it would replace")
     loaded = _load_task([f"{key}={value}" for key, value in options.items()])
     given = list(_read(responses))
     graded = asyncio.run(_grade(loaded, given, responses))
@@ -62,32 +64,65 @@ def grade_file(arguments: Sequence[str], console: Console) -> int:
     return 0
 
 
+def _options(arguments: Sequence[str]) -> dict[str, str]:
+    from evorun.cli.verbs import VERBS
+
+    options: dict[str, str] = {}
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if key in options:
+            raise ConfigError(f"{key}: expected once, got it twice: {key}={options[key]} and {argument}")
+        if equals:
+            options[key] = value
+    if len(options) < len(arguments) or not (options.get("responses") and options.get("task")):
+        raise ConfigError(f"expected: {VERBS['grade'].usage}; got: {' '.join(arguments) or 'nothing'}")
+    return options
+
+
 def _load_task(overrides: list[str]) -> LoadedTask:
     register()
+    refuse_wrong_choices(overrides)
     try:
         with initialize_config_dir(str(config_folder()), version_base="1.3"):
             composed = compose("config", overrides=[permit_unlisted_key(override) for override in overrides])
-    except HydraException as error:
+    except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error)) from error
     config = plain(composed)
+    seed = config.get("seed")
+    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
+        raise ConfigError(f"seed: expected an integer >= 0, got {seed!r}")
     task = typed(registry.task_config_class(config["task"]["name"]), config["task"], "task")
-    return task.load(config["seed"])
+    return task.load(seed)
 
 
 def _read(path: Path) -> Iterator[tuple[int, GivenResponse]]:
     decoder = msgspec.json.Decoder(GivenResponse)
+    lines_of: dict[str, int] = {}
+    for number, line in enumerate(_lines(path), start=1):
+        if not line.strip():
+            continue
+        try:
+            record = decoder.decode(line)
+        # msgspec lets the decoder's error for bytes that are no UTF-8 through as it is
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise DataError(
+                f'{path}, line {number}: expected {{"id": "...", "response": "..."}}, got a record with: {error}'
+            ) from error
+        earlier = lines_of.setdefault(record.id, number)
+        if earlier != number:
+            raise DataError(
+                f"{path}, lines {earlier} and {number}: expected one response a problem, got two to '{record.id}'"
+            )
+        yield number, record
+
+
+def _lines(path: Path) -> list[bytes]:
     try:
-        lines = path.read_bytes().splitlines()
+        if path.exists() and not path.is_file():
+            raise DataError(f"cannot read responses={path}: expected a regular file")
+        return path.read_bytes().split(b"\n")
     except OSError as error:
         raise DataError(f"cannot read responses={path}: {error.strerror}") from error
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            try:
-                yield number, decoder.decode(line)
-            except msgspec.DecodeError as error:
-                raise DataError(
-                    f'{path}, line {number}: expected {{"id": "...", "response": "..."}}, got a record with: {error}'
-                ) from error
 
 
 async def _grade(loaded: LoadedTask, given: Sequence[tuple[int, GivenResponse]], path: Path) -> list[GradedResponse]:

@@ -18,7 +18,7 @@ HEAD = """evorun: one runner for experiments that evolve what language models pr
 
 usage: evorun [GROUP=CHOICE ...] [KEY=VALUE ...]       a run
        evorun -m GROUP=CHOICE,CHOICE KEY=VALUE,VALUE    a sweep: every combination
-       evorun resume RUN_DIR                            continue a run that was stopped
+       evorun resume RUN_DIR [KEY=VALUE ...]            continue a run that was stopped
        evorun report RUN_DIR... [--problem=ID]          tables, and report.html
        evorun grade task=TASK responses=FILE.jsonl      grade given responses, no model needed
        evorun list [methods|tasks|models|engines]       what there is, and what goes together

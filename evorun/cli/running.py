@@ -8,7 +8,7 @@ from typing import Any
 from rich.console import Console
 
 from evorun.cli import complain
-from evorun.errors import EvorunError
+from evorun.errors import ConfigError, EvorunError, JournalError
 from evorun.runs.paths import display
 
 
@@ -46,4 +46,6 @@ def _tell_failure(error: BaseException | None, path: Path, debug: bool) -> None:
             f"evorun failed: {type(error).__name__}: {error}; this is a defect: {display(path)}/evorun.log has the "
             "traceback (or add evorun.debug=true)"
         )
-    complain(f"{message}; what was recorded is kept, continue with: evorun resume {shlex.quote(display(path))}")
+    if not isinstance(error, ConfigError | JournalError):  # these would only come again
+        message += f"; what was recorded is kept, continue with: evorun resume {shlex.quote(display(path))}"
+    complain(message)

@@ -1,0 +1,46 @@
+"""What Hydra or OmegaConf found wrong, in one line."""
+
+import difflib
+import re
+
+from hydra.errors import OverrideParseException
+from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue
+
+from evorun import registry
+from evorun.cli.compose import CHOSEN_GROUPS, TYPED_GROUPS, choices
+
+
+def explain(error: Exception) -> str:
+    """Say in one line what Hydra or OmegaConf found wrong."""
+    text = str(error)
+    missing = re.search(r"Could not find '([\w/]+)/([^/']*)'", text)
+    if missing:
+        group, name = missing.groups()
+        offered = re.findall(r"^\t(\w+)$", text, re.MULTILINE) if group.startswith("hydra/") else choices(group)
+        return str(registry.unknown(group, name, offered))
+    stray = re.search(r"Could not override '([^'.]+)'", text)
+    if stray:
+        known = ", ".join((*TYPED_GROUPS[:7], "seed", "experiment", "run", "evorun", "hydra"))
+        return f"{stray.group(1)}: unknown key; the top level has {known}"
+    if isinstance(error, OverrideParseException):
+        return _not_an_override(error.override.lstrip("+"), text.splitlines()[0])
+    if isinstance(error, MissingMandatoryValue):
+        return f"{error.full_key}: expected a value, none was given; set {error.full_key}=VALUE"
+    absent = re.search(r"Interpolation key '(\w+)\.name' not found", text)
+    if isinstance(error, InterpolationKeyError) and absent:
+        return f"{absent.group(1)}: expected a choice by name; set {absent.group(1)}=NAME"
+    cause = error.__cause__
+    first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
+    return f"{first} ({str(cause).splitlines()[0]})" if cause is not None and str(cause) else first
+
+
+def _not_an_override(given: str, reason: str) -> str:
+    if "=" in given:
+        return f"{given}: expected KEY=VALUE in Hydra's override grammar, got {reason}; quote the value"
+    from evorun.cli.verbs import VERBS
+
+    offers = [*VERBS, *(f"{group}={name}" for group in CHOSEN_GROUPS for name in choices(group))]
+    words = {offer.rpartition("=")[2]: offer for offer in reversed(offers)}
+    close = difflib.get_close_matches(given, words, n=1)
+    hint = f"did you mean {words[close[0]]}? " if close else ""
+    return f"{given}: {hint}expected a verb ({', '.join(VERBS)}), GROUP=CHOICE or KEY=VALUE; see evorun --help"

@@ -1,0 +1,104 @@
+"""The words of a command line, checked before Hydra sees them."""
+
+import contextlib
+import io
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hydra._internal.utils import get_args_parser
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString
+from hydra.errors import HydraException
+from omegaconf import OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from evorun import registry
+from evorun.cli.compose import CHOSEN_GROUPS, TYPED_GROUPS, choices
+from evorun.cli.explain import explain
+from evorun.errors import ConfigError
+
+MAY_CHANGE = ("engine", "judge_engine", "run", "evorun")
+"""Groups that say how a run is carried out: their keys may change on a resume."""
+
+
+def permit_unlisted_key(argument: str) -> str:
+    """Let a schema's key be set that the chosen YAML does not list; the schema refuses unknown ones by name."""
+    group = re.match(r"([a-z_]+)\.", argument)
+    return f"++{argument}" if group and group.group(1) in TYPED_GROUPS and "=" in argument else argument
+
+
+def as_typed(override: str) -> str:
+    """Undo `permit_unlisted_key`."""
+    bare = override.removeprefix("++")
+    return bare if permit_unlisted_key(bare) == override else override
+
+
+def check_command_line(arguments: Sequence[str]) -> None:
+    """Raise ConfigError for options that Hydra does not know, and for values that it would trip over."""
+    _check_options(arguments)
+    for argument in arguments:
+        if re.fullmatch(r"\+*hydra\.(run|sweep)\.dir=(''|\"\")?", argument):
+            key = argument.lstrip("+").partition("=")[0]
+            raise ConfigError(f"{key}: expected a folder, got an empty string")
+    refuse_wrong_choices(arguments)
+
+
+def refuse_wrong_choices(arguments: Sequence[str]) -> None:
+    """Raise ConfigError when a group's choice is not a name (`budget=5`, `task=null`)."""
+    for argument in arguments:
+        group, equals, _ = argument.lstrip("+").partition("=")
+        if equals and group in CHOSEN_GROUPS:
+            for value in _values(parse(argument)):
+                if not isinstance(value, str | list | QuotedString):
+                    shown = "null" if value is None else str(value)
+                    raise registry.unknown(group, shown, choices(group))
+
+
+def parse(argument: str) -> Override:
+    """Parse KEY=VALUE. Raises ConfigError when it is not in Hydra's grammar."""
+    try:
+        return OverridesParser.create().parse_overrides([argument])[0]
+    except HydraException as error:
+        raise ConfigError(explain(error)) from error
+
+
+def change(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
+    """Return a recorded configuration with what may change on a resume. Raises ConfigError for any other key."""
+    changed = OmegaConf.create(dict(config))
+    for argument in arguments:
+        override = parse(argument)
+        key = override.key_or_group
+        if key.partition(".")[0] not in MAY_CHANGE or "." not in key or override.is_delete():
+            allowed = ", ".join(f"{group}.KEY=VALUE" for group in MAY_CHANGE)
+            raise ConfigError(f"{key}: cannot change on a resume, which may set {allowed}; start a new run instead")
+        if override.is_sweep_override() or "${" in argument:
+            raise ConfigError(f"{key}: expected one plain value on a resume, got {argument.partition('=')[2]}")
+        try:
+            OmegaConf.update(changed, key, override.value(), force_add=True)
+        except OmegaConfBaseException as error:
+            raise ConfigError(explain(error)) from error
+    return dict(OmegaConf.to_container(changed, resolve=False))  # type: ignore[arg-type]
+
+
+def _values(override: Override) -> list[Any]:
+    value = override.value()
+    return list(value.list) if isinstance(value, ChoiceSweep) else [value]
+
+
+def _check_options(arguments: Sequence[str]) -> None:
+    said = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(said):
+            options = get_args_parser().parse_args(list(arguments))
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        reason = said.getvalue().strip().rpartition("error: ")[2]
+        raise ConfigError(f"evorun: {reason}; see evorun --help") from stop
+    if options.resolve and options.cfg is None:
+        raise ConfigError("--resolve: expected --cfg job|hydra|all beside it, which prints the configuration")
+    modes = {"--run": options.run, "--multirun": options.multirun, "--cfg": options.cfg, "--info": options.info}
+    given = [name for name, value in modes.items() if value]
+    if len(given) > 1:
+        raise ConfigError(f"expected one of {', '.join(modes)}, got {' and '.join(given)}")

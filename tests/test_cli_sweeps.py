@@ -1,0 +1,90 @@
+"""Sweeps: a folder for each job, and an end that tells how its jobs ended."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from evorun.cli.naming import LONGEST, job_name
+from evorun_process import DRY_RUN, SMALL, evorun, start
+
+KEYS = st.sampled_from(["seed", "method.c", "task.c", "method.c.d", "model", "model.id", "engine@x", "method.c_d"])
+VALUES = st.text(alphabet="aA01._-/[], =", max_size=50)
+JOBS = st.dictionaries(KEYS, VALUES, min_size=1, max_size=4).map(lambda job: [f"{k}={v}" for k, v in job.items()])
+
+
+@given(JOBS, JOBS)
+@example(["model.id=a/b"], ["model.id=a-b"])
+@example(["method.limit=1"], ["task.limit=1"])
+@example(["x=" + "a" * 60], ["x=" + "a" * 61])
+@example(["a=1_b-2"], ["a=1", "b=2"])
+@example(["seed=-1"], ["seed=1"])
+@example(["~seed"], ["seed="])
+def test_different_jobs_never_share_a_folder(one: list[str], other: list[str]) -> None:
+    assert (job_name(one) == job_name(other)) == (sorted(one) == sorted(other))
+    assert len(job_name(one)) <= LONGEST
+    assert re.fullmatch(r"[A-Za-z0-9._-]+", job_name(one))
+
+
+def test_names_are_plain_where_they_can_be_and_stable() -> None:
+    assert job_name(["seed=1", "task=mathbench", "++budget.calls=8", "evorun.debug=true"]) == "budget.calls-8_seed-1"
+    assert job_name(["model=gemma3_4b"]) == "model-gemma3-4b_bbc91cc9"
+    assert job_name(["task=mathbench"]) == "run"
+
+
+def test_an_interrupt_stops_the_sweep(tmp_path: Path) -> None:
+    sweep = ("-m", *DRY_RUN, *SMALL, "engine.seconds_per_token=0.01", "seed=0,1,2", "hydra.sweep.dir=sweep")
+    process = start(*sweep, cwd=tmp_path)
+    while process.poll() is None and not list(tmp_path.glob("sweep/*/candidates.jsonl")):
+        time.sleep(0.01)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 130
+    (manifest,) = tmp_path.glob("sweep/*/manifest.json")
+    assert json.loads(manifest.read_text())["status"] == "interrupted"
+
+
+@pytest.mark.parametrize(("duels", "code"), [("-1", 1), ("2", 0)])
+def test_a_job_in_another_process_that_fails_fails_the_sweep(tmp_path: Path, duels: str, code: int) -> None:
+    launcher = ("hydra/launcher=submitit_local", "hydra.sweep.dir=sweep")
+    done = evorun("-m", *DRY_RUN, *SMALL, f"method.duels={duels}", *launcher, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert "Traceback" not in done.stderr
+    assert len(list(tmp_path.glob("sweep/*/results.json"))) == 1 - code
+
+
+def test_default_folders_are_never_shared(tmp_path: Path) -> None:
+    sizes = (*DRY_RUN, "task.limit=1", "method.generations=0")
+    program = "from evorun.cli.naming import free_folder; print(free_folder('a/b'))"
+    made = [
+        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True).stdout.strip()
+        for _ in range(3)
+    ]
+    assert made == ["a/b", "a/b_1", "a/b_2"]
+    clock = "hydra.run.dir=${evorun_free:outputs/now}"
+    for _ in range(2):
+        assert evorun(*sizes, clock, cwd=tmp_path).returncode == 0
+    assert sorted(path.name for path in (tmp_path / "outputs").iterdir()) == ["now", "now_1"]
+
+
+def test_the_default_folders_are_chosen_free() -> None:
+    import yaml
+
+    from evorun.cli.compose import config_folder
+
+    defaults = yaml.safe_load((config_folder() / "config.yaml").read_text())["hydra"]
+    for kind in ("run", "sweep"):
+        assert defaults[kind]["dir"].startswith("${evorun_free:")
+
+
+def test_a_sweep_that_cannot_be_written_names_its_key(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = evorun("-m", *DRY_RUN, "hydra.sweep.dir=file/sweep", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "hydra.sweep.dir=FOLDER" in done.stderr

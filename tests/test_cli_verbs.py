@@ -1,0 +1,155 @@
+"""The verbs: what each accepts, and what a resumed run may change."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evorun.cli.plain import with_absolute_paths
+from evorun_process import DRY_RUN, SMALL, evorun
+
+QUESTION = {"question": "?", "options": ["1", "2", "3", "4"], "answer": "A"}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("finished")
+    done = evorun(*DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return folder / "run"
+
+
+def manifest(run: Path) -> dict[str, Any]:
+    return dict(json.loads((run / "manifest.json").read_text()))
+
+
+def complaint(*arguments: str | Path, cwd: Path) -> str:
+    done = evorun(*arguments, cwd=cwd)
+    assert done.returncode == 1, (done.stdout, done.stderr)
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    return done.stderr
+
+
+@pytest.mark.parametrize("verb", ["list", "doctor", "resume", "report", "grade"])
+def test_every_verb_has_help(tmp_path: Path, verb: str) -> None:
+    done = evorun(verb, "--help", cwd=tmp_path)
+    assert done.returncode == 0
+    assert done.stdout.startswith(f"usage: evorun {verb}")
+
+
+def test_the_command_is_kept_as_typed(finished: Path) -> None:
+    assert manifest(finished)["command"] == ["evorun", *DRY_RUN, *SMALL, "hydra.run.dir=run"]
+
+
+def test_a_run_resumes_from_another_folder(tmp_path: Path) -> None:
+    for stage in ("middle", "high", "college"):
+        (tmp_path / "data" / stage).mkdir(parents=True)
+        lines = [json.dumps({**QUESTION, "question": f"{stage} {i}?"}) for i in range(60)]
+        (tmp_path / "data" / stage / "single_choice_en.jsonl").write_text("\n".join(lines) + "\n")
+    done = evorun("engine=simulated", *SMALL, "task.data=data", "hydra.run.dir=run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    (tmp_path / "elsewhere").mkdir()
+    resumed = evorun("resume", "../run", cwd=tmp_path / "elsewhere")
+    assert resumed.returncode == 0, resumed.stderr
+
+
+def test_paths_are_made_absolute_and_names_are_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "weights").mkdir()
+    config = {
+        "task": {"data": "d", "prompts": None},
+        "engine": {"name": "vllm"},
+        "judge_engine": {"name": "server"},
+        "model": {"id": "weights"},
+        "judge": {"id": "weights"},
+        "seed": 0,
+    }
+    absolute = with_absolute_paths(config)
+    assert absolute["task"] == {"data": str(tmp_path / "d"), "prompts": None}
+    assert absolute["model"]["id"] == str(tmp_path / "weights")
+    assert absolute["judge"]["id"] == "weights"
+    assert with_absolute_paths({**config, "model": {"id": "google/gemma"}})["model"]["id"] == "google/gemma"
+    assert with_absolute_paths({**config, "engine": {"name": "replay", "run": "r"}})["engine"]["run"] == os.path.join(
+        tmp_path, "r"
+    )
+    assert config["task"] == {"data": "d", "prompts": None}
+
+
+def test_a_resume_may_change_how_a_run_is_carried_out(finished: Path, tmp_path: Path) -> None:
+    done = evorun("resume", finished, "run.concurrency=3", "engine.seconds_per_token=0.0", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert manifest(finished)["config"]["run"]["concurrency"] == 3
+    assert manifest(finished)["command"][-2:] == ["run.concurrency=3", "engine.seconds_per_token=0.0"]
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ("seed=1", "seed: cannot change on a resume, which may set engine.KEY=VALUE"),
+        ("method.duels=5", "method.duels: cannot change on a resume"),
+        ("engine=vllm", "engine: cannot change on a resume"),
+        ("engine.nonsense=1", "engine.nonsense: unknown key"),
+        ("run.concurrency=1,2", "run.concurrency: expected one plain value on a resume"),
+        ("engine.base_urls=[1", "engine.base_urls=[1: expected KEY=VALUE"),
+        ("nonsense", "expected: evorun resume RUN_DIR [KEY=VALUE ...]"),
+    ],
+)
+def test_a_resume_may_change_nothing_else(finished: Path, tmp_path: Path, change: str, expected: str) -> None:
+    assert expected in complaint("resume", finished, change, cwd=tmp_path)
+
+
+def test_another_version_is_named_before_its_configuration_is_read(tmp_path: Path, finished: Path) -> None:
+    other = manifest(finished)
+    other["evorun_version"] = "0.0.0"
+    other["config"]["method"]["from_the_future"] = 1
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "manifest.json").write_text(json.dumps(other))
+    assert "run was made by evorun 0.0.0" in complaint("resume", "run", cwd=tmp_path)
+
+
+def test_a_replay_that_strays_is_not_told_to_resume(finished: Path, tmp_path: Path) -> None:
+    arguments = [argument for argument in (*DRY_RUN, *SMALL) if not argument.startswith("engine")]
+    line = complaint(*arguments, "seed=7", "engine=replay", f"engine.run={finished}", cwd=tmp_path)
+    assert "resume" not in line
+
+
+@pytest.mark.parametrize("form", [["--problem={}"], ["--problem", "{}"]])
+def test_a_report_shows_the_named_problem(finished: Path, tmp_path: Path, form: list[str]) -> None:
+    (first, *others) = [
+        json.loads(line)["problem"] for line in (finished / "predictions.jsonl").read_text().splitlines()
+    ]
+    done = evorun("report", finished, *(word.format(first) for word in form), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    page = (finished / "report.html").read_text()
+    assert first in page
+    assert not any(other in page for other in others)
+
+
+def test_no_report_is_written_when_one_cannot(finished: Path, tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    (finished / "report.html").unlink(missing_ok=True)
+    complaint("report", finished, tmp_path / "empty", cwd=tmp_path)
+    complaint("report", finished, finished, "--problem=nobody", cwd=tmp_path)
+    assert not (finished / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        (b'{"id": "a", "response": "\xff"}\n', "r.jsonl, line 1"),
+        (b'{"id": "\xff", "response": ""}\n', "r.jsonl, line 1"),
+        (b'{"id": "a", "response": ""}\n\n{"id": "a", "response": "x"}\n', "r.jsonl, lines 1 and 3"),
+    ],
+)
+def test_a_bad_responses_file_names_its_lines(tmp_path: Path, lines: bytes, expected: str) -> None:
+    (tmp_path / "r.jsonl").write_bytes(lines)
+    assert expected in complaint("grade", "task=mathbench", "task.source=sample", "responses=r.jsonl", cwd=tmp_path)
+
+
+def test_a_grade_never_replaces_its_input(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").write_text("")
+    (tmp_path / "link").symlink_to("r.jsonl")
+    line = complaint("grade", "task=mathbench", "responses=r.jsonl", "output=link", cwd=tmp_path)
+    assert "output: expected another file" in line

@@ -1,0 +1,101 @@
+"""A whole run in this process, with engines that are watched: when they close, and what the manifest says of them."""
+
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from evorun.errors import EngineError
+from evorun.experiment import Outcome, run_experiment
+from evorun.methods.duel_evolve import DuelEvolve, DuelEvolveConfig
+from evorun.models import Completion, LanguageModel, Reply, Request
+from evorun.models.config import EngineConfig, ModelConfig
+from evorun.models.simulated import SimulatedConfig
+from evorun.runs.budget import BudgetConfig
+from evorun.settings import ProgramSettings, RunConfig
+from evorun.tasks.mathbench import MathBenchConfig
+
+POLICY, JUDGE = ModelConfig(name="small", id="small"), ModelConfig(name="large", id="large")
+
+
+@dataclass
+class WatchedConfig(EngineConfig):
+    """An engine that always says A, or raises; notes what becomes of it."""
+
+    name: str = "watched"
+    failure: Exception | None = None
+    opened: list[str] = field(default_factory=list)
+    closed: list[str] = field(default_factory=list)
+
+    async def open(self, model: ModelConfig) -> LanguageModel:
+        self.opened.append(model.id)
+        return Watched(self, model.id)
+
+
+class Watched:
+    def __init__(self, config: WatchedConfig, name: str) -> None:
+        self.config = config
+        self.name = name
+
+    async def complete(self, request: Request) -> Reply:
+        if self.config.failure is not None:
+            raise self.config.failure
+        text = json.dumps({"reasoning": "It is A.", "solution": "A"})
+        return Reply(completions=(Completion(text=text, finish_reason="stop", tokens=1),), prompt_tokens=1, seconds=0.0)
+
+    async def close(self) -> None:
+        self.config.closed.append(self.name)
+
+
+def run(folder: Path, engine: EngineConfig, judge_engine: EngineConfig) -> tuple[Outcome, dict[str, Any]]:
+    """Carry out a small run with a judge of its own; return its outcome and manifest."""
+    config = RunConfig(
+        seed=0,
+        method=DuelEvolve(DuelEvolveConfig(generations=1, initial_candidates=3, children=2, duels=2)),
+        task=MathBenchConfig(source="sample", limit=2),
+        model=POLICY,
+        engine=engine,
+        judge=JUDGE,
+        judge_engine=judge_engine,
+        budget=BudgetConfig(),
+        evorun=ProgramSettings(progress="off"),
+        raw={"seed": 0},
+    )
+    outcome = run_experiment(config, folder, ["evorun"], Console())
+    return outcome, json.loads((folder / "manifest.json").read_text())
+
+
+def test_engines_are_closed_at_the_end(tmp_path: Path) -> None:
+    engine, judge = WatchedConfig(), WatchedConfig()
+    outcome, manifest = run(tmp_path, engine, judge)
+    assert outcome == Outcome("completed")
+    assert (engine.opened, engine.closed) == (["small"], ["small"])
+    assert (judge.opened, judge.closed) == (["large"], ["large"])
+    assert manifest["status"] == "completed"
+
+
+@pytest.mark.parametrize("failure", [EngineError("the judge is gone"), ZeroDivisionError("a defect")])
+def test_engines_are_closed_after_an_error(tmp_path: Path, failure: Exception) -> None:
+    engine, judge = WatchedConfig(), WatchedConfig(failure=failure)
+    outcome, manifest = run(tmp_path, engine, judge)
+    assert outcome == Outcome("failed", failure)
+    assert (engine.closed, judge.closed) == (["small"], ["large"])
+    assert manifest["status"] == "failed"
+    assert str(failure) in manifest["error"]
+
+
+@pytest.mark.parametrize("policy_simulated", [True, False])
+@pytest.mark.parametrize("judge_simulated", [True, False])
+def test_a_run_is_simulated_when_any_of_its_engines_is(
+    tmp_path: Path, policy_simulated: bool, judge_simulated: bool
+) -> None:
+    engines = [
+        SimulatedConfig(name="simulated") if simulated else WatchedConfig()
+        for simulated in (policy_simulated, judge_simulated)
+    ]
+    outcome, manifest = run(tmp_path, *engines)
+    assert outcome == Outcome("completed")
+    assert manifest["simulated"] is (policy_simulated or judge_simulated)
