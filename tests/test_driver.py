@@ -150,5 +150,5 @@ class FailsAtOne(Scripted):
 
 
 def test_the_first_error_stops_the_other_problems(tmp_path: Path) -> None:
-    with pytest.raises(EngineError, match="^the server is gone"):
+    with pytest.raises(EngineError, match=r"^the server is gone"):
         drive(FailsAtOne(), tmp_path, 8)

@@ -34,7 +34,7 @@ keys that every run has
   --cfg job prints the whole composed configuration
 
 examples
-  evorun method=duel_evolve task=mathbench task.source=sample engine=simulated
+  evorun task.source=sample engine=simulated task.limit=12 method.generations=10
       a dry run: no weights, a simulated model, in seconds
   evorun method=duel_evolve task=mathbench task.data=FOLDER model=gemma3_4b engine=vllm
       the paper's MathBench run on a local GPU
