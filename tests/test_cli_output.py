@@ -91,6 +91,8 @@ def test_an_ascii_terminal(tmp_path: Path) -> None:
 def test_an_interrupt_in_the_first_moment(tmp_path: Path) -> None:
     program = (
         "import os, signal, sys\n"
+        # a shell's background job inherits SIGINT ignored
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
         "class Interrupting:\n"
         "    def find_spec(self, name, path=None, target=None):\n"
         "        if name == 'evorun.cli.verbs': os.kill(os.getpid(), signal.SIGINT)\n"
