@@ -58,10 +58,7 @@ def run_experiment(config: RunConfig, path: Path, command: Sequence[str], consol
         with _logging_to(path / "evorun.log"):
             started = time.monotonic()
             outcome = _carry_out(config, loaded, shares, directory, console)
-            with contextlib.suppress(
-                *([RunDirectoryError] if outcome.error is not None else [])
-            ):  # the first error tells
-                directory.end(outcome.status, time.monotonic() - started, _one_line(outcome.error))
+            _note_end(directory, outcome, time.monotonic() - started)
             return outcome
     finally:
         directory.close()

@@ -12,7 +12,7 @@ from omegaconf.errors import OmegaConfBaseException
 from evorun.cli.explain import explain
 from evorun.errors import ConfigError
 
-_PATHS = ("task.data", "task.prompts", "engine.run", "judge_engine.run")
+_TASK_PATHS = ("data", "prompts")
 _MODELS = {"model": "engine", "judge": "judge_engine"}
 
 
@@ -38,8 +38,8 @@ def refuse_secrets(composed: DictConfig) -> None:
 def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration with paths that hold in every folder: data, prompts, runs and local models."""
     absolute = with_absolute_runs(config)
-    for path in _PATHS:
-        _replace(absolute, *path.split("."))
+    for key in _TASK_PATHS:
+        _replace(absolute, "task", key)
     for role, engine in _MODELS.items():
         served = absolute.get(engine)
         name = absolute[role].get("id") if isinstance(absolute.get(role), dict) else None
