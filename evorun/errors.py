@@ -26,3 +26,7 @@ class RunDirectoryError(EvorunError):
 
 class JournalError(EvorunError):
     """The journal does not hold what a replay asks for, or holds another request under the same key."""
+
+
+class SandboxError(EvorunError):
+    """Programs cannot be run as the settings ask: the isolation is not to be had, or it broke down."""

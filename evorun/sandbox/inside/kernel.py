@@ -1,0 +1,94 @@
+"""Linux calls that the standard library of Python 3.11 lacks."""
+
+import ctypes
+import os
+from typing import Any
+
+CLONE_NEWNS = 0x00020000
+CLONE_NEWUTS = 0x04000000
+CLONE_NEWIPC = 0x08000000
+CLONE_NEWUSER = 0x10000000
+CLONE_NEWPID = 0x20000000
+CLONE_NEWNET = 0x40000000
+
+MS_RDONLY = 0x1
+MS_NOSUID = 0x2
+MS_NODEV = 0x4
+MS_NOEXEC = 0x8
+MS_REMOUNT = 0x20
+MS_BIND = 0x1000
+MS_MOVE = 0x2000
+MS_REC = 0x4000
+MS_PRIVATE = 0x40000
+
+PR_SET_PDEATHSIG = 1
+PR_SET_DUMPABLE = 4
+PR_SET_CHILD_SUBREAPER = 36
+PR_SET_NO_NEW_PRIVS = 38
+
+NOBODY = 65534
+"""A user and group without rights of any kind."""
+
+_CAPABILITY_VERSION_3 = 0x20080522
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
+_libc.prctl.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_ulong)
+
+
+def unshare(flags: int) -> None:
+    """Put this process (for processes: its next children) into new namespaces. Raises OSError."""
+    _check(_libc.unshare(flags), "unshare")
+
+
+def join_namespace(descriptor: int, kind: int) -> None:
+    """Put this process (for processes: its next children) back into a namespace. Raises OSError."""
+    _check(_libc.setns(descriptor, kind), "setns")
+
+
+def mount(source: str, target: str, kind: str | None = None, flags: int = 0, options: str = "") -> None:
+    """Mount `source` at `target`. Raises OSError."""
+    encoded = None if kind is None else kind.encode()
+    _check(_libc.mount(source.encode(), target.encode(), encoded, flags, options.encode()), f"mount {target}")
+
+
+def system_call(number: int, *arguments: Any) -> None:
+    """Make a system call that the C library may not know yet. Raises OSError."""
+    _check(_libc.syscall(number, *arguments), f"system call {number}")
+
+
+def prctl(option: int, argument: int) -> None:
+    """Set an attribute of this process. Raises OSError."""
+    _check(_libc.prctl(option, argument, 0, 0, 0), f"prctl {option}")
+
+
+def drop_capabilities() -> None:
+    """Give up every capability, and that an exec could give one back. Raises OSError."""
+    prctl(PR_SET_NO_NEW_PRIVS, 1)
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    nothing = (ctypes.c_uint32 * 6)()
+    _check(_libc.capset(header, nothing), "capset")
+
+
+def new_user_namespace(flags: int, inner: int) -> None:
+    """Enter a user namespace, and others, in which the present user and group appear as `inner`. Raises OSError."""
+    user, group = os.geteuid(), os.getegid()
+    unshare(CLONE_NEWUSER | flags)
+    write("/proc/self/setgroups", "deny")
+    write("/proc/self/uid_map", f"{inner} {user} 1")
+    write("/proc/self/gid_map", f"{inner} {group} 1")
+
+
+def write(path: str, text: str) -> None:
+    """Write to a file of /proc in one call. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY)
+    try:
+        os.write(descriptor, text.encode())
+    finally:
+        os.close(descriptor)
+
+
+def _check(result: int, what: str) -> None:
+    if result != 0:
+        number = ctypes.get_errno()
+        raise OSError(number, f"{what}: {os.strerror(number)}")

@@ -1,0 +1,182 @@
+"""The untrusted program's own process: runs it as LiveCodeBench's harness would, and reports an entry's result."""
+
+import atexit
+import builtins
+import gc
+import io
+import json
+import linecache
+import os
+import random
+import signal
+import site
+import sys
+import threading
+import traceback
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn
+
+FILE_NAME = "solution.py"
+
+RESULT_DESCRIPTOR = 3
+"""Where an entry's result goes; the first byte tells what follows."""
+RESULT, OUT_OF_MEMORY = b"v", b"m"
+
+# Which names LiveCodeBench's harness gives to a program, in its order: later ones hide earlier ones.
+_STAR_IMPORTS = (
+    "string",
+    "re",
+    "datetime",
+    "collections",
+    "heapq",
+    "bisect",
+    "copy",
+    "math",
+    "random",
+    "statistics",
+    "itertools",
+    "functools",
+    "operator",
+    "io",
+    "sys",
+    "json",
+    "builtins",
+    "typing",
+)
+_RECURSION_LIMIT = 50_000
+_MOST_DIGITS = 50_000
+
+
+def prelude() -> dict[str, Any]:
+    """Return the global names that every program starts with, and import what they come from."""
+    names: dict[str, Any] = {}
+    for module in _STAR_IMPORTS:
+        exec(f"from {module} import *", names)  # noqa: S102
+    for module in _STAR_IMPORTS[:-2]:
+        exec(f"import {module}", names)  # noqa: S102
+    del names["__builtins__"]
+    return {name: value for name, value in names.items() if vars(builtins).get(name) is not value}
+
+
+def settle() -> None:
+    """Make this interpreter look as a started one does; once, before any program runs."""
+    site.setquit()
+    site.setcopyright()
+    site.sethelper()
+    sys.setrecursionlimit(_RECURSION_LIMIT)
+    sys.set_int_max_str_digits(_MOST_DIGITS)
+    sys.argv[:] = [FILE_NAME]
+    os.environ.clear()
+    # One thread for linear algebra: the limit on processes counts threads. putenv leaves os.environ empty.
+    for variable in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        os.putenv(variable, "1")
+
+
+def run(source: str, entry: str | None, stdin: str, names: dict[str, Any]) -> NoReturn:
+    """Run the program in this process, which ends with it. `stdin` is used by an entry only."""
+    # Kept here, where a program that replaces attributes of modules does not reach them by accident.
+    leave, report = os._exit, traceback.print_exception
+    shut_down, run_exit_functions = threading._shutdown, atexit._run_exitfuncs  # type: ignore[attr-defined]
+    encode, send = _encode, _send
+    code = 1
+    try:
+        _fresh_state(source)
+        main = _main_module(names)
+        try:
+            exec(compile(source.removeprefix("\ufeff"), FILE_NAME, "exec", dont_inherit=True), main)  # noqa: S102
+            if entry is not None:
+                arguments = [json.loads(line) for line in stdin.split("\n") if line.strip()]
+                send(RESULT + encode(_find(main, entry)(*arguments)))
+        except SystemExit as exit_:
+            if isinstance(exit_.code, str):
+                print(exit_.code, file=sys.stderr)
+        shut_down()
+        run_exit_functions()
+        _flush()
+        code = 0
+    except MemoryError as error:
+        send(OUT_OF_MEMORY)
+        _show(error, report)
+    except BaseException as error:  # whatever a program raises is its result
+        _show(error, report)
+    finally:
+        try:
+            _flush()
+        finally:
+            leave(code)
+
+
+def _fresh_state(source: str) -> None:
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "r", closefd=False)), encoding="utf-8")  # type: ignore[misc]
+    sys.stdout = sys.__stdout__ = _writer(1, "strict")  # type: ignore[misc]
+    sys.stderr = sys.__stderr__ = _writer(2, "backslashreplace")  # type: ignore[misc]
+    random.seed()
+    linecache.cache[FILE_NAME] = (len(source), None, source.splitlines(keepends=True), FILE_NAME)
+    for name in [name for name in sys.modules if name.split(".")[0] == "evorun"]:
+        del sys.modules[name]
+    gc.enable()
+
+
+def _writer(descriptor: int, errors: str) -> io.TextIOWrapper:
+    raw = io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False))
+    return io.TextIOWrapper(raw, encoding="utf-8", errors=errors, line_buffering=descriptor == 2)
+
+
+def _main_module(names: dict[str, Any]) -> dict[str, Any]:
+    main = types.ModuleType("__main__")
+    main.__dict__.update(names)
+    main.__dict__.update(stdin=sys.stdin, stdout=sys.stdout, stderr=sys.stderr, __builtins__=builtins)
+    main.__dict__["__file__"] = FILE_NAME
+    sys.modules["__main__"] = main
+    return main.__dict__
+
+
+def _find(main: dict[str, Any], entry: str) -> Callable[..., Any]:
+    owner, _, method = entry.rpartition(".")
+    if owner and owner in main:
+        found = getattr(main[owner](), method)
+    elif method in main:
+        found = main[method]
+    else:
+        raise NameError(f"the program does not define {entry}")
+    return found  # type: ignore[no-any-return]
+
+
+def _encode(result: Any) -> bytes:
+    return json.dumps(list(result) if isinstance(result, Iterator) else result, default=_plain).encode()
+
+
+def _plain(value: Any) -> Any:
+    """Turn what JSON does not know into what it knows: numpy's numbers and arrays, iterators, deques, ranges."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Iterator) or type(value).__name__ in ("deque", "range", "dict_keys", "dict_values"):
+        return list(value)
+    raise TypeError(f"the result holds a {type(value).__name__}, which is not JSON")
+
+
+def _send(message: bytes) -> None:
+    while message:
+        message = message[os.write(RESULT_DESCRIPTOR, message) :]
+
+
+def _show(error: BaseException, report: Callable[..., None]) -> None:
+    """Print the traceback from the program's own first line on, to whatever it left as standard error."""
+    frames = error.__traceback__
+    while frames is not None and frames.tb_frame.f_code.co_filename != FILE_NAME:
+        frames = frames.tb_next
+    stream = _writer(2, "backslashreplace")
+    report(type(error), error, frames, file=stream)
+    stream.flush()
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.__stdout__, sys.stderr):
+        try:
+            if stream is not None and not stream.closed:
+                stream.flush()
+        except ValueError:  # a stream that the program has closed or detached: nothing is left to write
+            pass

@@ -1,0 +1,54 @@
+"""A root folder that holds an interpreter and nothing else; for where bubblewrap is not installed."""
+
+import ctypes
+import os
+from typing import Any
+
+from evorun.sandbox.inside import kernel
+
+_MOUNT_SETATTR = 442  # the same on every architecture
+_AT_FDCWD = -100
+_AT_RECURSIVE = 0x8000
+_NOSUID = 0x2
+_READ_ONLY = 0x1 | _NOSUID | 0x4  # and no devices
+
+
+def enter(layout: dict[str, Any], where: str) -> None:
+    """Build the layout (see `launch.Layout`) over the folder `where` and make it this process's root.
+
+    Needs CAP_SYS_ADMIN over a mount namespace of its own. Raises OSError.
+    """
+    kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
+    kernel.mount("root", where, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=0755")
+    for path in layout["shown"]:
+        _bind(path, where + path, _READ_ONLY)
+    for path in layout["hidden"]:
+        kernel.mount("hidden", where + path, "tmpfs", kernel.MS_RDONLY, "size=4k")
+    for path, target in layout["packages"]:
+        _bind(path, where + target, _READ_ONLY)
+    for path, target in layout["links"]:
+        os.makedirs(os.path.dirname(where + path), exist_ok=True)
+        os.symlink(target, where + path)
+    for path in layout["devices"]:
+        _bind(path, where + path, _NOSUID)
+    os.mkdir(where + "/proc")
+    kernel.mount("/proc", where + "/proc", flags=kernel.MS_BIND | kernel.MS_REC)
+    os.mkdir(where + layout["scratch"])
+    kernel.mount("root", where, flags=kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
+    os.chdir(where)
+    kernel.mount(where, "/", flags=kernel.MS_MOVE)
+    os.chroot(".")
+    os.chdir("/")
+
+
+def _bind(source: str, target: str, attributes: int) -> None:
+    if os.path.isdir(source):
+        os.makedirs(target, exist_ok=True)
+    else:
+        os.makedirs(os.path.dirname(target), exist_ok=True)
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
+    kernel.mount(source, target, flags=kernel.MS_BIND | kernel.MS_REC)
+    wanted = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
+    kernel.system_call(
+        _MOUNT_SETATTR, _AT_FDCWD, target.encode(), _AT_RECURSIVE, ctypes.byref(wanted), ctypes.sizeof(wanted)
+    )

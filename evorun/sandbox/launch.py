@@ -1,0 +1,192 @@
+"""The ways to start a zygote, best first: what is shown to it, the command, and what it is told."""
+
+import os
+import shutil
+import sys
+import sysconfig
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from evorun.sandbox.config import SandboxConfig, package_folders
+
+SCRATCH = "/tmp"  # noqa: S108 - inside the sandbox, where nobody else is
+PACKAGES = "/packages"
+_UNPRIVILEGED = 65534
+_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+_DEVICE_LINKS = (("/dev/stdin", "/proc/self/fd/0"), ("/dev/stdout", "/proc/self/fd/1"), ("/dev/shm", SCRATCH))  # noqa: S108
+_DISTRIBUTION_PACKAGES = "/usr/lib/python3/dist-packages"
+_FIRST_KERNEL_THAT_COUNTS_BY_NAMESPACE = (5, 14)
+
+# The interpreter is told its modules over its control channel: no file of the project is visible to it.
+_BOOT = """
+import json, sys, types
+def read(n):
+    data = b""
+    while len(data) < n:
+        part = channel.read(n - len(data))
+        if not part: sys.exit(1)
+        data += part
+    return data
+control = int(sys.argv[1])
+channel = open(control, "rb", buffering=0, closefd=False)
+message = json.loads(read(int.from_bytes(read(4), "big")))
+for name, source in message["modules"]:
+    module = sys.modules[name] = types.ModuleType(name)
+    module.__path__ = []
+    parent, _, child = name.rpartition(".")
+    if parent: setattr(sys.modules[parent], child, module)
+    exec(compile(source, name, "exec"), module.__dict__)
+module.start(control, message["settings"])
+"""
+_MODULES = ("kernel", "processes", "program", "cell", "zygote", "root", "start")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """What a sandbox's root folder holds beside /proc and the scratch folder."""
+
+    shown: list[str]
+    """Files and folders of this machine, read-only, under their own names."""
+    hidden: list[str]
+    """Folders inside those that appear empty."""
+    packages: list[tuple[str, str]]
+    """Importable packages: where they are, and where they appear."""
+    links: list[tuple[str, str]]
+    """Symbolic links: name and target."""
+    devices: list[str] = field(default_factory=lambda: list(_DEVICES))
+    scratch: str = SCRATCH
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One way to start a zygote."""
+
+    isolation: str
+    full: bool
+    command: list[str]
+    """Without the number of the control channel, which comes last."""
+    settings: dict[str, Any]
+    note: str = ""
+
+    def boot_message(self) -> dict[str, Any]:
+        """Return what the interpreter must be sent first."""
+        return {"modules": _modules(), "settings": self.settings}
+
+
+def launches(config: SandboxConfig) -> Iterator[Launch]:
+    """Yield the ways that the configuration allows, best first; whether one works is only seen by trying."""
+    wanted = config.isolation
+    if wanted != "namespaces" and wanted != "rlimits":
+        yield from _bubblewrap(config)
+    if wanted in ("auto", "strict", "namespaces"):
+        yield from _namespaces(config)
+    if wanted in ("auto", "rlimits"):
+        yield from _rlimits(config)
+
+
+def _bubblewrap(config: SandboxConfig) -> Iterator[Launch]:
+    bwrap = shutil.which("bwrap")
+    if bwrap is None:
+        return
+    layout = _layout(config)
+    if os.geteuid() == 0:
+        # Root's own number of processes is not limited by the kernel: programs run under another user.
+        rights = ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
+        command = [bwrap, *rights, *_bubblewrap_options(layout), *_interpreter()]
+        yield Launch("bubblewrap", True, command, _settings(config, drop_to=_UNPRIVILEGED))
+    command = [bwrap, "--unshare-user", *_bubblewrap_options(layout), *_interpreter()]
+    yield Launch("bubblewrap", True, command, _settings(config))
+
+
+def _bubblewrap_options(layout: Layout) -> list[str]:
+    options = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
+    options += ["--die-with-parent", "--new-session", "--clearenv", "--proc", "/proc", "--dir", layout.scratch]
+    for path in layout.shown:
+        options += ["--ro-bind", path, path]
+    for path in layout.hidden:
+        options += ["--tmpfs", path, "--remount-ro", path]
+    for path, target in layout.packages:
+        options += ["--ro-bind", path, target]
+    for path in layout.devices:
+        options += ["--dev-bind", path, path]
+    for path, target in layout.links:
+        options += ["--symlink", target, path]
+    return [*options, "--remount-ro", "/", "--chdir", "/", "--setenv", "PYTHONHASHSEED", "0", "--"]
+
+
+def _namespaces(config: SandboxConfig) -> Iterator[Launch]:
+    drop_to = _UNPRIVILEGED if os.geteuid() == 0 else None
+    settings = _settings(config, drop_to=drop_to, build_root=True)
+    yield Launch("namespaces", True, _interpreter(), settings)
+
+
+def _rlimits(config: SandboxConfig) -> Iterator[Launch]:
+    note = "network and readable files are not shielded; install bubblewrap (Debian: apt install bubblewrap)"
+    for drop_to in (_UNPRIVILEGED, None) if os.geteuid() == 0 else (None,):
+        settings = _settings(config, drop_to=drop_to, namespaces=False)
+        yield Launch("rlimits", False, _interpreter(), settings, note)
+
+
+def _settings(
+    config: SandboxConfig, drop_to: int | None = None, build_root: bool = False, namespaces: bool = True
+) -> dict[str, Any]:
+    layout = _layout(config)
+    return {
+        "namespaces": namespaces,
+        "own_process_count": namespaces and _kernel_release() >= _FIRST_KERNEL_THAT_COUNTS_BY_NAMESPACE,
+        "drop_to": drop_to,
+        "build_root": build_root,
+        "layout": {
+            "shown": layout.shown,
+            "hidden": layout.hidden,
+            "packages": layout.packages,
+            "links": layout.links,
+            "devices": layout.devices,
+            "scratch": layout.scratch,
+        },
+        "packages": [PACKAGES] if namespaces else list(package_folders(config.packages)),
+    }
+
+
+def _interpreter() -> list[str]:
+    return [str(_base_interpreter()), "-s", "-S", "-P", "-B", "-X", "utf8", "-c", _BOOT]
+
+
+def _base_interpreter() -> Path:
+    """The interpreter behind a virtual environment, by its own path."""
+    return Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+
+
+def _layout(config: SandboxConfig) -> Layout:
+    shown, links = ["/usr"], list(_DEVICE_LINKS)
+    for name in ("/bin", "/lib", "/lib32", "/lib64"):
+        if os.path.islink(name):
+            links.append((name, os.readlink(name)))
+        elif os.path.isdir(name):
+            shown.append(name)
+    for prefix in {os.path.realpath(sys.base_prefix), os.path.realpath(sys.base_exec_prefix)}:
+        if not prefix.startswith("/usr/") and prefix != "/usr":
+            shown.append(prefix)
+    places = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}
+    hidden = {sysconfig.get_path(name, vars=places) for name in ("purelib", "platlib")} | {_DISTRIBUTION_PACKAGES}
+    packages = [
+        (f"{site}/{name}", f"{PACKAGES}/{name}")
+        for site, names in package_folders(config.packages).items()
+        for name in names
+        if os.path.isdir(f"{site}/{name}")
+    ]
+    return Layout(shown, [path for path in sorted(hidden) if os.path.isdir(path)], packages, links)
+
+
+def _kernel_release() -> tuple[int, int]:
+    major, minor, *_ = os.uname().release.split(".")
+    return int(major), int(minor)
+
+
+def _modules() -> list[tuple[str, str]]:
+    package = "evorun.sandbox.inside"
+    empty = [("evorun", ""), ("evorun.sandbox", ""), (package, "")]
+    folder = Path(__file__).with_name("inside")
+    return [*empty, *((f"{package}.{name}", (folder / f"{name}.py").read_text("utf-8")) for name in _MODULES)]

@@ -1,0 +1,30 @@
+"""A sandbox that starts at the first program: a run whose verdicts are all recorded starts none."""
+
+import asyncio
+
+from evorun.sandbox.base import CaseResult, Program, Suite
+from evorun.sandbox.config import SandboxConfig
+from evorun.sandbox.pool import Sandbox
+from evorun.sandbox.testing import test
+
+
+class LazySandbox:
+    """Opens its sandbox on first use, once: when that fails, every later test fails in the same way."""
+
+    def __init__(self, config: SandboxConfig) -> None:
+        self._config = config
+        self._sandbox: asyncio.Task[Sandbox] | None = None
+
+    async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> tuple[CaseResult, ...]:
+        """Run a program on a suite's cases; see `evorun.sandbox.testing.test`. Raises SandboxError."""
+        if self._sandbox is None:
+            self._sandbox = asyncio.create_task(Sandbox.open(self._config))
+        return await test(await asyncio.shield(self._sandbox), program, suite, stop_at_failure)
+
+    async def close(self) -> None:
+        """Close the sandbox if it was opened; idempotent."""
+        opening, self._sandbox = self._sandbox, None
+        if opening is not None:
+            await asyncio.wait([opening])
+            if not opening.exception():
+                await opening.result().close()

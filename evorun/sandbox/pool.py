@@ -1,0 +1,155 @@
+"""The sandbox: as many zygotes as programs may run at once."""
+
+import asyncio
+import contextlib
+import dataclasses
+import os
+import shutil
+import tempfile
+
+from evorun.errors import SandboxError
+from evorun.sandbox.base import Execution, Limits, Program
+from evorun.sandbox.check import find_breach
+from evorun.sandbox.config import SandboxConfig
+from evorun.sandbox.launch import Launch, launches
+from evorun.sandbox.zygotes import Zygote, ZygoteLost
+
+
+class Sandbox:
+    """Runs programs, `slots` of them at a time. For the event loop that it was opened in."""
+
+    isolation: str
+    """bubblewrap | namespaces | rlimits"""
+    fully_isolated: bool
+    """No network, no files but the interpreter's, nothing left behind."""
+    note: str
+    """What is not shielded, in one line; empty when fully isolated."""
+    slots: int
+    """Programs at a time."""
+
+    def __init__(self, launch: Launch, slots: int, first: Zygote, scratch: str | None) -> None:
+        self.isolation, self.fully_isolated, self.note = launch.isolation, launch.full, launch.note
+        self.slots = slots
+        self._launch = launch
+        self._scratch = scratch
+        self._free = asyncio.Semaphore(slots)
+        self._idle = [first]
+        self._busy: set[Zygote] = set()
+        self._ending: set[asyncio.Task[None]] = set()
+        self._closed = False
+
+    @classmethod
+    async def open(cls, config: SandboxConfig) -> "Sandbox":
+        """Open the best isolation that the configuration allows and that a trial program finds to hold.
+
+        Raises SandboxError when there is none.
+        """
+        slots = config.slots or len(os.sched_getaffinity(0))
+        failures: list[str] = []
+        for launch in launches(config):
+            scratch = None
+            if not launch.full:
+                scratch = _scratch_parent(launch)
+                launch = dataclasses.replace(launch, settings={**launch.settings, "scratch_parent": scratch})
+            try:
+                first = await _tried(launch)
+            except SandboxError as error:
+                failures.append(str(error))
+                _remove(scratch)
+                continue
+            except BaseException:
+                _remove(scratch)
+                raise
+            return cls(launch, slots, first, scratch)
+        found = "; ".join(failures) or "bwrap is not installed"
+        raise SandboxError(
+            f"sandbox.isolation={config.isolation}: {found}; install bubblewrap and allow user namespaces, "
+            f"or set sandbox.isolation=rlimits"
+        )
+
+    async def run(self, program: Program, stdin: str, limits: Limits) -> Execution:
+        """Run a program on an input; whatever it does is told by the execution.
+
+        Cancelling kills the program. Raises SandboxError when the isolation itself breaks down twice in a row, or
+        when the sandbox is closed.
+        """
+        async with self._free:
+            try:
+                return await self._run_once(program, stdin, limits)
+            except ZygoteLost:
+                pass
+            try:
+                return await self._run_once(program, stdin, limits)
+            except ZygoteLost as lost:
+                return _fatal(str(lost))
+
+    async def close(self) -> None:
+        """Kill what runs and end all zygotes."""
+        self._closed = True
+        await asyncio.gather(*(zygote.stop() for zygote in self._idle), *(zygote.kill() for zygote in self._busy))
+        self._idle.clear()
+        if self._ending:
+            await asyncio.gather(*self._ending)
+        _remove(self._scratch)
+
+    async def _run_once(self, program: Program, stdin: str, limits: Limits) -> Execution:
+        if self._closed:
+            raise SandboxError("the sandbox is closed: open another one")
+        zygote = self._idle.pop() if self._idle else await Zygote.start(self._launch)
+        self._busy.add(zygote)
+        try:
+            execution = await zygote.run(program, stdin, limits)
+        except BaseException:
+            self._end(zygote)
+            raise
+        finally:
+            self._busy.discard(zygote)
+        self._idle.append(zygote)
+        return execution
+
+    def _end(self, zygote: Zygote) -> None:
+        task = asyncio.ensure_future(zygote.kill())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
+
+
+async def _tried(launch: Launch) -> Zygote:
+    """Start a zygote and have a program look for a way out. Raises SandboxError when it finds one."""
+    zygote = await Zygote.start(launch)
+    try:
+        breach = await find_breach(zygote, full=launch.full)
+    except ZygoteLost as lost:
+        breach = str(lost)
+    except BaseException:
+        await zygote.kill()
+        raise
+    if breach:
+        await zygote.kill()
+        raise SandboxError(f"sandbox.isolation={launch.isolation} does not work here: {breach}")
+    return zygote
+
+
+def _fatal(why: str) -> Execution:
+    return Execution(
+        end="runtime_error",
+        stdout="",
+        stderr=f"[the program broke its interpreter's parent twice: {why}]\n",
+        value=None,
+        exit_code=None,
+        signal=None,
+        cpu_seconds=0.0,
+        wall_seconds=0.0,
+    )
+
+
+def _scratch_parent(launch: Launch) -> str:
+    folder = tempfile.mkdtemp(prefix="evorun-sandbox-")
+    if (user := launch.settings["drop_to"]) is not None:
+        os.chown(folder, user, user)
+    return folder
+
+
+def _remove(folder: str | None) -> None:
+    if folder is not None:
+        with contextlib.suppress(OSError):
+            shutil.rmtree(folder, ignore_errors=True)

@@ -1,0 +1,179 @@
+"""Our side of a zygote: starting it, asking it to run a program, and ending it."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import socket
+import tempfile
+from typing import Any
+
+import msgspec
+
+from evorun.errors import SandboxError
+from evorun.sandbox.base import End, Execution, Limits, Program
+from evorun.sandbox.launch import Launch
+
+START_SECONDS = 20.0
+"""How long an interpreter may take to start, on a machine that is busy (ours)."""
+_PATIENCE = 4  # the zygote's own
+_GRACE_SECONDS = 10.0
+"""How much later than a program's last second an answer may come before the zygote counts as hung (ours)."""
+
+
+class ZygoteLost(Exception):
+    """The zygote died, hung, or answered nonsense."""
+
+
+class Zygote:
+    """A warm interpreter in its isolation; runs one program at a time."""
+
+    def __init__(
+        self,
+        process: asyncio.subprocess.Process,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        errors: Any,
+    ) -> None:
+        self._process = process
+        self._reader = reader
+        self._writer = writer
+        self._errors = errors
+
+    @classmethod
+    async def start(cls, launch: Launch) -> "Zygote":
+        """Start one and wait until it is ready. Raises SandboxError with what it said when it does not come up."""
+        ours, theirs = socket.socketpair()
+        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the zygote
+        process = None
+        try:
+            with theirs:
+                process = await asyncio.create_subprocess_exec(
+                    *launch.command,
+                    str(theirs.fileno()),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    stderr=errors,
+                    cwd="/",
+                    env={"PYTHONHASHSEED": "0"},
+                    start_new_session=True,
+                    pass_fds=(theirs.fileno(),),
+                )
+            reader, writer = await asyncio.open_connection(sock=ours)
+            zygote = cls(process, reader, writer, errors)
+            boot = msgspec.json.encode(launch.boot_message())
+            writer.write(len(boot).to_bytes(4, "big") + boot)
+            async with asyncio.timeout(START_SECONDS):
+                await zygote._receive()
+        except (ZygoteLost, OSError, TimeoutError) as error:
+            said = _last_line(errors) or str(error) or "no answer"
+            if process is None:
+                ours.close()
+                errors.close()
+            else:
+                await zygote.kill()
+            raise SandboxError(f"sandbox.isolation={launch.isolation} does not work here: {said}") from None
+        except BaseException:
+            if process is not None:
+                _kill(process)
+            ours.close()
+            raise
+        return zygote
+
+    async def run(self, program: Program, stdin: str, limits: Limits) -> Execution:
+        """Run a program. Raises ZygoteLost; after that, and when cancelled, only `kill` may be called."""
+        blobs = [text.encode("utf-8", "surrogatepass") for text in (program.source, stdin)]
+        wall = limits.wall_limit()
+        header = {
+            "entry": program.entry,
+            "limits": {**msgspec.structs.asdict(limits), "wall_seconds": wall},
+            "lengths": [len(blob) for blob in blobs],
+        }
+        text = msgspec.json.encode(header)
+        try:
+            async with asyncio.timeout(_PATIENCE * wall + _GRACE_SECONDS):
+                self._writer.writelines([len(text).to_bytes(4, "big"), text, *blobs])
+                await self._writer.drain()
+                answer, texts = await self._receive()
+        except (OSError, TimeoutError) as error:
+            raise ZygoteLost(f"no answer: {error!r}") from None
+        return _execution(program, limits, answer, texts)
+
+    async def kill(self) -> None:
+        """End the zygote and, with it, the program that it runs."""
+        _kill(self._process)
+        await self._close()
+
+    async def stop(self) -> None:
+        """Let an idle zygote end by itself."""
+        self._writer.close()
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(2):
+                await self._process.wait()
+        await self.kill()
+
+    async def _close(self) -> None:
+        self._writer.close()
+        self._errors.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+        await self._process.wait()
+
+    async def _receive(self) -> tuple[dict[str, Any], list[bytes]]:
+        try:
+            length = int.from_bytes(await self._reader.readexactly(4), "big")
+            header = msgspec.json.decode(await self._reader.readexactly(length))
+            return header, [await self._reader.readexactly(size) for size in header["lengths"]]
+        except (asyncio.IncompleteReadError, msgspec.DecodeError) as error:
+            raise ZygoteLost(f"the zygote ended: {error}") from None
+
+
+def _kill(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGKILL)  # process.kill() may take the exit status away from asyncio
+
+
+def _last_line(errors: Any) -> str:
+    errors.seek(0)
+    lines = errors.read().decode("utf-8", "replace").strip().splitlines()
+    return lines[-1] if lines else ""
+
+
+def _execution(program: Program, limits: Limits, answer: dict[str, Any], texts: list[bytes]) -> Execution:
+    if "failed" in answer and not answer["reason"]:
+        raise ZygoteLost(answer["failed"])
+    code, cpu_seconds = answer["code"], answer["cpu_seconds"]
+    stdout, stderr, message = texts
+    end, reason = _end(answer["reason"], code, cpu_seconds, limits, message)
+    value = None
+    if end == "completed" and program.entry is not None and message[:1] == b"v":
+        value = message[1:].decode("utf-8", "replace")
+    shown = stderr.decode("utf-8", "replace")
+    return Execution(
+        end=end,
+        stdout=stdout.decode("utf-8", "replace"),
+        stderr=f"{shown}[{reason}]\n" if reason else shown,
+        value=value,
+        exit_code=code if code >= 0 else None,
+        signal=-code if code < 0 else None,
+        cpu_seconds=cpu_seconds,
+        wall_seconds=answer["wall_seconds"],
+    )
+
+
+def _end(reason: str, code: int, cpu_seconds: float, limits: Limits, message: bytes) -> tuple[End, str]:
+    """Return how an execution ended, and why in words where the program itself does not say it."""
+    if reason == "output":
+        return "output_limit", f"more than {limits.output_kib} KiB of output"
+    if reason == "wall":
+        return "time_limit", f"more than {limits.wall_limit():g} s of wall time"
+    if reason == "cpu" or cpu_seconds > limits.cpu_seconds:
+        return "time_limit", f"more than {limits.cpu_seconds:g} s of CPU time"
+    if reason == "memory" or message == b"m":
+        return "memory_limit", f"more than {limits.memory_mib} MiB of memory"
+    if reason == "processes":
+        return "runtime_error", f"more than {limits.processes} processes and threads"
+    if code < 0:
+        return "runtime_error", f"ended by signal {-code}"
+    return ("runtime_error", "") if code > 0 else ("completed", "")
