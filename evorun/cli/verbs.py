@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from rich.console import Console
 
-from evorun.errors import ConfigError, RunDirectoryError
+from evorun.errors import ConfigError
 
 
 class Verb(NamedTuple):
@@ -49,37 +49,57 @@ def _resume(arguments: Sequence[str]) -> int:
 
 
 def _report(arguments: Sequence[str]) -> int:
-    from evorun.reports.html import render_report, write_report
+    from evorun.reports.comparison import run_folders
+    from evorun.reports.html import REPORT, render_report
+    from evorun.reports.page import write_page
     from evorun.reports.summary import print_summary
-    from evorun.runs.paths import display
 
-    folders, problems = _folders_and_problems(arguments)
-    for folder in folders:
-        if not folder.is_dir():
-            raise RunDirectoryError(f"expected a run directory, found none at {display(folder)}")
-    if len(folders) > 1:  # all are found to be sound before the first is written
-        for folder in folders:
-            render_report(folder, problems or None)
-    for folder in folders:
-        write_report(folder, problems or None)
-        print_summary(folder, Console())
+    asked = _report_request(arguments)
+    folders = run_folders(asked.folders)
+    if len(folders) == 1 and (asked.against or asked.output):
+        raise ConfigError("expected several runs for --against and --output, got one")
+    pages = [render_report(folder, asked.problems or None) for folder in folders]  # before the first is written
+    if len(folders) > 1:
+        _compare(folders, asked)
+    for folder, page in zip(folders, pages, strict=True):
+        write_page(folder / REPORT, page)
+    if len(folders) == 1:
+        print_summary(folders[0], Console())
     return 0
 
 
-def _folders_and_problems(arguments: Sequence[str]) -> tuple[list[Path], list[str]]:
-    folders, problems = [], []
+class _ReportRequest(NamedTuple):
+    folders: list[Path]
+    problems: list[str]
+    against: Path | None
+    output: Path | None
+
+
+def _report_request(arguments: Sequence[str]) -> _ReportRequest:
+    folders: list[Path] = []
+    options: dict[str, list[str]] = {"--problem": [], "--against": [], "--output": []}
     rest = iter(arguments)
     for argument in rest:
         option, equals, value = argument.partition("=")
-        if option == "--problem":
+        if option in options:
             value = value if equals else next(rest, "")
             _expect(bool(value), "report", arguments)
-            problems.append(value)
+            options[option].append(value)
         else:
             _expect(not argument.startswith("-"), "report", arguments)
             folders.append(Path(argument))
-    _expect(bool(folders), "report", arguments)
-    return folders, problems
+    against, output = options["--against"], options["--output"]
+    _expect(bool(folders) and len(against) <= 1 and len(output) <= 1, "report", arguments)
+    _expect(all(name.endswith(".html") for name in output), "report", arguments)
+    return _ReportRequest(folders, options["--problem"], *(Path(one[0]) if one else None for one in (against, output)))
+
+
+def _compare(folders: Sequence[Path], asked: _ReportRequest) -> None:
+    from evorun.reports.comparison import COMPARISON, compare, comparison_folder, print_comparison, write_comparison
+
+    comparison = compare(folders, asked.against)
+    page = write_comparison(comparison, asked.output or comparison_folder(folders) / COMPARISON)
+    print_comparison(comparison, page, Console())
 
 
 def _grade(arguments: Sequence[str]) -> int:
@@ -108,8 +128,10 @@ VERBS = {
     ),
     "report": Verb(
         _report,
-        "evorun report RUN_DIR... [--problem=ID ...]",
-        "Prints the tables of runs and writes RUN_DIR/report.html; its browser shows the named problems, or a spread.",
+        "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR] [--output=FILE.html]",
+        "Prints the tables of a run and writes RUN_DIR/report.html; its browser shows the named problems or a spread.\n"
+        "Several runs, or a sweep's folder, are compared with --against, else with the most accurate one, on one page\n"
+        "more: --output, else comparison.html in the folder that holds them all.",
     ),
     "grade": Verb(
         _grade,

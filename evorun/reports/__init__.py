@@ -1,4 +1,4 @@
-"""Reports of run directories: the terminal summary and report.html. Reads run directories only."""
+"""Reports of run directories: the terminal summary, report.html, comparisons. Reads run directories only."""
 
 from evorun.reports.html import write_report
 from evorun.reports.summary import print_summary

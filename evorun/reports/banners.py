@@ -3,7 +3,9 @@
 from evorun.reports.overview import Outcome
 from evorun.reports.text import printable
 
-_SOURCES = {"sample": "Sample set", "stand_in": "Stand-in data"}
+SOURCES = {"sample": "Sample set", "stand_in": "Stand-in data"}
+"""Sources of problems that are not the benchmark's, in words."""
+
 _STATUSES = {
     "running": "Unfinished: the run is still going (or was killed); figures cover what it has written so far.",
     "interrupted": "Unfinished: the run was interrupted; figures cover what it had written.",
@@ -18,7 +20,7 @@ def banners(outcome: Outcome) -> list[str]:
     if manifest.simulated:
         found.append("Simulated model: no language model ran; figures say nothing about any real one.")
     if manifest.provenance.source != "benchmark":
-        label = _SOURCES.get(manifest.provenance.source, f"Data source '{manifest.provenance.source}'")
+        label = SOURCES.get(manifest.provenance.source, f"Data source '{manifest.provenance.source}'")
         found.append(f"{label}: {manifest.provenance.description}" if manifest.provenance.description else label)
     refused = outcome.counts.get("rejected_requests", 0)
     if refused:

@@ -1,16 +1,10 @@
 """report.html: one run on one page that opens from disk, loads nothing, and shows hostile texts as texts."""
 
-import base64
-import hashlib
-import os
 import shlex
 from collections.abc import Sequence
-from contextlib import suppress
-from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from evorun.errors import RunDirectoryError
 from evorun.reports import plots, text
 from evorun.reports.banners import banners
 from evorun.reports.browser import BrowserProblem, load_browser, script_json
@@ -24,12 +18,12 @@ from evorun.reports.overview import (
     load_judge,
     load_outcome,
 )
+from evorun.reports.page import content_hash, markup, own_file, render, write_page
 from evorun.reports.run_data import read_steps
 from evorun.runs.results import ACCURACY, Proportion
 from evorun.runs.schema import Manifest
 
-if TYPE_CHECKING:
-    from markupsafe import Markup
+REPORT = "report.html"
 
 
 class Tile(NamedTuple):
@@ -46,26 +40,12 @@ def write_report(run_dir: Path, problems: Sequence[str] | None = None) -> Path:
     The browser of candidates holds the named problems, or a spread of them. Raises RunDirectoryError for a folder
     that is not a run's, cannot be written or lacks a named problem, and DataError for a malformed record.
     """
-    page = render_report(run_dir, problems)
-    target = run_dir / "report.html"
-    try:
-        _replace(target, page.encode("utf-8", "replace"))
-    except OSError as error:
-        raise RunDirectoryError(f"{target}: expected to write the report, got: {error.strerror}") from error
-    return target
+    return write_page(run_dir / REPORT, render_report(run_dir, problems))
 
 
 def render_report(run_dir: Path, problems: Sequence[str] | None = None) -> str:
     """Return the page's HTML. Raises as `write_report`, but for writing."""
-    import jinja2
-
-    environment = jinja2.Environment(
-        autoescape=True, finalize=_finalize, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
-    )
-    environment.filters.update(
-        percent=text.percent, interval=text.interval, count=text.count, number=text.number, trusted=_markup
-    )
-    return environment.from_string(_own_file("template.html.j2")).render(_context(run_dir, problems))
+    return render("template.html.j2", _context(run_dir, problems))
 
 
 def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
@@ -75,7 +55,7 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     figures = load_candidate_figures(run_dir)
     judge = load_judge(run_dir, figures.correct)
     browser = load_browser(run_dir, outcome.predictions, steps, figures.by_problem, problems)
-    script = _own_file("browser.js")
+    script = own_file("browser.js")
     return {
         "outcome": outcome,
         "manifest": outcome.manifest,
@@ -88,13 +68,13 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "judge": judge,
         "judge_rows": _judge_rows(judge) if judge else [],
         "judge_warning": judge_warning(judge) if judge else None,
-        "plots": {name: _markup(svg) if svg else None for name, svg in _plots(curves, figures, judge).items()},
+        "plots": {name: markup(svg) if svg else None for name, svg in _plots(curves, figures, judge).items()},
         "browser": browser,
         "browser_note": _browser_note(browser, figures),
-        "browser_index": _markup(_index(browser)),
-        "style": _markup(_own_file("report.css")),
-        "script": _markup(script),
-        "script_hash": _markup(_content_hash(script)),
+        "browser_index": markup(_index(browser)),
+        "style": markup(own_file("report.css")),
+        "script": markup(script),
+        "script_hash": markup(content_hash(script)),
     }
 
 
@@ -152,7 +132,7 @@ def _model(name: str, identity: str, engine: str) -> str:
 
 def _judge_rows(judge: JudgeDiagnostics) -> list[tuple[str, Proportion, str]]:
     return [
-        ("Decisive: the same winner both ways round", judge.decisive, "duels"),
+        ("Decisive: the same winner in each order judged", judge.decisive, "duels"),
         ("Position: verdict A among verdicts A or B (50 % is unbiased)", judge.position_a, "verdicts"),
         ("Agreement: won by the right candidate, when one is right and one wrong", judge.agreement, "decisive duels"),
         ("Ties", judge.tie, "verdicts"),
@@ -196,33 +176,3 @@ def _index(browser: list[BrowserProblem]) -> str:
             for p in browser
         ]
     )
-
-
-def _finalize(value: object) -> object:
-    """Make what the template prints harmless to the layout; escaping comes after this."""
-    return value if hasattr(value, "__html__") or not isinstance(value, str) else text.printable(value)
-
-
-def _markup(html: str) -> "Markup":
-    """Exempt from escaping: our own files, SVG from plots, and JSON from `script_json`; never a run's text as it is."""
-    from markupsafe import Markup
-
-    return Markup(html)  # noqa: S704
-
-
-def _own_file(name: str) -> str:
-    return files("evorun.reports").joinpath(name).read_text("utf-8")
-
-
-def _content_hash(script: str) -> str:
-    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
-
-
-def _replace(target: Path, content: bytes) -> None:
-    temporary = target.with_name(f".report-{os.getpid()}.html")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, target)
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)

@@ -15,7 +15,8 @@ class JudgeDiagnostics:
     """Duels with an outcome, among all duels."""
     decisive_by_step: dict[int, Proportion] = field(default_factory=lambda: defaultdict(Proportion))
     position_a: Proportion = field(default_factory=Proportion)
-    """Verdicts A among verdicts A or B. Every pair is shown both ways round, so an unbiased judge gives 0.5."""
+    """Verdicts A among verdicts A or B. Pairs are shown both ways round or in random order, so an unbiased judge
+    gives 0.5."""
     agreement: Proportion = field(default_factory=Proportion)
     """Won by the right candidate, among decisive duels between a right and a wrong one."""
     tie: Proportion = field(default_factory=Proportion)
@@ -46,7 +47,7 @@ def judge_warning(judge: JudgeDiagnostics) -> str | None:
     if judge.position_a.value in (0, 1):
         place = "A" if judge.position_a.value else "B"
         return f"Position bias 100 %: whenever the judge chose, it named {place}, whoever was shown there, so {meaning}"
-    return f"In none of the {judge.decisive.n} duels did the same candidate win both ways round, so {meaning}"
+    return f"None of the {judge.decisive.n} duels was decisive: {meaning}"
 
 
 @dataclass(frozen=True)

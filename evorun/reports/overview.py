@@ -4,6 +4,8 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from evorun.reports.judge import JudgeDiagnostics
 from evorun.reports.run_data import read_metrics, read_predictions, read_records, read_results, read_steps
 from evorun.runs.directory import load_manifest
@@ -111,6 +113,15 @@ def load_judge(run_dir: Path, correct: dict[tuple[str, CandidateId], bool]) -> J
     for duel in read_records(run_dir / "comparisons.jsonl", ComparisonRecord):
         diagnostics.add(duel, correct)
     return diagnostics if diagnostics.decisive.n else None
+
+
+def count_verdicts(run_dir: Path) -> int:
+    """Count the judge's verdicts: one or two a duel."""
+    return sum(len(duel.verdicts) for duel in read_records(run_dir / "comparisons.jsonl", _Judged))
+
+
+class _Judged(msgspec.Struct):
+    verdicts: list[str]
 
 
 def _results_so_far(predictions: list[PredictionRecord], steps: list[StepRecord]) -> Results:

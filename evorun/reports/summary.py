@@ -6,7 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evorun.reports.banners import banners
-from evorun.reports.overview import Outcome, load_outcome
+from evorun.reports.overview import Outcome, count_verdicts, load_outcome
+from evorun.reports.tables import add_row, new_table
 from evorun.reports.text import MISSING, cost_row, count, duration, interval, number, percent, printable
 from evorun.runs.paths import display
 from evorun.runs.results import ACCURACY, Proportion
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _RATES = {
-    "decisive_rate": "decisive duels (same winner both ways round)",
+    "decisive_rate": "decisive duels (the same winner in each order judged)",
     "position_a_rate": "verdicts for the one shown first (unbiased: 50 %)",
 }
 """Shares among the metrics, in words."""
@@ -45,11 +46,11 @@ def _accuracy_table(outcome: Outcome) -> "Table":
     manifest = outcome.manifest
     rows = [(stratum, metrics.get(ACCURACY)) for stratum, metrics in outcome.by_stratum.items()]
     overall = outcome.metrics.get(ACCURACY)
-    table = _table(f"{manifest.method} on {manifest.task}", "stratum", "accuracy", "95 % interval", "n")
+    table = new_table(f"{manifest.method} on {manifest.task}", "stratum", "accuracy", "95 % interval", "n")
     for name, metric in rows:
-        _add_row(table, printable(name), *_metric_cells(metric))
+        add_row(table, printable(name), *_metric_cells(metric))
     table.add_section()
-    _add_row(table, "all" if outcome.finished else "all so far", *_metric_cells(overall))
+    add_row(table, "all" if outcome.finished else "all so far", *_metric_cells(overall))
     return table
 
 
@@ -61,26 +62,27 @@ def _metric_cells(metric: Metric | None) -> tuple[str, str, str]:
 
 def _cost_table(outcome: Outcome) -> "Table":
     took = f" ({duration(outcome.manifest.seconds)})" if outcome.manifest.seconds is not None else ""
-    table = _table(
+    table = new_table(
         f"cost{took}", "role", "calls", "prompt tokens", "completion tokens", "model time, summed over calls"
     )
     for role, spent in outcome.cost.items():
         if role == "total":
             table.add_section()
-        _add_row(table, *cost_row(role, spent))
+        add_row(table, *cost_row(role, spent))
     return table
 
 
 def _diagnostics_table(outcome: Outcome) -> "Table":
-    table = _table("judge and texts", "diagnostic", "value", "95 % interval", "n")
+    judged = bool(outcome.counts.get("comparisons"))
+    table = new_table("judge and texts" if judged else "texts", "diagnostic", "value", "95 % interval", "n")
     for name, metric in outcome.metrics.items():
         if name in _RATES:
-            _add_row(table, _RATES[name], *_metric_cells(metric))
+            add_row(table, _RATES[name], *_metric_cells(metric))
         elif name != ACCURACY:
-            _add_row(table, printable(name), number(metric.value), _plain_interval(metric), count(metric.n))
+            add_row(table, printable(name), number(metric.value), _plain_interval(metric), count(metric.n))
     for name, share in _losses(outcome).items():
         if share.n:
-            _add_row(table, name, *_metric_cells(share.metric()))
+            add_row(table, name, *_metric_cells(share.metric()))
     return table
 
 
@@ -89,33 +91,21 @@ def _losses(outcome: Outcome) -> Mapping[str, Proportion]:
     if not outcome.finished:
         return {}
     counts = outcome.counts
-    texts = sum(spent.calls for role, spent in outcome.cost.items() if role not in ("judge", "total"))
+    # each verdict took a call, and whatever its role was, every other call was for a text
+    verdicts = count_verdicts(outcome.run_dir)
+    texts = outcome.cost["total"].calls - verdicts if "total" in outcome.cost else 0
     return {
-        "unparsable verdicts": Proportion(counts["invalid_judgments"], 2 * counts["comparisons"]),
-        "unparsable texts": Proportion(counts["unparsable_texts"], texts),
-        "texts cut at max_tokens": Proportion(counts.get("truncated_texts", 0), texts),
-        "requests refused by the engine": Proportion(counts.get("rejected_requests", 0), texts),
-        "lost candidates (no attempt parsed)": Proportion(counts["unparsed_candidates"], counts["candidates"]),
+        "unparsable verdicts": _share(counts["invalid_judgments"], verdicts),
+        "unparsable texts": _share(counts["unparsable_texts"], texts),
+        "texts cut at max_tokens": _share(counts.get("truncated_texts", 0), texts),
+        "requests refused by the engine": _share(counts.get("rejected_requests", 0), texts),
+        "lost candidates (no attempt parsed)": _share(counts["unparsed_candidates"], counts["candidates"]),
     }
+
+
+def _share(lost: int, n: int) -> Proportion:
+    return Proportion(lost, max(lost, n))
 
 
 def _plain_interval(metric: Metric) -> str:
     return MISSING if metric.ci95 is None else f"{number(metric.ci95[0])} to {number(metric.ci95[1])}"
-
-
-def _table(title: str, *columns: str) -> "Table":
-    from rich import box
-    from rich.table import Table
-    from rich.text import Text
-
-    table = Table(title=Text(printable(title)), title_justify="left", box=box.SIMPLE_HEAD)
-    for index, column in enumerate(columns):
-        table.add_column(column, justify="left" if index == 0 else "right")
-    return table
-
-
-def _add_row(table: "Table", *cells: str) -> None:
-    from rich.text import Text
-
-    # Text, not str: a stratum's name must not be read as console markup.
-    table.add_row(*(Text(cell) for cell in cells))

@@ -28,6 +28,26 @@ def interval(ci95: tuple[float, float] | None) -> str:
     return MISSING if ci95 is None else f"{100 * ci95[0]:.1f} to {100 * ci95[1]:.1f} %"
 
 
+def points(difference: float | None) -> str:
+    """Format a difference of fractions in percentage points, with its sign."""
+    return MISSING if difference is None else f"{_signed(difference)} pp"
+
+
+def points_interval(ci95: tuple[float, float] | None) -> str:
+    """Format an interval of differences of fractions in percentage points."""
+    return MISSING if ci95 is None else f"{_signed(ci95[0])} to {_signed(ci95[1])} pp"
+
+
+def _signed(fraction: float) -> str:
+    shown = f"{100 * fraction:+.1f}"
+    return "0.0" if shown in ("+0.0", "-0.0") else shown.replace("-", "\u2212")
+
+
+def p_value(value: float) -> str:
+    """Format a probability of a test, never as 0."""
+    return "< 0.0001" if value < 0.0001 else f"{value:.2g}" if value < 0.001 else f"{value:.3f}"
+
+
 def count(value: float | None) -> str:
     """Format a count, rounded to a whole number, with thousands separated."""
     return MISSING if value is None else f"{value:,.0f}"

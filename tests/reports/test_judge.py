@@ -100,8 +100,8 @@ def test_a_judge_that_always_names_one_place_is_called_biased() -> None:
 
 def test_no_decisive_duel_is_explained_without_a_bias() -> None:
     undecided = [duel(1, RIGHT, WRONG, "A", "A", won=None), duel(1, RIGHT, WRONG, "B", "B", won=None)]
-    assert str(_warning(*undecided)).startswith("In none of the 2 duels did the same candidate win both ways round")
-    assert str(_warning(duel(1, RIGHT, WRONG, "invalid", "T", won=None))).startswith("In none of the 1 duels")
+    assert str(_warning(*undecided)).startswith("None of the 2 duels was decisive")
+    assert str(_warning(duel(1, RIGHT, WRONG, "invalid", "T", won=None))).startswith("None of the 1 duels was decisive")
 
 
 def test_one_decisive_duel_needs_no_warning() -> None:

@@ -3,9 +3,11 @@ import json
 from pathlib import Path
 
 import pytest
+from comparison_fixture import write_method
 from rich.console import Console
 
 from evorun.reports import print_summary, write_report
+from evorun.runs.results import write_results
 from run_fixture import HOSTILE, RunSpec, write_run
 
 
@@ -53,7 +55,7 @@ def test_judge_and_losses_are_shares_in_words(tmp_path: Path) -> None:
     rows = [" ".join(line.split()) for line in _summary(run).splitlines()]
     counts = results["counts"]
     expected = {
-        "decisive duels (same winner both ways round)": results["metrics"]["decisive_rate"],
+        "decisive duels (the same winner in each order judged)": results["metrics"]["decisive_rate"],
         "verdicts for the one shown first (unbiased: 50 %)": results["metrics"]["position_a_rate"],
         "unparsable verdicts": {"value": counts["invalid_judgments"] / 720, "n": 720},
         "unparsable texts": {"value": counts["unparsable_texts"] / 180, "n": 180},
@@ -79,3 +81,34 @@ def test_the_report_is_named_as_a_user_would_type_it(tmp_path: Path, monkeypatch
     assert "Report: none yet: evorun report 'a run'\n" in _summary(run)
     write_report(run)
     assert "Report: a run/report.html\n" in _summary(run)
+
+
+def test_a_method_of_one_step_without_duels_or_beliefs_has_a_summary_and_a_page(tmp_path: Path) -> None:
+    run = write_method(tmp_path / "run", [True, False, True], method="few_shot", calls={"demonstrate": 2, "answer": 1})
+    html = write_report(run).read_text()
+    assert "This run has no duels." in html
+    rows = [" ".join(line.split()) for line in _summary(run).splitlines()]
+    assert "texts" in rows
+    assert "unparsable texts 0.0 % 0.0 to 29.9 % 9" in rows
+    assert not [row for row in rows if "verdict" in row or "judge" in row]
+    assert [row.split()[0] for row in rows if row.startswith(("answer", "demonstrate", "total"))] == [
+        "answer",
+        "demonstrate",
+        "total",
+    ]
+
+
+def test_verdicts_are_counted_as_they_were_given_and_by_whatever_role(tmp_path: Path) -> None:
+    run = write_method(
+        tmp_path / "run", [True, False], method="feedback_descent", steps=5, calls={"write": 1, "weigh": 1}
+    )
+    record = {"step": 1, "first": "a", "second": "b", "outcome": "first", "reasons": ["r"]}
+    verdicts = ["A", "invalid", "A"]
+    duels = [{**record, "problem": "p0", "verdicts": [verdict]} for verdict in verdicts]
+    (run / "comparisons.jsonl").write_text("".join(json.dumps(duel) + "\n" for duel in duels))
+    write_results(run, {})
+    rows = [" ".join(line.split()) for line in _summary(run).splitlines()]
+    assert "unparsable verdicts 33.3 % 6.1 to 79.2 % 3" in rows
+    (texts,) = [row for row in rows if row.startswith("unparsable texts")]
+    assert texts.endswith(" 17")  # 20 calls less 3 verdicts
+    assert "3 verdicts" in write_report(run).read_text()

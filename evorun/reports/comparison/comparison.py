@@ -1,0 +1,225 @@
+"""A comparison of runs: one table, the pairs on the same problems, and what must be said beside them."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from evorun.errors import ConfigError
+from evorun.reports.banners import banners
+from evorun.reports.comparison.pairs import Pairs, pair_all
+from evorun.reports.comparison.reported import ReportedFigures
+from evorun.reports.comparison.runs import SEED, Cost, Run, engine_of, load_runs, model_of, setup
+from evorun.reports.text import count
+from evorun.runs.paths import display
+from evorun.runs.results import ACCURACY
+from evorun.runs.schema import Metric
+from evorun.runs.statistics import clustered_share, wilson
+
+MARKS = "marks"
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of the table: a run, or the mean over the seeds of one set-up."""
+
+    name: str
+    facts: Mapping[str, str]
+    """Task, model, engine, seed and marks, by the heading that a column of them would have."""
+    regime: str
+    n: str
+    accuracy: Metric
+    by_stratum: Mapping[str, Metric]
+    cost: Mapping[str, Cost]
+    """A problem's, by role."""
+    reported: ReportedFigures | None
+
+    @property
+    def above_reported(self) -> float | None:
+        """Measured less reported accuracy, a fraction; None where one is missing."""
+        return difference(self.accuracy.value, self.reported.accuracy if self.reported else None)
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Several runs side by side."""
+
+    runs: Sequence[Run]
+    """By task, the most accurate first."""
+    rows: Sequence[Row]
+    """One for each run, in the same order."""
+    means: Sequence[Row]
+    """Means over the seeds of one set-up; empty when every set-up ran with one seed."""
+    pairs: Pairs
+    chosen: bool
+    """The reference was named, not taken for its accuracy."""
+    reservations: Sequence[str]
+    remarks: Sequence[str]
+
+    @property
+    def shared_facts(self) -> dict[str, str]:
+        """Facts that all runs share, by name: to be said once, not in a column."""
+        first = self.rows[0].facts
+        return {name: value for name, value in first.items() if all(row.facts[name] == value for row in self.rows)}
+
+    @property
+    def strata(self) -> list[str]:
+        """The strata of all runs."""
+        return sorted({stratum for row in self.rows for stratum in row.by_stratum})
+
+    @property
+    def has_reported(self) -> bool:
+        """Whether any run's configuration carries a paper's figures."""
+        return any(row.reported for row in self.rows)
+
+    @property
+    def sources(self) -> list[tuple[str, str]]:
+        """Source and note of the reported figures, each once."""
+        return list(dict.fromkeys((r.source, r.note) for row in self.rows if (r := row.reported) is not None))
+
+
+def compare(run_dirs: Sequence[Path], against: Path | None = None) -> Comparison:
+    """Compare two runs or more, each with the reference `against`: by default the most accurate one that has finished.
+
+    Raises RunDirectoryError or DataError for a run that cannot be read, ConfigError when `against` is none of them.
+    """
+    runs = _ordered(load_runs(run_dirs))
+    reference = _best(runs) if against is None else _named(runs, against)
+    return Comparison(
+        runs=runs,
+        rows=[_row(run) for run in runs],
+        means=[_mean_row(members) for members in _seed_groups(runs)],
+        pairs=pair_all(runs, reference),
+        chosen=against is not None,
+        reservations=_reservations(runs),
+        remarks=[
+            f"{run.name}: reported.{key} is no fraction in [0, 1] and is left out"
+            for run in runs
+            if run.reported
+            for key in run.reported.dropped
+        ],
+    )
+
+
+def difference(measured: float | None, reported: float | None) -> float | None:
+    """Return measured less reported; None where one is missing."""
+    return None if measured is None or reported is None else measured - reported
+
+
+def _ordered(runs: Sequence[Run]) -> list[Run]:
+    tasks = list(dict.fromkeys(run.manifest.task for run in runs))
+    return sorted(runs, key=lambda run: (tasks.index(run.manifest.task), -_value(run)))
+
+
+def _value(run: Run) -> float:
+    return -1.0 if run.accuracy.value is None else run.accuracy.value
+
+
+def _best(runs: Sequence[Run]) -> Run:
+    return max(runs, key=lambda run: (run.outcome.finished, _value(run)))
+
+
+def _named(runs: Sequence[Run], against: Path) -> Run:
+    for run in runs:
+        if run.outcome.run_dir.resolve() == against.resolve():
+            return run
+    raise ConfigError(f"--against: expected one of the compared runs, got {display(against)}")
+
+
+def _row(run: Run) -> Row:
+    manifest = run.manifest
+    n = count(run.accuracy.n)
+    return Row(
+        name=run.name,
+        facts={
+            "task": manifest.task,
+            "model": model_of(manifest),
+            "engine": engine_of(manifest),
+            SEED: str(manifest.seed),
+            MARKS: ", ".join(run.marks),
+        },
+        regime=manifest.regime,
+        n=n if run.outcome.finished else f"{n} of {count(len(run.problems))}",
+        accuracy=run.accuracy,
+        by_stratum={
+            stratum: metrics[ACCURACY] for stratum, metrics in run.outcome.by_stratum.items() if ACCURACY in metrics
+        },
+        cost=run.cost,
+        reported=run.reported,
+    )
+
+
+def _seed_groups(runs: Sequence[Run]) -> list[list[Run]]:
+    """Return the finished runs that differ in nothing but the seed, and in what the seed decides."""
+    groups: dict[bytes, list[Run]] = defaultdict(list)
+    for run in runs:
+        manifest = run.manifest
+        source = manifest.provenance.source
+        same = (manifest.method, manifest.task, manifest.models, manifest.simulated, source, setup(manifest))
+        if run.outcome.finished:
+            groups[msgspec.json.encode(same, order="deterministic")].append(run)
+    return [members for members in groups.values() if len({run.manifest.seed for run in members}) > 1]
+
+
+def _mean_row(members: Sequence[Run]) -> Row:
+    row = _row(members[0])
+    seeds = sorted({run.manifest.seed for run in members})
+    sizes = [run.accuracy.n for run in members]
+    return Row(
+        name=f"{_common_name(members)}, {len(members)} runs",
+        facts={**row.facts, SEED: ", ".join(map(str, seeds))},
+        regime=row.regime,
+        n=f"{len(members)} x {row.n}" if len(set(sizes)) == 1 else count(sum(sizes)),
+        accuracy=_clustered(members, None),
+        by_stratum={stratum: _clustered(members, stratum) for stratum in row.by_stratum},
+        cost={role: _mean_cost([run.cost.get(role, Cost(0, 0, 0)) for run in members]) for role in row.cost},
+        reported=row.reported,
+    )
+
+
+def _common_name(members: Sequence[Run]) -> str:
+    """Return what the names of runs that differ by their seeds share."""
+    parts = [run.name.split(", ") for run in members]
+    return ", ".join(part for part in parts[0] if all(part in other for other in parts))
+
+
+def _clustered(members: Sequence[Run], stratum: str | None) -> Metric:
+    """Return the accuracy over all the runs' problems; a problem's seeds count as one draw in the interval."""
+    hits: dict[str, int] = defaultdict(int)
+    trials: dict[str, int] = defaultdict(int)
+    for run in members:
+        for prediction in run.outcome.predictions:
+            if stratum in (None, prediction.stratum):
+                hits[prediction.problem] += prediction.correct
+                trials[prediction.problem] += 1
+    n, right = sum(trials.values()), sum(hits.values())
+    if not n:
+        return Metric(None, None, 0)
+    # All right or all wrong: every draw of problems is alike, and each problem is one trial.
+    uniform = right in (0, n)
+    interval = (
+        wilson(len(trials) if right else 0, len(trials))
+        if uniform
+        else clustered_share([hits[problem] for problem in trials], list(trials.values()))
+    )
+    return Metric(right / n, interval, n)
+
+
+def _mean_cost(costs: Sequence[Cost]) -> Cost:
+    n = len(costs)
+    return Cost(
+        sum(cost.calls for cost in costs) / n,
+        sum(cost.prompt_tokens for cost in costs) / n,
+        sum(cost.completion_tokens for cost in costs) / n,
+    )
+
+
+def _reservations(runs: Sequence[Run]) -> list[str]:
+    """Return the runs' banners, each once, with the names of the runs that it holds for unless it holds for all."""
+    holders: dict[str, list[str]] = defaultdict(list)
+    for run in runs:
+        for line in banners(run.outcome):
+            holders[line].append(run.name)
+    return [line if len(named) == len(runs) else f"{'; '.join(named)}: {line}" for line, named in holders.items()]

@@ -1,0 +1,168 @@
+"""The tables of a comparison, cell by cell: the same on the page and in a terminal."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from evorun.reports import text
+from evorun.reports.comparison.comparison import MARKS, Comparison, Row, difference
+from evorun.reports.comparison.pairs import Pair, Unpaired
+from evorun.runs.schema import Metric
+
+_TOTAL = "total"
+_NOTHING = Metric(None, None, 0)
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A table of texts."""
+
+    columns: Sequence[str]
+    """Headings; a line break is where a narrow one may break."""
+    words: frozenset[int]
+    """Positions of the columns that hold words; the others hold figures."""
+    rows: list[list[str]] = field(default_factory=list)
+
+
+def main_grid(comparison: Comparison, strata: Sequence[str], *, with_cost: bool = True) -> Grid:
+    """Return accuracy and cost, a line for each run and then for each mean over seeds.
+
+    What all runs share has no column, except for the information regime.
+    """
+    facts = [name for name in comparison.rows[0].facts if name not in comparison.shared_facts]
+    columns = ["run", *facts, "information", "n", "accuracy", "95 % interval", *map(text.printable, strata)]
+    words = frozenset(range(len(facts) + 2))
+    if with_cost:
+        columns += ["calls a\nproblem", "tokens a\nproblem"]
+    if comparison.has_reported:
+        columns += ["reported", "difference"]
+    grid = Grid(columns, words)
+    for row in [*comparison.rows, *comparison.means]:
+        cells = _accuracy_cells(row, facts, strata)
+        cells += _cost_cells(row) if with_cost else []
+        cells += _reported_cells(row) if comparison.has_reported else []
+        grid.rows.append(cells)
+    return grid
+
+
+def strata_grid(comparison: Comparison, *, with_intervals: bool) -> Grid:
+    """Return accuracy by stratum, a line for each run and then for each mean over seeds."""
+    strata = comparison.strata
+    grid = Grid(["run", *map(text.printable, strata)], frozenset({0}))
+    for row in [*comparison.rows, *comparison.means]:
+        metrics = [row.by_stratum.get(stratum, _NOTHING) for stratum in strata]
+        intervals = [f" ({text.interval(m.ci95)})" if with_intervals and m.ci95 else "" for m in metrics]
+        cells = [text.percent(m.value) + interval for m, interval in zip(metrics, intervals, strict=True)]
+        grid.rows.append([text.printable(row.name), *cells])
+    return grid
+
+
+def reported_strata_grid(comparison: Comparison) -> Grid:
+    """Return measured beside reported accuracy, for the strata that a paper reports."""
+    grid = Grid(["run", "stratum", "accuracy", "reported", "difference"], frozenset({0, 1}))
+    for row in comparison.rows:
+        name = text.printable(row.name)
+        for stratum, metric in row.by_stratum.items():
+            reported = row.reported.of_stratum(stratum) if row.reported else None
+            if reported is not None:
+                figures = [text.percent(metric.value), text.percent(reported)]
+                away = text.points(difference(metric.value, reported))
+                grid.rows.append([name, text.printable(stratum), *figures, away])
+                name = ""
+    return grid
+
+
+def pairs_grid(comparison: Comparison) -> Grid:
+    """Return each run beside the reference."""
+    columns = ["run", "n", "difference", "95 % interval", "gained", "lost", "p", "p (Holm)"]
+    with_remarks = any(pair.remark for pair in comparison.pairs.pairs)
+    grid = Grid([*columns, *(["remark"] if with_remarks else [])], frozenset({0, 8}))
+    for pair in comparison.pairs.pairs:
+        grid.rows.append([*_pair_cells(pair), *([text.printable(pair.remark)] if with_remarks else [])])
+    return grid
+
+
+def cost_grid(comparison: Comparison) -> Grid:
+    """Return the mean cost of a problem by run and role."""
+    grid = Grid(["run", "role", "calls", "prompt tokens", "completion tokens"], frozenset({0, 1}))
+    for row in comparison.rows:
+        roles = [role for role in row.cost if role != _TOTAL or len(row.cost) > 2]
+        for place, role in enumerate(roles):
+            cost = row.cost[role]
+            figures = [text.number(cost.calls), text.count(cost.prompt_tokens), text.count(cost.completion_tokens)]
+            grid.rows.append([text.printable(row.name) if place == 0 else "", text.printable(role), *figures])
+    return grid
+
+
+def shared_line(comparison: Comparison) -> str:
+    """Say what all runs share, but for what is said above all tables."""
+    shared = comparison.shared_facts
+    return "; ".join(f"{name} {value}" for name, value in shared.items() if value and name != MARKS)
+
+
+def pairs_heading(comparison: Comparison) -> str:
+    """Say what the pairs are compared with."""
+    return f"Against {comparison.pairs.reference.name}, on the same problems"
+
+
+def pairs_note(comparison: Comparison) -> str:
+    """Say how the pairs were compared, how many there are, and how the reference came to be it."""
+    number = len(comparison.pairs.pairs)
+    adjusted = "" if number == 1 else f" p (Holm) is adjusted for the {number} comparisons made here."
+    chosen = (
+        ""
+        if comparison.chosen
+        else " The reference is the run with the highest accuracy, chosen on these problems, which favours it; "
+        "--against=RUN names another."
+    )
+    return (
+        f"{number} {'comparison' if number == 1 else 'comparisons'}. Difference: accuracy of the run less that of the "
+        "reference in percentage points, with a paired bootstrap interval over problems (none where no problem tells "
+        "the two apart). p: McNemar's exact test, "
+        f"two-sided, over the problems gained (only the run has them right) and lost (only the reference has)."
+        f"{adjusted}{chosen}"
+    )
+
+
+def unpaired_line(unpaired: Unpaired) -> str:
+    """Say why a run has no pair."""
+    return f"{unpaired.run.name} is not paired: {unpaired.reason}"
+
+
+def source_line(source: str, note: str) -> str:
+    """Say where reported figures come from."""
+    return "Reported: " + ". ".join(part.rstrip(".") for part in (source or "no source given", note) if part) + "."
+
+
+def _accuracy_cells(row: Row, facts: Sequence[str], strata: Sequence[str]) -> list[str]:
+    by_stratum = [row.by_stratum.get(stratum) for stratum in strata]
+    words = [row.name, *(row.facts[name] or text.MISSING for name in facts), row.regime]
+    return [
+        *map(text.printable, words),
+        row.n,
+        text.percent(row.accuracy.value),
+        text.interval(row.accuracy.ci95),
+        *(text.percent(metric.value if metric else None) for metric in by_stratum),
+    ]
+
+
+def _cost_cells(row: Row) -> list[str]:
+    total = row.cost.get(_TOTAL)
+    return [text.number(total.calls), text.compact(total.tokens)] if total else [text.MISSING] * 2
+
+
+def _reported_cells(row: Row) -> list[str]:
+    return [text.percent(row.reported.accuracy if row.reported else None), text.points(row.above_reported)]
+
+
+def _pair_cells(pair: Pair) -> list[str]:
+    counts = pair.counts
+    return [
+        text.printable(pair.run.name),
+        text.count(counts.n),
+        text.points(counts.difference),
+        text.points_interval(pair.ci95),
+        text.count(counts.ours_only),
+        text.count(counts.theirs_only),
+        text.p_value(pair.p),
+        text.p_value(pair.p_holm),
+    ]

@@ -1,0 +1,209 @@
+"""The runs of a comparison: what each has reached, what it has cost a problem, and a name that tells it apart."""
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from evorun.reports.banners import SOURCES
+from evorun.reports.comparison.reported import ReportedFigures, reported_of
+from evorun.reports.overview import Outcome, load_curves, load_outcome
+from evorun.reports.run_data import read_records, read_steps
+from evorun.runs.directory import PROBLEMS, SIMULATED, identity
+from evorun.runs.paths import display
+from evorun.runs.results import ACCURACY
+from evorun.runs.schema import Manifest, Metric, MetricPoint, ModelInRun
+
+SEED = "seed"
+
+_MAX_DIFFERENCES = 2
+_LONGEST_VALUE = 24
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Mean cost of a problem."""
+
+    calls: float
+    prompt_tokens: float
+    completion_tokens: float
+
+    @property
+    def tokens(self) -> float:
+        """Prompt and completion tokens together."""
+        return self.prompt_tokens + self.completion_tokens
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run among several."""
+
+    name: str
+    """Unique in the comparison."""
+    outcome: Outcome
+    problems: frozenset[str]
+    """All problems of the run, ended or not."""
+    curve: Sequence[MetricPoint]
+    """Accuracy over all strata, in step order."""
+    cost: Mapping[str, Cost]
+    """A problem's, by role; the sum is under `total`."""
+    reported: ReportedFigures | None
+
+    @property
+    def manifest(self) -> Manifest:
+        """The run's manifest."""
+        return self.outcome.manifest
+
+    @property
+    def accuracy(self) -> Metric:
+        """Accuracy over the problems that have ended."""
+        return self.outcome.metrics.get(ACCURACY) or Metric(None, None, 0)
+
+    @property
+    def correct(self) -> dict[str, bool]:
+        """Whether each problem that has ended is right."""
+        return {prediction.problem: prediction.correct for prediction in self.outcome.predictions}
+
+    @property
+    def marks(self) -> list[str]:
+        """What keeps the run's figures from being a finished benchmark result, in a word or two each."""
+        manifest = self.manifest
+        source = manifest.provenance.source
+        found = {
+            "simulated": manifest.simulated,
+            SOURCES.get(source, source).lower(): source != "benchmark",
+            "so far": not self.outcome.finished,
+            "failed": manifest.status == "failed",
+        }
+        return [mark for mark, holds in found.items() if holds]
+
+
+def load_runs(run_dirs: Sequence[Path]) -> list[Run]:
+    """Read the runs, in order. Raises RunDirectoryError or DataError."""
+    outcomes = [load_outcome(run_dir) for run_dir in run_dirs]
+    return [_run(name, outcome) for name, outcome in zip(names(outcomes), outcomes, strict=True)]
+
+
+def model_of(manifest: Manifest) -> str:
+    """Name the run's model, and those of other roles where they differ from it."""
+    model = policy(manifest)
+    others = {role: other for role, other in manifest.models.items() if other.id != model.id}
+    return " ".join([model.name, *(f"({role}: {other.name})" for role, other in others.items())]).strip()
+
+
+def engine_of(manifest: Manifest) -> str:
+    """Name the engines that serve the run's models."""
+    return ", ".join(dict.fromkeys(model.engine for model in manifest.models.values()))
+
+
+def policy(manifest: Manifest) -> ModelInRun:
+    """Return the model that a run is of: the policy, else whichever comes first."""
+    models = manifest.models
+    return models.get("policy") or next(iter(models.values()), ModelInRun("", "", ""))
+
+
+def setup(manifest: Manifest) -> dict[str, Any]:
+    """Return what two runs must share to differ by chance alone: all that decides the results, but for the seed."""
+    return {key: value for key, value in identity(manifest.config).items() if key != SEED}
+
+
+def names(outcomes: Sequence[Outcome]) -> list[str]:
+    """Name runs by method and, where that is not enough, by what else tells them apart; the folder at last."""
+    named = [outcome.manifest.method for outcome in outcomes]
+    aspects: list[Callable[[list[Outcome]], list[str]]] = [
+        lambda runs: [run.manifest.task for run in runs],
+        lambda runs: [model_of(run.manifest) for run in runs],
+        lambda runs: [engine_of(run.manifest) for run in runs],
+        lambda runs: _variants([setup(run.manifest) for run in runs]),
+        lambda runs: [f"seed {run.manifest.seed}" for run in runs],
+        lambda runs: [display(run.run_dir) for run in runs],
+    ]
+    for aspect in aspects:
+        for members in _namesakes(named):
+            words = aspect([outcomes[index] for index in members])
+            if len(set(words)) > 1:
+                for index, word in zip(members, words, strict=True):
+                    named[index] = ", ".join(filter(None, [named[index], word]))
+    return named
+
+
+def _run(name: str, outcome: Outcome) -> Run:
+    # steps hold texts, so they are read only where no finished run has counted them
+    steps = [] if outcome.finished else read_steps(outcome.run_dir)
+    ids = {record.problem for record in read_records(outcome.run_dir / PROBLEMS, _ProblemId)}
+    manifest = outcome.manifest
+    return Run(
+        name=name,
+        outcome=outcome,
+        problems=frozenset(ids or (prediction.problem for prediction in outcome.predictions)),
+        curve=load_curves(outcome.run_dir, steps).series.get(ACCURACY, []),
+        cost=_cost_of_results(outcome) if outcome.finished else _cost_of_ended(outcome),
+        reported=reported_of(manifest.config, manifest.method),
+    )
+
+
+class _ProblemId(msgspec.Struct):
+    problem: str
+
+
+def _cost_of_results(outcome: Outcome) -> dict[str, Cost]:
+    """Share the whole run's cost, with what no single problem caused, among its problems."""
+    n = len(outcome.predictions)
+    return {
+        role: Cost(spent.calls / n, spent.prompt_tokens / n, spent.completion_tokens / n)
+        for role, spent in outcome.cost.items()
+        if n
+    }
+
+
+def _cost_of_ended(outcome: Outcome) -> dict[str, Cost]:
+    sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
+    for prediction in outcome.predictions:
+        for role, spent in prediction.cost.items():
+            for name in (role, "total"):
+                for place, value in enumerate((spent.calls, spent.prompt_tokens, spent.completion_tokens)):
+                    sums[name][place] += value
+    n = len(outcome.predictions)
+    roles = sorted(sums, key=lambda role: (role == "total", role))
+    return {role: Cost(*(value / n for value in sums[role])) for role in roles}
+
+
+def _namesakes(named: Sequence[str]) -> list[list[int]]:
+    groups: dict[str, list[int]] = defaultdict(list)
+    for index, name in enumerate(named):
+        groups[name].append(index)
+    return [members for members in groups.values() if len(members) > 1]
+
+
+def _variants(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return the values in which configurations differ, by their last key; a word when they are many."""
+    flat = [dict(_leaves(config)) for config in configs]
+    keys = [key for key in dict.fromkeys(key for leaves in flat for key in leaves) if len(_values(flat, key)) > 1]
+    told = keys[:_MAX_DIFFERENCES]
+    rest = [f"{len(keys) - len(told)} more"] if len(keys) > len(told) else []
+    return [
+        " ".join([f"{key.rpartition('.')[2]}={str(leaves.get(key))[:_LONGEST_VALUE]}" for key in told] + rest)
+        for leaves in flat
+    ]
+
+
+def _values(flat: Sequence[Mapping[str, Any]], key: str) -> set[str]:
+    return {repr(leaves.get(key)) for leaves in flat}
+
+
+def _leaves(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    found: list[tuple[str, Any]] = []
+    for key, value in config.items():
+        found += _leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(f"{prefix}{key}", value)]
+    return found
+
+
+def simulated_model(manifest: Manifest) -> dict[str, Any] | None:
+    """Return the settings of a simulated model, which make it the model that it is; None for a real one."""
+    engine = manifest.config.get("engine")
+    if not manifest.simulated:
+        return None
+    return dict(engine) if isinstance(engine, Mapping) and engine.get("name") == SIMULATED else {}

@@ -1,0 +1,102 @@
+"""A comparison in the terminal: accuracy and cost, the pairs, and where the page is."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from evorun.reports.comparison.comparison import Comparison
+from evorun.reports.comparison.grids import (
+    Grid,
+    cost_grid,
+    main_grid,
+    pairs_grid,
+    pairs_heading,
+    pairs_note,
+    reported_strata_grid,
+    shared_line,
+    source_line,
+    strata_grid,
+    unpaired_line,
+)
+from evorun.reports.tables import add_row, new_table
+from evorun.reports.text import printable
+from evorun.runs.paths import display
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.measure import Measurement
+    from rich.table import Table
+
+_WIDE = 10_000
+"""Characters: no table is wider."""
+_LONGEST_WORD = 40
+
+
+def print_comparison(comparison: Comparison, page: Path, console: "Console") -> None:
+    """Print the tables of a comparison whose page has been written."""
+    from rich.text import Text
+
+    def say(line: str, style: str = "") -> None:
+        console.print(Text(printable(line), style=style))
+
+    for line in comparison.reservations:
+        say(line, "bold yellow")
+    _print_accuracy(comparison, console)
+    reported = reported_strata_grid(comparison)
+    if reported.rows:
+        _print_uncut(_table("reported by stratum", reported), console)
+    for source, note in comparison.sources:
+        say(source_line(source, note))
+    for line in comparison.remarks:
+        say(line, "yellow")
+    if comparison.pairs.pairs:
+        _print_uncut(_table(pairs_heading(comparison), pairs_grid(comparison)), console)
+        say(pairs_note(comparison))
+    for unpaired in comparison.pairs.unpaired:
+        say(unpaired_line(unpaired), "yellow")
+    costs = cost_grid(comparison)
+    if costs.rows:
+        _print_uncut(_table("cost of a problem, by role", costs), console)
+    console.print(
+        Text(f"Comparison: {display(page)} (each run's own page is report.html in its folder)"), soft_wrap=True
+    )
+
+
+def _print_accuracy(comparison: Comparison, console: "Console") -> None:
+    """Print one table; where it is too wide, without the strata and the cost, which have tables of their own."""
+    title = shared_line(comparison)
+    runs = len(comparison.rows)
+    whole = _table(title, main_grid(comparison, comparison.strata), section=runs)
+    # where nothing but a file's reader limits a line, no line is too long
+    if not console.is_terminal or _measure(whole, console).maximum <= console.width:
+        _print_uncut(whole, console)
+        return
+    _print_uncut(_table(title, main_grid(comparison, [], with_cost=False), section=runs), console)
+    if comparison.strata:
+        _print_uncut(_table("accuracy by stratum", strata_grid(comparison, with_intervals=False)), console)
+
+
+def _table(title: str, grid: Grid, section: int | None = None) -> "Table":
+    """Return the grid as a table, with a rule before row `section`; only words wrap, and only between them."""
+    table = new_table(title, *grid.columns, left=grid.words)
+    for place, row in enumerate(grid.rows):
+        if place == section:
+            table.add_section()
+        add_row(table, *row)
+    for place, column in enumerate(table.columns):
+        cells = [row[place] for row in grid.rows]
+        parts = [part for cell in cells for part in (cell.split() if place in grid.words else [cell])]
+        parts += grid.columns[place].split("\n")
+        column.min_width = min(max(map(len, parts)), _LONGEST_WORD)
+    return table
+
+
+def _print_uncut(table: "Table", console: "Console") -> None:
+    """Print a table, over the edge of the terminal rather than without a figure's end."""
+    measured = _measure(table, console)
+    widest = console.width if console.is_terminal else measured.maximum
+    table.width = min(measured.maximum, max(widest, measured.minimum))
+    console.print(table, crop=False, no_wrap=True, overflow="ignore")
+
+
+def _measure(table: "Table", console: "Console") -> "Measurement":
+    return console.measure(table, options=console.options.update(width=_WIDE))

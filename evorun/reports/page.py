@@ -1,0 +1,77 @@
+"""What all pages share: templates that escape what they print, our own files, and writing in one step."""
+
+import base64
+import hashlib
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evorun.errors import RunDirectoryError
+from evorun.reports import text
+
+if TYPE_CHECKING:
+    from markupsafe import Markup
+
+
+def render(template: str, context: Mapping[str, Any]) -> str:
+    """Render one of our templates. Whatever it prints is escaped and made printable, unless it is `markup`."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        autoescape=True, finalize=_finalize, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+    )
+    environment.filters.update(
+        percent=text.percent,
+        interval=text.interval,
+        points=text.points,
+        points_interval=text.points_interval,
+        p_value=text.p_value,
+        count=text.count,
+        number=text.number,
+        trusted=markup,
+    )
+    return environment.from_string(own_file(template)).render(context)
+
+
+def write_page(target: Path, page: str) -> Path:
+    """Write a page, replacing an earlier one in one step, and return its path. Raises RunDirectoryError."""
+    try:
+        _replace(target, page.encode("utf-8", "replace"))
+    except OSError as error:
+        raise RunDirectoryError(f"{target}: expected to write the report, got: {error.strerror}") from error
+    return target
+
+
+def markup(html: str) -> "Markup":
+    """Exempt from escaping: our own files, SVG from plots, and JSON from `script_json`; never a run's text as it is."""
+    from markupsafe import Markup
+
+    return Markup(html)  # noqa: S704
+
+
+def own_file(name: str) -> str:
+    """Return the text of a file of this package."""
+    return files("evorun.reports").joinpath(name).read_text("utf-8")
+
+
+def content_hash(script: str) -> str:
+    """Return the source expression by which a content security policy admits a script."""
+    return "sha256-" + base64.b64encode(hashlib.sha256(script.encode("utf-8")).digest()).decode("ascii")
+
+
+def _finalize(value: object) -> object:
+    """Make what the template prints harmless to the layout; escaping comes after this."""
+    return value if hasattr(value, "__html__") or not isinstance(value, str) else text.printable(value)
+
+
+def _replace(target: Path, content: bytes) -> None:
+    temporary = target.with_name(f".report-{os.getpid()}.html")
+    try:
+        temporary.write_bytes(content)
+        os.replace(temporary, target)
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)

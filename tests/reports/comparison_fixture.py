@@ -1,0 +1,73 @@
+"""Writes small run directories whose outcomes a test chooses, problem by problem."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from evorun.runs.results import write_results
+from evorun.runs.schema import Best, PredictionRecord, ProblemRecord, Spent, StepRecord
+from run_fixture import RunSpec, write_run
+
+STRATA = ("college", "high", "middle")
+BENCHMARK = {"source": "benchmark", "description": "", "digest": "ab" * 32}
+
+
+def write_method(
+    run_dir: Path,
+    correct: Sequence[bool] | Mapping[str, bool],
+    *,
+    method: str = "zero_shot",
+    steps: int = 1,
+    calls: Mapping[str, int] | None = None,
+    ended: int | None = None,
+    **manifest: Any,
+) -> Path:
+    """Write a run without duels and beliefs; of `ended` problems only, and then without results.
+
+    `correct` says how each problem ends, `calls` what a step of a problem costs by role: each call has 100 prompt and
+    10 completion tokens. Further arguments override the manifest.
+    """
+    by_problem = correct if isinstance(correct, Mapping) else {f"p{i}": right for i, right in enumerate(correct)}
+    finished = ended is None
+    given = {
+        "method": method,
+        "status": "completed" if finished else "interrupted",
+        "provenance": BENCHMARK,
+        "config": {"method": {"name": method}, "seed": manifest.get("seed", 0)},
+        **manifest,
+    }
+    write_run(run_dir, RunSpec(problems=0, finished=False, manifest=given))
+    records = [_records(i, *item, steps, calls or {"generate": 1}) for i, item in enumerate(by_problem.items())]
+    _write(run_dir / "problems.jsonl", [problem for problem, _, _ in records])
+    _write(run_dir / "steps.jsonl", [step for _, steps_of, _ in records[:ended] for step in steps_of])
+    _write(run_dir / "predictions.jsonl", [prediction for _, _, prediction in records[:ended]])
+    if finished:
+        write_results(run_dir, {})
+    return run_dir
+
+
+def edit_manifest(run_dir: Path, **fields: Any) -> None:
+    """Change fields of a written manifest."""
+    path = run_dir / "manifest.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
+
+
+def _records(
+    index: int, problem: str, right: bool, steps: int, calls: Mapping[str, int]
+) -> tuple[ProblemRecord, list[StepRecord], PredictionRecord]:
+    stratum = STRATA[index % len(STRATA)]
+    costs = [{role: Spent(n * i, 100 * n * i, 10 * n * i) for role, n in calls.items()} for i in range(1, steps + 1)]
+    rows = [
+        # right from a step on that differs from problem to problem, so that curves rise
+        StepRecord(problem, stratum, i, Best("c0", "A", ""), None, right and i >= index % steps, 1, 1, cost, {})
+        for i, cost in enumerate(costs)
+    ]
+    ending = PredictionRecord(problem, stratum, "c0", "A", right, {}, None, 1, steps, "generations", costs[-1])
+    return ProblemRecord(problem, stratum, {}), rows, ending
+
+
+def _write(path: Path, records: Sequence[msgspec.Struct]) -> None:
+    path.write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))

@@ -1,0 +1,284 @@
+"""What a comparison of runs says: its order, names, pairs, refusals, means over seeds and reported figures."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comparison_fixture import BENCHMARK, edit_manifest, write_method
+
+from evorun.errors import ConfigError, DataError, RunDirectoryError
+from evorun.reports.comparison import Comparison, compare, comparison_folder, run_folders
+from evorun.reports.comparison.reported import reported_of
+
+GOOD = [True] * 8 + [False] * 2
+FAIR = [True] * 5 + [False] * 4 + [True]
+POOR = [True] * 3 + [False] * 7
+
+
+@pytest.fixture(name="three")
+def _three(tmp_path: Path) -> list[Path]:
+    return [
+        write_method(tmp_path / "poor", POOR),
+        write_method(tmp_path / "good", GOOD, method="duel_evolve", steps=4, calls={"generate": 2, "judge": 3}),
+        write_method(tmp_path / "fair", FAIR, method="gepa", calls={"reflect": 1, "evaluate": 4}, regime="labels"),
+    ]
+
+
+def _names(comparison: Comparison) -> list[str]:
+    return [run.name for run in comparison.runs]
+
+
+def _reasons(comparison: Comparison) -> dict[str, str]:
+    return {unpaired.run.name: unpaired.reason for unpaired in comparison.pairs.unpaired}
+
+
+def test_runs_are_ordered_by_accuracy_and_the_best_is_the_reference(three: list[Path]) -> None:
+    comparison = compare(three)
+    assert _names(comparison) == ["duel_evolve", "gepa", "zero_shot"]
+    assert [row.accuracy.value for row in comparison.rows] == [0.8, 0.6, 0.3]
+    assert comparison.pairs.reference.name == "duel_evolve"
+    assert not comparison.chosen
+
+
+def test_pairs_count_problem_by_problem(three: list[Path]) -> None:
+    gepa, zero_shot = compare(three).pairs.pairs
+    assert (gepa.counts.both, gepa.counts.ours_only, gepa.counts.theirs_only, gepa.counts.neither) == (5, 1, 3, 1)
+    assert gepa.p == pytest.approx(2 * (1 + 4) / 16)  # at most one of four
+    assert (zero_shot.counts.ours_only, zero_shot.counts.theirs_only) == (0, 5)
+    assert zero_shot.p == pytest.approx(2 / 32)
+    assert zero_shot.p_holm == pytest.approx(2 * 2 / 32)
+    assert gepa.p_holm == pytest.approx(10 / 16)
+    assert gepa.remark == "labels, not problem_only"
+    assert zero_shot.remark == ""
+
+
+def test_the_reference_can_be_named(three: list[Path]) -> None:
+    comparison = compare(three, against=three[2].parent / "poor" / ".." / "fair")
+    assert comparison.chosen
+    assert comparison.pairs.reference.name == "gepa"
+    assert {pair.run.name: pair.counts.difference for pair in comparison.pairs.pairs} == {
+        "duel_evolve": pytest.approx(0.2),
+        "zero_shot": pytest.approx(-0.3),
+    }
+    with pytest.raises(ConfigError, match="expected one of the compared runs"):
+        compare(three[:2], against=three[2])
+
+
+def test_cost_is_a_problems_by_any_role(three: list[Path]) -> None:
+    duel_evolve, gepa, _ = compare(three).rows
+    assert {role: cost.calls for role, cost in duel_evolve.cost.items()} == {"generate": 8, "judge": 12, "total": 20}
+    assert {role: cost.calls for role, cost in gepa.cost.items()} == {"evaluate": 4, "reflect": 1, "total": 5}
+    assert gepa.cost["total"].prompt_tokens == 500
+    assert gepa.cost["total"].tokens == 550
+
+
+@pytest.mark.parametrize(
+    ("other", "correct", "reason"),
+    [
+        ({"task": "livecodebench"}, GOOD, "another task: livecodebench, not mathbench"),
+        (
+            {"models": {"policy": {"name": "gemma3_4b", "id": "google/gemma-3-4b-it", "engine": "vllm"}}},
+            GOOD,
+            "another model: gemma3_4b, not smollm2_135m",
+        ),
+        ({"simulated": True}, GOOD, "another model: a simulated one, not smollm2_135m"),
+        (
+            {"provenance": {**BENCHMARK, "digest": "cd" * 32}},
+            {f"q{i}": True for i in range(9)},
+            "other problems: 9 vs 10, 0 in common",
+        ),
+        (
+            {"provenance": {**BENCHMARK, "digest": "cd" * 32}},
+            {f"p{i}": True for i in range(7)},
+            "other problems: 7 vs 10, 7 in common",
+        ),
+    ],
+)
+def test_runs_of_another_kind_are_shown_but_not_paired(
+    tmp_path: Path, other: dict[str, Any], correct: Any, reason: str
+) -> None:
+    runs = [write_method(tmp_path / "a", GOOD), write_method(tmp_path / "b", correct, method="gepa", **other)]
+    comparison = compare(runs, against=runs[0])
+    assert _reasons(comparison) == {"gepa": reason}
+    assert comparison.pairs.pairs == []
+    assert len(comparison.rows) == 2
+
+
+def test_simulated_models_of_different_skill_are_different_models(tmp_path: Path) -> None:
+    def simulated(name: str, skill: float) -> Path:
+        config = {"engine": {"name": "simulated", "skill": skill}}
+        return write_method(tmp_path / name, GOOD, method=name, simulated=True, config=config)
+
+    weak, strong, same = simulated("weak", 0.4), simulated("strong", 0.5), simulated("same", 0.4)
+    comparison = compare([weak, strong, same], against=weak)
+    assert _reasons(comparison) == {"strong": "another simulated model: skill 0.5, not 0.4"}
+    assert [pair.run.name for pair in comparison.pairs.pairs] == ["same"]
+
+
+def test_an_unfinished_run_is_paired_on_what_both_have_ended_and_says_so(tmp_path: Path) -> None:
+    runs = [
+        write_method(tmp_path / "done", FAIR),
+        write_method(tmp_path / "begun", GOOD, method="duel_evolve", ended=7, steps=3),
+    ]
+    comparison = compare(runs)
+    assert comparison.pairs.reference.name == "zero_shot"  # a run without its end is no reference
+    (pair,) = comparison.pairs.pairs
+    assert pair.counts.n == 7
+    assert (pair.counts.ours_only, pair.counts.theirs_only) == (2, 0)
+    assert pair.remark == "the 7 problems that both have ended"
+    row = comparison.rows[0]
+    assert (row.name, row.n, row.facts["marks"]) == ("duel_evolve", "7 of 10", "so far")
+    assert row.cost["total"].calls == 3
+    assert [point.n for point in comparison.runs[0].curve] == [7, 7, 7]
+
+
+def test_a_run_that_has_ended_nothing_has_no_pair(tmp_path: Path) -> None:
+    runs = [write_method(tmp_path / "done", FAIR), write_method(tmp_path / "new", GOOD, method="gepa", ended=0)]
+    comparison = compare(runs)
+    assert _names(comparison) == ["zero_shot", "gepa"]
+    assert _reasons(comparison) == {"gepa": "no problem yet that both have ended"}
+
+
+def test_reservations_name_the_runs_that_they_are_about(tmp_path: Path) -> None:
+    sample = {**BENCHMARK, "source": "sample", "description": "generated problems"}
+    runs = [
+        write_method(tmp_path / "a", GOOD, simulated=True, provenance=sample),
+        write_method(tmp_path / "b", FAIR, method="gepa", provenance=sample),
+    ]
+    comparison = compare(runs)
+    assert comparison.reservations == [
+        "zero_shot: Simulated model: no language model ran; figures say nothing about any real one.",
+        "Sample set: generated problems",
+    ]
+    assert [row.facts["marks"] for row in comparison.rows] == ["simulated, sample set", "sample set"]
+
+
+def test_names_tell_runs_apart_by_what_differs(tmp_path: Path) -> None:
+    def run(name: str, **config: Any) -> Path:
+        seed = config.pop("seed", 0)
+        return write_method(
+            tmp_path / name, GOOD, method="gepa", seed=seed, config={"method": {"name": "gepa", **config}, "seed": seed}
+        )
+
+    runs = [run("a", budget=5), run("b", budget=9), run("c", budget=9, seed=1), write_method(tmp_path / "d", GOOD)]
+    assert _names(compare(runs)) == ["gepa, budget=5", "gepa, budget=9, seed 0", "gepa, budget=9, seed 1", "zero_shot"]
+    again = [run("e", budget=5), runs[0]]
+    assert [name.rpartition("/")[2] for name in _names(compare(again))] == ["e", "a"]
+
+
+def test_runs_of_several_seeds_have_a_mean_whose_interval_knows_the_problems(tmp_path: Path) -> None:
+    outcomes = [[True, True, False, False, True, False], [True, False, False, True, True, False]]
+    runs = [write_method(tmp_path / str(seed), outcomes[seed], seed=seed) for seed in range(2)]
+    runs.append(write_method(tmp_path / "alone", [True] * 6, method="gepa"))
+    (mean,) = compare(runs).means
+    assert (mean.name, mean.n, mean.facts["seed"]) == ("zero_shot, 2 runs", "2 x 6", "0, 1")
+    assert mean.accuracy.value == pytest.approx(0.5)
+    assert mean.by_stratum["middle"].value == pytest.approx(0)
+    # all 6^6 draws of problems, each with both its outcomes
+    import itertools
+
+    import numpy as np
+
+    shares = np.array(outcomes).mean(axis=0)
+    draws = shares[np.array(list(itertools.product(range(6), repeat=6)))].mean(axis=1)
+    assert mean.accuracy.ci95 == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=0.09)
+    assert mean.accuracy.ci95 is not None
+    assert mean.accuracy.ci95[1] - mean.accuracy.ci95[0] > 0.5
+
+
+def test_a_mean_of_nothing_but_right_answers_keeps_its_doubt(tmp_path: Path) -> None:
+    runs = [write_method(tmp_path / str(seed), [True] * 10, seed=seed) for seed in range(3)]
+    (mean,) = compare(runs).means
+    assert mean.accuracy.ci95 == pytest.approx((0.7224672, 1.0))  # Wilson, 10 of 10: seeds add no problems
+
+
+def test_seeds_of_other_set_ups_and_unfinished_runs_have_no_mean(tmp_path: Path) -> None:
+    runs = [
+        write_method(tmp_path / "a", GOOD, seed=0, config={"method": {"children": 4}, "seed": 0}),
+        write_method(tmp_path / "b", GOOD, seed=1, config={"method": {"children": 8}, "seed": 1}),
+        write_method(tmp_path / "c", GOOD, seed=2, ended=5, config={"method": {"children": 4}, "seed": 2}),
+    ]
+    assert compare(runs).means == []
+
+
+REPORTED = {
+    "source": "A paper, Figure 2",
+    "accuracy": {"duel_evolve": 0.94, "gepa": 1},
+    "by_stratum": {"duel_evolve": {"MIDDLE": 0.98}},
+    "note": "with its\n own model",
+}
+
+
+def test_measured_stands_beside_reported(tmp_path: Path) -> None:
+    config = {"reported": REPORTED}
+    runs = [
+        write_method(tmp_path / "a", GOOD, method="duel_evolve", config=config),
+        write_method(tmp_path / "b", FAIR, method="zero_shot", config=config),
+    ]
+    comparison = compare(runs)
+    duel_evolve, zero_shot = comparison.rows
+    assert duel_evolve.reported is not None
+    assert duel_evolve.reported.accuracy == 0.94
+    assert duel_evolve.above_reported == pytest.approx(0.8 - 0.94)
+    assert duel_evolve.reported.of_stratum("middle") == 0.98
+    assert zero_shot.reported is None
+    assert zero_shot.above_reported is None
+    assert comparison.sources == [("A paper, Figure 2", "with its own model")]
+
+
+@pytest.mark.parametrize(
+    "reported",
+    [
+        None,
+        "94 %",
+        [],
+        {"accuracy": 0.9},
+        {"accuracy": {"other": 0.9}},
+        {"accuracy": {"m": None}, "by_stratum": 3},
+        {"by_stratum": {"m": [0.5]}},
+        {3: 4},
+    ],
+)
+def test_reported_figures_that_say_nothing_of_the_method_are_none(reported: Any) -> None:
+    assert reported_of({"reported": reported}, "m") is None
+    assert reported_of({}, "m") is None
+
+
+@pytest.mark.parametrize("value", [94, "0.94", -0.1, float("nan"), float("inf"), True, [0.5]])
+def test_a_reported_figure_that_is_no_fraction_is_left_out_by_name(tmp_path: Path, value: Any) -> None:
+    given = {"accuracy": {"zero_shot": value}, "by_stratum": {"zero_shot": {"high": 0.5, "middle": value}}, "source": 5}
+    reported = reported_of({"reported": given}, "zero_shot")
+    assert reported is not None
+    assert (reported.accuracy, dict(reported.by_stratum), reported.source) == (None, {"high": 0.5}, "")
+    assert reported.dropped == ("accuracy", "by_stratum.middle")
+    runs = [write_method(tmp_path / name, GOOD, seed=i) for i, name in enumerate("ab")]
+    edit_manifest(runs[0], config={"reported": {"accuracy": {"zero_shot": 94}}})
+    assert "reported.accuracy is no fraction in [0, 1]" in " ".join(compare(runs).remarks)
+
+
+def test_a_sweeps_folder_stands_for_its_runs(three: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "multirun.yaml").write_text("")
+    (tmp_path / "not_a_run").mkdir()
+    assert run_folders([tmp_path]) == sorted(three)
+    assert run_folders([three[1], tmp_path, three[1] / ".." / "good"]) == [three[1], three[2], three[0]]
+    assert run_folders([tmp_path / "not_a_run"]) == [tmp_path / "not_a_run"]  # for its reader to refuse
+    with pytest.raises(RunDirectoryError, match="none at"):
+        run_folders([tmp_path / "nowhere"])
+
+
+def test_the_page_goes_where_all_runs_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    runs = [tmp_path / "x" / "a" / "1", tmp_path / "x" / "b", tmp_path / "x" / "b" / "inner"]
+    for run in runs:
+        run.mkdir(parents=True)
+    assert comparison_folder(runs) == tmp_path / "x"
+    assert comparison_folder(runs[:1]) == tmp_path / "x" / "a"
+    assert comparison_folder([Path("/usr"), tmp_path]) == tmp_path  # never in the root
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert comparison_folder(runs) == tmp_path
+
+
+def test_a_malformed_record_of_one_run_is_named(three: list[Path]) -> None:
+    (three[1] / "predictions.jsonl").write_text('{"problem": 3}\n')
+    with pytest.raises(DataError, match=r"good.*predictions\.jsonl, line 1"):
+        compare(three)

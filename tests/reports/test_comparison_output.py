@@ -1,0 +1,201 @@
+"""The comparison's tables in a terminal and its page's markup; test_comparison_chromium.py opens it in a browser."""
+
+import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comparison_fixture import write_method
+from rich.console import Console
+
+from evorun.errors import RunDirectoryError
+from evorun.reports.comparison import compare, print_comparison, write_comparison
+from run_fixture import HOSTILE
+
+GOOD = [True] * 8 + [False] * 2
+POOR = [True] * 3 + [False] * 7
+REPORTED = {
+    "source": "A paper, Figure 2",
+    "accuracy": {"duel_evolve": 0.94},
+    "by_stratum": {"duel_evolve": {"middle": 0.98}},
+    "note": "with its own model",
+}
+
+
+@pytest.fixture(name="two")
+def _two(tmp_path: Path) -> list[Path]:
+    config = {"reported": REPORTED}
+    return [
+        write_method(tmp_path / "poor", POOR, calls={"generate": 1}, regime="demonstrations"),
+        write_method(tmp_path / "good", GOOD, method="duel_evolve", steps=4, calls={"a": 2, "b": 300}, config=config),
+    ]
+
+
+def _printed(runs: list[Path], width: int = 200, *, terminal: bool = True, **options: Any) -> str:
+    output = io.StringIO()
+    console = Console(file=output, width=width, force_terminal=terminal, color_system=None)
+    print_comparison(compare(runs, **options), runs[0].parent / "comparison.html", console)
+    return output.getvalue()
+
+
+def _rows(printed: str) -> list[str]:
+    return [_plain(line) for line in printed.splitlines()]
+
+
+def _plain(text: str) -> str:
+    """Return a text with single spaces and signs that are on a keyboard."""
+    return " ".join(text.replace("\u2212", "-").replace("\u2013", "none").split())
+
+
+def test_the_terminal_shows_one_table_with_what_differs(two: list[Path]) -> None:
+    rows = _rows(_printed(two))
+    assert "task mathbench; model smollm2_135m; engine transformers; seed 0" in rows
+    good = "duel_evolve problem_only 10 80.0 % 49.0 to 94.3 % 75.0 % 100.0 % 66.7 % 1,208 133 k 94.0 % -14.0 pp"
+    poor = "zero_shot demonstrations 10 30.0 % 10.8 to 60.3 % 25.0 % 33.3 % 33.3 % 1 110 none none"
+    assert [row for row in rows if row.startswith(("duel_evolve problem", "zero_shot demo"))] == [good, poor]
+    assert "Reported: A paper, Figure 2. with its own model." in rows
+    assert "duel_evolve middle 66.7 % 98.0 % -31.3 pp" in rows
+
+
+def test_the_terminal_shows_the_pairs_and_how_they_were_made(two: list[Path]) -> None:
+    rows = _rows(_printed(two))
+    assert "Against duel_evolve, on the same problems" in rows
+    (pair,) = [row for row in rows if row.startswith("zero_shot 10 ")]
+    assert pair.startswith("zero_shot 10 -50.0 pp -80.0 to -20.0 pp 0 5 0.062 0.062 demonstrations, not problem_only")
+    text = " ".join(rows)
+    assert "1 comparison. Difference: accuracy of the run less that of the reference" in text
+    assert "chosen on these problems, which favours it" in text
+    assert "favours" not in " ".join(_rows(_printed(two, against=two[1])))
+
+
+def test_a_refused_pair_is_one_line(two: list[Path]) -> None:
+    other = write_method(two[0].parent / "other", GOOD, method="gepa", task="livecodebench")
+    assert "gepa is not paired: another task: livecodebench, not mathbench" in _rows(_printed([*two, other]))
+
+
+def test_cost_is_shown_by_whatever_roles_there_are(two: list[Path]) -> None:
+    rows = _rows(_printed(two))
+    assert "duel_evolve a 8 800 80" in rows
+    assert "b 1,200 120,000 12,000" in rows
+    assert "total 1,208 120,800 12,080" in rows
+    assert "zero_shot generate 1 100 10" in rows
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_no_figure_is_cut_in_a_narrow_terminal(two: list[Path], width: int) -> None:
+    printed = _printed(two, width)
+    assert "\u2026" not in printed
+    for figure in ("49.0 to 94.3 %", "-80.0 to -20.0 pp", "1,208", "100.0 %", "demonstrations"):
+        assert figure in _plain(printed)
+
+
+def test_a_file_gets_the_whole_table_in_one_line_each(two: list[Path]) -> None:
+    lines = _printed(two, 80, terminal=False).splitlines()
+    (line,) = [line for line in lines if line.split()[:2] == ["duel_evolve", "problem_only"]]
+    assert " 1,208 " in line
+    assert line.rstrip().endswith("14.0 pp")
+
+
+def test_hostile_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    runs = [
+        write_method(tmp_path / str(i), GOOD, method=text, regime=text, calls={text: 1})
+        for i, text in enumerate(HOSTILE[6:8] + HOSTILE[10:11])
+    ]
+    printed = _printed(runs)
+    assert not {"\x1b[31m", "\x07", "\x00", "\u202e"} & {
+        printed[i : i + n] for n in (1, 5) for i in range(len(printed))
+    }
+    assert "[red]markup[/red] [/] $\\frac{" in printed
+
+
+class _Page(HTMLParser):
+    """Collects elements and text with Python's own parser."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data + " "
+
+
+def _page(runs: list[Path], target: Path | None = None) -> str:
+    return write_comparison(compare(runs), target or runs[0].parent / "comparison.html").read_text("utf-8")
+
+
+def test_the_page_shows_what_the_terminal_shows(two: list[Path]) -> None:
+    text = _plain(_Page(_page(two)).text)
+    for figure in (
+        "duel_evolve problem_only 10 80.0 % 49.0 to 94.3 % 75.0 % 100.0 % 66.7 % 1,208 133 k 94.0 % -14.0 pp",
+        "zero_shot 10 -50.0 pp -80.0 to -20.0 pp 0 5 0.062 0.062 demonstrations, not problem_only",
+        "Reported: A paper, Figure 2. with its own model.",
+        "duel_evolve middle 66.7 % 98.0 % -31.3 pp",
+        "Final accuracy",
+        "By generation",
+        "Against model calls",
+        "Against tokens",
+    ):
+        assert figure in text
+    assert _page(two).count("<svg") == 2 * 2 + 4  # a swatch a run in table and legend, and the figures
+
+
+def test_the_page_runs_nothing_and_loads_nothing(tmp_path: Path) -> None:
+    runs = [
+        write_method(tmp_path / f"javascript:{i} <b>'\"", GOOD, method=text, task=HOSTILE[i], regime=text, error=text)
+        for i, text in enumerate(HOSTILE)
+    ]
+    html = _page(runs)
+    page = _Page(html)
+    policy = next(a["content"] for t, a in page.elements if t == "meta" and "http-equiv" in a)
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    assert "script-src" not in policy
+    assert {tag for tag, _ in page.elements}.isdisjoint({"script", "img", "iframe", "object", "base", "form", "b"})
+    assert not [a for _, attributes in page.elements for a in attributes if a.startswith("on")]
+    for tag, attributes in page.elements:
+        for name in ("src", "href", "action", "srcset"):
+            value = attributes.get(name) or "#"
+            assert value.startswith(("#", "data:", "./")), (tag, name, value)
+    assert not re.search(r"url\((?!#)", html)
+    assert "\x00" not in html
+    assert "<script>window.pwned = 1</script>" in page.text
+
+
+def test_links_lead_to_the_runs_own_pages(two: list[Path], tmp_path: Path) -> None:
+    (tmp_path / "else where").mkdir()
+    for target in (tmp_path / "comparison.html", tmp_path / "else where" / "c.html"):
+        links = [a["href"] for tag, a in _Page(_page(two, target)).elements if tag == "a"]
+        found = [(target.parent / str(link)).resolve() for link in links]
+        assert found == [(run / "report.html").resolve() for run in reversed(two)]
+
+
+def test_the_same_runs_give_the_same_page(two: list[Path]) -> None:
+    assert _page(two) == _page(two)
+
+
+def test_more_runs_than_colours_and_lines(tmp_path: Path) -> None:
+    runs = [
+        write_method(tmp_path / f"{i:02}", [j < i for j in range(20)], method=f"m{i}", steps=1 + i % 3)
+        for i in range(19)
+    ]
+    html = _page(runs)
+    assert "3 more runs are in the tables only." in html
+    assert all(f"m{i}" in html for i in range(19))
+
+
+def test_runs_without_any_figure_still_have_a_page(tmp_path: Path) -> None:
+    runs = [write_method(tmp_path / name, GOOD, method=name, ended=0) for name in "ab"]
+    assert "b is not paired: no problem yet that both have ended" in " ".join(_Page(_page(runs)).text.split())
+    assert "Comparison" in _printed(runs)
+
+
+def test_a_page_that_cannot_be_written_is_one_clear_error(two: list[Path], tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match=r"nowhere/c\.html: expected to write"):
+        _page(two, tmp_path / "nowhere" / "c.html")

@@ -1,0 +1,117 @@
+"""Paired statistics against brute force, SciPy's own tests, and a Holm adjustment written by its definition."""
+
+import itertools
+from fractions import Fraction
+from math import comb
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from evorun.reports.comparison.paired import Paired, difference_interval, holm, mcnemar, paired
+
+OUTCOMES = [True] * 31 + [False] * 19, [True] * 20 + [False] * 16 + [True] * 5 + [False] * 9
+"""Fifty problems: 20 both, 11 only the first, 5 only the second, 14 neither."""
+
+
+def test_outcomes_are_counted_by_problem() -> None:
+    counts = paired(*OUTCOMES)
+    assert counts == Paired(both=20, ours_only=11, theirs_only=5, neither=14)
+    assert (counts.n, counts.discordant) == (50, 16)
+    assert counts.difference == pytest.approx(31 / 50 - 25 / 50)
+    with pytest.raises(ValueError, match="argument"):
+        paired([True], [])
+
+
+def _by_enumeration(ours: int, theirs: int) -> float:
+    """Sum the chances of all ways in which the discordant problems could fall that are no likelier than this one."""
+    n = ours + theirs
+    chances = [Fraction(sum(k == sum(way) for way in itertools.product((0, 1), repeat=n)), 2**n) for k in range(n + 1)]
+    assert sum(chances) == 1
+    return float(sum(chance for chance in chances if chance <= chances[ours]))
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(0, 1), (1, 0), (0, 5), (2, 3), (7, 1), (4, 4), (0, 10), (3, 8)])
+def test_mcnemar_is_exact(ours: int, theirs: int) -> None:
+    assert mcnemar(Paired(3, ours, theirs, 9)) == pytest.approx(_by_enumeration(ours, theirs), rel=1e-12)
+
+
+def test_mcnemar_without_discordant_problems_is_certain_of_nothing() -> None:
+    assert mcnemar(Paired(5, 0, 0, 4)) == 1
+
+
+def test_mcnemar_is_the_test_of_exchanged_signs() -> None:
+    ours, theirs = np.array([1] * 9 + [0] * 2 + [1]), np.array([0] * 9 + [1] * 2 + [1])
+    oracle = stats.permutation_test(
+        (ours, theirs), lambda x, y: np.mean(x - y), permutation_type="samples", alternative="two-sided"
+    )
+    assert mcnemar(paired(ours.astype(bool).tolist(), theirs.astype(bool).tolist())) == pytest.approx(oracle.pvalue)
+
+
+@given(ours=st.integers(0, 400), theirs=st.integers(0, 400))
+def test_mcnemar_does_not_care_which_run_comes_first(ours: int, theirs: int) -> None:
+    p = mcnemar(Paired(0, ours, theirs, 0))
+    assert p == pytest.approx(mcnemar(Paired(7, theirs, ours, 2)))
+    doubled_tail = 2 * sum(comb(ours + theirs, k) for k in range(min(ours, theirs) + 1)) / 2 ** (ours + theirs)
+    assert p == pytest.approx(min(1.0, doubled_tail), rel=1e-9)
+
+
+@pytest.mark.parametrize(
+    "counts", [Paired(20, 11, 5, 14), Paired(400, 300, 200, 100), Paired(0, 3, 40, 7), Paired(90, 4, 0, 56)]
+)
+def test_the_interval_is_that_of_scipys_bootstrap(counts: Paired) -> None:
+    ours = np.repeat([1, 1, 0, 0], [counts.both, counts.ours_only, counts.theirs_only, counts.neither])
+    theirs = np.repeat([1, 0, 1, 0], [counts.both, counts.ours_only, counts.theirs_only, counts.neither])
+    oracle = stats.bootstrap(
+        (ours, theirs),
+        lambda x, y, axis: np.mean(x, axis=axis) - np.mean(y, axis=axis),
+        paired=True,
+        vectorized=True,
+        n_resamples=20_000,
+        method="percentile",
+        batch=2_000,
+        rng=np.random.default_rng(11),
+    )
+    expected = oracle.confidence_interval
+    assert difference_interval(counts) == pytest.approx((expected.low, expected.high), abs=0.1 * oracle.standard_error)
+
+
+def test_the_interval_is_that_of_all_draws_there_are() -> None:
+    # 7 problems, all 7^7 draws with replacement
+    effects = np.array([1, 1, 1, -1, 0, 0, 0])
+    draws = effects[np.array(list(itertools.product(range(7), repeat=7)), dtype=np.int8)].mean(axis=1)
+    for confidence in (0.5, 0.8, 0.9):
+        tail = (1 - confidence) / 2
+        exact = np.quantile(draws, [tail, 1 - tail])
+        assert difference_interval(Paired(2, 3, 1, 1), confidence) == pytest.approx(tuple(exact), abs=1e-9)
+
+
+def test_the_interval_is_the_same_each_time_and_turns_with_the_sides() -> None:
+    interval = difference_interval(Paired(20, 11, 5, 14))
+    assert interval == difference_interval(Paired(14, 11, 5, 20))
+    turned = difference_interval(Paired(20, 5, 11, 14))
+    assert interval is not None
+    assert turned == pytest.approx((-interval[1], -interval[0]), abs=0.025)
+
+
+def test_no_discordant_problem_gives_no_interval() -> None:
+    assert difference_interval(Paired(50, 0, 0, 3)) is None
+
+
+def test_holm_on_a_worked_example() -> None:
+    # sorted 0.005, 0.01, 0.03, 0.04 times 4, 3, 2, 1; the last may not fall below the one before it
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([]) == []
+    assert holm([0.2]) == [0.2]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.sampled_from([0.01, 0.05, 0.1, 0.3]))
+def test_holm_rejects_what_the_step_down_procedure_rejects(p_values: list[float], level: float) -> None:
+    rejected: set[int] = set()
+    for rank, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        if min(1.0, (len(p_values) - rank) * p_values[index]) > level:
+            break
+        rejected.add(index)
+    assert {index for index, p in enumerate(holm(p_values)) if p <= level} == rejected

@@ -1,0 +1,100 @@
+"""`evorun report` on several runs, as a user would type it."""
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+from comparison_fixture import write_method
+
+from evorun.cli import main
+
+GOOD = [True] * 8 + [False] * 2
+POOR = [True] * 3 + [False] * 7
+
+
+@pytest.fixture(name="sweep")
+def _sweep(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    write_method(tmp_path / "sweep" / "poor", POOR)
+    write_method(tmp_path / "sweep" / "good", GOOD, method="duel_evolve", steps=3)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "sweep"
+
+
+class Done(NamedTuple):
+    code: object
+    stdout: str
+    stderr: str
+
+
+class Report:
+    """Carries out `evorun report` in this process, as a process takes two seconds to start."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> Done:
+        with pytest.raises(SystemExit) as ending:
+            main(["report", *arguments])
+        return Done(ending.value.code, *self._capsys.readouterr())
+
+    def complaint(self, *arguments: str) -> str:
+        done = self(*arguments)
+        assert done.code == 1, done
+        assert len(done.stderr.splitlines()) == 1, done.stderr
+        return done.stderr
+
+
+@pytest.fixture(name="report")
+def _report(capsys: pytest.CaptureFixture[str]) -> Report:
+    return Report(capsys)
+
+
+def test_a_sweep_is_compared_and_each_run_keeps_its_page(sweep: Path, report: Report) -> None:
+    done = report("sweep")
+    assert (done.code, done.stderr) == (0, "")
+    assert "Against duel_evolve, on the same problems" in done.stdout
+    assert "Comparison: sweep/comparison.html" in done.stdout
+    assert "Comparison of 2 runs" in (sweep / "comparison.html").read_text()
+    for run in ("good", "poor"):
+        assert "<h2>Cost by role</h2>" in (sweep / run / "report.html").read_text()
+
+
+def test_the_reference_and_the_file_can_be_chosen(sweep: Path, report: Report) -> None:
+    done = report("sweep/good", "sweep/poor", "--against", "sweep/poor", "--output=chosen.html")
+    assert done.code == 0, done.stderr
+    assert "Against zero_shot, on the same problems" in done.stdout
+    assert (sweep.parent / "chosen.html").exists()
+    assert not (sweep / "comparison.html").exists()
+
+
+def test_one_run_is_reported_as_ever(sweep: Path, report: Report) -> None:
+    done = report("sweep/good", "sweep/good/")
+    assert done.code == 0, done.stderr
+    assert "duel_evolve on mathbench" in done.stdout
+    assert "Report: sweep/good/report.html" in done.stdout
+    assert "Against" not in done.stdout
+    assert not list(sweep.rglob("comparison.html"))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["sweep/good", "--output=c.html"], "expected several runs for --against and --output, got one"),
+        (["sweep", "--against=elsewhere"], "--against: expected one of the compared runs, got elsewhere"),
+        (["sweep", "--output=sweep/good/manifest.json"], "expected: evorun report RUN_DIR..."),
+        (["sweep", "--output"], "expected: evorun report RUN_DIR..."),
+        (["sweep", "--sort=seed"], "expected: evorun report RUN_DIR..."),
+        (["--output=c.html"], "expected: evorun report RUN_DIR..."),
+    ],
+)
+def test_wrong_options_are_one_line(sweep: Path, report: Report, arguments: list[str], expected: str) -> None:
+    assert expected in report.complaint(*arguments)
+    assert not list(sweep.parent.rglob("*.html"))
+
+
+def test_nothing_is_written_when_one_run_cannot_be_read(sweep: Path, report: Report) -> None:
+    (sweep / "poor" / "steps.jsonl").write_text("[]\n")
+    assert "poor/steps.jsonl, line 1" in report.complaint("sweep")
+    assert not list(sweep.rglob("*.html"))
+    assert json.loads((sweep / "good" / "manifest.json").read_text())["status"] == "completed"
