@@ -1,127 +1,162 @@
-"""Drives a per-problem method over a task: problems in flight, grading beside the search, records as they come."""
+"""Drives a method over a task: problems in flight, what they share, and each one's part of the budget."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 
-from evorun.methods.base import Candidate, Comparison, Context, PerProblem, Rated, Step
-from evorun.runs.budget import Meter
+from evorun.errors import DataError
+from evorun.methods.base import SHARED, Calls, Context, DatasetLevel, Method, PerProblem, RunContext, Step
+from evorun.recorder import Cost, ProblemRecorder
+from evorun.runs.budget import BudgetConfig, Meter, meters, part, total, whole_meter
 from evorun.runs.directory import RunDirectory
 from evorun.runs.effects import JournaledModel
 from evorun.runs.progress import Progress
-from evorun.runs.schema import (
-    Belief,
-    Best,
-    CandidateRecord,
-    ComparisonRecord,
-    PredictionRecord,
-    Spent,
-    StepRecord,
-)
-from evorun.tasks.base import Grade, Grader, Problem, Task
+from evorun.runs.schema import Spent
+from evorun.tasks.base import Demonstration, Grade, LoadedTask, Problem, Response, Tools
+
+ARTIFACTS = "artifacts"
 
 
 @dataclass
 class Driver:
     """Runs one method on all problems of a task and writes what happens to the run directory."""
 
-    method: PerProblem
-    task: Task
-    grader: Grader
+    method: Method
+    loaded: LoadedTask
     models: Mapping[str, JournaledModel]
+    tools: Tools
     directory: RunDirectory
     seed: int
+    budget: BudgetConfig
     concurrency: int
     progress: Progress
     seconds_by_role: dict[str, float] = field(default_factory=dict)
     """Model seconds by role, once all problems have ended."""
 
-    async def run(self, problems: Sequence[Problem], meters: Sequence[Meter]) -> None:
-        """Solve all problems, at most `concurrency` at once.
+    async def run(self) -> None:
+        """Solve all problems.
 
         Raises the first error that stops the run (EvorunError or a defect); the other problems are then cancelled,
         and what they have recorded is kept.
         """
-        places = asyncio.Semaphore(self.concurrency)
         try:
-            async with asyncio.TaskGroup() as group:
-                for problem, meter in zip(problems, meters, strict=True):
-                    group.create_task(self._solve_in_turn(problem, meter, places))
+            if isinstance(self.method, PerProblem):
+                spent = await self._solve_all(self.method)
+            elif isinstance(self.method, DatasetLevel):
+                spent = await self._learn(self.method)
+            else:
+                raise TypeError(f"{type(self.method).__name__} is neither PerProblem nor DatasetLevel")
         except BaseExceptionGroup as errors:
             raise first_error(errors) from None
-        for meter in meters:
+        for meter in spent:
             for role, usage in sorted(meter.by_role.items()):
                 self.seconds_by_role[role] = self.seconds_by_role.get(role, 0.0) + usage.seconds
 
-    async def _solve_in_turn(self, problem: Problem, meter: Meter, places: asyncio.Semaphore) -> None:
-        async with places:
-            await self._solve(problem, meter)
+    async def _solve_all(self, method: PerProblem) -> list[Meter]:
+        """Work on each problem by itself, at most `concurrency` at once; return all meters."""
+        problems = self.loaded.problems
+        shared = whole_meter(self.budget, len(problems))
+        await method.prepare(self._run_context(shared, {}))
+        own = meters(self.budget, len(problems), total(shared.by_role.values()))
+        places = asyncio.Semaphore(self.concurrency)
 
-    async def _solve(self, problem: Problem, meter: Meter) -> None:
-        ctx = Context(task=self.task, problem=problem, seed=self.seed, meter=meter, models=self.models)
-        grades = _Grades(self.grader, problem)
-        last: Step | None = None
-        async for step in self.method.solve(ctx):
-            correct = None if step.best is None else (await grades.of(step.best.candidate)).correct
-            self._write_step(problem, step, correct, meter)
-            self.progress.stepped(problem.id, step.step, correct)
-            last = step
-        await self._write_end(problem, last, grades, meter)
-        self.progress.ended(problem.id)
+        async def in_turn(index: int, problem: Problem) -> None:
+            async with places:
+                await self._solve(method, problem, _Account(own[index], shared, len(problems), index))
 
-    def _write_step(self, problem: Problem, step: Step, correct: bool | None, meter: Meter) -> None:
-        best = step.best
-        record = StepRecord(
-            problem=problem.id,
-            stratum=problem.stratum,
-            step=step.step,
-            best=None if best is None else _named(best.candidate),
-            belief=_belief(best),
-            correct=correct,
-            pool=sum(rated.survivor for rated in step.candidates),
-            candidates=len(step.candidates),
-            cost=_cost(meter),
-            extra={**step.extra, **_duel_counts(step)},
+        async with asyncio.TaskGroup() as group:
+            for index, problem in enumerate(problems):
+                group.create_task(in_turn(index, problem))
+        return [shared, *own]
+
+    async def _solve(self, method: PerProblem, problem: Problem, account: "_Account") -> None:
+        recorder = self._recorder(problem)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(recorder.write_steps())
+            async for step in method.solve(self._context(problem, account.own)):
+                recorder.offer(step, account.cost())
+            recorder.close()
+        await recorder.write_end(account.cost(), account.own.exhausted)
+
+    async def _learn(self, method: DatasetLevel) -> list[Meter]:
+        """Work on all problems together; return the meter of the whole run, which counts every problem's calls."""
+        problems = self.loaded.problems
+        meters(self.budget, len(problems))  # refuses a budget that leaves a problem with nothing
+        whole = whole_meter(self.budget, len(problems))
+        shared = Meter(parent=whole)
+        accounts = [_Account(Meter(parent=whole), shared, len(problems), i) for i in range(len(problems))]
+        recorders = [self._recorder(problem) for problem in problems]
+        contexts = {p.id: self._context(p, a.own) for p, a in zip(problems, accounts, strict=True)}
+        ctx = self._run_context(shared, contexts)
+        async with asyncio.TaskGroup() as group:
+            for recorder in recorders:
+                group.create_task(recorder.write_steps())
+            await method.prepare(ctx)
+            async for steps in method.learn(ctx):
+                _offer(steps, problems, recorders, [account.cost() for account in accounts])
+            for recorder in recorders:
+                recorder.close()
+        for recorder, account in zip(recorders, accounts, strict=True):
+            await recorder.write_end(account.cost(), whole.exhausted)
+        return [whole]
+
+    def _recorder(self, problem: Problem) -> ProblemRecorder:
+        return ProblemRecorder(problem, self.loaded.grader, self.tools, self.directory, self.progress)
+
+    def _context(self, problem: Problem, meter: Meter) -> Context:
+        return Context(
+            task=self.loaded.task, problem=problem, seed=self.seed, meter=meter, models=self.models, tools=self.tools
         )
-        self.directory.records("steps").append([record])
-        duels = [_comparison_record(problem, step.step, duel) for duel in step.comparisons]
-        self.directory.records("comparisons").append(duels)
 
-    async def _write_end(self, problem: Problem, last: Step | None, grades: "_Grades", meter: Meter) -> None:
-        candidates = [] if last is None else last.candidates
-        self.directory.records("candidates").append(
-            [_candidate_record(problem, rated, await grades.of(rated.candidate)) for rated in candidates]
+    def _run_context(self, meter: Meter, contexts: Mapping[str, Context]) -> RunContext:
+        may_see = self.method.regime_on(type(self.loaded.task)) in ("demonstrations", "labels")
+        shared = Calls(name=SHARED, task=self.loaded.task, seed=self.seed, meter=meter, models=self.models)
+        return RunContext(
+            contexts=contexts,
+            shared=shared,
+            demonstrations=self.loaded.validation if may_see else (),
+            grade=self._grade_demonstration,
+            artifacts=self._artifacts(),
         )
-        best = None if last is None else last.best
-        grade = Grade(correct=False) if best is None else await grades.of(best.candidate)
-        record = PredictionRecord(
-            problem=problem.id,
-            stratum=problem.stratum,
-            candidate=None if best is None else best.candidate.id,
-            answer=None if best is None else best.candidate.response.answer,
-            correct=grade.correct,
-            scores=grade.scores,
-            belief=_belief(best),
-            candidates=len(candidates),
-            steps=0 if last is None else last.step + 1,
-            stop="budget" if meter.exhausted else "failed" if best is None else "generations",
-            cost=_cost(meter),
-        )
-        self.directory.records("predictions").append([record])
+
+    async def _grade_demonstration(self, demonstration: Demonstration, response: Response) -> Grade:
+        if demonstration not in self.loaded.validation:
+            raise DataError(
+                f"problem '{demonstration.problem.id}' is not of the validation split: only the run grades it"
+            )
+        return await self.loaded.grader.grade(demonstration.problem, response, self.tools)
+
+    def _artifacts(self) -> Path:
+        return self.directory.path / ARTIFACTS
 
 
-class _Grades:
-    """The grades of one problem's candidates, each asked for once."""
+@dataclass(frozen=True)
+class _Account:
+    """What one problem costs: its own calls, and its part of those made for all problems."""
 
-    def __init__(self, grader: Grader, problem: Problem) -> None:
-        self._grader = grader
-        self._problem = problem
-        self._known: dict[str, Grade] = {}
+    own: Meter
+    shared: Meter
+    problems: int
+    index: int
 
-    async def of(self, candidate: Candidate) -> Grade:
-        if candidate.id not in self._known:
-            self._known[candidate.id] = await self._grader.grade(self._problem, candidate.response)
-        return self._known[candidate.id]
+    def cost(self) -> Cost:
+        """Return the cost so far, by role."""
+        cost: dict[str, Spent] = {}
+        for role in sorted({*self.own.by_role, *self.shared.by_role}):
+            usages = [self.own.by_role[role]] if role in self.own.by_role else []
+            if role in self.shared.by_role:
+                usages.append(part(self.shared.by_role[role], self.problems, self.index))
+            cost[role] = Spent(**total(usages).counts())
+        return cost
+
+
+def _offer(
+    steps: Mapping[str, Step], problems: Sequence[Problem], recorders: Sequence[ProblemRecorder], costs: Sequence[Cost]
+) -> None:
+    for problem, recorder, cost in zip(problems, recorders, costs, strict=True):
+        if problem.id in steps:
+            recorder.offer(steps[problem.id], cost)
 
 
 def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
@@ -130,62 +165,3 @@ def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
-
-
-def _named(candidate: Candidate) -> Best:
-    return Best(candidate.id, candidate.response.answer, candidate.response.text)
-
-
-def _belief(rated: Rated | None) -> Belief | None:
-    return None if rated is None else Belief(rated.mean, rated.sd)
-
-
-def _cost(meter: Meter) -> dict[str, Spent]:
-    return {role: Spent(**counts) for role, counts in meter.counts().items()}
-
-
-def _duel_counts(step: Step) -> dict[str, float]:
-    if not step.comparisons:
-        return {}
-    decisive = sum(duel.outcome is not None for duel in step.comparisons)
-    verdicts = [verdict for duel in step.comparisons for verdict in duel.verdicts]
-    return {
-        "duels": len(step.comparisons),
-        "decisive": decisive,
-        "position_a": verdicts.count("A"),
-        "position_b": verdicts.count("B"),
-        "ties": verdicts.count("T"),
-        "invalid_judgments": verdicts.count("invalid"),
-    }
-
-
-def _comparison_record(problem: Problem, step: int, duel: Comparison) -> ComparisonRecord:
-    return ComparisonRecord(
-        problem=problem.id,
-        step=step,
-        first=duel.first,
-        second=duel.second,
-        verdicts=duel.verdicts,
-        outcome=duel.outcome,
-        reasons=duel.reasons,
-    )
-
-
-def _candidate_record(problem: Problem, rated: Rated, grade: Grade) -> CandidateRecord:
-    candidate = rated.candidate
-    return CandidateRecord(
-        problem=problem.id,
-        id=candidate.id,
-        generation=candidate.generation,
-        parents=candidate.parents,
-        operator=candidate.operator,
-        text=candidate.response.text,
-        answer=candidate.response.answer,
-        reasoning=candidate.response.reasoning,
-        error=candidate.response.error,
-        mean=rated.mean,
-        sd=rated.sd,
-        survivor=rated.survivor,
-        correct=grade.correct,
-        attempts=candidate.attempts,
-    )

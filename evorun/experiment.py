@@ -8,26 +8,28 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import msgspec
 from rich.console import Console
 
 from evorun.driver import Driver
-from evorun.errors import EvorunError, RunDirectoryError
-from evorun.methods.base import PerProblem
+from evorun.errors import EvorunError, RunDirectoryError, SandboxError
 from evorun.models.base import LanguageModel
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.lazy import LazyModel
 from evorun.models.simulated import SimulatedConfig
-from evorun.runs.budget import Meter, meters
-from evorun.runs.directory import PROBLEMS, RunDirectory, load_manifest, new_manifest
+from evorun.runs.budget import meters
+from evorun.runs.directory import JOURNAL, PROBLEMS, RunDirectory, load_manifest, new_manifest
 from evorun.runs.effects import JournaledModel, Traffic
+from evorun.runs.program_tests import JournaledTests, ReplayedTests, Tester
 from evorun.runs.progress import Tally, make_progress
 from evorun.runs.records import write_records
 from evorun.runs.replay import ReplayConfig
 from evorun.runs.results import write_results
-from evorun.runs.schema import Manifest, ModelInRun, ProblemRecord, Provenance, Status
+from evorun.runs.schema import Manifest, ModelInRun, ProblemRecord, Provenance, SandboxInRun, Status
+from evorun.sandbox.config import probe
+from evorun.sandbox.lazy import LazySandbox
 from evorun.settings import RunConfig
 from evorun.tasks.base import LoadedTask, Problem
 
@@ -51,13 +53,13 @@ def run_experiment(config: RunConfig, path: Path, command: Sequence[str], consol
     manifest says how it ended, and so does the returned outcome.
     """
     loaded = config.task.load(config.seed)
-    shares = meters(config.budget, len(loaded.problems))
+    meters(config.budget, len(loaded.problems))  # refuses a budget that leaves a problem with nothing
     directory = RunDirectory(path)
     try:
         directory.begin(_manifest(config, loaded, command))
         with _logging_to(path / "evorun.log"):
             started = time.monotonic()
-            outcome = _carry_out(config, loaded, shares, directory, console)
+            outcome = _carry_out(config, loaded, directory, console)
             _note_end(directory, outcome, time.monotonic() - started)
             return outcome
     finally:
@@ -72,12 +74,10 @@ def _note_end(directory: RunDirectory, outcome: Outcome, seconds: float) -> None
             raise
 
 
-def _carry_out(
-    config: RunConfig, loaded: LoadedTask, shares: Sequence[Meter], directory: RunDirectory, console: Console
-) -> Outcome:
+def _carry_out(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, console: Console) -> Outcome:
     try:
         write_records(directory.path / PROBLEMS, [_problem_record(problem) for problem in loaded.problems])
-        asyncio.run(_run(config, loaded, shares, directory, console))
+        asyncio.run(_run(config, loaded, directory, console))
     except (KeyboardInterrupt, asyncio.CancelledError):
         log.info("interrupted")
         return Outcome("interrupted")
@@ -87,9 +87,7 @@ def _carry_out(
     return Outcome("completed")
 
 
-async def _run(
-    config: RunConfig, loaded: LoadedTask, shares: Sequence[Meter], directory: RunDirectory, console: Console
-) -> None:
+async def _run(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, console: Console) -> None:
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine always runs in a task
     for number in STOP_SIGNALS:
@@ -102,23 +100,35 @@ async def _run(
         for engine in engines.values():
             stack.push_async_callback(engine.close)
         models = {role: JournaledModel(engine, directory.journal, traffic) for role, engine in engines.items()}
+        tools = JournaledTests(await _tester(config, stack), directory.journal)
+        stack.push_async_callback(tools.close)
         progress = stack.enter_context(make_progress(tally, console, config.evorun.progress))
         driver = Driver(
-            method=cast(PerProblem, config.method),
-            task=loaded.task,
-            grader=loaded.grader,
+            method=config.method,
+            loaded=loaded,
             models=models,
+            tools=tools,
             directory=directory,
             seed=config.seed,
+            budget=config.budget,
             concurrency=config.run.concurrency,
             progress=progress,
         )
-        await driver.run(loaded.problems, shares)
+        await driver.run()
         for model in models.values():
             await model.finish()
     directory.finish_records([problem.id for problem in loaded.problems])
     await asyncio.to_thread(write_results, directory.path, driver.seconds_by_role)
     log.info("%s; %s", tally.title, tally.fields())
+
+
+async def _tester(config: RunConfig, stack: contextlib.AsyncExitStack) -> Tester:
+    """Return what runs programs: a recorded run's journal when its model is replayed, else the sandbox."""
+    if isinstance(config.engine, ReplayConfig) and config.engine.run is not None:
+        return await asyncio.to_thread(ReplayedTests, Path(config.engine.run) / JOURNAL)
+    sandbox = LazySandbox(config.sandbox)
+    stack.push_async_callback(sandbox.close)
+    return sandbox
 
 
 def _cancel(task: asyncio.Task[Any]) -> None:
@@ -155,11 +165,22 @@ def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str]) -> 
         method=config.method.name,
         task=config.task.name,
         models=models,
-        regime=config.method.regime,
+        regime=config.method.regime_on(config.task.task_class),
+        sandbox=_sandbox(config),
         simulated=any(_is_simulated(engine) for engine in (config.engine, config.judge_engine)),
         provenance=msgspec.convert(loaded.provenance, Provenance, from_attributes=True),
         config=config.raw,
     )
+
+
+def _sandbox(config: RunConfig) -> SandboxInRun | None:
+    """Return how programs will be isolated; None when the run has none. Raises SandboxError when it must not be so."""
+    if not config.task.runs_programs or isinstance(config.engine, ReplayConfig):
+        return None
+    found = probe(config.sandbox)
+    if found.isolation == "none":
+        raise SandboxError(found.note)
+    return SandboxInRun(found.isolation, found.full, found.note)
 
 
 def _problem_record(problem: Problem) -> ProblemRecord:

@@ -15,8 +15,19 @@ from evorun.methods.base import Method
 from evorun.models.config import EngineConfig
 from evorun.tasks.base import TaskConfig
 
-METHODS = {"duel_evolve": "evorun.methods.duel_evolve:DuelEvolve"}
-TASKS = {"mathbench": "evorun.tasks.mathbench:MathBenchConfig"}
+METHODS = {
+    "best_of_n": "evorun.methods.best_of_n:BestOfN",
+    "duel_evolve": "evorun.methods.duel_evolve:DuelEvolve",
+    "feedback_descent": "evorun.methods.feedback_descent:FeedbackDescent",
+    "few_shot": "evorun.methods.few_shot:FewShot",
+    "gepa": "evorun.methods.gepa:Gepa",
+    "self_consistency": "evorun.methods.self_consistency:SelfConsistency",
+    "zero_shot": "evorun.methods.zero_shot:ZeroShot",
+}
+TASKS = {
+    "livecodebench": "evorun.tasks.livecodebench:LiveCodeBenchConfig",
+    "mathbench": "evorun.tasks.mathbench:MathBenchConfig",
+}
 ENGINES = {
     "transformers": "evorun.models.transformers_engine:TransformersConfig",
     "vllm": "evorun.models.vllm_engine:VllmConfig",

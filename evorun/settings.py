@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
+import msgspec
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
@@ -15,6 +16,8 @@ from evorun.methods.base import Method
 from evorun.models.auto import automatic_engine
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.runs.budget import BudgetConfig
+from evorun.runs.schema import Reported
+from evorun.sandbox.config import SandboxConfig
 from evorun.tasks.base import TaskConfig
 from evorun.validation import at_least, one_of
 
@@ -23,7 +26,10 @@ T = TypeVar("T")
 AUTOMATIC = "auto"
 """`engine=auto`: evorun chooses the engine."""
 
-TOP_LEVEL = ("method", "task", "model", "engine", "judge", "judge_engine", "budget", "seed", "run", "evorun")
+TOP_LEVEL = (
+    *("method", "task", "model", "engine", "judge", "judge_engine", "budget", "sandbox"),
+    *("seed", "run", "evorun", "reported"),
+)
 """What a run's configuration is made of."""
 
 SAME_AS_POLICY = "policy"
@@ -69,6 +75,7 @@ class RunConfig:
     """None: the policy model judges."""
     judge_engine: EngineConfig
     budget: BudgetConfig
+    sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     run: RunSettings = field(default_factory=RunSettings)
     evorun: ProgramSettings = field(default_factory=ProgramSettings)
     raw: dict[str, Any] = field(default_factory=dict)
@@ -87,6 +94,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     task = typed(registry.task_config_class(_name_of(config, "task")), config["task"], "task")
     refuse_impossible_pair(method_class, task)
     _refuse_unknown_keys(config)
+    _check_reported(config.get("reported"))
     model = typed(ModelConfig, config["model"], "model")
     engine = _engine(config, "engine")
     judge, judge_engine = _judge(config, model, engine)
@@ -99,6 +107,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         judge=judge,
         judge_engine=judge_engine,
         budget=typed(BudgetConfig, config["budget"], "budget"),
+        sandbox=typed(SandboxConfig, config.get("sandbox", {}), "sandbox"),
         run=typed(RunSettings, config.get("run", {}), "run"),
         evorun=typed(ProgramSettings, config.get("evorun", {}), "evorun"),
         raw=dict(config),
@@ -123,6 +132,16 @@ def _refuse_unknown_keys(config: Mapping[str, Any]) -> None:
     for key in config:
         if key not in TOP_LEVEL:
             raise ConfigError(f"{key}: unknown key; the top level has {', '.join(TOP_LEVEL)}")
+
+
+def _check_reported(reported: object) -> None:
+    """Check the figures that a paper reports, which experiments carry for their tables."""
+    if reported is None:
+        return
+    try:
+        msgspec.convert(reported, Reported)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"reported: expected a paper's figures (source, accuracy by method, ...): {error}") from error
 
 
 def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:

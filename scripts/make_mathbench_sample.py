@@ -2,7 +2,7 @@
 
 usage: make_mathbench_sample.py [FOLDER]     (FOLDER: the sample folder inside the package)
 
-Each of the three stages has twelve kinds of question (mathbench_kinds/), three of each. The numbers are drawn from a
+Each of the three stages has twelve kinds of question (mathbench_kinds/), four of each. The numbers are drawn from a
 fixed seed, the wrong options come from typical mistakes, and each stage has every answer letter equally often. The
 output is always the same; tests/tasks/test_mathbench_sample.py solves every question again by other means.
 """
@@ -17,7 +17,7 @@ from mathbench_kinds import college, high, middle
 from mathbench_kinds.draft import Draft, Kind
 
 SEED = 1
-PER_KIND = 3
+PER_KIND = 4
 LETTERS = "ABCD"
 STAGES = {"middle": middle.KINDS, "high": high.KINDS, "college": college.KINDS}
 FOLDER = Path(__file__).resolve().parents[1] / "evorun/tasks/mathbench/sample"

@@ -16,8 +16,8 @@ from evorun.runs.budget import BudgetConfig
 from evorun.settings import check
 
 SCHEMAS: dict[str, Any] = {
-    "method/duel_evolve": registry.method_class("duel_evolve").Config,
-    "task/mathbench": registry.task_config_class("mathbench"),
+    **{f"method/{name}": registry.method_class(name).Config for name in registry.METHODS},
+    **{f"task/{name}": registry.task_config_class(name) for name in registry.TASKS},
     "budget/unlimited": BudgetConfig,
     **{f"engine/{name}": registry.engine_config_class(name) for name in registry.ENGINES},
 }
@@ -65,6 +65,24 @@ def test_the_automatic_engine_is_vllm_only_with_a_gpu_and_vllm(tmp_path: Path, m
     assert chosen() == "vllm"
     with pytest.raises(ConfigError, match=r"engine\.max_num_seqs: unknown key"):
         check(composed("engine=auto", "++engine.max_num_seqs=3"))
+
+
+def test_what_a_method_does_otherwise_on_a_task_is_composed_beneath_the_command_line() -> None:
+    for method in registry.METHODS:
+        fields = {field.name for field in dataclasses.fields(registry.method_class(method).Config)}
+        for task in registry.TASKS:
+            file = config_folder() / "method_on_task" / f"{method}_on_{task}.yaml"
+            special = yaml.safe_load(file.read_text()) if file.exists() else {}
+            assert set(special) <= fields
+            made = composed(f"method={method}", f"task={task}")["method"]
+            assert special.items() <= made.items()
+    changed = composed("method=duel_evolve", "task=livecodebench", "++method.children=7")["method"]
+    assert (changed["children"], changed["parents"]) == (7, 5)
+
+
+def test_special_settings_belong_to_a_method_and_a_task() -> None:
+    pairs = {f"{method}_on_{task}" for method in registry.METHODS for task in registry.TASKS}
+    assert {file.stem for file in (config_folder() / "method_on_task").glob("*.yaml")} <= pairs
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)

@@ -1,23 +1,18 @@
-"""The driver with a scripted method: problems in flight, and how it says that a problem has ended."""
+"""The driver with a scripted method: problems in flight, what they share, and how it says that a problem has ended."""
 
 import asyncio
-import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
-from evorun.driver import Driver
-from evorun.errors import EngineError
-from evorun.methods.base import Candidate, Context, PerProblem, Rated, Step
-from evorun.models import Completion, Reply
-from evorun.runs.budget import Meter
-from evorun.runs.directory import RunDirectory
-from evorun.runs.effects import Traffic
-from evorun.runs.progress import Tally, make_progress
-from evorun.tasks.base import Grade, Problem, Response, Task
+from evorun.errors import DataError, EngineError, RunDirectoryError
+from evorun.methods.base import Calls, Candidate, Context, DatasetLevel, Method, PerProblem, Rated, RunContext, Step
+from evorun.models import Sampling
+from evorun.runs.budget import BudgetConfig
+from evorun.tasks.base import Demonstration, Prompt, Response, Task
+from method_fixture import Driven, Quiz, TestedQuiz, drive, example, problem
 
 BEST = Rated(
     candidate=Candidate(
@@ -27,18 +22,18 @@ BEST = Rated(
     sd=1.0,
     survivor=True,
 )
+ANSWERED = Step(step=0, best=BEST, candidates=[BEST])
+NOTHING = Step(step=0, best=None, candidates=[])
 
 
-class AnyTask(Task):
-    name = "any"
+async def ask(calls: Calls, count: int, role: str, step: int = 0) -> int:
+    """Make so many calls; return how many there were."""
+    prompts = [Prompt(messages=({"role": "user", "content": "{}"},))] * count
+    return len(await calls.generate(prompts, role=role, step=step, sampling=Sampling()))
 
-    def parse(self, problem: Problem, text: str) -> Response:
-        return Response(text=text, answer=text)
 
-
-class RightIsRight:
-    async def grade(self, problem: Problem, response: Response) -> Grade:
-        return Grade(correct=response.answer == "right")
+async def driven(method: Method, folder: Path, **how: Any) -> Driven:
+    return await drive(method, folder, lambda asked: "right", **how)
 
 
 class Scripted(PerProblem):
@@ -59,36 +54,6 @@ class Scripted(PerProblem):
             yield step
 
 
-def drive(method: Scripted, folder: Path, problems: int, concurrency: int = 8) -> list[dict[str, Any]]:
-    """Run the method and return its predictions."""
-    directory = RunDirectory(folder)
-    tally = Tally("test", problems, None, Traffic())
-    driver = Driver(
-        method=method,
-        task=AnyTask(),
-        grader=RightIsRight(),
-        models={},
-        directory=directory,
-        seed=0,
-        concurrency=concurrency,
-        progress=make_progress(tally, Console(), "off"),
-    )
-    ids = [f"p{i}" for i in range(problems)]
-
-    async def run() -> None:
-        async with asyncio.timeout(30):
-            await driver.run(
-                [Problem(id=name, stratum="s", data={}) for name in ids], [Meter(max_calls=1) for _ in ids]
-            )
-
-    try:
-        asyncio.run(run())
-        directory.finish_records(ids)
-    finally:
-        directory.close()
-    return [json.loads(line) for line in (folder / "predictions.jsonl").open()]
-
-
 class Together(Scripted):
     """Ends a problem only when so many others are in flight beside it; notes the most that ever were."""
 
@@ -102,15 +67,16 @@ class Together(Scripted):
         await self.barrier.wait()
         await asyncio.sleep(0)
         self.in_flight -= 1
-        return Step(step=0, best=BEST, candidates=[BEST])
+        return ANSWERED
 
 
 @pytest.mark.parametrize(("concurrency", "problems"), [(1, 3), (3, 9), (256, 512)])
-def test_as_many_problems_are_in_flight_as_asked_for_and_no_more(
+async def test_as_many_problems_are_in_flight_as_asked_for_and_no_more(
     tmp_path: Path, concurrency: int, problems: int
 ) -> None:
     method = Together(concurrency)
-    assert len(drive(method, tmp_path, problems, concurrency)) == problems
+    run = await driven(method, tmp_path, problems=problems, concurrency=concurrency)
+    assert [record["problem"] for record in run.records("predictions")] == [f"p{i}" for i in range(problems)]
     assert method.most == concurrency
 
 
@@ -122,23 +88,20 @@ class Ends(Scripted):
 
     async def step(self, ctx: Context) -> Step | None:
         calls, step = self.script[ctx.problem.id]
-        ctx._meter.admit(calls)  # each problem may make one call
-        text = Completion(text="", finish_reason="stop", tokens=1)
-        ctx._meter.charge("generate", Reply(completions=(text,), prompt_tokens=1, seconds=0.5))
+        await ask(ctx, calls, "generate")
         return step
 
 
-def test_how_problems_end(tmp_path: Path) -> None:
-    answered = Step(step=0, best=BEST, candidates=[BEST])
-    nothing = Step(step=0, best=None, candidates=[])
-    predictions = drive(
-        Ends([(1, answered), (2, answered), (1, nothing), (2, nothing), (1, None), (2, None)]), tmp_path, 6
-    )
+async def test_how_problems_end(tmp_path: Path) -> None:
+    script = [(1, ANSWERED), (2, ANSWERED), (1, NOTHING), (2, NOTHING), (1, None), (2, None)]
+    run = await driven(Ends(script), tmp_path, problems=6, budget=BudgetConfig(calls_per_problem=1))
+    predictions = run.records("predictions")
     assert [p["stop"] for p in predictions] == ["generations", "budget", "failed", "budget", "failed", "budget"]
     assert [p["correct"] for p in predictions] == [True, True, False, False, False, False]
     assert [p["answer"] for p in predictions] == ["right", "right", None, None, None, None]
     assert [p["steps"] for p in predictions] == [1, 1, 1, 1, 0, 0]
-    assert all(p["cost"] == {"generate": {"calls": 1, "prompt_tokens": 1, "completion_tokens": 1}} for p in predictions)
+    one_call = {"generate": {"calls": 1, "prompt_tokens": 5, "completion_tokens": 3}}
+    assert all(p["cost"] == one_call for p in predictions)
 
 
 class FailsAtOne(Scripted):
@@ -149,6 +112,197 @@ class FailsAtOne(Scripted):
         raise AssertionError
 
 
-def test_the_first_error_stops_the_other_problems(tmp_path: Path) -> None:
+async def test_the_first_error_stops_the_other_problems(tmp_path: Path) -> None:
     with pytest.raises(EngineError, match=r"^the server is gone"):
-        drive(FailsAtOne(), tmp_path, 8)
+        await driven(FailsAtOne(), tmp_path, problems=8)
+
+
+class Demanding(Scripted):
+    """Spends calls for all problems beforehand, then as many a problem as it gets; keeps what it was shown."""
+
+    observes = True
+
+    def __init__(self, beforehand: int, each: int, regime: Any = "problem_only") -> None:
+        self.beforehand = beforehand
+        self.each = each
+        self.regime = regime  # type: ignore[misc]
+        self.made: dict[str, int] = {}
+        self.contexts: list[RunContext] = []
+
+    async def prepare(self, ctx: RunContext) -> None:
+        self.contexts.append(ctx)
+        self.made["*"] = await ask(ctx.shared, self.beforehand, "prepare")
+
+    async def step(self, ctx: Context) -> Step:
+        self.made[ctx.problem.id] = await ask(ctx, self.each, "generate")
+        return ANSWERED
+
+
+@pytest.mark.parametrize("beforehand", [0, 1, 5, 7, 40])
+@pytest.mark.parametrize(
+    "budget",
+    [
+        BudgetConfig(),
+        BudgetConfig(calls=17),
+        BudgetConfig(calls_per_problem=4),
+        BudgetConfig(calls=17, calls_per_problem=3),
+        BudgetConfig(calls=5, calls_per_problem=4),
+    ],
+)
+async def test_what_is_shared_is_attributed_once_and_counts_against_every_problem(
+    tmp_path: Path, beforehand: int, budget: BudgetConfig
+) -> None:
+    method = Demanding(beforehand, each=6)
+    run = await driven(method, tmp_path, problems=5, budget=budget)
+    predictions = run.records("predictions")
+    of_role = {
+        role: [p["cost"].get(role, {"calls": 0})["calls"] for p in predictions] for role in ("prepare", "generate")
+    }
+    assert sum(of_role["prepare"]) == method.made["*"]
+    assert max(of_role["prepare"]) - min(of_role["prepare"]) <= 1
+    assert of_role["generate"] == [method.made[f"p{i}"] for i in range(5)]
+    made = sum(method.made.values())
+    assert made == len(run.model.asked)
+    assert made <= (budget.calls or made)
+    if budget.calls_per_problem is not None:
+        assert max(map(sum, zip(*of_role.values(), strict=True))) <= budget.calls_per_problem
+    seconds = run.driver.seconds_by_role
+    assert set(seconds) == {ask.role for ask in run.model.asked}
+
+
+@pytest.mark.parametrize(
+    ("regime", "task", "sees"),
+    [
+        ("problem_only", Quiz(), False),
+        ("problem_only", TestedQuiz(), False),
+        ("public_tests", TestedQuiz(), False),
+        ("demonstrations", Quiz(), True),
+        ("labels", Quiz(), True),
+    ],
+)
+async def test_only_regimes_that_allow_it_see_the_validation_split(
+    tmp_path: Path, regime: str, task: Task, sees: bool
+) -> None:
+    method = Demanding(0, each=1, regime=regime)
+    await driven(method, tmp_path, task=task)
+    assert (len(method.contexts[0].demonstrations) == 8) is sees
+
+
+def test_feedback_makes_public_tests_of_problem_only_for_methods_that_look() -> None:
+    method = Demanding(0, 0)
+    assert method.regime_on(Quiz) == "problem_only"
+    assert method.regime_on(TestedQuiz) == "public_tests"
+    method.observes = False  # type: ignore[misc]
+    assert method.regime_on(TestedQuiz) == "problem_only"
+    for regime in ("demonstrations", "labels"):
+        assert Demanding(0, 0, regime).regime_on(TestedQuiz) == regime
+
+
+async def test_problems_of_the_run_are_not_graded_for_a_method(tmp_path: Path) -> None:
+    method = Demanding(0, each=0, regime="labels")
+    await driven(method, tmp_path)
+    (ctx,) = method.contexts
+    right = Response(text="right", answer="right")
+    assert (await ctx.grade(example(1), right)).correct
+    for forged in (
+        Demonstration(problem=problem(0), answer="right"),
+        Demonstration(problem=example(1).problem, answer="x"),
+    ):
+        with pytest.raises(DataError, match="not of the validation split"):
+            await ctx.grade(forged, right)
+
+
+class Learns(DatasetLevel):
+    """A few steps over all problems, with calls of their own and calls for all."""
+
+    name = "learns"
+    description = ""
+    regime = "problem_only"
+    needs = ()
+    Config = object
+
+    def __init__(self, steps: int = 3, answered: tuple[str, ...] | None = None) -> None:
+        self.steps = steps
+        self.answered = answered
+
+    async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
+        for number in range(self.steps):
+            await ask(ctx.shared, 2, "reflect", number)
+            for one in ctx.problems:
+                await ask(ctx.of(one), int(one.id[1:]), "generate", number)
+            yield {
+                one.id: Step(step=number, best=BEST, candidates=[BEST])
+                for one in ctx.problems
+                if self.answered is None or one.id in self.answered
+            }
+
+
+async def test_a_method_over_all_problems_reports_each_ones_course(tmp_path: Path) -> None:
+    run = await driven(Learns(), tmp_path, problems=4)
+    steps = run.records("steps")
+    assert [(s["problem"], s["step"]) for s in steps] == [(f"p{i}", n) for i in range(4) for n in range(3)]
+    costs = [[s["cost"].get(role, {"calls": 0})["calls"] for s in steps] for role in ("generate", "reflect")]
+    assert costs[0] == [i * (n + 1) for i in range(4) for n in range(3)]
+    # 2, 4, 6 shared calls among four problems
+    assert costs[1] == [*(1, 1, 2), *(1, 1, 2), *(0, 1, 1), *(0, 1, 1)]
+    assert sum(run.cost().values()) == len(run.model.asked) == 3 * (6 + 2)
+    assert {p["stop"] for p in run.records("predictions")} == {"generations"}
+
+
+async def test_its_calls_all_come_out_of_one_budget(tmp_path: Path) -> None:
+    run = await driven(Learns(), tmp_path, problems=4, budget=BudgetConfig(calls=11))
+    assert len(run.model.asked) == 11
+    assert {p["stop"] for p in run.records("predictions")} == {"budget"}
+
+
+async def test_a_problem_that_it_never_mentions_ends_without_an_answer(tmp_path: Path) -> None:
+    run = await driven(Learns(answered=("p1",)), tmp_path, problems=3)
+    assert [p["stop"] for p in run.records("predictions")] == ["failed", "generations", "failed"]
+    assert [p["steps"] for p in run.records("predictions")] == [0, 3, 0]
+
+
+async def test_a_call_of_the_same_place_is_a_defect(tmp_path: Path) -> None:
+    class Twice(Scripted):
+        async def step(self, ctx: Context) -> Step:
+            await ask(ctx, 1, "generate")
+            await ask(ctx, 1, "generate")
+            return ANSWERED
+
+    with pytest.raises(ValueError, match="two calls with the same step, role, place and attempt"):
+        await driven(Twice(), tmp_path)
+
+
+class Endless(DatasetLevel):
+    """Yields for ever, and says when it has been ended."""
+
+    name = "endless"
+    description = ""
+    regime = "problem_only"
+    needs = ()
+    Config = object
+    ended = False
+
+    async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
+        try:
+            number = 0
+            while True:
+                yield {one.id: Step(step=number, best=BEST, candidates=[BEST]) for one in ctx.problems}
+                number += 1
+                await asyncio.sleep(0)
+        finally:
+            self.ended = True
+
+
+async def test_a_disk_that_is_full_ends_a_method_over_all_problems(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from evorun.recorder import ProblemRecorder
+
+    def full(*args: object) -> None:
+        raise RunDirectoryError("cannot write: no space left")
+
+    monkeypatch.setattr(ProblemRecorder, "_write_step", full)
+    method = Endless()
+    with pytest.raises(RunDirectoryError, match=r"^cannot write"):
+        await driven(method, tmp_path)
+    assert method.ended

@@ -7,7 +7,7 @@ from hydra.core.config_store import ConfigStore
 import evorun
 from evorun import registry
 
-TYPED_GROUPS = ("method", "task", "model", "engine", "judge", "judge_engine", "budget", "run", "evorun")
+TYPED_GROUPS = ("method", "task", "model", "engine", "judge", "judge_engine", "budget", "sandbox", "run", "evorun")
 """Groups whose keys evorun checks against their schema; a key may be set whether or not the YAML lists it."""
 
 CHOSEN_GROUPS = (*TYPED_GROUPS[:7], "experiment")

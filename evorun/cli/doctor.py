@@ -89,8 +89,12 @@ def _data() -> Iterator[Finding]:
 
 
 def _sandbox() -> Finding:
-    bubblewrap = shutil.which("bwrap")
-    return Finding("bubblewrap", bubblewrap is not None, bubblewrap or "not installed", "apt install bubblewrap")
+    from evorun.sandbox.config import SandboxConfig, probe
+
+    found = probe(SandboxConfig())
+    isolation = f"{found.isolation}, {'full isolation' if found.full else 'no full isolation'}"
+    remedy = "for full isolation: apt install bubblewrap, and allow user namespaces"
+    return Finding("sandbox", found.full, f"{isolation}: {found.note}" if found.note else isolation, remedy)
 
 
 def _slurm() -> Finding:

@@ -20,7 +20,7 @@ def explain(error: Exception) -> str:
         return str(registry.unknown(group, name, offered))
     stray = re.search(r"Could not override '([^'.]+)'", text)
     if stray:
-        known = ", ".join((*TYPED_GROUPS[:7], "seed", "experiment", "run", "evorun", "hydra"))
+        known = ", ".join((*TYPED_GROUPS[:7], "sandbox", "seed", "experiment", "run", "evorun", "hydra"))
         return f"{stray.group(1)}: unknown key; the top level has {known}"
     if isinstance(error, OverrideParseException):
         return _not_an_override(error.override.lstrip("+"), text.splitlines()[0])
@@ -29,6 +29,10 @@ def explain(error: Exception) -> str:
     absent = re.search(r"Interpolation key '(\w+)\.name' not found", text)
     if isinstance(error, InterpolationKeyError) and absent:
         return f"{absent.group(1)}: expected a choice by name; set {absent.group(1)}=NAME"
+    unchosen = re.search(r"'\$\{method\}_on_\$\{(task|budget)\}', possible interpolation keys: (.*)", text)
+    if unchosen:
+        group = next(key for key in ("method", unchosen.group(1)) if key not in unchosen.group(2).split(", "))
+        return f"{group}: expected a choice by name; set {group}=NAME"
     cause = error.__cause__
     first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
     return f"{first} ({str(cause).splitlines()[0]})" if cause is not None and str(cause) else first

@@ -20,8 +20,10 @@ from evorun.errors import ConfigError, DataError
 from evorun.runs.paths import display
 from evorun.runs.records import write_atomically
 from evorun.runs.results import proportion
+from evorun.sandbox.config import SandboxConfig
+from evorun.sandbox.lazy import LazySandbox
 from evorun.settings import typed
-from evorun.tasks.base import LoadedTask
+from evorun.tasks.base import LoadedTask, Problem, Tools
 
 
 class GivenResponse(msgspec.Struct):
@@ -38,6 +40,8 @@ class GradedResponse(msgspec.Struct):
     answer: str | None
     correct: bool
     scores: dict[str, float]
+    detail: str
+    """What happened (`wrong_answer at hidden test 3`), where the task has more to say than right or wrong."""
     error: str | None
     stratum: str
 
@@ -52,9 +56,9 @@ def grade_file(arguments: Sequence[str], console: Console) -> int:
     output = Path(options.pop("output", "") or responses.parent / f"{responses.stem}.graded.jsonl")
     if output.resolve() == responses.resolve():
         raise ConfigError(f"output: expected another file than responses={responses}, which it would replace")
-    loaded = _load_task([f"{key}={value}" for key, value in options.items()])
+    loaded, sandbox = _load([f"{key}={value}" for key, value in options.items()])
     given = list(_read(responses))
-    graded = asyncio.run(_grade(loaded, given, responses))
+    graded = asyncio.run(_grade(loaded, sandbox, given, responses))
     write_atomically(output, b"".join(msgspec.json.encode(record) + b"\n" for record in graded))
     console.print(_summary(graded, loaded))
     missing = len(loaded.problems) - len({record.id for record in graded})
@@ -79,7 +83,7 @@ def _options(arguments: Sequence[str]) -> dict[str, str]:
     return options
 
 
-def _load_task(overrides: list[str]) -> LoadedTask:
+def _load(overrides: list[str]) -> tuple[LoadedTask, SandboxConfig]:
     register()
     refuse_wrong_choices(overrides)
     try:
@@ -92,7 +96,7 @@ def _load_task(overrides: list[str]) -> LoadedTask:
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise ConfigError(f"seed: expected an integer >= 0, got {seed!r}")
     task = typed(registry.task_config_class(config["task"]["name"]), config["task"], "task")
-    return task.load(seed)
+    return task.load(seed), typed(SandboxConfig, config["sandbox"], "sandbox")
 
 
 def _read(path: Path) -> Iterator[tuple[int, GivenResponse]]:
@@ -125,22 +129,35 @@ def _lines(path: Path) -> list[bytes]:
         raise DataError(f"cannot read responses={path}: {error.strerror}") from error
 
 
-async def _grade(loaded: LoadedTask, given: Sequence[tuple[int, GivenResponse]], path: Path) -> list[GradedResponse]:
+async def _grade(
+    loaded: LoadedTask, sandbox: SandboxConfig, given: Sequence[tuple[int, GivenResponse]], path: Path
+) -> list[GradedResponse]:
     problems = {problem.id: problem for problem in loaded.problems}
-    graded = []
     for number, record in given:
-        problem = problems.get(record.id)
-        if problem is None:
+        if record.id not in problems:
             raise DataError(
                 f"{path}, line {number}: '{record.id}' is not among the task's {len(problems)} problems; check "
                 "task.data, task.limit and seed"
             )
-        response = loaded.task.parse(problem, record.response)
-        grade = await loaded.grader.grade(problem, response)
-        graded.append(
-            GradedResponse(record.id, response.answer, grade.correct, grade.scores, response.error, problem.stratum)
-        )
-    return graded
+    tools = LazySandbox(sandbox)
+    try:
+        return list(await asyncio.gather(*(_graded(loaded, problems[record.id], record, tools) for _, record in given)))
+    finally:
+        await tools.close()
+
+
+async def _graded(loaded: LoadedTask, problem: Problem, record: GivenResponse, tools: Tools) -> GradedResponse:
+    response = loaded.task.parse(problem, record.response)
+    grade = await loaded.grader.grade(problem, response, tools)
+    return GradedResponse(
+        id=record.id,
+        answer=response.answer,
+        correct=grade.correct,
+        scores=grade.scores,
+        detail=grade.detail,
+        error=response.error,
+        stratum=problem.stratum,
+    )
 
 
 def _summary(graded: Sequence[GradedResponse], loaded: LoadedTask) -> Table:

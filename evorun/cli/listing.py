@@ -51,10 +51,9 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _methods() -> Table:
-    table = _table("methods", "method=", "what it is", "information regime")
+    table = _table("methods", "method=", "what it is")
     for name in registry.names("method"):
-        method = registry.method_class(name)
-        table.add_row(name, method.description, method.regime)
+        table.add_row(name, registry.method_class(name).description)
     return table
 
 
@@ -83,14 +82,21 @@ def _engines() -> Table:
 
 def _matrix() -> Table:
     tasks = registry.names("task")
-    table = _table("method x task", "", *tasks)
+    table = _table("method x task: what the method gets to know beside the problem", "", *tasks)
     for name in registry.names("method"):
         lacking = [
             missing_capabilities(registry.method_class(name), registry.task_config_class(task)) for task in tasks
         ]
-        cells = ["yes" if not gaps else f"needs {', '.join(p.__name__.lower() for p in gaps)}" for gaps in lacking]
-        table.add_row(name, *cells)
+        table.add_row(name, *(_fit(name, task, gaps) for task, gaps in zip(tasks, lacking, strict=True)))
     return table
+
+
+def _fit(method: str, task: str, lacking: Sequence[type]) -> str:
+    """Return what the method gets to know on the task, or what the task would have to offer."""
+    if lacking:
+        return f"needs {', '.join(protocol.__name__.lower() for protocol in lacking)}"
+    found: Any = registry.method_class(method)
+    return str(found(found.Config()).regime_on(registry.task_config_class(task).task_class))
 
 
 def _described(group: str, name: str) -> str:

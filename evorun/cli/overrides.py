@@ -18,7 +18,7 @@ from evorun.cli.compose import CHOSEN_GROUPS, TYPED_GROUPS, choices
 from evorun.cli.explain import explain
 from evorun.errors import ConfigError
 
-MAY_CHANGE = ("engine", "judge_engine", "run", "evorun")
+MAY_CHANGE = ("engine", "judge_engine", "sandbox", "run", "evorun")
 """Groups that say how a run is carried out: their keys may change on a resume."""
 
 

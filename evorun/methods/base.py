@@ -2,7 +2,8 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, Literal, Protocol
 
 import msgspec
@@ -10,9 +11,10 @@ import numpy as np
 
 from evorun.models.base import Reply, Request, Sampling
 from evorun.runs.budget import Meter
+from evorun.runs.records import write_json
 from evorun.runs.schema import Outcome, Verdict
 from evorun.runs.streams import call_seed, stream
-from evorun.tasks.base import Problem, Prompt, Response, Task
+from evorun.tasks.base import Demonstration, GivesFeedback, Grade, Problem, Prompt, Response, Task, Tools
 
 Regime = Literal["problem_only", "demonstrations", "public_tests", "labels"]
 """What a method gets to know beside the problem (Duel-Evolve paper, section 4.2)."""
@@ -44,15 +46,16 @@ class Rated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """One duel: two candidates, judged in both orders."""
+    """One duel: two candidates, judged once or in both orders."""
 
     first: str
     second: str
-    verdicts: tuple[Verdict, Verdict]
-    """As said by the judge: with `first` shown as A, then with `first` shown as B."""
+    verdicts: tuple[Verdict, ...]
+    """As said by the judge: with `first` shown as A, then, when it was asked twice, with `first` shown as B."""
     outcome: Outcome | None
     """The winner, or None when the duel was not decisive."""
-    reasons: tuple[str, str] = ("", "")
+    reasons: tuple[str, ...]
+    """The judge's explanations, one a verdict."""
 
 
 class Step(msgspec.Struct, kw_only=True):
@@ -77,13 +80,13 @@ class Caller(Protocol):
         ...
 
 
-class Context:
-    """All that a method can touch while it works on one problem."""
+class Calls:
+    """Random streams, a budget and model calls under one name: a problem's, or those that a method makes for all."""
 
-    def __init__(self, *, task: Task, problem: Problem, seed: int, meter: Meter, models: Mapping[str, Caller]) -> None:
+    def __init__(self, *, name: str, task: Task, seed: int, meter: Meter, models: Mapping[str, Caller]) -> None:
         """`models` maps roles to models; the role `policy` serves every role that has none of its own."""
+        self.name = name
         self.task: Any = task  # methods rely on the protocols that they declare in `needs`
-        self.problem = problem
         self._seed = seed
         self._meter = meter
         self._models = models
@@ -91,12 +94,17 @@ class Context:
 
     def rng(self, *names: str | int) -> np.random.Generator:
         """Return the random stream of this problem and these names."""
-        return stream(self._seed, self.problem.id, *names)
+        return stream(self._seed, self.name, *names)
 
     @property
     def out_of_budget(self) -> bool:
         """Whether the budget has refused a call."""
         return self._meter.exhausted
+
+    @property
+    def calls_made(self) -> int:
+        """Model calls so far, all roles together."""
+        return self._meter.total.calls
 
     def affordable(self, calls: int, role: str) -> int:
         """Return how many of so many calls the budget still allows; fewer than asked marks it as exhausted."""
@@ -137,11 +145,85 @@ class Context:
         request = Request(
             messages=prompt.messages,
             sampling=sampling,
-            seed=call_seed(self._seed, self.problem.id, *place),
+            seed=call_seed(self._seed, self.name, *place),
             json_schema=prompt.json_schema,
             hints=prompt.hints,
         )
-        return await model.complete("|".join((self.problem.id, *map(str, place))), request)
+        return await model.complete("|".join((self.name, *map(str, place))), request)
+
+
+class Context(Calls):
+    """All that a method can touch while it works on one problem."""
+
+    def __init__(
+        self,
+        *,
+        task: Task,
+        problem: Problem,
+        seed: int,
+        meter: Meter,
+        models: Mapping[str, Caller],
+        tools: Tools,
+    ) -> None:
+        super().__init__(name=problem.id, task=task, seed=seed, meter=meter, models=models)
+        self.problem = problem
+        self._tools = tools
+
+    async def observe(self, responses: Sequence[Response]) -> list[Response]:
+        """Return the responses with the task's feedback on those that have an answer, where the task gives any."""
+        if not isinstance(self.task, GivesFeedback):
+            return list(responses)
+        async with asyncio.TaskGroup() as group:
+            observed = [group.create_task(self._observe(response)) for response in responses]
+        return [one.result() for one in observed]
+
+    async def _observe(self, response: Response) -> Response:
+        if response.answer is None:
+            return response
+        seen: Response = await self.task.observe(self.problem, response, self._tools)
+        return seen
+
+
+SHARED = "*"
+"""Name of the calls that a method makes for all problems together."""
+
+
+class RunContext:
+    """All that a method can touch beyond single problems: every problem, the validation split, its own calls."""
+
+    def __init__(
+        self,
+        *,
+        contexts: Mapping[str, Context],
+        shared: Calls,
+        demonstrations: Sequence[Demonstration],
+        grade: Callable[[Demonstration, Response], Awaitable[Grade]],
+        artifacts: Path,
+    ) -> None:
+        """demonstrations: empty unless the method's regime allows for them. artifacts: the folder to leave files in."""
+        self.shared = shared
+        self.demonstrations = demonstrations
+        self._artifacts = artifacts
+        self._contexts = contexts
+        self._grade = grade
+
+    def leave(self, name: str, value: Any) -> None:
+        """Leave a value as JSON in the run's artifacts/. Raises RunDirectoryError when it cannot be written."""
+        self._artifacts.mkdir(exist_ok=True)
+        write_json(self._artifacts / name, value)
+
+    @property
+    def problems(self) -> list[Problem]:
+        """The problems of the run, in order."""
+        return [ctx.problem for ctx in self._contexts.values()]
+
+    def of(self, problem: Problem) -> Context:
+        """Return the context of one problem of the run."""
+        return self._contexts[problem.id]
+
+    async def grade(self, demonstration: Demonstration, response: Response) -> Grade:
+        """Grade a response to a problem of the validation split; problems of the run are graded by the driver only."""
+        return await self._grade(demonstration, response)
 
 
 class Method(ABC):
@@ -152,12 +234,22 @@ class Method(ABC):
     regime: ClassVar[Regime]
     needs: ClassVar[tuple[type, ...]]
     """The task protocols that it relies on."""
+    observes: ClassVar[bool] = False
+    """Whether it looks at a task's feedback (public tests) where there is any."""
     Config: ClassVar[type]
 
     @property
     def last_step(self) -> int | None:
         """Number of the step after which the method ends, when that is known beforehand."""
         return None
+
+    def regime_on(self, task: type[Task]) -> Regime:
+        """Return what the method gets to know on a task: feedback makes `public_tests` of `problem_only`."""
+        feedback = self.observes and issubclass(task, GivesFeedback)
+        return "public_tests" if feedback and self.regime == "problem_only" else self.regime
+
+    async def prepare(self, ctx: RunContext) -> None:  # noqa: B027 - most methods prepare nothing
+        """Do what must be done once, before the first problem; its calls are shared by all problems."""
 
 
 class PerProblem(Method):
@@ -166,3 +258,11 @@ class PerProblem(Method):
     @abstractmethod
     def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Work on the context's problem; yield after each step, ending when done or out of budget."""
+
+
+class DatasetLevel(Method):
+    """A method that works on all problems together: what it learns on one serves the others."""
+
+    @abstractmethod
+    def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
+        """Work on the run; yield after each step where every problem stands, by problem id."""

@@ -13,16 +13,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorun.errors import ConfigError
-from evorun.methods.base import Candidate, Comparison, Context, PerProblem, Rated, Step
-from evorun.methods.duels import Arena, judge_pairs, select_duels
-from evorun.methods.proposals import Proposal, Proposed, propose
-from evorun.models.base import Sampling
-from evorun.tasks.base import Evolves, Generates, Judges, ScoredResponse
-from evorun.validation import above, at_least, within
+from evorun.methods.base import Candidate, Comparison, Context, PerProblem, Step
+from evorun.methods.duels import Arena, DuelSettings, hold_duels
+from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, observed, propose, unrated
+from evorun.tasks.base import Evolves, Generates, Judges
+from evorun.validation import at_least, within
 
 
 @dataclass
-class DuelEvolveConfig:
+class DuelEvolveConfig(DuelSettings, ResponseSettings):
     """Hyperparameters; `conf/method/duel_evolve.yaml` gives the source of each default."""
 
     name: str = "duel_evolve"
@@ -38,33 +37,16 @@ class DuelEvolveConfig:
     """Share of the parents taken from the last generation, the most uncertain first; the rest by Thompson sampling."""
     shared_parents: bool = True
     """One parent set for a generation (Eq. 5); false draws one for each child."""
-    max_pool: int = 200
-    """Survivors at most; those with the highest upper bounds stay."""
-    duels: int = 24
-    """Pairs to judge in a generation, each twice."""
-    bound_width: float = 2.0
-    """Half width of the confidence bounds that decide survival, in posterior standard deviations."""
-    prior_sd: float = 1.0
-    """sigma_0 of Eq. 4, in logits."""
-    temperature: float = 0.7
-    top_p: float = 1.0
-    max_tokens: int = 1024
-    """Completion tokens of a candidate at most."""
-    judge_temperature: float = 0.7
-    judge_max_tokens: int = 192
-    retries: int = 1
-    """Further attempts at a candidate whose text could not be parsed."""
+    deduplicate: bool = False
+    """Discard, and do not replace, a child whose answer has the signature of an earlier candidate (appendix A.1)."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError, naming the key, when a value is out of range."""
-        for key in ("initial_candidates", "children", "parents", "max_tokens", "judge_max_tokens"):
+        DuelSettings.__post_init__(self)
+        ResponseSettings.__post_init__(self)
+        for key in ("initial_candidates", "children", "parents"):
             at_least(f"method.{key}", getattr(self, key), 1)
-        for key in ("generations", "duels", "retries", "temperature", "judge_temperature", "bound_width"):
-            at_least(f"method.{key}", getattr(self, key), 0)
-        at_least("method.max_pool", self.max_pool, 2)
-        above("method.prior_sd", self.prior_sd, 0)
-        above("method.top_p", self.top_p, 0)
-        within("method.top_p", self.top_p, 0, 1)
+        at_least("method.generations", self.generations, 0)
         within("method.recent_share", self.recent_share, 0, 1)
         if self.initial_candidates > self.max_pool:
             raise ConfigError(
@@ -80,12 +62,11 @@ class DuelEvolve(PerProblem):
     description = "evolution of responses by the model's pairwise preferences: Bradley-Terry, double Thompson sampling"
     regime = "problem_only"
     needs = (Generates, Evolves, Judges)
+    observes = True
     Config = DuelEvolveConfig
 
     def __init__(self, config: DuelEvolveConfig) -> None:
         self.config = config
-        self.sampling = Sampling(temperature=config.temperature, top_p=config.top_p, max_tokens=config.max_tokens)
-        self.judge_sampling = Sampling(temperature=config.judge_temperature, max_tokens=config.judge_max_tokens)
 
     @property
     def last_step(self) -> int:
@@ -95,18 +76,35 @@ class DuelEvolve(PerProblem):
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Run the loop of section 2.3.3 on one problem; the answer is the highest posterior mean."""
         arena = Arena(self.config.prior_sd)
-        unparsed: list[Candidate] = []
+        lost: list[Candidate] = []  # unparsable or repeated: paid for, but never in the pool
+        seen: set[str] = set()
         for step in range(self.config.generations + 1):
             born = await self._evolve(ctx, arena, step)
-            arena.add(born.parsed)
-            unparsed += born.unparsed
-            comparisons = await self._evaluate(ctx, arena, step)
-            arena.update(comparisons)
+            fresh, repeated = self._without_repeats(ctx, born.parsed, seen)
+            arena.add(await observed(ctx, fresh))
+            lost += born.unparsed + repeated
+            newcomers = range(len(arena) - len(fresh), len(arena))
+            comparisons = await hold_duels(ctx, arena, newcomers, self.config, step=step)
             if ctx.out_of_budget and step > 0 and not (born.parsed or born.unparsed or comparisons):
                 return  # the budget ended before this step could do anything
-            yield self._report(arena, unparsed, step, born, comparisons)
+            extra = born.diagnostics() | ({"repeated_children": len(repeated)} if self.config.deduplicate else {})
+            yield self._report(arena, lost, step, comparisons, extra)
             if ctx.out_of_budget:
                 return
+
+    def _without_repeats(
+        self, ctx: Context, children: Sequence[Candidate], seen: set[str]
+    ) -> tuple[list[Candidate], list[Candidate]]:
+        """Split the children into new ones, whose signatures join `seen`, and repeats."""
+        if not self.config.deduplicate:
+            return list(children), []
+        fresh: list[Candidate] = []
+        repeated: list[Candidate] = []
+        for child in children:
+            signature = ctx.task.signature(ctx.problem, child.response)
+            (repeated if signature in seen else fresh).append(child)
+            seen.add(signature)
+        return fresh, repeated
 
     async def _evolve(self, ctx: Context, arena: Arena, step: int) -> Proposed:
         """Ask for the children of this step; while there is nobody to learn from, from the problem alone."""
@@ -117,52 +115,34 @@ class DuelEvolve(PerProblem):
         else:
             proposals = [self._family(ctx, arena, step, child) for child in range(self.config.children)]
         return await propose(
-            ctx,
-            proposals,
-            role="generate",
-            operator="evolve" if len(arena) else "init",
-            step=step,
-            sampling=self.sampling,
-            retries=self.config.retries,
+            ctx, proposals, operator="evolve" if len(arena) else "init", step=step, settings=self.config
         )
 
     def _family(self, ctx: Context, arena: Arena, step: int, child: int) -> Proposal:
         rng = ctx.rng("parents", step, child)
         parents = select_parents(arena, self._survivors(arena), self.config.parents, self.config.recent_share, rng)
-        scored = [ScoredResponse(response=arena.candidates[i].response, score=float(arena.mean[i])) for i in parents]
+        scored = [arena.scored(i) for i in parents]
         return Proposal(ctx.task.evolution_prompt(ctx.problem, scored), tuple(arena.candidates[i].id for i in parents))
 
-    async def _evaluate(self, ctx: Context, arena: Arena, step: int) -> list[Comparison]:
-        newcomers = [i for i, candidate in enumerate(arena.candidates) if candidate.generation == step]
-        rivals = self._survivors(arena, newcomers)
-        pairs = select_duels(arena, rivals, newcomers, self.config.duels, ctx.rng("duels", step))
-        return await judge_pairs(ctx, arena.candidates, pairs, step=step, sampling=self.judge_sampling)
-
-    def _survivors(self, arena: Arena, newcomers: Sequence[int] = ()) -> NDArray[np.intp]:
-        return arena.survivors(self.config.bound_width, self.config.max_pool, newcomers)
+    def _survivors(self, arena: Arena) -> NDArray[np.intp]:
+        return arena.survivors(self.config.bound_width, self.config.max_pool)
 
     def _report(
         self,
         arena: Arena,
-        unparsed: Sequence[Candidate],
+        lost: Sequence[Candidate],
         step: int,
-        born: Proposed,
         comparisons: Sequence[Comparison],
+        extra: dict[str, float],
     ) -> Step:
         rated = arena.rated(self._survivors(arena))
         best = arena.best()
-        lost = [Rated(candidate=c, mean=None, sd=None, survivor=False) for c in unparsed]
         return Step(
             step=step,
             best=None if best is None else rated[best],
-            candidates=[*rated, *lost],
+            candidates=[*rated, *unrated(lost)],
             comparisons=comparisons,
-            extra={
-                "children": len(born.parsed) + len(born.unparsed),
-                "unparsable_texts": born.unparsable_texts,
-                "rejected_requests": born.rejected_requests,
-                "truncated_texts": born.truncated_texts,
-            },
+            extra=extra,
         )
 
 

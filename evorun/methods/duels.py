@@ -1,6 +1,7 @@
 """Pairwise preferences as methods share them: order-consistent duels and the Bradley-Terry belief drawn from them."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,10 +10,40 @@ from evorun.methods.base import Candidate, Comparison, Context, Rated
 from evorun.models.base import Reply, Sampling
 from evorun.ratings import bradley_terry
 from evorun.runs.schema import Outcome, Verdict
-from evorun.tasks.base import Judgment
+from evorun.tasks.base import Judgment, ScoredResponse
+from evorun.validation import above, at_least
 
 Pair = tuple[int, int]
 """Indices of two candidates of an arena."""
+
+
+@dataclass
+class DuelSettings:
+    """Hyperparameters of judging by duels, part of every configuration of a method that does so."""
+
+    duels: int = 24
+    """Pairs to judge in a round, each twice."""
+    max_pool: int = 200
+    """Survivors at most; those with the highest upper bounds stay."""
+    bound_width: float = 2.0
+    """Half width of the confidence bounds that decide survival, in posterior standard deviations."""
+    prior_sd: float = 1.0
+    """sigma_0 of Eq. 4, in logits."""
+    judge_temperature: float = 0.7
+    judge_max_tokens: int = 192
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is out of range."""
+        at_least("method.judge_max_tokens", self.judge_max_tokens, 1)
+        for key in ("duels", "judge_temperature", "bound_width"):
+            at_least(f"method.{key}", getattr(self, key), 0)
+        at_least("method.max_pool", self.max_pool, 2)
+        above("method.prior_sd", self.prior_sd, 0)
+
+    @property
+    def judge_sampling(self) -> Sampling:
+        """How judgments are sampled."""
+        return Sampling(temperature=self.judge_temperature, max_tokens=self.judge_max_tokens)
 
 
 class Arena:
@@ -26,6 +57,8 @@ class Arena:
         self._index: dict[str, int] = {}
         self._winners: list[int] = []
         self._losers: list[int] = []
+        self._win_reasons: dict[int, str] = {}
+        self._loss_reasons: dict[int, str] = {}
 
     def __len__(self) -> int:
         return len(self.candidates)
@@ -47,6 +80,10 @@ class Arena:
             winner, loser = (first, second) if comparison.outcome == "first" else (second, first)
             self._winners.append(winner)
             self._losers.append(loser)
+            # of the two explanations, each candidate keeps the one in which it was shown as A
+            reason_of = {first: comparison.reasons[0], second: comparison.reasons[-1]}
+            self._win_reasons[winner] = reason_of[winner]
+            self._loss_reasons[loser] = reason_of[loser]
         posterior = bradley_terry.fit(
             len(self.candidates), self._winners, self._losers, prior_sd=self.prior_sd, init=self.mean
         )
@@ -70,6 +107,15 @@ class Arena:
     def best(self) -> int | None:
         """Return the index of the highest posterior mean, the earliest of equals; None when there are no candidates."""
         return int(np.argmax(self.mean)) if self.candidates else None
+
+    def scored(self, index: int) -> ScoredResponse:
+        """Return a candidate as the evolution prompt shows it: with its posterior mean and what judges said of it."""
+        return ScoredResponse(
+            response=self.candidates[index].response,
+            score=float(self.mean[index]),
+            win_reason=self._win_reasons.get(index, ""),
+            loss_reason=self._loss_reasons.get(index, ""),
+        )
 
     def rated(self, survivors: NDArray[np.intp]) -> list[Rated]:
         """Return all candidates with the current belief in them."""
@@ -118,6 +164,17 @@ def _first_unused(challengers: list[int], opponents: list[int], chosen: dict[fro
     )
 
 
+async def hold_duels(
+    ctx: Context, arena: Arena, newcomers: Sequence[int], settings: DuelSettings, *, step: int
+) -> list[Comparison]:
+    """Choose pairs among the survivors, judge them, and update the arena's posterior; return the comparisons."""
+    rivals = arena.survivors(settings.bound_width, settings.max_pool, newcomers)
+    pairs = select_duels(arena, rivals, newcomers, settings.duels, ctx.rng("duels", step))
+    comparisons = await judge_pairs(ctx, arena.candidates, pairs, step=step, sampling=settings.judge_sampling)
+    arena.update(comparisons)
+    return comparisons
+
+
 async def judge_pairs(
     ctx: Context, candidates: Sequence[Candidate], pairs: Sequence[Pair], *, step: int, sampling: Sampling
 ) -> list[Comparison]:
@@ -132,7 +189,7 @@ async def judge_pairs(
         prompts.append(ctx.task.judge_prompt(ctx.problem, first, second))
         prompts.append(ctx.task.judge_prompt(ctx.problem, second, first))
     replies = await ctx.generate(prompts, role="judge", step=step, sampling=sampling)
-    judgments = [_judgment(ctx, reply) for reply in replies]
+    judgments = [read_judgment(ctx, reply) for reply in replies]
     return [
         Comparison(
             first=candidates[i].id,
@@ -145,7 +202,8 @@ async def judge_pairs(
     ]
 
 
-def _judgment(ctx: Context, reply: Reply) -> Judgment:
+def read_judgment(ctx: Context, reply: Reply) -> Judgment:
+    """Return what the judge said; a request that the engine refused is an invalid judgment."""
     if reply.error is not None:
         return Judgment(verdict="invalid", reason=f"rejected: {reply.error}")
     judgment: Judgment = ctx.task.parse_judgment(reply.completions[0].text)

@@ -1,11 +1,40 @@
 """Candidates from prompts: parallel calls, a bounded number of retries for texts that do not parse, nothing lost."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
-from evorun.methods.base import Candidate, Context
+import msgspec
+
+from evorun.methods.base import Candidate, Context, Rated
 from evorun.models.base import Sampling
 from evorun.tasks.base import Prompt, Response
+from evorun.validation import above, at_least, within
+
+
+@dataclass
+class ResponseSettings:
+    """How responses are sampled, part of every configuration of a method that asks for some."""
+
+    temperature: float = 0.7
+    top_p: float = 1.0
+    max_tokens: int = 1024
+    """Completion tokens of a response at most."""
+    retries: int = 1
+    """Further attempts at a response whose text could not be parsed."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is out of range."""
+        at_least("method.max_tokens", self.max_tokens, 1)
+        for key in ("retries", "temperature"):
+            at_least(f"method.{key}", getattr(self, key), 0)
+        above("method.top_p", self.top_p, 0)
+        within("method.top_p", self.top_p, 0, 1)
+
+    @property
+    def sampling(self) -> Sampling:
+        """The sampling parameters of a response."""
+        return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens)
 
 
 class Proposal(NamedTuple):
@@ -29,31 +58,38 @@ class Proposed(NamedTuple):
     truncated_texts: int
     """Texts that ran into `max_tokens`, whether they parsed or not."""
 
+    def diagnostics(self) -> dict[str, float]:
+        """Return what a step reports of them."""
+        return {
+            "children": len(self.parsed) + len(self.unparsed),
+            "unparsable_texts": self.unparsable_texts,
+            "rejected_requests": self.rejected_requests,
+            "truncated_texts": self.truncated_texts,
+        }
+
 
 async def propose(
     ctx: Context,
     proposals: Sequence[Proposal],
     *,
-    role: str,
     operator: str,
     step: int,
-    sampling: Sampling,
-    retries: int,
+    settings: ResponseSettings,
 ) -> Proposed:
     """Ask for one candidate a proposal, all at once, and once more for each text that did not parse, `retries` times.
 
-    Candidate ids are `step.place`. A retry has a sampling seed of its own.
+    The calls have the role `generate`. Candidate ids are `step.place`. A retry has a sampling seed of its own.
     """
     responses: dict[int, Response] = {}
     attempts: dict[int, int] = {}
     unparsable, rejected, truncated = 0, 0, 0
     pending = list(range(len(proposals)))
-    for attempt in range(retries + 1):
+    for attempt in range(settings.retries + 1):
         replies = await ctx.generate(
             [proposals[i].prompt for i in pending],
-            role=role,
+            role="generate",
             step=step,
-            sampling=sampling,
+            sampling=settings.sampling,
             attempt=attempt,
             places=pending,
         )
@@ -90,3 +126,17 @@ async def propose(
         rejected_requests=rejected,
         truncated_texts=truncated,
     )
+
+
+async def observed(ctx: Context, candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the candidates with the task's feedback on their responses, where it gives any."""
+    responses = await ctx.observe([candidate.response for candidate in candidates])
+    return [
+        msgspec.structs.replace(candidate, response=response)
+        for candidate, response in zip(candidates, responses, strict=True)
+    ]
+
+
+def unrated(candidates: Sequence[Candidate], survivor: bool = False) -> list[Rated]:
+    """Return candidates that the method has no belief in."""
+    return [Rated(candidate=candidate, mean=None, sd=None, survivor=survivor) for candidate in candidates]

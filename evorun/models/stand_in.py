@@ -1,7 +1,11 @@
 """Stand-ins: what speaks in a model's place in simulated runs, and how well."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import accumulate
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -14,15 +18,22 @@ class Skill:
     """Parameters of a stand-in; all defaults are ours, of the order that a small instruction-tuned model shows."""
 
     skill: float = 0.4
-    """Probability of a right answer from scratch."""
+    """Probability of a right answer from scratch; the mean over problems when they differ."""
+    spread: float = 0.0
+    """How much problems differ in difficulty. 0: all alike. Else a problem's own probability is drawn from the Beta
+    distribution with mean `skill` and this share of the largest possible variance."""
+    typical_mistake: float = 0.0
+    """Share of a problem's wrong answers that are one and the same, where answers can coincide."""
     improvement: float = 0.15
-    """Added to `skill` when all parents are right; in proportion to their share when only some are."""
+    """Added to `skill` when all responses in view are right; in proportion to their share when only some are."""
     judge_skill: float = 0.75
     """Probability of preferring the right one of a right and a wrong response, before position bias."""
     position_bias: float = 0.1
     """Added to the probability of preferring the response that is shown first."""
     tie_rate: float = 0.3
     """Probability of calling a tie between two responses that are both right or both wrong."""
+    instruction_gain: float = 0.1
+    """Most that a system prompt other than the task's own adds to `skill`, or takes away: each its own amount."""
     malformed: float = 0.02
     """Share of completions that cannot be parsed."""
     mean_tokens: int = 120
@@ -30,13 +41,51 @@ class Skill:
 
     def __post_init__(self) -> None:
         """Raise ConfigError, naming the key, when a value is out of range."""
-        for key in ("skill", "improvement", "judge_skill", "tie_rate", "malformed"):
+        shares = ("skill", "spread", "typical_mistake", "improvement", "judge_skill", "tie_rate")
+        for key in (*shares, "instruction_gain", "malformed"):
             within(f"engine.{key}", getattr(self, key), 0, 1)
         within("engine.position_bias", self.position_bias, -1, 1)
         at_least("engine.mean_tokens", self.mean_tokens, 1)
 
+    def chance(self, problem: str, shown: Sequence[bool], instruction: str = "") -> float:
+        """Return the probability of a right answer to the problem with this id.
+
+        shown: for each response in view, whether it is right. instruction: the system prompt; empty for the task's own.
+        """
+        share = sum(shown) / len(shown) if shown else 0.0
+        own = _own_chance(problem, self.skill, self.spread)
+        return own + self.improvement * share + self.instruction_gain * _merit(instruction)
+
+    def verdict(self, first: bool, second: bool, luck: float, tie: float) -> Literal["A", "B", "T"]:
+        """Judge two responses, given whether each is right; `luck` and `tie` are uniform in [0, 1)."""
+        if first == second:
+            if tie < self.tie_rate:
+                return "T"
+            prefer_first = 0.5
+        else:
+            prefer_first = self.judge_skill if first else 1 - self.judge_skill
+        return "A" if luck < prefer_first + self.position_bias else "B"
+
+    def words(self, luck: float) -> int:
+        """Return how many words of reasoning to write: half to one and a half times the mean."""
+        return int(self.mean_tokens * (0.5 + luck))
+
 
 DEFAULT_SKILL = Skill()
+
+
+class Filler:
+    """Reasoning without content: a sentence repeated, to be had at any length."""
+
+    def __init__(self, sentence: str, *, repeats: int = 60) -> None:
+        words = " ".join([sentence] * repeats).split(" ")
+        self._text = " ".join(words) + " "
+        # Where each word ends, so that a reasoning of n words is one slice.
+        self._ends = (0, *accumulate(len(word) + 1 for word in words))
+
+    def text(self, words: int) -> str:
+        """Return this many words, and a blank; fewer where there are not as many."""
+        return self._text[: self._ends[min(words, len(self._ends) - 1)]]
 
 
 class StandIn(Protocol):
@@ -49,3 +98,48 @@ class StandIn(Protocol):
     def with_skill(self, skill: Skill) -> "StandIn":
         """Return a stand-in for the same problems that plays as well as `skill` says."""
         ...
+
+
+_ADVICE = (
+    "Restate what is asked before you start.",
+    "Work on the smallest case first.",
+    "Check every result against the problem's own numbers.",
+    "Look for the case that would break your answer.",
+    "Say which fact each step rests on.",
+    "Try a second way and compare.",
+    "Mind units, signs and off-by-one errors.",
+    "Keep to what the problem gives you.",
+)
+
+
+def new_instruction(rng: np.random.Generator) -> str:
+    """Return what a reflecting model replies: a new system prompt, in a fenced block."""
+    chosen = rng.permutation(len(_ADVICE))[: 2 + int(rng.integers(3))]
+    advice = " ".join(_ADVICE[i] for i in chosen)
+    return f"The earlier replies went wrong in their last steps.\n```\nSolve the problem. {advice}\n```"
+
+
+@lru_cache(maxsize=100_000)
+def _own_chance(problem: str, mean: float, spread: float) -> float:
+    """Return a problem's own probability of a right answer from scratch: always the same for the same id."""
+    if spread == 0 or mean in (0, 1):
+        return mean
+    if spread == 1:
+        return float(_uniform(problem) < mean)
+    weight = 1 / spread - 1  # a Beta's variance is mean * (1 - mean) / (weight + 1)
+    rng = np.random.default_rng(int.from_bytes(_digest(problem)))
+    return float(rng.beta(mean * weight, (1 - mean) * weight))
+
+
+def _uniform(text: str) -> float:
+    """Return a number in [0, 1) that belongs to the text."""
+    return int.from_bytes(_digest(text)) / 2**32
+
+
+def _digest(text: str) -> bytes:
+    return blake2b(text.encode(), digest_size=4).digest()
+
+
+def _merit(instruction: str) -> float:
+    """Return the merit of a system prompt, in [-1, 1): always the same for the same text, 0 for none."""
+    return 2 * _uniform(instruction) - 1 if instruction else 0.0

@@ -69,9 +69,13 @@ class Meter:
     that, and by the first batch of each role; the same on every repetition.
     """
 
-    def __init__(self, max_calls: int | None = None, max_tokens: int | None = None) -> None:
+    def __init__(
+        self, max_calls: int | None = None, max_tokens: int | None = None, parent: "Meter | None" = None
+    ) -> None:
+        """parent: a meter whose limits hold too, and which counts what this one counts."""
         self.max_calls = max_calls
         self.max_tokens = max_tokens
+        self.parent = parent
         self.by_role: dict[str, Usage] = {}
         self.exhausted = False
 
@@ -88,6 +92,8 @@ class Meter:
             allowed = max(0, min(calls, self.max_calls - spent.calls))
         if self.max_tokens is not None:
             allowed = min(allowed, self._fitting(self.max_tokens - spent.tokens, allowed, self.by_role.get(role)))
+        if self.parent is not None:
+            allowed = min(allowed, self.parent.admit(allowed, role))
         if allowed < calls:
             self.exhausted = True
         return allowed
@@ -107,6 +113,8 @@ class Meter:
         usage.prompt_tokens += reply.prompt_tokens
         usage.completion_tokens += reply.completion_tokens
         usage.seconds += reply.seconds
+        if self.parent is not None:
+            self.parent.charge(role, reply)
 
     def counts(self) -> dict[str, dict[str, int]]:
         """Return the counts by role, roles in alphabetical order."""
@@ -121,28 +129,56 @@ def total(usages: Iterable[Usage]) -> Usage:
     return result
 
 
-def meters(budget: BudgetConfig, problems: int) -> list[Meter]:
+def whole_meter(budget: BudgetConfig, problems: int) -> Meter:
+    """Return a meter for what a run spends on all its problems together."""
+    return Meter(
+        _tighter(budget.calls, _times(budget.calls_per_problem, problems)),
+        _tighter(budget.tokens, _times(budget.tokens_per_problem, problems)),
+    )
+
+
+def meters(budget: BudgetConfig, problems: int, shared: Usage | None = None) -> list[Meter]:
     """Return one meter for each problem, the run's budget divided evenly; the first problems get the remainder.
 
-    Raises ConfigError when that leaves a problem with nothing.
+    What has been spent for all problems together (`shared`) counts against every problem's part. Raises ConfigError
+    when the budget leaves a problem with nothing.
     """
     for key, amount in (("calls", budget.calls), ("tokens", budget.tokens)):
         if amount is not None and amount < problems:
             raise ConfigError(f"budget.{key}: expected at least one for each of the {problems} problems, got {amount}")
+    spent = shared or Usage()
     return [
         Meter(
-            _tighter(_share(budget.calls, problems, i), budget.calls_per_problem),
-            _tighter(_share(budget.tokens, problems, i), budget.tokens_per_problem),
+            _left(_tighter(_share(budget.calls, problems, i), budget.calls_per_problem), spent.calls, problems, i),
+            _left(_tighter(_share(budget.tokens, problems, i), budget.tokens_per_problem), spent.tokens, problems, i),
         )
         for i in range(problems)
     ]
 
 
-def _share(amount: int | None, problems: int, index: int) -> int | None:
-    if amount is None:
-        return None
+def part(usage: Usage, problems: int, index: int) -> Usage:
+    """Return one problem's part of what was spent for all together; the parts add up to the whole."""
+    return Usage(
+        *(share(amount, problems, index) for amount in (usage.calls, usage.prompt_tokens, usage.completion_tokens))
+    )
+
+
+def share(amount: int, problems: int, index: int) -> int:
+    """Return one problem's part of an amount, as even as whole numbers allow; the first ones get the remainder."""
     whole, remainder = divmod(amount, problems)
     return whole + (index < remainder)
+
+
+def _left(limit: int | None, spent: int, problems: int, index: int) -> int | None:
+    return None if limit is None else max(0, limit - share(spent, problems, index))
+
+
+def _share(amount: int | None, problems: int, index: int) -> int | None:
+    return None if amount is None else share(amount, problems, index)
+
+
+def _times(amount: int | None, problems: int) -> int | None:
+    return None if amount is None else amount * problems
 
 
 def _tighter(first: int | None, second: int | None) -> int | None:

@@ -23,7 +23,7 @@ JOURNAL = "journal.sqlite"
 PROBLEMS = "problems.jsonl"
 RECORDS = ("steps", "candidates", "comparisons", "predictions")
 
-HOW_IT_RUNS = ("engine", "judge_engine", "run", "evorun", "hydra")
+HOW_IT_RUNS = ("engine", "judge_engine", "sandbox", "run", "evorun", "hydra", "reported")
 """Top-level config keys that say how a run is carried out, not what it computes; they may change on a resume."""
 
 SIMULATED = "simulated"

@@ -36,6 +36,16 @@ class Provenance(msgspec.Struct, frozen=True):
     """SHA-256 over the problems and their answers."""
 
 
+class SandboxInRun(msgspec.Struct, frozen=True):
+    """How programs that a model wrote are isolated."""
+
+    isolation: str
+    """`bubblewrap`, `namespaces` or `rlimits`."""
+    full: bool
+    """Whether network, files and processes of the host are out of reach."""
+    note: str
+
+
 class Manifest(msgspec.Struct, kw_only=True):
     """manifest.json."""
 
@@ -57,10 +67,23 @@ class Manifest(msgspec.Struct, kw_only=True):
     """By role."""
     regime: str
     simulated: bool
+    sandbox: SandboxInRun | None = None
+    """None when the run tests no programs."""
     provenance: Provenance
     config: dict[str, Any]
     config_digest: str
     error: str | None = None
+
+
+class Reported(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """What a paper reports for an experiment, for tables of measured beside reported: the config's `reported`."""
+
+    source: str
+    accuracy: dict[str, float] = {}
+    """By method name."""
+    by_stratum: dict[str, dict[str, float]] = {}
+    """By method name and stratum."""
+    note: str = ""
 
 
 class ProblemRecord(msgspec.Struct, frozen=True):
@@ -126,6 +149,14 @@ class StepRecord(msgspec.Struct, frozen=True):
     """Diagnostics of this step, by name."""
 
 
+class FeedbackRecord(msgspec.Struct, frozen=True):
+    """What public tests say of a candidate."""
+
+    text: str
+    score: float
+    """Share of them passed, in [0, 1]."""
+
+
 class CandidateRecord(msgspec.Struct, frozen=True):
     """A line of candidates.jsonl, with the beliefs after the last step."""
 
@@ -144,20 +175,23 @@ class CandidateRecord(msgspec.Struct, frozen=True):
     survivor: bool
     correct: bool
     attempts: int
+    memory: str = ""
+    """Notes for those who build on it."""
+    feedback: FeedbackRecord | None = None
 
 
 class ComparisonRecord(msgspec.Struct, frozen=True):
-    """A line of comparisons.jsonl: one duel, judged in both orders."""
+    """A line of comparisons.jsonl: one duel, judged once or in both orders."""
 
     problem: str
     step: int
     first: CandidateId
     second: CandidateId
-    verdicts: tuple[Verdict, Verdict]
-    """With `first` shown as A, then with `first` shown as B."""
+    verdicts: tuple[Verdict, ...]
+    """With `first` shown as A, then, when the judge was asked twice, with `first` shown as B."""
     outcome: Outcome | None
     """None when the duel was not decisive."""
-    reasons: tuple[str, str]
+    reasons: tuple[str, ...]
 
 
 class PredictionRecord(msgspec.Struct, frozen=True):

@@ -7,13 +7,14 @@ impossible pair is refused before any model loads.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import msgspec
 
 from evorun.models.base import Message
 from evorun.models.stand_in import StandIn
 from evorun.runs.schema import Verdict
+from evorun.sandbox.base import CaseResult, Program, Suite
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
@@ -35,13 +36,26 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     """Reaches the simulated engine only."""
 
 
+class Feedback(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be known of a response without ground truth: the outcome of a problem's public tests."""
+
+    text: str
+    """As prompts show it."""
+    score: float
+    """Share of the public tests passed, in [0, 1]."""
+
+
 class Response(msgspec.Struct, frozen=True, kw_only=True):
     """A completion, parsed. A text that could not be parsed has `answer=None` and says why in `error`."""
 
     text: str
     answer: str | None
     reasoning: str = ""
+    memory: str = ""
+    """Notes that the model leaves for those who build on this response (evolving memory, appendix A.1)."""
     error: str | None = None
+    feedback: Feedback | None = None
+    """None while nobody has looked, or where the task gives none."""
 
 
 class Grade(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +63,8 @@ class Grade(msgspec.Struct, frozen=True, kw_only=True):
 
     correct: bool
     scores: dict[str, float] = {}
+    detail: str = ""
+    """What happened, for `evorun grade` (`wrong_answer at test 3`); never shown to a method."""
 
 
 class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
@@ -64,6 +80,22 @@ class ScoredResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     response: Response
     score: float
+    win_reason: str = ""
+    """What the judge said when the response last won a duel; empty when it has won none."""
+    loss_reason: str = ""
+
+
+AttemptOutcome = Literal["first", "won", "lost", "undecided"]
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """An earlier proposal as the refinement prompt shows it, with how it fared against the incumbent of its time."""
+
+    response: Response
+    outcome: AttemptOutcome
+    """`first`: it was there before any incumbent. `undecided`: a tie or an invalid judgment."""
+    reason: str = ""
+    """The judge's explanation."""
 
 
 class Judgment(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,6 +113,10 @@ class Task(ABC):
     @abstractmethod
     def parse(self, problem: Problem, text: str) -> Response:
         """Parse a completion; never raises on a model's text, however malformed."""
+
+    def signature(self, problem: Problem, response: Response) -> str:
+        """Return a text that is equal for responses with the same answer; the response has one."""
+        return response.answer or ""
 
 
 @runtime_checkable
@@ -114,10 +150,70 @@ class Judges(Protocol):
         ...
 
 
+@runtime_checkable
+class Demonstrates(Protocol):
+    """The task can be answered with solved problems in view (few-shot prompting)."""
+
+    def few_shot_prompt(self, problem: Problem, demonstrations: Sequence[Demonstration]) -> Prompt:
+        """Ask for an answer, given demonstrations, each with its reasoning."""
+        ...
+
+    def demonstration(self, demonstration: Demonstration, response: Response) -> Demonstration:
+        """Return the demonstration with the answer and the reasoning of a response that was graded correct."""
+        ...
+
+
+@runtime_checkable
+class Refines(Protocol):
+    """A response can be revised in view of the attempts before it (Feedback Descent, appendix D)."""
+
+    def refinement_prompt(self, problem: Problem, incumbent: Response, attempts: Sequence[Attempt]) -> Prompt:
+        """Ask for a better answer than the incumbent's; `attempts` are the latest ones, in order."""
+        ...
+
+
+@runtime_checkable
+class Instructs(Protocol):
+    """The task can be answered under a system prompt of the method's choice (prompt optimisation)."""
+
+    def seed_instruction(self) -> str:
+        """Return the system prompt to start from (B.1.6, B.2.6)."""
+        ...
+
+    def instructed_prompt(self, problem: Problem, instruction: str) -> Prompt:
+        """Ask for an answer under this system prompt."""
+        ...
+
+    def reflection_record(self, problem: Problem, response: Response, demonstration: Demonstration | None) -> str:
+        """Say what was right or wrong about a response, for whoever revises the instruction.
+
+        With the demonstration (regime `labels`) the right answer may be named; without it the response's own feedback
+        is all there is.
+        """
+        ...
+
+
+class Tools(Protocol):
+    """What a run lends a task beside models: things that take time, behind the run's journal."""
+
+    async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> tuple[CaseResult, ...]:
+        """Run a program on a suite's cases in the sandbox; see `evorun.sandbox.testing.test`."""
+        ...
+
+
+@runtime_checkable
+class GivesFeedback(Protocol):
+    """Something can be known of a response without ground truth (public tests)."""
+
+    async def observe(self, problem: Problem, response: Response, tools: Tools) -> Response:
+        """Return the response with its feedback."""
+        ...
+
+
 class Grader(Protocol):
     """Holds the ground truth. Only the driver has one."""
 
-    async def grade(self, problem: Problem, response: Response) -> Grade:
+    async def grade(self, problem: Problem, response: Response, tools: Tools) -> Grade:
         """Grade one response; an unparsable one is wrong."""
         ...
 
@@ -141,6 +237,7 @@ class LoadedTask:
     task: Task
     problems: Sequence[Problem]
     grader: Grader
+    """Knows the answers of the problems and of the validation split."""
     stand_in: StandIn
     provenance: Provenance
     validation: Sequence[Demonstration] = ()
@@ -152,6 +249,8 @@ class TaskConfig:
 
     task_class: ClassVar[type[Task]]
     """The task that `load` makes; its capabilities are checked before anything is loaded."""
+    runs_programs: ClassVar[bool] = False
+    """Whether grading needs the sandbox."""
 
     name: str
     description: str = ""

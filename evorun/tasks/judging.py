@@ -4,26 +4,49 @@ import re
 from typing import Any
 
 from evorun.runs.schema import Verdict
-from evorun.tasks.base import Judgment
+from evorun.tasks.base import AttemptOutcome, Judgment
 from evorun.tasks.json_text import read_object
 
 REASONING_CHARS = 200
 """Longest reasoning that the schema lets a judge write (ours: the prompt asks for one sentence)."""
 
-VERDICT_SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "properties": {
+REASONED_CHARS = 400
+"""The same where the reasoning comes first and weighs several points (ours)."""
+
+
+def _schema(reasoning_chars: int, *order: str) -> dict[str, Any]:
+    fields: dict[str, Any] = {
         "solution": {"type": "string", "enum": ["A", "B", "T"]},
-        "reasoning": {"type": "string", "maxLength": REASONING_CHARS},
-    },
-    "required": ["solution", "reasoning"],
-    "additionalProperties": False,
-}
+        "reasoning": {"type": "string", "maxLength": reasoning_chars},
+    }
+    return {
+        "type": "object",
+        "properties": {key: fields[key] for key in order},
+        "required": list(order),
+        "additionalProperties": False,
+    }
+
+
+VERDICT_SCHEMA = _schema(REASONING_CHARS, "solution", "reasoning")
 """Verdict first, then one sentence of reasoning (Duel-Evolve, B.1.4)."""
+REASONED_VERDICT_SCHEMA = _schema(REASONED_CHARS, "reasoning", "solution")
+"""One sentence of reasoning, then the verdict (B.2.4)."""
+
+_OUTCOMES: dict[AttemptOutcome, str] = {
+    "first": "the first attempt",
+    "won": "judged better than the best answer before it",
+    "lost": "judged worse than the best answer of its time",
+    "undecided": "judged neither better nor worse than the best answer of its time",
+}
 
 _VERDICTS: dict[str, Verdict] = {"a": "A", "b": "B", "t": "T", "tie": "T"}
 _DECORATION = re.compile(r"^(?:candidate|solution|response)\s+|[\s\"'`*().\[\]:]+")
 _STATED = re.compile(r'"solution"\s*:\s*"([^"]{0,40})"')
+
+
+def outcome_in_words(outcome: AttemptOutcome) -> str:
+    """Return how an attempt fared, as the refinement prompts say it."""
+    return _OUTCOMES[outcome]
 
 
 def parse_judgment(text: str) -> Judgment:

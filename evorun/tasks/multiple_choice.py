@@ -6,7 +6,7 @@ from string import ascii_uppercase
 from typing import Any
 
 from evorun.errors import DataError
-from evorun.tasks.base import Grade, Problem, Response
+from evorun.tasks.base import Grade, Problem, Response, Tools
 from evorun.tasks.json_text import read_object, well_formed
 
 _WRAPPER = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}")
@@ -105,7 +105,7 @@ class LetterGrader:
     def __init__(self, answers: Mapping[str, str]) -> None:
         self._answers = answers
 
-    async def grade(self, problem: Problem, response: Response) -> Grade:
+    async def grade(self, problem: Problem, response: Response, tools: Tools) -> Grade:
         """Grade one response; one without an answer is wrong. Raises DataError for a problem that is not known."""
         if problem.id not in self._answers:
             raise DataError(f"problem '{problem.id}': expected one of the {len(self._answers)} loaded problems")

@@ -12,6 +12,7 @@ from evorun.methods.duel_evolve import DuelEvolve, DuelEvolveConfig
 from evorun.models import Completion, Reply, Request
 from evorun.runs.budget import Meter
 from evorun.tasks.mathbench import MathBenchConfig
+from method_fixture import NoTools
 
 LOADED = MathBenchConfig(source="sample").load(0)
 PROBLEM = LOADED.problems[0]
@@ -63,7 +64,9 @@ def prefers(letter: str) -> Script:
 async def solve(model: ScriptedModel, meter: Meter | None = None, **config: object) -> list[Step]:
     small = {"generations": 2, "initial_candidates": 4, "children": 4, "parents": 3, "duels": 5, **config}
     method = DuelEvolve(DuelEvolveConfig(**small))  # type: ignore[arg-type]
-    ctx = Context(task=LOADED.task, problem=PROBLEM, seed=0, meter=meter or Meter(), models={"policy": model})
+    ctx = Context(
+        task=LOADED.task, problem=PROBLEM, seed=0, meter=meter or Meter(), models={"policy": model}, tools=NoTools()
+    )
     return [step async for step in method.solve(ctx)]
 
 

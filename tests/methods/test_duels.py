@@ -27,7 +27,7 @@ def arena_of(means: list[float], sds: list[float] | None = None, generations: li
 
 
 def won(winner: int, loser: int) -> Comparison:
-    return Comparison(first=str(winner), second=str(loser), verdicts=("A", "B"), outcome="first")
+    return Comparison(first=str(winner), second=str(loser), verdicts=("A", "B"), outcome="first", reasons=("x", "y"))
 
 
 @pytest.mark.parametrize("verdict", ["A", "B", "T", "invalid"])
@@ -42,7 +42,7 @@ def test_indecisive_duels_leave_the_posterior_as_it_was() -> None:
     arena = arena_of([0.0, 0.0, 0.0], [1.0, 1.0, 1.0])
     arena.update([won(0, 1)])
     before = arena.mean.copy(), arena.sd.copy()
-    arena.update([Comparison(first="0", second="1", verdicts=("T", "A"), outcome=None)])
+    arena.update([Comparison(first="0", second="1", verdicts=("T", "A"), outcome=None, reasons=("", ""))])
     np.testing.assert_allclose(arena.mean, before[0], atol=1e-8)
     np.testing.assert_allclose(arena.sd, before[1], atol=1e-8)
 
@@ -59,7 +59,7 @@ def test_the_posterior_uses_the_whole_history() -> None:
 
 def test_a_win_as_second_counts_for_the_second() -> None:
     arena = arena_of([0.0, 0.0], [1.0, 1.0])
-    arena.update([Comparison(first="0", second="1", verdicts=("B", "A"), outcome="second")])
+    arena.update([Comparison(first="0", second="1", verdicts=("B", "A"), outcome="second", reasons=("", ""))])
     assert arena.mean[1] > 0 > arena.mean[0]
 
 

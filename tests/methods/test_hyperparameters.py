@@ -15,6 +15,7 @@ from evorun.models import Completion, Reply, Request, Sampling
 from evorun.runs.budget import Meter
 from evorun.tasks.base import Response
 from evorun.tasks.mathbench import MathBenchConfig
+from method_fixture import NoTools
 
 LOADED = MathBenchConfig(source="sample").load(0)
 PROBLEM, OTHER_PROBLEM = LOADED.problems[:2]
@@ -64,7 +65,7 @@ def sharp(step: int, role: str, place: int, request: Request) -> str:
 
 async def solve(models: dict[str, Caller], **config: object) -> list[Step]:
     method = DuelEvolve(DuelEvolveConfig(**{**SMALL, **config}))  # type: ignore[arg-type]
-    ctx = Context(task=LOADED.task, problem=PROBLEM, seed=0, meter=Meter(), models=models)
+    ctx = Context(task=LOADED.task, problem=PROBLEM, seed=0, meter=Meter(), models=models, tools=NoTools())
     return [step async for step in method.solve(ctx)]
 
 
@@ -207,7 +208,12 @@ async def test_reasons_stand_in_the_order_of_their_verdicts() -> None:
 def test_random_streams_belong_to_seed_problem_and_name() -> None:
     def draw(problem: int, seed: int, *names: str | int) -> float:
         context = Context(
-            task=LOADED.task, problem=(PROBLEM, OTHER_PROBLEM)[problem], seed=seed, meter=Meter(), models={}
+            task=LOADED.task,
+            problem=(PROBLEM, OTHER_PROBLEM)[problem],
+            seed=seed,
+            meter=Meter(),
+            models={},
+            tools=NoTools(),
         )
         return float(context.rng(*names).random())
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from evorun.errors import ConfigError
 from evorun.models import Completion, Reply
-from evorun.runs.budget import BudgetConfig, Meter, meters
+from evorun.runs.budget import BudgetConfig, Meter, Usage, meters, part, share, total, whole_meter
 
 
 def reply(prompt: int, completion: int) -> Reply:
@@ -96,3 +96,95 @@ def test_nothing_is_admitted_at_exactly_the_token_limit(role: str) -> None:
     assert not below.exhausted
     assert at.admit(1, role) == 0
     assert at.exhausted
+
+
+@given(amount=st.integers(0, 500), problems=st.integers(1, 40))
+def test_shares_add_up_and_are_even(amount: int, problems: int) -> None:
+    shares = [share(amount, problems, i) for i in range(problems)]
+    assert sum(shares) == amount
+    assert max(shares) - min(shares) <= 1
+    assert shares == sorted(shares, reverse=True)
+    # a problem's part never shrinks while the whole grows: curves of cost do not go down
+    assert all(share(amount + 1, problems, i) >= given for i, given in enumerate(shares))
+
+
+@given(usage=st.tuples(*[st.integers(0, 300)] * 3), problems=st.integers(1, 25))
+def test_parts_of_a_usage_add_up(usage: tuple[int, int, int], problems: int) -> None:
+    whole = Usage(*usage)
+    parts = total(part(whole, problems, i) for i in range(problems))
+    assert parts.counts() == whole.counts()
+
+
+BUDGETS = st.builds(
+    BudgetConfig,
+    calls=st.none() | st.integers(10, 80),
+    tokens=st.none() | st.integers(10, 800),
+    calls_per_problem=st.none() | st.integers(1, 12),
+    tokens_per_problem=st.none() | st.integers(1, 120),
+)
+
+
+@given(budget=BUDGETS, problems=st.integers(1, 10), shared=st.integers(0, 40), wanted=st.integers(0, 15))
+def test_shared_calls_and_the_problems_own_keep_to_every_limit(
+    budget: BudgetConfig, problems: int, shared: int, wanted: int
+) -> None:
+    """What a driver does: first the calls for all problems, then each problem's, from what is left of its part."""
+    whole = whole_meter(budget, problems)
+    for _ in range(whole.admit(shared, "shared")):
+        whole.charge("shared", reply(6, 2))
+    made = [0] * problems
+    for index, meter in enumerate(meters(budget, problems, whole.total)):
+        # one call at a time, so that tokens may be off by one call at most
+        for _ in range(wanted):
+            if meter.admit(1, "own"):
+                meter.charge("own", reply(6, 2))
+                made[index] += 1
+        assert (made[index] < wanted) is meter.exhausted
+    calls = whole.total.calls + sum(made)
+    assert budget.calls is None or calls <= budget.calls
+    for index in range(problems):
+        costs = made[index] + share(whole.total.calls, problems, index)
+        assert budget.calls_per_problem is None or costs <= budget.calls_per_problem
+
+
+@given(
+    limit=st.none() | st.integers(0, 30),
+    own=st.lists(st.none() | st.integers(0, 20), min_size=1, max_size=4),
+    batches=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 9)), max_size=20),
+)
+def test_a_parents_limit_holds_for_all_its_children_together(
+    limit: int | None, own: list[int | None], batches: list[tuple[int, int]]
+) -> None:
+    parent = Meter(max_calls=limit)
+    children = [Meter(max_calls=calls, parent=parent) for calls in own]
+    for number, calls in batches:
+        child = children[number % len(children)]
+        limits = ((limit, parent.total.calls), (child.max_calls, child.total.calls))
+        left = [most - spent for most, spent in limits if most is not None]
+        allowed = child.admit(calls, "generate")
+        assert allowed == min([calls, *left])
+        for _ in range(allowed):
+            child.charge("generate", reply(1, 1))
+    assert parent.total.counts() == total(child.total for child in children).counts()
+    assert limit is None or parent.total.calls <= limit
+    assert all(child.max_calls is None or child.total.calls <= child.max_calls for child in children)
+
+
+def test_a_child_that_is_refused_by_its_parent_is_exhausted() -> None:
+    parent = Meter(max_calls=3)
+    child, other = Meter(max_calls=10, parent=parent), Meter(parent=parent)
+    assert child.admit(4) == 3
+    assert child.exhausted
+    assert parent.exhausted
+    assert not other.exhausted
+
+
+@given(budget=BUDGETS, problems=st.integers(1, 10))
+def test_the_whole_allows_what_its_parts_allow(budget: BudgetConfig, problems: int) -> None:
+    whole, parts = whole_meter(budget, problems), meters(budget, problems)
+    for limit in ("max_calls", "max_tokens"):
+        limits = [getattr(meter, limit) for meter in parts]
+        if getattr(whole, limit) is None:
+            assert set(limits) == {None}
+        else:
+            assert 0 <= sum(limits) <= getattr(whole, limit)

@@ -14,6 +14,7 @@ from evorun.tasks.base import LoadedTask, Response
 from evorun.tasks.mathbench import MathBenchConfig, files
 
 STAGES = ("middle", "high", "college")
+NO_TOOLS: Any = None  # letters are graded without running anything
 REPOSITORY = Path(__file__).resolve().parents[2]
 TEST_DATA = Path(os.environ.get("EVORUN_TEST_DATA", REPOSITORY.parent / "shared" / "data"))
 
@@ -100,10 +101,10 @@ def test_problems_carry_no_answer(folder: Path) -> None:
 async def test_gold_answers_pass_the_grader_and_others_do_not() -> None:
     loaded = MathBenchConfig(source="sample").load(0)
     gold = {r["id"]: r["answer"] for stage in STAGES for r in sample_records(stage)}
-    assert len(loaded.problems) == 90
+    assert len(loaded.problems) == 126
     for problem in [*loaded.problems, *(shot.problem for shot in loaded.validation)]:
         for letter in ("A", "B", "C", "D", None):
-            grade = await loaded.grader.grade(problem, Response(text="", answer=letter))
+            grade = await loaded.grader.grade(problem, Response(text="", answer=letter), NO_TOOLS)
             assert grade.correct == (letter == gold[problem.id])
     assert all(shot.answer == gold[shot.problem.id] for shot in loaded.validation)
 
@@ -115,7 +116,7 @@ def sample_records(stage: str) -> list[dict[str, Any]]:
 async def test_the_grader_refuses_a_problem_that_it_does_not_know(folder: Path) -> None:
     stranger = msgspec.structs.replace(load(folder).problems[0], id="other")
     with pytest.raises(DataError, match="'other'"):
-        await load(folder).grader.grade(stranger, Response(text="", answer="A"))
+        await load(folder).grader.grade(stranger, Response(text="", answer="A"), NO_TOOLS)
 
 
 # --- where the files come from ---
@@ -253,7 +254,7 @@ def test_a_repeated_question_is_kept_once(tmp_path: Path, caplog: pytest.LogCapt
 @pytest.mark.parametrize("answer", ["b", " B", "B.", "(B)", "B\n"])
 async def test_answer_letters_are_read_with_tolerance(tmp_path: Path, answer: str) -> None:
     loaded = one_stage(tmp_path, [record(0, answer=answer)])
-    assert (await loaded.grader.grade(loaded.problems[0], Response(text="", answer="B"))).correct
+    assert (await loaded.grader.grade(loaded.problems[0], Response(text="", answer="B"), NO_TOOLS)).correct
 
 
 @pytest.mark.parametrize(

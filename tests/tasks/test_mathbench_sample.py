@@ -161,5 +161,5 @@ def test_letters_are_balanced_and_kinds_are_many() -> None:
 
 
 def test_questions_and_options_are_distinct() -> None:
-    assert len({record["question"] for record in RECORDS}) == len(RECORDS) == 108
+    assert len({record["question"] for record in RECORDS}) == len(RECORDS) == 144
     assert all(len({F(option) for option in record["options"]}) == 4 for record in RECORDS)

@@ -1,6 +1,7 @@
 """The stand-in: its rates are those of its skill, and its texts read like a model's."""
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -13,6 +14,7 @@ from evorun.tasks.base import Prompt, Response, ScoredResponse
 from evorun.tasks.mathbench import MathBenchConfig
 from evorun.tasks.mathbench.task import MathBench
 
+NO_TOOLS: Any = None  # letters are graded without running anything
 DRAWS = 4000
 TOLERANCE = 0.035  # four standard errors of a rate over DRAWS
 TASK = MathBench()
@@ -44,7 +46,7 @@ def is_gold(text: str) -> bool:
 
 
 async def test_what_it_holds_for_gold_is_what_the_grader_holds() -> None:
-    assert (await LOADED.grader.grade(PROBLEM, RIGHT)).correct
+    assert (await LOADED.grader.grade(PROBLEM, RIGHT, NO_TOOLS)).correct
 
 
 @pytest.mark.parametrize("skill", [0.0, 0.4, 1.0])

@@ -1,0 +1,137 @@
+"""Feedback Descent: one incumbent, challenged by proposals made from the latest attempts (appendix A.1 and D)."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from evorun.methods.base import Candidate, Comparison, Context, PerProblem, Rated, Step
+from evorun.methods.duels import read_judgment
+from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, observed, propose, unrated
+from evorun.models.base import Sampling
+from evorun.tasks.base import Attempt, AttemptOutcome, Generates, Judges, Refines
+from evorun.validation import at_least
+
+
+@dataclass
+class FeedbackDescentConfig(ResponseSettings):
+    """Hyperparameters; `conf/method/feedback_descent.yaml` gives the source of each default."""
+
+    name: str = "feedback_descent"
+    generations: int = 150
+    """Proposals after the initial one."""
+    window: int = 15
+    """W: latest attempts that the proposer is shown (A.1)."""
+    judge_temperature: float = 0.7
+    judge_max_tokens: int = 192
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is out of range."""
+        super().__post_init__()
+        for key in ("generations", "judge_temperature"):
+            at_least(f"method.{key}", getattr(self, key), 0)
+        for key in ("window", "judge_max_tokens"):
+            at_least(f"method.{key}", getattr(self, key), 1)
+
+
+@dataclass
+class _Course:
+    """Where the descent stands."""
+
+    incumbent: Candidate | None = None
+    candidates: list[Candidate] = field(default_factory=list)
+    unparsed: list[Candidate] = field(default_factory=list)
+    attempts: list[Attempt] = field(default_factory=list)
+
+
+class FeedbackDescent(PerProblem):
+    """Keeps the winner of each duel between the incumbent and a new proposal."""
+
+    name = "feedback_descent"
+    description = "one incumbent, challenged by proposals made from the latest attempts and what the judge said of them"
+    regime = "problem_only"
+    needs = (Generates, Refines, Judges)
+    observes = True
+    Config = FeedbackDescentConfig
+
+    def __init__(self, config: FeedbackDescentConfig) -> None:
+        self.config = config
+        self.judge_sampling = Sampling(temperature=config.judge_temperature, max_tokens=config.judge_max_tokens)
+
+    @property
+    def last_step(self) -> int:
+        """The last proposal."""
+        return self.config.generations
+
+    async def solve(self, ctx: Context) -> AsyncIterator[Step]:
+        """Propose, judge once in random order, keep the winner; ties and invalid judgments keep the incumbent."""
+        course = _Course()
+        for step in range(self.config.generations + 1):
+            born = await self._propose(ctx, course, step)
+            course.unparsed += born.unparsed
+            duels = []
+            for challenger in await observed(ctx, born.parsed):
+                duels = await self._challenge(ctx, course, challenger, step)
+            if ctx.out_of_budget and step > 0 and not (born.parsed or born.unparsed):
+                return
+            yield _report(course, step, duels, born)
+            if ctx.out_of_budget:
+                return
+
+    async def _propose(self, ctx: Context, course: _Course, step: int) -> Proposed:
+        if course.incumbent is None:
+            proposal = Proposal(ctx.task.generation_prompt(ctx.problem), ())
+        else:
+            latest = course.attempts[-self.config.window :]
+            prompt = ctx.task.refinement_prompt(ctx.problem, course.incumbent.response, latest)
+            proposal = Proposal(prompt, (course.incumbent.id,))
+        operator = "refine" if proposal.parents else "init"
+        return await propose(ctx, [proposal], operator=operator, step=step, settings=self.config)
+
+    async def _challenge(self, ctx: Context, course: _Course, challenger: Candidate, step: int) -> list[Comparison]:
+        """Let the challenger meet the incumbent, and note how it fared; returns the duel when there was one."""
+        course.candidates.append(challenger)
+        if course.incumbent is None:
+            course.incumbent = challenger
+            course.attempts.append(Attempt(response=challenger.response, outcome="first"))
+            return []
+        duel = await self._duel(ctx, course.incumbent, challenger, step)
+        if duel is None:
+            return []
+        outcome: AttemptOutcome = "undecided"
+        if duel.outcome is not None:
+            winner = duel.first if duel.outcome == "first" else duel.second
+            outcome = "won" if winner == challenger.id else "lost"
+        if outcome == "won":
+            course.incumbent = challenger
+        course.attempts.append(Attempt(response=challenger.response, outcome=outcome, reason=duel.reasons[0]))
+        return [duel]
+
+    async def _duel(self, ctx: Context, incumbent: Candidate, challenger: Candidate, step: int) -> Comparison | None:
+        """Ask the judge once, the order of presentation drawn at random; None when the budget does not allow it."""
+        pair = [incumbent, challenger]
+        if ctx.rng("order", step).random() < 0.5:
+            pair.reverse()
+        first, second = pair
+        prompt = ctx.task.judge_prompt(ctx.problem, first.response, second.response)
+        replies = await ctx.generate([prompt], role="judge", step=step, sampling=self.judge_sampling)
+        if not replies:
+            return None
+        judgment = read_judgment(ctx, replies[0])
+        return Comparison(
+            first=first.id,
+            second=second.id,
+            verdicts=(judgment.verdict,),
+            outcome={"A": "first", "B": "second"}.get(judgment.verdict),  # type: ignore[arg-type]
+            reasons=(judgment.reason,),
+        )
+
+
+def _report(course: _Course, step: int, duels: list[Comparison], born: Proposed) -> Step:
+    rated = [Rated(candidate=c, mean=None, sd=None, survivor=c is course.incumbent) for c in course.candidates]
+    best = next((one for one in rated if one.survivor), None)
+    return Step(
+        step=step,
+        best=best,
+        candidates=[*rated, *unrated(course.unparsed)],
+        comparisons=duels,
+        extra=born.diagnostics(),
+    )

@@ -1,0 +1,152 @@
+"""Few-shot chain of thought: one response with solved examples in view (Duel-Evolve paper, section 4.2, appendix D).
+
+The examples are drawn once from the validation split and shown with every problem. The validation split says what is
+right but not why, so each example's reasoning comes from a file, or from the model's own response to it, kept only
+when it is graded correct.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from evorun.errors import ConfigError, DataError
+from evorun.methods.base import Context, PerProblem, RunContext, Step
+from evorun.methods.proposals import Proposal, ResponseSettings, propose
+from evorun.methods.zero_shot import only_step
+from evorun.tasks.base import Demonstrates, Demonstration, Generates, Response
+from evorun.validation import at_least
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class FewShotConfig(ResponseSettings):
+    """Hyperparameters; `conf/method/few_shot.yaml` gives the source of each default."""
+
+    name: str = "few_shot"
+    shots: int = 8
+    """k: examples in the prompt."""
+    demonstrations: str | None = None
+    """File of worked examples, `{"id": ..., "response": ...}` a line with ids of the validation split; null: the model
+    works them."""
+    tries: int = 4
+    """Responses that the model gets to work an example correctly."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is out of range."""
+        super().__post_init__()
+        at_least("method.shots", self.shots, 1)
+        at_least("method.tries", self.tries, 1)
+
+
+class WorkedExample(msgspec.Struct, frozen=True):
+    """A line of the demonstrations file."""
+
+    id: str
+    response: str
+    """A response in the task's own format."""
+
+
+class FewShot(PerProblem):
+    """Answers each problem once, after the same worked examples."""
+
+    name = "few_shot"
+    description = "one chain-of-thought response after k worked examples of the validation split"
+    regime = "demonstrations"
+    needs = (Generates, Demonstrates)
+    Config = FewShotConfig
+
+    def __init__(self, config: FewShotConfig) -> None:
+        self.config = config
+        self._worked: list[Demonstration] = []
+
+    @property
+    def last_step(self) -> int:
+        """There is one step."""
+        return 0
+
+    async def prepare(self, ctx: RunContext) -> None:
+        """Draw the examples and get their reasoning; they are left in artifacts/demonstrations.json.
+
+        Raises DataError for a split or a file that is too small, ConfigError for a file that cannot be read.
+        """
+        order = ctx.shared.rng("demonstrations").permutation(len(ctx.demonstrations))
+        drawn = [ctx.demonstrations[i] for i in order]
+        if len(drawn) < self.config.shots:
+            raise DataError(
+                f"method.shots: expected a validation split of at least {self.config.shots} problems, it has "
+                f"{len(drawn)}; raise task.validation_per_stratum or lower method.shots"
+            )
+        file = self.config.demonstrations
+        self._worked = await (self._from_model(ctx, drawn) if file is None else self._from_file(ctx, drawn, file))
+        ctx.leave("demonstrations.json", self._worked)
+
+    async def solve(self, ctx: Context) -> AsyncIterator[Step]:
+        """Ask once, and again when the text does not parse."""
+        proposal = Proposal(ctx.task.few_shot_prompt(ctx.problem, self._worked), ())
+        step = only_step(await propose(ctx, [proposal], operator="init", step=0, settings=self.config))
+        step.extra["demonstrations"] = len(self._worked)
+        yield step
+
+    async def _from_file(self, ctx: RunContext, drawn: Sequence[Demonstration], path: str) -> list[Demonstration]:
+        given = {example.id: example.response for example in read_examples(path)}
+        worked: list[Demonstration] = []
+        for example in drawn:
+            if example.problem.id in given and len(worked) < self.config.shots:
+                response = ctx.shared.task.parse(example.problem, given[example.problem.id])
+                worked += await self._correct(ctx, example, response)
+        if len(worked) < self.config.shots:
+            raise DataError(
+                f"method.demonstrations: expected {self.config.shots} correct responses to problems of the validation "
+                f"split in {path}, found {len(worked)}; its ids are: {', '.join(d.problem.id for d in drawn)}"
+            )
+        return worked
+
+    async def _from_model(self, ctx: RunContext, drawn: Sequence[Demonstration]) -> list[Demonstration]:
+        """Let the model work all examples, round by round, until enough are right; the first in the order are kept."""
+        worked: dict[int, Demonstration] = {}
+        for attempt in range(self.config.tries):
+            open_ = [i for i in range(len(drawn)) if i not in worked]
+            replies = await ctx.shared.generate(
+                [ctx.shared.task.generation_prompt(drawn[i].problem) for i in open_],
+                role="demonstrate",
+                step=0,
+                sampling=self.config.sampling,
+                attempt=attempt,
+                places=open_,
+            )
+            for i, reply in zip(open_, replies, strict=False):  # the budget may cut the replies short
+                response = ctx.shared.task.parse(drawn[i].problem, reply.completions[0].text)
+                for example in await self._correct(ctx, drawn[i], response):
+                    worked[i] = example
+            if len(worked) >= self.config.shots or ctx.shared.out_of_budget:
+                break
+        if len(worked) < self.config.shots:
+            counts = (len(worked), len(drawn), self.config.tries, self.config.shots)
+            log.warning("few_shot: the model worked %d of %d examples in %d tries, %d were wanted; going on", *counts)
+        return [worked[i] for i in sorted(worked)][: self.config.shots]
+
+    @staticmethod
+    async def _correct(ctx: RunContext, example: Demonstration, response: Response) -> list[Demonstration]:
+        """Return the example with this response as its solution, or nothing when it is wrong."""
+        right = response.answer is not None and (await ctx.grade(example, response)).correct
+        return [ctx.shared.task.demonstration(example, response)] if right else []
+
+
+def read_examples(path: str) -> list[WorkedExample]:
+    """Read a demonstrations file. Raises ConfigError or DataError, naming the line."""
+    try:
+        lines = Path(path).expanduser().read_bytes().splitlines()
+    except OSError as error:
+        raise ConfigError(f"method.demonstrations: cannot read {path}: {error.strerror}") from error
+    decoder = msgspec.json.Decoder(WorkedExample)
+    examples = []
+    for number, line in enumerate(lines, 1):
+        try:
+            examples += [decoder.decode(line)] if line.strip() else []
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise DataError(f'{path}:{number}: expected {{"id": "...", "response": "..."}}: {error}') from error
+    return examples

@@ -1,0 +1,131 @@
+"""GEPA: reflective evolution of the system prompt, by the `gepa` package (Duel-Evolve paper, appendix A.1, B and D).
+
+Two set-ups. `split`: the prompt is evolved on one half of the validation split and chosen on the other, with labels;
+the run's problems are then answered under the best prompt. `inference`: the run's problems are both halves, their
+public tests are the score, and each problem keeps the best response that any prompt has brought forth.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass
+
+from evorun.errors import ConfigError, DataError
+from evorun.methods.base import DatasetLevel, Regime, RunContext, Step
+from evorun.methods.gepa_bridge import Bridge, GepaState, Rollouts, Settings, optimise
+from evorun.methods.gepa_rollouts import OnProblems, OnValidation
+from evorun.methods.proposals import ResponseSettings
+from evorun.models.base import Sampling
+from evorun.tasks.base import GivesFeedback, Instructs, Task
+from evorun.validation import at_least, one_of, within
+
+
+@dataclass
+class GepaConfig(ResponseSettings):
+    """Hyperparameters; `conf/method/gepa.yaml` gives the source of each default."""
+
+    name: str = "gepa"
+    search: str = "auto"
+    """auto: `inference` on tasks with public tests, else `split`."""
+    generations: int = 150
+    """GEPA's iterations: one reflection each."""
+    metric_calls: int | None = None
+    """Rollouts at most, in GEPA's own counting; null: as many as the iterations and the budget take."""
+    minibatch: int = 3
+    """Problems that a reflection looks at."""
+    train_share: float = 0.5
+    """Share of the validation split to reflect on; the rest chooses among prompts (`split`)."""
+    answer_improvements: bool = True
+    """Answer the run's problems again under each better prompt, so that there is a curve; false: at the end only."""
+    reflection_temperature: float = 1.0
+    reflection_max_tokens: int = 2048
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is out of range."""
+        super().__post_init__()
+        one_of("method.search", self.search, ("auto", "split", "inference"))
+        at_least("method.generations", self.generations, 0)
+        at_least("method.reflection_temperature", self.reflection_temperature, 0)
+        for key in ("metric_calls", "minibatch", "reflection_max_tokens"):
+            at_least(f"method.{key}", getattr(self, key), 1)
+        within("method.train_share", self.train_share, 0, 1)
+
+
+class Gepa(DatasetLevel):
+    """Evolves the instruction that all problems are answered under."""
+
+    name = "gepa"
+    description = "reflective evolution of the system prompt on a Pareto frontier (the gepa package)"
+    regime = "labels"
+    needs = (Instructs,)
+    observes = True
+    Config = GepaConfig
+
+    def __init__(self, config: GepaConfig) -> None:
+        self.config = config
+
+    @property
+    def last_step(self) -> int:
+        """The last iteration."""
+        return self.config.generations
+
+    def regime_on(self, task: type[Task]) -> Regime:
+        """Public tests instead of labels where the search is on the problems themselves."""
+        return "public_tests" if self._search(task) == "inference" else "labels"
+
+    async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
+        """Let GEPA run in a thread of its own and report after each of its iterations.
+
+        Raises ConfigError when the package is not installed or the task does not fit the search, and DataError for a
+        validation split that cannot be divided.
+        """
+        rollouts = self._rollouts(ctx)
+        bridge = Bridge(ctx, rollouts, self._settings(ctx))
+        if ctx.shared.affordable(bridge.least_calls(), rollouts.role) < bridge.least_calls():
+            raise ConfigError(
+                f"budget: expected at least {bridge.least_calls()} calls, which the seed prompt alone takes"
+            )
+        async with aclosing(optimise(bridge)) as turns:
+            async for step, state in turns:
+                yield await rollouts.steps(step, state)
+                ctx.leave("prompts.json", _prompts(state))
+
+    def _search(self, task: type[Task]) -> str:
+        gives_feedback = issubclass(task, GivesFeedback)
+        if self.config.search == "auto":
+            return "inference" if gives_feedback else "split"
+        if self.config.search == "inference" and not gives_feedback:
+            raise ConfigError(
+                f"method.search=inference needs a task with public tests, which task={task.name} has not; "
+                "expected split or auto"
+            )
+        return self.config.search
+
+    def _rollouts(self, ctx: RunContext) -> Rollouts:
+        if self._search(type(ctx.shared.task)) == "inference":
+            return OnProblems(ctx, self.config.sampling)
+        order = ctx.shared.rng("split").permutation(len(ctx.demonstrations))
+        examples = [ctx.demonstrations[i] for i in order]
+        cut = round(len(examples) * self.config.train_share)
+        if not 0 < cut < len(examples):
+            raise DataError(
+                f"method.train_share: expected both parts of the validation split ({len(examples)} problems) to have "
+                f"some, got {cut} to reflect on; raise task.validation_per_stratum or change the share"
+            )
+        return OnValidation(ctx, self.config.sampling, examples[:cut], examples[cut:], self.config.answer_improvements)
+
+    def _settings(self, ctx: RunContext) -> Settings:
+        return Settings(
+            iterations=self.config.generations,
+            metric_calls=self.config.metric_calls,
+            minibatch=self.config.minibatch,
+            seed=int(ctx.shared.rng("gepa").integers(2**31)),
+            reflection=Sampling(
+                temperature=self.config.reflection_temperature, max_tokens=self.config.reflection_max_tokens
+            ),
+        )
+
+
+def _prompts(state: GepaState) -> list[dict[str, object]]:
+    """Return every accepted prompt with its mean score on the validation half, the best one first."""
+    prompts = [{"prompt": text, "score": score} for text, score in zip(state.prompts, state.scores, strict=True)]
+    return sorted(prompts, key=lambda prompt: -float(str(prompt["score"])))

@@ -1,0 +1,249 @@
+"""The gepa package over evorun's engines: its blocking calls, made in a thread, become calls on the event loop.
+
+Rollouts and reflections go through the run's journal and meter like every other call. GEPA is sequential and seeded,
+so a resumed run repeats it from the start out of the journal.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from evorun.errors import ConfigError
+from evorun.methods.base import RunContext, Step
+from evorun.models.base import Message, Sampling
+from evorun.tasks.base import Prompt
+
+log = logging.getLogger("evorun.gepa")
+
+COMPONENT = "system_prompt"
+"""Name of the one text that GEPA evolves here."""
+
+T = TypeVar("T")
+
+
+class GepaState(NamedTuple):
+    """GEPA's pool of prompts after an iteration."""
+
+    prompts: list[str]
+    scores: list[float]
+    """Mean score of each on the validation half."""
+
+    @property
+    def best(self) -> int:
+        """Index of the prompt with the highest score, the earliest of equals."""
+        return self.scores.index(max(self.scores))
+
+
+class Rollout(NamedTuple):
+    """One response under a prompt, scored."""
+
+    text: str
+    score: float
+    record: Mapping[str, str]
+    """What the reflection is shown of it."""
+
+
+class Rollouts(Protocol):
+    """Where prompts are tried out."""
+
+    @property
+    def role(self) -> str:
+        """Role of the calls that try a prompt."""
+        ...
+
+    @property
+    def train(self) -> Sequence[Any]:
+        """What prompts are reflected on."""
+        ...
+
+    @property
+    def validation(self) -> Sequence[Any]:
+        """What chooses among prompts."""
+        ...
+
+    async def evaluate(self, instruction: str, batch: Sequence[Any], number: int) -> list[Rollout]:
+        """Try a prompt on a batch; `number` counts the batches of the run."""
+        ...
+
+    async def steps(self, step: int, state: GepaState) -> Mapping[str, Step]:
+        """Return where each problem stands after an iteration."""
+        ...
+
+    def reserve(self) -> int:
+        """Return the calls to keep for what follows an iteration that brings a better prompt."""
+        ...
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What `gepa.optimize` is told."""
+
+    iterations: int
+    metric_calls: int | None
+    minibatch: int
+    seed: int
+    reflection: Sampling
+
+
+class _Stopped(Exception):
+    """Ends GEPA's thread when nobody waits for it any more."""
+
+
+class Bridge:
+    """GEPA's adapter, its reflection model and its stopping rule; called from GEPA's thread."""
+
+    propose_new_texts = None  # GEPA's own proposer, with its prompt
+
+    def __init__(self, ctx: RunContext, rollouts: Rollouts, settings: Settings) -> None:
+        self.ctx = ctx
+        self.rollouts = rollouts
+        self.settings = settings
+        self.turns: asyncio.Queue[tuple[int, GepaState, asyncio.Event]] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self._handing_over = threading.Lock()
+        self._pending: Future[Any] | None = None
+        self._failure: BaseException | None = None
+        self._batches = 0
+        self._reflections = 0
+
+    def evaluate(self, batch: Sequence[Any], candidate: Mapping[str, str], capture_traces: bool = False) -> Any:
+        """Try a candidate on a batch (GEPA's adapter protocol)."""
+        from gepa.core.adapter import EvaluationBatch
+
+        number, self._batches = self._batches, self._batches + 1
+        tried = self._wait_for(self.rollouts.evaluate(candidate[COMPONENT], batch, number))
+        return EvaluationBatch(
+            outputs=[rollout.text for rollout in tried],
+            scores=[rollout.score for rollout in tried],
+            trajectories=tried if capture_traces else None,
+        )
+
+    def make_reflective_dataset(
+        self, candidate: Mapping[str, str], eval_batch: Any, components_to_update: Sequence[str]
+    ) -> dict[str, list[Mapping[str, str]]]:
+        """Return what the reflection is shown of a batch (GEPA's adapter protocol)."""
+        return {name: [rollout.record for rollout in eval_batch.trajectories] for name in components_to_update}
+
+    def reflect(self, prompt: str | Sequence[Message]) -> str:
+        """Answer GEPA's reflection prompt."""
+        number, self._reflections = self._reflections, self._reflections + 1
+        return self._wait_for(self._reflect(prompt, number))
+
+    def should_stop(self, state: Any) -> bool:
+        """Report the iteration that has ended, and say whether to stop (GEPA's stopping protocol)."""
+        done = state.i + 1
+        pool = GepaState(
+            [candidate[COMPONENT] for candidate in state.program_candidates],
+            [state.get_program_average_val_subset(i)[0] for i in range(len(state.program_candidates))],
+        )
+        self._wait_for(self._turn(done, pool))
+        limit = self.settings.metric_calls
+        if done >= self.settings.iterations or (limit is not None and state.total_num_evals >= limit):
+            return True
+        return not self._wait_for(self._affordable())
+
+    def stop(self) -> None:
+        """Make GEPA's thread end at its next call."""
+        with self._handing_over:
+            self._failure = self._failure or _Stopped()
+            if self._pending is not None:
+                self._pending.cancel()
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error of ours that ended GEPA, if one did."""
+        return self._failure
+
+    def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry out a coroutine on the event loop and wait for it here. Once one has failed, all fail."""
+        with self._handing_over:  # `stop` comes before this call, or finds it
+            if self._failure is not None:
+                work.close()
+                raise self._failure
+            self._pending = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            result: T = self._pending.result()
+        except CancelledError:
+            self._failure = self._failure or _Stopped()
+            raise self._failure from None
+        except BaseException as error:
+            self._failure = self._failure or error
+            raise
+        return result
+
+    async def _turn(self, done: int, pool: GepaState) -> None:
+        reported = asyncio.Event()
+        self.turns.put_nowait((done, pool, reported))
+        await reported.wait()
+
+    def least_calls(self) -> int:
+        """Return the calls that the seed prompt alone takes."""
+        return len(self.rollouts.validation) + self.rollouts.reserve()
+
+    async def _affordable(self) -> bool:
+        """Say whether the budget allows another iteration, at its dearest, and what follows it."""
+        calls = 2 * self.settings.minibatch + 1 + self.least_calls()
+        return self.ctx.shared.affordable(calls, self.rollouts.role) == calls
+
+    async def _reflect(self, prompt: str | Sequence[Message], number: int) -> str:
+        messages = (Message(role="user", content=prompt),) if isinstance(prompt, str) else tuple(prompt)
+        asked = Prompt(messages=messages, hints={"role": "reflect"})
+        replies = await self.ctx.shared.generate(
+            [asked], role="reflect", step=number, sampling=self.settings.reflection
+        )
+        text = replies[0].completions[0].text if replies else ""
+        return text or f"```\n{self.ctx.shared.task.seed_instruction()}\n```"
+
+
+async def optimise(bridge: Bridge) -> AsyncGenerator[tuple[int, GepaState], None]:
+    """Run GEPA and yield its state after each iteration; iteration 0 is the seed prompt's evaluation.
+
+    GEPA waits while the consumer works. Raises ConfigError when the package is missing, and whatever a call raised.
+    """
+    work = asyncio.create_task(asyncio.to_thread(_run, bridge))
+    try:
+        while True:
+            turn = asyncio.create_task(bridge.turns.get())
+            await asyncio.wait({work, turn}, return_when=asyncio.FIRST_COMPLETED)
+            if not turn.done():
+                break
+            done, state, reported = turn.result()
+            yield done, state
+            reported.set()
+        await work
+    except Exception as error:
+        raise bridge.failure or error from None
+    finally:
+        bridge.stop()
+        turn.cancel()
+        await asyncio.gather(work, turn, return_exceptions=True)
+
+
+def _run(bridge: Bridge) -> None:
+    try:
+        from gepa.api import optimize
+    except ImportError as error:
+        raise ConfigError("method=gepa needs the gepa package: pip install 'evorun[gepa]'") from error
+    optimize(
+        seed_candidate={COMPONENT: bridge.ctx.shared.task.seed_instruction()},
+        trainset=list(bridge.rollouts.train),
+        valset=list(bridge.rollouts.validation),
+        adapter=bridge,  # type: ignore[arg-type]
+        reflection_lm=bridge.reflect,  # type: ignore[arg-type]
+        reflection_minibatch_size=bridge.settings.minibatch,
+        stop_callbacks=bridge.should_stop,  # type: ignore[arg-type]
+        logger=_Log(),
+        seed=bridge.settings.seed,
+    )
+
+
+class _Log:
+    """GEPA's messages, in the run's log."""
+
+    def log(self, message: str) -> None:
+        """Log one message."""
+        log.info(message)

@@ -1,0 +1,174 @@
+"""Where GEPA tries prompts: on the validation split with its labels, or on the problems with their public tests."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+
+from evorun.methods.base import Candidate, Rated, RunContext, Step
+from evorun.methods.gepa_bridge import GepaState, Rollout
+from evorun.models.base import Reply, Sampling
+from evorun.tasks.base import Demonstration, Problem, Prompt, Response
+
+
+class OnValidation:
+    """`split`: labels of the validation split score prompts; the run's problems are answered under the best one."""
+
+    role = "evaluate"
+
+    def __init__(
+        self,
+        ctx: RunContext,
+        sampling: Sampling,
+        train: Sequence[Demonstration],
+        validation: Sequence[Demonstration],
+        answer_improvements: bool,
+    ) -> None:
+        self.train = train
+        self.validation = validation
+        self._ctx = ctx
+        self._sampling = sampling
+        self._answer_improvements = answer_improvements
+        self._answered: tuple[int, dict[str, Rated]] | None = None
+        self._answers: dict[str, list[Rated]] = {problem.id: [] for problem in ctx.problems}
+
+    async def evaluate(self, instruction: str, batch: Sequence[Demonstration], number: int) -> list[Rollout]:
+        """Answer the batch under the instruction and grade it with the labels."""
+        task = self._ctx.shared.task
+        prompts = [task.instructed_prompt(example.problem, instruction) for example in batch]
+        replies = await self._ctx.shared.generate(prompts, role=self.role, step=number, sampling=self._sampling)
+        responses = [read(task, example.problem, reply) for example, reply in zip(batch, replies, strict=False)]
+        responses += [_unanswered()] * (len(batch) - len(replies))
+        return list(await asyncio.gather(*map(self._graded, batch, responses)))
+
+    async def _graded(self, example: Demonstration, response: Response) -> Rollout:
+        correct = (await self._ctx.grade(example, response)).correct
+        return rollout(self._ctx, example.problem, response, float(correct), example)
+
+    def reserve(self) -> int:
+        """Return a response to every problem."""
+        return len(self._ctx.problems)
+
+    async def steps(self, step: int, state: GepaState) -> Mapping[str, Step]:
+        """Answer the problems when there is a new best prompt, and say where they stand."""
+        if self._answered is None or self._answered[0] != state.best:
+            self._answered = (state.best, await self._answer(step, state.prompts[state.best]))
+        extra = {"prompts": float(len(state.prompts)), "validation_score": state.scores[state.best]}
+        current = self._answered[1]
+        return {
+            problem.id: Step(
+                step=step,
+                best=current.get(problem.id),
+                candidates=list(self._answers[problem.id]),
+                extra=dict(extra),
+            )
+            for problem in self._ctx.problems
+        }
+
+    async def _answer(self, step: int, instruction: str) -> dict[str, Rated]:
+        """Return the response to each problem; those that do not parse have none."""
+        problems = self._ctx.problems
+        answers = await asyncio.gather(*(self._respond(problem, step, instruction) for problem in problems))
+        return {
+            problem.id: rated
+            for problem, rated in zip(problems, answers, strict=True)
+            if rated is not None and rated.candidate.response.error is None
+        }
+
+    async def _respond(self, problem: Problem, step: int, instruction: str) -> Rated | None:
+        ctx = self._ctx.of(problem)
+        prompt = ctx.task.instructed_prompt(problem, instruction)
+        replies = await ctx.generate([prompt], role="answer", step=step, sampling=self._sampling)
+        if not replies:
+            return None
+        rated = _rated(f"{step}.0", step, read(ctx.task, problem, replies[0]), None)
+        self._answers[problem.id].append(rated)
+        return rated
+
+
+class OnProblems:
+    """`inference`: public tests of the run's problems score prompts; each problem keeps its best response."""
+
+    role = "generate"
+
+    def __init__(self, ctx: RunContext, sampling: Sampling) -> None:
+        self.train = self.validation = ctx.problems
+        self._ctx = ctx
+        self._sampling = sampling
+        self._responses: dict[str, list[tuple[Rated, str]]] = {problem.id: [] for problem in ctx.problems}
+        """Every response to a problem, with the instruction that it came from."""
+
+    async def evaluate(self, instruction: str, batch: Sequence[Problem], number: int) -> list[Rollout]:
+        """Answer the batch under the instruction and run the public tests."""
+        tries = (self._try(instruction, problem, number, place) for place, problem in enumerate(batch))
+        return list(await asyncio.gather(*tries))
+
+    async def _try(self, instruction: str, problem: Problem, number: int, place: int) -> Rollout:
+        """Answer a problem; `place` in the batch, which GEPA may fill up with a problem that it holds already."""
+        ctx = self._ctx.of(problem)
+        prompt = ctx.task.instructed_prompt(problem, instruction)
+        replies: list[Reply] = await ctx.generate(
+            [prompt], role=self.role, step=number, sampling=self._sampling, places=[place]
+        )
+        response = read(ctx.task, problem, replies[0]) if replies else _unanswered()
+        [response] = await ctx.observe([response])
+        score = response.feedback.score if response.feedback is not None else 0.0
+        if replies:
+            rated = _rated(f"{number}.{place}", number, response, None if response.error else score)
+            self._responses[problem.id].append((rated, instruction))
+        return rollout(self._ctx, problem, response, score, None)
+
+    def reserve(self) -> int:
+        """Return nothing: the responses are there already."""
+        return 0
+
+    async def steps(self, step: int, state: GepaState) -> Mapping[str, Step]:
+        """Return each problem's best response so far."""
+        score_of = dict(zip(state.prompts, state.scores, strict=True))
+        extra = {"prompts": float(len(state.prompts)), "validation_score": state.scores[state.best]}
+        return {
+            problem.id: Step(
+                step=step,
+                best=_best(self._responses[problem.id], score_of),
+                candidates=[rated for rated, _ in self._responses[problem.id]],
+                extra=dict(extra),
+            )
+            for problem in self._ctx.problems
+        }
+
+
+def read(task: object, problem: Problem, reply: Reply) -> Response:
+    """Return the response in a reply; a request that the engine refused has none."""
+    if reply.error is not None:
+        return Response(text="", answer=None, error=f"rejected: {reply.error}")
+    response: Response = task.parse(problem, reply.completions[0].text)  # type: ignore[attr-defined]
+    return response
+
+
+def rollout(
+    ctx: RunContext, problem: Problem, response: Response, score: float, example: Demonstration | None
+) -> Rollout:
+    """Return a scored response with what the reflection is shown of it: the question, the response, its assessment."""
+    task = ctx.shared.task
+    asked: Prompt = task.instructed_prompt(problem, "")
+    record = {
+        "Inputs": asked.messages[-1]["content"],
+        "Generated Outputs": response.text or "(nothing)",
+        "Feedback": task.reflection_record(problem, response, example),
+    }
+    return Rollout(response.text, score, record)
+
+
+def _unanswered() -> Response:
+    return Response(text="", answer=None, error="rejected: the budget has ended")
+
+
+def _rated(name: str, generation: int, response: Response, mean: float | None) -> Rated:
+    candidate = Candidate(id=name, generation=generation, parents=(), operator="instruct", response=response)
+    return Rated(candidate=candidate, mean=mean, sd=None, survivor=response.error is None)
+
+
+def _best(responses: Sequence[tuple[Rated, str]], score_of: Mapping[str, float]) -> Rated | None:
+    """Return the response with the best public score; among equals the one of the best prompt, then the earliest."""
+    usable = [(rated, instruction) for rated, instruction in responses if rated.mean is not None]
+    if not usable:
+        return None
+    return max(usable, key=lambda one: (one[0].mean, score_of.get(one[1], -1.0)))[0]

@@ -1,0 +1,76 @@
+"""Self-consistency: N independent responses and a majority vote on their answers (Duel-Evolve paper, appendix D)."""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from evorun.methods.base import Candidate, Context, PerProblem, Rated, Step
+from evorun.methods.proposals import Proposal, ResponseSettings, propose, unrated
+from evorun.tasks.base import Generates
+from evorun.validation import at_least
+
+
+@dataclass
+class SelfConsistencyConfig(ResponseSettings):
+    """Hyperparameters; `conf/method/self_consistency.yaml` gives the source of each default."""
+
+    name: str = "self_consistency"
+    samples: int = 150
+    """N: independent responses."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is out of range."""
+        super().__post_init__()
+        at_least("method.samples", self.samples, 1)
+
+
+class SelfConsistency(PerProblem):
+    """Draws responses and returns one with the most frequent answer."""
+
+    name = "self_consistency"
+    description = "N independent responses, the most frequent answer"
+    regime = "problem_only"
+    needs = (Generates,)
+    Config = SelfConsistencyConfig
+
+    def __init__(self, config: SelfConsistencyConfig) -> None:
+        self.config = config
+
+    @property
+    def last_step(self) -> int:
+        """There is one step."""
+        return 0
+
+    async def solve(self, ctx: Context) -> AsyncIterator[Step]:
+        """Draw all responses at once and let them vote; a candidate's mean is its answer's share of the votes."""
+        proposals = [Proposal(ctx.task.generation_prompt(ctx.problem), ())] * self.config.samples
+        born = await propose(ctx, proposals, operator="init", step=0, settings=self.config)
+        ballots = [ctx.task.signature(ctx.problem, candidate.response) for candidate in born.parsed]
+        rated = _rated(born.parsed, ballots)
+        winner = majority(ballots, ctx.rng("ties"))
+        yield Step(
+            step=0,
+            best=None if winner is None else rated[winner],
+            candidates=[*rated, *unrated(born.unparsed)],
+            extra=born.diagnostics() | {"distinct_answers": len(set(ballots))},
+        )
+
+
+def majority(ballots: Sequence[str], rng: np.random.Generator) -> int | None:
+    """Return the index of the first ballot with the most frequent answer; equally frequent ones are drawn from."""
+    if not ballots:
+        return None
+    votes = Counter(ballots)  # in the order of first appearance, so that the draw repeats
+    most = max(votes.values())
+    leaders = [answer for answer, count in votes.items() if count == most]
+    return ballots.index(leaders[int(rng.integers(len(leaders)))])
+
+
+def _rated(candidates: Sequence[Candidate], ballots: Sequence[str]) -> list[Rated]:
+    votes = Counter(ballots)
+    return [
+        Rated(candidate=candidate, mean=votes[ballot] / len(ballots), sd=None, survivor=True)
+        for candidate, ballot in zip(candidates, ballots, strict=True)
+    ]

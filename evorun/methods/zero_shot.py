@@ -1,0 +1,49 @@
+"""Zero-shot chain of thought: one response, no search (Duel-Evolve paper, appendix D)."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from evorun.methods.base import Context, PerProblem, Step
+from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, propose, unrated
+from evorun.tasks.base import Generates
+
+
+@dataclass
+class ZeroShotConfig(ResponseSettings):
+    """Hyperparameters; `conf/method/zero_shot.yaml` gives the source of each default."""
+
+    name: str = "zero_shot"
+
+
+class ZeroShot(PerProblem):
+    """Answers each problem once."""
+
+    name = "zero_shot"
+    description = "one chain-of-thought response"
+    regime = "problem_only"
+    needs = (Generates,)
+    Config = ZeroShotConfig
+
+    def __init__(self, config: ZeroShotConfig) -> None:
+        self.config = config
+
+    @property
+    def last_step(self) -> int:
+        """There is one step."""
+        return 0
+
+    async def solve(self, ctx: Context) -> AsyncIterator[Step]:
+        """Ask once, and again when the text does not parse."""
+        proposal = Proposal(ctx.task.generation_prompt(ctx.problem), ())
+        yield only_step(await propose(ctx, [proposal], operator="init", step=0, settings=self.config))
+
+
+def only_step(born: Proposed) -> Step:
+    """Return the step of a method that draws one response and keeps it."""
+    kept = unrated(born.parsed, survivor=True)
+    return Step(
+        step=0,
+        best=kept[0] if kept else None,
+        candidates=[*kept, *unrated(born.unparsed)],
+        extra=born.diagnostics(),
+    )

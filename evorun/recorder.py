@@ -1,0 +1,175 @@
+"""What a problem's course leaves in the run directory: steps graded beside the search, then candidates and the end."""
+
+import asyncio
+from collections.abc import Mapping
+
+from evorun.methods.base import Candidate, Comparison, Rated, Step
+from evorun.runs.directory import RunDirectory
+from evorun.runs.progress import Progress
+from evorun.runs.schema import (
+    Belief,
+    Best,
+    CandidateRecord,
+    ComparisonRecord,
+    FeedbackRecord,
+    PredictionRecord,
+    Spent,
+    StepRecord,
+    Stop,
+)
+from evorun.tasks.base import Grade, Grader, Problem, Response, Tools
+
+Cost = Mapping[str, Spent]
+"""By role."""
+
+
+class ProblemRecorder:
+    """Writes one problem's records, in order. What was offered is graded and written while the method goes on."""
+
+    def __init__(
+        self, problem: Problem, grader: Grader, tools: Tools, directory: RunDirectory, progress: Progress
+    ) -> None:
+        self._problem = problem
+        self._grades = _Grades(problem, grader, tools)
+        self._directory = directory
+        self._progress = progress
+        self._offered: asyncio.Queue[tuple[Step, Cost] | None] = asyncio.Queue()
+        self._last: Step | None = None
+        self._steps = 0
+
+    def offer(self, step: Step, cost: Cost) -> None:
+        """Hand over a step and what the problem has cost so far."""
+        self._offered.put_nowait((step, cost))
+
+    def close(self) -> None:
+        """Say that no step will follow."""
+        self._offered.put_nowait(None)
+
+    async def write_steps(self) -> None:
+        """Grade and write the steps that are offered, until the recorder is closed."""
+        while (offered := await self._offered.get()) is not None:
+            step, cost = offered
+            correct = None if step.best is None else (await self._grades.of(step.best.candidate)).correct
+            self._write_step(step, correct, cost)
+            self._progress.stepped(self._problem.id, step.step, correct)
+            self._last = step
+            self._steps += 1
+
+    async def write_end(self, cost: Cost, stopped_by_budget: bool) -> None:
+        """Grade and write the candidates and the prediction; all steps have been written."""
+        candidates = [] if self._last is None else self._last.candidates
+        grades = await asyncio.gather(*(self._grades.of(rated.candidate) for rated in candidates))
+        self._directory.records("candidates").append(
+            [self._candidate_record(rated, grade) for rated, grade in zip(candidates, grades, strict=True)]
+        )
+        best = None if self._last is None else self._last.best
+        grade = Grade(correct=False) if best is None else await self._grades.of(best.candidate)
+        stop: Stop = "budget" if stopped_by_budget else "failed" if best is None else "generations"
+        record = PredictionRecord(
+            problem=self._problem.id,
+            stratum=self._problem.stratum,
+            candidate=None if best is None else best.candidate.id,
+            answer=None if best is None else best.candidate.response.answer,
+            correct=grade.correct,
+            scores=grade.scores,
+            belief=_belief(best),
+            candidates=len(candidates),
+            steps=self._steps,
+            stop=stop,
+            cost=dict(cost),
+        )
+        self._directory.records("predictions").append([record])
+        self._progress.ended(self._problem.id)
+
+    def _write_step(self, step: Step, correct: bool | None, cost: Cost) -> None:
+        best = step.best
+        record = StepRecord(
+            problem=self._problem.id,
+            stratum=self._problem.stratum,
+            step=step.step,
+            best=None if best is None else _named(best.candidate),
+            belief=_belief(best),
+            correct=correct,
+            pool=sum(rated.survivor for rated in step.candidates),
+            candidates=len(step.candidates),
+            cost=dict(cost),
+            extra={**step.extra, **_duel_counts(step)},
+        )
+        self._directory.records("steps").append([record])
+        duels = [self._comparison_record(step.step, duel) for duel in step.comparisons]
+        self._directory.records("comparisons").append(duels)
+
+    def _comparison_record(self, step: int, duel: Comparison) -> ComparisonRecord:
+        return ComparisonRecord(
+            problem=self._problem.id,
+            step=step,
+            first=duel.first,
+            second=duel.second,
+            verdicts=duel.verdicts,
+            outcome=duel.outcome,
+            reasons=duel.reasons,
+        )
+
+    def _candidate_record(self, rated: Rated, grade: Grade) -> CandidateRecord:
+        candidate = rated.candidate
+        return CandidateRecord(
+            problem=self._problem.id,
+            id=candidate.id,
+            generation=candidate.generation,
+            parents=candidate.parents,
+            operator=candidate.operator,
+            text=candidate.response.text,
+            answer=candidate.response.answer,
+            reasoning=candidate.response.reasoning,
+            error=candidate.response.error,
+            mean=rated.mean,
+            sd=rated.sd,
+            survivor=rated.survivor,
+            correct=grade.correct,
+            attempts=candidate.attempts,
+            memory=candidate.response.memory,
+            feedback=_feedback(candidate.response),
+        )
+
+
+class _Grades:
+    """The grades of one problem's candidates, each asked for once."""
+
+    def __init__(self, problem: Problem, grader: Grader, tools: Tools) -> None:
+        self._problem = problem
+        self._grader = grader
+        self._tools = tools
+        self._known: dict[str, Grade] = {}
+
+    async def of(self, candidate: Candidate) -> Grade:
+        if candidate.id not in self._known:
+            self._known[candidate.id] = await self._grader.grade(self._problem, candidate.response, self._tools)
+        return self._known[candidate.id]
+
+
+def _named(candidate: Candidate) -> Best:
+    return Best(candidate.id, candidate.response.answer, candidate.response.text)
+
+
+def _belief(rated: Rated | None) -> Belief | None:
+    return None if rated is None else Belief(rated.mean, rated.sd)
+
+
+def _feedback(response: Response) -> FeedbackRecord | None:
+    seen = response.feedback
+    return None if seen is None else FeedbackRecord(seen.text, seen.score)
+
+
+def _duel_counts(step: Step) -> dict[str, float]:
+    if not step.comparisons:
+        return {}
+    decisive = sum(duel.outcome is not None for duel in step.comparisons)
+    verdicts = [verdict for duel in step.comparisons for verdict in duel.verdicts]
+    return {
+        "duels": len(step.comparisons),
+        "decisive": decisive,
+        "position_a": verdicts.count("A"),
+        "position_b": verdicts.count("B"),
+        "ties": verdicts.count("T"),
+        "invalid_judgments": verdicts.count("invalid"),
+    }

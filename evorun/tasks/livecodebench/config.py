@@ -1,0 +1,228 @@
+"""Configuration of the task: which problems, from where, how many, under which limits and with which prompts."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from evorun.errors import ConfigError, DataError
+from evorun.sandbox.base import Limits, Suite
+from evorun.tasks.base import Demonstration, LoadedTask, Provenance, TaskConfig
+from evorun.tasks.livecodebench import files
+from evorun.tasks.livecodebench.files import Entry
+from evorun.tasks.livecodebench.grader import TestGrader
+from evorun.tasks.livecodebench.programs import check_of
+from evorun.tasks.livecodebench.records import STRATA, Answers
+from evorun.tasks.livecodebench.stand_in import LiveCodeBenchStandIn
+from evorun.tasks.livecodebench.task import LiveCodeBench
+from evorun.tasks.sampling import stratified_draw
+from evorun.validation import above, at_least, one_of
+
+SOURCES = ("auto", "benchmark", "stand_in", "sample", "hub")
+UNFIT = (
+    # several outputs are right, and the tests know one
+    "abc311_c",
+    "abc326_d",
+    "abc327_b",
+    "abc333_e",
+    "abc343_a",
+    "abc343_e",
+    "abc362_c",
+    "arc185_c",
+    "find-words-containing-character",
+    "find-the-peaks",
+    "generate-binary-strings-without-adjacent-zeros",
+    # interactive
+    "abc337_e",
+    "abc355_e",
+    # tests that no program can pass
+    "abc350_c",
+)
+"""What the benchmark's own errata list (ERRATA.md of the LiveCodeBench repository) names, by id or title."""
+
+
+@dataclass
+class LiveCodeBenchConfig(TaskConfig):
+    """LiveCodeBench as Duel-Evolve uses it: release v6, 33 problems of each difficulty, hidden tests (§4.1)."""
+
+    task_class = LiveCodeBench
+    runs_programs = True
+
+    name: str = "livecodebench"
+    source: str = "auto"
+    """auto: `data`, else $EVORUN_DATA/livecodebench, else `hub_id`; the files count as the benchmark's own when all of
+    release v6 is there. benchmark | stand_in: the same places, and you say what the files are. hub: `hub_id` only.
+    sample: evorun's own small set."""
+    data: str | None = None
+    """Folder with the release's files, or a file or a pattern of files (`FOLDER/lcb_*.jsonl`) in one of two layouts."""
+    hub_id: str | None = None
+    """Hub data set that holds the release's files (livecodebench/code_generation_lite: 4.5 GB)."""
+    strata: list[str] = field(default_factory=lambda: list(STRATA))
+    """Difficulties to draw from, each a stratum of the results (§4.1)."""
+    per_stratum: int = 33
+    """Problems of each difficulty (§4.1: 33). Fewer are an error, except that the sample set gives what it has."""
+    validation_per_stratum: int = 2
+    """Further problems of each difficulty, held out for demonstrations (ours: 6 in all, twice the 3 shots of §4.2)."""
+    limit: int | None = None
+    """Work on this many problems only: the first ones of the full draw, which goes round the difficulties in turn."""
+    start_date: str | None = None
+    """Draw only from contests on this day (such as 2024-06-30) or later; null: from the first."""
+    end_date: str | None = None
+    """Draw only from contests on this day or earlier; null: to the last."""
+    platforms: list[str] | None = None
+    """Draw only from these platforms (of atcoder, codeforces, leetcode); null: from all."""
+    exclude: list[str] = field(default_factory=lambda: list(UNFIT))
+    """Problems never drawn, by id or by title in lower case with hyphens (those that the benchmark's errata name)."""
+    time_limit_s: float = 6.0
+    """CPU seconds of a program on one test (the benchmark's harness: 6)."""
+    stated_time_limit_s: float = 4.0
+    """The limit that the prompts tell the model (B.2: 4)."""
+    memory_mib: int = 1024
+    """Memory of a program (ours; AtCoder's own limit)."""
+    prompts: str | None = None
+    """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
+    reasoning_max_chars: int = 1200
+    """Longest reasoning that the JSON schema allows and that a later prompt shows (ours)."""
+    solution_max_chars: int = 6000
+    """Longest program that the JSON schema allows and that a later prompt shows (ours)."""
+
+    def __post_init__(self) -> None:
+        one_of("task.source", self.source, SOURCES)
+        at_least("task.per_stratum", self.per_stratum, 1)
+        at_least("task.validation_per_stratum", self.validation_per_stratum, 0)
+        at_least("task.limit", self.limit, 1)
+        above("task.time_limit_s", self.time_limit_s, 0)
+        above("task.stated_time_limit_s", self.stated_time_limit_s, 0)
+        at_least("task.memory_mib", self.memory_mib, 64)
+        at_least("task.reasoning_max_chars", self.reasoning_max_chars, 1)
+        at_least("task.solution_max_chars", self.solution_max_chars, 1)
+        for stratum in self.strata:
+            one_of("task.strata", stratum, STRATA)
+        if not self.strata or len(set(self.strata)) < len(self.strata):
+            raise ConfigError(f"task.strata: expected distinct difficulties, at least one, got {list(self.strata)}")
+        _day("task.start_date", self.start_date)
+        _day("task.end_date", self.end_date)
+        if self.source == "sample" and self.data is not None:
+            raise ConfigError("task.data: has no effect with task.source=sample; leave one of the two out")
+        if self.source == "hub" and self.hub_id is None:
+            raise ConfigError(f"task.hub_id: expected a hub data set with task.source=hub, such as {files.HUB_ID}")
+
+    def load(self, seed: int) -> LoadedTask:
+        """Read, filter and draw the problems; `seed` decides the draw. Hidden tests are decoded for drawn ones only.
+
+        Raises DataError for missing or malformed files and strata that are too small, ConfigError for prompt files.
+        """
+        limits = Limits(cpu_seconds=self.time_limit_s, memory_mib=self.memory_mib)
+        task = LiveCodeBench(
+            limits=limits,
+            stated_time_limit_s=self.stated_time_limit_s,
+            prompts=self.prompts,
+            reasoning_max_chars=self.reasoning_max_chars,
+            solution_max_chars=self.solution_max_chars,
+        )
+        paths, place = self._locate()
+        entries = files.read(paths)
+        draw = stratified_draw(
+            self._strata(entries),
+            per_stratum=self.per_stratum,
+            held_out=self.validation_per_stratum,
+            seed=seed,
+            name=self.name,
+            allow_fewer=self.source == "sample",
+        )
+        selected = draw.selected[: self.limit]
+        answers = {entry.problem.id: entry.answers() for entry in (*selected, *draw.held_out)}
+        drawn = {entry.problem.id: entry.problem for entry in (*selected, *draw.held_out)}
+        hidden = {
+            identity: Suite(answers[identity].hidden, check_of(problem), limits) for identity, problem in drawn.items()
+        }
+        return LoadedTask(
+            task=task,
+            problems=tuple(entry.problem for entry in selected),
+            grader=TestGrader(hidden),
+            stand_in=LiveCodeBenchStandIn(drawn, {identity: suite.cases for identity, suite in hidden.items()}),
+            provenance=self._provenance(paths, entries, place, selected, answers),
+            validation=tuple(
+                Demonstration(problem=entry.problem, answer=answers[entry.problem.id].solution)
+                for entry in draw.held_out
+            ),
+        )
+
+    def _locate(self) -> tuple[list[Path], str]:
+        """Return the files to read and how results name them."""
+        if self.source == "sample":
+            return [files.SAMPLE], "sample"
+        if self.source != "hub":
+            data = self.data if self.data is not None else files.default_folder()
+            if data is not None:
+                return files.find(str(data)), _named(Path(data))
+        if self.hub_id is not None:
+            return files.find(str(files.download(self.hub_id))), f"hub data set {self.hub_id}"
+        raise DataError(
+            f"LiveCodeBench's files were not found: give task.hub_id={files.HUB_ID} to download release v6, or its "
+            "folder as task.data=FOLDER or $EVORUN_DATA/livecodebench; task.source=sample runs evorun's own small set"
+        )
+
+    def _strata(self, entries: Sequence[Entry]) -> dict[str, list[Entry]]:
+        platforms = {entry.problem.data["platform"] for entry in entries}
+        for platform in self.platforms or ():
+            one_of("task.platforms", platform, platforms)
+        strata: dict[str, list[Entry]] = {stratum: [] for stratum in self.strata}
+        for entry in entries:
+            if entry.problem.stratum in strata and self._wanted(entry):
+                strata[entry.problem.stratum].append(entry)
+        return strata
+
+    def _wanted(self, entry: Entry) -> bool:
+        day = entry.contest_date.isoformat()
+        data = entry.problem.data
+        return (
+            (self.start_date or "") <= day <= (self.end_date or day)
+            and (self.platforms is None or data["platform"] in self.platforms)
+            and entry.problem.id not in self.exclude
+            and _hyphenated(data["title"]) not in self.exclude
+        )
+
+    def _provenance(
+        self,
+        paths: Sequence[Path],
+        entries: Sequence[Entry],
+        place: str,
+        selected: Sequence[Entry],
+        answers: Mapping[str, Answers],
+    ) -> Provenance:
+        source = self.source
+        if source in ("auto", "hub"):
+            source = "benchmark" if files.is_release(paths, entries) else "stand_in"
+        description = {
+            "benchmark": f"LiveCodeBench's own files, release v6 ({place})",
+            "stand_in": f"problems in LiveCodeBench's manner, not the release itself ({place})",
+            "sample": "evorun's own sample set of programming problems, not LiveCodeBench",
+        }[source]
+        digest = sha256()
+        for entry in selected:
+            problem = entry.problem
+            digest.update(msgspec.json.encode((problem.id, problem.data, answers[problem.id].hidden)))
+        return Provenance(source=source, description=description, digest=digest.hexdigest())
+
+
+def _named(place: Path) -> str:
+    kind = "folder" if place.expanduser().is_dir() else "file"
+    return f"{kind} {place.expanduser().resolve().name}"
+
+
+def _hyphenated(title: str) -> str:
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+
+
+def _day(key: str, value: str | None) -> None:
+    try:
+        valid = value is None or date.fromisoformat(value).isoformat() == value
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ConfigError(f"{key}: expected a day such as 2024-06-30, got '{value}'")

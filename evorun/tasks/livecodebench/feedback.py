@@ -1,0 +1,50 @@
+"""What the public tests say of a program, in the words that prompts show (B.2.3)."""
+
+from collections.abc import Sequence
+
+from evorun.sandbox.base import Case, CaseResult, Limits
+from evorun.tasks.base import Feedback
+
+SHOWN_TESTS = 3
+"""B.2.3 shows three."""
+SHOWN_CHARS = 200
+"""Longest piece of an input, an output or an error message (ours)."""
+
+
+def feedback_of(cases: Sequence[Case], results: Sequence[CaseResult], limits: Limits) -> Feedback:
+    """Describe the results of these cases, failed ones first: a line each, and the share that passed."""
+    told = sorted(zip(cases, results, strict=True), key=lambda pair: pair[1].verdict == "accepted")
+    passed = sum(result.verdict == "accepted" for result in results)
+    lines = [f"- {shown(case.stdin)} -> {_outcome(case, result, limits)}" for case, result in told[:SHOWN_TESTS]]
+    return Feedback(text="\n".join([f"{passed} of {len(results)} passed", *lines]), score=passed / len(results))
+
+
+def shown(text: str, limit: int = SHOWN_CHARS) -> str:
+    """Return a text on one line, its middle left out where it is long."""
+    line = text.strip().replace("\n", "\\n")
+    if len(line) <= limit:
+        return line
+    half = (limit - 5) // 2
+    return f"{line[:half]} ... {line[-half:]}"
+
+
+def _outcome(case: Case, result: CaseResult, limits: Limits) -> str:
+    match result.verdict:
+        case "accepted":
+            return "passed"
+        case "wrong_answer":
+            came = result.value if result.value is not None else result.stdout
+            return f"wrong answer: expected {shown(case.expected)}, got {shown(came) or 'no output'}"
+        case "runtime_error":
+            return f"runtime error: {shown(_last_lines(result.stderr)) or 'no message'}"
+        case "time_limit":
+            return f"stopped after {limits.cpu_seconds:g} seconds"
+        case "memory_limit":
+            return f"stopped at {limits.memory_mib} MiB of memory"
+        case "output_limit":
+            return "stopped for printing too much"
+
+
+def _last_lines(stderr: str) -> str:
+    """Return where the program failed and why: a traceback's last three lines."""
+    return "\n".join(line.strip() for line in stderr.strip().splitlines()[-3:])

@@ -1,0 +1,317 @@
+"""Methods under a scripted model: a small task, whose prompts are JSON for tests to read back, and a driver."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+from rich.console import Console
+
+from evorun.driver import Driver
+from evorun.methods.base import Context, Method, PerProblem, Step
+from evorun.models import Completion, Message, Reply, Request
+from evorun.runs.budget import BudgetConfig, Meter
+from evorun.runs.directory import RunDirectory
+from evorun.runs.effects import Traffic
+from evorun.runs.progress import Tally, make_progress
+from evorun.tasks.base import (
+    Attempt,
+    Demonstration,
+    Feedback,
+    Grade,
+    Judgment,
+    LoadedTask,
+    Problem,
+    Prompt,
+    Provenance,
+    Response,
+    ScoredResponse,
+    Task,
+    Tools,
+)
+
+SEED_INSTRUCTION = "Answer."
+TOKENS = 8
+"""Of every call: 5 in the prompt and 3 in the completion."""
+
+
+def problem(number: int) -> Problem:
+    """Return the problem `p<number>`."""
+    return Problem(
+        id=f"p{number}", stratum="even" if number % 2 == 0 else "odd", data={"question": f"question {number}"}
+    )
+
+
+def example(number: int) -> Demonstration:
+    """Return the problem `v<number>` of the validation split; as everywhere here, `right` is right."""
+    return Demonstration(problem=Problem(id=f"v{number}", stratum="even", data={}), answer="right")
+
+
+class Quiz(Task):
+    """Takes `ANSWER` or `ANSWER;MEMORY` for a response, cannot parse what starts with `?`, and shows all as JSON."""
+
+    name = "quiz"
+
+    def parse(self, problem: Problem, text: str) -> Response:
+        if not text or text.startswith("?"):
+            return Response(text=text, answer=None, error="no_answer: a question mark")
+        answer, _, memory = text.partition(";")
+        return Response(text=text, answer=answer, reasoning=f"because of {answer}", memory=memory)
+
+    def signature(self, problem: Problem, response: Response) -> str:
+        return (response.answer or "").lower()
+
+    def generation_prompt(self, problem: Problem) -> Prompt:
+        return _prompt(ask="generate", problem=problem.id)
+
+    def evolution_prompt(self, problem: Problem, parents: Sequence[ScoredResponse]) -> Prompt:
+        shown = [{**_shown(p.response), "score": p.score, "won": p.win_reason, "lost": p.loss_reason} for p in parents]
+        return _prompt(ask="evolve", problem=problem.id, parents=shown)
+
+    def judge_prompt(self, problem: Problem, first: Response, second: Response) -> Prompt:
+        return _prompt(ask="judge", problem=problem.id, a=_shown(first), b=_shown(second))
+
+    def parse_judgment(self, text: str) -> Judgment:
+        verdict, _, reason = text.partition(":")
+        return Judgment(verdict=verdict if verdict in ("A", "B", "T") else "invalid", reason=reason)  # type: ignore[arg-type]
+
+    def few_shot_prompt(self, problem: Problem, demonstrations: Sequence[Demonstration]) -> Prompt:
+        shown = [[d.problem.id, d.answer, d.reasoning] for d in demonstrations]
+        return _prompt(ask="few_shot", problem=problem.id, demonstrations=shown)
+
+    def demonstration(self, demonstration: Demonstration, response: Response) -> Demonstration:
+        return msgspec.structs.replace(demonstration, answer=response.answer or "", reasoning=response.reasoning)
+
+    def refinement_prompt(self, problem: Problem, incumbent: Response, attempts: Sequence[Attempt]) -> Prompt:
+        shown = [{**_shown(a.response), "outcome": a.outcome, "reason": a.reason} for a in attempts]
+        return _prompt(ask="refine", problem=problem.id, incumbent=_shown(incumbent), attempts=shown)
+
+    def seed_instruction(self) -> str:
+        return SEED_INSTRUCTION
+
+    def instructed_prompt(self, problem: Problem, instruction: str) -> Prompt:
+        asked = _prompt(ask="instruct", problem=problem.id)
+        return msgspec.structs.replace(asked, messages=(Message(role="system", content=instruction), *asked.messages))
+
+    def reflection_record(self, problem: Problem, response: Response, demonstration: Demonstration | None) -> str:
+        known = demonstration.answer if demonstration else response.feedback.text if response.feedback else "nothing"
+        return f"record of {problem.id}: {response.answer or response.error}, known: {known}"
+
+
+class TestedQuiz(Quiz):
+    """A quiz with public tests: an answer `good...` passes them all, any other one half of them."""
+
+    __test__ = False
+
+    async def observe(self, problem: Problem, response: Response, tools: Tools) -> Response:
+        score = 1.0 if (response.answer or "").startswith("good") else 0.5
+        await asyncio.sleep(0)
+        return msgspec.structs.replace(response, feedback=Feedback(text=f"tests of {response.answer}", score=score))
+
+
+def _prompt(**content: Any) -> Prompt:
+    return Prompt(messages=(Message(role="user", content=json.dumps(content)),), hints=content)
+
+
+def _shown(response: Response) -> dict[str, Any]:
+    feedback = response.feedback.text if response.feedback else None
+    return {"answer": response.answer, "memory": response.memory, "feedback": feedback}
+
+
+class RightIsRight:
+    """Grades `right` as right, and counts what it was asked."""
+
+    def __init__(self) -> None:
+        self.graded: list[tuple[str, str | None]] = []
+
+    async def grade(self, problem: Problem, response: Response, tools: Tools) -> Grade:
+        self.graded.append((problem.id, response.answer))
+        await asyncio.sleep(0)
+        return Grade(correct=response.answer == "right")
+
+
+class Ask(NamedTuple):
+    """One call of a method, read back."""
+
+    name: str
+    """The problem's id, or `*` for a call that is made for all problems."""
+    step: int
+    role: str
+    place: int
+    attempt: int
+    shown: Mapping[str, Any]
+    """The prompt's JSON; a prompt that is none is under `text`."""
+    instruction: str | None
+    """The system prompt."""
+    request: Request
+
+
+Script = Callable[[Ask], str | Exception | None]
+"""What the model says: a text, None to refuse the request, or an error to raise."""
+
+
+class Scripted:
+    """A model that says what its script says, and keeps what it was asked; each reply comes a turn later."""
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.asked: list[Ask] = []
+
+    async def complete(self, key: str, request: Request) -> Reply:
+        ask = _read_back(key, request)
+        self.asked.append(ask)
+        await asyncio.sleep(0)
+        said = self.script(ask)
+        if isinstance(said, Exception):
+            raise said
+        if said is None:
+            refused = Completion(text="", finish_reason="rejected", tokens=0)
+            return Reply(completions=(refused,), prompt_tokens=0, seconds=0.0, error="prompt too long")
+        done = Completion(text=said, finish_reason="stop", tokens=3)
+        return Reply(completions=(done,), prompt_tokens=TOKENS - 3, seconds=0.0)
+
+    def of(self, role: str) -> list[Ask]:
+        """Return the calls of a role, in order."""
+        return [ask for ask in self.asked if ask.role == role]
+
+    def everything(self) -> list[tuple[Any, ...]]:
+        """Return all that was asked, in an order that does not depend on who came first."""
+        return sorted((*ask[:5], repr(ask.request)) for ask in self.asked)
+
+
+def _read_back(key: str, request: Request) -> Ask:
+    name, step, role, place, attempt = key.rsplit("|", 4)
+    content = request.messages[-1]["content"]
+    try:
+        shown = json.loads(content)
+    except ValueError:
+        shown = {"ask": "reflect", "text": content}
+    system = request.messages[0]["content"] if request.messages[0]["role"] == "system" else None
+    return Ask(name, int(step), role, int(place), int(attempt), shown, system, request)
+
+
+class NoTools:
+    """For tasks that run no programs."""
+
+    async def test(self, program: Any, suite: Any, *, stop_at_failure: bool) -> Any:
+        raise AssertionError("no program should be run")
+
+
+async def solve(
+    method: Method,
+    model: Scripted,
+    *,
+    task: Task | None = None,
+    meter: Meter | None = None,
+    seed: int = 0,
+    number: int = 0,
+) -> list[Step]:
+    """Let a method that prepares nothing work on one problem, and return its steps."""
+    assert isinstance(method, PerProblem)
+    context = Context(
+        task=task or Quiz(),
+        problem=problem(number),
+        seed=seed,
+        meter=meter or Meter(),
+        models={"policy": model},
+        tools=NoTools(),
+    )
+    return [step async for step in steps(method.solve(context))]
+
+
+async def steps(course: AsyncIterator[Step]) -> AsyncIterator[Step]:
+    """Yield the steps, checked: numbered in order, every candidate's id its own, the best one among the candidates."""
+    last = -1
+    async for step in course:
+        assert step.step > last
+        last = step.step
+        ids = [rated.candidate.id for rated in step.candidates]
+        assert len(set(ids)) == len(ids)
+        assert step.best is None or step.best in step.candidates
+        assert {side for duel in step.comparisons for side in (duel.first, duel.second)} <= set(ids)
+        yield step
+
+
+@dataclass
+class Driven:
+    """What a driven method left."""
+
+    folder: Path
+    model: Scripted
+    driver: Driver
+
+    def records(self, name: str) -> list[dict[str, Any]]:
+        """Return the records of a file."""
+        return [json.loads(line) for line in (self.folder / f"{name}.jsonl").read_text().splitlines()]
+
+    def files(self) -> dict[str, bytes]:
+        """Return every record file's bytes."""
+        return {path.name: path.read_bytes() for path in sorted(self.folder.glob("*.jsonl"))}
+
+    def artifact(self, name: str) -> Any:
+        """Return a file that the method left."""
+        return json.loads((self.folder / "artifacts" / name).read_text())
+
+    def cost(self) -> dict[str, int]:
+        """Return the calls of all problems, by role."""
+        calls: dict[str, int] = {}
+        for prediction in self.records("predictions"):
+            for role, spent in prediction["cost"].items():
+                calls[role] = calls.get(role, 0) + spent["calls"]
+        return calls
+
+
+def make_driver(
+    method: Method,
+    directory: RunDirectory,
+    model: Scripted,
+    *,
+    task: Task | None = None,
+    problems: int = 3,
+    validation: int = 8,
+    budget: BudgetConfig | None = None,
+    seed: int = 0,
+    concurrency: int = 8,
+) -> Driver:
+    """Return a driver of a method over problems `p0`, `p1`, ... with examples `v0`, `v1`, ..."""
+    loaded = LoadedTask(
+        task=task or Quiz(),
+        problems=[problem(i) for i in range(problems)],
+        grader=RightIsRight(),
+        stand_in=None,  # type: ignore[arg-type]
+        provenance=Provenance(source="sample", description="", digest=""),
+        validation=[example(i) for i in range(validation)],
+    )
+    return Driver(
+        method=method,
+        loaded=loaded,
+        models={"policy": model},  # type: ignore[dict-item]
+        tools=NoTools(),
+        directory=directory,
+        seed=seed,
+        budget=budget or BudgetConfig(),
+        concurrency=concurrency,
+        progress=make_progress(Tally("test", problems, None, Traffic()), Console(), "off"),
+    )
+
+
+async def drive(method: Method, folder: Path, script: Script, **how: Any) -> Driven:
+    """Drive a method to its end; see `make_driver`. Raises what ended the run."""
+    directory = RunDirectory(folder)
+    model = Scripted(script)
+    try:
+        driver = make_driver(method, directory, model, **how)
+        async with asyncio.timeout(60):
+            await driver.run()
+        directory.finish_records([one.id for one in driver.loaded.problems])
+    finally:
+        directory.close()
+    return Driven(folder, model, driver)
+
+
+def answers(records: Iterable[Mapping[str, Any]]) -> list[Any]:
+    """Return the answers in records."""
+    return [record["answer"] for record in records]

@@ -1,0 +1,178 @@
+"""Few-shot: worked examples of the validation split, the same ones for all problems."""
+
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evorun.errors import ConfigError, DataError
+from evorun.methods.few_shot import FewShot, FewShotConfig
+from evorun.runs.budget import BudgetConfig
+from method_fixture import Ask, Driven, Scripted, drive, solve
+
+
+def few(**config: object) -> FewShot:
+    return FewShot(FewShotConfig(**{"shots": 3, "retries": 0, **config}))  # type: ignore[arg-type]
+
+
+def always_right(ask: Ask) -> str:
+    return "right"
+
+
+def shown(driven: Driven) -> list[list[Any]]:
+    """Return the demonstrations that all problems were shown."""
+    prompts = [ask.shown["demonstrations"] for ask in driven.model.of("generate")]
+    assert len(prompts) >= 1
+    assert all(prompt == prompts[0] for prompt in prompts)
+    return list(prompts[0])
+
+
+async def test_all_problems_see_the_same_examples_with_their_reasoning(tmp_path: Path) -> None:
+    driven = await drive(few(), tmp_path, always_right, problems=4)
+    assert len(shown(driven)) == 3
+    assert all([answer, why] == ["right", "because of right"] for _, answer, why in shown(driven))
+    assert {name for name, *_ in shown(driven)} < {f"v{i}" for i in range(8)}
+    assert [ask.name for ask in driven.model.of("generate")] == ["p0", "p1", "p2", "p3"]
+    assert [[d["problem"]["id"], d["answer"], d["reasoning"]] for d in driven.artifact("demonstrations.json")] == shown(
+        driven
+    )
+
+
+async def test_the_draw_is_a_function_of_the_seed(tmp_path: Path) -> None:
+    async def drawn(seed: int, folder: str, **how: Any) -> tuple[str, ...]:
+        driven = await drive(few(), tmp_path / folder, always_right, seed=seed, **how)
+        return tuple(name for name, *_ in shown(driven))
+
+    base = await drawn(0, "a")
+    # neither the run's problems nor how many are in flight have a part in it
+    assert base == await drawn(0, "b", problems=1, concurrency=1)
+    assert len({await drawn(seed, f"seed {seed}") for seed in range(12)}) > 6
+
+
+async def test_only_correct_responses_become_examples(tmp_path: Path) -> None:
+    wrong = {"v0": "wrong", "v1": "?", "v2": None, "v3": "nearly right"}
+
+    def script(ask: Ask) -> str | None:
+        return "right" if ask.role == "generate" else wrong.get(ask.shown["problem"], "right")
+
+    driven = await drive(few(shots=4, tries=2), tmp_path, script)
+    assert {name for name, *_ in shown(driven)} == {"v4", "v5", "v6", "v7"}
+
+
+async def test_an_example_is_tried_again_until_it_is_right(tmp_path: Path) -> None:
+    def script(ask: Ask) -> str:
+        late = ask.role == "demonstrate" and ask.shown["problem"] in ("v0", "v5") and ask.attempt < 2
+        return "wrong" if late else "right"
+
+    driven = await drive(few(shots=8, tries=3), tmp_path, script)
+    assert len(shown(driven)) == 8
+    tried = [(ask.shown["problem"], ask.attempt) for ask in driven.model.of("demonstrate")]
+    assert sorted(tried) == sorted([(f"v{i}", 0) for i in range(8)] + [(v, n) for v in ("v0", "v5") for n in (1, 2)])
+    assert len({ask.request.seed for ask in driven.model.asked}) == len(driven.model.asked)
+
+
+async def test_it_stops_trying_once_there_are_enough(tmp_path: Path) -> None:
+    def script(ask: Ask) -> str:
+        return "wrong" if ask.role == "demonstrate" and ask.shown["problem"] in ("v0", "v5") else "right"
+
+    driven = await drive(few(shots=6, tries=9), tmp_path, script)
+    assert {ask.attempt for ask in driven.model.of("demonstrate")} == {0}
+
+
+async def test_fewer_examples_than_wanted_are_said_and_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def script(ask: Ask) -> str:
+        return "wrong" if ask.role == "demonstrate" and ask.shown["problem"] != "v2" else "right"
+
+    with caplog.at_level(logging.WARNING):
+        driven = await drive(few(tries=2), tmp_path, script)
+    assert [name for name, *_ in shown(driven)] == ["v2"]
+    assert "worked 1 of 8 examples in 2 tries, 3 were wanted" in caplog.text
+    assert all(record["extra"]["demonstrations"] == 1 for record in driven.records("steps"))
+
+
+async def test_their_cost_is_every_problems_part(tmp_path: Path) -> None:
+    driven = await drive(few(), tmp_path, always_right, problems=3)
+    assert driven.cost() == {"demonstrate": 8, "generate": 3}
+    assert [p["cost"]["demonstrate"]["calls"] for p in driven.records("predictions")] == [3, 3, 2]
+
+
+async def test_more_shots_than_examples_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"^method\.shots: expected a validation split of at least 9 .*it has 8; [^\n]*$"
+    ):
+        await drive(few(shots=9), tmp_path, always_right)
+
+
+def write(path: Path, *lines: object) -> str:
+    path.write_text("\n".join(line if isinstance(line, str) else json.dumps(line) for line in lines))
+    return str(path)
+
+
+def worked(identity: str, response: str = "right") -> dict[str, str]:
+    return {"id": identity, "response": response}
+
+
+async def test_a_file_gives_the_reasoning_without_a_call(tmp_path: Path) -> None:
+    file = write(tmp_path / "worked.jsonl", worked("v7"), "", worked("v1"), worked("v4"), worked("p0"), worked("other"))
+    driven = await drive(few(demonstrations=file), tmp_path / "run", always_right)
+    assert {name for name, *_ in shown(driven)} == {"v1", "v4", "v7"}
+    assert driven.cost() == {"generate": 3}
+
+
+async def test_of_a_larger_file_the_seed_draws(tmp_path: Path) -> None:
+    file = write(tmp_path / "worked.jsonl", *(worked(f"v{i}") for i in range(8)))
+    backwards = write(tmp_path / "backwards.jsonl", *(worked(f"v{7 - i}") for i in range(8)))
+    model_worked = await drive(few(), tmp_path / "model", always_right)
+    for number, path in enumerate((file, backwards)):
+        driven = await drive(few(demonstrations=path), tmp_path / f"file {number}", always_right)
+        assert shown(driven) == shown(model_worked)
+
+
+@pytest.mark.parametrize(
+    ("lines", "error", "expected"),
+    [
+        ((worked("v1"), worked("v2")), DataError, r"expected 3 correct responses .* found 2"),
+        ((worked("v1"), worked("v2"), worked("v3", "wrong")), DataError, r"found 2; .*v0"),
+        ((worked("v1"), worked("v2"), worked("v3", "?")), DataError, r"found 2"),
+        ((worked("v1"), worked("v2"), worked("p0")), DataError, r"found 2"),
+        ((worked("v1"), worked("v1"), worked("v1")), DataError, r"found 1"),
+        ((), DataError, r"found 0"),
+        ((worked("v1"), "{"), DataError, r'worked\.jsonl:2: expected \{"id": "\.\.\.", "response": "\.\.\."\}: '),
+        ((worked("v1"), '{"id": 3, "response": "x"}'), DataError, r"worked\.jsonl:2: "),
+        ((worked("v1"), '{"id": "v2"}'), DataError, r"worked\.jsonl:2: "),
+    ],
+)
+async def test_a_wrong_file_is_one_line(
+    tmp_path: Path, lines: tuple[object, ...], error: type[Exception], expected: str
+) -> None:
+    file = write(tmp_path / "worked.jsonl", *lines)
+    with pytest.raises(error, match=expected) as raised:
+        await drive(few(demonstrations=file), tmp_path / "run", always_right)
+    assert "\n" not in str(raised.value)
+
+
+async def test_bytes_that_are_no_text_are_one_line(tmp_path: Path) -> None:
+    (tmp_path / "worked.jsonl").write_bytes(b'{"id": "v1", "response": "\xff\xfe"}\n')
+    with pytest.raises(DataError, match=r"worked\.jsonl:1: "):
+        await drive(few(demonstrations=str(tmp_path / "worked.jsonl")), tmp_path / "run", always_right)
+
+
+@pytest.mark.parametrize("name", ["missing.jsonl", "."])
+async def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) -> None:
+    with pytest.raises(ConfigError, match=r"^method\.demonstrations: cannot read "):
+        await drive(few(demonstrations=str(tmp_path / name)), tmp_path / "run", always_right)
+
+
+@pytest.mark.parametrize("calls", [4, 9, 12, 20])
+async def test_the_budget_is_kept(tmp_path: Path, calls: int) -> None:
+    driven = await drive(few(), tmp_path, always_right, budget=BudgetConfig(calls=calls))
+    assert len(driven.model.asked) <= calls
+    assert sum(driven.cost().values()) == len(driven.model.asked)
+
+
+async def test_without_preparation_there_are_no_examples() -> None:
+    model = Scripted(always_right)
+    await solve(few(), model)
+    assert model.asked[0].shown["demonstrations"] == []

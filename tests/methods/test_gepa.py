@@ -1,0 +1,434 @@
+"""GEPA through its own package, with a scripted model under it."""
+
+import asyncio
+import gc
+import logging
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evorun.errors import ConfigError, DataError, EngineError, RunDirectoryError
+from evorun.methods.base import RunContext
+from evorun.methods.gepa import Gepa, GepaConfig
+from evorun.runs.budget import BudgetConfig
+from evorun.runs.directory import RunDirectory
+from method_fixture import SEED_INSTRUCTION, TOKENS, Ask, Driven, Quiz, Script, Scripted, TestedQuiz, drive, make_driver
+
+BETTER = "A better prompt."
+
+
+def gepa(**config: object) -> Gepa:
+    return Gepa(GepaConfig(**{"generations": 4, "minibatch": 2, **config}))  # type: ignore[arg-type]
+
+
+def learns(ask: Ask) -> str:
+    """A model that is right, or good, under the better prompt only, and finds that prompt at once."""
+    if ask.role == "reflect":
+        return f"I would write:\n```\n{BETTER}\n```"
+    return ("right" if ask.name == "*" or ask.role == "answer" else "good") if ask.instruction == BETTER else "wrong"
+
+
+def never_learns(ask: Ask) -> str:
+    return f"```\nPrompt {ask.step}.\n```" if ask.role == "reflect" else "wrong"
+
+
+def counted(driven: Driven) -> Counter[str]:
+    return Counter(ask.role for ask in driven.model.asked)
+
+
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate() if thread.is_alive()}
+
+
+@pytest.fixture
+def metric_calls(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """GEPA's own count of metric calls after each run."""
+    import gepa.api
+
+    counts: list[int] = []
+    original = gepa.api.optimize
+
+    def optimize(**arguments: Any) -> Any:
+        result = original(**arguments)
+        counts.append(result.total_metric_calls)
+        return result
+
+    monkeypatch.setattr(gepa.api, "optimize", optimize)
+    return counts
+
+
+# --- separate halves of the validation split, with labels ---
+
+
+async def test_a_better_prompt_wins_and_the_problems_are_answered_under_it(tmp_path: Path) -> None:
+    driven = await drive(gepa(), tmp_path, learns)
+    steps = driven.records("steps")
+    assert [s["correct"] for s in steps if s["problem"] == "p0"] == [False, True, True, True, True]
+    assert [s["extra"]["validation_score"] for s in steps if s["problem"] == "p0"] == [0.0, 1.0, 1.0, 1.0, 1.0]
+    assert all(p["correct"] and p["stop"] == "generations" for p in driven.records("predictions"))
+    answered = [(ask.step, ask.instruction) for ask in driven.model.of("answer")]
+    assert answered == [(0, SEED_INSTRUCTION)] * 3 + [(1, BETTER)] * 3
+    assert driven.artifact("prompts.json") == [
+        {"prompt": BETTER, "score": 1.0},
+        {"prompt": SEED_INSTRUCTION, "score": 0.0},
+    ]
+
+
+async def test_prompts_are_reflected_on_and_chosen_by_disjoint_halves(tmp_path: Path) -> None:
+    driven = await drive(gepa(train_share=0.25), tmp_path, never_learns)
+    batches: dict[int, list[str]] = {}
+    for ask in driven.model.of("evaluate"):
+        batches.setdefault(ask.step, []).append(str(ask.shown["problem"]))
+    chosen_by = set(batches.pop(0))
+    reflected_on = {name for batch in batches.values() for name in batch}
+    assert len(chosen_by) == 6
+    assert len(reflected_on) == 2
+    assert not chosen_by & reflected_on
+    assert chosen_by | reflected_on == {f"v{i}" for i in range(8)}
+    # the run's own problems are only ever answered
+    assert {ask.name for ask in driven.model.of("answer")} == {"p0", "p1", "p2"}
+    assert {ask.name for ask in driven.model.asked} == {"*", "p0", "p1", "p2"}
+
+
+async def test_reflection_sees_question_response_and_label(tmp_path: Path) -> None:
+    driven = await drive(gepa(generations=1), tmp_path, never_learns)
+    (reflection,) = driven.model.of("reflect")
+    text = str(reflection.shown["text"])
+    seen = [ask.shown["problem"] for ask in driven.model.of("evaluate") if ask.step == 1]
+    assert len(seen) == 2
+    assert all(f"record of {name}: wrong, known: right" in text for name in seen)
+    assert all(f'"problem": "{name}"' in text for name in seen)
+    assert SEED_INSTRUCTION in text
+
+
+async def test_a_prompt_that_is_no_better_is_not_used(tmp_path: Path) -> None:
+    driven = await drive(gepa(), tmp_path, never_learns)
+    assert {ask.instruction for ask in driven.model.of("answer")} == {SEED_INSTRUCTION}
+    assert len(driven.model.of("answer")) == 3
+    assert driven.artifact("prompts.json") == [{"prompt": SEED_INSTRUCTION, "score": 0.0}]
+
+
+@pytest.mark.parametrize("script", [learns, never_learns])
+async def test_the_meter_counts_metric_calls_reflections_and_answers(
+    tmp_path: Path, script: Script, metric_calls: list[int]
+) -> None:
+    driven = await drive(gepa(), tmp_path, script)
+    made = counted(driven)
+    assert made["evaluate"] == metric_calls[0]
+    assert driven.cost() == dict(made)
+    assert set(made) == {"evaluate", "reflect", "answer"}
+
+
+async def test_no_generations_are_the_seed_prompt(tmp_path: Path) -> None:
+    driven = await drive(gepa(generations=0), tmp_path, learns)
+    assert counted(driven) == {"evaluate": 4, "answer": 3}
+    assert {p["steps"] for p in driven.records("predictions")} == {1}
+
+
+@pytest.mark.parametrize("limit", [4, 5, 9, 17])
+async def test_metric_calls_end_it(tmp_path: Path, limit: int, metric_calls: list[int]) -> None:
+    driven = await drive(gepa(generations=50, metric_calls=limit), tmp_path, never_learns)
+    # GEPA looks at its limit between iterations, and one takes two minibatches here
+    assert limit <= metric_calls[0] < limit + 4
+    assert len(driven.records("steps")) // 3 == 1 + -(-(limit - 4) // 4)
+
+
+@pytest.mark.parametrize("script", [learns, never_learns])
+@pytest.mark.parametrize("calls", range(7, 60, 4))
+async def test_the_budget_ends_it_and_is_never_exceeded(tmp_path: Path, calls: int, script: Script) -> None:
+    driven = await drive(gepa(generations=200), tmp_path, script, budget=BudgetConfig(calls=calls))
+    assert len(driven.model.asked) <= calls
+    assert sum(driven.cost().values()) == len(driven.model.asked)
+    predictions = driven.records("predictions")
+    assert {p["stop"] for p in predictions} == {"budget"}
+    assert all(p["answer"] is not None for p in predictions)
+
+
+async def test_a_budget_below_the_seed_prompts_own_calls_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^budget: expected at least 7 calls, which the seed prompt alone takes$"):
+        await drive(gepa(), tmp_path, learns, budget=BudgetConfig(calls=6))
+
+
+@pytest.mark.parametrize(("validation", "share"), [(0, 0.5), (1, 0.5), (8, 0.0), (8, 1.0), (8, 0.01)])
+async def test_a_split_without_two_parts_is_refused(tmp_path: Path, validation: int, share: float) -> None:
+    with pytest.raises(DataError, match=r"^method\.train_share: expected both parts of the validation split[^\n]*$"):
+        await drive(gepa(train_share=share), tmp_path, learns, validation=validation)
+
+
+async def test_unparsable_and_refused_responses_are_wrong(tmp_path: Path) -> None:
+    def mostly_broken(ask: Ask) -> str | None:
+        if ask.role == "reflect":
+            return learns(ask)
+        return {0: "?", 1: None, 2: "right"}[ask.place % 3] if ask.name == "*" else ("?", None, "x")[int(ask.name[1])]
+
+    driven = await drive(gepa(generations=2), tmp_path, mostly_broken)
+    # the validation half's four responses: unparsable, refused, right, unparsable
+    assert driven.records("steps")[0]["extra"]["validation_score"] == 0.25
+    predictions = driven.records("predictions")
+    assert [p["answer"] for p in predictions] == [None, None, "x"]
+    assert [p["stop"] for p in predictions] == ["failed", "failed", "generations"]
+    assert [c["error"] for c in driven.records("candidates")][1] == "rejected: prompt too long"
+
+
+@pytest.mark.parametrize("said", [None, "", "no fence at all", "``````", "```"])
+async def test_reflections_without_a_prompt_are_data(tmp_path: Path, said: str | None) -> None:
+    driven = await drive(gepa(), tmp_path, lambda ask: said if ask.role == "reflect" else "wrong")
+    assert {p["steps"] for p in driven.records("predictions")} == {5}
+    assert sum(driven.cost().values()) == len(driven.model.asked)
+
+
+async def test_the_same_seed_asks_the_same_questions(tmp_path: Path) -> None:
+    def fickle(ask: Ask) -> str:
+        if ask.role == "reflect":
+            return f"```\nPrompt {ask.request.seed % 100}.\n```"
+        return "right" if hash((ask.request.seed, ask.instruction)) % 3 == 0 else "wrong"
+
+    runs = [
+        await drive(gepa(generations=8), tmp_path / str(i), fickle, seed=seed, concurrency=concurrency)
+        for i, (seed, concurrency) in enumerate([(0, 8), (0, 1), (1, 8)])
+    ]
+    assert runs[0].model.everything() == runs[1].model.everything()
+    assert runs[0].files() == runs[1].files()
+    assert runs[0].model.everything() != runs[2].model.everything()
+    seeds = [ask.request.seed for ask in runs[0].model.asked]
+    assert len(set(seeds)) == len(seeds)
+
+
+# --- the run's problems with their public tests ---
+
+
+async def test_inference_keeps_each_problems_best_response(tmp_path: Path, metric_calls: list[int]) -> None:
+    driven = await drive(gepa(), tmp_path, learns, task=TestedQuiz(), problems=4)
+    assert {p["answer"] for p in driven.records("predictions")} == {"good"}
+    assert set(counted(driven)) == {"generate", "reflect"}
+    assert counted(driven)["generate"] == metric_calls[0]
+    assert driven.cost() == dict(counted(driven))
+    candidates = driven.records("candidates")
+    assert len(candidates) == counted(driven)["generate"]
+    assert {(c["answer"], c["mean"]) for c in candidates} == {("wrong", 0.5), ("good", 1.0)}
+    assert all(c["feedback"]["score"] == c["mean"] for c in candidates)
+    assert [s["extra"]["validation_score"] for s in driven.records("steps")][:2] == [0.5, 1.0]
+
+
+async def test_inference_reflects_on_public_tests_and_sees_no_label(tmp_path: Path) -> None:
+    driven = await drive(gepa(), tmp_path, never_learns, task=TestedQuiz(), problems=4)
+    for ask in driven.model.of("reflect"):
+        assert "known: tests of wrong" in ask.shown["text"]
+        assert "right" not in ask.shown["text"]
+    assert not any(name.startswith("v") for name in (ask.name for ask in driven.model.asked))
+
+
+async def test_a_response_that_beats_the_tests_is_kept_whatever_becomes_of_its_prompt(tmp_path: Path) -> None:
+    def lucky(ask: Ask) -> str:
+        if ask.role == "reflect":
+            return never_learns(ask)
+        return "good" if (ask.name, ask.step) == ("p1", 0) else "wrong"
+
+    driven = await drive(gepa(), tmp_path, lucky, task=TestedQuiz(), problems=4)
+    assert [p["answer"] for p in driven.records("predictions")] == ["wrong", "good", "wrong", "wrong"]
+
+
+@pytest.mark.parametrize(("problems", "minibatch"), [(1, 3), (2, 3), (4, 3), (5, 2)])
+async def test_minibatches_that_repeat_a_problem(tmp_path: Path, problems: int, minibatch: int) -> None:
+    """GEPA fills its minibatches up with problems that are in them already."""
+    driven = await drive(
+        gepa(generations=6, minibatch=minibatch), tmp_path, never_learns, task=TestedQuiz(), problems=problems
+    )
+    assert driven.cost()["generate"] == counted(driven)["generate"] == problems + 6 * 2 * minibatch
+
+
+@pytest.mark.parametrize("script", [learns, never_learns])
+@pytest.mark.parametrize("calls", [4, 5, 13, 14, 30])
+async def test_inference_keeps_to_the_budget(tmp_path: Path, calls: int, script: Script) -> None:
+    driven = await drive(
+        gepa(generations=200), tmp_path, script, task=TestedQuiz(), problems=4, budget=BudgetConfig(calls=calls)
+    )
+    assert len(driven.model.asked) <= calls
+    assert all(p["answer"] for p in driven.records("predictions"))
+
+
+@pytest.mark.parametrize("task", [Quiz(), TestedQuiz()])
+@pytest.mark.parametrize("calls", range(29, 37))
+async def test_tokens_are_kept_where_all_calls_cost_the_same(tmp_path: Path, task: Quiz, calls: int) -> None:
+    """A meter may be off by what a batch costs above the mean so far, which is nothing here."""
+    driven = await drive(
+        gepa(generations=200), tmp_path, never_learns, task=task, problems=4, budget=BudgetConfig(tokens=calls * TOKENS)
+    )
+    assert len(driven.model.asked) <= calls
+    assert {p["stop"] for p in driven.records("predictions")} == {"budget"}
+
+
+# --- which set-up, and what it gets to know ---
+
+
+@pytest.mark.parametrize(
+    ("search", "task", "regime"),
+    [
+        ("auto", Quiz, "labels"),
+        ("auto", TestedQuiz, "public_tests"),
+        ("split", TestedQuiz, "labels"),
+        ("split", Quiz, "labels"),
+        ("inference", TestedQuiz, "public_tests"),
+    ],
+)
+async def test_the_regime(tmp_path: Path, search: str, task: type[Quiz], regime: str) -> None:
+    method = gepa(search=search, generations=0)
+    assert method.regime_on(task) == regime
+    driven = await drive(method, tmp_path, learns, task=task())
+    assert ("evaluate" in counted(driven)) is (regime == "labels")
+
+
+def test_inference_needs_public_tests() -> None:
+    with pytest.raises(ConfigError, match=r"^method\.search=inference needs a task with public tests, which task=quiz"):
+        gepa(search="inference").regime_on(Quiz)
+
+
+# --- how it ends ---
+
+
+async def stopped(
+    method: Gepa, folder: Path, model: Scripted, task: Quiz, stop: Callable[[asyncio.Task[None]], Any]
+) -> None:
+    """Start a run, let `stop` do what it will with its task, and wait for the task's end."""
+    directory = RunDirectory(folder)
+    try:
+        running = asyncio.create_task(make_driver(method, directory, model, task=task, problems=4).run())
+        await stop(running)
+        async with asyncio.timeout(10):
+            await running
+    finally:
+        directory.close()
+
+
+@pytest.mark.parametrize("role", ["evaluate", "answer", "reflect", "generate"])
+@pytest.mark.parametrize("nth", [1, 4])
+async def test_an_error_of_the_engine_surfaces_as_itself(
+    tmp_path: Path, role: str, nth: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    failure = EngineError("the server is gone")
+    counts: Counter[str] = Counter()
+
+    def fails(ask: Ask) -> str | Exception:
+        counts[ask.role] += 1
+        return (
+            failure
+            if ask.role == role and counts[role] >= nth
+            else learns(ask)
+            if role == "answer"
+            else never_learns(ask)
+        )
+
+    with pytest.raises(EngineError) as raised:
+        await drive(gepa(generations=5), tmp_path, fails, task=TestedQuiz() if role == "generate" else Quiz())
+    assert raised.value is failure
+    await nobody_is_left(caplog)
+
+
+@pytest.mark.parametrize("role", ["evaluate", "reflect", "answer", "generate"])
+async def test_cancellation_ends_it_at_once(tmp_path: Path, role: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Cancelled while a call of this role hangs: the thread ends with the task, and nothing is left to complain."""
+    hangs = asyncio.Event()
+
+    class Hanging(Scripted):
+        async def complete(self, key: str, request: Any) -> Any:
+            if f"|{role}|" in key:
+                hangs.set()
+                await asyncio.Event().wait()
+            return await super().complete(key, request)
+
+    async def cancel(running: asyncio.Task[None]) -> None:
+        await hangs.wait()
+        running.cancel()
+
+    started = time.monotonic()
+    task = TestedQuiz() if role == "generate" else Quiz()
+    with pytest.raises(asyncio.CancelledError):
+        await stopped(gepa(), tmp_path, Hanging(never_learns), task, cancel)
+    assert time.monotonic() - started < 5
+    await nobody_is_left(caplog)
+
+
+async def nobody_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    """No task of the run is alive, no thread of GEPA is, and asyncio has no complaint."""
+    async with asyncio.timeout(5):
+        left = asyncio.all_tasks() - {asyncio.current_task()}
+        if left:
+            await asyncio.wait(left)
+    stacks = [frame for frame in sys._current_frames().values() if _in_gepa(frame)]
+    assert not stacks
+    gc.collect()
+    assert not [record for record in caplog.records if record.name == "asyncio" and record.levelno >= logging.WARNING]
+
+
+def _in_gepa(frame: Any) -> bool:
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith("gepa."):
+            return True
+        frame = frame.f_back
+    return False
+
+
+async def test_cancelled_while_gepa_itself_computes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The thread is between two calls when the run is cancelled: its next call must end it, not wait for ever."""
+    from evorun.methods import gepa_bridge
+
+    computing, go_on = threading.Event(), threading.Event()
+    original = gepa_bridge.Bridge.make_reflective_dataset
+
+    def slow(self: Any, *arguments: Any) -> Any:
+        computing.set()
+        go_on.wait(5)
+        return original(self, *arguments)
+
+    monkeypatch.setattr(gepa_bridge.Bridge, "make_reflective_dataset", slow)
+
+    async def cancel(running: asyncio.Task[None]) -> None:
+        await asyncio.to_thread(computing.wait, 5)
+        running.cancel()
+        asyncio.get_running_loop().call_later(0.1, go_on.set)
+
+    with pytest.raises(asyncio.CancelledError):
+        await stopped(gepa(), tmp_path, Scripted(never_learns), Quiz(), cancel)
+    await nobody_is_left(caplog)
+
+
+async def test_an_error_beside_gepa_ends_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def full(*arguments: object) -> None:
+        raise RunDirectoryError("cannot write: no space left")
+
+    monkeypatch.setattr(RunContext, "leave", full)
+    with pytest.raises(RunDirectoryError, match=r"^cannot write"):
+        await drive(gepa(), tmp_path, never_learns)
+    await nobody_is_left(caplog)
+
+
+async def test_a_defect_of_a_task_surfaces(tmp_path: Path) -> None:
+    class Broken(Quiz):
+        def reflection_record(self, *arguments: Any) -> str:
+            raise ZeroDivisionError("a defect")
+
+    with pytest.raises(ZeroDivisionError, match="a defect"):
+        await drive(gepa(), tmp_path, never_learns, task=Broken())
+
+
+async def test_a_missing_package_is_said_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "gepa.api", None)
+    with pytest.raises(ConfigError, match=r"^method=gepa needs the gepa package: pip install 'evorun\[gepa\]'$"):
+        await drive(gepa(), tmp_path, learns)
+
+
+def test_importing_the_method_imports_no_gepa() -> None:
+    import subprocess
+
+    code = "import sys, evorun.methods.gepa; sys.exit('gepa' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

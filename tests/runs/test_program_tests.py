@@ -1,0 +1,217 @@
+"""Programs tested behind a journal: nothing runs twice, and nobody's wait harms another's."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evorun.errors import JournalError, RunDirectoryError, SandboxError
+from evorun.runs.journal import Journal
+from evorun.runs.program_tests import JournaledTests, ReplayedTests
+from evorun.sandbox.base import Case, CaseResult, Limits, Program, Suite
+
+SECRET = "the hidden expected output"
+SUITE = Suite((Case("1", SECRET), Case("2", SECRET + " too")), "lines", Limits())
+ONE, TWO = Program("print(1)"), Program("print(2)")
+
+
+class Slow:
+    """A tester that answers when it is let, and counts what it was given."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.given: list[tuple[Program, Suite, bool]] = []
+        self.go_on = asyncio.Event()
+        self.cancelled = 0
+        self.failure = failure
+
+    async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> tuple[CaseResult, ...]:
+        self.given.append((program, suite, stop_at_failure))
+        try:
+            await self.go_on.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        if self.failure is not None:
+            raise self.failure
+        return results(program.source)
+
+
+def results(text: str) -> tuple[CaseResult, ...]:
+    return (
+        CaseResult(verdict="accepted", stdout=text, stderr="", value=None, cpu_seconds=0.01),
+        CaseResult(verdict="wrong_answer", stdout="", stderr="é\x00", value="[1]", cpu_seconds=0.5),
+    )
+
+
+@pytest.fixture
+async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
+    journal = Journal(tmp_path / "journal.sqlite")
+    yield journal
+    journal.close()
+
+
+def rows(path: Path) -> list[tuple[Any, ...]]:
+    with sqlite3.connect(path) as db:
+        return db.execute("SELECT key, request, result FROM effects ORDER BY key").fetchall()
+
+
+async def started(tester: Slow, count: int) -> None:
+    async with asyncio.timeout(5):
+        while len(tester.given) < count:
+            await asyncio.sleep(0)
+
+
+async def test_a_program_asked_for_by_many_at_once_runs_once(journal: Journal) -> None:
+    tester = Slow()
+    tests = JournaledTests(tester, journal)
+    waiting = [
+        asyncio.create_task(tests.test(Program(f"print({1 + i % 2})"), SUITE, stop_at_failure=False)) for i in range(20)
+    ]
+    await started(tester, 2)
+    tester.go_on.set()
+    said = await asyncio.gather(*waiting)
+    assert len(tester.given) == 2
+    assert all(one == results(f"print({1 + i % 2})") for i, one in enumerate(said))
+    # and not again, now that it is recorded
+    assert await tests.test(ONE, SUITE, stop_at_failure=False) == results("print(1)")
+    assert len(tester.given) == len(journal) == 2
+
+
+@pytest.mark.parametrize("doomed", [0, 1, 2])
+async def test_one_waiter_that_is_cancelled_harms_no_other(journal: Journal, doomed: int) -> None:
+    tester = Slow()
+    tests = JournaledTests(tester, journal)
+    waiting = [asyncio.create_task(tests.test(ONE, SUITE, stop_at_failure=True)) for _ in range(3)]
+    await started(tester, 1)
+    waiting[doomed].cancel()
+    await asyncio.sleep(0)
+    tester.go_on.set()
+    said = await asyncio.gather(*waiting, return_exceptions=True)
+    assert isinstance(said[doomed], asyncio.CancelledError)
+    assert [one for i, one in enumerate(said) if i != doomed] == [results("print(1)")] * 2
+    assert len(tester.given) == 1
+
+
+async def test_what_differs_in_anything_is_run_by_itself(journal: Journal) -> None:
+    tester = Slow()
+    tester.go_on.set()
+    tests = JournaledTests(tester, journal)
+    others = [
+        (ONE, SUITE, False),
+        (ONE, SUITE, True),
+        (TWO, SUITE, False),
+        (Program("print(1)", "f"), SUITE, False),
+        (ONE, Suite(SUITE.cases[:1], "lines", SUITE.limits), False),
+        (ONE, Suite(SUITE.cases, "json", SUITE.limits), False),
+        (ONE, Suite(SUITE.cases, "lines", Limits(cpu_seconds=1.0)), False),
+        (ONE, Suite((Case("1", "x"), SUITE.cases[1]), "lines", SUITE.limits), False),
+    ]
+    for program, suite, stop in others:
+        await tests.test(program, suite, stop_at_failure=stop)
+    assert tester.given == others
+    # an equal suite is the same suite, whoever made it
+    await tests.test(ONE, Suite(tuple(SUITE.cases), "lines", Limits()), stop_at_failure=False)
+    assert len(tester.given) == len(others)
+
+
+async def test_suites_that_come_and_go_are_not_taken_for_one_another(journal: Journal) -> None:
+    """An object's address may be used again by the next one."""
+    tester = Slow()
+    tester.go_on.set()
+    tests = JournaledTests(tester, journal)
+    for number in range(200):
+        await tests.test(ONE, Suite((Case(str(number), ""),), "lines", Limits()), stop_at_failure=False)
+    assert len(tester.given) == len(journal) == 200
+
+
+async def test_a_resumed_run_runs_no_program_again(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    first = Journal(path)
+    tester = Slow()
+    tester.go_on.set()
+    await JournaledTests(tester, first).test(ONE, SUITE, stop_at_failure=True)
+    first.close()
+    before = rows(path)
+    again = Journal(path)
+    other = Slow()
+    other.go_on.set()
+    tests = JournaledTests(other, again)
+    assert await tests.test(ONE, SUITE, stop_at_failure=True) == results("print(1)")
+    assert other.given == []
+    again.close()
+    assert rows(path) == before
+
+
+async def test_the_journal_holds_no_hidden_test(journal: Journal) -> None:
+    tester = Slow()
+    tester.go_on.set()
+    await JournaledTests(tester, journal).test(ONE, SUITE, stop_at_failure=True)
+    ((key, request, _),) = rows(journal.path)
+    assert key.startswith("sandbox|")
+    assert set(json.loads(request)) == {"program", "suite", "stop_at_failure"}
+    assert json.loads(request)["program"]["source"] == "print(1)"
+    assert SECRET not in key + request.decode()
+    assert SECRET.encode() not in journal.path.read_bytes()
+
+
+async def test_a_sandbox_that_breaks_down_is_told_to_all_and_tried_again(journal: Journal) -> None:
+    tester = Slow(SandboxError("no more processes"))
+    tester.go_on.set()
+    tests = JournaledTests(tester, journal)
+    said = await asyncio.gather(
+        *(tests.test(ONE, SUITE, stop_at_failure=True) for _ in range(3)), return_exceptions=True
+    )
+    assert [str(error) for error in said] == ["no more processes"] * 3
+    assert len(tester.given) == 1
+    assert len(journal) == 0
+    tester.failure = None
+    assert await tests.test(ONE, SUITE, stop_at_failure=True) == results("print(1)")
+
+
+async def test_closing_stops_what_nobody_waits_for(journal: Journal) -> None:
+    tester = Slow()
+    tests = JournaledTests(tester, journal)
+    waiting = [asyncio.create_task(tests.test(p, SUITE, stop_at_failure=True)) for p in (ONE, TWO)]
+    await started(tester, 2)
+    for one in waiting:
+        one.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    await tests.close()
+    assert tester.cancelled == 2
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    assert len(journal) == 0
+    await tests.close()
+
+
+async def test_replay_says_what_was_said_and_refuses_the_rest(journal: Journal) -> None:
+    tester = Slow()
+    tester.go_on.set()
+    await JournaledTests(tester, journal).test(ONE, SUITE, stop_at_failure=True)
+    replayed = ReplayedTests(journal.path)
+    assert await replayed.test(ONE, SUITE, stop_at_failure=True) == results("print(1)")
+    unknown = [
+        (TWO, SUITE, True),
+        (ONE, SUITE, False),
+        (ONE, Suite(SUITE.cases, "lines", Limits(memory_mib=64)), True),
+        (ONE, Suite(SUITE.cases[:1], "lines", Limits()), True),
+    ]
+    for program, suite, stop in unknown:
+        with pytest.raises(JournalError, match=r"holds no run of a program that this run wants to test: [^\n]*$"):
+            await replayed.test(program, suite, stop_at_failure=stop)
+    assert len(tester.given) == 1
+
+
+def test_replay_needs_a_recording(tmp_path: Path) -> None:
+    with pytest.raises(RunDirectoryError, match="expected a run's journal, found no file"):
+        ReplayedTests(tmp_path / "journal.sqlite")
+
+
+async def test_a_program_with_a_lone_surrogate_is_no_defect(journal: Journal) -> None:
+    """A model's text may hold anything that a Python string does."""
+    tester = Slow()
+    tester.go_on.set()
+    await JournaledTests(tester, journal).test(Program("print('\ud800')"), SUITE, stop_at_failure=True)
