@@ -19,7 +19,7 @@ HEAD = """evorun: one runner for experiments that evolve what language models pr
 usage: evorun [GROUP=CHOICE ...] [KEY=VALUE ...]       a run
        evorun -m GROUP=CHOICE,CHOICE KEY=VALUE,VALUE    a sweep: every combination
        evorun resume RUN_DIR [KEY=VALUE ...]            continue a run that was stopped
-       evorun report RUN_DIR... [--problem=ID]          tables, and report.html
+       evorun report RUN_DIR... [--against=RUN_DIR]      tables, report.html, and a comparison of several
        evorun grade task=TASK responses=FILE.jsonl      grade given responses, no model needed
        evorun list [methods|tasks|models|engines]       what there is, and what goes together
        evorun doctor                                    what this machine can run

@@ -13,14 +13,14 @@ from evorun.errors import ConfigError, DataError
 from evorun.methods.base import DatasetLevel, Regime, RunContext, Step
 from evorun.methods.gepa_bridge import Bridge, GepaState, Rollouts, Settings, optimise
 from evorun.methods.gepa_rollouts import OnProblems, OnValidation
-from evorun.methods.proposals import ResponseSettings
+from evorun.methods.proposals import SamplingSettings
 from evorun.models.base import Sampling
 from evorun.tasks.base import GivesFeedback, Instructs, Task
 from evorun.validation import at_least, one_of, within
 
 
 @dataclass
-class GepaConfig(ResponseSettings):
+class GepaConfig(SamplingSettings):
     """Hyperparameters; `conf/method/gepa.yaml` gives the source of each default."""
 
     name: str = "gepa"
@@ -34,8 +34,6 @@ class GepaConfig(ResponseSettings):
     """Problems that a reflection looks at."""
     train_share: float = 0.5
     """Share of the validation split to reflect on; the rest chooses among prompts (`split`)."""
-    answer_improvements: bool = True
-    """Answer the run's problems again under each better prompt, so that there is a curve; false: at the end only."""
     reflection_temperature: float = 1.0
     reflection_max_tokens: int = 2048
 
@@ -111,7 +109,7 @@ class Gepa(DatasetLevel):
                 f"method.train_share: expected both parts of the validation split ({len(examples)} problems) to have "
                 f"some, got {cut} to reflect on; raise task.validation_per_stratum or change the share"
             )
-        return OnValidation(ctx, self.config.sampling, examples[:cut], examples[cut:], self.config.answer_improvements)
+        return OnValidation(ctx, self.config.sampling, examples[:cut], examples[cut:])
 
     def _settings(self, ctx: RunContext) -> Settings:
         return Settings(

@@ -10,7 +10,10 @@ from evorun.tasks.base import Demonstration, Problem, Prompt, Response
 
 
 class OnValidation:
-    """`split`: labels of the validation split score prompts; the run's problems are answered under the best one."""
+    """`split`: labels of the validation split score prompts; the run's problems are answered under the best one.
+
+    They are answered again whenever there is a better prompt (ours), which gives the curve of the paper's Figure 2.
+    """
 
     role = "evaluate"
 
@@ -20,13 +23,11 @@ class OnValidation:
         sampling: Sampling,
         train: Sequence[Demonstration],
         validation: Sequence[Demonstration],
-        answer_improvements: bool,
     ) -> None:
         self.train = train
         self.validation = validation
         self._ctx = ctx
         self._sampling = sampling
-        self._answer_improvements = answer_improvements
         self._answered: tuple[int, dict[str, Rated]] | None = None
         self._answers: dict[str, list[Rated]] = {problem.id: [] for problem in ctx.problems}
 

@@ -13,21 +13,18 @@ from evorun.validation import above, at_least, within
 
 
 @dataclass
-class ResponseSettings:
+class SamplingSettings:
     """How responses are sampled, part of every configuration of a method that asks for some."""
 
     temperature: float = 0.7
     top_p: float = 1.0
     max_tokens: int = 1024
     """Completion tokens of a response at most."""
-    retries: int = 1
-    """Further attempts at a response whose text could not be parsed."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError, naming the key, when a value is out of range."""
         at_least("method.max_tokens", self.max_tokens, 1)
-        for key in ("retries", "temperature"):
-            at_least(f"method.{key}", getattr(self, key), 0)
+        at_least("method.temperature", self.temperature, 0)
         above("method.top_p", self.top_p, 0)
         within("method.top_p", self.top_p, 0, 1)
 
@@ -35,6 +32,19 @@ class ResponseSettings:
     def sampling(self) -> Sampling:
         """The sampling parameters of a response."""
         return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens)
+
+
+@dataclass
+class ResponseSettings(SamplingSettings):
+    """The same for methods that ask again for what does not parse."""
+
+    retries: int = 1
+    """Further attempts at a response whose text could not be parsed."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is out of range."""
+        super().__post_init__()
+        at_least("method.retries", self.retries, 0)
 
 
 class Proposal(NamedTuple):

@@ -40,7 +40,7 @@ for name, source in message["modules"]:
     exec(compile(source, name, "exec"), module.__dict__)
 module.start(control, message["settings"])
 """
-_MODULES = ("kernel", "processes", "program", "cell", "zygote", "root", "start")
+_MODULES = ("kernel", "syscalls", "processes", "program", "cell", "zygote", "root", "start")
 
 
 @dataclass(frozen=True)

@@ -36,30 +36,17 @@ CHANGED: dict[str, Any] = {
     **{"generations": 2, "initial_candidates": 3, "children": 2, "parents": 2, "recent_share": 1.0},
     **{"shared_parents": False, "deduplicate": True, "max_pool": 6},
     **{"samples": 3, "rounds": 2, "window": 1, "shots": 2, "tries": 1},
-    **{"search": "split", "metric_calls": 5, "minibatch": 1, "train_share": 0.25, "answer_improvements": False},
+    **{"search": "split", "metric_calls": 5, "minibatch": 1, "train_share": 0.25},
     **{"reflection_temperature": 0.47, "reflection_max_tokens": 55},
 }
 """Another value for each field; `demonstrations` gets a file."""
-
-UNREAD = {
-    ("gepa", "retries"): "gepa never repeats a text that does not parse",
-    ("gepa", "answer_improvements"): "OnValidation keeps it and never looks at it",
-}
 
 
 def fields(method: type[Method]) -> list[str]:
     return [field.name for field in dataclasses.fields(method.Config) if field.name != "name"]
 
 
-CASES = [
-    pytest.param(
-        name,
-        field,
-        marks=pytest.mark.xfail(strict=True, reason=UNREAD[name, field]) if (name, field) in UNREAD else (),
-    )
-    for name in registry.METHODS
-    for field in fields(registry.method_class(name))
-]
+CASES = [pytest.param(name, field) for name in registry.METHODS for field in fields(registry.method_class(name))]
 
 
 def varied(ask: Ask) -> str:

@@ -7,7 +7,20 @@ import msgspec
 import pytest
 
 from evorun.errors import ConfigError
-from evorun.tasks.base import Evolves, Generates, Judges, Problem, Prompt, Response, ScoredResponse
+from evorun.tasks.base import (
+    Attempt,
+    Demonstrates,
+    Demonstration,
+    Evolves,
+    Generates,
+    Instructs,
+    Judges,
+    Problem,
+    Prompt,
+    Refines,
+    Response,
+    ScoredResponse,
+)
 from evorun.tasks.mathbench import MathBenchConfig
 from evorun.tasks.mathbench.task import MathBench
 
@@ -30,10 +43,10 @@ def sections(text: str) -> dict[str, str]:
     return {title: body.strip() for title, body in (part.split("\n", 1) for part in parts)}
 
 
-def test_the_task_offers_what_duel_evolve_needs() -> None:
-    assert isinstance(TASK, Generates)
-    assert isinstance(TASK, Evolves)
-    assert isinstance(TASK, Judges)
+@pytest.mark.parametrize("protocol", [Generates, Evolves, Judges, Demonstrates, Refines, Instructs])
+def test_the_task_offers_what_the_methods_need(protocol: type) -> None:
+    assert isinstance(TASK, protocol)
+    assert issubclass(MathBenchConfig.task_class, protocol)
 
 
 def test_generation_prompt() -> None:
@@ -65,6 +78,79 @@ def test_judge_prompt_shows_the_first_as_a() -> None:
     assert parts["Candidate A"] == "Answer: A (41)\nReasoning:\nNearly."
     assert parts["Candidate B"] == "Answer: B (42)\nReasoning:\nSix sevens."
     assert prompt.hints == {"role": "judge", "problem": "p1", "answers": ["A", "B"]}
+
+
+def test_few_shot_prompt_shows_solved_problems_as_they_are_to_be_answered() -> None:
+    other = msgspec.structs.replace(PROBLEM, data={"question": "How much is 1 + 1?", "options": ("0", "1", "2", "3")})
+    shots = [
+        Demonstration(problem=other, answer="C", reasoning='One and "one".'),
+        Demonstration(problem=other, answer="C", reasoning="Two\nlines."),
+    ]
+    prompt = TASK.few_shot_prompt(PROBLEM, shots)
+    text = user_text(prompt)
+    titles = ["Problem", "Multiple-Choice Options", "Response"]
+    assert [line[2:] for line in text.splitlines() if line.startswith("# ")] == ["Instructions", *titles * 3]
+    assert text.endswith(
+        "# Problem\nHow much is 6 * 7?\n# Multiple-Choice Options\nA. 41\nB. 42\nC. 43\nD. 44\n# Response"
+    )
+    replies = [TASK.parse(other, line) for line in text.splitlines() if line.startswith('{"')]
+    assert [(reply.answer, reply.reasoning) for reply in replies] == [(shot.answer, shot.reasoning) for shot in shots]
+    assert prompt.hints == {"role": "few_shot", "problem": "p1", "answers": []}
+
+
+def test_a_graded_response_becomes_the_demonstration() -> None:
+    shot = TASK.demonstration(Demonstration(problem=PROBLEM, answer="B"), RIGHT)
+    assert shot == Demonstration(problem=PROBLEM, answer="B", reasoning="Six sevens.")
+
+
+def test_refinement_prompt_shows_the_incumbent_and_the_attempts_in_order() -> None:
+    attempts = [
+        Attempt(response=WRONG, outcome="first"),
+        Attempt(response=RIGHT, outcome="won", reason="It is exact."),
+        Attempt(response=UNPARSED, outcome="lost", reason="It has no answer."),
+        Attempt(response=WRONG, outcome="undecided"),
+    ]
+    prompt = TASK.refinement_prompt(PROBLEM, RIGHT, attempts)
+    parts = sections(user_text(prompt))
+    assert list(parts) == ["Problem", "Options", "Best Answer So Far", "Latest Attempts", "Instructions"]
+    assert parts["Best Answer So Far"] == "Answer: B (42)\nReasoning:\nSix sevens."
+    shown = [block.splitlines() for block in parts["Latest Attempts"].split("## ")[1:]]
+    assert [block[0].split(":")[0] for block in shown] == [f"Attempt {number}" for number in (1, 2, 3, 4)]
+    assert [block[0].split(": ")[1] for block in shown] == [
+        "the first attempt",
+        "judged better than the best answer before it",
+        "judged worse than the best answer of its time",
+        "judged neither better nor worse than the best answer of its time",
+    ]
+    assert [block[1] for block in shown] == ["Answer: A (41)", "Answer: B (42)", "Answer: none", "Answer: A (41)"]
+    judged = ["Judge: no explanation", "Judge: It is exact.", "Judge: It has no answer.", "Judge: no explanation"]
+    assert [block[2] for block in shown] == judged
+    assert prompt.hints == {"role": "refine", "problem": "p1", "answers": ["B"]}
+
+
+def test_an_instruction_takes_the_system_prompts_place() -> None:
+    prompt = TASK.instructed_prompt(PROBLEM, "Be brief.")
+    system, user = prompt.messages
+    assert system == {"role": "system", "content": "Be brief."}
+    assert list(sections(user["content"])) == ["Problem", "Multiple-Choice Options"]
+    assert prompt.json_schema == TASK.generation_prompt(PROBLEM).json_schema
+    seed = TASK.seed_instruction()
+    assert "JSON" in seed
+    assert "one of A, B, C, D" in seed
+    assert TASK.instructed_prompt(PROBLEM, seed).hints["instruction"] == ""
+    hints = [TASK.instructed_prompt(PROBLEM, text).hints["instruction"] for text in ("Be brief.", "Be long.")]
+    assert hints[0] == prompt.hints["instruction"] != hints[1]
+
+
+def test_the_reflection_record_names_the_right_letter_only_with_the_demonstration() -> None:
+    gold = Demonstration(problem=PROBLEM, answer="B")
+    assert TASK.reflection_record(PROBLEM, WRONG, None) == "Answer: A (41)\nReasoning:\nNearly."
+    assert TASK.reflection_record(PROBLEM, WRONG, gold).endswith("The answer is wrong: the right one is B (42).")
+    assert TASK.reflection_record(PROBLEM, RIGHT, gold).endswith("The answer is right.")
+    record = TASK.reflection_record(PROBLEM, UNPARSED, gold)
+    assert "no_json" in record
+    assert "some prose" in record
+    assert record.endswith("The answer is wrong: the right one is B (42).")
 
 
 def test_an_unparsed_response_is_shown_as_its_text() -> None:
@@ -117,6 +203,8 @@ def test_every_sample_problem_composes() -> None:
             task.generation_prompt(problem),
             task.evolution_prompt(problem, parents),
             task.judge_prompt(problem, RIGHT, WRONG),
+            task.few_shot_prompt(problem, loaded.validation[:8]),
+            task.refinement_prompt(problem, UNPARSED, [Attempt(response=WRONG, outcome="first")]),
         ):
             assert problem.data["question"] in user_text(prompt)
             assert all(option in user_text(prompt) for option in problem.data["options"])
@@ -160,5 +248,5 @@ def test_a_bad_prompt_file_is_named(tmp_path: Path, name: str, text: Any, reason
 def test_a_missing_or_empty_prompt_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"task\.prompts: expected a folder"):
         MathBench(prompts=str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match=r"expected at least one of candidate\.md, evolution\.md"):
+    with pytest.raises(ConfigError, match=r"expected at least one of attempt\.md, candidate\.md, .* system\.md"):
         MathBench(prompts=str(tmp_path))

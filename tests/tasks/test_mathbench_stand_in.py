@@ -10,7 +10,7 @@ import pytest
 from evorun.errors import ConfigError
 from evorun.models.base import Request
 from evorun.models.stand_in import Skill
-from evorun.tasks.base import Prompt, Response, ScoredResponse
+from evorun.tasks.base import Attempt, Prompt, Response, ScoredResponse
 from evorun.tasks.mathbench import MathBenchConfig
 from evorun.tasks.mathbench.task import MathBench
 
@@ -107,7 +107,39 @@ def test_the_same_stream_gives_the_same_text() -> None:
     assert len(texts) == 1
 
 
-@pytest.mark.parametrize("key", ["skill", "improvement", "judge_skill", "tie_rate", "malformed"])
+@pytest.mark.parametrize(("incumbent", "gain"), [(RIGHT, 0.4), (WRONG, 0)])
+def test_a_right_incumbent_improves_proposals(incumbent: Response, gain: float) -> None:
+    prompt = TASK.refinement_prompt(PROBLEM, incumbent, [Attempt(response=RIGHT, outcome="lost")])
+    found = rate(Skill(skill=0.3, improvement=0.4, malformed=0), prompt, is_gold)
+    assert found == pytest.approx(0.3 + gain, abs=TOLERANCE)
+
+
+def test_demonstrations_leave_the_skill_as_it_is() -> None:
+    prompt = TASK.few_shot_prompt(PROBLEM, LOADED.validation[:8])
+    assert rate(Skill(skill=0.3, malformed=0), prompt, is_gold) == pytest.approx(0.3, abs=TOLERANCE)
+
+
+def test_an_instruction_moves_the_skill_by_its_own_amount() -> None:
+    skill = Skill(skill=0.5, instruction_gain=0.3, malformed=0)
+
+    def found(instruction: str) -> float:
+        return rate(skill, TASK.instructed_prompt(PROBLEM, instruction), is_gold)
+
+    assert found(TASK.seed_instruction()) == pytest.approx(0.5, abs=TOLERANCE)
+    rates = [found(f"Solve it in way {n}.") for n in range(8)]
+    assert all(0.2 - TOLERANCE <= r <= 0.8 + TOLERANCE for r in rates)
+    assert max(rates) - min(rates) > 0.2
+    assert found("Solve it in way 0.") == rates[0]
+
+
+def test_a_reflecting_model_writes_instructions_in_a_fence() -> None:
+    request = Request(messages=(), hints={"role": "reflect"})
+    texts = {LOADED.stand_in.respond(request, np.random.default_rng(seed)) for seed in range(20)}
+    assert len(texts) > 10
+    assert all(text.count("```") == 2 for text in texts)
+
+
+@pytest.mark.parametrize("key", ["skill", "improvement", "judge_skill", "tie_rate", "instruction_gain", "malformed"])
 def test_rates_lie_between_zero_and_one(key: str) -> None:
     with pytest.raises(ConfigError, match=f"engine.{key}"):
         Skill(**{key: 1.5})  # type: ignore[arg-type]

@@ -7,7 +7,7 @@ import resource
 import signal
 from typing import Any
 
-from evorun.sandbox.inside import kernel
+from evorun.sandbox.inside import kernel, syscalls
 
 _STACK = 512 << 20
 """Bytes: deep recursion through C code (a memoised function, say) needs more than the usual 8 MiB."""
@@ -17,7 +17,12 @@ _MANY = 65536
 
 
 def enter(
-    channels: dict[int, int], status: int, settings: dict[str, Any], scratch: str, limits: dict[str, Any]
+    channels: dict[int, int],
+    status: int,
+    settings: dict[str, Any],
+    scratch: str,
+    limits: dict[str, Any],
+    forbidden: syscalls.Filter,
 ) -> None:
     """Put this process, just forked, behind its walls, into the folder `scratch`.
 
@@ -38,6 +43,7 @@ def enter(
         kernel.drop_capabilities()
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
+        forbidden.enforce()
         os.write(status, b"ready")
     except BaseException as error:
         os.write(status, repr(error).encode())

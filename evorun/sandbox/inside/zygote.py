@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from evorun.sandbox.inside import cell, kernel, processes, program
+from evorun.sandbox.inside import cell, kernel, processes, program, syscalls
 
 TICK = 0.05
 """Seconds between looks at what a program's processes use."""
@@ -44,6 +44,7 @@ class Nursery:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
+        self.filter = syscalls.Filter()
         self._own_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY)
         self.endings, wake = os.pipe()
         """Readable when a child has ended."""
@@ -117,8 +118,9 @@ class Supervision:
         self._scratch = self._nursery.make_scratch()
         self._pid = self._nursery.fork()
         if self._pid == 0:
+            nursery = self._nursery
             channels = {0: stdin, 1: stdout, 2: stderr, program.RESULT_DESCRIPTOR: value}
-            cell.enter(channels, status, self._nursery.settings, self._scratch, self._limits)
+            cell.enter(channels, status, nursery.settings, self._scratch, self._limits, nursery.filter)
             run()
         for descriptor in (stdin, stdout, stderr, value, status):
             os.close(descriptor)
@@ -222,7 +224,7 @@ class Supervision:
 
     def _is_late(self, elapsed: float) -> bool:
         """Tell whether the wall limit is met by the program itself, and not by a machine that gives it no core."""
-        limit = self._limits["wall_seconds"]
+        limit: float = self._limits["wall_seconds"]
         return elapsed > PATIENCE * limit or elapsed - processes.longest_wait_for_a_core() > limit
 
     def _stop(self, reason: str) -> None:

@@ -1,0 +1,243 @@
+"""Programs that try to harm, escape, hide, stay or cheat, and how each must end under small limits."""
+
+from typing import NamedTuple
+
+from evorun.sandbox import Limits
+
+LIMITS = Limits(
+    cpu_seconds=0.4, wall_seconds=1.2, memory_mib=160, output_kib=64, file_mib=1, processes=8, open_files=32
+)
+
+OK, ERROR, TIME, MEMORY, OUTPUT = "completed", "runtime_error", "time_limit", "memory_limit", "output_limit"
+
+
+class Hostile(NamedTuple):
+    """One program. `printed`: what it must have printed, where that says whether it got through."""
+
+    name: str
+    source: str
+    ends: tuple[str, ...]
+    printed: str | None = None
+    bare: bool = True
+    """Whether the weakest isolation (rlimits alone) contains it too."""
+
+
+def _child(body: str) -> str:
+    return f"import os, time\nif os.fork() == 0:\n    {body}\n    os._exit(0)\n"
+
+
+_LIBC = "import ctypes, os\nlibc = ctypes.CDLL(None, use_errno=True)\n"
+
+HOSTILE = [
+    # hunger
+    Hostile("infinite_loop", "while True: pass", (TIME,)),
+    Hostile("sleep_forever", "import time\ntime.sleep(1e6)", (TIME,)),
+    Hostile("memory_bomb", "x = []\nwhile True: x.append(bytearray(1 << 20))", (MEMORY,)),
+    Hostile("one_huge_allocation", "x = bytearray(1 << 40)", (MEMORY,)),
+    Hostile(
+        "memory_in_children",
+        "import os, time\nfor i in range(6):\n    if os.fork() == 0:\n        x = bytearray(60 << 20)\n        time.sleep(60)\n"
+        "time.sleep(60)",
+        (MEMORY,),
+    ),
+    Hostile(
+        "zip_bomb",
+        "import zlib\nx = zlib.compress(bytes(1 << 24))\nzlib.decompress(x * 1)\n"
+        "y = [zlib.decompress(x) for _ in range(100)]",
+        (MEMORY,),
+    ),
+    Hostile("output_flood", "while True: print('x' * 1000)", (OUTPUT,)),
+    Hostile("error_flood", "import sys\nwhile True: sys.stderr.write('x' * 1000)", (OUTPUT,)),
+    Hostile("result_flood", "import os\nwhile True: os.write(3, b'x' * 1000)", (OUTPUT,)),
+    Hostile("huge_file", "with open('f', 'wb') as f:\n    while True: f.write(bytes(1 << 16))", (ERROR,)),
+    Hostile("sparse_file", "open('f', 'wb').truncate(1 << 40)", (ERROR,)),
+    Hostile("many_files", "for i in range(100):\n    open(f'f{i}', 'wb').write(bytes(1 << 19))", (ERROR,), bare=False),
+    Hostile("many_inodes", "import os\nfor i in range(10**6): os.mkdir(f'd{i}')", (ERROR, TIME), bare=False),
+    Hostile("many_descriptors", "x = [open('/dev/null') for _ in range(100)]", (ERROR,)),
+    Hostile("memfd_hoard", "import os\nfor i in range(20):\n    os.truncate(os.memfd_create('m'), 1 << 20)", (ERROR,)),
+    Hostile("huge_integer", "x = 9 ** 9 ** 9", (TIME, MEMORY)),
+    Hostile("huge_integer_printed", "print(10 ** 60000)", (ERROR,)),
+    Hostile("catastrophic_regex", "import re\nre.match('(a+)+$', 'a' * 60 + 'b')", (TIME,)),
+    Hostile("deep_recursion", "def f(n): return f(n + 1)\nf(0)", (ERROR, MEMORY, TIME)),
+    Hostile(
+        "deep_recursion_in_c",
+        "import functools, sys\nsys.setrecursionlimit(10**9)\n@functools.cache\ndef f(n): return f(n + 1)\nf(0)",
+        (ERROR, MEMORY, TIME),
+    ),
+    Hostile("deep_syntax", "x = " + "-" * 100_000 + "1", (ERROR, MEMORY)),
+    # processes and threads
+    Hostile("fork_bomb", "import os\nwhile True: os.fork()", (ERROR, MEMORY)),
+    Hostile(
+        "patient_fork_bomb",
+        "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
+        (ERROR, TIME, MEMORY),
+    ),
+    Hostile(
+        "thread_bomb",
+        "import threading, time\nfor i in range(1000): threading.Thread(target=time.sleep, args=(60,)).start()",
+        (ERROR, TIME),
+    ),
+    Hostile(
+        "thread_that_stays", "import threading, time\nthreading.Thread(target=time.sleep, args=(60,)).start()", (TIME,)
+    ),
+    Hostile(
+        "busy_children",
+        "import os, time\nfor i in range(4):\n    if os.fork() == 0:\n        while True: pass\ntime.sleep(60)",
+        (TIME,),
+    ),
+    Hostile(
+        "short_lived_children",
+        "import os, signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwhile True:\n    try:\n"
+        "        if os.fork() == 0:\n            sum(range(10**6))\n            os._exit(0)\n    except OSError: pass",
+        (TIME, ERROR),
+    ),
+    Hostile("child_left_behind", _child("time.sleep(60)") + "print('bye')", (OK,), "bye\n"),
+    Hostile(
+        "daemon_left_behind",
+        _child(
+            "os.setsid()\n    if os.fork() == 0:\n        for i in range(9): os.close(i) if i > 3 else None\n"
+            "        time.sleep(60)"
+        )
+        + "print('bye')",
+        (OK,),
+        "bye\n",
+    ),
+    Hostile("shell_left_behind", "import os\nos.system('sleep 60 >/dev/null 2>&1 &')\nprint('bye')", (OK,), "bye\n"),
+    Hostile("becomes_a_shell", "import os\nos.execv('/bin/sh', ['sh', '-c', 'while :; do :; done'])", (TIME,)),
+    # signals
+    Hostile(
+        "kills_its_parent",
+        "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nprint('on')",
+        (OK, ERROR),
+        bare=False,
+    ),
+    Hostile(
+        "kills_all",
+        "import os, signal\ntry: os.kill(-1, signal.SIGKILL)\nexcept ProcessLookupError: print('alone')",
+        (OK,),
+        "alone\n",
+        bare=False,
+    ),
+    Hostile("kills_its_group", "import os, signal\nos.killpg(0, signal.SIGKILL)", (OK, ERROR)),
+    Hostile("kills_itself", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", (OK, ERROR)),
+    Hostile("stops_itself", "import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)", (OK, TIME)),
+    Hostile("aborts", "import os\nos.abort()", (ERROR,)),
+    Hostile("crashes", "import ctypes\nctypes.string_at(8)", (ERROR,)),
+    Hostile(
+        "blocks_signals",
+        "import signal\nsignal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())\nwhile True: pass",
+        (TIME,),
+    ),
+    Hostile(
+        "catches_signals",
+        "import signal\nfor s in (signal.SIGXCPU, signal.SIGTERM, signal.SIGALRM, signal.SIGINT):\n"
+        "    signal.signal(s, lambda *_: None)\nwhile True:\n    try:\n        while True: pass\n"
+        "    except BaseException: pass",
+        (TIME,),
+    ),
+    # the interpreter turned against its host
+    Hostile("atexit_loop", "import atexit\n@atexit.register\ndef f():\n    while True: pass", (TIME,)),
+    Hostile("finalizer_loop", "class A:\n    def __del__(self):\n        while True: pass\nA()", (TIME,)),
+    Hostile("trace_loop", "import sys\ndef f(*_):\n    while True: pass\nsys.settrace(f)\n(lambda: 0)()", (TIME,)),
+    Hostile(
+        "collector_loop",
+        "import gc\ndef f(*_):\n    while True: pass\ngc.callbacks.append(f)\ngc.collect()",
+        (TIME,),
+    ),
+    Hostile(
+        "patched_modules",
+        "import builtins, json, os, sys, traceback, threading, atexit, random\n"
+        "print('last')\nsys.stdout.flush()\n"
+        "for m in (json, traceback, threading, atexit, random):\n    for n in list(vars(m)):\n        setattr(m, n, None)\n"
+        "os._exit = os.write = os.fork = sys.exit = lambda *_: None\n"
+        "builtins.print = builtins.open = builtins.compile = builtins.exec = None\nsys.modules.clear()",
+        (OK, ERROR),
+        "last\n",
+    ),
+    Hostile(
+        "hostile_exception",
+        "class E(Exception):\n    def __str__(self): raise self\n    __repr__ = __str__\nraise E",
+        (ERROR,),
+    ),
+    Hostile("base_exception", "class E(BaseException): pass\nraise E", (ERROR,)),
+    Hostile("stderr_closed", "import os, sys\nos.close(2)\n1 / 0", (ERROR,)),
+    Hostile("stdout_closed", "import os\nos.close(1)\nprint('x')", (ERROR,)),
+    Hostile("stdout_object_closed", "import sys\nprint('x')\nsys.stdout.close()", (OK,), "x\n"),
+    Hostile("stdin_closed", "import os, sys\nsys.stdin.close()\nos.close(0)\nprint('x')", (OK,), "x\n"),
+    Hostile("bytes_that_are_no_text", "import os\nos.write(1, b'\\xff\\x00\\xc3')", (OK,), "\ufffd\0\ufffd"),
+    # a way out
+    Hostile("reads_users", "print(open('/etc/passwd').read())", (ERROR,), "", bare=False),
+    Hostile(
+        "reads_through_link",
+        "import os\nos.symlink('/etc', 'e')\nprint(open('e/passwd').read())",
+        (ERROR,),
+        "",
+        bare=False,
+    ),
+    Hostile(
+        "reads_project",
+        "import glob\nprint(glob.glob('/**/errors.py', recursive=True)[:0], [p for p in glob.glob('/*/*/evorun*')])",
+        (OK, TIME),
+        None,
+        bare=False,
+    ),
+    Hostile(
+        "reads_environments",
+        "import glob\nprint(sorted(glob.glob('/proc/*/environ')), open('/proc/self/environ').read()"
+        ".replace('\\0', ';'))",
+        (OK,),
+        "['/proc/self/environ'] PYTHONHASHSEED=0;PWD=/;",
+        bare=False,
+    ),
+    Hostile(
+        "writes_outside",
+        "import os\nfor p in ('/', '/usr', '/dev', '/proc', '/packages', os.__file__.rpartition('/')[0]):\n"
+        "    try: open(p + '/x', 'w')\n    except OSError: continue\n    print(p)",
+        (OK,),
+        "",
+        bare=False,
+    ),
+    Hostile(
+        "connects", "import socket\nsocket.create_connection(('192.0.2.1', 80), timeout=60)", (ERROR,), "", bare=False
+    ),
+    Hostile(
+        "connects_here",
+        "import socket\nsocket.create_connection(('127.0.0.1', 22), timeout=60)",
+        (ERROR,),
+        "",
+        bare=False,
+    ),
+    Hostile("resolves_names", "import socket\nprint(socket.gethostbyname('example.org'))", (ERROR,), "", bare=False),
+    Hostile(
+        "mounts",
+        _LIBC + "print(libc.mount(b'x', b'/tmp', b'tmpfs', 0, None), libc.umount2(b'/tmp', 2))",
+        (OK,),
+        "-1 -1\n",
+    ),
+    Hostile("new_user_namespace", _LIBC + "print(libc.unshare(0x10000000))", (OK,), "-1\n"),
+    Hostile(
+        "joins_namespace", _LIBC + "print(libc.setns(os.open('/proc/self/ns/mnt', os.O_RDONLY), 0))", (OK,), "-1\n"
+    ),
+    Hostile("traces_its_parent", _LIBC + "print(libc.ptrace(16, os.getppid() or 1, 0, 0))", (OK,), "-1\n"),
+    Hostile("chroots", "import os\nos.mkdir('d')\nos.chroot('d')", (ERROR,)),
+    Hostile("becomes_root", "import os\nos.setuid(0)", (ERROR,), bare=False),
+    Hostile("more_priority", "import os\nos.nice(-5)", (ERROR,), bare=False),
+    Hostile(
+        "more_limits",
+        "import resource\nresource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)",
+        (ERROR,),
+        bare=False,
+    ),
+    Hostile("runs_sudo", "import os\nprint(os.system('sudo -n true || su -c true'))", (OK,), None, bare=False),
+    Hostile(
+        "scans_descriptors",
+        "import os\ndef is_open(i):\n    try: os.fstat(i)\n    except OSError: return False\n    return True\n"
+        "print([i for i in range(1024) if is_open(i)])",
+        (OK,),
+        "[0, 1, 2, 3]\n",
+    ),
+    Hostile(
+        "forbidden_folder", "import os\nos.mkdir('d')\nopen('d/f', 'w')\nos.chmod('d', 0)\nos.chmod('.', 0)", (OK,)
+    ),
+]
+"""`reads_environments`: what is in the block is what the interpreter was started with, nothing of the user's."""
