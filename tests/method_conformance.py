@@ -1,17 +1,19 @@
-"""What every method must do on every task that suits it, as tests: subclass `MethodConformance` and provide `arguments`.
+"""What every method must do on every task that suits it, as tests: subclass `MethodConformance`, provide `arguments`.
 
 `arguments` is a class-scoped fixture: the words that would follow `evorun` on a command line, choosing a method, a task
 with problems at hand, and a size that takes some dozens of calls. Everything runs in this process on the task's
 stand-in (`engine=simulated`); programs are not run but given verdicts by their digest, unless `real_sandbox` is set.
 """
 
+import copy
 import io
 import json
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, fields
+from functools import cache
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,7 +21,7 @@ from unittest import mock
 
 import pytest
 from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from evorun import experiment
@@ -123,12 +125,20 @@ class Run(NamedTuple):
         return results
 
 
-def composed(*arguments: str) -> RunConfig:
-    """Return what a command line stands for."""
+@cache
+def _composed(arguments: tuple[str, ...]) -> DictConfig:
     register()
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        config: Any = OmegaConf.to_container(compose("config", overrides=list(arguments)), resolve=True)
-    return check(config)
+        return compose("config", overrides=["engine=simulated", "evorun.progress=off", *arguments])
+
+
+def composed(arguments: tuple[str, ...], changes: Mapping[str, Any] | None = None) -> RunConfig:
+    """Return what a command line stands for, with other values for some keys; composing takes longer than a run."""
+    config = copy.deepcopy(_composed(arguments))
+    for key, value in (changes or {}).items():
+        OmegaConf.update(config, key, value, merge=False)
+    raw: Any = OmegaConf.to_container(config, resolve=True)
+    return check(raw)
 
 
 def counting(engine: SimulatedConfig, breaks_after: int | None) -> CountingConfig:
@@ -140,10 +150,9 @@ def counting(engine: SimulatedConfig, breaks_after: int | None) -> CountingConfi
 @contextmanager
 def pretended_sandbox() -> Iterator[None]:
     """Let no run start a sandbox."""
-    probe = Probe("pretended", True, "")
     with (
         mock.patch.object(experiment, "LazySandbox", PretendedSandbox),
-        mock.patch.object(experiment, "probe", lambda config: probe),
+        mock.patch.object(experiment, "probe", mock.Mock(return_value=Probe("pretended", True, ""))),
     ):
         yield
 
@@ -154,24 +163,33 @@ class MethodConformance:
     real_sandbox = False
 
     @pytest.fixture(scope="class")
-    def arguments(self) -> tuple[str, ...]:
+    @classmethod
+    def arguments(cls) -> tuple[str, ...]:
         """The method, the task and their size."""
         raise NotImplementedError
 
-    def run(self, path: Path, *arguments: str, breaks_after: int | None = None) -> Run:
+    @classmethod
+    def run(
+        cls,
+        path: Path,
+        arguments: tuple[str, ...],
+        changes: Mapping[str, Any] | None = None,
+        breaks_after: int | None = None,
+    ) -> Run:
         """Carry out a run to its end, or to the engine's."""
-        config = composed("engine=simulated", "evorun.progress=off", *arguments)
+        config = composed(arguments, changes)
         engine: Any = config.engine
         if isinstance(engine, SimulatedConfig):
             config.engine = config.judge_engine = engine = counting(engine, breaks_after)
-        with pretended_sandbox() if not self.real_sandbox else mock.MagicMock():
+        with nullcontext() if cls.real_sandbox else pretended_sandbox():
             outcome = run_experiment(config, path, ["evorun", *arguments], Console(file=io.StringIO()))
         return Run(path, outcome, getattr(engine, "asked", []))
 
     @pytest.fixture(scope="class")
-    def finished(self, arguments: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Run:
+    @classmethod
+    def finished(cls, arguments: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Run:
         """A run that nothing disturbed."""
-        run = self.run(tmp_path_factory.mktemp("finished") / "run", *arguments)
+        run = cls.run(tmp_path_factory.mktemp("finished") / "run", arguments)
         assert run.outcome == Outcome("completed")
         return run
 
@@ -223,7 +241,7 @@ class MethodConformance:
             last[step["problem"]] = step["cost"]
 
     def test_it_sees_no_more_than_its_regime_allows(self, finished: Run, arguments: tuple[str, ...]) -> None:
-        config = composed("engine=simulated", *arguments)
+        config = composed(arguments)
         regime = config.method.regime_on(config.task.task_class)
         assert finished.json("manifest.json")["regime"] == regime
         questions = {str(d.problem.data["question"]) for d in config.task.load(config.seed).validation}
@@ -233,7 +251,7 @@ class MethodConformance:
         assert not (seen and regime in UNINFORMED)
 
     def test_concurrency_changes_no_record(self, finished: Run, arguments: tuple[str, ...], tmp_path: Path) -> None:
-        again = self.run(tmp_path / "run", *arguments, "run.concurrency=1")
+        again = self.run(tmp_path / "run", arguments, {"run.concurrency": 1})
         assert again.files() == finished.files()
         assert again.results_without_times() == finished.results_without_times()
         assert [effect[:2] for effect in again.effects()] == [effect[:2] for effect in finished.effects()]
@@ -242,7 +260,7 @@ class MethodConformance:
         self, finished: Run, arguments: tuple[str, ...], tmp_path: Path
     ) -> None:
         tested = PretendedSandbox.tested
-        again = self.run(tmp_path / "run", *arguments, "engine=replay", f"engine.run={finished.path}")
+        again = self.run(tmp_path / "run", arguments, {"engine": {"name": "replay", "run": str(finished.path)}})
         assert again.outcome == Outcome("completed")
         assert again.files() == finished.files()
         assert (again.path / "results.json").read_bytes() == (finished.path / "results.json").read_bytes()
@@ -253,12 +271,12 @@ class MethodConformance:
     def test_broken_off_and_resumed_it_ends_the_same(
         self, finished: Run, arguments: tuple[str, ...], tmp_path: Path, share: float
     ) -> None:
-        broken = self.run(tmp_path / "run", *arguments, breaks_after=int(share * len(finished.asked)))
+        broken = self.run(tmp_path / "run", arguments, breaks_after=int(share * len(finished.asked)))
         assert broken.outcome.status == "failed"
         assert isinstance(broken.outcome.error, EngineError)
         before = broken.effects()
         tested = PretendedSandbox.tested
-        resumed = self.run(tmp_path / "run", *arguments)
+        resumed = self.run(tmp_path / "run", arguments)
         assert resumed.outcome == Outcome("completed")
         assert resumed.files() == finished.files()
         assert resumed.results_without_times() == finished.results_without_times()
@@ -276,7 +294,7 @@ class MethodConformance:
         problems = len(finished.records("problems"))
         whole = max(problems, 2 * len(finished.asked) // 3)
         limit = whole if key == "calls" else max(1, whole // problems)
-        run = self.run(tmp_path / "run", *arguments, f"budget.{key}={limit}")
+        run = self.run(tmp_path / "run", arguments, {f"budget.{key}": limit})
         assert len(run.asked) == len(run.calls())
         assert len(run.asked) <= (limit if key == "calls" else limit * problems)
         if isinstance(run.outcome.error, ConfigError):  # a method may refuse what it can do nothing with

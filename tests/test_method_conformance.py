@@ -1,13 +1,10 @@
 """Every method of evorun's own on every task of its own that suits it."""
 
-from pathlib import Path
-from unittest import mock
-
 import pytest
 
 from evorun import registry
 from evorun.settings import missing_capabilities
-from method_conformance import MethodConformance, Run
+from method_conformance import MethodConformance
 
 SMALL: dict[str, tuple[str, ...]] = {
     "zero_shot": (),
@@ -37,9 +34,22 @@ PAIRS = [
 @pytest.mark.parametrize("pair", PAIRS, ids="-".join, scope="class")
 class TestMethods(MethodConformance):
     @pytest.fixture(scope="class")
-    def arguments(self, pair: tuple[str, str]) -> tuple[str, ...]:
+    @classmethod
+    def arguments(cls, pair: tuple[str, str]) -> tuple[str, ...]:
         method, task = pair
         return (f"method={method}", f"task={task}", *SMALL[method], *PROBLEMS[task])
+
+
+@pytest.mark.slow
+class TestRealPrograms(MethodConformance):
+    """The method that looks at public tests the most, with programs that really run."""
+
+    real_sandbox = True
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def arguments(cls) -> tuple[str, ...]:
+        return ("method=duel_evolve", "task=livecodebench", *SMALL["duel_evolve"], *PROBLEMS["livecodebench"])
 
 
 def test_every_method_suits_every_task() -> None:

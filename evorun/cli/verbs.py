@@ -123,8 +123,8 @@ VERBS = {
     "resume": Verb(
         _resume,
         "evorun resume RUN_DIR [KEY=VALUE ...]",
-        "Continues a run that was stopped. Keys may change how it is carried out: engine.*, judge_engine.*, sandbox.*,\n"
-        "run.* and evorun.*, nothing that decides its results.",
+        "Continues a run that was stopped. Keys may change how it is carried out: engine.*, judge_engine.*,\n"
+        "sandbox.*, run.* and evorun.*, nothing that decides its results.",
     ),
     "report": Verb(
         _report,

@@ -19,9 +19,16 @@ _DEVICE_LINKS = (("/dev/stdin", "/proc/self/fd/0"), ("/dev/stdout", "/proc/self/
 _DISTRIBUTION_PACKAGES = "/usr/lib/python3/dist-packages"
 _FIRST_KERNEL_THAT_COUNTS_BY_NAMESPACE = (5, 14)
 
-# The interpreter is told its modules over its control channel: no file of the project is visible to it.
+# The interpreter is told its modules over its control channel: no file of the project is visible to it. It starts itself
+# again with a large stack, for deep recursion through C code (a memoised function): how far a stack can grow is settled
+# when a program is started.
 _BOOT = """
-import json, sys, types
+import json, os, resource, sys, types
+soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
+wanted = STACK_BYTES if hard == resource.RLIM_INFINITY else min(STACK_BYTES, hard)
+if soft != resource.RLIM_INFINITY and soft < wanted:
+    resource.setrlimit(resource.RLIMIT_STACK, (wanted, hard))
+    os.execv(sys.executable, sys.orig_argv)
 def read(n):
     data = b""
     while len(data) < n:
@@ -39,7 +46,7 @@ for name, source in message["modules"]:
     if parent: setattr(sys.modules[parent], child, module)
     exec(compile(source, name, "exec"), module.__dict__)
 module.start(control, message["settings"])
-"""
+""".replace("STACK_BYTES", str(512 << 20))
 _MODULES = ("kernel", "syscalls", "processes", "program", "cell", "zygote", "root", "start")
 
 

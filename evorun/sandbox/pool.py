@@ -84,20 +84,23 @@ class Sandbox:
                 return _fatal(str(lost))
 
     async def close(self) -> None:
-        """Kill what runs and end all zygotes."""
+        """Kill what runs and end all zygotes; runs that wait raise SandboxError. Idempotent."""
         self._closed = True
-        await asyncio.gather(*(zygote.stop() for zygote in self._idle), *(zygote.kill() for zygote in self._busy))
+        await asyncio.gather(*(zygote.kill() for zygote in self._busy))
+        for _ in range(self.slots):  # until nobody is in the middle of starting a zygote
+            await self._free.acquire()
+        await asyncio.gather(*(zygote.stop() for zygote in self._idle), *self._ending)
         self._idle.clear()
-        if self._ending:
-            await asyncio.gather(*self._ending)
         _remove(self._scratch)
+        for _ in range(self.slots):
+            self._free.release()
 
     async def _run_once(self, program: Program, stdin: str, limits: Limits) -> Execution:
-        if self._closed:
-            raise SandboxError("the sandbox is closed: open another one")
+        self._refuse_when_closed()
         zygote = self._idle.pop() if self._idle else await Zygote.start(self._launch)
         self._busy.add(zygote)
         try:
+            self._refuse_when_closed()
             execution = await zygote.run(program, stdin, limits)
         except BaseException:
             self._end(zygote)
@@ -106,6 +109,10 @@ class Sandbox:
             self._busy.discard(zygote)
         self._idle.append(zygote)
         return execution
+
+    def _refuse_when_closed(self) -> None:
+        if self._closed:
+            raise SandboxError("the sandbox is closed: open another one")
 
     def _end(self, zygote: Zygote) -> None:
         task = asyncio.ensure_future(zygote.kill())

@@ -81,9 +81,12 @@ def test_near_json_is_repaired(text: str) -> None:
     compile(found, "program", "exec")
 
 
-def test_a_block_that_is_python_beats_a_repair_that_is_not() -> None:
-    text = '{"reasoning": "It says "hello".", "solution": "' + FENCED + '"}'  # nothing is escaped
-    assert answer(text) == CODE
+@pytest.mark.parametrize(
+    "source", [CODE, 's = "x, y"\nprint(s, ": ", "z")', 'x = {"a": 1}\nprint(x["a"], "}")', 'print("a", "b")']
+)
+def test_a_block_that_is_python_beats_a_repair_that_is_not(source: str) -> None:
+    text = '{"reasoning": "It says "hello".", "solution": "```python\n' + source + '\n```"}'  # nothing is escaped
+    assert answer(text) == source
 
 
 def test_a_text_without_json_counts_by_its_last_python_block() -> None:

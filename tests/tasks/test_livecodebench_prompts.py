@@ -120,10 +120,10 @@ def test_judge_prompt_shows_the_first_as_a_and_the_priorities_in_order() -> None
     assert headings(text) == [
         "# Problem",
         "# Solution A",
-        "## Execution Results for A",
+        "## Test Runs of A",
         "# Solution B",
-        "## Execution Results for B",
-        "# Context",
+        "## Test Runs of B",
+        "# Limits",
         "# Task",
     ]
     assert in_order(text, "print(2)", "were not run", "print(int(input()) + 1)", "2 of 2 passed", "4 seconds")

@@ -150,6 +150,14 @@ def test_a_reflecting_model_writes_instructions_in_a_fence() -> None:
     assert LOADED.stand_in.respond(request, np.random.default_rng(0)) in texts
 
 
+def test_wrong_programs_know_nothing_where_the_public_tests_are_all_there_is() -> None:
+    public = [Case(test["input"], test["output"]) for test in SCRIPT.data["public_tests"]]
+    stand_in = LiveCodeBenchStandIn({SCRIPT.id: SCRIPT}, {SCRIPT.id: public}, Skill(skill=0, malformed=0))
+    right = str(written(stand_in.with_skill(Skill(skill=1, malformed=0)), SCRIPT).answer)
+    table = right.split('TABLE = "')[1].split('"\n')[0]
+    assert not any(table in str(written(stand_in, SCRIPT, seed).answer) for seed in range(40))
+
+
 def test_a_problem_whose_outputs_are_too_long_is_never_solved() -> None:
     noise = np.random.default_rng(0).integers(0, 10**9, 5000)
     hidden = [Case("1\n", " ".join(map(str, noise)))]

@@ -9,8 +9,6 @@ from typing import Any
 
 from evorun.sandbox.inside import kernel, syscalls
 
-_STACK = 512 << 20
-"""Bytes: deep recursion through C code (a memoised function, say) needs more than the usual 8 MiB."""
 _SCRATCH_FILES = 4096
 _MANY = 65536
 """Above every descriptor that this process can have."""
@@ -84,7 +82,6 @@ def _limit(settings: dict[str, Any], limits: dict[str, Any]) -> None:
     # A backstop far beyond what is allowed: the kernel decides this one by sampled time, which may be 20 % off on a
     # virtual machine; the zygote decides by measured time.
     _set_limit(resource.RLIMIT_CPU, 2 * math.ceil(limits["cpu_seconds"]) + 1)
-    _set_limit(resource.RLIMIT_STACK, _STACK)
     _set_limit(resource.RLIMIT_AS, limits["memory_mib"] << 20)
     _set_limit(resource.RLIMIT_FSIZE, file_size)
     _set_limit(resource.RLIMIT_NOFILE, limits["open_files"])

@@ -46,6 +46,7 @@ _STAR_IMPORTS = (
 )
 _RECURSION_LIMIT = 50_000
 _MOST_DIGITS = 50_000
+_THREAD_STACK = 8 << 20
 
 
 def prelude() -> dict[str, Any]:
@@ -66,6 +67,7 @@ def settle() -> None:
     site.sethelper()
     sys.setrecursionlimit(_RECURSION_LIMIT)
     sys.set_int_max_str_digits(_MOST_DIGITS)
+    threading.stack_size(_THREAD_STACK)  # or it would be the main thread's, which is very large
     sys.argv[:] = [FILE_NAME]
     os.environ.clear()
     # One thread for linear algebra: the limit on processes counts threads. putenv leaves os.environ empty.

@@ -108,6 +108,7 @@ class Supervision:
         self._cpu_seconds = 0.0
         self._reason = ""
         self._stopped_at: float | None = None
+        self._has_company = False
 
     def start(self, run: Callable[[], None]) -> None:
         """Fork the program's process, in which `run` is called once its limits are in force."""
@@ -221,10 +222,13 @@ class Supervision:
             self._stop("processes")
         elif elapsed > self._limits["wall_seconds"] and self._is_late(elapsed):
             self._stop("wall")
+        self._has_company |= sum(process.threads for process in used) > 1
 
     def _is_late(self, elapsed: float) -> bool:
         """Tell whether the wall limit is met by the program itself, and not by a machine that gives it no core."""
         limit: float = self._limits["wall_seconds"]
+        if self._has_company:  # then it may be its own processes that it waits for
+            return True
         return elapsed > PATIENCE * limit or elapsed - processes.longest_wait_for_a_core() > limit
 
     def _stop(self, reason: str) -> None:

@@ -12,8 +12,8 @@ MAX_SOURCE_BYTES = 64 * 1024
 MEMORY_CHARS = 500
 """Longest evolving memory (A.1); what goes beyond is cut off."""
 
-# Possessive, and a fence only where its run of ticks begins: long runs cost no more than their length.
-_BLOCK = r"(?<!`)`{{3,}}+[ \t]*+(?:python3?|py){optional}[ \t]*+\r?\n(.*?)(?:\r?\n[ \t]*+```|\Z)"
+# A fence begins only where its run of ticks does: trying every tick of a long run would take quadratic time.
+_BLOCK = r"(?<!`)`{{3,}}[ \t]*(?:python3?|py){optional}[ \t]*\r?\n(.*?)(?:\r?\n[ \t]*```|\Z)"
 _FENCED = re.compile(_BLOCK.format(optional="?"), re.DOTALL | re.IGNORECASE)
 _PYTHON = re.compile(_BLOCK.format(optional=""), re.DOTALL | re.IGNORECASE)
 _TICKED = re.compile(r"`{1,2}(?:python3?|py)?\s(.*)`{1,2}", re.DOTALL | re.IGNORECASE)

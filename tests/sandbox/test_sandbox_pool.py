@@ -1,0 +1,250 @@
+"""The pool and the isolations: many at once, cancelling, closing, losing a zygote, and what is chosen where."""
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import sysconfig
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+from evorun.errors import ConfigError, EvorunError, SandboxError
+from evorun.sandbox import Case, Limits, Program, Sandbox, SandboxConfig, Suite, probe, test
+from evorun.sandbox.inside.syscalls import Filter
+
+LIMITS = Limits(cpu_seconds=3.0)
+ROOT = Path(__file__).parents[2]
+
+
+def below() -> list[psutil.Process]:
+    return psutil.Process().children(recursive=True)
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    while not condition():  # noqa: ASYNC110 - processes come and go without telling us
+        await asyncio.sleep(0.01)
+
+
+async def opened(**settings: object) -> Sandbox:
+    return await Sandbox.open(SandboxConfig(**settings))  # type: ignore[arg-type]
+
+
+async def test_200_at_once_each_get_their_own_answer() -> None:
+    sandbox = await opened()
+    runs = (sandbox.run(Program("print(int(input()) ** 2)"), f"{i}\n", LIMITS) for i in range(200))
+    assert [e.stdout for e in await asyncio.gather(*runs)] == [f"{i * i}\n" for i in range(200)]
+    await sandbox.close()
+    assert below() == []
+
+
+async def test_as_many_at_a_time_as_there_are_slots() -> None:
+    sandbox = await opened(slots=3)
+    source = "import time\ntime.sleep(0.3)"
+    await asyncio.gather(*(sandbox.run(Program(""), "", LIMITS) for _ in range(3)))  # all three interpreters are up
+    started = time.monotonic()
+    executions = await asyncio.gather(*(sandbox.run(Program(source), "", LIMITS) for _ in range(6)))
+    assert 0.6 <= time.monotonic() - started < 6 * 0.3
+    assert {e.end for e in executions} == {"completed"}
+    await sandbox.close()
+
+
+async def test_the_event_loop_goes_on_while_programs_run_and_large_outputs_are_compared() -> None:
+    sandbox = await opened(slots=1)
+    line = "1.0 " * 300_000
+    suite = Suite((Case("", "1 " * 300_000),), "lines", LIMITS)
+    task = asyncio.create_task(test(sandbox, Program(f"print({line!r})"), suite, stop_at_failure=True))
+    ticks = 0
+    while not task.done():
+        await asyncio.sleep(0.005)
+        ticks += 1
+    assert (await task)[0].verdict == "accepted"
+    assert ticks > 10
+    await sandbox.close()
+
+
+async def test_cancelling_kills_the_program_and_leaves_the_slot_healthy() -> None:
+    sandbox = await opened(slots=1)
+    task = asyncio.create_task(sandbox.run(Program("import time\ntime.sleep(60)"), "", Limits(wall_seconds=60)))
+    before = {process.pid for process in below()}
+    await until(lambda: len(below()) > len(before))
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    async with asyncio.timeout(10):
+        assert (await sandbox.run(Program("print(1)"), "", LIMITS)).stdout == "1\n"
+        await until(lambda: not before & {process.pid for process in below()})
+    await sandbox.close()
+    assert below() == []
+
+
+async def test_cancelling_those_that_wait_starts_nothing() -> None:
+    sandbox = await opened(slots=1)
+    first = asyncio.create_task(sandbox.run(Program("import time\ntime.sleep(0.3)\nprint(1)"), "", LIMITS))
+    await asyncio.sleep(0)
+    waiting = [asyncio.create_task(sandbox.run(Program("print(2)"), "", LIMITS)) for _ in range(20)]
+    await asyncio.sleep(0.01)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    assert (await first).stdout == "1\n"
+    assert (await sandbox.run(Program("print(3)"), "", LIMITS)).stdout == "3\n"
+    await sandbox.close()
+
+
+async def test_closing_ends_what_runs() -> None:
+    sandbox = await opened(slots=2)
+    tasks = [
+        asyncio.create_task(sandbox.run(Program("while True: pass"), "", Limits(cpu_seconds=60))) for _ in range(4)
+    ]
+    await asyncio.sleep(0.3)
+    async with asyncio.timeout(10):
+        await sandbox.close()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert all(isinstance(result, SandboxError) for result in results), results
+    assert below() == []
+
+
+async def test_a_zygote_that_is_killed_or_stopped_is_replaced_and_the_program_runs_again() -> None:
+    sandbox = await opened(slots=1)
+    for process in below():
+        process.kill()
+    assert (await sandbox.run(Program("print(1)"), "", LIMITS)).stdout == "1\n"
+    task = asyncio.create_task(sandbox.run(Program("import time\ntime.sleep(0.2)\nprint(2)"), "", LIMITS))
+    await asyncio.sleep(0.1)
+    below()[-1].kill()
+    assert (await task).end in ("completed", "runtime_error")
+    assert (await sandbox.run(Program("print(3)"), "", LIMITS)).stdout == "3\n"
+    await sandbox.close()
+
+
+def test_our_own_end_ends_everything() -> None:
+    script = (
+        "import asyncio\nfrom evorun.sandbox import *\nasync def main():\n"
+        "    s = await Sandbox.open(SandboxConfig(slots=1))\n    print('open', flush=True)\n"
+        "    await s.run(Program('while True: pass'), '', Limits(cpu_seconds=60))\nasyncio.run(main())"
+    )
+    process = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    assert process.stdout
+    assert process.stdout.readline() == "open\n"
+    them = psutil.Process(process.pid)
+    deadline = time.monotonic() + 20
+    while len(them.children(recursive=True)) < 3 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    children = them.children(recursive=True)
+    assert children
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    _, alive = psutil.wait_procs(children, timeout=10)
+    assert alive == []
+
+
+@pytest.mark.parametrize("isolation", ["bubblewrap", "namespaces", "rlimits"])
+async def test_every_isolation_runs_programs_of_both_kinds(isolation: str) -> None:
+    try:
+        sandbox = await opened(isolation=isolation, slots=1)
+    except SandboxError as error:
+        pytest.skip(str(error))
+    assert sandbox.isolation == isolation
+    assert sandbox.fully_isolated == (isolation != "rlimits")
+    assert bool(sandbox.note) != sandbox.fully_isolated
+    assert (await sandbox.run(Program("import numpy\nprint(input())"), "a", LIMITS)).stdout == "a\n"
+    assert (await sandbox.run(Program("def f(x): return [x]", "f"), "1", LIMITS)).value == "[1]"
+    await sandbox.close()
+
+
+async def test_packages_are_those_that_are_named() -> None:
+    sandbox = await opened(slots=1, packages=["msgspec", "not_installed_anywhere"])
+    assert (await sandbox.run(Program("import msgspec\nprint(1)"), "", LIMITS)).stdout == "1\n"
+    assert "No module named 'numpy'" in (await sandbox.run(Program("import numpy"), "", LIMITS)).stderr
+    await sandbox.close()
+
+
+LOOK = "from evorun.sandbox import SandboxConfig, probe\nprint(list(probe(SandboxConfig({isolation!r}))))"
+FORBID = (
+    "from evorun.sandbox.inside import kernel, syscalls\nkernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)\n"
+    "syscalls.Filter().enforce()\n"
+)
+
+
+def look(isolation: str, before: str = "", **options: object) -> list[object]:
+    """Probe in a process of its own, after `before`."""
+    command = [sys.executable, "-c", before + LOOK.format(isolation=isolation)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, **options)  # type: ignore[call-overload]
+    assert done.returncode == 0, done.stderr
+    found: list[object] = __import__("ast").literal_eval(done.stdout)
+    return found
+
+
+needs_filter = pytest.mark.skipif(not Filter()._number, reason="no seccomp filter for this machine")
+
+
+@needs_filter
+@pytest.mark.parametrize("path", [os.environ["PATH"], "/nonexistent"], ids=["bwrap forbidden", "bwrap missing"])
+def test_where_namespaces_are_denied_auto_says_what_is_not_shielded_and_strict_refuses(path: str) -> None:
+    environment = {**os.environ, "PATH": path}
+    isolation, full, note = look("auto", FORBID, env=environment)
+    assert (isolation, full) == ("rlimits", False)
+    assert "network" in str(note)
+    isolation, full, note = look("strict", FORBID, env=environment)
+    assert (isolation, full) == ("none", False)
+    assert "sandbox.isolation=strict" in str(note)
+    assert "\n" not in str(note)
+
+
+def test_without_bubblewrap_auto_uses_namespaces() -> None:
+    found = look("auto", env={**os.environ, "PATH": "/nonexistent"})
+    if found[0] == "rlimits":
+        pytest.skip("namespaces are denied on this machine")
+    assert found == ["namespaces", True, ""]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
+@pytest.mark.parametrize("isolation", ["bubblewrap", "namespaces", "rlimits"])
+def test_an_ordinary_user_can_do_the_same(isolation: str) -> None:
+    python = Path("/usr/bin/python3")
+    version = [str(python), "-c", f"import sys; print(sys.version_info[:2] == {sys.version_info[:2]})"]
+    if not python.exists() or "True" not in subprocess.run(version, capture_output=True, text=True).stdout:
+        pytest.skip("no interpreter of this version that others can read")
+    script = (
+        "import asyncio\nfrom evorun.sandbox import *\nasync def main():\n"
+        f"    s = await Sandbox.open(SandboxConfig({isolation!r}, slots=1))\n"
+        "    for source in ('import numpy, os\\nprint(os.getuid())', 'import os\\nwhile True: os.fork()'):\n"
+        "        e = await s.run(Program(source), '', Limits(cpu_seconds=3, processes=8))\n"
+        "        print(e.end, e.stdout.strip())\n    await s.close()\nasyncio.run(main())"
+    )
+    environment = {"PYTHONPATH": f"{ROOT}:{sysconfig.get_path('purelib')}", "PATH": os.environ["PATH"]}
+    done = subprocess.run(
+        [str(python), "-c", script], capture_output=True, text=True, timeout=60, env=environment, cwd="/",
+        user=65534, group=65534, extra_groups=[],
+    )  # fmt: skip
+    if "does not work here" in done.stderr:
+        pytest.skip(done.stderr.splitlines()[-1])
+    first, second = done.stdout.splitlines()
+    assert first == "completed 65534"
+    assert second.split()[0] in ("runtime_error", "memory_limit")
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"isolation": "docker"}, "sandbox.isolation: expected one of auto, bubblewrap"),
+        ({"slots": 0}, "sandbox.slots: expected a number >= 1, got 0"),
+        ({"packages": ["../etc"]}, "sandbox.packages: expected names of top-level packages, got '../etc'"),
+    ],
+)
+def test_wrong_settings_name_their_key(settings: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        SandboxConfig(**settings)  # type: ignore[arg-type]
+    assert said in str(caught.value)
+
+
+async def test_a_look_is_possible_where_a_loop_runs() -> None:
+    found = probe(SandboxConfig())
+    assert found.isolation in ("bubblewrap", "namespaces", "rlimits")
+    assert issubclass(SandboxError, EvorunError)
+    assert below() == []
