@@ -1,10 +1,16 @@
 """Every method of evorun's own on every task of its own that suits it."""
 
+import json
+import signal
+from pathlib import Path
+
 import pytest
 
 from evorun import registry
 from evorun.settings import missing_capabilities
+from evorun_process import evorun, records, start
 from method_conformance import MethodConformance
+from test_resume import wait_for_effects
 
 SMALL: dict[str, tuple[str, ...]] = {
     "zero_shot": (),
@@ -50,6 +56,23 @@ class TestRealPrograms(MethodConformance):
     @classmethod
     def arguments(cls) -> tuple[str, ...]:
         return ("method=duel_evolve", "task=livecodebench", *SMALL["duel_evolve"], *PROBLEMS["livecodebench"])
+
+
+@pytest.mark.parametrize("method", ["gepa", "few_shot"])
+def test_a_signal_ends_a_run_that_shares_calls_and_a_resume_completes_it(tmp_path: Path, method: str) -> None:
+    """GEPA waits in a thread of its own, few-shot is still preparing: both end at once, and go on where they were."""
+    task = (f"method={method}", "task=mathbench", *SMALL[method], *PROBLEMS["mathbench"], "engine=simulated")
+    arguments = (*task, "engine.seconds_per_token=0.001")
+    reference = evorun(*arguments, "hydra.run.dir=reference", cwd=tmp_path)
+    assert reference.returncode == 0, reference.stderr
+    process = start(*arguments, "hydra.run.dir=run", cwd=tmp_path)
+    wait_for_effects(tmp_path / "run", 3, process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 130
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"] == "interrupted"
+    assert "never retrieved" not in (tmp_path / "run" / "evorun.log").read_text()
+    assert evorun("resume", "run", cwd=tmp_path).returncode == 0
+    assert records(tmp_path / "run") == records(tmp_path / "reference")
 
 
 def test_every_method_suits_every_task() -> None:

@@ -19,9 +19,9 @@ _DEVICE_LINKS = (("/dev/stdin", "/proc/self/fd/0"), ("/dev/stdout", "/proc/self/
 _DISTRIBUTION_PACKAGES = "/usr/lib/python3/dist-packages"
 _FIRST_KERNEL_THAT_COUNTS_BY_NAMESPACE = (5, 14)
 
-# The interpreter is told its modules over its control channel: no file of the project is visible to it. It starts itself
-# again with a large stack, for deep recursion through C code (a memoised function): how far a stack can grow is settled
-# when a program is started.
+# The interpreter is told its modules over its control channel: no file of the project is visible to it. It starts
+# itself again with a large stack, for deep recursion through C code (a memoised function): how far a stack can grow is
+# settled when a program is started.
 _BOOT = """
 import json, os, resource, sys, types
 soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
@@ -110,6 +110,8 @@ def _bubblewrap(config: SandboxConfig) -> Iterator[Launch]:
 def _bubblewrap_options(layout: Layout) -> list[str]:
     options = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     options += ["--die-with-parent", "--new-session", "--clearenv", "--proc", "/proc", "--dir", layout.scratch]
+    for path in sorted(_parents([*layout.shown, *(target for _, target in layout.packages)])):
+        options += ["--perms", "0755", "--dir", path]  # bubblewrap's own choice, 0700, shuts out an unprivileged user
     for path in layout.shown:
         options += ["--ro-bind", path, path]
     for path in layout.hidden:
@@ -121,6 +123,10 @@ def _bubblewrap_options(layout: Layout) -> list[str]:
     for path, target in layout.links:
         options += ["--symlink", target, path]
     return [*options, "--remount-ro", "/", "--chdir", "/", "--setenv", "PYTHONHASHSEED", "0", "--"]
+
+
+def _parents(paths: list[str]) -> set[str]:
+    return {str(parent) for path in paths for parent in Path(path).parents} - {"/"}
 
 
 def _namespaces(config: SandboxConfig) -> Iterator[Launch]:

@@ -45,7 +45,6 @@ class Zygote:
         """Start one and wait until it is ready. Raises SandboxError with what it said when it does not come up."""
         ours, theirs = socket.socketpair()
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the zygote
-        process = None
         try:
             with theirs:
                 process = await asyncio.create_subprocess_exec(
@@ -59,26 +58,29 @@ class Zygote:
                     start_new_session=True,
                     pass_fds=(theirs.fileno(),),
                 )
-            reader, writer = await asyncio.open_connection(sock=ours)
-            zygote = cls(process, reader, writer, errors)
-            boot = msgspec.json.encode(launch.boot_message())
-            writer.write(len(boot).to_bytes(4, "big") + boot)
-            async with asyncio.timeout(START_SECONDS):
-                await zygote._receive()
-        except (ZygoteLost, OSError, TimeoutError) as error:
-            said = _last_line(errors) or str(error) or "no answer"
-            if process is None:
-                ours.close()
-                errors.close()
-            else:
-                await zygote.kill()
-            raise SandboxError(f"sandbox.isolation={launch.isolation} does not work here: {said}") from None
-        except BaseException:
-            if process is not None:
-                _kill(process)
-            ours.close()
+            zygote = cls(process, *await asyncio.open_connection(sock=ours), errors)
+        except BaseException as error:
+            ours.close()  # which ends a process that has started
+            errors.close()
+            if isinstance(error, OSError):
+                raise SandboxError(f"sandbox.isolation={launch.isolation} does not work here: {error}") from None
+            raise
+        try:
+            await zygote._boot(launch)
+        except BaseException as error:
+            said = _last_line(errors)
+            await zygote.kill()
+            if isinstance(error, (ZygoteLost, OSError, TimeoutError)):
+                said = said or str(error) or "no answer"
+                raise SandboxError(f"sandbox.isolation={launch.isolation} does not work here: {said}") from None
             raise
         return zygote
+
+    async def _boot(self, launch: Launch) -> None:
+        message = msgspec.json.encode(launch.boot_message())
+        self._writer.write(len(message).to_bytes(4, "big") + message)
+        async with asyncio.timeout(START_SECONDS):
+            await self._receive()
 
     async def run(self, program: Program, stdin: str, limits: Limits) -> Execution:
         """Run a program. Raises ZygoteLost; after that, and when cancelled, only `kill` may be called."""

@@ -5,7 +5,7 @@ from typing import Any
 
 from evorun.runs.schema import Verdict
 from evorun.tasks.base import AttemptOutcome, Judgment
-from evorun.tasks.json_text import read_object
+from evorun.tasks.json_text import read_object, well_formed
 
 REASONING_CHARS = 200
 """Longest reasoning that the schema lets a judge write (ours: the prompt asks for one sentence)."""
@@ -61,7 +61,7 @@ def parse_judgment(text: str) -> Judgment:
     stated = {_verdict(value) for value in _STATED.findall(text)} - {"invalid"}
     return Judgment(
         verdict="invalid" if len(stated) > 1 else _verdict(reply.get("solution")),
-        reason=reason if isinstance(reason, str) else "",
+        reason=well_formed(reason) if isinstance(reason, str) else "",
     )
 
 

@@ -1,78 +1,124 @@
-"""How fast the sandbox runs programs, beside a plain loop that starts an interpreter for each of them."""
+"""Programs and tests per second in the sandbox, beside a plain loop of fresh interpreters without any isolation.
+
+The mix is 60 known-correct programs with their tests, from the folder that EVORUN_KNOWN_SOLUTIONS names (see
+scripts/measure_known_solutions.py); without it, generated programs.
+"""
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from evorun.sandbox import Limits, Program, Sandbox, SandboxConfig
+from evorun.sandbox import Case, Limits, Program, Sandbox, SandboxConfig, Suite, test
+from evorun.sandbox.inside.program import STAR_IMPORTS
 from evorun_bench import Row
 
-TRIVIAL = "print(sum(map(int, input().split())))"
-SOLUTIONS = (
-    # a sieve, a sort with a heap, a dynamic programme, a breadth-first search: what contest solutions look like
-    "import sys\nn = int(sys.stdin.read())\ns = bytearray([1]) * (n + 1)\nfor i in range(2, int(n ** 0.5) + 1):\n"
-    "    if s[i]: s[i * i :: i] = bytes(len(range(i * i, n + 1, i)))\nprint(sum(s) - 2)",
-    "import heapq, sys\nn = int(sys.stdin.read())\nh = [(i * 7919) % n for i in range(n)]\nheapq.heapify(h)\n"
-    "print(sum(heapq.heappop(h) for _ in range(n // 2)))",
-    "from functools import lru_cache\nn = int(input()) // 20\n@lru_cache(None)\ndef f(i, j):\n"
-    "    return 1 if i == 0 or j == 0 else (f(i - 1, j) + f(i, j - 1)) % 998244353\n"
-    "print(sum(f(i, 40) for i in range(min(n, 60))))",
-    "from collections import deque, Counter\nn = int(input()) // 10\nd = {0: 0}\nq = deque([0])\n"
-    "while q:\n    v = q.popleft()\n    for w in ((v * 3 + 1) % n, (v * 2) % n):\n        if w not in d:\n"
-    "            d[w] = d[v] + 1\n            q.append(w)\n"
-    "print(max(d.values()), Counter(d.values()).most_common(1))",
+N_TRIVIAL = 400
+N_MIX = 60
+LIMITS = Limits(cpu_seconds=6.0)
+TARGET = 3.0
+
+Job = tuple[Program, Suite]
+
+# What a plain interpreter needs to run the same programs: the harness's names, and somebody to call the entry.
+PRELUDE = "".join(f"from {module} import *\n" for module in STAR_IMPORTS) + "import sys, json, math, string\n"
+CALL = (
+    "\nprint(json.dumps({call}(*[json.loads(line) for line in sys.stdin.read().split('\\n') if line.strip()]),"
+    " default=list))\n"
 )
-RUNS = 400
 
 
 def measure() -> list[Row]:
-    """Run a trivial program, and a mix of small solutions, on as many slots as there are cores."""
-    slots = len(os.sched_getaffinity(0))
-    trivial = [(TRIVIAL, "40 2")] * RUNS
-    mix = [(SOLUTIONS[i % len(SOLUTIONS)], str(2000 + 10 * i)) for i in range(RUNS)]
-    rows = []
-    for name, work in (("one trivial test", trivial), ("a mix of small solutions", mix)):
-        sandboxed, isolation = asyncio.run(_sandboxed(work, slots))
-        plain = _plain(work, slots)
-        ratio = sandboxed / plain
+    """Run both loads both ways, with as many programs at a time as there are slots."""
+    trivial = [(Program("print(int(input()) + 1)"), Suite((Case("1", "2"),), "lines", LIMITS))] * N_TRIVIAL
+    known = os.environ.get("EVORUN_KNOWN_SOLUTIONS")
+    mix = list(known_correct(Path(known)) if known else generated())[:N_MIX]
+    rows: list[Row] = []
+    for name, jobs, prelude in (("one trivial test", trivial, ""), ("a mix of programs", mix, PRELUDE)):
+        n_tests = sum(len(suite.cases) for _, suite in jobs)
+        ours, isolation, accepted = asyncio.run(in_sandbox(jobs))
+        plain = plainly(jobs, prelude)
+        if accepted != n_tests:
+            raise RuntimeError(f"{n_tests - accepted} of {n_tests} tests of known-correct programs failed")
         rows += [
-            Row(f"sandbox ({isolation}), {name}", sandboxed, "programs/s", "", None),
-            Row(f"plain subprocess.run, {name}", plain, "programs/s", "", None),
-            Row(f"sandbox over plain, {name}", ratio, "x", ">= 3", ratio >= 3),
+            Row(f"{name}: tests/s, {isolation}", n_tests / ours, "tests/s", "", None),
+            Row("... subprocess.run([python, file])", n_tests / plain, "tests/s", "", None),
+            Row("... ratio", plain / ours, "x", f">= {TARGET:g}", plain >= TARGET * ours),
         ]
     return rows
 
 
-async def _sandboxed(work: Sequence[tuple[str, str]], slots: int) -> tuple[float, str]:
-    sandbox = await Sandbox.open(SandboxConfig(slots=slots))
-    try:
-        await asyncio.gather(*(sandbox.run(Program(TRIVIAL), "1 2", Limits()) for _ in range(2 * slots)))  # all awake
+async def in_sandbox(jobs: list[Job]) -> tuple[float, str, int]:
+    """Return the seconds that it took, the isolation, and how many tests were accepted."""
+    sandbox = await Sandbox.open(SandboxConfig())
+    await asyncio.gather(*(sandbox.run(Program(""), "", LIMITS) for _ in range(sandbox.slots)))
+    started = time.perf_counter()
+    results = await asyncio.gather(*(test(sandbox, program, suite, stop_at_failure=True) for program, suite in jobs))
+    seconds = time.perf_counter() - started
+    await sandbox.close()
+    return seconds, sandbox.isolation, sum(result.verdict == "accepted" for found in results for result in found)
+
+
+def plainly(jobs: list[Job], prelude: str) -> float:
+    """Return the seconds of the plain loop: a fresh interpreter for each test, no limits, no isolation."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+        runs: list[tuple[Path, str]] = []
+        for number, (program, suite) in enumerate(jobs):
+            path = Path(folder) / f"{number}.py"
+            path.write_text(prelude + program.source + call_of(program), encoding="utf-8")
+            runs += [(path, case.stdin) for case in suite.cases]
         started = time.perf_counter()
-        done = await asyncio.gather(*(sandbox.run(Program(source), stdin, Limits()) for source, stdin in work))
-        seconds = time.perf_counter() - started
-    finally:
-        await sandbox.close()
-    if any(execution.end != "completed" for execution in done):
-        raise RuntimeError("a program of the benchmark failed in the sandbox")
-    return len(work) / seconds, sandbox.isolation
+        list(pool.map(lambda run: run_plainly(*run), runs))
+        return time.perf_counter() - started
 
 
-def _plain(work: Sequence[tuple[str, str]], threads: int) -> float:
-    with tempfile.TemporaryDirectory() as folder:
-        files = {source: Path(folder) / f"{i}.py" for i, source in enumerate(dict.fromkeys(s for s, _ in work))}
-        for source, file in files.items():
-            file.write_text(source)
+def run_plainly(path: Path, stdin: str) -> None:
+    subprocess.run([sys._base_executable, path], input=stdin, capture_output=True, text=True, check=True)  # type: ignore[attr-defined]
 
-        def run(one: tuple[str, str]) -> None:
-            subprocess.run([sys.executable, files[one[0]]], input=one[1], text=True, capture_output=True, check=True)
 
-        started = time.perf_counter()
-        with ThreadPoolExecutor(threads) as pool:
-            list(pool.map(run, work))
-        return len(work) / (time.perf_counter() - started)
+def call_of(program: Program) -> str:
+    if program.entry is None:
+        return ""
+    owner, _, name = program.entry.rpartition(".")
+    return CALL.format(call=f"{owner}().{name}" if owner else name)
+
+
+def known_correct(folder: Path) -> Iterator[Job]:
+    """The first correct solution of each problem, with all tests."""
+    for line in (folder / "lcb_with_tests.jsonl").read_text(encoding="utf-8").splitlines():
+        record = json.loads(line)
+        source = next((s["code"] for s in record["solutions"] if s["verdict"] == "correct"), None)
+        if source is not None:
+            functional = record["kind"] == "functional"
+            cases = tuple(Case(t["input"], t["output"]) for t in record["public_tests"] + record["hidden_tests"])
+            program = Program(source, f"Solution.{record['func_name']}" if functional else None)
+            yield program, Suite(cases, "json" if functional else "lines", LIMITS)
+
+
+def generated() -> Iterator[Job]:
+    """Sums, sorting and a small dynamic programme over lists of some hundred numbers."""
+    bodies = {
+        "return sum(x)": sum,
+        "return sorted(x)": sorted,
+        "best = [1] * len(x)\n        for i in range(len(x)):\n            for j in range(i):\n"
+        "                if x[j] < x[i]: best[i] = max(best[i], best[j] + 1)\n        return max(best)": longest_rise,
+    }
+    for number in range(N_MIX):
+        body, oracle = list(bodies.items())[number % len(bodies)]
+        program = Program(f"class Solution:\n    def f(self, x: List[int]):\n        {body}\n", "Solution.f")
+        inputs = [[(i * k + number) % 997 for i in range(200)] for k in range(3, 18)]
+        cases = tuple(Case(json.dumps(x), json.dumps(oracle(x))) for x in inputs)
+        yield program, Suite(cases, "json", LIMITS)
+
+
+def longest_rise(x: list[int]) -> int:
+    best: list[int] = []
+    for i, value in enumerate(x):
+        best.append(1 + max((best[j] for j in range(i) if x[j] < value), default=0))
+    return max(best)

@@ -81,6 +81,18 @@ async def test_it_stops_trying_once_there_are_enough(tmp_path: Path) -> None:
     assert {ask.attempt for ask in driven.model.of("demonstrate")} == {0}
 
 
+async def test_the_first_in_the_draw_are_kept_however_late_they_were_worked(tmp_path: Path) -> None:
+    everything = await drive(few(shots=8), tmp_path / "all", always_right)
+    order = [name for name, *_ in shown(everything)]
+
+    def script(ask: Ask) -> str:
+        early = ask.role != "demonstrate" or ask.attempt > 0 or ask.shown["problem"] in order[5:7]
+        return "right" if early else "wrong"
+
+    driven = await drive(few(), tmp_path / "three", script)
+    assert [name for name, *_ in shown(driven)] == order[:3]
+
+
 async def test_fewer_examples_than_wanted_are_said_and_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def script(ask: Ask) -> str:
         return "wrong" if ask.role == "demonstrate" and ask.shown["problem"] != "v2" else "right"

@@ -228,7 +228,8 @@ async def test_a_response_that_beats_the_tests_is_kept_whatever_becomes_of_its_p
     def lucky(ask: Ask) -> str:
         if ask.role == "reflect":
             return never_learns(ask)
-        return "good" if (ask.name, ask.step) == ("p1", 0) else "wrong"
+        # in a later minibatch, under the seed prompt: another response under it came first
+        return "good" if ask.name == "p1" and ask.step > 0 and ask.instruction == SEED_INSTRUCTION else "wrong"
 
     driven = await drive(gepa(), tmp_path, lucky, task=TestedQuiz(), problems=4)
     assert [p["answer"] for p in driven.records("predictions")] == ["wrong", "good", "wrong", "wrong"]
@@ -251,6 +252,17 @@ async def test_inference_keeps_to_the_budget(tmp_path: Path, calls: int, script:
     )
     assert len(driven.model.asked) <= calls
     assert all(p["answer"] for p in driven.records("predictions"))
+
+
+@pytest.mark.xfail(strict=True, reason="a method over all problems keeps to calls_per_problem in the mean only")
+async def test_inference_keeps_to_each_problems_calls(tmp_path: Path) -> None:
+    """GEPA draws its minibatches unevenly where they do not divide the problems."""
+    budget = BudgetConfig(calls_per_problem=21)
+    driven = await drive(
+        gepa(generations=99, minibatch=3), tmp_path, never_learns, task=TestedQuiz(), problems=5, budget=budget
+    )
+    costs = [sum(spent["calls"] for spent in p["cost"].values()) for p in driven.records("predictions")]
+    assert max(costs) <= 21
 
 
 @pytest.mark.parametrize("task", [Quiz(), TestedQuiz()])

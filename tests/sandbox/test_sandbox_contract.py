@@ -239,6 +239,27 @@ async def test_time_is_the_programs_own(sandbox: Sandbox) -> None:
     assert 0.25 < (await script(sandbox, children)).cpu_seconds < 1.0
 
 
+FORKS = """
+import os, threading, time
+n = 1
+try:
+    while True:
+        if os.fork() == 0:
+            time.sleep(9)
+        n += 1
+except OSError:
+    print(n, flush=True)
+    os._exit(0)
+"""
+
+
+async def test_the_kernel_itself_limits_processes_for_root_too(sandbox: Sandbox) -> None:
+    if not sandbox.fully_isolated:
+        pytest.skip("left to the zygote, which looks now and then")
+    execution = await script(sandbox, FORKS, limits=Limits(processes=6))
+    assert (execution.end, execution.stdout) == ("completed", "6\n")
+
+
 STATE = """
 import os, sys, random, builtins, json, ctypes
 shm = ctypes.CDLL(None).shmget(4711, 4096, 0)

@@ -96,6 +96,19 @@ async def test_cancelling_those_that_wait_starts_nothing() -> None:
     await sandbox.close()
 
 
+async def test_cancelling_while_an_interpreter_starts_leaves_none() -> None:
+    sandbox = await opened(slots=2)
+    first = asyncio.create_task(sandbox.run(Program("print(1)"), "", LIMITS))
+    second = asyncio.create_task(sandbox.run(Program("print(2)"), "", LIMITS))
+    idle = len(below())
+    await until(lambda: len(below()) > idle)
+    second.cancel()
+    await asyncio.gather(first, second, return_exceptions=True)
+    assert (await sandbox.run(Program("print(3)"), "", LIMITS)).stdout == "3\n"
+    await sandbox.close()
+    assert below() == []
+
+
 async def test_closing_ends_what_runs() -> None:
     sandbox = await opened(slots=2)
     tasks = [
@@ -109,16 +122,25 @@ async def test_closing_ends_what_runs() -> None:
     assert below() == []
 
 
-async def test_a_zygote_that_is_killed_or_stopped_is_replaced_and_the_program_runs_again() -> None:
+async def test_a_zygote_that_is_killed_is_replaced_and_its_program_runs_again() -> None:
     sandbox = await opened(slots=1)
-    for process in below():
-        process.kill()
+    below()[0].kill()
     assert (await sandbox.run(Program("print(1)"), "", LIMITS)).stdout == "1\n"
-    task = asyncio.create_task(sandbox.run(Program("import time\ntime.sleep(0.2)\nprint(2)"), "", LIMITS))
-    await asyncio.sleep(0.1)
-    below()[-1].kill()
-    assert (await task).end in ("completed", "runtime_error")
-    assert (await sandbox.run(Program("print(3)"), "", LIMITS)).stdout == "3\n"
+    idle = len(below())
+    task = asyncio.create_task(sandbox.run(Program("import time\ntime.sleep(0.5)\nprint(2)"), "", LIMITS))
+    await until(lambda: len(below()) > idle)
+    below()[0].kill()
+    assert (await task).stdout == "2\n"
+    await sandbox.close()
+    assert below() == []
+
+
+async def test_a_program_that_breaks_its_zygote_twice_has_failed() -> None:
+    sandbox = await opened(isolation="rlimits", slots=1)
+    source = "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nimport time\ntime.sleep(1)"
+    execution = await sandbox.run(Program(source), "", LIMITS)
+    assert execution.end == "runtime_error"
+    assert (await sandbox.run(Program("print(1)"), "", LIMITS)).stdout == "1\n"
     await sandbox.close()
 
 

@@ -24,7 +24,7 @@ RESULT_DESCRIPTOR = 3
 RESULT, OUT_OF_MEMORY = b"v", b"m"
 
 # Which names LiveCodeBench's harness gives to a program, in its order: later ones hide earlier ones.
-_STAR_IMPORTS = (
+STAR_IMPORTS = (
     "string",
     "re",
     "datetime",
@@ -52,9 +52,9 @@ _THREAD_STACK = 8 << 20
 def prelude() -> dict[str, Any]:
     """Return the global names that every program starts with, and import what they come from."""
     names: dict[str, Any] = {}
-    for module in _STAR_IMPORTS:
+    for module in STAR_IMPORTS:
         exec(f"from {module} import *", names)  # noqa: S102
-    for module in _STAR_IMPORTS[:-2]:
+    for module in STAR_IMPORTS[:-2]:
         exec(f"import {module}", names)  # noqa: S102
     del names["__builtins__"]
     return {name: value for name, value in names.items() if vars(builtins).get(name) is not value}
