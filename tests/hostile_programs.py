@@ -66,7 +66,7 @@ HOSTILE = [
     ),
     Hostile("deep_syntax", "x = " + "-" * 100_000 + "1", (ERROR, MEMORY)),
     # processes and threads
-    Hostile("fork_bomb", "import os\nwhile True: os.fork()", (ERROR, MEMORY)),
+    Hostile("fork_bomb", "import os\nwhile True: os.fork()", (ERROR, MEMORY, TIME)),
     Hostile(
         "patient_fork_bomb",
         "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",

@@ -110,8 +110,9 @@ def _bubblewrap(config: SandboxConfig) -> Iterator[Launch]:
 def _bubblewrap_options(layout: Layout) -> list[str]:
     options = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
     options += ["--die-with-parent", "--new-session", "--clearenv", "--proc", "/proc", "--dir", layout.scratch]
-    for path in sorted(_parents([*layout.shown, *(target for _, target in layout.packages)])):
-        options += ["--perms", "0755", "--dir", path]  # bubblewrap's own choice, 0700, shuts out an unprivileged user
+    inner = [*layout.shown, *layout.devices, *(target for _, target in layout.packages)]
+    for parent in sorted({str(parent) for path in inner for parent in Path(path).parents} - {"/"}):
+        options += ["--perms", "0755", "--dir", parent]  # bubblewrap's own choice, 0700, shuts out an unprivileged user
     for path in layout.shown:
         options += ["--ro-bind", path, path]
     for path in layout.hidden:
@@ -123,10 +124,6 @@ def _bubblewrap_options(layout: Layout) -> list[str]:
     for path, target in layout.links:
         options += ["--symlink", target, path]
     return [*options, "--remount-ro", "/", "--chdir", "/", "--setenv", "PYTHONHASHSEED", "0", "--"]
-
-
-def _parents(paths: list[str]) -> set[str]:
-    return {str(parent) for path in paths for parent in Path(path).parents} - {"/"}
 
 
 def _namespaces(config: SandboxConfig) -> Iterator[Launch]:

@@ -239,6 +239,15 @@ async def test_time_is_the_programs_own(sandbox: Sandbox) -> None:
     assert 0.25 < (await script(sandbox, children)).cpu_seconds < 1.0
 
 
+async def test_signals_write_into_no_file_of_the_program(sandbox: Sandbox) -> None:
+    source = (
+        "import os, signal\nfiles = [open(f'f{i}', 'w') for i in range(20)]\n"
+        "signal.signal(signal.SIGALRM, lambda *_: None)\nsignal.setitimer(signal.ITIMER_REAL, 0.01)\nsignal.pause()\n"
+        "print(sum(os.path.getsize(f.name) for f in files))"
+    )
+    assert (await script(sandbox, source)).stdout == "0\n"
+
+
 FORKS = """
 import os, threading, time
 n = 1

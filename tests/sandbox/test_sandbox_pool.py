@@ -232,12 +232,18 @@ def test_an_ordinary_user_can_do_the_same(isolation: str) -> None:
     version = [str(python), "-c", f"import sys; print(sys.version_info[:2] == {sys.version_info[:2]})"]
     if not python.exists() or "True" not in subprocess.run(version, capture_output=True, text=True).stdout:
         pytest.skip("no interpreter of this version that others can read")
+    programs = {
+        "import numpy, os\nprint(os.getuid())": "completed 65534",
+        "import os\nos.makedirs('a/b')\nos.symlink('/', 'a/c')\nos.chmod('a', 0)\nos.chmod('.', 0)": "completed ",
+        "import os\nwhile True: os.fork()": "",
+    }
     script = (
-        "import asyncio\nfrom evorun.sandbox import *\nasync def main():\n"
+        "import asyncio, os\nfrom evorun.sandbox import *\nasync def main():\n"
         f"    s = await Sandbox.open(SandboxConfig({isolation!r}, slots=1))\n"
-        "    for source in ('import numpy, os\\nprint(os.getuid())', 'import os\\nwhile True: os.fork()'):\n"
+        f"    for source in {list(programs)!r}:\n"
         "        e = await s.run(Program(source), '', Limits(cpu_seconds=3, processes=8))\n"
-        "        print(e.end, e.stdout.strip())\n    await s.close()\nasyncio.run(main())"
+        "        print(e.end, e.stdout.strip())\n    print(s._scratch and os.listdir(s._scratch))\n"
+        "    await s.close()\nasyncio.run(main())"
     )
     environment = {"PYTHONPATH": f"{ROOT}:{sysconfig.get_path('purelib')}", "PATH": os.environ["PATH"]}
     done = subprocess.run(
@@ -246,9 +252,10 @@ def test_an_ordinary_user_can_do_the_same(isolation: str) -> None:
     )  # fmt: skip
     if "does not work here" in done.stderr:
         pytest.skip(done.stderr.splitlines()[-1])
-    first, second = done.stdout.splitlines()
-    assert first == "completed 65534"
-    assert second.split()[0] in ("runtime_error", "memory_limit")
+    *ended, left = done.stdout.split("\n")[:-1]
+    assert ended[:2] == list(programs.values())[:2]
+    assert ended[2].split()[0] in ("runtime_error", "memory_limit", "time_limit")
+    assert left in ("None", "[]")
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,7 @@ def run(source: str, entry: str | None, stdin: str, names: dict[str, Any]) -> No
 
 
 def _fresh_state(source: str) -> None:
+    signal.set_wakeup_fd(-1)  # the zygote's: its number may soon be that of a file of the program's
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "r", closefd=False)), encoding="utf-8")  # type: ignore[misc]

@@ -72,8 +72,11 @@ class Nursery:
     def remove_scratch(self, folder: str) -> None:
         """Remove a program's folder, where its end has not done so already."""
         if not self.settings["namespaces"]:
-            for path, _, _ in os.walk(folder):
-                os.chmod(path, 0o700)  # before walk looks into it
+            os.chmod(folder, 0o700)
+            for path, folders, _ in os.walk(folder):
+                for name in folders:  # before walk looks into it
+                    if not os.path.islink(f"{path}/{name}"):
+                        os.chmod(f"{path}/{name}", 0o700)
             shutil.rmtree(folder, ignore_errors=True)
 
     def end_all(self) -> float:
