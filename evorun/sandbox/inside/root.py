@@ -19,13 +19,16 @@ def enter(layout: dict[str, Any], where: str) -> None:
     Needs CAP_SYS_ADMIN over a mount namespace of its own. Raises OSError.
     """
     kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
+    # Held open: what lies below `where` is out of sight as soon as the new root covers it.
+    packages = [(os.open(path, os.O_PATH), target) for path, target in layout["packages"]]
+    shown = [(os.open(path, os.O_PATH), path) for path in layout["shown"]]
     kernel.mount("root", where, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=0755")
-    for path in layout["shown"]:
-        _bind(path, where + path, _READ_ONLY)
+    for source, target in shown:
+        _bind(f"/proc/self/fd/{source}", where + target, _READ_ONLY)
     for path in layout["hidden"]:
         kernel.mount("hidden", where + path, "tmpfs", kernel.MS_RDONLY, "size=4k")
-    for path, target in layout["packages"]:
-        _bind(path, where + target, _READ_ONLY)
+    for source, target in packages:
+        _bind(f"/proc/self/fd/{source}", where + target, _READ_ONLY)
     for path, target in layout["links"]:
         os.makedirs(os.path.dirname(where + path), exist_ok=True)
         os.symlink(target, where + path)
@@ -35,6 +38,8 @@ def enter(layout: dict[str, Any], where: str) -> None:
     kernel.mount("/proc", where + "/proc", flags=kernel.MS_BIND | kernel.MS_REC)
     os.mkdir(where + layout["scratch"])
     kernel.mount("root", where, flags=kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
+    for source, _ in (*packages, *shown):
+        os.close(source)
     os.chdir(where)
     kernel.mount(where, "/", flags=kernel.MS_MOVE)
     os.chroot(".")
