@@ -37,8 +37,12 @@
   const tone = (correct) => (correct === true ? "right" : correct === false ? "wrong" : "ungraded");
   const graded = (correct) =>
     element("span", { class: tone(correct), title: tone(correct) }, `${mark(correct)} ${tone(correct)}`);
+  const percent = (share) => `${Math.round(100 * share)} %`;
   const belief = (c) =>
     c.mean === null ? "–" : c.mean.toFixed(2) + (c.sd === null ? "" : ` ± ${c.sd.toFixed(2)}`);
+
+  // A program, say: its lines must stay lines.
+  const isBlock = (answer) => answer !== null && answer.trim().includes("\n");
 
   function load(position) {
     if (!problems.has(position)) problems.set(position, JSON.parse(byId(`problem-${position}`).textContent));
@@ -79,7 +83,7 @@
   }
 
   function showOutcome(entry) {
-    const answer = problem.answer === null ? "none" : problem.answer;
+    const answer = problem.answer === null ? "none" : isBlock(problem.answer) ? "see the one returned" : problem.answer;
     const parts = [element("strong", {}, problem.id), ` ${problem.stratum}: answer `, element("b", {}, answer), " "];
     parts.push(graded(problem.correct));
     parts.push(problem.stop === null ? " (not ended)" : ` (stopped: ${problem.stop})`);
@@ -163,10 +167,14 @@
     return [element("dt", {}, title), element("dd", { class: "links" }, ...links)];
   }
 
+  function folded(title, text) {
+    return element("details", {}, element("summary", {}, title), element("pre", {}, text));
+  }
+
   function showCandidate() {
     const c = problem.candidates[selected];
     const facts = [
-      ["Answer", c.answer ?? "none (unparsable)"],
+      ["Answer", isBlock(c.answer) ? "below" : (c.answer ?? "none (unparsable)")],
       ["Posterior", belief(c)],
       ["Generation", c.generation],
       ["Operator", c.operator + (c.attempts > 1 ? `, ${c.attempts} attempts` : "")],
@@ -175,12 +183,12 @@
     const parts = [
       element("h3", {}, `Candidate ${c.id} `, graded(c.correct)),
       element("dl", {}, ...facts, ...family("Parents", c.parents), ...family("Children", problem.children[selected])),
-      element("h4", {}, "Text"),
-      element("pre", { tabindex: 0 }, c.text || "(empty)"),
     ];
-    if (c.reasoning && c.reasoning !== c.text) {
-      parts.push(element("details", {}, element("summary", {}, "Reasoning, as parsed"), element("pre", {}, c.reasoning)));
-    }
+    if (c.feedback) parts.push(folded(`Public tests: ${percent(c.feedback.score)} passed`, c.feedback.text));
+    if (isBlock(c.answer)) parts.push(element("h4", {}, "Answer"), element("pre", { tabindex: 0 }, c.answer));
+    parts.push(element("h4", {}, "Text"), element("pre", { tabindex: 0 }, c.text || "(empty)"));
+    if (c.reasoning && c.reasoning !== c.text) parts.push(folded("Reasoning, as parsed", c.reasoning));
+    if (c.memory) parts.push(folded("Memory left to its children", c.memory));
     byId("candidate").replaceChildren(...parts);
     byId("duels").replaceChildren(...duelsOf(selected));
   }

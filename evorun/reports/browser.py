@@ -16,6 +16,7 @@ from evorun.runs.schema import (
     CandidateId,
     CandidateRecord,
     ComparisonRecord,
+    FeedbackRecord,
     PredictionRecord,
     ProblemRecord,
     StepRecord,
@@ -179,12 +180,18 @@ def _candidate(candidate: CandidateRecord, position: dict[CandidateId, int], lim
         "reasoning": _cut(candidate.reasoning, limit),
         "answer": _cut(candidate.answer, max(limit, 100)),
         "error": _cut(candidate.error, max(limit, 100)),
+        "memory": _cut(candidate.memory, limit),
+        "feedback": _feedback(candidate.feedback, limit),
         "mean": candidate.mean,
         "sd": candidate.sd,
         "survivor": candidate.survivor,
         "correct": candidate.correct,
         "attempts": candidate.attempts,
     }
+
+
+def _feedback(feedback: FeedbackRecord | None, limit: int) -> dict[str, Any] | None:
+    return None if feedback is None else {"text": _cut(feedback.text, limit), "score": feedback.score}
 
 
 def _duel(duel: ComparisonRecord, position: dict[CandidateId, int], limit: int) -> list[Any]:

@@ -21,7 +21,7 @@ from evorun.reports.overview import (
 from evorun.reports.page import content_hash, markup, own_file, render, write_page
 from evorun.reports.run_data import read_steps
 from evorun.runs.results import ACCURACY, Proportion
-from evorun.runs.schema import Manifest
+from evorun.runs.schema import Manifest, SandboxInRun
 
 REPORT = "report.html"
 
@@ -113,6 +113,7 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
         **{f"Model ({role})": _model(m.name, m.id, m.engine) for role, m in manifest.models.items()},
         "Data": ": ".join(filter(None, [manifest.provenance.source, manifest.provenance.description])),
         "Information": manifest.regime,
+        "Sandbox": _isolation(manifest.sandbox) if manifest.sandbox else None,
         "Seed": manifest.seed,
         "Started": manifest.started,
         "Ended": manifest.ended,
@@ -128,6 +129,11 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
 def _model(name: str, identity: str, engine: str) -> str:
     model = name if identity in ("", name) else f"{name} ({identity})"
     return f"{model} on {engine}" if engine else model
+
+
+def _isolation(sandbox: SandboxInRun) -> str:
+    isolation = f"{sandbox.isolation}, {'full isolation' if sandbox.full else 'NOT fully isolated'}"
+    return ": ".join(filter(None, [isolation, sandbox.note]))
 
 
 def _judge_rows(judge: JudgeDiagnostics) -> list[tuple[str, Proportion, str]]:

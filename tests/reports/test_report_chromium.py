@@ -51,8 +51,19 @@ def _hostile_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     manifest = {"error": "".join(HOSTILE), "status": "failed", "method": HOSTILE[0], "command": list(HOSTILE)}
     spec = RunSpec(problems=12, candidates=36, duels=300, hostile=True, strata=HOSTILE[:4], manifest=manifest)
     run = write_run(tmp_path_factory.mktemp("hostile"), spec)
+    candidates = [json.loads(line) for line in (run / "candidates.jsonl").open()]
+    (run / "candidates.jsonl").write_text("".join(json.dumps(_noted(i, c)) + "\n" for i, c in enumerate(candidates)))
     write_report(run)
     return run
+
+
+def _noted(index: int, candidate: dict[str, Any]) -> dict[str, Any]:
+    """Give a candidate a memory and feedback of hostile texts, and every fourth one neither."""
+    if index % 4 == 0:
+        return candidate
+    text = HOSTILE[index % len(HOSTILE)].encode("utf-8", "replace").decode()
+    feedback = {"text": f"{index % 4 - 1} of 3 passed\n- 1 -> {text}", "score": (index % 4 - 1) / 3}
+    return {**candidate, "memory": f"memory {index}: {text}", "feedback": feedback}
 
 
 @pytest.fixture(name="page")
@@ -67,6 +78,14 @@ def _texts(page: Any, selector: str) -> list[str]:
     nodes = "return [...document.querySelectorAll(arguments[0])].map((n) => n.textContent)"
     result: list[str] = page.execute_script(nodes, selector)
     return result
+
+
+def _visible(text: str) -> str:
+    """Return a hostile text as the page should show it."""
+    shown = text.replace("\x00", "\u2400").replace("\x1b", "\u241b").replace("\x07", "\u2407")
+    for direction in "\u202e\u202c\u2066\u2069":
+        shown = shown.replace(direction, "\ufffd")
+    return shown.replace("\ud800", "?")
 
 
 def _selected(page: Any) -> str:
@@ -108,13 +127,30 @@ def test_every_hostile_text_is_shown_as_text_and_runs_nothing(page: Any) -> None
         shown += _texts(page, "#candidate pre, #duels pre")
     everything = "\n".join(shown)
     for text in HOSTILE:
-        visible = text.replace("\x00", "\u2400").replace("\x1b", "\u241b").replace("\x07", "\u2407")
-        for direction in "\u202e\u202c\u2066\u2069":
-            visible = visible.replace(direction, "\ufffd")
-        assert visible.replace("\ud800", "?") in everything
+        assert _visible(text) in everything
     assert page.execute_script("return window.pwned") is None
     foreign = "main img, main iframe, main script:not([type]) ~ script, [onload], [onerror]"
     assert page.execute_script("return document.querySelectorAll(arguments[0]).length", foreign) == 0
+
+
+def test_memory_and_public_tests_are_folded_texts_under_what_they_say(page: Any, hostile_run: Path) -> None:
+    candidates = [json.loads(line) for line in (hostile_run / "candidates.jsonl").open()]
+    (problem,) = _texts(page, "#problem-outcome-line strong")
+    own = {c["id"]: c for c in candidates if c["problem"] == problem}
+    for row in range(1, len(own) + 1):
+        page.execute_script(f"document.querySelector('#candidate-rows tr:nth-child({row}) button').click()")
+        candidate = own[_selected(page)]
+        feedback = candidate.get("feedback")
+        share = {None: None, 0.0: "0 %", 1 / 3: "33 %", 2 / 3: "67 %"}[feedback and feedback["score"]]
+        expected = [f"Public tests: {share} passed"] if feedback else []
+        expected += ["Reasoning, as parsed"] if candidate["reasoning"] != candidate["text"] else []
+        expected += ["Memory left to its children"] if candidate.get("memory") else []
+        assert _texts(page, "#candidate summary") == expected
+        assert page.execute_script("return document.querySelectorAll('#candidate details[open]').length") == 0
+        texts = _texts(page, "#candidate details pre")
+        if feedback:
+            assert (texts[0], texts[-1]) == (_visible(feedback["text"]), _visible(candidate["memory"]))
+    assert page.execute_script("return window.pwned") is None
 
 
 def test_choosing_a_problem_shows_its_candidates(page: Any) -> None:
@@ -202,6 +238,18 @@ def test_the_duels_of_a_candidate_are_its_own(page: Any, hostile_run: Path) -> N
     assert _texts(page, "#duels li button") == opponents
     _click(page, "#duels li button")
     assert _selected(page) == opponents[0]
+
+
+def test_an_answer_of_several_lines_keeps_them(chromium: Any, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=1, candidates=1, generations=0, duels=0))
+    program = "def f(n):\n    return n"
+    for name in ("candidates", "predictions"):
+        (record,) = [json.loads(line) for line in (run / f"{name}.jsonl").open()]
+        (run / f"{name}.jsonl").write_text(json.dumps({**record, "answer": program}) + "\n")
+    chromium.get(write_report(run).as_uri())
+    assert _texts(chromium, "#candidate h4 + pre")[0] == program
+    assert _texts(chromium, "#candidate dd")[0] == "below"
+    assert "see the one returned" in _texts(chromium, "#problem-outcome-line p")[0]
 
 
 @pytest.mark.parametrize("width", [1024, 1366, 1920])

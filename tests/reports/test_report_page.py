@@ -106,6 +106,26 @@ def test_a_finished_benchmark_run_has_no_banner(tmp_path: Path) -> None:
     assert 'class="banner"' not in html
 
 
+@pytest.mark.parametrize(
+    ("sandbox", "shown"),
+    [
+        ({"isolation": "namespaces", "full": True, "note": ""}, "namespaces, full isolation"),
+        (
+            {"isolation": "rlimits", "full": False, "note": f"the network is open {HOSTILE[0]}"},
+            f"rlimits, NOT fully isolated: the network is open {HOSTILE[0]}",
+        ),
+    ],
+)
+def test_the_isolation_of_programs_is_among_the_facts(tmp_path: Path, sandbox: dict[str, object], shown: str) -> None:
+    page = _Page(_render(tmp_path, RunSpec(problems=0, manifest={"sandbox": sandbox})))
+    assert f"Sandbox{shown}\n" in page.text
+    assert page.scripts == []
+
+
+def test_a_run_that_tests_no_programs_names_no_sandbox(tmp_path: Path) -> None:
+    assert "Sandbox" not in _Page(_render(tmp_path, RunSpec(problems=0))).text
+
+
 def test_a_run_without_duels_says_so_and_draws_none(tmp_path: Path) -> None:
     html = _render(tmp_path, RunSpec(duels=0))
     assert "This run has no duels." in html

@@ -142,6 +142,17 @@ def test_the_browser_carries_what_the_prompts_showed(tmp_path: Path) -> None:
         assert text[4000:] == " … [1,000 characters cut]"
 
 
+def test_the_browser_carries_memory_and_feedback_cut_as_texts_are(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=1, candidates=3, duels=0))
+    plain, noted, long = [json.loads(line) for line in (run / "candidates.jsonl").open()]
+    noted |= {"memory": "n may be 0", "feedback": {"text": "1 of 2 passed", "score": 0.5}}
+    long |= {"memory": "m" * 5000, "feedback": {"text": "f" * 5000, "score": 0.0}}
+    (run / "candidates.jsonl").write_text("".join(json.dumps(record) + "\n" for record in (plain, noted, long)))
+    shown = json.loads(_browser(run)[0].json)["candidates"]
+    assert [(c["memory"], c["feedback"]) for c in shown[:2]] == [("", None), (noted["memory"], noted["feedback"])]
+    assert shown[2]["memory"][4000:] == shown[2]["feedback"]["text"][4000:] == " … [1,000 characters cut]"
+
+
 def test_a_run_without_recorded_problems_still_has_a_browser(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", RunSpec(problems=1))
     (run / "problems.jsonl").unlink()
