@@ -1,8 +1,11 @@
-"""Run the known right and wrong programs of a data folder, and print recorded verdicts beside the sandbox's.
+"""Run known right and wrong programs up to their first failure, and print the sandbox's verdicts beside the recorded.
 
-`python scripts/measure_known_solutions.py FOLDER`, where FOLDER holds lcb_with_tests.jsonl, lcb_stdin_samples.jsonl
-and quixbugs.jsonl: problems with tests, and solutions with a recorded `verdict` (correct, wrong, timeout_or_skipped)
-and, for some, the status of each test. Every program runs on all tests of its problem.
+    python scripts/measure_known_solutions.py FOLDER [--isolation strict] [--limit 20]
+
+FOLDER holds lcb_with_tests.jsonl, lcb_stdin_samples.jsonl and quixbugs.jsonl: problems with tests, and solutions with
+a recorded `verdict` (correct, wrong, timeout_or_skipped) and, for some, each test's status or the input that they fail
+on. For each file: a table of recorded labels against verdicts, then every disagreement, with its reason where one can
+be found.
 """
 
 import argparse
@@ -10,29 +13,66 @@ import asyncio
 import collections
 import itertools
 import json
-import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from evorun.sandbox import Case, CaseResult, Check, Limits, Program, Sandbox, SandboxConfig, Suite, test
+from evorun.sandbox import Case, CaseResult, Check, Limits, Program, Sandbox, SandboxConfig, Suite, same_output, test
+from evorun.tasks.livecodebench.config import UNFIT
 
 LIMITS = Limits(cpu_seconds=6.0)
-TOLERANT = {"quixbugs/sqrt"}
-"""Problems whose tests name a tolerance as an argument: outputs are compared with it."""
+QUIXBUGS_LIMITS = Limits(cpu_seconds=2.0)
+
+AGREES = {
+    "correct": {"accepted"},
+    "wrong": {"wrong_answer", "runtime_error", "memory_limit", "output_limit"},
+    "wrong or endless": {"wrong_answer", "runtime_error", "memory_limit", "output_limit", "time_limit"},
+    "timeout_or_skipped": {"time_limit"},
+    "wrong_answer": {"wrong_answer"},
+    "runtime_error": {"runtime_error", "memory_limit"},
+    "compile_error": {"runtime_error"},
+    "timeout": {"time_limit"},
+}
+"""Verdicts that agree with a recorded label, or with the recorded status of the test that failed first."""
 
 
 class Known(NamedTuple):
     """A program with what its source says of it."""
 
-    name: str
-    file: str
+    id: str
     program: Program
     suite: Suite
-    recorded: str
-    case_status: list[str] | None
-    note: str
+    n_public: int
+    label: str
+    failing: int | None
+    """The test that failed first, where the source says so."""
+    status: str
+    """How it failed there; else the label."""
+    remarks: tuple[str, ...]
+    """What else may explain a disagreement."""
+
+
+class Outcome(NamedTuple):
+    """A program's results, the last of which is its first failure, if it has one."""
+
+    known: Known
+    results: tuple[CaseResult, ...]
+
+    @property
+    def verdict(self) -> str:
+        """The first verdict that is not `accepted`."""
+        return self.results[-1].verdict
+
+    @property
+    def failing(self) -> int | None:
+        """The test that failed first."""
+        return None if self.verdict == "accepted" else len(self.results) - 1
+
+    @property
+    def agrees(self) -> bool:
+        """Whether the program ended as its source says, and at the test that its source names."""
+        return self.verdict in AGREES[self.known.status] and self.known.failing in (None, self.failing)
 
 
 def main() -> None:
@@ -45,143 +85,189 @@ def main() -> None:
 
 
 async def measure(folder: Path, isolation: str, limit: int | None) -> None:
-    """Run everything and print the tables."""
-    known = [
-        one for read in (lcb_with_tests, lcb_stdin_samples, quixbugs) for one in itertools.islice(read(folder), limit)
-    ]
+    """Run everything, a file at a time, and print what came out."""
     sandbox = await Sandbox.open(SandboxConfig(isolation=isolation))
-    started = time.perf_counter()
+    print(f"{sandbox.slots} slots, {sandbox.isolation}")
     try:
-        results = await asyncio.gather(*(test(sandbox, one.program, one.suite, stop_at_failure=False) for one in known))
+        for file, read in FILES.items():
+            await measure_file(sandbox, file, list(itertools.islice(known_in(folder / file, read), limit)))
     finally:
         await sandbox.close()
+
+
+async def measure_file(sandbox: Sandbox, file: str, known: list[Known]) -> None:
+    started = time.perf_counter()
+    outcomes = await asyncio.gather(*(first_failure(sandbox, one) for one in known))
     seconds = time.perf_counter() - started
-    n_tests = sum(map(len, results))
-    print(
-        f"{len(known)} programs, {n_tests} tests, {seconds:.1f} s on {sandbox.slots} slots ({sandbox.isolation}): "
-        f"{n_tests / seconds:.0f} tests/s"
-    )
-    judged = [(one, tolerated(one, found)) for one, found in zip(known, results, strict=True)]
-    for file in dict.fromkeys(one.file for one in known):
-        print_table(file, [(one.recorded, overall(found)) for one, found in judged if one.file == file])
-    print_table(
-        "single tests with a recorded status",
-        [
-            (status, r.verdict)
-            for one, found in judged
-            if one.case_status
-            for status, r in zip(one.case_status, found, strict=True)
-        ],
-    )
-    for one, found in judged:
-        print_disagreement(one, found)
+    n_tests = sum(len(outcome.results) for outcome in outcomes)
+    print(f"\n{file}: {len(known)} programs, {n_tests} tests, {seconds:.1f} s, {n_tests / seconds:.0f} tests/s")
+    print_table(outcomes)
+    disagreements = [outcome for outcome in outcomes if not outcome.agrees]
+    print(f"{len(disagreements)} disagreements")
+    for outcome in disagreements:
+        await print_disagreement(sandbox, outcome, outcomes)
 
 
-def lcb_with_tests(folder: Path) -> Iterator[Known]:
-    for record in records(folder / "lcb_with_tests.jsonl"):
-        functional = record["kind"] == "functional"
-        entry = f"Solution.{record['func_name']}" if functional else None
-        yield from solutions("lcb_with_tests", record, entry, "json" if functional else "lines")
+async def first_failure(sandbox: Sandbox, known: Known) -> Outcome:
+    return Outcome(known, await test(sandbox, known.program, known.suite, stop_at_failure=True))
 
 
-def lcb_stdin_samples(folder: Path) -> Iterator[Known]:
-    for record in records(folder / "lcb_stdin_samples.jsonl"):
-        yield from solutions("lcb_stdin_samples", record, None, "lines")
+# ---- reading ----
 
 
-def solutions(file: str, record: dict[str, Any], entry: str | None, check: Check) -> Iterator[Known]:
+def known_in(path: Path, read: Callable[[dict[str, Any]], Iterator[Known]]) -> Iterator[Known]:
+    with path.open(encoding="utf-8") as lines:
+        for line in lines:
+            yield from read(json.loads(line))
+
+
+def livecodebench(record: dict[str, Any]) -> Iterator[Known]:
+    functional = record["kind"] == "functional"
+    check: Check = "json" if functional else "lines"
     tests = record["public_tests"] + (record["hidden_tests"] or [])
     suite = Suite(tuple(Case(t["input"], t["output"]) for t in tests), check, LIMITS)
     for number, solution in enumerate(record["solutions"]):
-        note = " ".join(str(solution[key]) for key in ("origin", "note", "fails_on") if solution.get(key))
-        program = Program(solution["code"], entry)
-        status = solution.get("case_status")
-        yield Known(f"{record['id']}[{number}]", file, program, suite, solution["verdict"], status, note)
-
-
-def quixbugs(folder: Path) -> Iterator[Known]:
-    for record in records(folder / "quixbugs.jsonl"):
-        cases = tuple(
-            Case("\n".join(map(json.dumps, test_["args"])), json.dumps(test_["expected"])) for test_ in record["tests"]
+        failing, status = recorded_failure(solution, suite)
+        yield Known(
+            id=f"{record['id']}[{number}]",
+            program=Program(solution["code"], f"Solution.{record['func_name']}" if functional else None),
+            suite=suite,
+            n_public=len(record["public_tests"]),
+            label=solution["verdict"],
+            failing=failing,
+            status=status,
+            remarks=tuple(remarks(record, solution, suite)),
         )
-        for number, solution in enumerate(record["solutions"]):
-            program = Program(solution["code"], record["func_name"])
-            suite = Suite(cases, "json", Limits(cpu_seconds=2.0))
-            yield Known(f"{record['id']}[{number}]", "quixbugs", program, suite, solution["verdict"], None, "")
 
 
-def records(path: Path) -> Iterator[dict[str, Any]]:
-    with path.open(encoding="utf-8") as lines:
-        yield from map(json.loads, lines)
+def recorded_failure(solution: dict[str, Any], suite: Suite) -> tuple[int | None, str]:
+    for index, status in enumerate(solution.get("case_status") or []):
+        if status != "pass":
+            return index, status
+    inputs = [case.stdin.strip() for case in suite.cases]
+    fails_on = (solution.get("fails_on") or "").strip()
+    return (inputs.index(fails_on) if fails_on in inputs else None), solution["verdict"]
 
 
-def tolerated(one: Known, found: tuple[CaseResult, ...]) -> list[CaseResult]:
-    """Return the results, with a wrong number accepted where the problem's last argument is a tolerance."""
-    if one.name.partition("[")[0] not in TOLERANT:
-        return list(found)
-    return [
-        CaseResult("accepted", *(getattr(r, name) for name in r.__struct_fields__[1:]))
-        if r.verdict == "wrong_answer" and within_tolerance(case, r)
-        else r
-        for case, r in zip(one.suite.cases, found, strict=True)
-    ]
+def remarks(record: dict[str, Any], solution: dict[str, Any], suite: Suite) -> Iterator[str]:
+    yield solution["origin"]
+    if solution.get("note"):
+        yield f"its source says: {solution['note'][:200]}"
+    if not {record["id"], record["title"].lower().replace(" ", "-")}.isdisjoint(UNFIT):
+        yield "data defect: the benchmark's errata name this problem"
+    if record["tests_dropped"] and solution["verdict"] != "correct":
+        yield f"{record['tests_dropped']} tests of the source are not in this file"
+    expected, got = solution.get("expected"), solution.get("got")
+    if expected and got and same_output(suite.check, expected, got, printed=True):
+        yield f"the output that its source rejects counts as the expected one here: {got[:80]!r}, {expected[:80]!r}"
 
 
-def within_tolerance(case: Case, result: CaseResult) -> bool:
-    tolerance = float(case.stdin.split("\n")[-1])
-    return math.isclose(float(result.value or "nan"), float(case.expected), abs_tol=tolerance)
+def quixbugs(record: dict[str, Any]) -> Iterator[Known]:
+    cases = tuple(Case("\n".join(map(json.dumps, t["args"])), json.dumps(t["expected"])) for t in record["tests"])
+    for number, solution in enumerate(record["solutions"]):
+        label = "wrong or endless" if solution["verdict"] == "wrong" else solution["verdict"]
+        yield Known(
+            id=f"{record['id']}[{number}]",
+            program=Program(solution["code"], record["func_name"]),
+            suite=Suite(cases, "json", QUIXBUGS_LIMITS),
+            n_public=0,
+            label=label,
+            failing=None,
+            status=label,
+            remarks=(),
+        )
 
 
-def overall(found: list[CaseResult]) -> str:
-    """The first verdict that is not `accepted`."""
-    return next((r.verdict for r in found if r.verdict != "accepted"), "accepted")
-
-
-def print_table(title: str, pairs: list[tuple[str, str]]) -> None:
-    """Print how often each recorded verdict met each of ours."""
-    if not pairs:
-        return
-    counts = collections.Counter(pairs)
-    columns = sorted({ours for _, ours in pairs})
-    print(f"\n{title}\n{'recorded':20}" + "".join(f"{name:>15}" for name in columns))
-    for recorded in sorted({recorded for recorded, _ in pairs}):
-        print(f"{recorded:20}" + "".join(f"{counts[recorded, name]:15}" for name in columns))
-
-
-AGREES = {
-    "correct": {"accepted"},
-    "pass": {"accepted"},
-    "wrong": {"wrong_answer", "runtime_error", "memory_limit", "output_limit"},
-    "wrong_answer": {"wrong_answer"},
-    "runtime_error": {"runtime_error", "memory_limit"},
-    "compile_error": {"runtime_error"},
-    "timeout": {"time_limit"},
-    "timeout_or_skipped": {"time_limit"},
+FILES = {
+    "lcb_with_tests.jsonl": livecodebench,
+    "lcb_stdin_samples.jsonl": livecodebench,
+    "quixbugs.jsonl": quixbugs,
 }
 
 
-def print_disagreement(one: Known, found: list[CaseResult]) -> None:
-    """Print one line for a program, or one a test, where the record says something else."""
-    if overall(found) not in AGREES[one.recorded]:
-        print(f"\n{one.file} {one.name}: recorded {one.recorded}, here {overall(found)}. {one.note[:300]}")
-        show_first_failure(one, found)
-    for number, (status, result) in enumerate(zip(one.case_status or [], found, strict=False)):
-        if status in AGREES and result.verdict not in AGREES[status]:
-            print(f"{one.name} test {number}: recorded {status}, here {result.verdict}, {result.cpu_seconds:.2f} s")
+# ---- printing ----
 
 
-def show_first_failure(one: Known, found: list[CaseResult]) -> None:
-    for case, result in zip(one.suite.cases, found, strict=True):
-        if result.verdict != "accepted":
-            shown = {
-                "stdin": case.stdin,
-                "expected": case.expected,
-                "stdout": result.stdout,
-                "value": result.value,
-                "stderr": result.stderr[-300:],
-            }
-            print("  " + json.dumps({k: v[:200] if v else v for k, v in shown.items()}), f"{result.cpu_seconds:.2f} s")
-            return
+def print_table(outcomes: Sequence[Outcome]) -> None:
+    """Print how often each recorded label met each verdict."""
+    counts = collections.Counter((outcome.known.label, outcome.verdict) for outcome in outcomes)
+    verdicts = sorted({verdict for _, verdict in counts})
+    print(f"{'recorded':20}" + "".join(f"{verdict:>15}" for verdict in verdicts))
+    for label in sorted({label for label, _ in counts}):
+        print(f"{label:20}" + "".join(f"{counts[label, verdict]:15}" for verdict in verdicts))
+
+
+async def print_disagreement(sandbox: Sandbox, outcome: Outcome, all_outcomes: Sequence[Outcome]) -> None:
+    known = outcome.known
+    print(f"\n{known.id}: recorded {said(known, known.status, known.failing)}", end="; ")
+    print(f"here {said(known, outcome.verdict, outcome.failing)}")
+    reasons = list(known.remarks)
+    if outcome.failing is not None:
+        reasons += [data_defect(known.suite, outcome.failing, outcome.results[-1]), shared(outcome, all_outcomes)]
+        if known.label == "correct" and outcome.verdict != "time_limit":
+            reasons.append(await others(sandbox, known, outcome.failing))
+    for reason in filter(None, reasons):
+        print(f"  {reason}")
+    if outcome.failing is not None:
+        print(f"  {shown(known.suite.cases[outcome.failing], outcome.results[-1])}")
+
+
+def said(known: Known, status: str, failing: int | None) -> str:
+    return status if failing is None else f"{status} at {named(known, failing)}"
+
+
+def named(known: Known, index: int) -> str:
+    if not known.n_public:
+        return f"test {index}"
+    return f"{'public' if index < known.n_public else 'hidden'} test {index}"
+
+
+def data_defect(suite: Suite, failing: int, result: CaseResult) -> str:
+    """Say whether the test itself cannot be met."""
+    case = suite.cases[failing]
+    if suite.check == "lines":
+        remark = case.expected.strip().endswith(".") and not result.stdout.strip()
+        return "data defect? a remark stands where the program prints nothing" if remark else ""
+    for text in (case.expected, *case.stdin.strip().split("\n")):
+        try:
+            json.loads(text)
+        except ValueError:
+            return f"data defect: no JSON value: {text[:80]!r}"
+    return ""
+
+
+def shared(outcome: Outcome, all_outcomes: Sequence[Outcome]) -> str:
+    """Say how many programs that are recorded as correct fail the problem on the same test."""
+    problem = outcome.known.id.partition("[")[0]
+    correct = [o for o in all_outcomes if o.known.label == "correct" and o.known.id.partition("[")[0] == problem]
+    failing = [o for o in correct if o.failing == outcome.failing]
+    if len(failing) < 2:
+        return ""
+    suspicion = "; a data defect?" if len(failing) == len(correct) else ""
+    return f"{len(failing)} of the problem's {len(correct)} correct programs fail first on this test{suspicion}"
+
+
+async def others(sandbox: Sandbox, known: Known, failing: int) -> str:
+    """Run the tests after the first failure, and say which fail as well."""
+    rest = Suite(known.suite.cases[failing + 1 :], known.suite.check, known.suite.limits)
+    results = await test(sandbox, known.program, rest, stop_at_failure=False)
+    failed = [i for i, result in enumerate(results, start=failing + 1) if result.verdict != "accepted"]
+    if not failed:
+        return f"fails {named(known, failing)} only; passes the other {len(known.suite.cases) - 1}"
+    names = ", ".join(named(known, index) for index in [failing, *failed])
+    return f"fails {len(failed) + 1} of {len(known.suite.cases)} tests: {names}"
+
+
+def shown(case: Case, result: CaseResult) -> str:
+    texts = {
+        "stdin": case.stdin,
+        "expected": case.expected,
+        "stdout": result.stdout,
+        "value": result.value,
+        "stderr": result.stderr[-300:],
+    }
+    cut = {name: text[-200:] if name == "stderr" else text[:200] for name, text in texts.items() if text}
+    return f"{json.dumps(cut)} {result.cpu_seconds:.2f} s"
 
 
 if __name__ == "__main__":

@@ -3,7 +3,8 @@
 Pure, and linear in the length of the texts but for integers of up to some thousand digits.
 
 Where the rules differ from the harness's: a returned object's keys are JSON's (the harness finds {1: 2} and {"1": 2}
-unequal, here both are the latter), and a script may print its JSON value, as JSON or as Python shows it.
+unequal, here both are the latter). The harness runs no script where it expects a JSON value, while here one may print
+it (ours): as JSON, as Python shows it, or, where it is a string, without quotes.
 """
 
 import json
@@ -15,19 +16,21 @@ from typing import Any, Final
 from evorun.sandbox.base import Check
 
 
-def same_output(check: Check, expected: str, actual: str) -> bool:
-    """Tell whether `actual` will do.
+def same_output(check: Check, expected: str, actual: str, *, printed: bool = False) -> bool:
+    """Tell whether `actual`, which a script `printed` or a callable returned as JSON, will do.
 
     `lines`: as many lines as expected, white space around the whole and around each line aside; a line agrees when it
     is equal, or token by token as exact decimals (1.0 equals 1.00, 0.3 does not equal 0.30000001).
 
-    `json`: equal values as Python compares them (1 equals 1.0 and true), lists and tuples alike; `actual` is JSON, or
-    what `print` shows of such a value (True, None, single quotes, tuples).
+    `json`: equal values as Python compares them (1 equals 1.0 and true), lists and tuples alike. A script may also
+    print what `print` shows of such a value: True, None, single quotes, tuples, and an expected string bare, white
+    space around it aside. So a script that prints 12 gives both the number 12 and the string "12", as printing tells
+    no types; a callable that returns 12 gives the number alone.
     """
     expected, actual = expected.strip(), actual.strip()
     if expected == actual:
         return True
-    return _same_lines(expected, actual) if check == "lines" else _same_json(expected, actual)
+    return _same_lines(expected, actual) if check == "lines" else _same_json(expected, actual, printed)
 
 
 def _same_lines(expected: str, actual: str) -> bool:
@@ -54,9 +57,11 @@ class _NoValue:
 _NO_VALUE: Final = _NoValue()
 
 
-def _same_json(expected: str, actual: str) -> bool:
+def _same_json(expected: str, actual: str, printed: bool) -> bool:
     wanted, given = _read(expected), _read(actual)
-    if given is _NO_VALUE:
+    if printed and isinstance(wanted, str) and wanted.strip() == actual:
+        return True
+    if printed and given is _NO_VALUE:
         given = _read(_as_json(actual))
     if wanted is _NO_VALUE or given is _NO_VALUE:
         return False

@@ -21,8 +21,9 @@ async def test(sandbox: Sandbox, program: Program, suite: Suite, stop_at_failure
         execution = await sandbox.run(program, case.stdin, suite.limits)
         verdict: Verdict
         if execution.end == "completed":
-            output = execution.stdout if program.entry is None else execution.value or ""
-            verdict = "accepted" if await _same(suite.check, case.expected, output) else "wrong_answer"
+            printed = program.entry is None
+            output = execution.stdout if printed else execution.value or ""
+            verdict = "accepted" if await _same(suite.check, case.expected, output, printed) else "wrong_answer"
         else:
             verdict = execution.end
         results.append(
@@ -51,7 +52,7 @@ def cut(text: str) -> str:
     return f"{text[:head]}\n[{len(text) - kept} characters left out]\n{text[len(text) - (kept - head) :]}"
 
 
-async def _same(check: Check, expected: str, output: str) -> bool:
+async def _same(check: Check, expected: str, output: str, printed: bool) -> bool:
     if len(expected) + len(output) <= _QUICKLY_COMPARED:
-        return same_output(check, expected, output)
-    return await asyncio.to_thread(same_output, check, expected, output)
+        return same_output(check, expected, output, printed=printed)
+    return await asyncio.to_thread(same_output, check, expected, output, printed=printed)

@@ -64,11 +64,6 @@ def test_lines(expected: str, actual: str, same: bool) -> None:
         ("null", "", False),
         ("[1]", "[1", False),
         ("[1]", "[1] [1]", False),
-        ("[[1, 2], [3]]", "[(1, 2), (3,)]", True),
-        ("[true, false, null]", "[True, False, None]", True),
-        ('["a\'b", "c", "None", "(x,)"]', """["a'b", 'c', 'None', '(x,)']""", True),
-        (r'["\n\t\\\"é\u0000"]', repr(['\n\t\\"é\0']), True),
-        ("[]", "()", True),
         ("[1]", "{1}", False),
         ("[1]", "__import__('os').system('true')", False),
         ("[1]", "[1][0:1]", False),
@@ -79,6 +74,65 @@ def test_lines(expected: str, actual: str, same: bool) -> None:
 )
 def test_json(expected: str, actual: str, same: bool) -> None:
     assert same_output("json", expected, actual) is same
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual"),
+    [
+        ("[[1, 2], [3]]", "[(1, 2), (3,)]"),
+        ("[true, false, null]", "[True, False, None]"),
+        ('["a\'b", "c", "None", "(x,)"]', """["a'b", 'c', 'None', '(x,)']"""),
+        (r'["\n\t\\\"é\u0000"]', repr(['\n\t\\"é\0'])),
+        ("[]", "()"),
+        ('"abc"', "'abc'"),
+        ('"abc"', "abc"),
+        ('"abc"', "  abc \n"),
+        ('" a b "', " a b "),
+        ('"a\\nb"', "a\nb"),
+        ('"12"', "12"),
+        ('"012"', "012"),
+        ('"None"', "None"),
+        ('"[1]"', "[1]"),
+        ('""', "\n"),
+    ],
+)
+def test_a_script_may_print_a_value_as_python_does_and_a_callable_may_not_return_that(
+    expected: str, actual: str
+) -> None:
+    assert same_output("json", expected, actual, printed=True)
+    assert not same_output("json", expected, actual)
+
+
+@pytest.mark.parametrize("printed", [True, False])
+@pytest.mark.parametrize(
+    ("expected", "actual"),
+    [
+        ('"abc"', "abd"),
+        ('"abc"', "Abc"),
+        ('"abc"', "a bc"),
+        ('"abc"', "abc abc"),
+        ('"abc"', '["abc"]'),
+        ('"a\\nb"', "a b"),
+        ('"12"', "12.0"),
+        ('"12"', "012"),
+        ('""', '"x"'),
+        ("12", '"12"'),
+        ('["abc"]', "[abc]"),
+        ('["abc"]', "abc"),
+        ("true", "yes"),
+        ("abc", "abd"),  # a test whose output is no JSON
+    ],
+)
+def test_a_bare_text_stands_for_its_own_string_only(expected: str, actual: str, printed: bool) -> None:
+    assert not same_output("json", expected, actual, printed=printed)
+
+
+@given(st.text(), st.text())
+def test_a_script_prints_a_string_bare_or_quoted(wanted: str, other: str) -> None:
+    for shown in (wanted, json.dumps(wanted)):
+        assert same_output("json", json.dumps(wanted), shown, printed=True)
+    if other.strip() not in (wanted.strip(), json.dumps(wanted), repr(wanted)):
+        assert same_output("json", json.dumps(wanted), other, printed=True) is False
 
 
 @given(st.text(), st.sampled_from(["lines", "json"]))
@@ -101,12 +155,12 @@ def test_json_values_compare_as_python_compares_them(first: Any, second: Any) ->
 
 @given(JSON_VALUES)
 def test_what_print_shows_equals_the_json_value(value: Any) -> None:
-    assert same_output("json", json.dumps(value), str(value) if not isinstance(value, str) else repr(value))
+    assert same_output("json", json.dumps(value), repr(value), printed=True)
 
 
-@given(st.text(), st.text(), st.sampled_from(["lines", "json"]))
-def test_any_texts_give_an_answer(first: str, second: str, check: Any) -> None:
-    assert same_output(check, first, second) in (True, False)
+@given(st.text(), st.text(), st.sampled_from(["lines", "json"]), st.booleans())
+def test_any_texts_give_an_answer(first: str, second: str, check: Any, printed: bool) -> None:
+    assert same_output(check, first, second, printed=printed) in (True, False)
 
 
 MEBI = 1 << 20
@@ -139,5 +193,5 @@ MEBI = 1 << 20
 )
 def test_harmful_texts_take_no_time(check: Any, expected: str, actual: str) -> None:
     started = time.process_time()
-    same_output(check, expected, actual)
+    same_output(check, expected, actual, printed=True)
     assert time.process_time() - started < 2

@@ -345,6 +345,14 @@ async def test_a_script_may_print_its_json_value(sandbox: Sandbox) -> None:
     assert [r.verdict for r in results] == ["accepted", "wrong_answer"]
 
 
+async def test_a_script_may_print_a_string_bare_and_a_callable_returns_a_string(sandbox: Sandbox) -> None:
+    cases = suite("json", ("12", '"12"'), ("12", '"13"'))
+    script = await test(sandbox, Program("print(input())"), cases, stop_at_failure=False)
+    assert [r.verdict for r in script] == ["accepted", "wrong_answer"]
+    callable_ = await test(sandbox, Program("def f(n): return n", "f"), cases, stop_at_failure=False)
+    assert [r.verdict for r in callable_] == ["wrong_answer", "wrong_answer"]
+
+
 @pytest.mark.parametrize("source", ["", "import sys\nsys.exit()", "import os\nos.close(1)\nos._exit(0)"])
 async def test_exiting_without_output_is_a_wrong_answer(sandbox: Sandbox, source: str) -> None:
     (result,) = await test(sandbox, Program(source), suite("lines", ("", "1")), stop_at_failure=True)
