@@ -56,7 +56,7 @@ class Driver:
     async def _solve_all(self, method: PerProblem) -> list[Meter]:
         """Work on each problem by itself, at most `concurrency` at once; return all meters."""
         problems = self.loaded.problems
-        shared = whole_meter(self.budget, len(problems))
+        shared = whole_meter(self.budget, len(problems), reserved=len(problems))  # a call to answer each one
         await method.prepare(self._run_context(shared, {}))
         own = meters(self.budget, len(problems), total(shared.by_role.values()))
         places = asyncio.Semaphore(self.concurrency)
@@ -82,10 +82,10 @@ class Driver:
     async def _learn(self, method: DatasetLevel) -> list[Meter]:
         """Work on all problems together; return the meter of the whole run, which counts every problem's calls."""
         problems = self.loaded.problems
-        meters(self.budget, len(problems))  # refuses a budget that leaves a problem with nothing
         whole = whole_meter(self.budget, len(problems))
         shared = Meter(parent=whole)
-        accounts = [_Account(Meter(parent=whole), shared, len(problems), i) for i in range(len(problems))]
+        own = meters(self.budget, len(problems), parent=whole)
+        accounts = [_Account(meter, shared, len(problems), i) for i, meter in enumerate(own)]
         recorders = [self._recorder(problem) for problem in problems]
         contexts = {p.id: self._context(p, a.own) for p, a in zip(problems, accounts, strict=True)}
         ctx = self._run_context(shared, contexts)
@@ -98,7 +98,7 @@ class Driver:
             for recorder in recorders:
                 recorder.close()
         for recorder, account in zip(recorders, accounts, strict=True):
-            await recorder.write_end(account.cost(), whole.exhausted)
+            await recorder.write_end(account.cost(), account.own.exhausted or whole.exhausted)
         return [whole]
 
     def _recorder(self, problem: Problem) -> ProblemRecorder:

@@ -36,8 +36,9 @@ def refuse_secrets(composed: DictConfig) -> None:
 
 
 def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration with paths that hold in every folder: data, prompts, runs and local models."""
+    """Return the configuration with paths that hold in every folder: data, prompts, examples, runs, local models."""
     absolute = with_absolute_runs(config)
+    _replace(absolute, "method", "demonstrations")
     for key in _TASK_PATHS:
         _replace(absolute, "task", key)
     for role, engine in _MODELS.items():

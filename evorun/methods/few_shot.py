@@ -2,12 +2,13 @@
 
 The examples are drawn once from the validation split and shown with every problem. The validation split says what is
 right but not why, so each example's reasoning comes from a file, or from the model's own response to it, kept only
-when it is graded correct.
+when it is graded correct. The budget's one call for each problem is never spent on examples.
 """
 
 import logging
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 
 import msgspec
@@ -20,6 +21,9 @@ from evorun.tasks.base import Demonstrates, Demonstration, Generates, Response
 from evorun.validation import at_least
 
 log = logging.getLogger(__name__)
+
+ROLE = "demonstrate"
+"""Role of the calls that work examples."""
 
 
 @dataclass
@@ -71,7 +75,9 @@ class FewShot(PerProblem):
     async def prepare(self, ctx: RunContext) -> None:
         """Draw the examples and get their reasoning; they are left in artifacts/demonstrations.json.
 
-        Raises DataError for a split or a file that is too small, ConfigError for a file that cannot be read.
+        Raises DataError for a split or a file that is too small, ConfigError for a file that cannot be read and for a
+        budget in calls below the examples and one for each problem. That one in tokens is too small shows only after
+        the first examples: the problems that it leaves without an answer have stop `budget`.
         """
         order = ctx.shared.rng("demonstrations").permutation(len(ctx.demonstrations))
         drawn = [ctx.demonstrations[i] for i in order]
@@ -106,28 +112,47 @@ class FewShot(PerProblem):
         return worked
 
     async def _from_model(self, ctx: RunContext, drawn: Sequence[Demonstration]) -> list[Demonstration]:
-        """Let the model work all examples, round by round, until enough are right; the first in the order are kept."""
-        worked: dict[int, Demonstration] = {}
-        for attempt in range(self.config.tries):
-            open_ = [i for i in range(len(drawn)) if i not in worked]
-            replies = await ctx.shared.generate(
-                [ctx.shared.task.generation_prompt(drawn[i].problem) for i in open_],
-                role="demonstrate",
-                step=0,
-                sampling=self.config.sampling,
-                attempt=attempt,
-                places=open_,
+        """Let the model work the examples until enough are right; the first in the order are kept.
+
+        Each try is at the first `shots` of them, then at the rest: so the cost of a call is known before most are made,
+        and a budget in tokens that pays for the first batch and an answer to each problem leaves that over.
+        """
+        shots = self.config.shots
+        if (affordable := ctx.shared.affordable(shots, ROLE)) < shots:
+            raise ConfigError(
+                f"budget: expected at least {shots} calls for the examples (method.shots) beside one for each problem, "
+                f"got {affordable}; raise the budget, lower method.shots or give method.demonstrations"
             )
-            for i, reply in zip(open_, replies, strict=False):  # the budget may cut the replies short
-                response = ctx.shared.task.parse(drawn[i].problem, reply.completions[0].text)
-                for example in await self._correct(ctx, drawn[i], response):
-                    worked[i] = example
-            if len(worked) >= self.config.shots or ctx.shared.out_of_budget:
+        worked: dict[int, Demonstration] = {}
+        for attempt, places in product(range(self.config.tries), (range(shots), range(shots, len(drawn)))):
+            open_ = [i for i in places if i not in worked]
+            worked |= await self._work(ctx, drawn, open_, attempt)
+            if len(worked) >= shots or ctx.shared.out_of_budget:
                 break
-        if len(worked) < self.config.shots:
-            counts = (len(worked), len(drawn), self.config.tries, self.config.shots)
-            log.warning("few_shot: the model worked %d of %d examples in %d tries, %d were wanted; going on", *counts)
-        return [worked[i] for i in sorted(worked)][: self.config.shots]
+        if len(worked) < shots:
+            limit = "within the budget" if ctx.shared.out_of_budget else f"in {self.config.tries} tries"
+            counts = (len(worked), len(drawn), limit, shots)
+            log.warning("few_shot: the model worked %d of %d examples %s, %d were wanted; going on", *counts)
+        return [worked[i] for i in sorted(worked)][:shots]
+
+    async def _work(
+        self, ctx: RunContext, drawn: Sequence[Demonstration], places: Sequence[int], attempt: int
+    ) -> dict[int, Demonstration]:
+        """Let the model work the examples at some places of the draw once; return those that it got right."""
+        replies = await ctx.shared.generate(
+            [ctx.shared.task.generation_prompt(drawn[i].problem) for i in places],
+            role=ROLE,
+            step=0,
+            sampling=self.config.sampling,
+            attempt=attempt,
+            places=places,
+        )
+        worked: dict[int, Demonstration] = {}
+        for i, reply in zip(places, replies, strict=False):  # the budget may cut the replies short
+            response = ctx.shared.task.parse(drawn[i].problem, reply.completions[0].text)
+            for example in await self._correct(ctx, drawn[i], response):
+                worked[i] = example
+        return worked
 
     @staticmethod
     async def _correct(ctx: RunContext, example: Demonstration, response: Response) -> list[Demonstration]:
@@ -137,16 +162,25 @@ class FewShot(PerProblem):
 
 
 def read_examples(path: str) -> list[WorkedExample]:
-    """Read a demonstrations file. Raises ConfigError or DataError, naming the line."""
+    """Read a demonstrations file, in which an id stands once. Raises ConfigError or DataError, naming the line."""
     try:
         lines = Path(path).expanduser().read_bytes().splitlines()
     except OSError as error:
         raise ConfigError(f"method.demonstrations: cannot read {path}: {error.strerror}") from error
     decoder = msgspec.json.Decoder(WorkedExample)
-    examples = []
+    examples: list[WorkedExample] = []
+    line_of: dict[str, int] = {}
     for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
         try:
-            examples += [decoder.decode(line)] if line.strip() else []
+            example = decoder.decode(line)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise DataError(f'{path}:{number}: expected {{"id": "...", "response": "..."}}: {error}') from error
+        if line_of.setdefault(example.id, number) != number:
+            raise DataError(
+                f"{path}:{number}: expected each id once, got {example.id!r} again after line {line_of[example.id]}; "
+                "delete one of the two"
+            )
+        examples.append(example)
     return examples

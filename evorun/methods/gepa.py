@@ -3,6 +3,11 @@
 Two set-ups. `split`: the prompt is evolved on one half of the validation split and chosen on the other, with labels;
 the run's problems are then answered under the best prompt. `inference`: the run's problems are both halves, their
 public tests are the score, and each problem keeps the best response that any prompt has brought forth.
+
+The budget (ours): in `split` all problems share the search's cost evenly and are answered equally often; a limit in
+tokens holds for the run as a whole. In `inference` each problem pays for its own responses out of its own share, and a
+reflection is paid for by the problem of its minibatch that has made the fewest calls. A problem whose share does not
+cover another iteration takes no further part in the search, which goes on with the others.
 """
 
 from collections.abc import AsyncIterator, Mapping
@@ -78,10 +83,9 @@ class Gepa(DatasetLevel):
         """
         rollouts = self._rollouts(ctx)
         bridge = Bridge(ctx, rollouts, self._settings(ctx))
-        if ctx.shared.affordable(bridge.least_calls(), rollouts.role) < bridge.least_calls():
-            raise ConfigError(
-                f"budget: expected at least {bridge.least_calls()} calls, which the seed prompt alone takes"
-            )
+        least = rollouts.least_calls()
+        if ctx.shared.affordable(least, rollouts.role) < least:
+            raise ConfigError(f"budget: expected at least {least} calls, which the seed prompt alone takes")
         async with aclosing(optimise(bridge)) as turns:
             async for step, state in turns:
                 yield await rollouts.steps(step, state)

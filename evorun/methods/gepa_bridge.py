@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from evorun.errors import ConfigError
-from evorun.methods.base import RunContext, Step
+from evorun.methods.base import Calls, RunContext, Step
 from evorun.models.base import Message, Sampling
 from evorun.tasks.base import Prompt
 
@@ -30,7 +30,7 @@ class GepaState(NamedTuple):
 
     prompts: list[str]
     scores: list[float]
-    """Mean score of each on the validation half."""
+    """Mean score of each on the validation half; a problem that could not pay for it any more counts 0."""
 
     @property
     def best(self) -> int:
@@ -73,8 +73,20 @@ class Rollouts(Protocol):
         """Return where each problem stands after an iteration."""
         ...
 
-    def reserve(self) -> int:
-        """Return the calls to keep for what follows an iteration that brings a better prompt."""
+    def least_calls(self) -> int:
+        """Return the calls that the seed prompt alone takes."""
+        ...
+
+    def affords(self, minibatch: int) -> bool:
+        """Say whether the budget allows another iteration, at its dearest; leave out what cannot pay for it."""
+        ...
+
+    def takes_part(self, one: Any) -> bool:
+        """Say whether one of `train` or `validation` has not been left out."""
+        ...
+
+    def payer(self, batch: Sequence[Any]) -> Calls:
+        """Return whose budget a reflection on a batch counts against."""
         ...
 
 
@@ -107,6 +119,7 @@ class Bridge:
         self._handing_over = threading.Lock()
         self._pending: Future[Any] | None = None
         self._failure: BaseException | None = None
+        self._reflected_on: Sequence[Any] = ()
         self._batches = 0
         self._reflections = 0
 
@@ -114,6 +127,8 @@ class Bridge:
         """Try a candidate on a batch (GEPA's adapter protocol)."""
         from gepa.core.adapter import EvaluationBatch
 
+        if capture_traces:
+            self._reflected_on = batch
         number, self._batches = self._batches, self._batches + 1
         tried = self._wait_for(self.rollouts.evaluate(candidate[COMPONENT], batch, number))
         return EvaluationBatch(
@@ -138,13 +153,13 @@ class Bridge:
         done = state.i + 1
         pool = GepaState(
             [candidate[COMPONENT] for candidate in state.program_candidates],
-            [state.get_program_average_val_subset(i)[0] for i in range(len(state.program_candidates))],
+            [sum(scores.values()) / len(self.rollouts.validation) for scores in state.prog_candidate_val_subscores],
         )
         self._wait_for(self._turn(done, pool))
         limit = self.settings.metric_calls
         if done >= self.settings.iterations or (limit is not None and state.total_num_evals >= limit):
             return True
-        return not self._wait_for(self._affordable())
+        return not self._wait_for(self._affords())
 
     def stop(self) -> None:
         """Make GEPA's thread end at its next call."""
@@ -180,21 +195,14 @@ class Bridge:
         self.turns.put_nowait((done, pool, reported))
         await reported.wait()
 
-    def least_calls(self) -> int:
-        """Return the calls that the seed prompt alone takes."""
-        return len(self.rollouts.validation) + self.rollouts.reserve()
-
-    async def _affordable(self) -> bool:
-        """Say whether the budget allows another iteration, at its dearest, and what follows it."""
-        calls = 2 * self.settings.minibatch + 1 + self.least_calls()
-        return self.ctx.shared.affordable(calls, self.rollouts.role) == calls
+    async def _affords(self) -> bool:
+        return self.rollouts.affords(self.settings.minibatch)
 
     async def _reflect(self, prompt: str | Sequence[Message], number: int) -> str:
         messages = (Message(role="user", content=prompt),) if isinstance(prompt, str) else tuple(prompt)
         asked = Prompt(messages=messages, hints={"role": "reflect"})
-        replies = await self.ctx.shared.generate(
-            [asked], role="reflect", step=number, sampling=self.settings.reflection
-        )
+        payer = self.rollouts.payer(self._reflected_on)
+        replies = await payer.generate([asked], role="reflect", step=number, sampling=self.settings.reflection)
         text = replies[0].completions[0].text if replies else ""
         return text or f"```\n{self.ctx.shared.task.seed_instruction()}\n```"
 
@@ -230,8 +238,8 @@ def _run(bridge: Bridge) -> None:
         raise ConfigError("method=gepa needs the gepa package: pip install 'evorun[gepa]'") from error
     optimize(
         seed_candidate={COMPONENT: bridge.ctx.shared.task.seed_instruction()},
-        trainset=list(bridge.rollouts.train),
-        valset=list(bridge.rollouts.validation),
+        trainset=_Loader(bridge.rollouts, bridge.rollouts.train),
+        valset=_Loader(bridge.rollouts, bridge.rollouts.validation),
         adapter=bridge,  # type: ignore[arg-type]
         reflection_lm=bridge.reflect,  # type: ignore[arg-type]
         reflection_minibatch_size=bridge.settings.minibatch,
@@ -239,6 +247,25 @@ def _run(bridge: Bridge) -> None:
         logger=_Log(),
         seed=bridge.settings.seed,
     )
+
+
+class _Loader:
+    """What still takes part, by its place (GEPA's loader protocol)."""
+
+    def __init__(self, rollouts: Rollouts, everything: Sequence[Any]) -> None:
+        self._rollouts = rollouts
+        self._everything = everything
+
+    def all_ids(self) -> list[int]:
+        """Return the places."""
+        return [place for place, one in enumerate(self._everything) if self._rollouts.takes_part(one)]
+
+    def fetch(self, ids: Sequence[int]) -> list[Any]:
+        """Return what stands at the places."""
+        return [self._everything[place] for place in ids]
+
+    def __len__(self) -> int:
+        return len(self.all_ids())
 
 
 class _Log:

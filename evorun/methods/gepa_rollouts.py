@@ -1,12 +1,16 @@
 """Where GEPA tries prompts: on the validation split with its labels, or on the problems with their public tests."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
-from evorun.methods.base import Candidate, Rated, RunContext, Step
+from evorun.methods.base import Calls, Candidate, Rated, RunContext, Step
 from evorun.methods.gepa_bridge import GepaState, Rollout
 from evorun.models.base import Reply, Sampling
 from evorun.tasks.base import Demonstration, Problem, Prompt, Response
+
+T = TypeVar("T")
 
 
 class OnValidation:
@@ -38,15 +42,28 @@ class OnValidation:
         replies = await self._ctx.shared.generate(prompts, role=self.role, step=number, sampling=self._sampling)
         responses = [read(task, example.problem, reply) for example, reply in zip(batch, replies, strict=False)]
         responses += [_unanswered()] * (len(batch) - len(replies))
-        return list(await asyncio.gather(*map(self._graded, batch, responses)))
+        return await _together(map(self._graded, batch, responses))
 
     async def _graded(self, example: Demonstration, response: Response) -> Rollout:
         correct = (await self._ctx.grade(example, response)).correct
         return rollout(self._ctx, example.problem, response, float(correct), example)
 
-    def reserve(self) -> int:
-        """Return a response to every problem."""
-        return len(self._ctx.problems)
+    def least_calls(self) -> int:
+        """Return a response to everything that chooses among prompts and one to every problem."""
+        return len(self.validation) + len(self._ctx.problems)
+
+    def affords(self, minibatch: int) -> bool:
+        """Say whether the run's budget allows an iteration that brings a better prompt."""
+        calls = 2 * minibatch + 1 + self.least_calls()
+        return self._ctx.shared.affordable(calls, self.role) == calls
+
+    def takes_part(self, one: Demonstration) -> bool:
+        """Say yes: examples pay for nothing."""
+        return True
+
+    def payer(self, batch: Sequence[Demonstration]) -> Calls:
+        """Return the run: all problems share the search's cost."""
+        return self._ctx.shared
 
     async def steps(self, step: int, state: GepaState) -> Mapping[str, Step]:
         """Answer the problems when there is a new best prompt, and say where they stand."""
@@ -65,14 +82,15 @@ class OnValidation:
         }
 
     async def _answer(self, step: int, instruction: str) -> dict[str, Rated]:
-        """Return the response to each problem; those that do not parse have none."""
+        """Return the response to each problem that parses; the last one where the budget allows no other."""
         problems = self._ctx.problems
-        answers = await asyncio.gather(*(self._respond(problem, step, instruction) for problem in problems))
-        return {
-            problem.id: rated
+        before = self._answered[1] if self._answered is not None else {}
+        answers = await _together(self._respond(problem, step, instruction) for problem in problems)
+        current = {
+            problem.id: before.get(problem.id) if rated is None else rated
             for problem, rated in zip(problems, answers, strict=True)
-            if rated is not None and rated.candidate.response.error is None
         }
+        return {name: rated for name, rated in current.items() if rated and rated.candidate.response.error is None}
 
     async def _respond(self, problem: Problem, step: int, instruction: str) -> Rated | None:
         ctx = self._ctx.of(problem)
@@ -92,6 +110,7 @@ class OnProblems:
 
     def __init__(self, ctx: RunContext, sampling: Sampling) -> None:
         self.train = self.validation = ctx.problems
+        self._taking_part = {problem.id for problem in ctx.problems}
         self._ctx = ctx
         self._sampling = sampling
         self._responses: dict[str, list[tuple[Rated, str]]] = {problem.id: [] for problem in ctx.problems}
@@ -99,8 +118,7 @@ class OnProblems:
 
     async def evaluate(self, instruction: str, batch: Sequence[Problem], number: int) -> list[Rollout]:
         """Answer the batch under the instruction and run the public tests."""
-        tries = (self._try(instruction, problem, number, place) for place, problem in enumerate(batch))
-        return list(await asyncio.gather(*tries))
+        return await _together(self._try(instruction, problem, number, place) for place, problem in enumerate(batch))
 
     async def _try(self, instruction: str, problem: Problem, number: int, place: int) -> Rollout:
         """Answer a problem; `place` in the batch, which GEPA may fill up with a problem that it holds already."""
@@ -117,9 +135,31 @@ class OnProblems:
             self._responses[problem.id].append((rated, instruction))
         return rollout(self._ctx, problem, response, score, None)
 
-    def reserve(self) -> int:
-        """Return nothing: the responses are there already."""
-        return 0
+    def least_calls(self) -> int:
+        """Return a response to every problem."""
+        return len(self.validation)
+
+    def affords(self, minibatch: int) -> bool:
+        """Leave out the problems whose own shares do not cover an iteration; say whether there are others."""
+        before = len(self._taking_part)
+        # in the minibatch before and after the reflection, paying for it, and in the validation of a better prompt
+        calls = 2 * _most_places(minibatch, before) + 2
+        self._taking_part = {
+            problem.id
+            for problem in self.train
+            if self.takes_part(problem) and self._ctx.of(problem).affordable(calls, self.role) == calls
+        }
+        if 0 < len(self._taking_part) < before:
+            return self.affords(minibatch)  # the fewer there are, the more places one may have in a minibatch
+        return bool(self._taking_part)
+
+    def takes_part(self, one: Problem) -> bool:
+        """Say whether the problem has not been left out."""
+        return one.id in self._taking_part
+
+    def payer(self, batch: Sequence[Problem]) -> Calls:
+        """Return the problem of the batch that has made the fewest calls, the first of equals."""
+        return min(map(self._ctx.of, batch), key=lambda ctx: ctx.calls_made)
 
     async def steps(self, step: int, state: GepaState) -> Mapping[str, Step]:
         """Return each problem's best response so far."""
@@ -134,6 +174,18 @@ class OnProblems:
             )
             for problem in self._ctx.problems
         }
+
+
+async def _together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """Return the results in order; an error cancels the rest."""
+    async with asyncio.TaskGroup() as group:
+        tasks = [group.create_task(one) for one in work]
+    return [task.result() for task in tasks]
+
+
+def _most_places(minibatch: int, problems: int) -> int:
+    """Return how often GEPA's sampler may put a problem into one minibatch: it fills the last one of an epoch up."""
+    return 1 if problems % minibatch == 0 else max(2, math.ceil(minibatch / problems))
 
 
 def read(task: object, problem: Problem, reply: Reply) -> Response:

@@ -70,12 +70,20 @@ class Meter:
     """
 
     def __init__(
-        self, max_calls: int | None = None, max_tokens: int | None = None, parent: "Meter | None" = None
+        self,
+        max_calls: int | None = None,
+        max_tokens: int | None = None,
+        parent: "Meter | None" = None,
+        reserved: int = 0,
     ) -> None:
-        """parent: a meter whose limits hold too, and which counts what this one counts."""
+        """parent: a meter whose limits hold too, and which counts what this one counts.
+
+        reserved: calls to leave over; of a token limit, what they take at the mean cost of the role's calls so far.
+        """
         self.max_calls = max_calls
         self.max_tokens = max_tokens
         self.parent = parent
+        self.reserved = reserved
         self.by_role: dict[str, Usage] = {}
         self.exhausted = False
 
@@ -89,7 +97,7 @@ class Meter:
         spent = self.total
         allowed = calls
         if self.max_calls is not None:
-            allowed = max(0, min(calls, self.max_calls - spent.calls))
+            allowed = max(0, min(calls, self.max_calls - spent.calls - self.reserved))
         if self.max_tokens is not None:
             allowed = min(allowed, self._fitting(self.max_tokens - spent.tokens, allowed, self.by_role.get(role)))
         if self.parent is not None:
@@ -98,13 +106,12 @@ class Meter:
             self.exhausted = True
         return allowed
 
-    @staticmethod
-    def _fitting(tokens_left: int, calls: int, so_far: Usage | None) -> int:
+    def _fitting(self, tokens_left: int, calls: int, so_far: Usage | None) -> int:
         if tokens_left <= 0:
             return 0
         if so_far is None or so_far.tokens == 0:
             return calls
-        return math.ceil(tokens_left * so_far.calls / so_far.tokens)
+        return max(0, math.ceil(tokens_left * so_far.calls / so_far.tokens) - self.reserved)
 
     def charge(self, role: str, reply: Reply) -> None:
         """Count one call."""
@@ -129,19 +136,22 @@ def total(usages: Iterable[Usage]) -> Usage:
     return result
 
 
-def whole_meter(budget: BudgetConfig, problems: int) -> Meter:
-    """Return a meter for what a run spends on all its problems together."""
+def whole_meter(budget: BudgetConfig, problems: int, reserved: int = 0) -> Meter:
+    """Return a meter for what a run spends on all its problems together, so many calls left over."""
     return Meter(
         _tighter(budget.calls, _times(budget.calls_per_problem, problems)),
         _tighter(budget.tokens, _times(budget.tokens_per_problem, problems)),
+        reserved=reserved,
     )
 
 
-def meters(budget: BudgetConfig, problems: int, shared: Usage | None = None) -> list[Meter]:
+def meters(
+    budget: BudgetConfig, problems: int, shared: Usage | None = None, parent: Meter | None = None
+) -> list[Meter]:
     """Return one meter for each problem, the run's budget divided evenly; the first problems get the remainder.
 
-    What has been spent for all problems together (`shared`) counts against every problem's part. Raises ConfigError
-    when the budget leaves a problem with nothing.
+    What has been spent for all problems together (`shared`) counts against every problem's part; `parent` counts what
+    they all spend. Raises ConfigError when the budget leaves a problem with nothing.
     """
     for key, amount in (("calls", budget.calls), ("tokens", budget.tokens)):
         if amount is not None and amount < problems:
@@ -151,6 +161,7 @@ def meters(budget: BudgetConfig, problems: int, shared: Usage | None = None) -> 
         Meter(
             _left(_tighter(_share(budget.calls, problems, i), budget.calls_per_problem), spent.calls, problems, i),
             _left(_tighter(_share(budget.tokens, problems, i), budget.tokens_per_problem), spent.tokens, problems, i),
+            parent,
         )
         for i in range(problems)
     ]

@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
+from evorun.cli.plain import with_absolute_paths
 from evorun.errors import ConfigError, DataError
 from evorun.methods.few_shot import FewShot, FewShotConfig
 from evorun.runs.budget import BudgetConfig
-from method_fixture import Ask, Driven, Scripted, drive, solve
+from method_fixture import TOKENS, Ask, Driven, Scripted, drive, solve
 
 
 def few(**config: object) -> FewShot:
@@ -81,6 +82,13 @@ async def test_it_stops_trying_once_there_are_enough(tmp_path: Path) -> None:
     assert {ask.attempt for ask in driven.model.of("demonstrate")} == {0}
 
 
+async def test_no_more_are_worked_than_needed(tmp_path: Path) -> None:
+    everything = await drive(few(shots=8), tmp_path / "all", always_right)
+    order = [name for name, *_ in shown(everything)]
+    driven = await drive(few(), tmp_path / "three", always_right)
+    assert [ask.shown["problem"] for ask in driven.model.of("demonstrate")] == order[:3]
+
+
 async def test_the_first_in_the_draw_are_kept_however_late_they_were_worked(tmp_path: Path) -> None:
     everything = await drive(few(shots=8), tmp_path / "all", always_right)
     order = [name for name, *_ in shown(everything)]
@@ -105,9 +113,9 @@ async def test_fewer_examples_than_wanted_are_said_and_used(tmp_path: Path, capl
 
 
 async def test_their_cost_is_every_problems_part(tmp_path: Path) -> None:
-    driven = await drive(few(), tmp_path, always_right, problems=3)
-    assert driven.cost() == {"demonstrate": 8, "generate": 3}
-    assert [p["cost"]["demonstrate"]["calls"] for p in driven.records("predictions")] == [3, 3, 2]
+    driven = await drive(few(shots=5), tmp_path, always_right, problems=3)
+    assert driven.cost() == {"demonstrate": 5, "generate": 3}
+    assert [p["cost"]["demonstrate"]["calls"] for p in driven.records("predictions")] == [2, 2, 1]
 
 
 async def test_more_shots_than_examples_are_refused(tmp_path: Path) -> None:
@@ -149,7 +157,12 @@ async def test_of_a_larger_file_the_seed_draws(tmp_path: Path) -> None:
         ((worked("v1"), worked("v2"), worked("v3", "wrong")), DataError, r"found 2; .*v0"),
         ((worked("v1"), worked("v2"), worked("v3", "?")), DataError, r"found 2"),
         ((worked("v1"), worked("v2"), worked("p0")), DataError, r"found 2"),
-        ((worked("v1"), worked("v1"), worked("v1")), DataError, r"found 1"),
+        (
+            (worked("v1"), "", worked("v2"), worked("v1", "wrong")),
+            DataError,
+            r"worked\.jsonl:4: expected each id once, got 'v1' again after line 1; ",
+        ),
+        ((worked("v1"), worked("v2"), worked("v3"), worked("p0"), worked("p0")), DataError, r":5: .*'p0'.*line 4"),
         ((), DataError, r"found 0"),
         ((worked("v1"), "{"), DataError, r'worked\.jsonl:2: expected \{"id": "\.\.\.", "response": "\.\.\."\}: '),
         ((worked("v1"), '{"id": 3, "response": "x"}'), DataError, r"worked\.jsonl:2: "),
@@ -177,11 +190,67 @@ async def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str) ->
         await drive(few(demonstrations=str(tmp_path / name)), tmp_path / "run", always_right)
 
 
-@pytest.mark.parametrize("calls", [4, 9, 12, 20])
-async def test_the_budget_is_kept(tmp_path: Path, calls: int) -> None:
-    driven = await drive(few(), tmp_path, always_right, budget=BudgetConfig(calls=calls))
-    assert len(driven.model.asked) <= calls
-    assert sum(driven.cost().values()) == len(driven.model.asked)
+def test_a_files_path_holds_in_every_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = {"model": {"id": "m"}, "judge": {"id": "m"}, "method": {"demonstrations": "folder/worked.jsonl"}}
+    assert with_absolute_paths(config)["method"] == {"demonstrations": str(tmp_path / "folder" / "worked.jsonl")}
+    assert with_absolute_paths({**config, "method": {"demonstrations": None}})["method"] == {"demonstrations": None}
+
+
+def never_works(ask: Ask) -> str:
+    """A model that would be tried again and again."""
+    return "wrong" if ask.role == "demonstrate" else "right"
+
+
+@pytest.mark.parametrize(
+    "budget",
+    [
+        *(BudgetConfig(calls=calls) for calls in (6, 7, 9, 14, 15, 29)),
+        *(BudgetConfig(calls_per_problem=calls) for calls in (2, 3, 5)),
+        *(BudgetConfig(tokens=calls * TOKENS) for calls in (6, 7, 9, 14, 15, 29)),
+        *(BudgetConfig(tokens_per_problem=calls * TOKENS) for calls in (2, 3, 5)),
+        BudgetConfig(calls=14, tokens=9 * TOKENS),
+    ],
+    ids=str,
+)
+async def test_the_budget_is_kept_and_every_problem_is_answered(tmp_path: Path, budget: BudgetConfig) -> None:
+    driven = await drive(few(tries=99), tmp_path, never_works, problems=3, budget=budget)
+    most = min(
+        limit
+        for limit in (
+            budget.calls,
+            budget.calls_per_problem and 3 * budget.calls_per_problem,
+            budget.tokens and budget.tokens // TOKENS,
+            budget.tokens_per_problem and 3 * budget.tokens_per_problem // TOKENS,
+        )
+        if limit
+    )
+    assert driven.cost() == {"demonstrate": most - 3, "generate": 3}
+    assert len(driven.model.asked) == most
+    assert all(prediction["correct"] for prediction in driven.records("predictions"))
+
+
+@pytest.mark.parametrize(
+    ("budget", "left"),
+    [(BudgetConfig(calls=5), 2), (BudgetConfig(calls=3), 0), (BudgetConfig(calls_per_problem=1), 0)],
+    ids=str,
+)
+async def test_a_budget_below_examples_and_answers_is_one_line(tmp_path: Path, budget: BudgetConfig, left: int) -> None:
+    message = rf"^budget: expected at least 3 calls for the examples \(method\.shots\) .*, got {left}; [^\n]*$"
+    with pytest.raises(ConfigError, match=message):
+        await drive(few(), tmp_path / "model", always_right, budget=budget)
+    assert not list((tmp_path / "model").glob("predictions.jsonl"))
+    # a file costs nothing
+    file = write(tmp_path / "worked.jsonl", *(worked(f"v{i}") for i in range(3)))
+    driven = await drive(few(demonstrations=file), tmp_path / "file", always_right, budget=budget)
+    assert driven.cost() == {"generate": 3}
+
+
+async def test_tokens_that_the_first_examples_eat_up_are_counted(tmp_path: Path) -> None:
+    """What a call costs is known after the first ones only."""
+    driven = await drive(few(), tmp_path, always_right, budget=BudgetConfig(tokens=2 * TOKENS))
+    assert driven.cost() == {"demonstrate": 3}
+    assert [(p["answer"], p["stop"]) for p in driven.records("predictions")] == [(None, "budget")] * 3
 
 
 async def test_without_preparation_there_are_no_examples() -> None:

@@ -11,11 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from evorun.errors import ConfigError, DataError, EngineError, RunDirectoryError
 from evorun.methods.base import RunContext
 from evorun.methods.gepa import Gepa, GepaConfig
+from evorun.models import Reply, Request
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.directory import RunDirectory
 from method_fixture import SEED_INSTRUCTION, TOKENS, Ask, Driven, Quiz, Script, Scripted, TestedQuiz, drive, make_driver
@@ -254,15 +256,93 @@ async def test_inference_keeps_to_the_budget(tmp_path: Path, calls: int, script:
     assert all(p["answer"] for p in driven.records("predictions"))
 
 
-@pytest.mark.xfail(strict=True, reason="a method over all problems keeps to calls_per_problem in the mean only")
-async def test_inference_keeps_to_each_problems_calls(tmp_path: Path) -> None:
+def sometimes_learns(ask: Ask) -> str:
+    if ask.role == "reflect":
+        return f"```\nPrompt {ask.name} {ask.step}.\n```"
+    return "good" if ask.request.seed % 3 == 0 else "wrong"
+
+
+@pytest.mark.parametrize("script", [never_learns, sometimes_learns, learns])
+@pytest.mark.parametrize(
+    ("problems", "minibatch", "calls"),
+    [(5, 3, 21), (4, 3, 30), (7, 3, 40), (6, 3, 25), (2, 3, 40), (1, 3, 50), (3, 1, 9), (5, 4, 12), (2, 5, 33)],
+)
+async def test_inference_keeps_to_each_problems_calls(
+    tmp_path: Path, problems: int, minibatch: int, calls: int, script: Script
+) -> None:
     """GEPA draws its minibatches unevenly where they do not divide the problems."""
-    budget = BudgetConfig(calls_per_problem=21)
-    driven = await drive(
-        gepa(generations=99, minibatch=3), tmp_path, never_learns, task=TestedQuiz(), problems=5, budget=budget
+    per_problem = await drive(
+        *(gepa(generations=999, minibatch=minibatch), tmp_path / "each", script),
+        task=TestedQuiz(),
+        problems=problems,
+        budget=BudgetConfig(calls_per_problem=calls),
     )
-    costs = [sum(spent["calls"] for spent in p["cost"].values()) for p in driven.records("predictions")]
-    assert max(costs) <= 21
+    # an iteration at its dearest: all places of the minibatch twice, the reflection, the validation
+    dearest = 2 * minibatch + 2
+    assert all(calls - dearest < cost <= calls for cost in costs(per_problem))
+    assert {p["stop"] for p in per_problem.records("predictions")} == {"budget"}
+    whole = await drive(
+        *(gepa(generations=999, minibatch=minibatch), tmp_path / "whole", script),
+        task=TestedQuiz(),
+        problems=problems,
+        budget=BudgetConfig(calls=problems * calls + problems // 2),
+    )
+    shares = [calls + (number < problems // 2) for number in range(problems)]
+    assert all(share - dearest < cost <= share for share, cost in zip(shares, costs(whole), strict=True))
+    for driven in (per_problem, whole):
+        asked = Counter(ask.name for ask in driven.model.asked)
+        assert costs(driven) == [asked[f"p{number}"] for number in range(problems)]
+
+
+def costs(driven: Driven) -> list[int]:
+    """Return the calls of each problem."""
+    return [sum(spent["calls"] for spent in p["cost"].values()) for p in driven.records("predictions")]
+
+
+class Dear(Scripted):
+    """A model whose replies to problem p0 cost ten times as much as others."""
+
+    async def complete(self, key: str, request: Request) -> Reply:
+        reply = await super().complete(key, request)
+        return msgspec.structs.replace(reply, prompt_tokens=10 * TOKENS - 3) if key.startswith("p0|") else reply
+
+
+async def drive_dear(method: Gepa, folder: Path, script: Script, **how: Any) -> Driven:
+    directory = RunDirectory(folder)
+    model = Dear(script)
+    try:
+        driver = make_driver(method, directory, model, **how)
+        await driver.run()
+        directory.finish_records([one.id for one in driver.loaded.problems])
+    finally:
+        directory.close()
+    return Driven(folder, model, driver)
+
+
+async def test_a_problem_whose_tokens_are_spent_leaves_the_search_to_the_others(tmp_path: Path) -> None:
+    def learns_late(ask: Ask) -> str:
+        return never_learns(ask) if ask.role == "reflect" and (ask.step < 9 or ask.name == "p0") else learns(ask)
+
+    budget = BudgetConfig(tokens_per_problem=60 * TOKENS)
+    driven = await drive_dear(
+        gepa(generations=999), tmp_path, learns_late, task=TestedQuiz(), problems=4, budget=budget
+    )
+    spent = [
+        sum(role["prompt_tokens"] + role["completion_tokens"] for role in p["cost"].values()) // TOKENS
+        for p in driven.records("predictions")
+    ]
+    assert spent[0] == 10 * costs(driven)[0] <= 60
+    assert all(54 < tokens <= 60 for tokens in spent[1:])
+    assert [p["answer"] for p in driven.records("predictions")] == ["wrong", "good", "good", "good"]
+    # the prompt that came after p0 had left was not tried on it
+    assert driven.artifact("prompts.json")[0] == {"prompt": BETTER, "score": 0.75}
+
+
+async def test_a_problem_whose_tokens_are_spent_keeps_its_answer(tmp_path: Path) -> None:
+    budget = BudgetConfig(tokens_per_problem=9 * TOKENS)
+    driven = await drive_dear(gepa(), tmp_path, learns, problems=6, budget=budget)
+    ends = [(p["answer"], p["stop"]) for p in driven.records("predictions")]
+    assert ends == [("wrong", "budget")] + [("right", "generations")] * 5
 
 
 @pytest.mark.parametrize("task", [Quiz(), TestedQuiz()])
@@ -339,6 +419,39 @@ async def test_an_error_of_the_engine_surfaces_as_itself(
     with pytest.raises(EngineError) as raised:
         await drive(gepa(generations=5), tmp_path, fails, task=TestedQuiz() if role == "generate" else Quiz())
     assert raised.value is failure
+    await nobody_is_left(caplog)
+
+
+@pytest.mark.parametrize("role", ["evaluate", "answer", "generate"])
+async def test_an_error_cancels_what_goes_on_beside_it(
+    tmp_path: Path, role: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The first calls of this role hang, the last one fails."""
+    failure = EngineError("the server is gone")
+    hanging, cancelled = 0, 0
+
+    class Failing(Scripted):
+        async def complete(self, key: str, request: Request) -> Reply:
+            nonlocal hanging, cancelled
+            if f"|{role}|" not in key:
+                return await super().complete(key, request)
+            if hanging == 3:
+                raise failure
+            hanging += 1
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled += 1
+                raise
+            raise AssertionError("nobody sets it")
+
+    async def nothing(running: asyncio.Task[None]) -> None: ...
+
+    task = TestedQuiz() if role == "generate" else Quiz()
+    with pytest.raises(EngineError) as raised:
+        await stopped(gepa(), tmp_path, Failing(never_learns), task, nothing)
+    assert raised.value is failure
+    assert cancelled == hanging == 3
     await nobody_is_left(caplog)
 
 
