@@ -58,7 +58,8 @@ class JournaledTests:
     """A tester behind a journal.
 
     An effect is known by its content (program, suite, limits), not by who asked: candidates with the same program
-    share it.
+    share it. Of tests that end at the first failure, which is how hidden ones are run, verdicts and times alone are
+    kept and returned: a program can print its input.
     """
 
     def __init__(self, tester: Tester, journal: Journal) -> None:
@@ -86,6 +87,8 @@ class JournaledTests:
     ) -> Results:
         started = time.perf_counter()
         results = await self._tester.test(program, suite, stop_at_failure=stop_at_failure)
+        if stop_at_failure:
+            results = tuple(map(_verdict_alone, results))
         seconds = time.perf_counter() - started
         await self._journal.put(Effect(key, digest, body, msgspec.json.encode(results), None, seconds))
         return results
@@ -96,6 +99,10 @@ class JournaledTests:
         for work in running:
             work.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+def _verdict_alone(result: CaseResult) -> CaseResult:
+    return msgspec.structs.replace(result, stdout="", stderr="", value=None)
 
 
 class ReplayedTests:

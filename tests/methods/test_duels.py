@@ -1,5 +1,5 @@
 from collections import Counter
-from itertools import combinations
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -7,10 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorun.methods.base import Candidate, Comparison
-from evorun.methods.duel_evolve import select_parents
+from evorun.methods.duel_evolve import DuelEvolve, DuelEvolveConfig, select_parents
 from evorun.methods.duels import Arena, order_consistent_outcome, select_duels
 from evorun.runs.schema import Outcome, Verdict
 from evorun.tasks.base import Response
+from method_fixture import Ask, Scripted, solve
 
 
 def candidate(number: int, generation: int = 0) -> Candidate:
@@ -134,3 +135,24 @@ def test_parents_mix_recent_uncertain_arrivals_with_thompson_winners() -> None:
     assert select_parents(arena, np.arange(7), 6, 0.0, np.random.default_rng(0))[:4] == [0, 1, 2, 3]
     assert set(select_parents(arena, np.arange(7), 3, 1.0, np.random.default_rng(0))) == {4, 5, 6}
     assert len(select_parents(arena, np.array([1, 5]), 6, 0.34, np.random.default_rng(0))) == 2
+
+
+async def test_newcomers_duel_though_narrow_bounds_would_rule_the_prior_out() -> None:
+    """Section 2.3.3: new arrivals are always evaluated."""
+
+    def one_is_best(ask: Ask) -> str:
+        if ask.role == "generate":
+            return "best" if (ask.step, ask.place) == (0, 0) else f"{ask.step}.{ask.place}"
+        return "A" if ask.shown["a"]["answer"] == "best" else "B" if ask.shown["b"]["answer"] == "best" else "T"
+
+    config = DuelEvolveConfig(generations=4, initial_candidates=8, children=30, duels=60, bound_width=0.3)
+    steps = await solve(DuelEvolve(config), Scripted(one_is_best))
+    ruled_out = 0
+    for before, step in pairwise(steps):
+        lowest = max(r.mean - 0.3 * r.sd for r in before.candidates if r.mean is not None and r.sd is not None)
+        ruled_out += lowest > 0.3 * config.prior_sd
+        dueled = {side for duel in step.comparisons for side in (duel.first, duel.second)}
+        born = {r.candidate.id for r in step.candidates if r.candidate.generation == step.step}
+        assert len(born) == 30
+        assert born <= dueled
+    assert ruled_out > 0

@@ -42,6 +42,16 @@ class Slow:
         return results(program.source)
 
 
+class Echo:
+    """Says what a program would that prints all that it reads: on both streams, and as its entry's result."""
+
+    async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> tuple[CaseResult, ...]:
+        return tuple(
+            CaseResult(verdict="wrong_answer", stdout=c.stdin, stderr=c.stdin, value=c.stdin, cpu_seconds=0.25)
+            for c in suite.cases
+        )
+
+
 def results(text: str) -> tuple[CaseResult, ...]:
     return (
         CaseResult(verdict="accepted", stdout=text, stderr="", value=None, cpu_seconds=0.01),
@@ -87,7 +97,7 @@ async def test_a_program_asked_for_by_many_at_once_runs_once(journal: Journal) -
 async def test_one_waiter_that_is_cancelled_harms_no_other(journal: Journal, doomed: int) -> None:
     tester = Slow()
     tests = JournaledTests(tester, journal)
-    waiting = [asyncio.create_task(tests.test(ONE, SUITE, stop_at_failure=True)) for _ in range(3)]
+    waiting = [asyncio.create_task(tests.test(ONE, SUITE, stop_at_failure=False)) for _ in range(3)]
     await started(tester, 1)
     waiting[doomed].cancel()
     await asyncio.sleep(0)
@@ -139,29 +149,40 @@ async def test_a_resumed_run_runs_no_program_again(tmp_path: Path) -> None:
     first = Journal(path)
     tester = Slow()
     tester.go_on.set()
-    await JournaledTests(tester, first).test(ONE, SUITE, stop_at_failure=True)
+    await JournaledTests(tester, first).test(ONE, SUITE, stop_at_failure=False)
     first.close()
     before = rows(path)
     again = Journal(path)
     other = Slow()
     other.go_on.set()
     tests = JournaledTests(other, again)
-    assert await tests.test(ONE, SUITE, stop_at_failure=True) == results("print(1)")
+    assert await tests.test(ONE, SUITE, stop_at_failure=False) == results("print(1)")
     assert other.given == []
     again.close()
     assert rows(path) == before
 
 
 async def test_the_journal_holds_no_hidden_test(journal: Journal) -> None:
-    tester = Slow()
-    tester.go_on.set()
-    await JournaledTests(tester, journal).test(ONE, SUITE, stop_at_failure=True)
+    hidden = Suite((Case("a hidden input", SECRET),), "lines", Limits())
+    tests = JournaledTests(Echo(), journal)
+    said = await tests.test(ONE, hidden, stop_at_failure=True)
+    # what is said now is what is said when the run is resumed
+    assert said == await JournaledTests(Echo(), journal).test(ONE, hidden, stop_at_failure=True)
+    assert said == (CaseResult(verdict="wrong_answer", stdout="", stderr="", value=None, cpu_seconds=0.25),)
     ((key, request, _),) = rows(journal.path)
     assert key.startswith("sandbox|")
     assert set(json.loads(request)) == {"program", "suite", "stop_at_failure"}
     assert json.loads(request)["program"]["source"] == "print(1)"
-    assert SECRET not in key + request.decode()
-    assert SECRET.encode() not in journal.path.read_bytes()
+    written = b"".join(path.read_bytes() for path in journal.path.parent.iterdir())
+    assert SECRET.encode() not in written
+    assert b"a hidden input" not in written
+
+
+async def test_what_a_program_prints_on_public_tests_is_kept(journal: Journal) -> None:
+    public = Suite((Case("a public input", "1"), Case("2", "3")), "lines", Limits())
+    said = await JournaledTests(Echo(), journal).test(ONE, public, stop_at_failure=False)
+    assert [(one.stdout, one.stderr, one.value) for one in said] == [("a public input",) * 3, ("2",) * 3]
+    assert await ReplayedTests(journal.path).test(ONE, public, stop_at_failure=False) == said
 
 
 async def test_a_sandbox_that_breaks_down_is_told_to_all_and_tried_again(journal: Journal) -> None:
@@ -169,13 +190,13 @@ async def test_a_sandbox_that_breaks_down_is_told_to_all_and_tried_again(journal
     tester.go_on.set()
     tests = JournaledTests(tester, journal)
     said = await asyncio.gather(
-        *(tests.test(ONE, SUITE, stop_at_failure=True) for _ in range(3)), return_exceptions=True
+        *(tests.test(ONE, SUITE, stop_at_failure=False) for _ in range(3)), return_exceptions=True
     )
     assert [str(error) for error in said] == ["no more processes"] * 3
     assert len(tester.given) == 1
     assert len(journal) == 0
     tester.failure = None
-    assert await tests.test(ONE, SUITE, stop_at_failure=True) == results("print(1)")
+    assert await tests.test(ONE, SUITE, stop_at_failure=False) == results("print(1)")
 
 
 async def test_closing_stops_what_nobody_waits_for(journal: Journal) -> None:
@@ -196,14 +217,14 @@ async def test_closing_stops_what_nobody_waits_for(journal: Journal) -> None:
 async def test_replay_says_what_was_said_and_refuses_the_rest(journal: Journal) -> None:
     tester = Slow()
     tester.go_on.set()
-    await JournaledTests(tester, journal).test(ONE, SUITE, stop_at_failure=True)
+    await JournaledTests(tester, journal).test(ONE, SUITE, stop_at_failure=False)
     replayed = ReplayedTests(journal.path)
-    assert await replayed.test(ONE, SUITE, stop_at_failure=True) == results("print(1)")
+    assert await replayed.test(ONE, SUITE, stop_at_failure=False) == results("print(1)")
     unknown = [
-        (TWO, SUITE, True),
-        (ONE, SUITE, False),
-        (ONE, Suite(SUITE.cases, "lines", Limits(memory_mib=64)), True),
-        (ONE, Suite(SUITE.cases[:1], "lines", Limits()), True),
+        (TWO, SUITE, False),
+        (ONE, SUITE, True),
+        (ONE, Suite(SUITE.cases, "lines", Limits(memory_mib=64)), False),
+        (ONE, Suite(SUITE.cases[:1], "lines", Limits()), False),
     ]
     for program, suite, stop in unknown:
         with pytest.raises(JournalError, match=r"holds no run of a program that this run wants to test: [^\n]*$"):

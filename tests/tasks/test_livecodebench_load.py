@@ -56,7 +56,7 @@ def plain(number: int, difficulty: str = "easy", **changes: Any) -> dict[str, An
     return {
         "id": f"p{number}",
         "title": f"Title {number}",
-        "statement": "Add one to a number.",
+        "statement": f"Add one to a number. ({number})",
         "platform": "codeforces",
         "difficulty": difficulty,
         "contest_date": "2024-03-02",
@@ -235,17 +235,18 @@ def test_hidden_tests_are_decoded_for_drawn_problems_only(release: Path) -> None
 def test_the_draw_is_balanced_seeded_and_disjoint_from_validation(release: Path) -> None:
     loaded = load(release)
     assert Counter(problem.stratum for problem in loaded.problems) == dict.fromkeys(STRATA, 33)
-    assert Counter(shot.problem.stratum for shot in loaded.validation) == dict.fromkeys(STRATA, 2)
+    assert Counter(shot.problem.stratum for shot in loaded.validation) == dict.fromkeys(STRATA, 4)
     every = [*ids(loaded), *(shot.problem.id for shot in loaded.validation)]
-    assert len(set(every)) == len(every) == 105
+    assert len(set(every)) == len(every) == 111
     assert ids(load(release)) == ids(loaded)
     assert set(ids(load(release, seed=1))) != set(ids(loaded))
     assert ids(load(release, limit=7)) == ids(loaded)[:7]
 
 
 def test_a_difficulty_that_is_too_small_is_an_error(release: Path) -> None:
-    with pytest.raises(DataError, match=r"livecodebench: stratum 'easy' holds 60 problems; expected at least 59"):
-        load(release, per_stratum=59)
+    assert len(load(release, per_stratum=56).problems) == 168
+    with pytest.raises(DataError, match=r"livecodebench: stratum 'easy' holds 60 problems; expected at least 57"):
+        load(release, per_stratum=57)
 
 
 def test_filters_decide_what_is_drawn_from(tmp_path: Path) -> None:
@@ -277,6 +278,30 @@ def test_filters_decide_what_is_drawn_from(tmp_path: Path) -> None:
     assert drawn(1, platforms=["leetcode"]) == {"abc4_a"}
     with pytest.raises(ConfigError, match=r"task\.platforms: expected one of atcoder, leetcode, got 'kattis'"):
         load(path, platforms=["kattis"])
+
+
+def test_a_problem_that_is_given_twice_is_drawn_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Or it could be a demonstration of one difficulty and a problem of another."""
+    records = [
+        *(plain(n) for n in range(3)),
+        *(plain(10 + n, "hard", statement=plain(n)["statement"]) for n in range(3)),
+        *(plain(20 + n, "hard") for n in range(3)),
+        plain(30, "hard", statement=plain(0)["statement"], starter_code="def f(n):", kind="functional", func_name="f"),
+    ]
+    path = write(tmp_path / "a.jsonl", records)
+    drawn = load(path, strata=["easy", "hard"], per_stratum=2, validation_per_stratum=1)
+    every = {*ids(drawn), *(shot.problem.id for shot in drawn.validation)}
+    assert len(every) == 6
+    assert {"p0", "p1", "p2"} < every <= {"p0", "p1", "p2", "p20", "p21", "p22", "p30"}
+    assert "a.jsonl:4: left out, the same problem as" in caplog.text
+    # one that is not drawn from takes no other's place
+    filtered = load(path, strata=["hard"], per_stratum=7, validation_per_stratum=0)
+    assert set(ids(filtered)) == {"p10", "p11", "p12", "p20", "p21", "p22", "p30"}
+    renewed = load(path, strata=["easy", "hard"], exclude=["p1"], per_stratum=2, validation_per_stratum=0)
+    assert {"p0", "p2"} < set(ids(renewed))
+    assert set(ids(load(path, strata=["hard"], exclude=["p10"], per_stratum=6, validation_per_stratum=0))) == {
+        *("p11", "p12", "p20", "p21", "p22", "p30")
+    }
 
 
 def test_the_digest_depends_on_hidden_tests(tmp_path: Path) -> None:
@@ -330,8 +355,11 @@ def test_missing_places_are_named(tmp_path: Path) -> None:
 
 def test_the_sample_needs_no_files_and_says_so() -> None:
     loaded = LiveCodeBenchConfig(source="sample").load(0)
-    assert Counter(problem.stratum for problem in loaded.problems) == dict.fromkeys(STRATA, 6)
-    assert Counter(shot.problem.stratum for shot in loaded.validation) == dict.fromkeys(STRATA, 2)
+    assert Counter(problem.stratum for problem in loaded.problems) == dict.fromkeys(STRATA, 4)
+    assert Counter(shot.problem.stratum for shot in loaded.validation) == dict.fromkeys(STRATA, 4)
+    limited = LiveCodeBenchConfig(source="sample", limit=6).load(0)
+    assert Counter(problem.stratum for problem in limited.problems) == dict.fromkeys(STRATA, 2)
+    assert [shot.problem.id for shot in limited.validation] == [shot.problem.id for shot in loaded.validation]
     assert all(shot.answer for shot in loaded.validation)
     assert loaded.provenance.source == "sample"
     assert "not LiveCodeBench" in loaded.provenance.description
@@ -406,6 +434,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
         ({"stated_time_limit_s": -1}, "task.stated_time_limit_s"),
         ({"memory_mib": 1}, "task.memory_mib"),
         ({"reasoning_max_chars": 0}, "task.reasoning_max_chars"),
+        ({"shown_reasoning_chars": 0}, "task.shown_reasoning_chars"),
         ({"solution_max_chars": 0}, "task.solution_max_chars"),
         ({"source": "sample", "data": "x"}, "task.data"),
         ({"source": "hub"}, "task.hub_id"),

@@ -2,12 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import jsonschema
 import msgspec
 import pytest
 
 from evorun.errors import ConfigError
+from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.tasks.base import (
     Attempt,
     Demonstrates,
@@ -55,7 +57,8 @@ TASK = LiveCodeBench()
 
 
 def user_text(prompt: Prompt) -> str:
-    *_, user = prompt.messages
+    system, user = prompt.messages
+    assert system == {"role": "system", "content": "You are a helpful assistant."}
     assert user["role"] == "user"
     return user["content"]
 
@@ -67,6 +70,10 @@ def headings(text: str) -> list[str]:
 def in_order(text: str, *parts: str) -> bool:
     places = [text.find(part) for part in parts]
     return -1 not in places and places == sorted(places)
+
+
+def every_text(prompt: Prompt) -> str:
+    return "\n".join(message["content"] for message in prompt.messages)
 
 
 def every_prompt(problem: Problem, task: LiveCodeBench = TASK) -> dict[str, Prompt]:
@@ -143,7 +150,22 @@ def test_few_shot_prompt_shows_solved_problems_as_they_are_to_be_answered() -> N
     assert text.count("# Response") == 2
     assert text.count("# Problem\n") == 3
     assert "evolving_memory" not in text
+    assert [heading for heading in headings(text) if heading != "# Starter Code"] == [
+        "# Solved Reference Examples",
+        *("# Problem", "# Public Examples (I/O)", "# Response") * 2,
+        "# The Problem to Solve Now",
+        "# Problem",
+        "# Public Examples (I/O)",
+        "# Instructions",
+    ]
     assert in_order(text, "# Solved Reference Examples", "2 problems", "First.", "Second.", "# Instructions")
+
+
+def test_few_shot_prompt_without_examples_does_not_speak_of_any() -> None:
+    text = user_text(TASK.few_shot_prompt(SCRIPT_PROBLEM, []))
+    assert headings(text) == ["# The Problem to Solve Now", "# Problem", "# Public Examples (I/O)", "# Instructions"]
+    assert "---" not in text
+    assert text.startswith("Solve a competitive programming problem, one step after another.\n\n# The Problem")
 
 
 def test_refinement_prompt_shows_the_incumbent_and_the_attempts_in_order() -> None:
@@ -201,6 +223,10 @@ def test_the_reflection_record_tells_of_public_tests() -> None:
     assert in_order(record, "print(int(input()) + 1)", "Adding one.", "2 of 2 passed")
     record = TASK.reflection_record(PROBLEM, UNPARSED, Demonstration(problem=PROBLEM, answer="print(3)"))
     assert in_order(record, "no_json", "some prose", "passes every test", "print(3)")
+    # the release has no solutions: a demonstration without one shows nothing
+    without = TASK.reflection_record(PROBLEM, RIGHT, Demonstration(problem=PROBLEM, answer=""))
+    assert without == TASK.reflection_record(PROBLEM, RIGHT, None)
+    assert "passes every test" not in without
 
 
 def test_a_graded_response_becomes_the_demonstration() -> None:
@@ -230,7 +256,7 @@ def test_schemas_fix_the_order_and_bound_every_text() -> None:
 
 def test_what_the_prompts_ask_for_is_what_the_schemas_allow() -> None:
     for role, prompt in every_prompt(PROBLEM).items():
-        text = prompt.messages[0]["content"]
+        text = every_text(prompt)
         reply = json.loads(text[text.rindex("{\n") : text.rindex("}") + 1])
         assert prompt.json_schema is not None
         assert list(reply) == prompt.json_schema["required"], role
@@ -243,12 +269,14 @@ def test_what_the_prompts_ask_for_is_what_the_schemas_allow() -> None:
 
 def test_long_programs_and_reasons_are_cut_where_a_prompt_shows_them() -> None:
     long = Response(text="", answer="x" * 50_000, reasoning="y" * 50_000)
-    task = LiveCodeBench(reasoning_max_chars=300, solution_max_chars=700)
+    task = LiveCodeBench(reasoning_max_chars=300, shown_reasoning_chars=200, solution_max_chars=700)
     text = user_text(task.evolution_prompt(PROBLEM, [ScoredResponse(response=long, score=0)]))
     assert "x" * 700 in text
     assert "x" * 701 not in text
-    assert "y" * 300 in text
-    assert "y" * 301 not in text
+    assert "y" * 200 in text
+    assert "y" * 201 not in text
+    shot = task.demonstration(Demonstration(problem=SCRIPT_PROBLEM, answer=""), long)
+    assert "y" * 50_000 in user_text(task.few_shot_prompt(PROBLEM, [shot]))
 
 
 def test_template_syntax_and_markup_in_data_stay_as_they_are() -> None:
@@ -257,7 +285,7 @@ def test_template_syntax_and_markup_in_data_stay_as_they_are() -> None:
     response = Response(text="", answer=nasty, reasoning=nasty, memory=nasty)
     assert user_text(TASK.evolution_prompt(problem, [ScoredResponse(response=response, score=0)])).count(nasty) == 4
     assert user_text(TASK.judge_prompt(problem, response, response)).count(nasty) == 3
-    assert user_text(TASK.instructed_prompt(problem, "s")).count(nasty) == 1
+    assert every_text(TASK.instructed_prompt(problem, "s")).count(nasty) == 1
 
 
 def test_no_prompt_holds_a_hidden_test_or_a_solution() -> None:
@@ -266,10 +294,70 @@ def test_no_prompt_holds_a_hidden_test_or_a_solution() -> None:
     assert isinstance(task, LiveCodeBench)
     for problem in loaded.problems:
         prompts = every_prompt(problem, task)
-        texts = "\n".join(message["content"] for prompt in prompts.values() for message in prompt.messages)
+        texts = "\n".join(map(every_text, prompts.values()))
         assert texts.count(problem.data["question"]) == len(prompts)
         cases = loaded.grader._hidden[problem.id].cases  # type: ignore[attr-defined]
         assert not [case for case in cases if len(case.stdin) > 12 and case.stdin.strip() in texts]
+
+
+class Loses:
+    """Runs nothing: every test fails with nothing printed."""
+
+    def __init__(self) -> None:
+        self.suites: list[Suite] = []
+
+    async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> tuple[CaseResult, ...]:
+        self.suites.append(suite)
+        return tuple(
+            CaseResult(verdict="wrong_answer", stdout="", stderr="", value=None, cpu_seconds=0) for _ in suite.cases
+        )
+
+
+async def test_what_is_marked_as_hidden_is_in_no_prompt(tmp_path: Path) -> None:
+    def record(number: int) -> dict[str, Any]:
+        return {
+            "id": f"p{number}",
+            "title": "Add One",
+            "statement": f"Add one to a number. ({number})",
+            "platform": "codeforces",
+            "difficulty": "easy",
+            "contest_date": "2024-03-02",
+            "kind": "stdin",
+            "public_tests": [{"input": "public-input", "output": "public-output"}],
+            "hidden_tests": [{"input": "marked-input", "output": "marked-output"}],
+            "solutions": [{"code": "print('marked-code')", "verdict": "correct"}],
+        }
+
+    (tmp_path / "some.jsonl").write_text("\n".join(json.dumps(record(number)) for number in range(2)))
+    loaded = LiveCodeBenchConfig(
+        data=str(tmp_path / "some.jsonl"), strata=["easy"], per_stratum=1, validation_per_stratum=1
+    ).load(0)
+    task, [problem], [shot] = loaded.task, loaded.problems, loaded.validation
+    assert isinstance(task, LiveCodeBench)
+    tools = Loses()
+    seen = await task.observe(problem, RIGHT, tools)
+    assert seen.feedback is not None
+    await loaded.grader.grade(problem, seen, tools)
+    public, hidden = tools.suites
+    assert "public-input" in str(public)
+    assert all(mark in f"{hidden} {shot.answer}" for mark in ("marked-input", "marked-output", "marked-code"))
+    texts = {name: every_text(prompt) for name, prompt in every_prompt(problem, task).items()}
+    texts["evolve, observed"] = every_text(task.evolution_prompt(problem, [ScoredResponse(response=seen, score=0.5)]))
+    texts["judge, observed"] = every_text(task.judge_prompt(problem, seen, seen))
+    texts["refine, observed"] = every_text(
+        task.refinement_prompt(problem, seen, [Attempt(response=seen, outcome="first")])
+    )
+    texts["few-shot, worked"] = every_text(task.few_shot_prompt(problem, [task.demonstration(shot, RIGHT)]))
+    texts |= {f"reflect on {r.text}": task.reflection_record(problem, r, None) for r in (seen, WRONG, UNPARSED)}
+    assert {name for name, text in texts.items() if "public-output" in text} >= {
+        *("generate", "evolve, observed", "judge, observed", "refine, observed", "instruct", "reflect on raw right")
+    }
+    assert not {name: text for name, text in texts.items() if "marked" in text}
+    # a solution is shown where labels are given, and hidden tests are not even then
+    labelled = task.reflection_record(shot.problem, seen, shot)
+    assert "marked-code" in labelled
+    assert "marked-input" not in labelled
+    assert "marked-output" not in labelled
 
 
 def test_a_problem_of_the_same_id_is_not_taken_for_another() -> None:
@@ -287,6 +375,21 @@ def test_a_users_file_replaces_the_one_of_its_name(tmp_path: Path) -> None:
     for role in ("generate", "evolve", "few_shot", "refine"):
         assert "# Instructions\n- Be quick: 2.5 s.\n" in user_text(every_prompt(PROBLEM, task)[role])
     assert "2.5 seconds" in user_text(task.judge_prompt(PROBLEM, RIGHT, WRONG))
+
+
+async def test_the_prompts_state_a_limit_of_their_own() -> None:
+    """B.2 tells the model 4 s, while the benchmark's harness allows 6."""
+    loaded = LiveCodeBenchConfig(source="sample", time_limit_s=9.5, stated_time_limit_s=2.5).load(0)
+    task, problem, tools = loaded.task, loaded.problems[0], Loses()
+    assert isinstance(task, LiveCodeBench)
+    prompts = every_prompt(problem, task)
+    del prompts["instruct"]  # B.2.6 has no limit
+    for role, prompt in prompts.items():
+        assert "2.5 seconds" in every_text(prompt), role
+        assert "9.5" not in every_text(prompt), role
+    await task.observe(problem, RIGHT, tools)
+    await loaded.grader.grade(problem, RIGHT, tools)
+    assert {suite.limits.cpu_seconds for suite in tools.suites} == {9.5}
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_one_stage_is_drawn_alike_whatever_the_others_are(folder: Path) -> None:
 
 
 def test_a_stage_that_is_too_small_is_an_error(folder: Path) -> None:
-    write(folder, "high", [record(n) for n in range(55)])
+    write(folder, "high", [record(1000 + n) for n in range(55)])
     with pytest.raises(DataError, match=r"'high' holds 55 problems; expected at least 50 .* and 6 held out"):
         load(folder)
     assert len(load(folder, validation_per_stratum=5).problems) == 150
@@ -251,6 +251,24 @@ def test_a_repeated_question_is_kept_once(tmp_path: Path, caplog: pytest.LogCapt
     assert "jsonl:2: left out" in caplog.text
 
 
+def test_a_question_of_two_stages_is_drawn_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Or it could be a demonstration of one stage and a problem of another."""
+    write(tmp_path, "middle", [record(n) for n in range(6)])
+    write(tmp_path, "high", [record(n) for n in range(3, 9)])
+    drawn = load(tmp_path, strata=["middle", "high"], per_stratum=2, validation_per_stratum=1)
+    assert len(drawn.problems) == 4
+    questions = {p.data["question"] for p in (*drawn.problems, *(shot.problem for shot in drawn.validation))}
+    assert len(questions) == 6
+    assert set(ids(drawn)) | {shot.problem.id for shot in drawn.validation} >= {"high/4", "high/5", "high/6"}
+    assert caplog.text.count("left out, the same question as") == 3
+    assert "high/single_choice_en.jsonl:1: left out" in caplog.text
+    again = load(tmp_path, strata=["middle", "high"], per_stratum=2, validation_per_stratum=1)
+    assert ids(again) == ids(drawn)
+    write(tmp_path, "high", [record(0, answer="B"), *(record(n) for n in range(9, 20))])
+    with pytest.raises(DataError, match=r"high/.*:1: the same question as .*middle/.*:1, with another answer"):
+        load(tmp_path, strata=["middle", "high"], per_stratum=2, validation_per_stratum=1)
+
+
 @pytest.mark.parametrize("answer", ["b", " B", "B.", "(B)", "B\n"])
 async def test_answer_letters_are_read_with_tolerance(tmp_path: Path, answer: str) -> None:
     loaded = one_stage(tmp_path, [record(0, answer=answer)])
@@ -294,6 +312,7 @@ def test_a_byte_order_mark_and_windows_line_ends_are_no_errors(tmp_path: Path) -
         ({"validation_per_stratum": -1}, "task.validation_per_stratum"),
         ({"limit": 0}, "task.limit"),
         ({"reasoning_max_chars": 0}, "task.reasoning_max_chars"),
+        ({"shown_reasoning_chars": 0}, "task.shown_reasoning_chars"),
         ({"strata": ["primary"]}, "task.strata"),
         ({"strata": []}, "task.strata"),
         ({"strata": ["high", "high"]}, "task.strata"),

@@ -172,8 +172,11 @@ def test_schemas_fix_the_order_and_the_length() -> None:
 
 
 def test_long_reasoning_is_cut_where_a_prompt_shows_it() -> None:
-    long = Response(text="", answer="B", reasoning="x" * 5000)
-    assert user_text(MathBench(reasoning_max_chars=300).judge_prompt(PROBLEM, long, WRONG)).count("x") < 320
+    long = Response(text="", answer="B", reasoning="z" * 5000)
+    task = MathBench(reasoning_max_chars=300, shown_reasoning_chars=200)
+    assert user_text(task.judge_prompt(PROBLEM, long, WRONG)).count("z") == 200
+    shot = task.demonstration(Demonstration(problem=PROBLEM, answer="B"), long)
+    assert user_text(task.few_shot_prompt(PROBLEM, [shot])).count("z") == 5000
 
 
 def test_template_syntax_in_data_stays_as_it_is() -> None:

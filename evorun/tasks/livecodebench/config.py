@@ -65,8 +65,9 @@ class LiveCodeBenchConfig(TaskConfig):
     """Difficulties to draw from, each a stratum of the results (§4.1)."""
     per_stratum: int = 33
     """Problems of each difficulty (§4.1: 33). Fewer are an error, except that the sample set gives what it has."""
-    validation_per_stratum: int = 2
-    """Further problems of each difficulty, held out for demonstrations (ours: 6 in all, twice the 3 shots of §4.2)."""
+    validation_per_stratum: int = 4
+    """Further problems of each difficulty, held out for demonstrations (ours: 12 in all, as a model that solves a
+    quarter of them still has the 3 shots of §4.2)."""
     limit: int | None = None
     """Work on this many problems only: the first ones of the full draw, which goes round the difficulties in turn."""
     start_date: str | None = None
@@ -82,11 +83,13 @@ class LiveCodeBenchConfig(TaskConfig):
     stated_time_limit_s: float = 4.0
     """The limit that the prompts tell the model (B.2: 4)."""
     memory_mib: int = 1024
-    """Memory of a program (ours; AtCoder's own limit)."""
+    """Address space of each of a program's processes (ours; AtCoder's 1024 MiB bound what is in use)."""
     prompts: str | None = None
     """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
-    reasoning_max_chars: int = 1200
-    """Longest reasoning that the JSON schema allows and that a later prompt shows (ours)."""
+    reasoning_max_chars: int = 3000
+    """Longest reasoning that the JSON schema allows (ours: room for a chain of thought to come to its end)."""
+    shown_reasoning_chars: int = 1200
+    """As much of a candidate's reasoning as a later prompt shows (ours); demonstrations show all of theirs."""
     solution_max_chars: int = 6000
     """Longest program that the JSON schema allows and that a later prompt shows (ours)."""
 
@@ -99,6 +102,7 @@ class LiveCodeBenchConfig(TaskConfig):
         above("task.stated_time_limit_s", self.stated_time_limit_s, 0)
         at_least("task.memory_mib", self.memory_mib, 64)
         at_least("task.reasoning_max_chars", self.reasoning_max_chars, 1)
+        at_least("task.shown_reasoning_chars", self.shown_reasoning_chars, 1)
         at_least("task.solution_max_chars", self.solution_max_chars, 1)
         for stratum in self.strata:
             one_of("task.strata", stratum, STRATA)
@@ -122,6 +126,7 @@ class LiveCodeBenchConfig(TaskConfig):
             stated_time_limit_s=self.stated_time_limit_s,
             prompts=self.prompts,
             reasoning_max_chars=self.reasoning_max_chars,
+            shown_reasoning_chars=self.shown_reasoning_chars,
             solution_max_chars=self.solution_max_chars,
         )
         paths, place = self._locate()
@@ -172,16 +177,16 @@ class LiveCodeBenchConfig(TaskConfig):
         for platform in self.platforms or ():
             one_of("task.platforms", platform, platforms)
         strata: dict[str, list[Entry]] = {stratum: [] for stratum in self.strata}
-        for entry in entries:
-            if entry.problem.stratum in strata and self._wanted(entry):
-                strata[entry.problem.stratum].append(entry)
+        for entry in files.distinct(filter(self._wanted, entries)):
+            strata[entry.problem.stratum].append(entry)
         return strata
 
     def _wanted(self, entry: Entry) -> bool:
         day = entry.contest_date.isoformat()
         data = entry.problem.data
         return (
-            (self.start_date or "") <= day <= (self.end_date or day)
+            entry.problem.stratum in self.strata
+            and (self.start_date or "") <= day <= (self.end_date or day)
             and (self.platforms is None or data["platform"] in self.platforms)
             and entry.problem.id not in self.exclude
             and _hyphenated(data["title"]) not in self.exclude

@@ -1,7 +1,8 @@
 """LiveCodeBench's files: finding them, and reading them one line at a time (the release is gigabytes)."""
 
+import logging
 import os
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
 from glob import glob
@@ -15,6 +16,8 @@ RELEASE_FILES = ("test.jsonl", "test2.jsonl", "test3.jsonl", "test4.jsonl", "tes
 """Release v6: each release adds a file to those before it."""
 HUB_ID = "livecodebench/code_generation_lite"
 SAMPLE = Path(__file__).parent / "sample.jsonl"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -114,6 +117,17 @@ def read(paths: Sequence[Path]) -> list[Entry]:
             if earlier is not entry:
                 raise DataError(f"{entry.where}: id '{entry.problem.id}' is already used in {earlier.where}")
     return list(entries.values())
+
+
+def distinct(entries: Iterable[Entry]) -> list[Entry]:
+    """Return the entries without those that ask what an earlier one does; each of these is warned of."""
+    first: dict[tuple[str, str], Entry] = {}
+    for entry in entries:
+        data = entry.problem.data
+        earlier = first.setdefault((data["question"], data["starter_code"]), entry)
+        if earlier is not entry:
+            _log.warning("%s: left out, the same problem as %s", entry.where, earlier.where)
+    return list(first.values())
 
 
 def _release(folder: Path) -> list[Path]:

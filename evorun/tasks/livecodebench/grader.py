@@ -29,6 +29,6 @@ class TestGrader:
         suite = self._hidden[problem.id]
         results = await tools.test(program_for(problem, response.answer), suite, stop_at_failure=True)
         verdict, total = results[-1].verdict, len(suite.cases)
-        if verdict == "accepted" and len(results) == total:
+        if verdict == "accepted":
             return Grade(correct=True, detail=f"accepted on all {total} hidden tests")
         return Grade(correct=False, detail=f"{verdict} at hidden test {len(results)} of {total}")

@@ -30,6 +30,7 @@ from evorun.tasks.prompt_files import PromptFiles
 _CANDIDATE = {"code": "print(int(input()) + 1)", "reasoning": "Adding one.", "executions": "1 of 1 passed"}
 _PARENT = {**_CANDIDATE, "score": 0.5, "win_reason": "It parses.", "loss_reason": "It is slow.", "memory": "n = 0"}
 _EXAMPLES: dict[str, dict[str, Any]] = {
+    "system": {},
     "rules": {"seconds": "4"},
     "reply": {"with_memory": True, "memory_chars": MEMORY_CHARS},
     "problem": {
@@ -89,19 +90,21 @@ class LiveCodeBench(Task):
         limits: Limits = Limits(),  # noqa: B008 - frozen
         stated_time_limit_s: float = 4.0,
         prompts: str | None = None,
-        reasoning_max_chars: int = 1200,
+        reasoning_max_chars: int = 3000,
+        shown_reasoning_chars: int = 1200,
         solution_max_chars: int = 6000,
     ) -> None:
         """Compile the prompts; raises ConfigError naming the file that cannot be used.
 
         limits: of a program on one public test. stated_time_limit_s: what the prompts say, in seconds. prompts: folder
-        of the user's own files, see `LiveCodeBenchConfig.prompts`. *_max_chars: characters.
+        of the user's own files. *_chars: characters. See `LiveCodeBenchConfig`.
         """
         self._limits = limits
         self._prompts = PromptFiles(Path(__file__).parent / "prompts", prompts, _EXAMPLES, _OPTIONAL)
-        self._reasoning_chars = reasoning_max_chars
+        self._shown_reasoning_chars = shown_reasoning_chars
         self._solution_chars = solution_max_chars
         self._seconds = f"{stated_time_limit_s:g}"
+        self._system = Message(role="system", content=self._prompts.render("system"))
         self._instruction = self._prompts.render("instruction")
         rules = self._prompts.render("rules", seconds=self._seconds)
         self._with_memory = {"rules": rules, "reply": self._reply(with_memory=True)}
@@ -116,7 +119,7 @@ class LiveCodeBench(Task):
     def generation_prompt(self, problem: Problem) -> Prompt:
         """Ask for a program from scratch (B.2.1)."""
         text = self._prompts.render("generation", problem=self._problem(problem), **self._with_memory)
-        return _prompt(text, self._memory_schema, role="generate", problem=problem.id, answers=[])
+        return self._prompt(text, self._memory_schema, role="generate", problem=problem.id, answers=[])
 
     def evolution_prompt(self, problem: Problem, parents: Sequence[ScoredResponse]) -> Prompt:
         """Ask for a better program than the parents', each with its last win and loss and test runs (B.2.2, B.2.3)."""
@@ -125,7 +128,7 @@ class LiveCodeBench(Task):
             "evolution", problem=self._problem(problem), parent_solutions=blocks, **self._with_memory
         )
         answers = [parent.response.answer for parent in parents]
-        return _prompt(text, self._memory_schema, role="evolve", problem=problem.id, answers=answers)
+        return self._prompt(text, self._memory_schema, role="evolve", problem=problem.id, answers=answers)
 
     def judge_prompt(self, problem: Problem, first: Response, second: Response) -> Prompt:
         """Ask which of two programs is better, or whether they tie (B.2.4)."""
@@ -139,7 +142,7 @@ class LiveCodeBench(Task):
             seconds=self._seconds,
         )
         answers = [first.answer, second.answer]
-        return _prompt(text, REASONED_VERDICT_SCHEMA, role="judge", problem=problem.id, answers=answers)
+        return self._prompt(text, REASONED_VERDICT_SCHEMA, role="judge", problem=problem.id, answers=answers)
 
     def few_shot_prompt(self, problem: Problem, demonstrations: Sequence[Demonstration]) -> Prompt:
         """Ask for a program, with solved problems in view (B.2.5)."""
@@ -150,7 +153,7 @@ class LiveCodeBench(Task):
             count=len(demonstrations),
             **self._without_memory,
         )
-        return _prompt(text, self._plain_schema, role="few_shot", problem=problem.id, answers=[])
+        return self._prompt(text, self._plain_schema, role="few_shot", problem=problem.id, answers=[])
 
     def refinement_prompt(self, problem: Problem, incumbent: Response, attempts: Sequence[Attempt]) -> Prompt:
         """Ask for a better program than the incumbent, in view of the attempts so far (appendix D; wording ours)."""
@@ -173,7 +176,7 @@ class LiveCodeBench(Task):
             **self._with_memory,
         )
         answers = [incumbent.answer]
-        return _prompt(text, self._memory_schema, role="refine", problem=problem.id, answers=answers)
+        return self._prompt(text, self._memory_schema, role="refine", problem=problem.id, answers=answers)
 
     # --- prompts that a method writes (B.2.6) ---
 
@@ -182,12 +185,14 @@ class LiveCodeBench(Task):
         return self._instruction
 
     def instructed_prompt(self, problem: Problem, instruction: str) -> Prompt:
-        """Ask for a program under this system prompt."""
+        """Ask for a program under this system prompt (B.2.6)."""
         text = self._prompts.render("instructed", **_parts(problem))
         own = "" if instruction == self._instruction else blake2b(instruction.encode("utf-8", "replace")).hexdigest()
-        prompt = _prompt(text, self._plain_schema, role="instruct", problem=problem.id, answers=[], instruction=own)
+        prompt = self._prompt(
+            text, self._plain_schema, role="instruct", problem=problem.id, answers=[], instruction=own
+        )
         system = Message(role="system", content=instruction)
-        return msgspec.structs.replace(prompt, messages=(system, *prompt.messages))
+        return msgspec.structs.replace(prompt, messages=(system, *prompt.messages[1:]))
 
     def reflection_record(self, problem: Problem, response: Response, demonstration: Demonstration | None) -> str:
         """Say what the public tests made of a response; a demonstration's program is shown beside it."""
@@ -224,6 +229,9 @@ class LiveCodeBench(Task):
         results = await tools.test(program_for(problem, response.answer), suite, stop_at_failure=False)
         return msgspec.structs.replace(response, feedback=feedback_of(suite.cases, results, self._limits))
 
+    def _prompt(self, text: str, schema: dict[str, Any], **hints: Any) -> Prompt:
+        return Prompt(messages=(self._system, Message(role="user", content=text)), json_schema=schema, hints=hints)
+
     def _public(self, problem: Problem) -> Suite:
         known = self._suites.get(problem.id)
         if known is None or known[0] is not problem:
@@ -259,17 +267,13 @@ class LiveCodeBench(Task):
     def _candidate(self, response: Response) -> dict[str, str]:
         return {
             "code": self._code(response),
-            "reasoning": response.reasoning[: self._reasoning_chars],
+            "reasoning": response.reasoning[: self._shown_reasoning_chars],
             "executions": _executions(response),
         }
 
     def _code(self, response: Response) -> str:
         # A response that could not be parsed is still shown: as its text.
         return (response.answer or response.text)[: self._solution_chars]
-
-
-def _prompt(text: str, schema: dict[str, Any], **hints: Any) -> Prompt:
-    return Prompt(messages=(Message(role="user", content=text),), json_schema=schema, hints=hints)
 
 
 def _parts(problem: Problem) -> dict[str, Any]:

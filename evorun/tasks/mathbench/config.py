@@ -44,8 +44,10 @@ class MathBenchConfig(TaskConfig):
     """Work on this many problems only: the first ones of the full draw, which goes round the stages in turn."""
     prompts: str | None = None
     """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
-    reasoning_max_chars: int = 1200
-    """Longest reasoning that the JSON schema allows and that a later prompt shows (ours)."""
+    reasoning_max_chars: int = 3000
+    """Longest reasoning that the JSON schema allows (ours: room for a chain of thought to come to its end)."""
+    shown_reasoning_chars: int = 1200
+    """As much of a candidate's reasoning as a later prompt shows (ours); demonstrations show all of theirs."""
 
     def __post_init__(self) -> None:
         one_of("task.source", self.source, SOURCES)
@@ -53,6 +55,7 @@ class MathBenchConfig(TaskConfig):
         at_least("task.validation_per_stratum", self.validation_per_stratum, 0)
         at_least("task.limit", self.limit, 1)
         at_least("task.reasoning_max_chars", self.reasoning_max_chars, 1)
+        at_least("task.shown_reasoning_chars", self.shown_reasoning_chars, 1)
         for stage in self.strata:
             one_of("task.strata", stage, ("middle", "high", "college"))
         if not self.strata or len(set(self.strata)) < len(self.strata):
@@ -67,7 +70,11 @@ class MathBenchConfig(TaskConfig):
 
         Raises DataError for missing or malformed files and stages that are too small, ConfigError for prompt files.
         """
-        task = MathBench(prompts=self.prompts, reasoning_max_chars=self.reasoning_max_chars)
+        task = MathBench(
+            prompts=self.prompts,
+            reasoning_max_chars=self.reasoning_max_chars,
+            shown_reasoning_chars=self.shown_reasoning_chars,
+        )
         folder, place = self._locate()
         root = files.archive_root(folder, self.strata)
         draw = stratified_draw(

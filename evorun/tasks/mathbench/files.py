@@ -3,7 +3,6 @@
 import logging
 import os
 from collections.abc import Sequence
-from itertools import chain
 from pathlib import Path
 
 from evorun.errors import DataError
@@ -72,16 +71,20 @@ def looks_like_archive(root: Path, stages: Sequence[str]) -> bool:
 def read_stages(root: Path, stages: Sequence[str]) -> dict[str, list[Question]]:
     """Read every stage's file, in file order.
 
-    A question that is repeated with the same options and answer is kept once, with a warning. Raises DataError naming
-    file and line for a malformed record, an id used twice, or a question repeated with another answer.
+    A question that is repeated with the same options and answer, in its own stage or another, is kept where it stands
+    first, with a warning. Raises DataError naming file and line for a malformed record, an id used twice, or a question
+    repeated with another answer.
     """
-    questions = {stage: _read(root / stage / FILE, stage) for stage in stages}
+    located = [one for stage in stages for one in _read(root / stage / FILE, stage)]
     seen: dict[str, str] = {}
-    for where, question in chain.from_iterable(questions.values()):
+    for where, question in located:
         if question.problem.id in seen:
             raise DataError(f"{where}: id '{question.problem.id}' is already used in {seen[question.problem.id]}")
         seen[question.problem.id] = where
-    return {stage: _distinct(located) for stage, located in questions.items()}
+    questions: dict[str, list[Question]] = {stage: [] for stage in stages}
+    for question in _distinct(located):
+        questions[question.problem.stratum].append(question)
+    return questions
 
 
 def _read(path: Path, stage: str) -> list[tuple[str, Question]]:

@@ -40,13 +40,15 @@ class MathBench(Task):
 
     name = "mathbench"
 
-    def __init__(self, *, prompts: str | None = None, reasoning_max_chars: int = 1200) -> None:
+    def __init__(
+        self, *, prompts: str | None = None, reasoning_max_chars: int = 3000, shown_reasoning_chars: int = 1200
+    ) -> None:
         """Compile the prompts; raises ConfigError naming the file that cannot be used.
 
-        prompts: folder of the user's own files, see `MathBenchConfig.prompts`. reasoning_max_chars: characters.
+        prompts: folder of the user's own files. *_chars: characters. See `MathBenchConfig`.
         """
         self._prompts = PromptFiles(Path(__file__).parent / "prompts", prompts, _EXAMPLES, _OPTIONAL)
-        self._reasoning_chars = reasoning_max_chars
+        self._shown_reasoning_chars = shown_reasoning_chars
         self._schema = answer_schema(OPTIONS, reasoning_max_chars)
         self._system = Message(role="system", content=self._prompts.render("system"))
         self._instruction = self._prompts.render("instruction", letters=letters(OPTIONS))
@@ -148,7 +150,7 @@ class MathBench(Task):
         return {
             "answer_letter": answer or "none",
             "option_text": option_text(answer, problem.data["options"]) if answer else "",
-            "reasoning": reasoning[: self._reasoning_chars],
+            "reasoning": reasoning[: self._shown_reasoning_chars],
         }
 
 

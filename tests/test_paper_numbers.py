@@ -1,0 +1,99 @@
+"""The Duel-Evolve paper's numbers, copied by hand from its sections: what a composed configuration must say."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hydra import compose, initialize_config_dir
+from omegaconf import OmegaConf
+
+from evorun import registry
+from evorun.cli.compose import config_folder, register
+
+MATHBENCH, LIVECODEBENCH = "mathbench", "livecodebench"
+FIGURES = {MATHBENCH: "figure2", LIVECODEBENCH: "figure3"}
+ALL = ("zero_shot", "few_shot", "self_consistency", "best_of_n", "feedback_descent", "gepa", "duel_evolve")
+
+NUMBERS: tuple[tuple[str, str, str, Any, str], ...] = (
+    # task, method, key, value, section
+    *((MATHBENCH, method, "task.strata", ["middle", "high", "college"], "4.1") for method in ALL),
+    *((MATHBENCH, method, "task.per_stratum", 50, "4.1") for method in ALL),
+    *((LIVECODEBENCH, method, "task.strata", ["easy", "medium", "hard"], "4.1") for method in ALL),
+    *((LIVECODEBENCH, method, "task.per_stratum", 33, "4.1") for method in ALL),
+    *((LIVECODEBENCH, method, "task.stated_time_limit_s", 4.0, "B.2.1, B.2.4, B.2.5") for method in ALL),
+    *((MATHBENCH, method, "method.temperature", 0.7, "A.1") for method in ALL),
+    *((LIVECODEBENCH, method, "method.temperature", 1.2, "A.1") for method in ALL),
+    (MATHBENCH, "duel_evolve", "method.generations", 150, "4.3, Figure 2"),
+    (MATHBENCH, "duel_evolve", "method.children", 12, "A.1"),
+    (MATHBENCH, "duel_evolve", "method.parents", 6, "A.1"),
+    (MATHBENCH, "duel_evolve", "method.max_pool", 200, "A.1"),
+    (MATHBENCH, "duel_evolve", "method.deduplicate", False, "A.1"),
+    (LIVECODEBENCH, "duel_evolve", "method.generations", 200, "4.3, Figure 3"),
+    (LIVECODEBENCH, "duel_evolve", "method.children", 40, "A.1"),
+    (LIVECODEBENCH, "duel_evolve", "method.parents", 5, "A.1"),
+    (LIVECODEBENCH, "duel_evolve", "method.max_pool", 200, "A.1"),
+    (LIVECODEBENCH, "duel_evolve", "method.deduplicate", True, "A.1"),
+    (MATHBENCH, "few_shot", "method.shots", 8, "4.2, D"),
+    (LIVECODEBENCH, "few_shot", "method.shots", 3, "4.2, D"),
+    (MATHBENCH, "best_of_n", "method.samples", 150, "4.2"),
+    (LIVECODEBENCH, "best_of_n", "method.samples", 200, "4.2"),
+    (MATHBENCH, "best_of_n", "method.max_pool", 200, "A.1, D"),
+    (LIVECODEBENCH, "best_of_n", "method.max_pool", 200, "A.1, D"),
+    (MATHBENCH, "self_consistency", "method.samples", 150, "D, 4.2"),
+    (LIVECODEBENCH, "self_consistency", "method.samples", 200, "D, 4.2"),
+    (MATHBENCH, "feedback_descent", "method.generations", 150, "4.3, Figure 2"),
+    (LIVECODEBENCH, "feedback_descent", "method.generations", 200, "4.3, Figure 3"),
+    (MATHBENCH, "feedback_descent", "method.window", 15, "A.1"),
+    (LIVECODEBENCH, "feedback_descent", "method.window", 15, "A.1"),
+    (MATHBENCH, "gepa", "method.generations", 150, "4.3, Figure 2"),
+    (LIVECODEBENCH, "gepa", "method.generations", 200, "4.3, Figure 3"),
+)
+
+
+@cache
+def composed(*overrides: str) -> Any:
+    register()
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        return compose("config", overrides=list(overrides))
+
+
+def test_the_table_has_every_method_of_the_paper_on_both_tasks() -> None:
+    pairs = {(task, method) for task, method, *_ in NUMBERS}
+    assert pairs == {(task, method) for task in (MATHBENCH, LIVECODEBENCH) for method in ALL}
+    assert set(ALL) <= set(registry.METHODS)
+
+
+@pytest.mark.parametrize(("task", "method"), sorted({(task, method) for task, method, *_ in NUMBERS}))
+def test_a_composed_configuration_has_the_papers_numbers(task: str, method: str) -> None:
+    expected = {key: value for of_task, of_method, key, value, _ in NUMBERS if (of_task, of_method) == (task, method)}
+    for choice in (f"task={task}", f"experiment=duel_evolve/{FIGURES[task]}"):
+        config = composed(choice, f"method={method}")
+        assert {key: OmegaConf.select(config, key) for key in expected} == expected, choice
+
+
+@pytest.mark.parametrize(
+    ("name", "task", "model", "accuracy", "by_stratum"),
+    [
+        (
+            "figure2",  # section 4.3: 94 %, the strongest baseline 22 points below; Figure 2, left: 98, 92 and 92 %
+            MATHBENCH,
+            "gemma3_4b",
+            {"duel_evolve": 0.94, "feedback_descent": 0.72},
+            {"duel_evolve": {"middle": 0.98, "high": 0.92, "college": 0.92}},
+        ),
+        ("figure3", LIVECODEBENCH, "gemma3_27b_w4a16", {"duel_evolve": 0.374}, None),  # section 4.3: 37.4 %
+    ],
+)
+def test_an_experiment_carries_what_the_paper_reports(
+    name: str, task: str, model: str, accuracy: dict[str, float], by_stratum: Any
+) -> None:
+    config = composed(f"experiment=duel_evolve/{name}")
+    assert (config.task.name, config.model.name) == (task, model)
+    reported = OmegaConf.to_container(config.reported)
+    assert isinstance(reported, dict)
+    assert reported["accuracy"] == accuracy
+    assert reported.get("by_stratum") == by_stratum
+    swept = yaml.safe_load(Path(config_folder(), "experiment", "duel_evolve", f"{name}.yaml").read_text())["hydra"]
+    assert swept["sweeper"]["params"]["method"].split(",") == list(ALL)
