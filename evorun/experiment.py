@@ -15,11 +15,12 @@ from rich.console import Console
 
 from evorun.driver import Driver
 from evorun.errors import EvorunError, RunDirectoryError, SandboxError
+from evorun.methods.base import Method
 from evorun.models.base import LanguageModel
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.lazy import LazyModel
 from evorun.models.simulated import SimulatedConfig
-from evorun.runs.budget import meters
+from evorun.runs.budget import Meter, meters
 from evorun.runs.directory import JOURNAL, PROBLEMS, RunDirectory, load_manifest, new_manifest
 from evorun.runs.effects import JournaledModel, Traffic
 from evorun.runs.program_tests import JournaledTests, ReplayedTests, Tester
@@ -28,7 +29,7 @@ from evorun.runs.records import write_records
 from evorun.runs.replay import ReplayConfig
 from evorun.runs.results import write_results
 from evorun.runs.schema import Manifest, ModelInRun, ProblemRecord, Provenance, SandboxInRun, Status
-from evorun.sandbox.config import probe
+from evorun.sandbox.config import not_full, probe
 from evorun.sandbox.lazy import LazySandbox
 from evorun.settings import RunConfig
 from evorun.tasks.base import LoadedTask, Problem
@@ -53,17 +54,30 @@ def run_experiment(config: RunConfig, path: Path, command: Sequence[str], consol
     manifest says how it ended, and so does the returned outcome.
     """
     loaded = config.task.load(config.seed)
-    meters(config.budget, len(loaded.problems))  # refuses a budget that leaves a problem with nothing
+    config.method.check(config.task.task_class, [example.problem for example in loaded.validation])
+    shares = meters(config.budget, len(loaded.problems))  # refuses a budget that leaves a problem with nothing
+    manifest = _manifest(config, loaded, command)
     directory = RunDirectory(path)
     try:
-        directory.begin(_manifest(config, loaded, command))
+        directory.begin(manifest)
         with _logging_to(path / "evorun.log"):
+            for line in _reservations(config.method, manifest.sandbox, shares):
+                log.warning(line)
             started = time.monotonic()
             outcome = _carry_out(config, loaded, directory, console)
             _note_end(directory, outcome, time.monotonic() - started)
             return outcome
     finally:
         directory.close()
+
+
+def _reservations(method: Method, sandbox: SandboxInRun | None, shares: Sequence[Meter]) -> list[str]:
+    """Say what a user should know of a run before it spends anything."""
+    limits = [share.max_calls for share in shares if share.max_calls is not None]
+    lines = method.reservations(min(limits, default=None))
+    if sandbox is not None and not sandbox.full:
+        lines.append(not_full(sandbox.isolation, sandbox.note))
+    return lines
 
 
 def _note_end(directory: RunDirectory, outcome: Outcome, seconds: float) -> None:

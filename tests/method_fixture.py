@@ -285,6 +285,7 @@ def make_driver(
         provenance=Provenance(source="sample", description="", digest=""),
         validation=[example(i) for i in range(validation)],
     )
+    method.check(type(loaded.task), [example.problem for example in loaded.validation])
     return Driver(
         method=method,
         loaded=loaded,

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from evorun.tasks.mathbench import MathBenchConfig
 from evorun_process import DRY_RUN, SMALL, environment, evorun
 
 PLUGIN = """
@@ -87,6 +88,7 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["hydra/launcher=nope"], "hydra/launcher=nope: unknown hydra/launcher; choose one of basic, slurm"),
         (["hydra.foo=1"], "Could not override 'hydra.foo'"),
         (["hydra.run.dir="], "hydra.run.dir: expected a folder, got an empty string"),
+        (["experiment=duel_evolve/figure9"], "experiment=duel_evolve/figure9: unknown experiment; did you mean"),
         (["lst"], "lst: did you mean list? expected a verb (list, doctor, resume, report, grade), GROUP=CHOICE"),
         (["gemma3_4"], "gemma3_4: did you mean model=gemma3_4b?"),
         (["model.id=${oc.env:HOME}"], "model.id: expected a value, got ${oc.env:HOME}, which would write"),
@@ -101,6 +103,63 @@ def test_a_bad_configuration_costs_two_seconds_not_a_model(tmp_path: Path) -> No
     complaint("model=smollm2_135m", "engine=transformers", "method.generations=x", cwd=tmp_path)
     # importing torch alone takes longer on these machines; generous, since other work may share the cores
     assert time.monotonic() - started < 20
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["method=few_shot", "method.shots=100"], "method.shots: expected a validation split of at least 100"),
+        (["method=few_shot", "task.validation_per_stratum=0"], "method.shots: expected a validation split of at"),
+        (["method=few_shot", "method.demonstrations=nowhere"], "method.demonstrations: cannot read"),
+        (["method=few_shot", "method.demonstrations=empty"], "found 0; its ids are: "),
+        (["method=few_shot", "method.demonstrations=strange"], "found 0; its ids are: "),
+        (["method=few_shot", "method.demonstrations=broken"], 'broken:1: expected {"id": "...", "response": "..."}'),
+        (["method=gepa", "method.train_share=0"], "method.train_share: expected both parts of the validation split"),
+        (["method=gepa", "method.train_share=1"], "method.train_share: expected both parts of the validation split"),
+    ],
+)
+def test_settings_that_the_data_does_not_allow_begin_no_run(
+    tmp_path: Path, arguments: list[str], expected: str
+) -> None:
+    (tmp_path / "empty").write_text("")
+    (tmp_path / "strange").write_text('{"id": "nobody", "response": "x"}\n')
+    (tmp_path / "broken").write_text("{\n")
+    sample = ("task=mathbench", "task.source=sample", "engine=simulated", "task.limit=2", "hydra.run.dir=run")
+    line = complaint(*sample, *arguments, cwd=tmp_path)
+    assert expected in line
+    assert "resume" not in line
+    assert list((tmp_path / "run").iterdir()) == []
+
+
+def test_worked_examples_that_are_wrong_are_not_worth_a_resume(tmp_path: Path) -> None:
+    held_out = [example.problem.id for example in MathBenchConfig(source="sample").load(0).validation]
+    lines = [json.dumps({"id": identity, "response": "no idea"}) for identity in held_out]
+    (tmp_path / "wrong").write_text("\n".join(lines))
+    sample = ("task=mathbench", "task.source=sample", "engine=simulated", "task.limit=2")
+    line = complaint(*sample, "method=few_shot", "method.demonstrations=wrong", cwd=tmp_path)
+    assert "method.demonstrations: expected 8 correct responses" in line
+    assert "resume" not in line
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["method=best_of_n"], "budget of 12 calls a problem: 150 initial responses (method.samples) leave none"),
+        (["method=duel_evolve"], "budget of 12 calls a problem: 12 initial responses (method.initial_candidates)"),
+        (["method=best_of_n", "method.samples=11"], "11 initial responses"),
+        (["method=best_of_n", "method.samples=10"], None),
+        (["method=best_of_n", "method.rounds=0"], None),
+        (["method=zero_shot"], None),
+    ],
+)
+def test_a_budget_that_leaves_no_duels_is_warned_of(tmp_path: Path, arguments: list[str], expected: str | None) -> None:
+    sample = ("task.source=sample", "engine=simulated", "task.limit=2", "budget.calls=25", "hydra.run.dir=run")
+    done = evorun(*sample, *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
+    logged = [line for line in (tmp_path / "run" / "evorun.log").read_text().splitlines() if " WARNING " in line]
+    assert len(told) == len(logged) == (expected is not None)
+    assert expected is None or (expected in told[0] and expected in logged[0])
 
 
 def test_data_that_is_nowhere(tmp_path: Path) -> None:
@@ -220,7 +279,8 @@ def test_verbs_say_what_they_expect(tmp_path: Path, arguments: list[str], expect
 
 def test_help_shows_groups_and_examples(tmp_path: Path) -> None:
     shown = evorun("--help", cwd=tmp_path).stdout
-    for word in ("method", "duel_evolve", "mathbench", "gemma3_4b", "transformers", "slurm", "examples"):
+    words = ("method", "duel_evolve", "mathbench", "gemma3_4b", "transformers", "slurm", "examples")
+    for word in (*words, "quickstart", "duel_evolve/figure2", "duel_evolve/simulated_study"):
         assert word in shown
 
 

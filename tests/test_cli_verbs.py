@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from evorun.cli.plain import with_absolute_paths
+from evorun.tasks.livecodebench import LiveCodeBenchConfig
+from evorun.tasks.mathbench import MathBenchConfig
 from evorun_process import DRY_RUN, SMALL, evorun
 
 QUESTION = {"question": "?", "options": ["1", "2", "3", "4"], "answer": "A"}
@@ -146,6 +148,91 @@ def test_no_report_is_written_when_one_cannot(finished: Path, tmp_path: Path) ->
 def test_a_bad_responses_file_names_its_lines(tmp_path: Path, lines: bytes, expected: str) -> None:
     (tmp_path / "r.jsonl").write_bytes(lines)
     assert expected in complaint("grade", "task=mathbench", "task.source=sample", "responses=r.jsonl", cwd=tmp_path)
+
+
+SAMPLE = ("task=mathbench", "task.source=sample")
+
+
+def graded(folder: Path, lines: bytes) -> list[dict[str, Any]]:
+    (folder / "r.jsonl").write_bytes(lines)
+    done = evorun("grade", *SAMPLE, "responses=r.jsonl", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return [json.loads(line) for line in (folder / "r.graded.jsonl").read_text().splitlines()]
+
+
+def drawn_and_held_out() -> tuple[list[str], list[str]]:
+    loaded = MathBenchConfig(source="sample").load(0)
+    return [problem.id for problem in loaded.problems], [example.problem.id for example in loaded.validation]
+
+
+def test_half_a_character_in_one_response_keeps_none_from_its_grade(tmp_path: Path) -> None:
+    first, second, *_ = drawn_and_held_out()[0]
+    lone = f'{{"id": "{first}", "response": "half a pair: \\ud800. The answer is A"}}'
+    whole = json.dumps({"id": second, "response": "a whole pair: \U0001f600"})
+    records = graded(tmp_path, f"{lone}\n{whole}\n".encode())
+    assert [record["id"] for record in records] == [first, second]
+
+
+def test_a_byte_order_mark_is_no_part_of_the_first_record(tmp_path: Path) -> None:
+    first, *_ = drawn_and_held_out()[0]
+    records = graded(tmp_path, b"\xef\xbb\xbf" + json.dumps({"id": first, "response": "x"}).encode())
+    assert [record["id"] for record in records] == [first]
+
+
+def test_an_id_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").write_text(json.dumps({"id": "a\x1b[31m\u202e[bold]b", "response": "x"}))
+    line = complaint("grade", *SAMPLE, "responses=r.jsonl", cwd=tmp_path)
+    assert "'a\u241b[31m\ufffd[bold]b' is not among" in line
+    assert not any(ord(character) < 32 for character in line.strip())
+
+
+def test_an_id_that_was_not_drawn_names_what_decides_the_draw(tmp_path: Path) -> None:
+    drawn, held_out = drawn_and_held_out()
+    (tmp_path / "r.jsonl").write_text(json.dumps({"id": drawn[-1], "response": "x"}))
+    line = complaint("grade", *SAMPLE, "task.per_stratum=3", "responses=r.jsonl", cwd=tmp_path)
+    for key in ("task.data", "task.limit", "task.per_stratum", "task.validation_per_stratum", "seed"):
+        assert key in line
+    (tmp_path / "r.jsonl").write_text(json.dumps({"id": held_out[0], "response": "x"}))
+    line = complaint("grade", *SAMPLE, "responses=r.jsonl", cwd=tmp_path)
+    assert "is held out for demonstrations; lower task.validation_per_stratum" in line
+
+
+def test_what_is_not_shielded_is_said_before_programs_run(tmp_path: Path) -> None:
+    programs = ("task=livecodebench", "task.source=sample", "sandbox.isolation=rlimits")
+    identity = LiveCodeBenchConfig(source="sample").load(0).problems[0].id
+    (tmp_path / "r.jsonl").write_text(json.dumps({"id": identity, "response": "no program"}))
+    expected = "warning: programs run without full isolation (rlimits): network and readable files"
+    done = evorun("grade", *programs, "responses=r.jsonl", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [line[: len(expected)] for line in done.stderr.splitlines()] == [expected]
+    run = ("engine=simulated", "method=zero_shot", "task.limit=1", "hydra.run.dir=run")
+    done = evorun(*programs, *run, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert [line[: len(expected)] for line in done.stderr.splitlines()] == [expected]
+    assert "programs run without full isolation (rlimits)" in (tmp_path / "run" / "evorun.log").read_text()
+
+
+@pytest.mark.parametrize("own_engine", [True, False])
+def test_a_served_models_name_is_no_path_in_a_replay_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, finished: Path, own_engine: bool
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "weights").mkdir()
+    (tmp_path / "run").mkdir()
+    recorded = manifest(finished)
+    recorded["models"]["policy"] = {"name": "api", "id": "weights", "engine": "server"}
+    (tmp_path / "run" / "manifest.json").write_text(json.dumps(recorded))
+    config = {
+        "engine": {"name": "replay", "run": "run"},
+        "judge_engine": {"name": "replay", "run": "run"} if own_engine else {"name": "policy"},
+        "model": {"id": "weights"},
+        "judge": {"id": "weights"},
+    }
+    absolute = with_absolute_paths(config)
+    assert (absolute["model"]["id"], absolute["judge"]["id"]) == ("weights", "weights")
+    recorded["models"]["policy"]["id"] = str(tmp_path / "weights")
+    (tmp_path / "run" / "manifest.json").write_text(json.dumps(recorded))
+    assert with_absolute_paths(config)["model"]["id"] == str(tmp_path / "weights")
 
 
 def test_a_grade_never_replaces_its_input(tmp_path: Path) -> None:

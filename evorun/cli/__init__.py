@@ -12,13 +12,14 @@ def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 when all went well, 1 with one line on an error, 130 when interrupted."""
     # imports are inside, so that an interrupt during them is caught as well
     try:
-        from evorun.cli.output import sturdy_streams, unwritten
+        from evorun.cli.output import show_warnings, sturdy_streams, unwritten
 
         arguments = list(sys.argv[1:] if argv is None else argv)
         # the linear algebra here is small: more BLAS threads only get in each other's way
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
         # torch's idle threads must not spin: with other work on the cores that made a step ten times slower
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+        show_warnings()
         with sturdy_streams() as output:
             code = _guarded(arguments)
             problem = unwritten(output)
@@ -44,11 +45,9 @@ def _guarded(arguments: list[str]) -> int:
 
 def complain(message: str) -> None:
     """Print one line of error on standard error."""
-    from rich.console import Console
-    from rich.markup import escape
+    from evorun.cli.output import say
 
-    line = " ".join(message.split())
-    Console(stderr=True).print(f"[bold red]error:[/bold red] {escape(line)}", highlight=False, soft_wrap=True)
+    say("error", message, "bold red")
 
 
 def _wants_traceback(arguments: Sequence[str]) -> bool:

@@ -22,8 +22,9 @@ def config_folder() -> Path:
 
 
 def choices(group: str) -> list[str]:
-    """Return the names that a config group offers, in alphabetical order."""
-    files = {file.stem for file in (config_folder() / group).glob("*.yaml")}
+    """Return the names that a config group offers, in alphabetical order; one in a folder of its own is FOLDER/NAME."""
+    folder = config_folder() / group
+    files = {file.relative_to(folder).with_suffix("").as_posix() for file in folder.rglob("*.yaml")}
     if group in ("judge", "judge_engine"):
         files |= set(choices("model" if group == "judge" else "engine"))
     if group in ("method", "task"):

@@ -16,6 +16,8 @@ def explain(error: Exception) -> str:
     missing = re.search(r"Could not find '([\w/]+)/([^/']*)'", text)
     if missing:
         group, name = missing.groups()
+        if not group.startswith("hydra/"):
+            group, _, name = f"{group}/{name}".partition("/")  # experiment=FOLDER/NAME
         offered = re.findall(r"^\t(\w+)$", text, re.MULTILINE) if group.startswith("hydra/") else choices(group)
         return str(registry.unknown(group, name, offered))
     stray = re.search(r"Could not override '([^'.]+)'", text)

@@ -1,6 +1,7 @@
 """`evorun grade`: grades given responses with a task's own parser and grader; no model is involved."""
 
 import asyncio
+import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from hydra.errors import HydraException
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from evorun import registry
 from evorun.cli.compose import config_folder, register
@@ -17,13 +19,19 @@ from evorun.cli.explain import explain
 from evorun.cli.overrides import permit_unlisted_key, refuse_wrong_choices
 from evorun.cli.plain import plain
 from evorun.errors import ConfigError, DataError
+from evorun.models.server_wire import without_lone_surrogates
+from evorun.printable import printable
 from evorun.runs.paths import display
 from evorun.runs.records import write_atomically
 from evorun.runs.results import proportion
-from evorun.sandbox.config import SandboxConfig
+from evorun.sandbox.config import SandboxConfig, not_full, probe
 from evorun.sandbox.lazy import LazySandbox
 from evorun.settings import typed
 from evorun.tasks.base import LoadedTask, Problem, Tools
+
+_log = logging.getLogger(__name__)
+
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
 class GivenResponse(msgspec.Struct):
@@ -58,13 +66,14 @@ def grade_file(arguments: Sequence[str], console: Console) -> int:
         raise ConfigError(f"output: expected another file than responses={responses}, which it would replace")
     loaded, sandbox = _load([f"{key}={value}" for key, value in options.items()])
     given = list(_read(responses))
-    graded = asyncio.run(_grade(loaded, sandbox, given, responses))
+    _refuse_unknown(given, loaded, responses)
+    graded = asyncio.run(_grade(loaded, sandbox, [record for _, record in given]))
     write_atomically(output, b"".join(msgspec.json.encode(record) + b"\n" for record in graded))
     console.print(_summary(graded, loaded))
     missing = len(loaded.problems) - len({record.id for record in graded})
     if missing:
         console.print(f"{missing} of the task's {len(loaded.problems)} problems have no response")
-    console.print(f"written: {display(output)}", soft_wrap=True)
+    console.print(f"written: {printable(display(output))}", markup=False, soft_wrap=True)
     return 0
 
 
@@ -96,7 +105,17 @@ def _load(overrides: list[str]) -> tuple[LoadedTask, SandboxConfig]:
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise ConfigError(f"seed: expected an integer >= 0, got {seed!r}")
     task = typed(registry.task_config_class(config["task"]["name"]), config["task"], "task")
-    return task.load(seed), typed(SandboxConfig, config["sandbox"], "sandbox")
+    sandbox = typed(SandboxConfig, config["sandbox"], "sandbox")
+    loaded = task.load(seed)
+    if task.runs_programs:
+        _warn_of_isolation(sandbox)
+    return loaded, sandbox
+
+
+def _warn_of_isolation(sandbox: SandboxConfig) -> None:
+    found = probe(sandbox)
+    if not found.full and found.isolation != "none":  # without any, the first program says why
+        _log.warning(not_full(found.isolation, found.note))
 
 
 def _read(path: Path) -> Iterator[tuple[int, GivenResponse]]:
@@ -106,7 +125,7 @@ def _read(path: Path) -> Iterator[tuple[int, GivenResponse]]:
         if not line.strip():
             continue
         try:
-            record = decoder.decode(line)
+            record = _decoded(decoder, line)
         # msgspec lets the decoder's error for bytes that are no UTF-8 through as it is
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise DataError(
@@ -120,28 +139,44 @@ def _read(path: Path) -> Iterator[tuple[int, GivenResponse]]:
         yield number, record
 
 
+def _decoded(decoder: msgspec.json.Decoder[GivenResponse], line: bytes) -> GivenResponse:
+    """Decode a line; half a surrogate pair, which sampled bytes can form, becomes a question mark."""
+    try:
+        return decoder.decode(line)
+    except msgspec.DecodeError:
+        return decoder.decode(without_lone_surrogates(line))
+
+
 def _lines(path: Path) -> list[bytes]:
     try:
         if path.exists() and not path.is_file():
             raise DataError(f"cannot read responses={path}: expected a regular file")
-        return path.read_bytes().split(b"\n")
+        return path.read_bytes().removeprefix(_BYTE_ORDER_MARK).split(b"\n")
     except OSError as error:
         raise DataError(f"cannot read responses={path}: {error.strerror}") from error
 
 
-async def _grade(
-    loaded: LoadedTask, sandbox: SandboxConfig, given: Sequence[tuple[int, GivenResponse]], path: Path
-) -> list[GradedResponse]:
-    problems = {problem.id: problem for problem in loaded.problems}
+def _refuse_unknown(given: Sequence[tuple[int, GivenResponse]], loaded: LoadedTask, path: Path) -> None:
+    drawn = {problem.id for problem in loaded.problems}
+    held_out = {example.problem.id for example in loaded.validation}
     for number, record in given:
-        if record.id not in problems:
+        if record.id in held_out:
             raise DataError(
-                f"{path}, line {number}: '{record.id}' is not among the task's {len(problems)} problems; check "
-                "task.data, task.limit and seed"
+                f"{path}, line {number}: '{record.id}' is held out for demonstrations; lower "
+                "task.validation_per_stratum and raise task.per_stratum to grade it"
             )
+        if record.id not in drawn:
+            raise DataError(
+                f"{path}, line {number}: '{record.id}' is not among the {len(drawn)} problems drawn; check task.data "
+                "and what decides the draw: task.per_stratum, task.validation_per_stratum, task.limit and seed"
+            )
+
+
+async def _grade(loaded: LoadedTask, sandbox: SandboxConfig, given: Sequence[GivenResponse]) -> list[GradedResponse]:
+    problems = {problem.id: problem for problem in loaded.problems}
     tools = LazySandbox(sandbox)
     try:
-        return list(await asyncio.gather(*(_graded(loaded, problems[record.id], record, tools) for _, record in given)))
+        return list(await asyncio.gather(*(_graded(loaded, problems[record.id], record, tools) for record in given)))
     finally:
         await tools.close()
 
@@ -161,7 +196,7 @@ async def _graded(loaded: LoadedTask, problem: Problem, record: GivenResponse, t
 
 
 def _summary(graded: Sequence[GradedResponse], loaded: LoadedTask) -> Table:
-    table = Table(title=loaded.provenance.description, title_justify="left")
+    table = Table(title=Text(printable(loaded.provenance.description)), title_justify="left")
     for column in ("stratum", "responses", "correct", "accuracy", "95 % interval", "unparsable"):
         table.add_column(column, justify="left" if column == "stratum" else "right")
     strata = sorted({record.stratum for record in graded})
@@ -172,5 +207,5 @@ def _summary(graded: Sequence[GradedResponse], loaded: LoadedTask) -> Table:
         value = "-" if share.value is None else f"{share.value:.1%}"
         unparsable = sum(record.error is not None for record in rows)
         correct = sum(record.correct for record in rows)
-        table.add_row(stratum, str(len(rows)), str(correct), value, interval, str(unparsable))
+        table.add_row(Text(printable(stratum)), str(len(rows)), str(correct), value, interval, str(unparsable))
     return table

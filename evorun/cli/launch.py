@@ -18,7 +18,7 @@ from evorun.cli import EXIT_FAILED, complain
 from evorun.cli.compose import config_folder, register
 from evorun.cli.explain import explain
 from evorun.cli.naming import register_resolvers
-from evorun.cli.output import sturdy_streams
+from evorun.cli.output import show_warnings, sturdy_streams
 from evorun.cli.overrides import as_typed, check_command_line, permit_unlisted_key
 from evorun.cli.plain import plain, refuse_secrets, with_absolute_paths
 from evorun.errors import ConfigError, EvorunError
@@ -66,6 +66,7 @@ def run_composed(composed: DictConfig) -> str:
     A run that failed is complained about and leaves a sweep going. In a process that a launcher made it raises
     instead, which is how the sweep's own process hears of it. Raises KeyboardInterrupt when interrupted.
     """
+    show_warnings()  # a launcher's process has not come through main
     with sturdy_streams():
         try:
             status = _carry_out(composed)

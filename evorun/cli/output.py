@@ -1,6 +1,7 @@
 """Standard output and error that may be closed, full or poor in characters without stopping what is at work."""
 
 import contextlib
+import logging
 import os
 import sys
 from collections.abc import Iterator
@@ -52,6 +53,34 @@ def sturdy_streams() -> Iterator[SturdyStream]:
     out, err = (SturdyStream(stream or open(os.devnull, "w")) for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     with contextlib.redirect_stdout(cast(IO[str], out)), contextlib.redirect_stderr(cast(IO[str], err)):
         yield out
+
+
+def say(kind: str, message: str, style: str) -> None:
+    """Print one line on standard error, `KIND: MESSAGE`; what would steer the terminal becomes visible."""
+    from rich.console import Console
+    from rich.text import Text
+
+    from evorun.printable import printable
+
+    line = Text.assemble((f"{kind}:", style), " ", printable(" ".join(message.split())))
+    Console(stderr=True).print(line, soft_wrap=True)
+
+
+class _Warnings(logging.Handler):
+    """Says warnings as they are logged; errors have an end of their own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a warning."""
+        if record.levelno == logging.WARNING:
+            say("warning", record.getMessage(), "bold yellow")
+
+
+_WARNINGS = _Warnings(logging.WARNING)
+
+
+def show_warnings() -> None:
+    """Print what evorun warns of on standard error from now on; idempotent."""
+    logging.getLogger("evorun").addHandler(_WARNINGS)
 
 
 def unwritten(output: SturdyStream) -> str | None:

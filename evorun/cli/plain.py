@@ -1,16 +1,18 @@
 """A composed configuration as plain data that stays true wherever and whenever it is read."""
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeGuard
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from evorun.cli.explain import explain
-from evorun.errors import ConfigError
+from evorun.errors import ConfigError, EvorunError
+from evorun.runs.directory import load_manifest
 
 _TASK_PATHS = ("data", "prompts")
 _MODELS = {"model": "engine", "judge": "judge_engine"}
@@ -42,13 +44,30 @@ def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     for key in _TASK_PATHS:
         _replace(absolute, "task", key)
     for role, engine in _MODELS.items():
-        served = absolute.get(engine)
         name = absolute[role].get("id") if isinstance(absolute.get(role), dict) else None
-        # a server's name for its model is no path, whatever folders there are
-        is_served_by_name = isinstance(served, dict) and served.get("name") == "server"
-        if isinstance(name, str) and name and not is_served_by_name and Path(name).expanduser().is_dir():
+        if _is_folder(name) and not _is_known_by_name(name, _served(absolute, engine)):
             _replace(absolute, role, "id")
     return absolute
+
+
+def _is_folder(name: object) -> TypeGuard[str]:
+    return isinstance(name, str) and name != "" and Path(name).expanduser().is_dir()
+
+
+def _served(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
+    """Return the settings of the engine of that key; the judge's is the policy's where it has none of its own."""
+    engine = config.get(key)
+    if key == "judge_engine" and isinstance(engine, dict) and engine.get("name") == "policy":
+        engine = config.get("engine")
+    return engine if isinstance(engine, dict) else {}
+
+
+def _is_known_by_name(model: str, engine: Mapping[str, Any]) -> bool:
+    """Say whether it is a server's name for its model, here or in the run replayed: no path, whatever is here."""
+    if engine.get("name") == "replay" and isinstance(engine.get("run"), str):
+        with contextlib.suppress(EvorunError):  # where there is no such run, the engine will say so
+            return model in {recorded.id for recorded in load_manifest(Path(engine["run"])).models.values()}
+    return engine.get("name") == "server"
 
 
 def with_absolute_runs(config: Mapping[str, Any]) -> dict[str, Any]:

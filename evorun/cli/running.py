@@ -22,7 +22,8 @@ def carry_out(config: Mapping[str, Any], path: Path, command: Sequence[str], con
     if outcome.status == "completed":
         _sum_up(path, console)
     elif outcome.status == "interrupted":
-        console.print(f"interrupted; continue with: evorun resume {shlex.quote(display(path))}", soft_wrap=True)
+        advice = f"interrupted; continue with: evorun resume {shlex.quote(display(path))}"
+        console.print(advice, markup=False, soft_wrap=True)
     else:
         _tell_failure(outcome.error, path, checked.evorun.debug)
     return outcome.status

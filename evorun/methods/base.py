@@ -248,6 +248,13 @@ class Method(ABC):
         feedback = self.observes and issubclass(task, GivesFeedback)
         return "public_tests" if feedback and self.regime == "problem_only" else self.regime
 
+    def check(self, task: type[Task], validation: Sequence[Problem]) -> None:  # noqa: B027 - most have nothing to check
+        """Raise ConfigError or DataError for settings that the validation split does not allow, before a run begins."""
+
+    def reservations(self, calls: int | None) -> list[str]:
+        """Say, a line each, what the method leaves undone with so many calls a problem (None: no limit)."""
+        return []
+
     async def prepare(self, ctx: RunContext) -> None:  # noqa: B027 - most methods prepare nothing
         """Do what must be done once, before the first problem; its calls are shared by all problems."""
 

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from evorun.methods.base import Comparison, Context, PerProblem, Step
-from evorun.methods.duels import Arena, DuelSettings, hold_duels
+from evorun.methods.duels import Arena, DuelSettings, hold_duels, no_duels
 from evorun.methods.proposals import Proposal, ResponseSettings, observed, propose, unrated
 from evorun.tasks.base import Generates, Judges
 from evorun.validation import at_least
@@ -45,6 +45,10 @@ class BestOfN(PerProblem):
     def last_step(self) -> int:
         """The last round of duels."""
         return self.config.rounds
+
+    def reservations(self, calls: int | None) -> list[str]:
+        """Say when the responses leave no calls for duels."""
+        return no_duels(calls, self.config.samples, "samples") if self.config.rounds and self.config.duels else []
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Draw all responses in step 0, then hold one round of duels a step; the answer is the highest mean."""

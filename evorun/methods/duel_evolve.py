@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from evorun.errors import ConfigError
 from evorun.methods.base import Candidate, Comparison, Context, PerProblem, Step
-from evorun.methods.duels import Arena, DuelSettings, hold_duels
+from evorun.methods.duels import Arena, DuelSettings, hold_duels, no_duels
 from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, observed, propose, unrated
 from evorun.tasks.base import Evolves, Generates, Judges
 from evorun.validation import at_least, within
@@ -72,6 +72,10 @@ class DuelEvolve(PerProblem):
     def last_step(self) -> int:
         """The last generation."""
         return self.config.generations
+
+    def reservations(self, calls: int | None) -> list[str]:
+        """Say when the initial candidates leave no calls for duels."""
+        return no_duels(calls, self.config.initial_candidates, "initial_candidates") if self.config.duels else []
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Run the loop of section 2.3.3 on one problem; the answer is the highest posterior mean."""

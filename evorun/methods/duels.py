@@ -175,6 +175,16 @@ async def hold_duels(
     return comparisons
 
 
+def no_duels(calls: int | None, responses: int, key: str) -> list[str]:
+    """Say that so many initial responses, set by `method.<key>`, leave none of a problem's calls for a duel."""
+    if calls is None or responses < 2 or calls >= responses + 2:
+        return []
+    return [
+        f"budget of {calls} calls a problem: {responses} initial responses (method.{key}) leave none for duels, so the "
+        f"first response is the answer; raise the budget or lower method.{key}"
+    ]
+
+
 async def judge_pairs(
     ctx: Context, candidates: Sequence[Candidate], pairs: Sequence[Pair], *, step: int, sampling: Sampling
 ) -> list[Comparison]:

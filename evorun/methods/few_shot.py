@@ -17,7 +17,7 @@ from evorun.errors import ConfigError, DataError
 from evorun.methods.base import Context, PerProblem, RunContext, Step
 from evorun.methods.proposals import Proposal, ResponseSettings, propose
 from evorun.methods.zero_shot import only_step
-from evorun.tasks.base import Demonstrates, Demonstration, Generates, Response
+from evorun.tasks.base import Demonstrates, Demonstration, Generates, Problem, Response, Task
 from evorun.validation import at_least
 
 log = logging.getLogger(__name__)
@@ -72,20 +72,32 @@ class FewShot(PerProblem):
         """There is one step."""
         return 0
 
+    def check(self, task: type[Task], validation: Sequence[Problem]) -> None:
+        """Raise ConfigError or DataError for a validation split or a demonstrations file with too few examples.
+
+        Whether the file's responses are correct shows only in the run.
+        """
+        shots = self.config.shots
+        if len(validation) < shots:
+            raise ConfigError(
+                f"method.shots: expected a validation split of at least {shots} problems, it has {len(validation)}; "
+                "raise task.validation_per_stratum or lower method.shots"
+            )
+        if self.config.demonstrations is not None:
+            known = {problem.id for problem in validation}
+            found = sum(example.id in known for example in read_examples(self.config.demonstrations))
+            if found < shots:
+                raise _too_few(self.config, "", found, [problem.id for problem in validation])
+
     async def prepare(self, ctx: RunContext) -> None:
         """Draw the examples and get their reasoning; they are left in artifacts/demonstrations.json.
 
-        Raises DataError for a split or a file that is too small, ConfigError for a file that cannot be read and for a
-        budget in calls below the examples and one for each problem. That one in tokens is too small shows only after
-        the first examples: the problems that it leaves without an answer have stop `budget`.
+        Raises ConfigError for a file with too few correct responses, and for a budget in calls below the examples and
+        one for each problem. That one in tokens is too small shows only after the first examples: the problems that it
+        leaves without an answer have stop `budget`.
         """
         order = ctx.shared.rng("demonstrations").permutation(len(ctx.demonstrations))
         drawn = [ctx.demonstrations[i] for i in order]
-        if len(drawn) < self.config.shots:
-            raise DataError(
-                f"method.shots: expected a validation split of at least {self.config.shots} problems, it has "
-                f"{len(drawn)}; raise task.validation_per_stratum or lower method.shots"
-            )
         file = self.config.demonstrations
         self._worked = await (self._from_model(ctx, drawn) if file is None else self._from_file(ctx, drawn, file))
         ctx.leave("demonstrations.json", self._worked)
@@ -105,10 +117,7 @@ class FewShot(PerProblem):
                 response = ctx.shared.task.parse(example.problem, given[example.problem.id])
                 worked += await self._correct(ctx, example, response)
         if len(worked) < self.config.shots:
-            raise DataError(
-                f"method.demonstrations: expected {self.config.shots} correct responses to problems of the validation "
-                f"split in {path}, found {len(worked)}; its ids are: {', '.join(d.problem.id for d in drawn)}"
-            )
+            raise _too_few(self.config, "correct ", len(worked), [example.problem.id for example in drawn])
         return worked
 
     async def _from_model(self, ctx: RunContext, drawn: Sequence[Demonstration]) -> list[Demonstration]:
@@ -159,6 +168,13 @@ class FewShot(PerProblem):
         """Return the example with this response as its solution, or nothing when it is wrong."""
         right = response.answer is not None and (await ctx.grade(example, response)).correct
         return [ctx.shared.task.demonstration(example, response)] if right else []
+
+
+def _too_few(config: FewShotConfig, kind: str, found: int, ids: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        f"method.demonstrations: expected {config.shots} {kind}responses to problems of the validation split in "
+        f"{config.demonstrations}, found {found}; its ids are: {', '.join(ids) or 'none'}"
+    )
 
 
 def read_examples(path: str) -> list[WorkedExample]:

@@ -10,17 +10,17 @@ reflection is paid for by the problem of its minibatch that has made the fewest 
 cover another iteration takes no further part in the search, which goes on with the others.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from evorun.errors import ConfigError, DataError
+from evorun.errors import ConfigError
 from evorun.methods.base import DatasetLevel, Regime, RunContext, Step
 from evorun.methods.gepa_bridge import Bridge, GepaState, Rollouts, Settings, optimise
 from evorun.methods.gepa_rollouts import OnProblems, OnValidation
 from evorun.methods.proposals import SamplingSettings
 from evorun.models.base import Sampling
-from evorun.tasks.base import GivesFeedback, Instructs, Task
+from evorun.tasks.base import GivesFeedback, Instructs, Problem, Task
 from evorun.validation import at_least, one_of, within
 
 
@@ -75,11 +75,21 @@ class Gepa(DatasetLevel):
         """Public tests instead of labels where the search is on the problems themselves."""
         return "public_tests" if self._search(task) == "inference" else "labels"
 
+    def check(self, task: type[Task], validation: Sequence[Problem]) -> None:
+        """Raise ConfigError when the task does not fit the search or the validation split cannot be divided."""
+        if self._search(task) == "inference":
+            return
+        cut = self._cut(len(validation))
+        if not 0 < cut < len(validation):
+            raise ConfigError(
+                f"method.train_share: expected both parts of the validation split ({len(validation)} problems) to have "
+                f"some, got {cut} to reflect on; raise task.validation_per_stratum or change the share"
+            )
+
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
         """Let GEPA run in a thread of its own and report after each of its iterations.
 
-        Raises ConfigError when the package is not installed or the task does not fit the search, and DataError for a
-        validation split that cannot be divided.
+        Raises ConfigError when the package is not installed or the budget does not pay for the seed prompt.
         """
         rollouts = self._rollouts(ctx)
         bridge = Bridge(ctx, rollouts, self._settings(ctx))
@@ -107,13 +117,12 @@ class Gepa(DatasetLevel):
             return OnProblems(ctx, self.config.sampling)
         order = ctx.shared.rng("split").permutation(len(ctx.demonstrations))
         examples = [ctx.demonstrations[i] for i in order]
-        cut = round(len(examples) * self.config.train_share)
-        if not 0 < cut < len(examples):
-            raise DataError(
-                f"method.train_share: expected both parts of the validation split ({len(examples)} problems) to have "
-                f"some, got {cut} to reflect on; raise task.validation_per_stratum or change the share"
-            )
+        cut = self._cut(len(examples))
         return OnValidation(ctx, self.config.sampling, examples[:cut], examples[cut:])
+
+    def _cut(self, examples: int) -> int:
+        """Return how many of so many examples are reflected on."""
+        return round(examples * self.config.train_share)
 
     def _settings(self, ctx: RunContext) -> Settings:
         return Settings(

@@ -118,10 +118,19 @@ class OnProblems:
 
     async def evaluate(self, instruction: str, batch: Sequence[Problem], number: int) -> list[Rollout]:
         """Answer the batch under the instruction and run the public tests."""
-        return await _together(self._try(instruction, problem, number, place) for place, problem in enumerate(batch))
+        places = range(len(batch))
+        tried = await _together(self._try(instruction, batch[place], number, place) for place in places)
+        # kept by place, not as they came in: the batch may hold a problem twice, and the earliest of equals is returned
+        for problem, (_, rated) in zip(batch, tried, strict=True):
+            if rated is not None:
+                self._responses[problem.id].append((rated, instruction))
+        return [tried_out for tried_out, _ in tried]
 
-    async def _try(self, instruction: str, problem: Problem, number: int, place: int) -> Rollout:
-        """Answer a problem; `place` in the batch, which GEPA may fill up with a problem that it holds already."""
+    async def _try(self, instruction: str, problem: Problem, number: int, place: int) -> tuple[Rollout, Rated | None]:
+        """Answer a problem; `place` in the batch, which GEPA may fill up with a problem that it holds already.
+
+        Nothing is rated where the budget allows no answer.
+        """
         ctx = self._ctx.of(problem)
         prompt = ctx.task.instructed_prompt(problem, instruction)
         replies: list[Reply] = await ctx.generate(
@@ -130,10 +139,8 @@ class OnProblems:
         response = read(ctx.task, problem, replies[0]) if replies else _unanswered()
         [response] = await ctx.observe([response])
         score = response.feedback.score if response.feedback is not None else 0.0
-        if replies:
-            rated = _rated(f"{number}.{place}", number, response, None if response.error else score)
-            self._responses[problem.id].append((rated, instruction))
-        return rollout(self._ctx, problem, response, score, None)
+        rated = _rated(f"{number}.{place}", number, response, None if response.error else score) if replies else None
+        return rollout(self._ctx, problem, response, score, None), rated
 
     def least_calls(self) -> int:
         """Return a response to every problem."""

@@ -1,21 +1,10 @@
 """Numbers and foreign texts as a reader sees them, on a page and in a terminal."""
 
+from evorun.printable import printable as printable
 from evorun.runs.schema import RoleCost
 
 MISSING = "\u2013"
 """Stands where there is no figure."""
-
-_CONTROL_PICTURES = {code: chr(0x2400 + code) for code in range(32) if code not in (9, 10)}
-_BIDI_CONTROLS = dict.fromkeys([0x061C, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd")
-_VISIBLE = {**_CONTROL_PICTURES, **_BIDI_CONTROLS, 0x7F: "\u2421", **dict.fromkeys(range(0x80, 0xA0), "\ufffd")}
-
-
-def printable(text: object) -> str:
-    """Return a text that cannot steer a terminal or the layout around it.
-
-    Control characters become visible symbols; direction overrides and lone surrogates become replacement marks.
-    """
-    return str(text).encode("utf-8", "replace").decode("utf-8").translate(_VISIBLE)
 
 
 def percent(value: float | None) -> str:

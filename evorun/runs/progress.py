@@ -45,6 +45,7 @@ class Tally:
         self._traffic = traffic
         self._started = time.monotonic()
         self._step_of: dict[str, int] = {}
+        self._ended: set[str] = set()
         self._correct: dict[str, bool | None] = {}
 
     def stepped(self, problem: str, step: int, correct: bool | None) -> None:
@@ -55,8 +56,7 @@ class Tally:
     def ended(self, problem: str) -> None:
         """Note that a problem is done."""
         self.done += 1
-        if self.last_step is not None:
-            self._step_of[problem] = self.last_step
+        self._ended.add(problem)
 
     @property
     def seconds(self) -> float:
@@ -85,7 +85,8 @@ class Tally:
         if self.last_step is None or not self._step_of:
             return "-"
         whole = self.problems * (self.last_step + 1)
-        share = sum(step + 1 for step in list(self._step_of.values())) / whole
+        under_way = [step + 1 for problem, step in list(self._step_of.items()) if problem not in self._ended]
+        share = (sum(under_way) + self.done * (self.last_step + 1)) / whole
         return _clock(seconds * (1 - share) / share)
 
 

@@ -54,6 +54,11 @@ def probe(config: SandboxConfig) -> Probe:
     return found[0]
 
 
+def not_full(isolation: str, note: str) -> str:
+    """Return the line that warns of an isolation that is not full."""
+    return f"programs run without full isolation ({isolation}): {note}"
+
+
 async def _probe(config: SandboxConfig) -> Probe:
     from evorun.sandbox.pool import Sandbox
 

@@ -12,7 +12,7 @@ from evorun.sandbox.base import Execution, Limits, Program
 from evorun.sandbox.check import find_breach
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.launch import Launch, launches
-from evorun.sandbox.zygotes import Zygote, ZygoteLost
+from evorun.sandbox.zygotes import NoAnswer, Zygote, ZygoteLost
 
 
 class Sandbox:
@@ -46,7 +46,10 @@ class Sandbox:
         """
         slots = config.slots or len(os.sched_getaffinity(0))
         failures: list[str] = []
+        hangs: set[str] = set()
         for launch in launches(config):
+            if launch.isolation in hangs:
+                continue
             scratch = None
             if not launch.full:
                 scratch = _scratch_parent(launch)
@@ -55,13 +58,15 @@ class Sandbox:
                 first = await _tried(launch)
             except SandboxError as error:
                 failures.append(str(error))
+                if isinstance(error, NoAnswer):
+                    hangs.add(launch.isolation)
                 _remove(scratch)
                 continue
             except BaseException:
                 _remove(scratch)
                 raise
             return cls(launch, slots, first, scratch)
-        found = "; ".join(failures) or "bwrap is not installed"
+        found = "; ".join(dict.fromkeys(failures)) or "bwrap is not installed"
         raise SandboxError(
             f"sandbox.isolation={config.isolation}: {found}; install bubblewrap and allow user namespaces, "
             f"or set sandbox.isolation=rlimits"
@@ -132,7 +137,7 @@ async def _tried(launch: Launch) -> Zygote:
         raise
     if breach:
         await zygote.kill()
-        raise SandboxError(f"sandbox.isolation={launch.isolation} does not work here: {breach}")
+        raise SandboxError(f"{launch.isolation} does not work here: {breach}")
     return zygote
 
 

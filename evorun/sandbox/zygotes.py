@@ -21,6 +21,10 @@ _GRACE_SECONDS = 10.0
 """How much later than a program's last second an answer may come before the zygote counts as hung (ours)."""
 
 
+class NoAnswer(SandboxError):
+    """An isolation's program hangs: whatever else is tried with it would hang as well."""
+
+
 class ZygoteLost(Exception):
     """The zygote died, hung, or answered nonsense."""
 
@@ -42,9 +46,13 @@ class Zygote:
 
     @classmethod
     async def start(cls, launch: Launch) -> "Zygote":
-        """Start one and wait until it is ready. Raises SandboxError with what it said when it does not come up."""
+        """Start one and wait until it is ready.
+
+        Raises SandboxError with what it said when it does not come up, NoAnswer when it says nothing in START_SECONDS.
+        """
         ours, theirs = socket.socketpair()
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the zygote
+        process: asyncio.subprocess.Process | None = None
         try:
             with theirs:
                 process = await asyncio.create_subprocess_exec(
@@ -60,19 +68,24 @@ class Zygote:
                 )
             zygote = cls(process, *await asyncio.open_connection(sock=ours), errors)
         except BaseException as error:
-            ours.close()  # which ends a process that has started
+            ours.close()
             errors.close()
+            if process is not None:
+                _kill(process)
+                await process.wait()
             if isinstance(error, OSError):
-                raise SandboxError(f"sandbox.isolation={launch.isolation} does not work here: {error}") from None
+                raise SandboxError(f"{launch.isolation} does not work here: {error}") from None
             raise
         try:
             await zygote._boot(launch)
         except BaseException as error:
             said = _last_line(errors)
             await zygote.kill()
-            if isinstance(error, (ZygoteLost, OSError, TimeoutError)):
-                said = said or str(error) or "no answer"
-                raise SandboxError(f"sandbox.isolation={launch.isolation} does not work here: {said}") from None
+            if isinstance(error, TimeoutError):
+                said = said or f"no answer in {START_SECONDS:g} s"
+                raise NoAnswer(f"{launch.isolation} does not work here: {said}") from None
+            if isinstance(error, (ZygoteLost, OSError)):
+                raise SandboxError(f"{launch.isolation} does not work here: {said or error}") from None
             raise
         return zygote
 
@@ -131,9 +144,10 @@ class Zygote:
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
+    """Kill the process and what it has started: it leads a session, hence a process group."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
-            os.kill(process.pid, signal.SIGKILL)  # process.kill() may take the exit status away from asyncio
+            os.killpg(process.pid, signal.SIGKILL)  # process.kill() may take the exit status away from asyncio
 
 
 def _last_line(errors: Any) -> str:

@@ -120,7 +120,7 @@ async def test_their_cost_is_every_problems_part(tmp_path: Path) -> None:
 
 async def test_more_shots_than_examples_are_refused(tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=r"^method\.shots: expected a validation split of at least 9 .*it has 8; [^\n]*$"
+        ConfigError, match=r"^method\.shots: expected a validation split of at least 9 .*it has 8; [^\n]*$"
     ):
         await drive(few(shots=9), tmp_path, always_right)
 
@@ -153,17 +153,17 @@ async def test_of_a_larger_file_the_seed_draws(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("lines", "error", "expected"),
     [
-        ((worked("v1"), worked("v2")), DataError, r"expected 3 correct responses .* found 2"),
-        ((worked("v1"), worked("v2"), worked("v3", "wrong")), DataError, r"found 2; .*v0"),
-        ((worked("v1"), worked("v2"), worked("v3", "?")), DataError, r"found 2"),
-        ((worked("v1"), worked("v2"), worked("p0")), DataError, r"found 2"),
+        ((worked("v1"), worked("v2")), ConfigError, r"expected 3 responses to problems of the val.* found 2; .*v0"),
+        ((worked("v1"), worked("v2"), worked("v3", "wrong")), ConfigError, r"3 correct resp.* found 2; .*v0"),
+        ((worked("v1"), worked("v2"), worked("v3", "?")), ConfigError, r"3 correct resp.* found 2"),
+        ((worked("v1"), worked("v2"), worked("p0")), ConfigError, r"3 responses .* found 2"),
         (
             (worked("v1"), "", worked("v2"), worked("v1", "wrong")),
             DataError,
             r"worked\.jsonl:4: expected each id once, got 'v1' again after line 1; ",
         ),
         ((worked("v1"), worked("v2"), worked("v3"), worked("p0"), worked("p0")), DataError, r":5: .*'p0'.*line 4"),
-        ((), DataError, r"found 0"),
+        ((), ConfigError, r"found 0"),
         ((worked("v1"), "{"), DataError, r'worked\.jsonl:2: expected \{"id": "\.\.\.", "response": "\.\.\."\}: '),
         ((worked("v1"), '{"id": 3, "response": "x"}'), DataError, r"worked\.jsonl:2: "),
         ((worked("v1"), '{"id": "v2"}'), DataError, r"worked\.jsonl:2: "),

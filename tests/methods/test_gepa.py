@@ -14,12 +14,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from evorun.errors import ConfigError, DataError, EngineError, RunDirectoryError
+from evorun.errors import ConfigError, EngineError, RunDirectoryError
 from evorun.methods.base import RunContext
 from evorun.methods.gepa import Gepa, GepaConfig
 from evorun.models import Reply, Request
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.directory import RunDirectory
+from evorun.tasks.base import Problem, Response, Tools
 from method_fixture import SEED_INSTRUCTION, TOKENS, Ask, Driven, Quiz, Script, Scripted, TestedQuiz, drive, make_driver
 
 BETTER = "A better prompt."
@@ -116,6 +117,26 @@ async def test_a_prompt_that_is_no_better_is_not_used(tmp_path: Path) -> None:
     assert driven.artifact("prompts.json") == [{"prompt": SEED_INSTRUCTION, "score": 0.0}]
 
 
+async def test_a_prompt_that_wins_its_minibatch_and_loses_on_validation_is_not_used(tmp_path: Path) -> None:
+    def overfits(ask: Ask) -> str:
+        if ask.role == "reflect":
+            return f"```\n{BETTER}\n```"
+        # the seed prompt is right on the half that chooses, the other one on the half that is reflected on
+        chooses = ask.shown["problem"] in chosen_by
+        return "right" if chooses == (ask.instruction == SEED_INSTRUCTION) else "wrong"
+
+    probe = await drive(gepa(generations=0), tmp_path / "probe", never_learns)
+    chosen_by = {ask.shown["problem"] for ask in probe.model.of("evaluate")}
+    driven = await drive(gepa(generations=1), tmp_path / "run", overfits)
+    assert driven.artifact("prompts.json") == [
+        {"prompt": SEED_INSTRUCTION, "score": 1.0},
+        {"prompt": BETTER, "score": 0.0},
+    ]
+    assert {ask.instruction for ask in driven.model.of("answer")} == {SEED_INSTRUCTION}
+    last = driven.records("steps")[-1]
+    assert (last["step"], last["extra"]["prompts"], last["extra"]["validation_score"]) == (1, 2.0, 1.0)
+
+
 @pytest.mark.parametrize("script", [learns, never_learns])
 async def test_the_meter_counts_metric_calls_reflections_and_answers(
     tmp_path: Path, script: Script, metric_calls: list[int]
@@ -159,7 +180,7 @@ async def test_a_budget_below_the_seed_prompts_own_calls_is_refused(tmp_path: Pa
 
 @pytest.mark.parametrize(("validation", "share"), [(0, 0.5), (1, 0.5), (8, 0.0), (8, 1.0), (8, 0.01)])
 async def test_a_split_without_two_parts_is_refused(tmp_path: Path, validation: int, share: float) -> None:
-    with pytest.raises(DataError, match=r"^method\.train_share: expected both parts of the validation split[^\n]*$"):
+    with pytest.raises(ConfigError, match=r"^method\.train_share: expected both parts of the validation split[^\n]*$"):
         await drive(gepa(train_share=share), tmp_path, learns, validation=validation)
 
 
@@ -237,6 +258,24 @@ async def test_a_response_that_beats_the_tests_is_kept_whatever_becomes_of_its_p
     assert [p["answer"] for p in driven.records("predictions")] == ["wrong", "good", "wrong", "wrong"]
 
 
+async def test_of_responses_that_do_equally_well_the_better_prompts_is_kept(tmp_path: Path) -> None:
+    """On p0 both prompts do the same; on the other problems the second one does better."""
+
+    def learns_elsewhere(ask: Ask) -> str:
+        if ask.role == "reflect":
+            return learns(ask)
+        better = ask.instruction == BETTER
+        if ask.name == "p0":
+            return "late" if better else "early"
+        return "good" if better else "wrong"
+
+    driven = await drive(gepa(), tmp_path, learns_elsewhere, task=TestedQuiz(), problems=4)
+    of_p0 = [(c["answer"], c["mean"]) for c in driven.records("candidates") if c["problem"] == "p0"]
+    assert of_p0[0] == ("early", 0.5)
+    assert ("late", 0.5) in of_p0
+    assert [p["answer"] for p in driven.records("predictions")] == ["late", "good", "good", "good"]
+
+
 @pytest.mark.parametrize(("problems", "minibatch"), [(1, 3), (2, 3), (4, 3), (5, 2)])
 async def test_minibatches_that_repeat_a_problem(tmp_path: Path, problems: int, minibatch: int) -> None:
     """GEPA fills its minibatches up with problems that are in them already."""
@@ -244,6 +283,38 @@ async def test_minibatches_that_repeat_a_problem(tmp_path: Path, problems: int, 
         gepa(generations=6, minibatch=minibatch), tmp_path, never_learns, task=TestedQuiz(), problems=problems
     )
     assert driven.cost()["generate"] == counted(driven)["generate"] == problems + 6 * 2 * minibatch
+
+
+class LateQuiz(TestedQuiz):
+    """A tested quiz whose answers `PLACE ...` are tested the later the earlier their place."""
+
+    def __init__(self, patience: int) -> None:
+        self.patience = patience
+
+    async def observe(self, problem: Problem, response: Response, tools: Tools) -> Response:
+        for _ in range(self.patience * (3 - int((response.answer or "")[0]))):
+            await asyncio.sleep(0)
+        return await super().observe(problem, response, tools)
+
+
+@pytest.mark.parametrize(("problems", "minibatch"), [(1, 3), (2, 3), (5, 3)])
+async def test_the_records_do_not_depend_on_which_test_ends_first(
+    tmp_path: Path, problems: int, minibatch: int
+) -> None:
+    def script(ask: Ask) -> str:
+        return never_learns(ask) if ask.role == "reflect" else f"{ask.place} of batch {ask.step}"
+
+    first, *others = [
+        (
+            await drive(
+                *(gepa(generations=6, minibatch=minibatch), tmp_path / str(patience), script),
+                task=LateQuiz(patience),
+                problems=problems,
+            )
+        ).files()
+        for patience in (0, 50)
+    ]
+    assert others == [first]
 
 
 @pytest.mark.parametrize("script", [learns, never_learns])

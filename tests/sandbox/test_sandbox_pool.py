@@ -218,6 +218,36 @@ def test_where_namespaces_are_denied_auto_says_what_is_not_shielded_and_strict_r
     assert "\n" not in str(note)
 
 
+def replaced(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a shell script in the place of the bwrap program."""
+    (folder / "bwrap").write_text(f"#!/bin/sh\n{script}\n")
+    (folder / "bwrap").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+
+async def test_a_bubblewrap_that_hangs_is_tried_once_and_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replaced(tmp_path, f"echo started >> {tmp_path}/starts\nsleep 987.6 &\nsleep 987.6", monkeypatch)
+    monkeypatch.setattr("evorun.sandbox.zygotes.START_SECONDS", 1.0)
+    with pytest.raises(SandboxError, match=r"^sandbox\.isolation=bubblewrap: .* no answer in 1 s; install [^\n]*$"):
+        await opened(isolation="bubblewrap")
+    assert (tmp_path / "starts").read_text() == "started\n"
+    await until(lambda: not any(process.info["cmdline"] == ["sleep", "987.6"] for process in everyone()))
+
+
+def everyone() -> list[psutil.Process]:
+    return list(psutil.process_iter(["cmdline"]))
+
+
+async def test_a_broken_bubblewrap_is_told_of_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    replaced(tmp_path, "echo bwrap: out of order >&2\nexit 1", monkeypatch)
+    with pytest.raises(SandboxError) as caught:
+        await opened(isolation="bubblewrap")
+    assert str(caught.value).count("out of order") == 1
+    assert str(caught.value).count("isolation=bubblewrap") == 1
+
+
 def test_without_bubblewrap_auto_uses_namespaces() -> None:
     found = look("auto", env={**os.environ, "PATH": "/nonexistent"})
     if found[0] == "rlimits":
