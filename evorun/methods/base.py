@@ -14,10 +14,11 @@ from evorun.runs.budget import Meter
 from evorun.runs.records import write_json
 from evorun.runs.schema import Outcome, Verdict
 from evorun.runs.streams import call_seed, stream
-from evorun.tasks.base import Demonstration, GivesFeedback, Grade, Problem, Prompt, Response, Task, Tools
+from evorun.tasks.base import Demonstration, GivesFeedback, Grade, Problem, Prompt, Response, Task, Tools, Verification
 
-Regime = Literal["problem_only", "demonstrations", "public_tests", "labels"]
-"""What a method gets to know beside the problem (Duel-Evolve paper, section 4.2)."""
+Regime = Literal["problem_only", "demonstrations", "public_tests", "oracle", "labels"]
+"""What a method gets to know beside the problem (Duel-Evolve paper, section 4.2). `oracle`: a symbolic system that
+knows what is right scores candidates during the search (Lyria paper, section 4.1.4)."""
 
 
 class Candidate(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,6 +33,12 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     response: Response
     attempts: int = 1
     """Model calls that it took to get this response."""
+    call: str | None = None
+    """Key of the model call that wrote it, in the run's journal; None for what no model wrote."""
+    fitness: float | None = None
+    """In [0, 100], where the method has one."""
+    errors: str = ""
+    """What an error detector said of it."""
 
 
 class Rated(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +117,10 @@ class Calls:
         """Return how many of so many calls the budget still allows; fewer than asked marks it as exhausted."""
         return self._meter.admit(calls, role)
 
+    def key(self, step: int, role: str, place: int, attempt: int) -> str:
+        """Return the key under which the journal knows a call."""
+        return "|".join((self.name, str(step), role, str(place), str(attempt)))
+
     async def generate(
         self,
         prompts: Sequence[Prompt],
@@ -149,7 +160,7 @@ class Calls:
             json_schema=prompt.json_schema,
             hints=prompt.hints,
         )
-        return await model.complete("|".join((self.name, *map(str, place))), request)
+        return await model.complete(self.key(*place), request)
 
 
 class Context(Calls):
@@ -176,6 +187,15 @@ class Context(Calls):
         async with asyncio.TaskGroup() as group:
             observed = [group.create_task(self._observe(response)) for response in responses]
         return [one.result() for one in observed]
+
+    async def verify(self, responses: Sequence[Response], max_errors: int) -> list[Verification]:
+        """Return what the task's symbolic system says of the responses; the task must be one that verifies."""
+        async with asyncio.TaskGroup() as group:
+            verified = [
+                group.create_task(self.task.verify(self.problem, response, max_errors, self._tools))
+                for response in responses
+            ]
+        return [one.result() for one in verified]
 
     async def _observe(self, response: Response) -> Response:
         if response.answer is None:
@@ -254,6 +274,13 @@ class Method(ABC):
     def reservations(self, calls: int | None) -> list[str]:
         """Say, a line each, what the method leaves undone with so many calls a problem (None: no limit)."""
         return []
+
+    def misfit(self, task: type[Task]) -> str | None:
+        """Return why these hyperparameters cannot work on a task that the method suits otherwise; None when they can.
+
+        One line that says what is missing and what to set instead.
+        """
+        return None
 
     async def prepare(self, ctx: RunContext) -> None:  # noqa: B027 - most methods prepare nothing
         """Do what must be done once, before the first problem; its calls are shared by all problems."""

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
 
 import msgspec
+import numpy as np
 
 from evorun.models.base import Message
 from evorun.models.stand_in import StandIn
@@ -96,6 +97,32 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     """`first`: it was there before any incumbent. `undecided`: a tie or an invalid judgment."""
     reason: str = ""
     """The judge's explanation."""
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """The errors that a detector found in a response, no more than were asked for (Lyria, section 4.1.1)."""
+
+    text: str = ""
+    """As prompts show them; empty when none was found."""
+    findings: tuple[Any, ...] = ()
+    """The same as the task's symbolic operators read them: JSON values, one an error."""
+
+
+class Individual(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of a population as genetic operators see it (Lyria, section 4.1)."""
+
+    response: Response
+    fitness: float
+    """In [0, 100]; higher is better."""
+    errors: Diagnosis
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """What a symbolic system says of a response."""
+
+    fitness: float
+    """In [0, 100]; 100 exactly when the response is right as far as the system can tell."""
+    errors: Diagnosis
 
 
 class Judgment(msgspec.Struct, frozen=True, kw_only=True):
@@ -207,6 +234,67 @@ class GivesFeedback(Protocol):
 
     async def observe(self, problem: Problem, response: Response, tools: Tools) -> Response:
         """Return the response with its feedback."""
+        ...
+
+
+@runtime_checkable
+class Recombines(Protocol):
+    """A model can merge two responses and improve a single one (Lyria, sections 4.1.6 and 4.1.7)."""
+
+    def crossover_prompt(self, problem: Problem, first: Individual, second: Individual) -> Prompt:
+        """Ask for a response that joins what is good in two, each shown with its fitness and its errors."""
+        ...
+
+    def mutation_prompt(self, problem: Problem, individual: Individual) -> Prompt:
+        """Ask for a response that mends what is bad in one, shown with its fitness and its errors."""
+        ...
+
+
+@runtime_checkable
+class Operates(Protocol):
+    """The task has symbolic operators: crossover and mutation without a model (Lyria, sections 4.1.6 and 4.1.7)."""
+
+    def crossover(self, problem: Problem, first: Individual, second: Individual, rng: np.random.Generator) -> Response:
+        """Return a child of two individuals; a parent's own response where nothing can be combined. Never raises."""
+        ...
+
+    def mutate(self, problem: Problem, individual: Individual, rng: np.random.Generator) -> Response:
+        """Return a changed response; the individual's own where nothing can be changed. Never raises."""
+        ...
+
+
+@runtime_checkable
+class Verifies(Protocol):
+    """A symbolic system scores responses and names their errors during the search: Lyria's oracle (section 4.1.4)."""
+
+    async def verify(self, problem: Problem, response: Response, max_errors: int, tools: Tools) -> Verification:
+        """Score a response, one that does not parse too (fitness 0), and name at most `max_errors` of its errors."""
+        ...
+
+
+@runtime_checkable
+class Diagnoses(Protocol):
+    """A model can be asked for a response's errors (Lyria's LLM-based error detector, section 4.1.1)."""
+
+    def errors_prompt(self, problem: Problem, response: Response) -> Prompt:
+        """Ask for all errors of a response."""
+        ...
+
+    def parse_errors(self, problem: Problem, text: str, max_errors: int) -> Diagnosis | None:
+        """Parse the detector's completion; None when it cannot be read. Never raises."""
+        ...
+
+
+@runtime_checkable
+class Scores(Protocol):
+    """A model can be asked how good a response is (Lyria's LLM-based fitness evaluator, section 4.1.4)."""
+
+    def fitness_prompt(self, problem: Problem, response: Response) -> Prompt:
+        """Ask for a response's fitness, in [0, 100]."""
+        ...
+
+    def parse_fitness(self, text: str) -> float | None:
+        """Parse the evaluator's completion, into [0, 100]; None when it cannot be read. Never raises."""
         ...
 
 

@@ -1,6 +1,6 @@
 """Prompt texts from files: Jinja templates beside the task that owns them, single files replaced by a user's own."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,15 @@ class PromptFiles:
     """
 
     def __init__(
-        self, builtin: Path, override: str | None, examples: Mapping[str, Mapping[str, Any]], optional: frozenset[str]
+        self,
+        builtin: Path | Sequence[Path],
+        override: str | None,
+        examples: Mapping[str, Mapping[str, Any]],
+        optional: frozenset[str],
     ) -> None:
         """Read, compile and try out every template.
 
-        builtin: folder with `<name>.md` for every name in `examples`.
+        builtin: folder with `<name>.md` for every name in `examples`; of several folders the first that has the file.
         override: the user's folder (`task.prompts`), or None; each file in it replaces the built-in one of its name.
         examples: for each template, a value for every variable that it is given; it must use all of them.
         optional: variables that a template may leave out.
@@ -34,7 +38,8 @@ class PromptFiles:
         """
         environment = SandboxedEnvironment(undefined=StrictUndefined)
         environment.globals.clear()  # Jinja copies them at every rendering, and prompts need none: half the time saved
-        files = {name: builtin / f"{name}{SUFFIX}" for name in examples}
+        folders = [builtin] if isinstance(builtin, Path) else builtin
+        files = {name: _first(folders, f"{name}{SUFFIX}") for name in examples}
         if override is not None:
             files |= _overrides(Path(override).expanduser(), files)
         self._templates = {name: _compile(environment, path, examples[name], optional) for name, path in files.items()}
@@ -42,6 +47,10 @@ class PromptFiles:
     def render(self, name: str, **values: Any) -> str:
         """Return the text of template `name` with `values` filled in."""
         return self._templates[name].render(values)
+
+
+def _first(folders: Sequence[Path], name: str) -> Path:
+    return next((folder / name for folder in folders if (folder / name).is_file()), folders[-1] / name)
 
 
 def _overrides(folder: Path, files: Mapping[str, Path]) -> dict[str, Path]:

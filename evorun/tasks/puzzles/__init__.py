@@ -1,0 +1,1 @@
+"""What the combinatorial tasks share: sudoku, graph_coloring and tsp (Lyria paper, section 3)."""
