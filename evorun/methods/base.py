@@ -79,6 +79,10 @@ class Step(msgspec.Struct, kw_only=True):
     """Diagnostics of this step, by name."""
 
 
+EVALUATING = ("judge", "fitness", "errors")
+"""Roles that the judge model plays where a run has one."""
+
+
 class Caller(Protocol):
     """A model behind the journal."""
 
@@ -128,26 +132,34 @@ class Calls:
         role: str,
         step: int,
         sampling: Sampling,
-        attempt: int = 0,
+        attempt: int | Sequence[int] = 0,
         places: Sequence[int] | None = None,
     ) -> list[Reply]:
         """Put the prompts to the role's model all at once and return the replies, in order.
 
         When the budget does not allow them all, the first ones only. A call is known by its problem, step, role,
-        place (in `prompts`, unless `places` gives others) and attempt: the same call must have the same place on
-        every repetition.
+        place (in `prompts`, unless `places` gives others) and attempt (one for all, or each its own): the same call
+        must have the same place on every repetition.
         """
-        model = self._models.get(role, self._models["policy"])
+        model = self._model(role)
         allowed = self.affordable(len(prompts), role)
+        attempts = [attempt] * allowed if isinstance(attempt, int) else attempt
         async with asyncio.TaskGroup() as group:
             calls = [
-                group.create_task(self._call(model, prompt, sampling, (step, role, place, attempt)))
-                for place, prompt in zip(places or range(allowed), prompts[:allowed], strict=False)
+                group.create_task(self._call(model, prompt, sampling, (step, role, place, number)))
+                for place, number, prompt in zip(
+                    range(allowed) if places is None else places, attempts, prompts[:allowed], strict=False
+                )
             ]
         replies = [call.result() for call in calls]
         for reply in replies:
             self._meter.charge(role, reply)
         return replies
+
+    def _model(self, role: str) -> Caller:
+        """Return the model of a role: evaluating is the judge's, and the policy serves where there is no other."""
+        name = "judge" if role in EVALUATING else role
+        return self._models.get(name, self._models["policy"])
 
     async def _call(self, model: Caller, prompt: Prompt, sampling: Sampling, place: tuple[int, str, int, int]) -> Reply:
         if place in self._places:

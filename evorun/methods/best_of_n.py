@@ -1,13 +1,19 @@
-"""Best-of-N: independent responses, chosen among by the duels of Duel-Evolve, without evolution (appendix D)."""
+"""Best-of-N: independent responses without evolution, chosen among by duels or by an oracle.
+
+The duels are those of Duel-Evolve (its paper's appendix D). The oracle, a task's symbolic system, makes it the baseline
+of the Lyria paper (section 4.2.1), where a repeated answer is drawn anew.
+"""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from evorun.methods.base import Comparison, Context, PerProblem, Step
+from evorun.methods.base import Candidate, Comparison, Context, PerProblem, Rated, Regime, Step
+from evorun.methods.breeding import Brood, Plan, breed
 from evorun.methods.duels import Arena, DuelSettings, hold_duels, no_duels
+from evorun.methods.oracle import lacking_verifier, regime_with_verifier
 from evorun.methods.proposals import Proposal, ResponseSettings, observed, propose, unrated
-from evorun.tasks.base import Generates, Judges
-from evorun.validation import at_least
+from evorun.tasks.base import Generates, Judges, Task
+from evorun.validation import at_least, one_of
 
 
 @dataclass
@@ -19,6 +25,12 @@ class BestOfNConfig(DuelSettings, ResponseSettings):
     """N: independent responses."""
     rounds: int = 150
     """Rounds of duels among them."""
+    choose: str = "duels"
+    """duels: by the judge. oracle: by the fitness that the task's symbolic system gives."""
+    dedup_attempts: int = 0
+    """How often a response that repeats an earlier one is drawn anew; with the oracle only."""
+    batches: int = 15
+    """With the oracle: steps that the responses are drawn in, so that there is a curve."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError, naming the key, when a value is out of range."""
@@ -26,13 +38,16 @@ class BestOfNConfig(DuelSettings, ResponseSettings):
         ResponseSettings.__post_init__(self)
         at_least("method.samples", self.samples, 1)
         at_least("method.rounds", self.rounds, 0)
+        at_least("method.dedup_attempts", self.dedup_attempts, 0)
+        at_least("method.batches", self.batches, 1)
+        one_of("method.choose", self.choose, ("duels", "oracle"))
 
 
 class BestOfN(PerProblem):
     """Draws responses once; duels then decide which is returned."""
 
     name = "best_of_n"
-    description = "N independent responses, the best by the duels and the posterior of Duel-Evolve"
+    description = "N independent responses, the best by the duels and the posterior of Duel-Evolve, or by an oracle"
     regime = "problem_only"
     needs = (Generates, Judges)
     observes = True
@@ -43,14 +58,27 @@ class BestOfN(PerProblem):
 
     @property
     def last_step(self) -> int:
-        """The last round of duels."""
-        return self.config.rounds
+        """The last round of duels, or the last batch."""
+        return len(self._batches()) - 1 if self.config.choose == "oracle" else self.config.rounds
 
     def reservations(self, calls: int | None) -> list[str]:
         """Say when the responses leave no calls for duels."""
-        return no_duels(calls, self.config.samples, "samples") if self.config.rounds and self.config.duels else []
+        duels = self.config.choose == "duels" and self.config.rounds and self.config.duels
+        return no_duels(calls, self.config.samples, "samples") if duels else []
 
-    async def solve(self, ctx: Context) -> AsyncIterator[Step]:
+    def regime_on(self, task: type[Task]) -> Regime:
+        """Return what the oracle knows, where one chooses."""
+        return regime_with_verifier(task) if self.config.choose == "oracle" else super().regime_on(task)
+
+    def misfit(self, task: type[Task]) -> str | None:
+        """Return what the oracle would need of the task."""
+        return lacking_verifier(task, "method.choose=duels") if self.config.choose == "oracle" else None
+
+    def solve(self, ctx: Context) -> AsyncIterator[Step]:
+        """Draw responses and choose among them."""
+        return self._by_oracle(ctx) if self.config.choose == "oracle" else self._by_duels(ctx)
+
+    async def _by_duels(self, ctx: Context) -> AsyncIterator[Step]:
         """Draw all responses in step 0, then hold one round of duels a step; the answer is the highest mean."""
         proposals = [Proposal(ctx.task.generation_prompt(ctx.problem), ())] * self.config.samples
         born = await propose(ctx, proposals, operator="init", step=0, settings=self.config)
@@ -74,3 +102,56 @@ class BestOfN(PerProblem):
                 comparisons=comparisons,
                 extra=born.diagnostics() if step == 0 else {},
             )
+
+    async def _by_oracle(self, ctx: Context) -> AsyncIterator[Step]:
+        """Draw one batch of responses a step; the answer is the first of the highest fitness."""
+        plan = Plan(operator="init", prompt=ctx.task.generation_prompt(ctx.problem))
+        rated: list[Rated] = []
+        keys: list[str] = []
+        for step, places in enumerate(self._batches()):
+            brood = await breed(
+                ctx,
+                lambda place, attempt: plan,
+                places,
+                role="generate",
+                step=0,
+                sampling=self.config.sampling,
+                dedup_attempts=self.config.dedup_attempts,
+                taken=keys,
+            )
+            if not brood.newborns and step > 0:
+                return
+            keys += [newborn.key for newborn in brood.newborns]
+            rated += await _verified(ctx, brood)
+            readable = [one for one in rated if one.candidate.response.answer is not None]
+            best = max(readable, key=lambda one: one.mean or 0.0, default=None)
+            yield Step(step=step, best=best, candidates=list(rated), extra=brood.diagnostics())
+            if ctx.out_of_budget:
+                return
+
+    def _batches(self) -> list[range]:
+        """Return the places of each step's responses."""
+        size = -(-self.config.samples // self.config.batches)
+        return [range(first, min(first + size, self.config.samples)) for first in range(0, self.config.samples, size)]
+
+
+async def _verified(ctx: Context, brood: Brood) -> list[Rated]:
+    found = await ctx.verify([newborn.response for newborn in brood.newborns], max_errors=0)
+    return [
+        Rated(
+            candidate=Candidate(
+                id=f"0.{place}",
+                generation=0,
+                parents=(),
+                operator="init",
+                response=newborn.response,
+                attempts=newborn.attempt + 1,
+                call=ctx.key(0, "generate", place, newborn.attempt),
+                fitness=verification.fitness,
+            ),
+            mean=verification.fitness,
+            sd=None,
+            survivor=True,
+        )
+        for place, newborn, verification in zip(brood.places, brood.newborns, found, strict=True)
+    ]

@@ -126,6 +126,7 @@ async def propose(
             operator=operator,
             response=response,
             attempts=attempts[i],
+            call=ctx.key(step, "generate", i, attempts[i] - 1),
         )
         for i, response in sorted(responses.items())
     ]

@@ -1,0 +1,89 @@
+"""Lyria's fitness evaluator and error detector: a symbolic system, or a model (sections 4.1.1 and 4.1.4)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from evorun.methods.base import Context
+from evorun.methods.breeding import Newborn
+from evorun.models.base import Reply, Sampling
+from evorun.tasks.base import Diagnosis, Prompt, Response, Verification
+
+NO_ERRORS = Diagnosis()
+
+
+@dataclass
+class Evaluator:
+    """Evaluates responses of one problem, each different answer once: an answer that comes back keeps what was said."""
+
+    oracle: bool
+    """Whether fitness comes from the task's symbolic system."""
+    verifier: bool
+    """Whether errors come from there."""
+    max_errors: int
+    sampling: Sampling
+    """Of the model's scores and errors."""
+    known: dict[str, Verification] = field(default_factory=dict)
+    unreadable_scores: int = 0
+    unreadable_errors: int = 0
+
+    async def evaluate(self, ctx: Context, newborns: Sequence[Newborn], *, step: int, first_place: int) -> None:
+        """Put into `known`, by key, what is to be known of these; model calls take places from `first_place` on.
+
+        When the budget ends, what could not be evaluated has fitness 0 and no errors.
+        """
+        new = {newborn.key: newborn.response for newborn in newborns if newborn.key not in self.known}
+        if not new:
+            return
+        responses = list(new.values())
+        verified = await ctx.verify(responses, self.max_errors) if self.oracle or self.verifier else None
+        fitness = [v.fitness for v in verified] if self.oracle and verified else None
+        errors = [v.errors for v in verified] if self.verifier and verified else None
+        if fitness is None:
+            fitness = await self._scores(ctx, responses, step, first_place)
+        if errors is None:
+            errors = await self._errors(ctx, responses, step, first_place)
+        for key, score, diagnosis in zip(new, fitness, errors, strict=True):
+            self.known[key] = Verification(fitness=score, errors=diagnosis)
+
+    async def _scores(self, ctx: Context, responses: Sequence[Response], step: int, first: int) -> list[float]:
+        """Ask a model for the fitness of each readable response; one that cannot be read has none."""
+        asked = [i for i, response in enumerate(responses) if response.answer is not None]
+        prompts = [ctx.task.fitness_prompt(ctx.problem, responses[i]) for i in asked]
+        scores = [0.0] * len(responses)
+        for i, text in await self._ask(ctx, prompts, asked, "fitness", step, first):
+            score = ctx.task.parse_fitness(text)
+            self.unreadable_scores += score is None
+            scores[i] = score or 0.0
+        return scores
+
+    async def _errors(self, ctx: Context, responses: Sequence[Response], step: int, first: int) -> list[Diagnosis]:
+        """Ask a model for the errors of each response, readable or not."""
+        found = [NO_ERRORS] * len(responses)
+        if self.max_errors == 0:
+            return found
+        prompts = [ctx.task.errors_prompt(ctx.problem, response) for response in responses]
+        for i, text in await self._ask(ctx, prompts, range(len(responses)), "errors", step, first):
+            diagnosis = ctx.task.parse_errors(ctx.problem, text, self.max_errors)
+            self.unreadable_errors += diagnosis is None
+            found[i] = diagnosis or NO_ERRORS
+        return found
+
+    async def _ask(
+        self, ctx: Context, prompts: Sequence[Prompt], indices: Sequence[int], role: str, step: int, first: int
+    ) -> list[tuple[int, str]]:
+        """Return the completions with the index that each belongs to; refused requests have an empty text."""
+        places = [first + i for i in indices]
+        replies = await ctx.generate(prompts, role=role, step=step, sampling=self.sampling, places=places)
+        return [(i, _text(reply)) for i, reply in zip(indices, replies, strict=False)]
+
+
+def _text(reply: Reply) -> str:
+    return "" if reply.error is not None else reply.completions[0].text
+
+
+def counts(evaluator: Evaluator) -> dict[str, Any]:
+    """Return what a step reports of model evaluations so far."""
+    if evaluator.oracle and evaluator.verifier:
+        return {}
+    return {"unreadable_scores": evaluator.unreadable_scores, "unreadable_errors": evaluator.unreadable_errors}
