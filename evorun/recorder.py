@@ -22,6 +22,9 @@ from evorun.tasks.base import Grade, Grader, Problem, Response, Tools
 Cost = Mapping[str, Spent]
 """By role."""
 
+_NO_RESPONSE = Response(text="", answer=None, error="no response")
+"""Stands where a problem has no candidate: the grader says what is worst in the task's scores."""
+
 
 class ProblemRecorder:
     """Writes one problem's records, in order. What was offered is graded and written while the method goes on."""
@@ -49,8 +52,9 @@ class ProblemRecorder:
         """Grade and write the steps that are offered, until the recorder is closed."""
         while (offered := await self._offered.get()) is not None:
             step, cost = offered
-            correct = None if step.best is None else (await self._grades.of(step.best.candidate)).correct
-            self._write_step(step, correct, cost)
+            grade = await self._grades.of_best(step.best)
+            correct = None if step.best is None else grade.correct
+            self._write_step(step, correct, grade.scores, cost)
             self._progress.stepped(self._problem.id, step.step, correct)
             self._last = step
             self._steps += 1
@@ -63,7 +67,7 @@ class ProblemRecorder:
             [self._candidate_record(rated, grade) for rated, grade in zip(candidates, grades, strict=True)]
         )
         best = None if self._last is None else self._last.best
-        grade = Grade(correct=False) if best is None else await self._grades.of(best.candidate)
+        grade = await self._grades.of_best(best)
         stop: Stop = "budget" if stopped_by_budget else "failed" if best is None else "generations"
         record = PredictionRecord(
             problem=self._problem.id,
@@ -81,7 +85,7 @@ class ProblemRecorder:
         self._directory.records("predictions").append([record])
         self._progress.ended(self._problem.id)
 
-    def _write_step(self, step: Step, correct: bool | None, cost: Cost) -> None:
+    def _write_step(self, step: Step, correct: bool | None, scores: Mapping[str, float], cost: Cost) -> None:
         best = step.best
         record = StepRecord(
             problem=self._problem.id,
@@ -94,6 +98,7 @@ class ProblemRecorder:
             candidates=len(step.candidates),
             cost=dict(cost),
             extra={**step.extra, **_duel_counts(step)},
+            scores=dict(scores),
         )
         self._directory.records("steps").append([record])
         duels = [self._comparison_record(step.step, duel) for duel in step.comparisons]
@@ -129,22 +134,32 @@ class ProblemRecorder:
             attempts=candidate.attempts,
             memory=candidate.response.memory,
             feedback=_feedback(candidate.response),
+            scores=grade.scores,
+            fitness=candidate.fitness,
+            errors=candidate.errors,
+            call=candidate.call,
         )
 
 
 class _Grades:
-    """The grades of one problem's candidates, each asked for once."""
+    """The grades of one problem's candidates, and of none, each asked for once."""
 
     def __init__(self, problem: Problem, grader: Grader, tools: Tools) -> None:
         self._problem = problem
         self._grader = grader
         self._tools = tools
-        self._known: dict[str, Grade] = {}
+        self._known: dict[str | None, Grade] = {}
 
     async def of(self, candidate: Candidate) -> Grade:
-        if candidate.id not in self._known:
-            self._known[candidate.id] = await self._grader.grade(self._problem, candidate.response, self._tools)
-        return self._known[candidate.id]
+        return await self._of(candidate.id, candidate.response)
+
+    async def of_best(self, best: Rated | None) -> Grade:
+        return await self._of(None, _NO_RESPONSE) if best is None else await self.of(best.candidate)
+
+    async def _of(self, key: str | None, response: Response) -> Grade:
+        if key not in self._known:
+            self._known[key] = await self._grader.grade(self._problem, response, self._tools)
+        return self._known[key]
 
 
 def _named(candidate: Candidate) -> Best:

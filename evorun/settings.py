@@ -98,9 +98,13 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     model = typed(ModelConfig, config["model"], "model")
     engine = _engine(config, "engine")
     judge, judge_engine = _judge(config, model, engine)
+    method = cast(Any, method_class)(typed(method_class.Config, config["method"], "method"))
+    misfit = method.misfit(task.task_class)
+    if misfit is not None:
+        raise ConfigError(f"method={method.name}: {misfit}")
     return RunConfig(
         seed=seed,
-        method=cast(Any, method_class)(typed(method_class.Config, config["method"], "method")),
+        method=method,
         task=task,
         model=model,
         engine=engine,
@@ -139,9 +143,20 @@ def _check_reported(reported: object) -> None:
     if reported is None:
         return
     try:
-        msgspec.convert(reported, Reported)
+        rows = msgspec.convert(reported, Reported).rows
     except msgspec.ValidationError as error:
-        raise ConfigError(f"reported: expected a paper's figures (source, accuracy by method, ...): {error}") from error
+        raise ConfigError(
+            "reported: expected source, note and rows, each row with method and, where they are known, task, model, "
+            f"accuracy (a fraction), metrics and by_stratum (accuracies): {error}"
+        ) from error
+    places: dict[tuple[str, str | None, str | None], int] = {}
+    for place, row in enumerate(rows):
+        earlier = places.setdefault((row.method, row.task, row.model), place)
+        if earlier != place:
+            raise ConfigError(
+                f"reported.rows: expected one row for a method, task and model, got rows {earlier} and {place} for "
+                f"method {row.method}, task {row.task or 'any'}, model {row.model or 'any'}; join them"
+            )
 
 
 def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:

@@ -23,7 +23,7 @@ from evorun.models.server_wire import without_lone_surrogates
 from evorun.printable import printable
 from evorun.runs.paths import display
 from evorun.runs.records import write_atomically
-from evorun.runs.results import proportion
+from evorun.runs.results import mean, proportion
 from evorun.sandbox.config import SandboxConfig, not_full, probe
 from evorun.sandbox.lazy import LazySandbox
 from evorun.settings import typed
@@ -57,6 +57,7 @@ class GradedResponse(msgspec.Struct):
 def grade_file(arguments: Sequence[str], console: Console) -> int:
     """Grade the responses of a file, write each with its verdict and print the summary; return the exit code.
 
+    Where the task has scores, each response's are printed too, and their means.
     Raises ConfigError for a wrong command line and DataError, naming file and line, for a malformed record.
     """
     options = _options(arguments)
@@ -69,7 +70,12 @@ def grade_file(arguments: Sequence[str], console: Console) -> int:
     _refuse_unknown(given, loaded, responses)
     graded = asyncio.run(_grade(loaded, sandbox, [record for _, record in given]))
     write_atomically(output, b"".join(msgspec.json.encode(record) + b"\n" for record in graded))
+    names = list(dict.fromkeys(name for record in graded for name in record.scores))
+    if names:
+        console.print(_scores(graded, names))
     console.print(_summary(graded, loaded))
+    if names:
+        console.print(_means(graded, names))
     missing = len(loaded.problems) - len({record.id for record in graded})
     if missing:
         console.print(f"{missing} of the task's {len(loaded.problems)} problems have no response")
@@ -196,9 +202,8 @@ async def _graded(loaded: LoadedTask, problem: Problem, record: GivenResponse, t
 
 
 def _summary(graded: Sequence[GradedResponse], loaded: LoadedTask) -> Table:
-    table = Table(title=Text(printable(loaded.provenance.description)), title_justify="left")
-    for column in ("stratum", "responses", "correct", "accuracy", "95 % interval", "unparsable"):
-        table.add_column(column, justify="left" if column == "stratum" else "right")
+    figures = ["responses", "correct", "accuracy", "95 % interval", "unparsable"]
+    table = _table(loaded.provenance.description, ["stratum"], figures)
     strata = sorted({record.stratum for record in graded})
     for stratum in [*strata, "all"]:
         rows = [record for record in graded if stratum in ("all", record.stratum)]
@@ -208,4 +213,34 @@ def _summary(graded: Sequence[GradedResponse], loaded: LoadedTask) -> Table:
         unparsable = sum(record.error is not None for record in rows)
         correct = sum(record.correct for record in rows)
         table.add_row(Text(printable(stratum)), str(len(rows)), str(correct), value, interval, str(unparsable))
+    return table
+
+
+def _scores(graded: Sequence[GradedResponse], names: Sequence[str]) -> Table:
+    table = _table("each response", ["problem"], ["correct", *names])
+    for record in graded:
+        shown = ("-" if name not in record.scores else f"{record.scores[name]:.6g}" for name in names)
+        table.add_row(Text(printable(record.id)), "yes" if record.correct else "no", *shown)
+    return table
+
+
+def _means(graded: Sequence[GradedResponse], names: Sequence[str]) -> Table:
+    table = _table("means of the scores", ["stratum", "score"], ["responses", "mean", "95 % interval"])
+    strata = sorted({record.stratum for record in graded})
+    for stratum in [*(strata if len(strata) > 1 else []), "all"]:
+        for name in names:
+            rows = [record for record in graded if stratum in ("all", record.stratum) and name in record.scores]
+            score = mean([record.scores[name] for record in rows])
+            interval = "-" if score.ci95 is None else "{:.4g} to {:.4g}".format(*score.ci95)
+            value = "-" if score.value is None else f"{score.value:.4g}"
+            table.add_row(Text(printable(stratum)), name, str(score.n), value, interval)
+    return table
+
+
+def _table(title: str, words: Sequence[str], figures: Sequence[str]) -> Table:
+    table = Table(title=Text(printable(title)), title_justify="left")
+    for column in words:
+        table.add_column(column)
+    for column in figures:
+        table.add_column(column, justify="right")
     return table

@@ -3,7 +3,7 @@
 from evorun.reports.overview import Outcome
 from evorun.reports.text import printable
 
-SOURCES = {"sample": "Sample set", "stand_in": "Stand-in data"}
+SOURCES = {"sample": "Sample set", "stand_in": "Stand-in data", "generated": "Generated data"}
 """Sources of problems that are not the benchmark's, in words."""
 
 _STATUSES = {

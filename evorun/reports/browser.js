@@ -180,6 +180,11 @@
       ["Operator", c.operator + (c.attempts > 1 ? `, ${c.attempts} attempts` : "")],
     ].flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]);
     if (c.error) facts.push(element("dt", {}, "Error"), element("dd", {}, c.error));
+    if (c.fitness !== null) facts.push(element("dt", {}, "Fitness"), element("dd", {}, c.fitness.toFixed(2)));
+    for (const [name, value] of Object.entries(c.scores)) {
+      facts.push(element("dt", {}, name.replaceAll("_", " ")), element("dd", {}, Number(value.toFixed(4))));
+    }
+    if (c.errors) facts.push(element("dt", {}, "Errors found"), element("dd", {}, element("pre", {}, c.errors)));
     const parts = [
       element("h3", {}, `Candidate ${c.id} `, graded(c.correct)),
       element("dl", {}, ...facts, ...family("Parents", c.parents), ...family("Children", problem.children[selected])),

@@ -187,6 +187,9 @@ def _candidate(candidate: CandidateRecord, position: dict[CandidateId, int], lim
         "survivor": candidate.survivor,
         "correct": candidate.correct,
         "attempts": candidate.attempts,
+        "scores": candidate.scores,
+        "fitness": candidate.fitness,
+        "errors": _cut(candidate.errors, limit),
     }
 
 

@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -95,8 +96,12 @@ def svg_of(figure: "Figure", name: str, label: str) -> str:
         figure.savefig(buffer, format="svg", metadata=dict.fromkeys(["Date", "Creator", "Format", "Type"]))
     text = buffer.getvalue()
     svg = text[text.index("<svg") :]
-    svg = re.sub(r'^<svg\b[^>]*?viewBox="([^"]*)"[^>]*>', rf'<svg viewBox="\1" role="img" aria-label="{label}">', svg)
+    svg = re.sub(r'^<svg\b[^>]*?viewBox="([^"]*)"[^>]*>', lambda head: _svg_head(head[1], label), svg)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL).replace("xlink:href", "href")
     for colour, custom_property in _PROPERTIES.items():
         svg = svg.replace(colour, custom_property)
     return svg
+
+
+def _svg_head(view: str, label: str) -> str:
+    return f'<svg viewBox="{view}" role="img" aria-label="{escape(label)}">'

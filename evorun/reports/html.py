@@ -20,7 +20,8 @@ from evorun.reports.overview import (
 )
 from evorun.reports.page import content_hash, markup, own_file, render, write_page
 from evorun.reports.run_data import read_steps
-from evorun.runs.results import ACCURACY, Proportion
+from evorun.reports.scores import score_rows
+from evorun.runs.results import ACCURACY, MAIN_SCORE, Proportion
 from evorun.runs.schema import Manifest, SandboxInRun
 
 REPORT = "report.html"
@@ -51,7 +52,7 @@ def render_report(run_dir: Path, problems: Sequence[str] | None = None) -> str:
 def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     outcome = load_outcome(run_dir)
     steps = read_steps(run_dir)
-    curves = load_curves(run_dir, steps)
+    curves = load_curves(run_dir, outcome.predictions, steps)
     figures = load_candidate_figures(run_dir)
     judge = load_judge(run_dir, figures.correct)
     browser = load_browser(run_dir, outcome.predictions, steps, figures.by_problem, problems)
@@ -63,6 +64,8 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "tiles": _tiles(outcome, figures),
         "facts": _facts(outcome.manifest),
         "curves": curves,
+        "score_rows": score_rows(outcome),
+        "main_score": text.words(MAIN_SCORE),
         "strata_left_out": max(len(curves.series) - 1 - plots.MAX_PANELS, 0),
         "cost_rows": [text.cost_row(role, spent) for role, spent in outcome.cost.items()],
         "judge": judge,
@@ -86,6 +89,10 @@ def _tiles(outcome: Outcome, figures: CandidateFigures) -> list[Tile]:
     if accuracy is not None:
         note = f"95 % interval {text.interval(accuracy.ci95)}; n = {text.count(accuracy.n)}"
         tiles.append(Tile("Accuracy", text.percent(accuracy.value), note))
+    if MAIN_SCORE in outcome.scores:
+        score = outcome.scores[MAIN_SCORE]
+        note = f"95 % interval {text.number_interval(score.ci95)}; n = {text.count(score.n)}"
+        tiles.append(Tile(text.words(MAIN_SCORE).capitalize(), text.number(score.value), note))
     ended = "all ended" if outcome.finished else "so far"
     tiles.append(
         Tile("Problems ended", text.count(len(outcome.predictions)), f"{failed} without result" if failed else ended)
@@ -149,11 +156,16 @@ def _judge_rows(judge: JudgeDiagnostics) -> list[tuple[str, Proportion, str]]:
 def _plots(curves: Curves, figures: CandidateFigures, judge: JudgeDiagnostics | None) -> dict[str, str | None]:
     overall = curves.series.get(ACCURACY, [])
     strata = {name.partition("/")[2]: points for name, points in curves.series.items() if name != ACCURACY}
+    score = curves.scores.get(MAIN_SCORE, [])
     return {
         "step": plots.accuracy_plot(overall, "step"),
         "calls": plots.accuracy_plot(overall, "calls"),
         "tokens": plots.accuracy_plot(overall, "tokens"),
         "strata": plots.strata_plot(strata),
+        "score_step": plots.score_plot(MAIN_SCORE, score, "step"),
+        "score_calls": plots.score_plot(MAIN_SCORE, score, "calls"),
+        "score_tokens": plots.score_plot(MAIN_SCORE, score, "tokens"),
+        "scores": plots.scores_plot({name: p for name, p in curves.scores.items() if name != MAIN_SCORE}),
         "decisive": plots.decisive_plot(judge.decisive_by_step) if judge else None,
         "calibration": plots.calibration_plot(calibration(figures.graded_means)) if judge else None,
     }

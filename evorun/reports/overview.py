@@ -9,7 +9,7 @@ import msgspec
 from evorun.reports.judge import JudgeDiagnostics
 from evorun.reports.run_data import read_metrics, read_predictions, read_records, read_results, read_steps
 from evorun.runs.directory import load_manifest
-from evorun.runs.results import ACCURACY, Proportion, accuracies, cost_by_role, metric_series
+from evorun.runs.results import ACCURACY, Proportion, cost_by_role, metric_series, outcome_metrics, score_names
 from evorun.runs.schema import (
     CandidateId,
     CandidateRecord,
@@ -39,13 +39,20 @@ class Outcome:
     finished: bool
     """True when results.json exists; else the figures are over the problems that have ended so far."""
 
+    @property
+    def scores(self) -> dict[str, Metric]:
+        """The means of the task's scores, by name, in the task's order."""
+        return {name: self.metrics[name] for name in score_names(self.predictions) if name in self.metrics}
+
 
 @dataclass(frozen=True)
 class Curves:
-    """Accuracy along a run."""
+    """Accuracy and scores along a run."""
 
     series: dict[str, list[MetricPoint]]
     """Points in step order, by metric name: `accuracy`, `accuracy/<stratum>`."""
+    scores: dict[str, list[MetricPoint]]
+    """By score name, over all strata."""
     from_steps: bool
     """Counted from steps.jsonl, over the problems that have begun, because metrics.jsonl is not written yet."""
 
@@ -83,14 +90,17 @@ def load_outcome(run_dir: Path) -> Outcome:
     )
 
 
-def load_curves(run_dir: Path, steps: list[StepRecord]) -> Curves:
-    """Read the accuracy curves, or count them from the steps of a run that has not written them."""
+def load_curves(run_dir: Path, predictions: list[PredictionRecord], steps: list[StepRecord]) -> Curves:
+    """Read the curves, or count them from the steps of a run that has not written them."""
     recorded = read_metrics(run_dir)
-    series: dict[str, list[MetricPoint]] = defaultdict(list)
+    accuracy: dict[str, list[MetricPoint]] = defaultdict(list)
+    scores: dict[str, list[MetricPoint]] = {name: [] for name in score_names([*predictions, *steps])}
     for point in recorded or metric_series(steps):
         if point.name == ACCURACY or point.name.startswith(f"{ACCURACY}/"):
-            series[point.name].append(point)
-    return Curves(dict(series), from_steps=not recorded)
+            accuracy[point.name].append(point)
+        elif point.name in scores:
+            scores[point.name].append(point)
+    return Curves(dict(accuracy), {name: points for name, points in scores.items() if points}, not recorded)
 
 
 def load_candidate_figures(run_dir: Path) -> CandidateFigures:
@@ -125,9 +135,9 @@ class _Judged(msgspec.Struct):
 
 
 def _results_so_far(predictions: list[PredictionRecord], steps: list[StepRecord]) -> Results:
-    accuracy, by_stratum = accuracies(predictions)
+    metrics, by_stratum = outcome_metrics(predictions)
     return Results(
-        metrics={ACCURACY: accuracy},
+        metrics=metrics,
         by_stratum=by_stratum,
         cost=cost_by_role(steps, None),
         counts={"problems": len(predictions)},

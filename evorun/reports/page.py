@@ -31,6 +31,8 @@ def render(template: str, context: Mapping[str, Any]) -> str:
         p_value=text.p_value,
         count=text.count,
         number=text.number,
+        number_interval=text.number_interval,
+        words=text.words,
         trusted=markup,
     )
     return environment.from_string(own_file(template)).render(context)

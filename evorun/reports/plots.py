@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from evorun.reports.drawing import SERIES, X_LABELS, XAxis, figure_of, integer_axis, number, svg_of, unit_axis
 from evorun.reports.judge import Bin
-from evorun.reports.text import printable
+from evorun.reports.text import printable, words
 from evorun.runs.results import Proportion
 from evorun.runs.schema import MetricPoint
 
@@ -28,23 +28,47 @@ def accuracy_plot(points: Sequence[MetricPoint], x: XAxis) -> str | None:
         return svg_of(figure, f"accuracy-{x}", f"Accuracy against {X_LABELS[x]}")
 
 
+def score_plot(name: str, points: Sequence[MetricPoint], x: XAxis) -> str | None:
+    """Draw a score's mean with its 95 % band against generations, calls or tokens; None without points."""
+    if not points:
+        return None
+    with figure_of(5.2, 3.1) as figure:
+        axes = figure.subplots()
+        _curve(axes, points, x)
+        axes.set_ylabel(words(name))
+        return svg_of(figure, f"{name}-{x}", f"{words(name).capitalize()} against {X_LABELS[x]}")
+
+
+def scores_plot(series: Mapping[str, Sequence[MetricPoint]]) -> str | None:
+    """Draw scores by generation, one panel a score with its own scale; None without points."""
+    panels = [(words(name), points) for name, points in series.items() if points]
+    return _panels(panels, "scores", "Scores by generation", of_accuracy=False)
+
+
 def strata_plot(series: Mapping[str, Sequence[MetricPoint]]) -> str | None:
     """Draw accuracy by generation, one panel a stratum; None without points."""
-    panels = [(name, points) for name, points in series.items() if points][:MAX_PANELS]
+    panels = [(printable(name), points) for name, points in series.items() if points]
+    return _panels(panels, "accuracy-strata", "Accuracy by generation in each stratum", of_accuracy=True)
+
+
+def _panels(
+    panels: Sequence[tuple[str, Sequence[MetricPoint]]], name: str, label: str, *, of_accuracy: bool
+) -> str | None:
     if not panels:
         return None
-    columns = min(len(panels), 3)
-    rows = -(-len(panels) // columns)
+    drawn = panels[:MAX_PANELS]
+    columns = min(len(drawn), 3)
+    rows = -(-len(drawn) // columns)
     with figure_of(10.4, 2.7 * rows) as figure:
-        grid = figure.subplots(rows, columns, squeeze=False, sharey=True)
-        for axes, (name, points) in zip(grid.flat, panels, strict=False):
-            _accuracy_axes(axes, points, "step")
-            axes.set_title(printable(name)[:40])
-        for axes in grid.flat[len(panels) :]:
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=of_accuracy)
+        for axes, (title, points) in zip(grid.flat, drawn, strict=False):
+            (_accuracy_axes if of_accuracy else _curve)(axes, points, "step")
+            axes.set_title(title[:40])
+        for axes in grid.flat[len(drawn) :]:
             axes.remove()
-        for axes in grid[:, 0]:
+        for axes in grid[:, 0] if of_accuracy else ():
             axes.set_ylabel("accuracy")
-        return svg_of(figure, "accuracy-strata", "Accuracy by generation in each stratum")
+        return svg_of(figure, name, label)
 
 
 def decisive_plot(by_step: dict[int, Proportion]) -> str | None:
@@ -76,6 +100,11 @@ def calibration_plot(bins: Sequence[Bin]) -> str | None:
 
 
 def _accuracy_axes(axes: "Axes", points: Sequence[MetricPoint], x: XAxis) -> None:
+    _curve(axes, points, x)
+    unit_axis(axes)
+
+
+def _curve(axes: "Axes", points: Sequence[MetricPoint], x: XAxis) -> None:
     from matplotlib.ticker import EngFormatter
 
     xs = [getattr(p, x) for p in points]
@@ -87,7 +116,6 @@ def _accuracy_axes(axes: "Axes", points: Sequence[MetricPoint], x: XAxis) -> Non
     else:
         for at, low, high in banded:
             axes.vlines(at, low, high, color=SERIES, alpha=0.5)
-    unit_axis(axes)
     if x == "step":
         integer_axis(axes)
     else:

@@ -1,4 +1,4 @@
-"""The end of a run in the terminal: accuracy by stratum, cost by role, and where the report is."""
+"""The end of a run in the terminal: accuracy and scores by stratum, cost by role, and where the report is."""
 
 import shlex
 from collections.abc import Mapping
@@ -7,8 +7,19 @@ from typing import TYPE_CHECKING
 
 from evorun.reports.banners import banners
 from evorun.reports.overview import Outcome, count_verdicts, load_outcome
+from evorun.reports.scores import score_rows
 from evorun.reports.tables import add_row, new_table
-from evorun.reports.text import MISSING, cost_row, count, duration, interval, number, percent, printable
+from evorun.reports.text import (
+    MISSING,
+    cost_row,
+    count,
+    duration,
+    interval,
+    number,
+    number_interval,
+    percent,
+    printable,
+)
 from evorun.runs.paths import display
 from evorun.runs.results import ACCURACY, Proportion
 from evorun.runs.schema import Metric
@@ -32,6 +43,8 @@ def print_summary(run_dir: Path, console: "Console") -> None:
     for line in banners(outcome):
         console.print(Text(line, style="bold yellow"))
     console.print(_accuracy_table(outcome))
+    if outcome.scores:
+        console.print(_scores_table(outcome))
     if outcome.cost:
         console.print(_cost_table(outcome))
     diagnostics = _diagnostics_table(outcome)
@@ -51,6 +64,15 @@ def _accuracy_table(outcome: Outcome) -> "Table":
         add_row(table, printable(name), *_metric_cells(metric))
     table.add_section()
     add_row(table, "all" if outcome.finished else "all so far", *_metric_cells(overall))
+    return table
+
+
+def _scores_table(outcome: Outcome) -> "Table":
+    table = new_table("scores", "stratum", "score", "mean", "95 % interval", "n", left=(0, 1))
+    for row in score_rows(outcome):
+        if row.begins_group:
+            table.add_section()
+        add_row(table, *row.cells)
     return table
 
 
@@ -78,8 +100,8 @@ def _diagnostics_table(outcome: Outcome) -> "Table":
     for name, metric in outcome.metrics.items():
         if name in _RATES:
             add_row(table, _RATES[name], *_metric_cells(metric))
-        elif name != ACCURACY:
-            add_row(table, printable(name), number(metric.value), _plain_interval(metric), count(metric.n))
+        elif name != ACCURACY and name not in outcome.scores:
+            add_row(table, printable(name), number(metric.value), number_interval(metric.ci95), count(metric.n))
     for name, share in _losses(outcome).items():
         if share.n:
             add_row(table, name, *_metric_cells(share.metric()))
@@ -105,7 +127,3 @@ def _losses(outcome: Outcome) -> Mapping[str, Proportion]:
 
 def _share(lost: int, n: int) -> Proportion:
     return Proportion(lost, max(lost, n))
-
-
-def _plain_interval(metric: Metric) -> str:
-    return MISSING if metric.ci95 is None else f"{number(metric.ci95[0])} to {number(metric.ci95[1])}"

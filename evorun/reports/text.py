@@ -27,6 +27,29 @@ def points_interval(ci95: tuple[float, float] | None) -> str:
     return MISSING if ci95 is None else f"{_signed(ci95[0])} to {_signed(ci95[1])} pp"
 
 
+def number_interval(ci95: tuple[float, float] | None) -> str:
+    """Format an interval of means of scores."""
+    return MISSING if ci95 is None else f"{number(ci95[0])} to {number(ci95[1])}"
+
+
+def signed_number(value: float | None) -> str:
+    """Format a difference of means of scores, with its sign."""
+    if value is None:
+        return MISSING
+    sign = "+" if value > 0 else "\u2212" if value < 0 else ""
+    return sign + number(abs(value))
+
+
+def signed_interval(ci95: tuple[float, float] | None) -> str:
+    """Format an interval of differences of means of scores."""
+    return MISSING if ci95 is None else f"{signed_number(ci95[0])} to {signed_number(ci95[1])}"
+
+
+def words(name: str) -> str:
+    """Write a score's name (`penalised_score`) as words."""
+    return printable(name.replace("_", " "))
+
+
 def _signed(fraction: float) -> str:
     shown = f"{100 * fraction:+.1f}"
     return "0.0" if shown in ("+0.0", "-0.0") else shown.replace("-", "\u2212")

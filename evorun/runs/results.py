@@ -21,9 +21,11 @@ from evorun.runs.schema import (
     Spent,
     StepRecord,
 )
-from evorun.runs.statistics import clustered_share, wilson
+from evorun.runs.statistics import clustered_mean, mean_interval, wilson
 
 ACCURACY = "accuracy"
+MAIN_SCORE = "penalised_score"
+"""The score that reports rank runs by where accuracies are equal, and draw against cost: higher is better."""
 
 TEXT_COUNTS = ("unparsable_texts", "rejected_requests", "truncated_texts")
 """Step diagnostics that are summed over the run."""
@@ -67,15 +69,25 @@ def proportion(outcomes: Iterable[bool]) -> Metric:
     return share.metric()
 
 
+def mean(values: Sequence[float]) -> Metric:
+    """Return the mean of values with its bootstrap interval."""
+    return Metric(sum(values) / len(values), mean_interval(values), len(values)) if values else Metric(None, None, 0)
+
+
+def score_names(records: Iterable[PredictionRecord | StepRecord]) -> list[str]:
+    """Return the names of all scores, in the task's order."""
+    return list(dict.fromkeys(name for record in records for name in record.scores))
+
+
 def write_results(path: Path, seconds_by_role: Mapping[str, float]) -> Results:
     """Write metrics.jsonl and results.json of a run directory whose records are complete; return the results."""
     steps = list(_read(path / "steps.jsonl", StepRecord))
     write_records(path / "metrics.jsonl", metric_series(steps))
     predictions = list(_read(path / "predictions.jsonl", PredictionRecord))
     judging, duel_counts = _judging(_read(path / "comparisons.jsonl", ComparisonRecord))
-    accuracy, by_stratum = accuracies(predictions)
+    metrics, by_stratum = outcome_metrics(predictions)
     results = Results(
-        metrics={ACCURACY: accuracy, **judging},
+        metrics={**metrics, **judging},
         by_stratum=by_stratum,
         cost=cost_by_role(steps, seconds_by_role),
         counts={
@@ -91,17 +103,25 @@ def write_results(path: Path, seconds_by_role: Mapping[str, float]) -> Results:
     return results
 
 
-def accuracies(predictions: Sequence[PredictionRecord]) -> tuple[Metric, dict[str, dict[str, Metric]]]:
-    """Return the accuracy over all predictions, and by stratum."""
-    by_stratum = _grouped((p.stratum, p.correct) for p in predictions)
-    return (
-        proportion(p.correct for p in predictions),
-        {stratum: {ACCURACY: proportion(correct)} for stratum, correct in sorted(by_stratum.items())},
-    )
+def outcome_metrics(
+    predictions: Sequence[PredictionRecord],
+) -> tuple[dict[str, Metric], dict[str, dict[str, Metric]]]:
+    """Return the accuracy and the mean of each score over all predictions, and by stratum."""
+    by_stratum = _grouped((p.stratum, p) for p in predictions)
+    return _metrics_of(predictions), {stratum: _metrics_of(members) for stratum, members in sorted(by_stratum.items())}
+
+
+def _metrics_of(predictions: Sequence[PredictionRecord]) -> dict[str, Metric]:
+    scores = {name: mean(_scores(predictions, name)) for name in score_names(predictions)}
+    return {ACCURACY: proportion(p.correct for p in predictions), **scores}
+
+
+def _scores(records: Iterable[PredictionRecord | StepRecord], name: str) -> list[float]:
+    return [record.scores[name] for record in records if name in record.scores]
 
 
 def metric_series(steps: Iterable[StepRecord]) -> list[MetricPoint]:
-    """Return accuracy, overall and by stratum, and the step's diagnostics, for each step.
+    """Return accuracy, overall and by stratum, the mean of each score, and the step's diagnostics, for each step.
 
     A problem that stopped early counts with its last state in all later steps, so that every point is over the same
     problems. `calls` and `tokens` are means a problem, all roles together, up to that step.
@@ -125,7 +145,12 @@ def _points_of_step(number: int, states: list[StepRecord], reached: list[StepRec
     for stratum, members in sorted(_grouped((state.stratum, state) for state in states).items()):
         yield _accuracy_point(number, f"{ACCURACY}/{stratum}", members)
     cost = _mean_cost(states)
-    for name in sorted({name for state in reached for name in state.extra}):
+    scores = score_names(states)
+    for name in scores:
+        score = mean(_scores(states, name))
+        yield MetricPoint(number, name, score.value, score.ci95, score.n, *cost)
+    # a name stands for one series: a diagnostic does not hide the task's score of the same name
+    for name in sorted({name for state in reached for name in state.extra} - set(scores)):
         values = [state.extra[name] for state in reached if name in state.extra]
         yield MetricPoint(number, name, sum(values) / len(values), None, len(values), *cost)
     duels = sum(int(state.extra.get("duels", 0)) for state in reached)
@@ -185,7 +210,7 @@ def _pooled(by_problem: Mapping[str, Proportion]) -> Metric:
     shares = list(by_problem.values())
     successes, trials = [share.successes for share in shares], [share.n for share in shares]
     whole = Proportion(sum(successes), sum(trials))
-    return Metric(whole.value, clustered_share(successes, trials), whole.n)
+    return Metric(whole.value, clustered_mean(successes, trials), whole.n)
 
 
 def _candidate_counts(candidates: Iterable[CandidateRecord]) -> dict[str, int]:

@@ -3,7 +3,8 @@
 Fields are encoded in the order in which they stand here. JSON Lines files hold one record a line.
 """
 
-from typing import Any, Literal
+import sys
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -30,7 +31,7 @@ class Provenance(msgspec.Struct, frozen=True):
     """Where the problems came from."""
 
     source: str
-    """`benchmark`, `stand_in` or `sample`."""
+    """`benchmark`, `stand_in`, `sample` or `generated`."""
     description: str
     digest: str
     """SHA-256 over the problems and their answers."""
@@ -75,15 +76,32 @@ class Manifest(msgspec.Struct, kw_only=True):
     error: str | None = None
 
 
-class Reported(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info.max)]
+"""Neither infinite nor NaN."""
+
+
+class ReportedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A row of a paper's table."""
+
+    method: str
+    task: str | None = None
+    """None: any task; so with `model`."""
+    model: str | None = None
+    accuracy: Fraction | None = None
+    metrics: dict[str, Finite] = {}
+    """Means of scores by name, on the scale of `Grade.scores`."""
+    by_stratum: dict[str, Fraction] = {}
+    """Accuracy by stratum."""
+
+
+class Reported(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """What a paper reports for an experiment, for tables of measured beside reported: the config's `reported`."""
 
     source: str
-    accuracy: dict[str, float] = {}
-    """By method name."""
-    by_stratum: dict[str, dict[str, float]] = {}
-    """By method name and stratum."""
     note: str = ""
+    rows: tuple[ReportedRow, ...] = ()
+    """Empty where the paper says in words only, in `note`, what came out."""
 
 
 class ProblemRecord(msgspec.Struct, frozen=True):
@@ -147,6 +165,8 @@ class StepRecord(msgspec.Struct, frozen=True):
     """By role, of this problem so far."""
     extra: dict[str, float]
     """Diagnostics of this step, by name."""
+    scores: dict[str, float] = {}
+    """The best candidate's, as the task's grader has them; those of no answer while there is no candidate."""
 
 
 class FeedbackRecord(msgspec.Struct, frozen=True):
@@ -178,6 +198,14 @@ class CandidateRecord(msgspec.Struct, frozen=True):
     memory: str = ""
     """Notes for those who build on it."""
     feedback: FeedbackRecord | None = None
+    scores: dict[str, float] = {}
+    """As the task's grader has them."""
+    fitness: float | None = None
+    """In [0, 100], where the method has one."""
+    errors: str = ""
+    """What an error detector said of it."""
+    call: str | None = None
+    """Key of the model call that wrote it, in the journal; None for what no model wrote."""
 
 
 class ComparisonRecord(msgspec.Struct, frozen=True):
@@ -203,6 +231,7 @@ class PredictionRecord(msgspec.Struct, frozen=True):
     answer: str | None
     correct: bool
     scores: dict[str, float]
+    """Where there is no candidate, those of a response without an answer."""
     belief: Belief | None
     candidates: int
     steps: int

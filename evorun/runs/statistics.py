@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
@@ -28,23 +29,54 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, flo
     return low, high
 
 
-def clustered_share(
-    successes: Sequence[int], trials: Sequence[int], confidence: float = 0.95, resamples: int = 9_999
-) -> tuple[float, float] | None:
-    """Return the bootstrap percentile interval of a share pooled over clusters, or None with fewer than two of them.
+def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
+    """Return the bootstrap interval (BCa) of a mean, or None where all values are alike.
 
-    Cluster i has `successes[i]` of `trials[i]`. Trials within a cluster (the duels of one problem, the two verdicts of
-    one duel) are not independent, so whole clusters are drawn again. Source: Davison and Hinkley (1997), "Bootstrap
-    Methods and their Application", section 3.8. The same data always give the same interval.
+    Scores are bounded and skewed, with many values at a bound: a t interval is symmetric and can leave the range of
+    possible values; this one follows the skew, is second-order accurate and stays between the least and the greatest
+    value. Values that are all alike give no interval, for their draws say nothing about the uncertainty. Sources:
+    B. Efron (1987), "Better bootstrap confidence intervals"; DiCiccio and Efron (1996), "Bootstrap confidence
+    intervals". The same values always give the same interval.
     """
-    clusters = np.array([(hits, n) for hits, n in zip(successes, trials, strict=True) if n > 0])
+    return _mean_interval(tuple(values), confidence)
+
+
+@lru_cache(maxsize=1024)  # along a run most scores stay what they were
+def _mean_interval(values: tuple[float, ...], confidence: float) -> tuple[float, float] | None:
+    if len(set(values)) < 2:
+        return None
+    from scipy.stats import bootstrap  # half a second to import: not before it is needed
+
+    result = bootstrap(
+        (np.array(values),),
+        np.mean,
+        vectorized=True,
+        confidence_level=confidence,
+        n_resamples=9_999,
+        method="BCa",
+        rng=np.random.default_rng(0),
+    )
+    return float(result.confidence_interval.low), float(result.confidence_interval.high)
+
+
+def clustered_mean(
+    sums: Sequence[float], counts: Sequence[int], confidence: float = 0.95, resamples: int = 9_999
+) -> tuple[float, float] | None:
+    """Return the bootstrap percentile interval of a mean pooled over clusters, or None with fewer than two of them.
+
+    Cluster i has `counts[i]` trials that add up to `sums[i]` (for a share, its successes). Trials within a cluster
+    (the duels of one problem, the two verdicts of one duel) are not independent, so whole clusters are drawn again.
+    Source: Davison and Hinkley (1997), "Bootstrap Methods and their Application", section 3.8. The same data always
+    give the same interval.
+    """
+    clusters = np.array([(total, n) for total, n in zip(sums, counts, strict=True) if n > 0], dtype=float)
     if len(clusters) < 2:
         return None
     from scipy.stats import bootstrap  # half a second to import: not before it is needed
 
-    def pooled(hits: NDArray[np.int64], of: NDArray[np.int64], axis: int) -> NDArray[np.float64]:
-        share: NDArray[np.float64] = hits.sum(axis=axis) / of.sum(axis=axis)
-        return share
+    def pooled(totals: NDArray[np.float64], of: NDArray[np.float64], axis: int) -> NDArray[np.float64]:
+        mean: NDArray[np.float64] = totals.sum(axis=axis) / of.sum(axis=axis)
+        return mean
 
     result = bootstrap(
         (clusters[:, 0], clusters[:, 1]),

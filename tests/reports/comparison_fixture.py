@@ -23,12 +23,14 @@ def write_method(
     steps: int = 1,
     calls: Mapping[str, int] | None = None,
     ended: int | None = None,
+    scores: Mapping[str, Sequence[float]] | None = None,
     **manifest: Any,
 ) -> Path:
     """Write a run without duels and beliefs; of `ended` problems only, and then without results.
 
     `correct` says how each problem ends, `calls` what a step of a problem costs by role: each call has 100 prompt and
-    10 completion tokens. Further arguments override the manifest.
+    10 completion tokens, `scores` how each problem ends in each score, to which it rises from step to step. Further
+    arguments override the manifest.
     """
     by_problem = correct if isinstance(correct, Mapping) else {f"p{i}": right for i, right in enumerate(correct)}
     finished = ended is None
@@ -40,7 +42,12 @@ def write_method(
         **manifest,
     }
     write_run(run_dir, RunSpec(problems=0, finished=False, manifest=given))
-    records = [_records(i, *item, steps, calls or {"generate": 1}) for i, item in enumerate(by_problem.items())]
+    records = [
+        _records(
+            i, *item, steps, calls or {"generate": 1}, {name: values[i] for name, values in (scores or {}).items()}
+        )
+        for i, item in enumerate(by_problem.items())
+    ]
     _write(run_dir / "problems.jsonl", [problem for problem, _, _ in records])
     _write(run_dir / "steps.jsonl", [step for _, steps_of, _ in records[:ended] for step in steps_of])
     _write(run_dir / "predictions.jsonl", [prediction for _, _, prediction in records[:ended]])
@@ -56,16 +63,30 @@ def edit_manifest(run_dir: Path, **fields: Any) -> None:
 
 
 def _records(
-    index: int, problem: str, right: bool, steps: int, calls: Mapping[str, int]
+    index: int, problem: str, right: bool, steps: int, calls: Mapping[str, int], scores: Mapping[str, float]
 ) -> tuple[ProblemRecord, list[StepRecord], PredictionRecord]:
     stratum = STRATA[index % len(STRATA)]
     costs = [{role: Spent(n * i, 100 * n * i, 10 * n * i) for role, n in calls.items()} for i in range(1, steps + 1)]
     rows = [
         # right from a step on that differs from problem to problem, so that curves rise
-        StepRecord(problem, stratum, i, Best("c0", "A", ""), None, right and i >= index % steps, 1, 1, cost, {})
+        StepRecord(
+            problem,
+            stratum,
+            i,
+            Best("c0", "A", ""),
+            None,
+            right and i >= index % steps,
+            1,
+            1,
+            cost,
+            {},
+            {name: value * (i + 1) / steps for name, value in scores.items()},
+        )
         for i, cost in enumerate(costs)
     ]
-    ending = PredictionRecord(problem, stratum, "c0", "A", right, {}, None, 1, steps, "generations", costs[-1])
+    ending = PredictionRecord(
+        problem, stratum, "c0", "A", right, dict(scores), None, 1, steps, "generations", costs[-1]
+    )
     return ProblemRecord(problem, stratum, {}), rows, ending
 
 

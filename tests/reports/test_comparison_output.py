@@ -18,9 +18,8 @@ GOOD = [True] * 8 + [False] * 2
 POOR = [True] * 3 + [False] * 7
 REPORTED = {
     "source": "A paper, Figure 2",
-    "accuracy": {"duel_evolve": 0.94},
-    "by_stratum": {"duel_evolve": {"middle": 0.98}},
     "note": "with its own model",
+    "rows": [{"method": "duel_evolve", "accuracy": 0.94, "by_stratum": {"middle": 0.98}}],
 }
 
 
@@ -199,3 +198,68 @@ def test_runs_without_any_figure_still_have_a_page(tmp_path: Path) -> None:
 def test_a_page_that_cannot_be_written_is_one_clear_error(two: list[Path], tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match=r"nowhere/c\.html: expected to write"):
         _page(two, tmp_path / "nowhere" / "c.html")
+
+
+@pytest.fixture(name="scored")
+def _scored(tmp_path: Path) -> list[Path]:
+    rows = [{"method": "lyria", "accuracy": 0.04, "metrics": {"penalised_score": 95.0}}]
+    config = {"reported": {"source": "A paper, Table 1", "rows": rows}}
+    good, poor = [100.0, 90.0, 80.0, 95.0, 85.0, 70.0], [50.0, 40.0, 80.0, 35.0, 25.0, 70.0]
+    return [
+        write_method(
+            tmp_path / method, [False] * 6, method=method, steps=3, config=config,
+            scores={"penalised_score": scores, "missing_cities": [0, 1, 2, 0, 1, 2]},
+        )
+        for method, scores in (("lyria", good), ("best_of_n", poor))
+    ]  # fmt: skip
+
+
+def test_scores_have_columns_intervals_reported_figures_and_pairs(scored: list[Path]) -> None:
+    rows = _rows(_printed(scored))
+    (main,) = [row for row in rows if row.startswith("lyria problem_only")]
+    assert " 86.7 1 " in main
+    scores = [row for row in rows if row.startswith(("lyria penalised", "missing cities 1 "))]
+    assert re.fullmatch(r"lyria penalised score 86\.7 7\d\.\d to 9\d\.\d 6 95\.0 -8\.33", scores[0])
+    assert re.fullmatch(r"missing cities 1 0\.\d+ to 1\.\d+ 6 none none", scores[1])
+    (pair,) = [row for row in rows if row.startswith("best_of_n penalised score 6 ")]
+    assert re.fullmatch(r"best_of_n penalised score 6 -36\.7 -5\d\.\d to -1\d\.\d 0 4", pair)
+    assert "missing cities 6 0 none 0 0" in rows
+    text = " ".join(rows)
+    assert "the highest accuracy, then the highest penalised score, chosen on these problems" in text
+    assert "whichever is better" in text
+
+
+def test_scores_are_not_cut_in_a_narrow_terminal(scored: list[Path]) -> None:
+    printed = _printed(scored, 80)
+    assert "\u2026" not in printed
+    assert re.search(r"lyria penalised (score )?86\.7 7\d\.\d to 9\d\.\d 6 95\.0 -8\.33", _plain(printed))
+
+
+def test_the_page_shows_scores_and_draws_them(scored: list[Path]) -> None:
+    html = _page(scored)
+    page = _Page(html)
+    text = _plain(page.text)
+    assert re.search(r"lyria penalised score 86\.7 7\d\.\d to 9\d\.\d 6 95\.0 -8\.33", text)
+    assert re.search(r"best_of_n penalised score 6 -36\.7 -5\d\.\d to -1\d\.\d 0 4", text)
+    labels = [a["aria-label"] for tag, a in page.elements if tag == "svg" and a.get("aria-label")]
+    assert [label for label in labels if label and "enalised" in label] == [
+        "Final penalised score of each run",
+        "Penalised score of each run against generation",
+        "Penalised score of each run against calls per problem",
+        "Penalised score of each run against tokens per problem",
+    ]
+    assert [label for label in labels if label and "cities" in label] == [
+        "Missing cities of each run against generation"
+    ]
+
+
+def test_hostile_score_names_stay_texts(tmp_path: Path) -> None:
+    names = [text for text in HOSTILE if "\ud800" not in text]
+    runs = [
+        write_method(tmp_path / m, [False] * 4, method=m, steps=2, scores={name: [1.0, 2.0, i, 5.0] for name in names})
+        for i, m in enumerate(("a", "b"))
+    ]
+    page = _Page(_page(runs))
+    assert {tag for tag, _ in page.elements}.isdisjoint({"script", "img", "iframe", "object", "base", "form", "b"})
+    assert not [a for _, attributes in page.elements for a in attributes if a.startswith("on")]
+    assert "\x1b[31m" not in _printed(runs)

@@ -6,11 +6,11 @@ from math import comb
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from evorun.reports.comparison.paired import Paired, difference_interval, holm, mcnemar, paired
+from evorun.reports.comparison.paired import Paired, difference_interval, holm, mcnemar, paired, paired_scores
 
 OUTCOMES = [True] * 31 + [False] * 19, [True] * 20 + [False] * 16 + [True] * 5 + [False] * 9
 """Fifty problems: 20 both, 11 only the first, 5 only the second, 14 neither."""
@@ -115,3 +115,41 @@ def test_holm_rejects_what_the_step_down_procedure_rejects(p_values: list[float]
             break
         rejected.add(index)
     assert {index for index, p in enumerate(holm(p_values)) if p <= level} == rejected
+
+
+SCORES = [88.0, 40.5, 100.0, 97.5, 12.0, 60.0], [80.0, 44.5, 100.0, 67.5, 10.0, 20.0]
+
+
+def test_scores_are_compared_problem_by_problem() -> None:
+    compared = paired_scores(*SCORES)
+    assert compared.n == 6
+    assert compared.difference == pytest.approx(np.mean(SCORES[0]) - np.mean(SCORES[1]))
+    assert (compared.higher, compared.lower) == (4, 1)
+    with pytest.raises(ValueError, match="argument"):
+        paired_scores([1.0], [])
+
+
+def test_the_interval_of_scores_is_scipys_paired_bootstrap() -> None:
+    oracle = stats.bootstrap(
+        (np.array(SCORES[0]), np.array(SCORES[1])),
+        lambda ours, theirs, axis: np.mean(ours, axis=axis) - np.mean(theirs, axis=axis),
+        paired=True,
+        vectorized=True,
+        n_resamples=30_000,
+        method="BCa",
+        rng=np.random.default_rng(5),
+    )
+    expected = oracle.confidence_interval
+    interval = paired_scores(*SCORES).ci95
+    assert interval == pytest.approx((expected.low, expected.high), abs=0.15 * oracle.standard_error)
+    assert paired_scores([3.0, 5.0], [1.0, 3.0]).ci95 is None
+
+
+@given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=1, max_size=9))
+@settings(max_examples=20, deadline=None)
+def test_scores_turn_with_the_sides(pairs: list[tuple[int, int]]) -> None:
+    ours, theirs = zip(*pairs, strict=True)
+    there, back = paired_scores(ours, theirs), paired_scores(theirs, ours)
+    assert there.difference == pytest.approx(-back.difference)
+    assert (there.higher, there.lower) == (back.lower, back.higher)
+    assert (there.ci95 is None) == (back.ci95 is None)

@@ -90,6 +90,10 @@ def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
             {"provenance": {"source": "stand_in", "description": "other questions", "digest": ""}},
             "Stand-in data: other questions",
         ),
+        (
+            {"provenance": {"source": "generated", "description": "evaluation split", "digest": ""}},
+            "Generated data: evaluation split",
+        ),
         ({"simulated": True}, "Simulated model"),
         ({"status": "running"}, "Unfinished"),
         ({"status": "interrupted"}, "Unfinished"),

@@ -58,9 +58,9 @@ def test_an_unfinished_run_is_counted_from_its_records(tmp_path: Path) -> None:
 
 
 def test_curves_counted_from_steps_are_those_of_metrics(tmp_path: Path) -> None:
-    recorded = load_curves(write_run(tmp_path / "a"), read_steps(tmp_path / "a"))
+    recorded = load_curves(write_run(tmp_path / "a"), [], read_steps(tmp_path / "a"))
     run = write_run(tmp_path / "b", RunSpec(finished=False))
-    counted = load_curves(run, read_steps(run))
+    counted = load_curves(run, [], read_steps(run))
     assert counted.from_steps
     assert not recorded.from_steps
     assert counted.series == recorded.series
@@ -73,7 +73,7 @@ def test_curves_of_an_unfinished_run_carry_the_last_state_forward(tmp_path: Path
     (run / "steps.jsonl").write_text("".join(json.dumps(r) + "\n" for r in begun))
     correct = {(r["problem"], r["step"]): r["correct"] for r in begun}
     correct["problem-001", 2] = correct["problem-001", 1]
-    points = load_curves(run, read_steps(run)).series["accuracy"]
+    points = load_curves(run, [], read_steps(run)).series["accuracy"]
     assert [p.n for p in points] == [3, 3, 3]
     for point in points:
         assert point.value == sum(right for (_, step), right in correct.items() if step == point.step) / 3

@@ -112,3 +112,25 @@ def test_verdicts_are_counted_as_they_were_given_and_by_whatever_role(tmp_path: 
     (texts,) = [row for row in rows if row.startswith("unparsable texts")]
     assert texts.endswith(" 17")  # 20 calls less 3 verdicts
     assert "3 verdicts" in write_report(run).read_text()
+
+
+def test_scores_are_shown_by_stratum_and_overall(tmp_path: Path) -> None:
+    scores = {"penalised_score": [100.0, 20.0, 60.0, 40.0], "missing_cities": [0.0, 3.0, 1.0, 0.0]}
+    run = write_method(tmp_path / "run", [False] * 4, scores=scores)
+    rows = [" ".join(line.replace("\u2013", "none").split()) for line in _summary(run).splitlines()]
+    assert "college penalised score 70.0 40.0 to 100 2" in rows  # the first and the fourth problem
+    assert "high penalised score 20.0 none 1" in rows
+    (overall,) = [row for row in rows if row.startswith("all penalised score 55.0 ")]
+    assert overall.endswith(" 4")
+    assert [row for row in rows if row.startswith("missing cities 1 ")]
+    assert not [row for row in rows if "penalised_score" in row]  # not among the diagnostics again
+
+
+def test_an_unfinished_run_has_scores_so_far(tmp_path: Path) -> None:
+    run = write_method(tmp_path / "run", [False] * 4, ended=1, scores={"penalised_score": [80.0, 20.0, 60.0, 40.0]})
+    rows = [" ".join(line.split()) for line in _summary(run).splitlines()]
+    assert "all so far penalised score 80.0 \u2013 1" in rows
+
+
+def test_a_run_of_a_task_without_scores_has_no_table_of_them(tmp_path: Path) -> None:
+    assert "scores" not in _summary(write_method(tmp_path / "run", [True, False]))

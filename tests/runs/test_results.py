@@ -155,3 +155,56 @@ def test_only_a_budget_stops_by_budget(tmp_path: Path) -> None:
         b"".join(msgspec.json.encode(prediction(f"p{i}", False, stop)) + b"\n" for i, stop in enumerate(stops))
     )
     assert write_results(tmp_path, {}).counts["stopped_by_budget"] == 1
+
+
+SCORED = {"p": ("high", {"score": 80.0, "missing": 0.0}), "q": ("high", {"score": 20.0, "missing": 3.0}),
+          "r": ("low", {"score": 60.0, "missing": 1.0})}  # fmt: skip
+
+
+def write_scored(folder: Path) -> Results:
+    predictions = [
+        msgspec.structs.replace(prediction(problem, False, "generations"), stratum=stratum, scores=scores)
+        for problem, (stratum, scores) in SCORED.items()
+    ]
+    (folder / "predictions.jsonl").write_bytes(b"".join(msgspec.json.encode(p) + b"\n" for p in predictions))
+    for name in ("steps", "candidates", "comparisons"):
+        (folder / f"{name}.jsonl").touch()
+    return write_results(folder, {})
+
+
+def test_each_score_has_a_mean_overall_and_by_stratum(tmp_path: Path) -> None:
+    results = write_scored(tmp_path)
+    assert list(results.metrics) == ["accuracy", "score", "missing"]
+    score = results.metrics["score"]
+    assert (score.value, score.n) == (pytest.approx(160 / 3), 3)
+    assert score.ci95 is not None
+    assert 20 <= score.ci95[0] < 160 / 3 < score.ci95[1] <= 80
+    assert results.metrics["missing"].value == pytest.approx(4 / 3)
+    assert {s: {name: m.value for name, m in metrics.items()} for s, metrics in results.by_stratum.items()} == {
+        "high": {"accuracy": 0.0, "score": 50.0, "missing": 1.5},
+        "low": {"accuracy": 0.0, "score": 60.0, "missing": 1.0},
+    }
+    assert results.by_stratum["low"]["score"] == Metric(60.0, None, 1)
+    assert msgspec.json.decode((tmp_path / "results.json").read_bytes(), type=Results) == results
+
+
+def scored_step(problem: str, number: int, calls: int, **scores: float) -> StepRecord:
+    return msgspec.structs.replace(step(problem, number, False, calls, score=99), scores=scores)
+
+
+def test_scores_by_step_carry_early_finishers_forward_and_hide_no_series() -> None:
+    steps = [scored_step("p", 0, 2, score=50.0), scored_step("q", 0, 4, score=10.0), scored_step("q", 1, 8, score=30.0)]
+    points = [point for point in metric_series(steps) if point.name == "score"]  # also the name of a diagnostic
+    assert [(p.step, p.value, p.n, p.calls) for p in points] == [(0, 30.0, 2, 3.0), (1, 40.0, 2, 5.0)]
+    assert points[0].ci95 is not None
+
+
+def test_records_of_an_older_run_have_no_scores() -> None:
+    old = msgspec.json.decode(msgspec.json.encode(step("p", 0, True, 1)))
+    del old["scores"]
+    assert msgspec.convert(old, StepRecord).scores == {}
+    old = msgspec.json.decode(msgspec.json.encode(candidate(None)))
+    for name in ("scores", "fitness", "errors", "call"):
+        del old[name]
+    record = msgspec.convert(old, CandidateRecord)
+    assert (record.scores, record.fitness, record.errors, record.call) == ({}, None, "", None)

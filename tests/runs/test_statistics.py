@@ -1,10 +1,13 @@
+import itertools
+
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy import stats
 from scipy.stats import binomtest
 
-from evorun.runs.statistics import clustered_share, wilson
+from evorun.runs.statistics import clustered_mean, mean_interval, wilson
 
 
 @given(n=st.integers(1, 2000), share=st.floats(0, 1), confidence=st.sampled_from([0.8, 0.95, 0.99]))
@@ -31,14 +34,14 @@ def test_wilson_refuses_impossible_counts(successes: int, n: int) -> None:
         wilson(successes, n)
 
 
-def test_clustered_share_covers_the_true_share_where_clusters_differ() -> None:
+def test_clustered_mean_covers_the_true_share_where_clusters_differ() -> None:
     """Problems differ in how decisive their duels are: an interval over duels would be far too narrow."""
     rng = np.random.default_rng(0)
     covered, covered_by_wilson = 0, 0
     for _ in range(120):
         trials = rng.integers(20, 40, size=40)
         successes = rng.binomial(trials, rng.beta(1, 2, size=40))
-        interval = clustered_share(successes.tolist(), trials.tolist(), resamples=999)
+        interval = clustered_mean(successes.tolist(), trials.tolist(), resamples=999)
         assert interval is not None
         covered += interval[0] <= 1 / 3 <= interval[1]
         low, high = wilson(int(successes.sum()), int(trials.sum()))
@@ -47,15 +50,80 @@ def test_clustered_share_covers_the_true_share_where_clusters_differ() -> None:
     assert covered_by_wilson / 120 < 0.7
 
 
-def test_clustered_share_agrees_with_wilson_where_trials_are_independent() -> None:
+def test_clustered_mean_agrees_with_wilson_where_trials_are_independent() -> None:
     rng = np.random.default_rng(1)
     outcomes = rng.random(3000) < 0.3
-    interval = clustered_share(outcomes.astype(int).tolist(), [1] * 3000)
+    interval = clustered_mean(outcomes.astype(int).tolist(), [1] * 3000)
     assert interval == pytest.approx(wilson(int(outcomes.sum()), 3000), abs=0.003)
 
 
-def test_clustered_share_repeats_and_needs_two_clusters() -> None:
-    assert clustered_share([1, 2, 0], [3, 4, 5]) == clustered_share([1, 2, 0], [3, 4, 5])
-    assert clustered_share([], []) is None
-    assert clustered_share([2], [3]) is None
-    assert clustered_share([2, 0], [3, 0]) is None
+def test_clustered_mean_repeats_and_needs_two_clusters() -> None:
+    assert clustered_mean([1, 2, 0], [3, 4, 5]) == clustered_mean([1, 2, 0], [3, 4, 5])
+    assert clustered_mean([], []) is None
+    assert clustered_mean([2], [3]) is None
+    assert clustered_mean([2, 0], [3, 0]) is None
+
+
+def test_clustered_mean_of_amounts_draws_whole_clusters() -> None:
+    sums, counts = [61.0, 5.5, 200.0], [1, 1, 2]
+    pairs = np.array(list(zip(sums, counts, strict=True)))
+    draws = pairs[np.array(list(itertools.product(range(3), repeat=3)))].sum(axis=1)  # all 27
+    exact = np.quantile(draws[:, 0] / draws[:, 1], [0.025, 0.975], method="inverted_cdf")
+    assert clustered_mean(sums, counts) == pytest.approx(tuple(exact), abs=1e-9)
+
+
+def _bca(values: list[float], confidence: float) -> tuple[float, float]:
+    """Efron's interval by its definition, with every draw that there is in place of random ones."""
+    n, of = len(values), np.array(values)
+    draws = np.sort(of[np.array(list(itertools.product(range(n), repeat=n)), dtype=np.int8)].mean(axis=1))
+    centre = of.mean()
+    below = (np.mean(draws < centre - 1e-9) + np.mean(draws <= centre + 1e-9)) / 2
+    left_out = np.array([np.delete(of, i).mean() for i in range(n)])
+    deviations = left_out.mean() - left_out
+    acceleration = (deviations**3).sum() / (6 * (deviations**2).sum() ** 1.5)
+    bias = stats.norm.ppf(below)
+    bounds = []
+    for tail in ((1 - confidence) / 2, (1 + confidence) / 2):
+        moved = bias + stats.norm.ppf(tail)
+        bounds.append(np.quantile(draws, stats.norm.cdf(bias + moved / (1 - acceleration * moved))))
+    return bounds[0], bounds[1]
+
+
+@pytest.mark.parametrize(
+    "values", [[97.5, 88.0, 100.0, 12.25, 63.0, 79.1], [0.0, 0.0, 0.0, 0.0, 0.0, 2.0, 9.0], [0.1, 0.5, 0.45, 3.0]]
+)
+def test_the_interval_of_a_mean_is_efrons(values: list[float]) -> None:
+    spread = max(values) - min(values)
+    assert mean_interval(values) == pytest.approx(_bca(values, 0.95), abs=0.02 * spread)
+
+
+@given(st.lists(st.floats(0, 100), min_size=2, max_size=12))
+@settings(max_examples=25, deadline=None)
+def test_the_interval_of_a_mean_stays_among_the_values(values: list[float]) -> None:
+    interval = mean_interval(values)
+    if len(set(values)) == 1:
+        assert interval is None
+    else:
+        assert interval is not None
+        assert min(values) - 1e-9 <= interval[0] <= interval[1] <= max(values) + 1e-9
+        assert interval == mean_interval(list(values))
+
+
+def test_the_interval_of_a_mean_follows_the_skew_and_covers() -> None:
+    """Scores like those of the puzzles: most are near the upper bound, some far below."""
+    rng = np.random.default_rng(2)
+    covered, leaves = 0, 0
+    for _ in range(150):
+        values = 100 * rng.beta(4, 0.3, size=50)
+        interval = mean_interval(values.tolist())
+        assert interval is not None
+        covered += interval[0] <= 100 * 4 / 4.3 <= interval[1]
+        leaves += interval[1] - values.mean() < values.mean() - interval[0]
+    assert 0.87 <= covered / 150 <= 1.0
+    assert leaves > 140  # longer on the side of the tail
+
+
+def test_values_that_are_alike_have_no_interval() -> None:
+    assert mean_interval([]) is None
+    assert mean_interval([3.0]) is None
+    assert mean_interval([0.0] * 50) is None

@@ -1,5 +1,6 @@
 """A comparison of runs: one table, the pairs on the same problems, and what must be said beside them."""
 
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,15 +11,17 @@ import msgspec
 from evorun.errors import ConfigError
 from evorun.reports.banners import banners
 from evorun.reports.comparison.pairs import Pairs, pair_all
-from evorun.reports.comparison.reported import ReportedFigures
+from evorun.reports.comparison.reported import ReportedFigures, malformed, source_of
 from evorun.reports.comparison.runs import SEED, Cost, Run, engine_of, load_runs, model_of, setup
 from evorun.reports.text import count
 from evorun.runs.paths import display
-from evorun.runs.results import ACCURACY
+from evorun.runs.results import ACCURACY, MAIN_SCORE
 from evorun.runs.schema import Metric
-from evorun.runs.statistics import clustered_share, wilson
+from evorun.runs.statistics import clustered_mean, wilson
 
 MARKS = "marks"
+
+_NOTHING = Metric(None, None, 0)
 
 
 @dataclass(frozen=True)
@@ -31,15 +34,27 @@ class Row:
     regime: str
     n: str
     accuracy: Metric
+    scores: Mapping[str, Metric]
+    """Means, by score name."""
     by_stratum: Mapping[str, Metric]
     cost: Mapping[str, Cost]
     """A problem's, by role."""
     reported: ReportedFigures | None
 
+    def figure(self, name: str) -> Metric:
+        """Return the accuracy, or the score of that name."""
+        return self.accuracy if name == ACCURACY else self.scores.get(name, _NOTHING)
+
+    def reported_figure(self, name: str) -> float | None:
+        """Return what a paper reports of the accuracy, or of the score of that name."""
+        if self.reported is None:
+            return None
+        return self.reported.accuracy if name == ACCURACY else self.reported.metrics.get(name)
+
     @property
     def above_reported(self) -> float | None:
         """Measured less reported accuracy, a fraction; None where one is missing."""
-        return difference(self.accuracy.value, self.reported.accuracy if self.reported else None)
+        return difference(self.accuracy.value, self.reported_figure(ACCURACY))
 
 
 @dataclass(frozen=True)
@@ -47,7 +62,7 @@ class Comparison:
     """Several runs side by side."""
 
     runs: Sequence[Run]
-    """By task, the most accurate first."""
+    """By task, the most accurate first; among equals, the one with the highest main score."""
     rows: Sequence[Row]
     """One for each run, in the same order."""
     means: Sequence[Row]
@@ -70,14 +85,26 @@ class Comparison:
         return sorted({stratum for row in self.rows for stratum in row.by_stratum})
 
     @property
+    def scores(self) -> list[str]:
+        """The names of all scores, those of the first runs first."""
+        return list(dict.fromkeys(name for row in self.rows for name in row.scores))
+
+    @property
+    def drawn_scores(self) -> list[str]:
+        """The scores that all runs have along their course, the main one first."""
+        common = [name for name in self.scores if all(run.curves.get(name) for run in self.runs)]
+        return sorted(common, key=lambda name: name != MAIN_SCORE)
+
+    @property
     def has_reported(self) -> bool:
         """Whether any run's configuration carries a paper's figures."""
         return any(row.reported for row in self.rows)
 
     @property
     def sources(self) -> list[tuple[str, str]]:
-        """Source and note of the reported figures, each once."""
-        return list(dict.fromkeys((r.source, r.note) for row in self.rows if (r := row.reported) is not None))
+        """Source and note of what papers report, each once."""
+        found = (source_of(run.manifest.config) for run in self.runs)
+        return list(dict.fromkeys(source for source in found if source is not None))
 
 
 def compare(run_dirs: Sequence[Path], against: Path | None = None) -> Comparison:
@@ -95,10 +122,9 @@ def compare(run_dirs: Sequence[Path], against: Path | None = None) -> Comparison
         chosen=against is not None,
         reservations=_reservations(runs),
         remarks=[
-            f"{run.name}: reported.{key} is no fraction in [0, 1] and is left out"
+            f"{run.name}: reported figures are left out, for their configuration is malformed: {reason}"
             for run in runs
-            if run.reported
-            for key in run.reported.dropped
+            if (reason := malformed(run.manifest.config)) is not None
         ],
     )
 
@@ -110,15 +136,18 @@ def difference(measured: float | None, reported: float | None) -> float | None:
 
 def _ordered(runs: Sequence[Run]) -> list[Run]:
     tasks = list(dict.fromkeys(run.manifest.task for run in runs))
-    return sorted(runs, key=lambda run: (tasks.index(run.manifest.task), -_value(run)))
+    best_first = sorted(runs, key=_rank, reverse=True)
+    return sorted(best_first, key=lambda run: tasks.index(run.manifest.task))
 
 
-def _value(run: Run) -> float:
-    return -1.0 if run.accuracy.value is None else run.accuracy.value
+def _rank(run: Run) -> tuple[float, float]:
+    values = (run.accuracy.value, run.outcome.scores.get(MAIN_SCORE, _NOTHING).value)
+    accuracy, score = (-math.inf if value is None else value for value in values)
+    return accuracy, score
 
 
 def _best(runs: Sequence[Run]) -> Run:
-    return max(runs, key=lambda run: (run.outcome.finished, _value(run)))
+    return max(runs, key=lambda run: (run.outcome.finished, *_rank(run)))
 
 
 def _named(runs: Sequence[Run], against: Path) -> Run:
@@ -143,6 +172,7 @@ def _row(run: Run) -> Row:
         regime=manifest.regime,
         n=n if run.outcome.finished else f"{n} of {count(len(run.problems))}",
         accuracy=run.accuracy,
+        scores=run.outcome.scores,
         by_stratum={
             stratum: metrics[ACCURACY] for stratum, metrics in run.outcome.by_stratum.items() if ACCURACY in metrics
         },
@@ -173,6 +203,7 @@ def _mean_row(members: Sequence[Run]) -> Row:
         regime=row.regime,
         n=f"{len(members)} x {row.n}" if len(set(sizes)) == 1 else count(sum(sizes)),
         accuracy=_clustered(members, None),
+        scores={name: _clustered_score(members, name) for name in row.scores},
         by_stratum={stratum: _clustered(members, stratum) for stratum in row.by_stratum},
         cost={role: _mean_cost([run.cost.get(role, Cost(0, 0, 0)) for run in members]) for role in row.cost},
         reported=row.reported,
@@ -196,15 +227,29 @@ def _clustered(members: Sequence[Run], stratum: str | None) -> Metric:
                 trials[prediction.problem] += 1
     n, right = sum(trials.values()), sum(hits.values())
     if not n:
-        return Metric(None, None, 0)
+        return _NOTHING
     # All right or all wrong: every draw of problems is alike, and each problem is one trial.
     uniform = right in (0, n)
     interval = (
         wilson(len(trials) if right else 0, len(trials))
         if uniform
-        else clustered_share([hits[problem] for problem in trials], list(trials.values()))
+        else clustered_mean([hits[problem] for problem in trials], list(trials.values()))
     )
     return Metric(right / n, interval, n)
+
+
+def _clustered_score(members: Sequence[Run], name: str) -> Metric:
+    """Return the mean of a score over all the runs' problems; a problem's seeds count as one draw in the interval."""
+    by_problem: dict[str, list[float]] = defaultdict(list)
+    for run in members:
+        for problem, value in run.score(name).items():
+            by_problem[problem].append(value)
+    sums, counts = [sum(values) for values in by_problem.values()], [len(values) for values in by_problem.values()]
+    if not counts:
+        return _NOTHING
+    # where all problems are alike every draw of them is, which says nothing about the uncertainty
+    alike = len({total / n for total, n in zip(sums, counts, strict=True)}) == 1
+    return Metric(sum(sums) / sum(counts), None if alike else clustered_mean(sums, counts), sum(counts))
 
 
 def _mean_cost(costs: Sequence[Cost]) -> Cost:

@@ -6,10 +6,18 @@ from dataclasses import dataclass, field
 from evorun.reports import text
 from evorun.reports.comparison.comparison import MARKS, Comparison, Row, difference
 from evorun.reports.comparison.pairs import Pair, Unpaired
+from evorun.runs.results import ACCURACY, MAIN_SCORE
 from evorun.runs.schema import Metric
 
 _TOTAL = "total"
 _NOTHING = Metric(None, None, 0)
+
+SCORE_PAIRS_NOTE = (
+    "Difference: mean of the run less that of the reference, with a paired bootstrap interval over problems (BCa; none "
+    "where all problems differ by the same amount), not adjusted for the number of comparisons. Higher, lower: "
+    "problems on which the run's score is the higher or the lower one, whichever is better."
+)
+"""How the scores of pairs were compared."""
 
 
 @dataclass(frozen=True)
@@ -23,13 +31,14 @@ class Grid:
     rows: list[list[str]] = field(default_factory=list)
 
 
-def main_grid(comparison: Comparison, strata: Sequence[str], *, with_cost: bool = True) -> Grid:
-    """Return accuracy and cost, a line for each run and then for each mean over seeds.
+def main_grid(comparison: Comparison, strata: Sequence[str], scores: Sequence[str], *, with_cost: bool = True) -> Grid:
+    """Return accuracy, scores and cost, a line for each run and then for each mean over seeds.
 
     What all runs share has no column, except for the information regime.
     """
     facts = [name for name in comparison.rows[0].facts if name not in comparison.shared_facts]
     columns = ["run", *facts, "information", "n", "accuracy", "95 % interval", *map(text.printable, strata)]
+    columns += [text.printable(name).replace("_", "\n") for name in scores]
     words = frozenset(range(len(facts) + 2))
     if with_cost:
         columns += ["calls a\nproblem", "tokens a\nproblem"]
@@ -38,9 +47,28 @@ def main_grid(comparison: Comparison, strata: Sequence[str], *, with_cost: bool 
     grid = Grid(columns, words)
     for row in [*comparison.rows, *comparison.means]:
         cells = _accuracy_cells(row, facts, strata)
+        cells += [text.number(row.scores.get(name, _NOTHING).value) for name in scores]
         cells += _cost_cells(row) if with_cost else []
         cells += _reported_cells(row) if comparison.has_reported else []
         grid.rows.append(cells)
+    return grid
+
+
+def scores_grid(comparison: Comparison) -> Grid:
+    """Return the means of the scores with their intervals, beside the reported ones where there are any."""
+    rows = [*comparison.rows, *comparison.means]
+    with_reported = any(row.reported.metrics for row in rows if row.reported)
+    columns = ["run", "score", "mean", "95 % interval", "n", *(["reported", "difference"] if with_reported else [])]
+    grid = Grid(columns, frozenset({0, 1}))
+    for row in rows:
+        name = text.printable(row.name)
+        for score, metric in row.scores.items():
+            figures = [text.number(metric.value), text.number_interval(metric.ci95), text.count(metric.n)]
+            reported = row.reported_figure(score)
+            away = text.signed_number(difference(metric.value, reported))
+            beside = [text.number(reported), away] if with_reported else []
+            grid.rows.append([name, text.words(score), *figures, *beside])
+            name = ""
     return grid
 
 
@@ -81,6 +109,19 @@ def pairs_grid(comparison: Comparison) -> Grid:
     return grid
 
 
+def score_pairs_grid(comparison: Comparison) -> Grid:
+    """Return each run's scores beside those of the reference."""
+    grid = Grid(["run", "score", "n", "difference", "95 % interval", "higher", "lower"], frozenset({0, 1}))
+    for pair in comparison.pairs.pairs:
+        name = text.printable(pair.run.name)
+        for score, compared in pair.scores.items():
+            figures = [text.signed_number(compared.difference), text.signed_interval(compared.ci95)]
+            counts = [text.count(compared.higher), text.count(compared.lower)]
+            grid.rows.append([name, text.words(score), text.count(compared.n), *figures, *counts])
+            name = ""
+    return grid
+
+
 def cost_grid(comparison: Comparison) -> Grid:
     """Return the mean cost of a problem by run and role."""
     grid = Grid(["run", "role", "calls", "prompt tokens", "completion tokens"], frozenset({0, 1}))
@@ -111,8 +152,8 @@ def pairs_note(comparison: Comparison) -> str:
     chosen = (
         ""
         if comparison.chosen
-        else " The reference is the run with the highest accuracy, chosen on these problems, which favours it; "
-        "--against=RUN names another."
+        else f" The reference is the run with the highest accuracy{_tie_break(comparison)}, chosen on these problems, "
+        "which favours it; --against=RUN names another."
     )
     return (
         f"{number} {'comparison' if number == 1 else 'comparisons'}. Difference: accuracy of the run less that of the "
@@ -121,6 +162,10 @@ def pairs_note(comparison: Comparison) -> str:
         f"two-sided, over the problems gained (only the run has them right) and lost (only the reference has)."
         f"{adjusted}{chosen}"
     )
+
+
+def _tie_break(comparison: Comparison) -> str:
+    return f", then the highest {text.words(MAIN_SCORE)}" if MAIN_SCORE in comparison.scores else ""
 
 
 def unpaired_line(unpaired: Unpaired) -> str:
@@ -151,7 +196,7 @@ def _cost_cells(row: Row) -> list[str]:
 
 
 def _reported_cells(row: Row) -> list[str]:
-    return [text.percent(row.reported.accuracy if row.reported else None), text.points(row.above_reported)]
+    return [text.percent(row.reported_figure(ACCURACY)), text.points(row.above_reported)]
 
 
 def _pair_cells(pair: Pair) -> list[str]:

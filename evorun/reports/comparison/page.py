@@ -6,23 +6,29 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
+from evorun.reports import text
 from evorun.reports.comparison import plots
 from evorun.reports.comparison.comparison import Comparison
 from evorun.reports.comparison.grids import (
+    SCORE_PAIRS_NOTE,
     cost_grid,
     main_grid,
     pairs_grid,
     pairs_heading,
     pairs_note,
     reported_strata_grid,
+    score_pairs_grid,
+    scores_grid,
     shared_line,
     source_line,
     strata_grid,
     unpaired_line,
 )
+from evorun.reports.drawing import X_LABELS
 from evorun.reports.html import REPORT
 from evorun.reports.page import markup, own_file, render, write_page
 from evorun.runs.paths import display
+from evorun.runs.results import ACCURACY, MAIN_SCORE
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -46,12 +52,15 @@ def _context(comparison: Comparison, folder: Path) -> dict[str, Any]:
     return {
         "comparison": comparison,
         "shared": shared_line(comparison),
-        "main": main_grid(comparison, strata if len(strata) <= _MAX_STRATA else []),
+        "main": main_grid(comparison, strata if len(strata) <= _MAX_STRATA else [], comparison.scores),
+        "scores": scores_grid(comparison),
         "strata": strata_grid(comparison, with_intervals=True),
         "reported_strata": reported_strata_grid(comparison),
         "pairs": pairs_grid(comparison),
         "pairs_heading": pairs_heading(comparison),
         "pairs_note": pairs_note(comparison),
+        "score_pairs": score_pairs_grid(comparison),
+        "score_pairs_note": SCORE_PAIRS_NOTE,
         "unpaired": [unpaired_line(unpaired) for unpaired in comparison.pairs.unpaired],
         "cost": cost_grid(comparison),
         "sources": [source_line(source, note) for source, note in comparison.sources],
@@ -59,7 +68,9 @@ def _context(comparison: Comparison, folder: Path) -> dict[str, Any]:
         "folders": {run.name: display(run.outcome.run_dir) for run in comparison.runs},
         "swatches": _swatches(comparison),
         "plots": _plots(comparison),
-        "with_bands": sum(bool(run.curve) for run in comparison.runs[: plots.MAX_LINES]) <= plots.MAX_BANDS,
+        "score_plots": _score_plots(comparison),
+        "main_score": text.words(MAIN_SCORE),
+        "with_bands": sum(bool(run.curves[ACCURACY]) for run in comparison.runs[: plots.MAX_LINES]) <= plots.MAX_BANDS,
         "left_out": max(len(comparison.runs) - plots.MAX_LINES, 0),
         "style": markup(own_file("report.css") + own_file("comparison/comparison.css")),
     }
@@ -76,10 +87,21 @@ def _swatches(comparison: Comparison) -> dict[str, "Markup"]:
 
 
 def _plots(comparison: Comparison) -> Mapping[str, "Markup | None"]:
-    drawn = {
-        "bars": plots.bars_plot(comparison.rows),
-        "step": plots.curves_plot(comparison.runs, "step"),
-        "calls": plots.curves_plot(comparison.runs, "calls"),
-        "tokens": plots.curves_plot(comparison.runs, "tokens"),
+    drawn: dict[str, str | None] = {
+        "bars": plots.bars_plot(comparison.rows, ACCURACY),
+        "score_bars": plots.bars_plot(comparison.rows, MAIN_SCORE),
+        **{x: plots.curves_plot(comparison.runs, ACCURACY, x) for x in X_LABELS},
     }
     return {name: markup(svg) if svg else None for name, svg in drawn.items()}
+
+
+def _score_plots(comparison: Comparison) -> Mapping[str, Mapping[str, "Markup"]]:
+    """Draw the scores that all runs have, by their names in words; only the main one against cost."""
+    return {
+        text.words(name): {
+            x: markup(svg)
+            for x in X_LABELS
+            if (x == "step" or name == MAIN_SCORE) and (svg := plots.curves_plot(comparison.runs, name, x))
+        }
+        for name in comparison.drawn_scores
+    }

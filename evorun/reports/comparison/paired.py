@@ -1,9 +1,11 @@
-"""Two runs on the same problems: the difference in accuracy, and whether it could be chance."""
+"""Two runs on the same problems: the difference in accuracy or in a score, and whether it could be chance."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+
+from evorun.runs.statistics import mean_interval
 
 RESAMPLES = 9_999
 """Of the bootstrap (ours): the bounds move by less than a tenth of a standard error from seed to seed."""
@@ -39,6 +41,32 @@ def paired(ours: Sequence[bool], theirs: Sequence[bool]) -> Paired:
     """Count the outcomes of two runs on the same problems in the same order. Raises ValueError on unequal lengths."""
     pairs = list(zip(ours, theirs, strict=True))
     return Paired(*(pairs.count(kind) for kind in ((True, True), (True, False), (False, True), (False, False))))
+
+
+@dataclass(frozen=True)
+class PairedScores:
+    """How a score of two runs, `ours` and `theirs`, compares on the same problems."""
+
+    n: int
+    difference: float
+    """Mean of ours less mean of theirs."""
+    ci95: tuple[float, float] | None
+    """Bootstrap interval (BCa) that draws problems again with their pair; None where all differ by the same amount."""
+    higher: int
+    """Problems on which ours is the higher one."""
+    lower: int
+
+
+def paired_scores(ours: Sequence[float], theirs: Sequence[float]) -> PairedScores:
+    """Compare a score on the same problems in the same order, at least one. Raises ValueError on unequal lengths."""
+    differences = [our - their for our, their in zip(ours, theirs, strict=True)]
+    return PairedScores(
+        n=len(differences),
+        difference=sum(differences) / len(differences),
+        ci95=mean_interval(differences),
+        higher=sum(difference > 0 for difference in differences),
+        lower=sum(difference < 0 for difference in differences),
+    )
 
 
 def mcnemar(counts: Paired) -> float:

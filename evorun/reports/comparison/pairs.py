@@ -1,9 +1,17 @@
 """Which runs of a comparison can be paired with the reference, and how each pair comes out."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from evorun.reports.comparison.paired import Paired, difference_interval, holm, mcnemar, paired
+from evorun.reports.comparison.paired import (
+    Paired,
+    PairedScores,
+    difference_interval,
+    holm,
+    mcnemar,
+    paired,
+    paired_scores,
+)
 from evorun.reports.comparison.runs import Run, policy, simulated_model
 
 
@@ -20,6 +28,8 @@ class Pair:
     """McNemar's exact two-sided p-value."""
     p_holm: float
     """The same, adjusted for the number of pairs."""
+    scores: Mapping[str, PairedScores]
+    """The scores that both have, by name."""
     remark: str
     """What the reader must know of this pair; mostly nothing."""
 
@@ -49,7 +59,15 @@ def pair_all(runs: Sequence[Run], reference: Run) -> Pairs:
     counts = [_counts(run, reference) for run in fitting]
     p_values = [mcnemar(each) for each in counts]
     pairs = [
-        Pair(run, each, difference_interval(each), p, adjusted, _remark(run, reference, each.n))
+        Pair(
+            run=run,
+            counts=each,
+            ci95=difference_interval(each),
+            p=p,
+            p_holm=adjusted,
+            scores=_scores(run, reference),
+            remark=_remark(run, reference, each.n),
+        )
         for run, each, p, adjusted in zip(fitting, counts, p_values, holm(p_values), strict=True)
     ]
     unpaired = [Unpaired(run, reason) for run in others if (reason := obstacles[run.name]) is not None]
@@ -87,6 +105,16 @@ def _counts(run: Run, reference: Run) -> Paired:
     ours, theirs = run.correct, reference.correct
     common = [problem for problem in ours if problem in theirs]
     return paired([ours[problem] for problem in common], [theirs[problem] for problem in common])
+
+
+def _scores(run: Run, reference: Run) -> dict[str, PairedScores]:
+    compared = {}
+    for name in run.outcome.scores:
+        ours, theirs = run.score(name), reference.score(name)
+        common = [problem for problem in ours if problem in theirs]
+        if common:
+            compared[name] = paired_scores([ours[p] for p in common], [theirs[p] for p in common])
+    return compared
 
 
 def _remark(run: Run, reference: Run, n: int) -> str:

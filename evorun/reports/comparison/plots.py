@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 from evorun.reports.comparison.comparison import Row
 from evorun.reports.comparison.runs import Run
 from evorun.reports.drawing import CARD, INK, RUNS, X_LABELS, XAxis, figure_of, integer_axis, number, svg_of
-from evorun.reports.text import printable
+from evorun.reports.text import printable, words
+from evorun.runs.results import ACCURACY
 from evorun.runs.schema import MetricPoint
 
 if TYPE_CHECKING:
@@ -34,12 +35,14 @@ def swatch(index: int) -> str:
         return svg_of(figure, f"swatch-{index}", "")
 
 
-def curves_plot(runs: Sequence[Run], x: XAxis) -> str | None:
-    """Draw each run's accuracy against generations, calls or tokens, with 95 % bands for few runs; None without points.
+def curves_plot(runs: Sequence[Run], name: str, x: XAxis) -> str | None:
+    """Draw each run's accuracy, or the score of that name, against generations, calls or tokens; None without points.
+
+    Few runs have 95 % bands.
 
     A method of one step is a mark with its interval, against generations anywhere on its dotted level.
     """
-    drawn = [(index, list(run.curve)) for index, run in enumerate(runs[:MAX_LINES]) if run.curve]
+    drawn = [(index, list(run.curves[name])) for index, run in enumerate(runs[:MAX_LINES]) if run.curves.get(name)]
     if not drawn:
         return None
     with figure_of(*((10.4, 4.0) if x == "step" else (5.2, 3.6))) as figure:
@@ -48,32 +51,39 @@ def curves_plot(runs: Sequence[Run], x: XAxis) -> str | None:
             if len(points) > 1:
                 _curve(axes, index, points, x, with_band=len(drawn) <= MAX_BANDS)
         _one_step_methods(axes, [(index, points[0]) for index, points in drawn if len(points) == 1], x)
-        _accuracy_axis(axes)
+        if name == ACCURACY:
+            _accuracy_axis(axes)
+        axes.set_ylabel(words(name))
         _x_axis(axes, [getattr(point, x) for _, points in drawn for point in points], x)
-        return svg_of(figure, f"accuracy-{x}", f"Accuracy of each run against {X_LABELS[x]}")
+        return svg_of(figure, f"{name}-{x}", f"{words(name).capitalize()} of each run against {X_LABELS[x]}")
 
 
-def bars_plot(rows: Sequence[Row]) -> str | None:
-    """Draw the final accuracy of each run as a bar with its 95 % interval, and the paper's figure as a hollow mark."""
-    drawn = [(index, row) for index, row in enumerate(rows[:MAX_LINES]) if row.accuracy.value is not None]
+def bars_plot(rows: Sequence[Row], name: str) -> str | None:
+    """Draw each run's final accuracy, or the score of that name, as a bar with its 95 % interval.
+
+    The paper's figure is a hollow mark. None without figures.
+    """
+    drawn = [(index, row, metric) for index, row in enumerate(rows[:MAX_LINES]) if (metric := row.figure(name)).n]
     if not drawn:
         return None
     with figure_of(10.4, 0.7 + 0.34 * len(drawn)) as figure:
         axes = figure.subplots()
-        for place, (index, row) in enumerate(drawn):
-            axes.barh(place, number(row.accuracy.value), height=0.62, color=_colour(index), alpha=0.85, linewidth=0)
-            if row.accuracy.ci95 is not None:
+        for place, (index, row, metric) in enumerate(drawn):
+            axes.barh(place, number(metric.value), height=0.62, color=_colour(index), alpha=0.85, linewidth=0)
+            if metric.ci95 is not None:
                 for colour, width in ((CARD, 4.0), (INK, 1.6)):  # a rim, to be seen on any bar
-                    axes.hlines(place, *row.accuracy.ci95, color=colour, linewidth=width)
-            if row.reported is not None and row.reported.accuracy is not None:
-                axes.plot(row.reported.accuracy, place, marker="D", markersize=6.5, color=INK, markerfacecolor=CARD)
-        axes.set_yticks(range(len(drawn)), [printable(row.name)[:48] for _, row in drawn])
-        axes.set_xlim(0, 1.02)
-        axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
+                    axes.hlines(place, *metric.ci95, color=colour, linewidth=width)
+            reported = row.reported_figure(name)
+            if reported is not None:
+                axes.plot(reported, place, marker="D", markersize=6.5, color=INK, markerfacecolor=CARD)
+        axes.set_yticks(range(len(drawn)), [printable(row.name)[:48] for _, row, _ in drawn])
+        if name == ACCURACY:
+            axes.set_xlim(0, 1.02)
+            axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         axes.grid(visible=True, axis="x")
-        return svg_of(figure, "accuracy-bars", "Final accuracy of each run")
+        return svg_of(figure, f"{name}-bars", f"Final {words(name)} of each run")
 
 
 def _curve(axes: "Axes", index: int, points: Sequence[MetricPoint], x: XAxis, *, with_band: bool) -> None:
@@ -107,7 +117,6 @@ def _accuracy_axis(axes: "Axes") -> None:
     axes.set_ylim(max(math.floor(low * 10) / 10, 0) - 0.01, min(math.ceil(high * 10) / 10, 1) + 0.01)
     axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
     axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
-    axes.set_ylabel("accuracy")
 
 
 def _x_axis(axes: "Axes", values: Sequence[float], x: XAxis) -> None:

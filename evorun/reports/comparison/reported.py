@@ -1,56 +1,76 @@
-"""What a paper reports of the method that a run carries out, from the `reported` key of the run's configuration."""
+"""What a paper reports of a run's method, task and model, from the `reported` key of the run's configuration."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeGuard
+from typing import Any
+
+import msgspec
+
+from evorun.runs.schema import Reported, ReportedRow
 
 
 @dataclass(frozen=True)
 class ReportedFigures:
-    """A paper's figures for one method."""
+    """The row of a paper's table that a run stands beside."""
 
-    source: str
-    note: str
     accuracy: float | None
     """A fraction in [0, 1]."""
+    metrics: Mapping[str, float]
+    """Means of scores, by name."""
     by_stratum: Mapping[str, float]
-    dropped: tuple[str, ...] = ()
-    """Keys whose values are no fractions, for a remark."""
+    """Accuracies."""
 
     def of_stratum(self, stratum: str) -> float | None:
-        """Return the figure of a stratum, whose name may be written in other letters' case."""
+        """Return the accuracy in a stratum, whose name may be written in other letters' case."""
         return {name.casefold(): value for name, value in self.by_stratum.items()}.get(stratum.casefold())
 
 
-def reported_of(config: Mapping[str, Any], method: str) -> ReportedFigures | None:
-    """Return what the configuration says the paper reports of the method; None when it says nothing usable.
+def reported_of(config: Mapping[str, Any], method: str, task: str, model: str) -> ReportedFigures | None:
+    """Return the most specific row for the method, the task and the model; None without one, or when malformed.
 
-    The configuration may come from anywhere: what is malformed is left out, and named where it was meant as a figure.
+    A row that names task and model comes before one that names either, and that before one that names neither; of
+    equally specific ones the first counts.
     """
-    given = _mapping(config.get("reported"))
-    accuracy = _mapping(given.get("accuracy")).get(method)
-    by_stratum = _mapping(_mapping(given.get("by_stratum")).get(method))
-    figures = {"accuracy": accuracy, **{f"by_stratum.{name}": value for name, value in by_stratum.items()}}
-    dropped = tuple(name for name, value in figures.items() if value is not None and not _is_fraction(value))
-    usable = {str(name): float(value) for name, value in by_stratum.items() if _is_fraction(value)}
-    if not usable and not _is_fraction(accuracy) and not dropped:
+    reported = _read(config)
+    if not isinstance(reported, Reported):
         return None
+    fitting = [row for row in reported.rows if row.method == method and row.task in (None, task)]
+    fitting = [row for row in fitting if row.model in (None, model)]
+    if not fitting:
+        return None
+    row = max(fitting, key=_specificity)
     return ReportedFigures(
-        source=_text(given.get("source")),
-        note=_text(given.get("note")),
-        accuracy=float(accuracy) if _is_fraction(accuracy) else None,
-        by_stratum=usable,
-        dropped=dropped,
+        accuracy=row.accuracy,
+        metrics=row.metrics,
+        by_stratum=row.by_stratum,
     )
 
 
-def _mapping(value: object) -> Mapping[Any, Any]:
-    return value if isinstance(value, Mapping) else {}
+def source_of(config: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return where the figures come from and the note on them; None without any, or when malformed."""
+    reported = _read(config)
+    return (_line(reported.source), _line(reported.note)) if isinstance(reported, Reported) else None
 
 
-def _text(value: object) -> str:
-    return " ".join(value.split()) if isinstance(value, str) else ""
+def malformed(config: Mapping[str, Any]) -> str | None:
+    """Return why the configuration's figures cannot be used: it may be hand-made, or of an older evorun."""
+    reported = _read(config)
+    return reported if isinstance(reported, str) else None
 
 
-def _is_fraction(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= 1  # false for NaN
+def _read(config: Mapping[str, Any]) -> Reported | str | None:
+    """Return the figures, or what is wrong with them, or None when there are none."""
+    if config.get("reported") is None:
+        return None
+    try:
+        return msgspec.convert(config["reported"], Reported)
+    except msgspec.ValidationError as error:
+        return str(error)
+
+
+def _specificity(row: ReportedRow) -> int:
+    return (row.task is not None) + (row.model is not None)
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())

@@ -46,8 +46,8 @@ class Run:
     outcome: Outcome
     problems: frozenset[str]
     """All problems of the run, ended or not."""
-    curve: Sequence[MetricPoint]
-    """Accuracy over all strata, in step order."""
+    curves: Mapping[str, Sequence[MetricPoint]]
+    """Accuracy, and scores by name, over all strata, in step order."""
     cost: Mapping[str, Cost]
     """A problem's, by role; the sum is under `total`."""
     reported: ReportedFigures | None
@@ -66,6 +66,10 @@ class Run:
     def correct(self) -> dict[str, bool]:
         """Whether each problem that has ended is right."""
         return {prediction.problem: prediction.correct for prediction in self.outcome.predictions}
+
+    def score(self, name: str) -> dict[str, float]:
+        """Return a score of each problem that has ended, by problem."""
+        return {p.problem: p.scores[name] for p in self.outcome.predictions if name in p.scores}
 
     @property
     def marks(self) -> list[str]:
@@ -135,13 +139,14 @@ def _run(name: str, outcome: Outcome) -> Run:
     steps = [] if outcome.finished else read_steps(outcome.run_dir)
     ids = {record.problem for record in read_records(outcome.run_dir / PROBLEMS, _ProblemId)}
     manifest = outcome.manifest
+    curves = load_curves(outcome.run_dir, outcome.predictions, steps)
     return Run(
         name=name,
         outcome=outcome,
         problems=frozenset(ids or (prediction.problem for prediction in outcome.predictions)),
-        curve=load_curves(outcome.run_dir, steps).series.get(ACCURACY, []),
+        curves={ACCURACY: curves.series.get(ACCURACY, []), **curves.scores},
         cost=_cost_of_results(outcome) if outcome.finished else _cost_of_ended(outcome),
-        reported=reported_of(manifest.config, manifest.method),
+        reported=reported_of(manifest.config, manifest.method, manifest.task, policy(manifest).name),
     )
 
 

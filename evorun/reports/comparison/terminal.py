@@ -1,10 +1,11 @@
-"""A comparison in the terminal: accuracy and cost, the pairs, and where the page is."""
+"""A comparison in the terminal: accuracy, scores and cost, the pairs, and where the page is."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evorun.reports.comparison.comparison import Comparison
 from evorun.reports.comparison.grids import (
+    SCORE_PAIRS_NOTE,
     Grid,
     cost_grid,
     main_grid,
@@ -12,6 +13,8 @@ from evorun.reports.comparison.grids import (
     pairs_heading,
     pairs_note,
     reported_strata_grid,
+    score_pairs_grid,
+    scores_grid,
     shared_line,
     source_line,
     strata_grid,
@@ -41,6 +44,8 @@ def print_comparison(comparison: Comparison, page: Path, console: "Console") -> 
     for line in comparison.reservations:
         say(line, "bold yellow")
     _print_accuracy(comparison, console)
+    if comparison.scores:
+        _print_uncut(_table("scores", scores_grid(comparison)), console)
     reported = reported_strata_grid(comparison)
     if reported.rows:
         _print_uncut(_table("reported by stratum", reported), console)
@@ -51,6 +56,10 @@ def print_comparison(comparison: Comparison, page: Path, console: "Console") -> 
     if comparison.pairs.pairs:
         _print_uncut(_table(pairs_heading(comparison), pairs_grid(comparison)), console)
         say(pairs_note(comparison))
+        scores = score_pairs_grid(comparison)
+        if scores.rows:
+            _print_uncut(_table("their scores", scores), console)
+            say(SCORE_PAIRS_NOTE)
     for unpaired in comparison.pairs.unpaired:
         say(unpaired_line(unpaired), "yellow")
     costs = cost_grid(comparison)
@@ -62,15 +71,15 @@ def print_comparison(comparison: Comparison, page: Path, console: "Console") -> 
 
 
 def _print_accuracy(comparison: Comparison, console: "Console") -> None:
-    """Print one table; where it is too wide, without the strata and the cost, which have tables of their own."""
+    """Print one table; where it is too wide, only what has no table of its own."""
     title = shared_line(comparison)
     runs = len(comparison.rows)
-    whole = _table(title, main_grid(comparison, comparison.strata), section=runs)
+    whole = _table(title, main_grid(comparison, comparison.strata, comparison.scores), section=runs)
     # where nothing but a file's reader limits a line, no line is too long
     if not console.is_terminal or _measure(whole, console).maximum <= console.width:
         _print_uncut(whole, console)
         return
-    _print_uncut(_table(title, main_grid(comparison, [], with_cost=False), section=runs), console)
+    _print_uncut(_table(title, main_grid(comparison, [], [], with_cost=False), section=runs), console)
     if comparison.strata:
         _print_uncut(_table("accuracy by stratum", strata_grid(comparison, with_intervals=False)), console)
 

@@ -1,0 +1,97 @@
+"""Scores on a run's page: the table, the curves, and what the browser of candidates carries."""
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+from comparison_fixture import write_method
+
+from evorun.reports import write_report
+from evorun.reports.browser import load_browser
+from evorun.reports.overview import load_candidate_figures, load_curves, load_outcome
+from evorun.reports.run_data import read_steps
+from run_fixture import HOSTILE, RunSpec, write_run
+
+SCORES = {"penalised_score": [100.0, 20.0, 60.0], "missing_cities": [0.0, 3.0, 1.0]}
+
+
+class _Page(HTMLParser):
+    """Collects texts and the elements' attributes with Python's own parser."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.text = ""
+        self.tags: set[str] = set()
+        self.labels: list[str] = []
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.add(tag)
+        self.labels += [value or "" for name, value in attrs if name == "aria-label"]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data + " "
+
+
+def _page(run: Path) -> _Page:
+    return _Page(write_report(run).read_text("utf-8"))
+
+
+def test_the_page_has_a_table_and_curves_of_the_scores(tmp_path: Path) -> None:
+    page = _page(write_method(tmp_path / "run", [False] * 3, steps=4, scores=SCORES))
+    text = " ".join(page.text.split())
+    assert re.search(r"Penalised score 60\.0 95 % interval \d+\.\d to \d+(\.\d)?; n = 3", text)  # the tile
+    assert re.search(r"all penalised score 60\.0 \d+\.\d to \d+(\.\d)? 3", text)
+    assert [label for label in page.labels if "core" in label] == [
+        "Penalised score against generation",
+        "Penalised score against calls per problem",
+        "Penalised score against tokens per problem",
+        "Scores by generation",
+    ]
+    assert "penalised score 1 30.0 " in text  # the numbers behind the curve: half of the way after two steps of four
+
+
+def test_a_page_without_scores_does_not_mention_them(tmp_path: Path) -> None:
+    page = _page(write_method(tmp_path / "run", [True, False, True], steps=2))
+    assert "Scores" not in page.text
+    assert not [label for label in page.labels if "core" in label]
+
+
+def test_scores_of_other_names_have_a_panel_each(tmp_path: Path) -> None:
+    page = _page(write_method(tmp_path / "run", [False] * 3, steps=2, scores={"tour_length": [7.0, 8.0, 9.5]}))
+    assert [label for label in page.labels if "core" in label] == ["Scores by generation"]
+    assert "tour length" in page.text
+
+
+def test_the_curves_of_an_unfinished_run_are_counted_from_its_steps(tmp_path: Path) -> None:
+    run = write_method(tmp_path / "run", [False] * 3, steps=2, ended=2, scores=SCORES)
+    outcome = load_outcome(run)
+    curves = load_curves(run, outcome.predictions, read_steps(run))
+    assert curves.from_steps
+    assert [point.value for point in curves.scores["penalised_score"]] == [30.0, 60.0]
+    (run / "predictions.jsonl").write_text("")  # none has ended
+    assert [point.value for point in load_curves(run, [], read_steps(run)).scores["missing_cities"]] == [0.75, 1.5]
+
+
+def test_hostile_score_names_stay_texts(tmp_path: Path) -> None:
+    names = [text for text in HOSTILE if "\ud800" not in text]
+    page = _page(write_method(tmp_path / "run", [False] * 3, steps=2, scores={name: [1.0, 2.0, 4.0] for name in names}))
+    assert page.tags.isdisjoint({"img", "iframe", "object", "base", "form"})
+    assert "<script>window.pwned = 1</script>" in page.text
+
+
+def test_the_browser_carries_scores_fitness_and_errors(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=1, candidates=3, duels=0))
+    plain, scored, long = [json.loads(line) for line in (run / "candidates.jsonl").open()]
+    scored |= {"scores": {"score": 12.5}, "fitness": 12.5, "errors": "row 3 repeats 7"}
+    long |= {"errors": "e" * 5000}
+    (run / "candidates.jsonl").write_text("".join(json.dumps(record) + "\n" for record in (plain, scored, long)))
+    figures = load_candidate_figures(run)
+    (problem,) = load_browser(run, load_outcome(run).predictions, read_steps(run), figures.by_problem)
+    shown = json.loads(problem.json)["candidates"]
+    assert [(c["scores"], c["fitness"], c["errors"]) for c in shown[:2]] == [
+        ({}, None, ""),
+        ({"score": 12.5}, 12.5, "row 3 repeats 7"),
+    ]
+    assert shown[2]["errors"][4000:] == " … [1,000 characters cut]"

@@ -1,0 +1,98 @@
+"""What the recorder leaves of scores: the best candidate's, every candidate's, and the worst where there is none."""
+
+import asyncio
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from evorun.methods.base import Candidate, Rated, Step
+from evorun.recorder import ProblemRecorder
+from evorun.runs.directory import RunDirectory
+from evorun.runs.effects import Traffic
+from evorun.runs.progress import Tally, make_progress
+from evorun.runs.schema import Spent
+from evorun.tasks.base import Grade, Problem, Response, Tools
+from method_fixture import NoTools, problem
+
+COST = {"generate": Spent(1, 5, 3)}
+
+
+class Lengths:
+    """Scores an answer by its length; no answer misses all 5 characters."""
+
+    def __init__(self) -> None:
+        self.graded: list[Response] = []
+
+    async def grade(self, problem: Problem, response: Response, tools: Tools) -> Grade:
+        self.graded.append(response)
+        await asyncio.sleep(0)
+        length = len(response.answer or "")
+        return Grade(correct=length == 5, scores={"score": 20.0 * length, "missing": 5.0 - length})
+
+
+def rated(name: str, answer: str | None, **more: Any) -> Rated:
+    response = Response(text=answer or "?", answer=answer, error=None if answer else "no block")
+    candidate = Candidate(id=name, generation=0, parents=(), operator="init", response=response, **more)
+    return Rated(candidate=candidate, mean=None, sd=None, survivor=True)
+
+
+def recorded(folder: Path, steps: Sequence[Step]) -> tuple[dict[str, list[dict[str, Any]]], Lengths]:
+    grader = Lengths()
+
+    async def write() -> None:
+        directory = RunDirectory(folder)
+        progress = make_progress(Tally("test", 1, None, Traffic()), Console(), "off")
+        recorder = ProblemRecorder(problem(0), grader, NoTools(), directory, progress)
+        for step in steps:
+            recorder.offer(step, COST)
+        recorder.close()
+        await recorder.write_steps()
+        await recorder.write_end(COST, False)
+        directory.finish_records([problem(0).id])
+        directory.close()
+
+    asyncio.run(write())
+    names = ("steps", "candidates", "predictions")
+    return {name: [json.loads(line) for line in (folder / f"{name}.jsonl").open()] for name in names}, grader
+
+
+def test_steps_and_end_carry_the_best_candidates_scores_graded_once(tmp_path: Path) -> None:
+    short, whole = rated("a", "123"), rated("b", "12345")
+    steps = [Step(step=0, best=short, candidates=[short]), Step(step=1, best=whole, candidates=[short, whole])]
+    records, grader = recorded(tmp_path, steps)
+    assert [step["scores"] for step in records["steps"]] == [
+        {"score": 60.0, "missing": 2.0},
+        {"score": 100.0, "missing": 0.0},
+    ]
+    assert [step["correct"] for step in records["steps"]] == [False, True]
+    assert [c["scores"]["score"] for c in records["candidates"]] == [60.0, 100.0]
+    assert records["predictions"][0]["scores"] == {"score": 100.0, "missing": 0.0}
+    assert len(grader.graded) == 2
+
+
+def test_a_problem_without_a_candidate_has_the_worst_scores(tmp_path: Path) -> None:
+    lost = rated("a", None)
+    steps = [Step(step=k, best=None, candidates=[lost]) for k in range(3)]
+    records, grader = recorded(tmp_path, steps)
+    worst = {"score": 0.0, "missing": 5.0}
+    assert [step["scores"] for step in records["steps"]] == [worst] * 3
+    assert [step["correct"] for step in records["steps"]] == [None] * 3
+    (prediction,) = records["predictions"]
+    assert (prediction["scores"], prediction["correct"], prediction["candidate"]) == (worst, False, None)
+    assert [response.error for response in grader.graded] == ["no response", "no block"]
+
+
+def test_a_method_without_any_step_leaves_the_worst_scores(tmp_path: Path) -> None:
+    records, _ = recorded(tmp_path, [])
+    assert records["predictions"][0]["scores"] == {"score": 0.0, "missing": 5.0}
+
+
+def test_candidates_keep_fitness_errors_and_the_call_that_wrote_them(tmp_path: Path) -> None:
+    plain = rated("a", "123")
+    bred = rated("b", "1234", fitness=80.0, errors="one character is missing", call="p0|1|crossover|0|0")
+    records, _ = recorded(tmp_path, [Step(step=0, best=bred, candidates=[plain, bred])])
+    kept = [(c["fitness"], c["errors"], c["call"]) for c in records["candidates"]]
+    assert kept == [(None, "", None), (80.0, "one character is missing", "p0|1|crossover|0|0")]
