@@ -21,12 +21,16 @@ METHODS = {
     "feedback_descent": "evorun.methods.feedback_descent:FeedbackDescent",
     "few_shot": "evorun.methods.few_shot:FewShot",
     "gepa": "evorun.methods.gepa:Gepa",
+    "lyria": "evorun.methods.lyria:Lyria",
     "self_consistency": "evorun.methods.self_consistency:SelfConsistency",
     "zero_shot": "evorun.methods.zero_shot:ZeroShot",
 }
 TASKS = {
+    "graph_coloring": "evorun.tasks.graph_coloring:GraphColoringConfig",
     "livecodebench": "evorun.tasks.livecodebench:LiveCodeBenchConfig",
     "mathbench": "evorun.tasks.mathbench:MathBenchConfig",
+    "sudoku": "evorun.tasks.sudoku:SudokuConfig",
+    "tsp": "evorun.tasks.tsp:TspConfig",
 }
 ENGINES = {
     "transformers": "evorun.models.transformers_engine:TransformersConfig",

@@ -311,7 +311,8 @@ class Provenance:
     """Where a task's problems came from; shown with every result."""
 
     source: str
-    """`benchmark` (the benchmark's own files), `stand_in` (other data in its layout) or `sample` (evorun's own set)."""
+    """`benchmark` (the benchmark's own files), `stand_in` (other data in its layout), `sample` (evorun's own set) or
+    `generated` (instances that evorun generates as a paper describes)."""
     description: str
     """One line for tables and reports."""
     digest: str

@@ -88,6 +88,7 @@ class Puzzle(Task):
         self._prompts = PromptFiles((self.prompts_folder, shared), prompts, examples, optional)
         self._reasoning_chars = reasoning_max_chars
         self._instruction = self._prompts.render("instruction")
+        self._rendered: dict[str, tuple[Problem, dict[str, str]]] = {}
 
     # --- what a subclass knows ---
 
@@ -197,7 +198,7 @@ class Puzzle(Task):
     def few_shot_prompt(self, problem: Problem, demonstrations: Sequence[Demonstration]) -> Prompt:
         """Ask for an answer, with solved puzzles in view."""
         examples = [
-            self._prompts.render("demonstration", puzzle=self._puzzle(d.problem), response=_solved(d))
+            self._prompts.render("demonstration", puzzle=self._own(d.problem)["puzzle"], response=_solved(d))
             for d in demonstrations
         ]
         text = self._prompts.render("few_shot", **self._asked(problem), few_shot_examples="\n\n".join(examples))
@@ -244,7 +245,7 @@ class Puzzle(Task):
 
     def errors_prompt(self, problem: Problem, response: Response) -> Prompt:
         """Ask for the errors of an answer (prompt templates 1 to 3)."""
-        error_format = self._prompts.render("error_format", **self.shown(problem))
+        error_format = self._own(problem)["error_format"]
         shown = {"answer": self._answer(response), "error_format": error_format}
         return _prompt(self._prompts.render("errors", **self._posed(problem), **shown), "errors", problem, [response])
 
@@ -261,7 +262,7 @@ class Puzzle(Task):
 
     def fitness_prompt(self, problem: Problem, response: Response) -> Prompt:
         """Ask for the penalised score of an answer (prompt templates 4 to 6)."""
-        fitness_rule = self._prompts.render("fitness_rule", **self.shown(problem))
+        fitness_rule = self._own(problem)["fitness_rule"]
         shown = {"answer": self._answer(response), "fitness_rule": fitness_rule}
         text = self._prompts.render("fitness", **self._posed(problem), **shown)
         return _prompt(text, "fitness", problem, [response])
@@ -274,14 +275,21 @@ class Puzzle(Task):
     # --- shown ---
 
     def _asked(self, problem: Problem) -> dict[str, str]:
-        answer_format = self._prompts.render("answer_format", **self.shown(problem))
-        return {**self._posed(problem), "answer_format": answer_format}
+        own = self._own(problem)
+        return {name: own[name] for name in ("rules", "puzzle", "answer_format")}
 
     def _posed(self, problem: Problem) -> dict[str, str]:
-        return {"rules": self._prompts.render("rules", **self.shown(problem)), "puzzle": self._puzzle(problem)}
+        own = self._own(problem)
+        return {name: own[name] for name in ("rules", "puzzle")}
 
-    def _puzzle(self, problem: Problem) -> str:
-        return self._prompts.render("puzzle", **self.shown(problem))
+    def _own(self, problem: Problem) -> dict[str, str]:
+        """Return the puzzle's own texts, rendered once: they are the same in all of its prompts."""
+        known, texts = self._rendered.get(problem.id, (None, {}))
+        if known is not problem:
+            shown = self.shown(problem)
+            texts = {name: self._prompts.render(name, **shown) for name in _OWN}
+            self._rendered[problem.id] = (problem, texts)
+        return texts
 
     def _candidate(self, response: Response) -> dict[str, str]:
         return {"answer": self._answer(response), "reasoning": response.reasoning[: self._reasoning_chars]}

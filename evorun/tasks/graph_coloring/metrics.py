@@ -1,0 +1,43 @@
+"""The metrics of section 3.2 of the Lyria paper: CR, CF, SC and PS.
+
+Where the paper leaves a choice, this is what holds here:
+
+- *Excess colours.* ECC(f') = |F'| - k is said to count the distinct colours beyond k. But F' is the list of all
+  assignments, so that |F'| is its length: 6 would be left over for every answer to the paper's graphs, right ones too.
+  Here the excess is the number of different colours that are not among 0 to k - 1. For colours numbered from 0 without
+  gaps that is k' - k.
+- *The penalised score* takes that excess as k' - k. By the paper's k' alone the colouring {0, 7} of two colours would
+  have PS = 100 and still be wrong; a search that stops at 100 would end there. Here PS = 100 exactly where CR = 1.
+- *PS = 0 where k' >= |V|* is meant for an answer that gives each vertex a colour of its own; it holds here only where
+  there is an excess. Three colours on a triangle are right, and so are worth 100.
+- *A graph without edges* has CF = 0: nothing can conflict.
+- *An answer that cannot be read* has CR 0, CF 1, SC 0 and PS 0. A colour out of range does not make one unreadable.
+
+In graphs with many more vertices than colours the formula makes colours beyond k cheap: one takes 1 / (|V| - k) of the
+score, and can save more conflicts than that. It stays as the paper has it; CR knows the difference.
+"""
+
+from evorun.tasks.graph_coloring.graph import Coloring, Graph, conflicts
+from evorun.tasks.puzzles.task import PENALISED_SCORE, Measure
+
+UNREADABLE = Measure(False, {"score": 0.0, PENALISED_SCORE: 0.0, "conflict_ratio": 1.0})
+
+
+def excess(coloring: Coloring, k: int) -> int:
+    """Return the number of different colours outside 0 to k - 1; colours are never negative."""
+    return sum(color >= k for color in set(coloring))
+
+
+def measured(coloring: Coloring, of: Graph, k: int) -> Measure:
+    """Return all metrics of a colouring in any non-negative colours."""
+    ratio = len(conflicts(coloring, of.edges)) / len(of.edges) if of.edges else 0.0
+    score, over = 100 * (1 - ratio), excess(coloring, k)
+    scores = {"score": score, PENALISED_SCORE: score * _left(over, of.vertices - k), "conflict_ratio": ratio}
+    return Measure(ratio == 0 and over == 0, scores)
+
+
+def _left(over: int, most: int) -> float:
+    """Return the penalty ratio R; `most` is |V| - k, the excess that leaves nothing."""
+    if over == 0:
+        return 1.0
+    return 1 - over / most if over < most else 0.0

@@ -1,0 +1,94 @@
+"""What a simulated model makes of one graph: a decision is a vertex, and its right colour is the known colouring's.
+
+Any renaming of the colours gives a colouring as good as the known one. So where answers are revised, the known one is
+renamed to agree with them in as many vertices as a greedy choice finds; and an answer that is as good as the known one
+is itself what is right, lest revising spoil it.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from evorun.tasks.base import Problem
+from evorun.tasks.graph_coloring.graph import Coloring, as_coloring, as_text
+from evorun.tasks.puzzles.reading import fenced
+from evorun.tasks.puzzles.task import PENALISED_SCORE, Puzzle
+
+_BEYOND = 0.1
+"""Share of a model's mistakes that use a colour which is not allowed (ours)."""
+
+
+class SolvedGraph:
+    """A graph with the best colouring that is known."""
+
+    def __init__(self, task: Puzzle, problem: Problem, solution: str) -> None:
+        self._task, self._problem = task, problem
+        self._colors: int = problem.data["colors"]
+        self._known = as_coloring(solution)
+        self._fitness = self.fitness(solution)
+
+    def attempt(self, skill: float, rng: np.random.Generator) -> str:
+        """Return an answer from scratch: each vertex is right with probability `skill`."""
+        return as_text(self._with_slips(self._known, 1 - skill, rng))
+
+    def revise(
+        self, answers: Sequence[str], choice: float, repair: float, slip: float, rng: np.random.Generator
+    ) -> str:
+        """Return an answer made from others; see `SolvedPuzzle.revise`."""
+        colorings = [as_coloring(answer) for answer in answers]
+        right = self._right(answers, colorings)
+        child = [_choose(options, right[v], choice, rng) for v, options in enumerate(zip(*colorings, strict=True))]
+        mended = rng.random(len(child)) < repair
+        wrong = [color != right[v] for v, color in enumerate(child)]
+        slipped = self._with_slips(child, slip, rng)
+        return as_text([(right[v] if mended[v] else own) if wrong[v] else slipped[v] for v, own in enumerate(child)])
+
+    def fitness(self, answer: str) -> float:
+        """Return the penalised score, in [0, 100]."""
+        return self._task.measure(self._problem, answer).scores[PENALISED_SCORE]
+
+    def errors(self, answer: str) -> str:
+        """Return what a detector without mistakes would reply."""
+        findings = self._task.findings(self._problem, answer)
+        return fenced(self._task.describe(self._problem, findings) if findings else "none")
+
+    def _right(self, answers: Sequence[str], colorings: Sequence[Coloring]) -> Coloring:
+        """Return what is right in view of these answers."""
+        for answer, coloring in zip(answers, colorings, strict=True):
+            if self.fitness(answer) >= self._fitness:
+                return coloring
+        names = _renaming(self._known, colorings, self._colors)
+        return [names[color] for color in self._known]
+
+    def _with_slips(self, coloring: Coloring, probability: float, rng: np.random.Generator) -> list[int]:
+        """Return a colouring with another colour wherever a draw falls below the probability."""
+        slips = (rng.random(len(coloring)) < probability).tolist()
+        return [self._another(own, rng) if slip else own for own, slip in zip(coloring, slips, strict=True)]
+
+    def _another(self, own: int, rng: np.random.Generator) -> int:
+        others = [color for color in range(self._colors) if color != own]
+        if own != self._colors and (not others or rng.random() < _BEYOND):
+            return self._colors
+        return others[int(rng.integers(len(others)))]
+
+
+def _choose(options: tuple[int, ...], right: int, choice: float, rng: np.random.Generator) -> int:
+    """Return one of the answers' colours for a vertex: where they differ, the right one as often as `choice`."""
+    if len(set(options)) == 1 or (right in options and rng.random() < choice):
+        return right if right in options else options[0]
+    others = [color for color in options if color != right]
+    return others[int(rng.integers(len(others)))]
+
+
+def _renaming(known: Coloring, colorings: Sequence[Coloring], colors: int) -> list[int]:
+    """Return a new name for each colour of `known`: pairs that agree in most vertices of the answers come first."""
+    pairs = Counter(pair for coloring in colorings for pair in zip(known, coloring, strict=True))
+    names = [-1] * colors
+    free = set(range(colors))
+    for (old, new), _ in pairs.most_common():
+        if names[old] < 0 and new in free:
+            names[old] = new
+            free.remove(new)
+    left = iter(sorted(free))
+    return [next(left) if name < 0 else name for name in names]

@@ -1,0 +1,79 @@
+"""Graph colouring as methods see it.
+
+`Problem.data`: `vertices` (a count), `colors` (k) and `edges` (pairs u < v in ascending order, vertices from 0). An
+answer lists the vertices' colours: `0,1,2,...`. See `metrics` and `operators` for what was decided where the paper
+leaves a choice. Of an individual without an answer the crossover has no use: it returns the other parent's response.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from evorun.tasks.base import Individual, Problem, Response
+from evorun.tasks.graph_coloring import operators, reading
+from evorun.tasks.graph_coloring.graph import Coloring, Graph, as_coloring, as_text, conflicts
+from evorun.tasks.graph_coloring.metrics import UNREADABLE, excess, measured
+from evorun.tasks.graph_coloring.showing import shown
+from evorun.tasks.puzzles.task import Measure, Puzzle
+
+
+class GraphColoring(Puzzle):
+    """Colour a graph's vertices in k colours (section 3.2)."""
+
+    prompts_folder = Path(__file__).parent / "prompts"
+    example = shown(Graph(3, ((0, 1), (1, 2))), 2)
+
+    def shown(self, problem: Problem) -> Mapping[str, Any]:
+        """Return the graph as text, and its numbers."""
+        return shown(_graph(problem), problem.data["colors"])
+
+    def read(self, problem: Problem, block: str) -> str:
+        """Return a list of colours, one for each vertex; those out of range are the answer's errors, not the form's."""
+        return reading.read_answer(block, problem.data["vertices"])
+
+    def measure(self, problem: Problem, answer: str | None) -> Measure:
+        """Return CR, CF, SC and PS (section 3.2)."""
+        return UNREADABLE if answer is None else measured(as_coloring(answer), _graph(problem), problem.data["colors"])
+
+    def findings(self, problem: Problem, answer: str) -> tuple[Any, ...]:
+        """Return `["excess", n]` where colours are not allowed, then `[u, v, colour]` for each conflict, in order."""
+        coloring = as_coloring(answer)
+        over = excess(coloring, problem.data["colors"])
+        return reading.found(coloring, conflicts(coloring, problem.data["edges"]), over)
+
+    def describe(self, problem: Problem, findings: Sequence[Any]) -> str:
+        """Return errors one a line."""
+        return reading.describe(findings)
+
+    def read_findings(self, problem: Problem, block: str) -> tuple[Any, ...] | None:
+        """Return the errors that a model names."""
+        return reading.read_findings(block, problem.data["vertices"])
+
+    def crossover(self, problem: Problem, first: Individual, second: Individual, rng: np.random.Generator) -> Response:
+        """Take over each vertex from the parent that has no conflict in it (section 4.1.6)."""
+        one, other = first.response, second.response
+        if one.answer is None or other.answer is None:
+            return other if one.answer is None and other.answer is not None else one
+        findings = (first.errors.findings, second.errors.findings)
+        child = operators.crossover(as_coloring(one.answer), as_coloring(other.answer), findings, rng)
+        return self._response(child, one, other)
+
+    def mutate(self, problem: Problem, individual: Individual, rng: np.random.Generator) -> Response:
+        """Recolour a conflict's vertex, and all whose colour is not allowed (section 4.1.7)."""
+        own = individual.response
+        if own.answer is None:
+            return own
+        findings = individual.errors.findings
+        child = operators.mutate(as_coloring(own.answer), findings, problem.data["colors"], rng)
+        return self._response(child, own)
+
+    def _response(self, child: Coloring, *parents: Response) -> Response:
+        answer = as_text(child)
+        same = next((parent for parent in parents if parent.answer == answer), None)
+        return self.response(answer) if same is None else same
+
+
+def _graph(problem: Problem) -> Graph:
+    return Graph(problem.data["vertices"], problem.data["edges"])

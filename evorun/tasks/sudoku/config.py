@@ -1,0 +1,71 @@
+"""Configuration of the task: how large the puzzles are and how much of them is left to fill."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from random import Random
+
+import numpy as np
+
+from evorun.errors import ConfigError
+from evorun.tasks.base import Problem
+from evorun.tasks.puzzles.config import Instance, PuzzleConfig
+from evorun.tasks.puzzles.stand_in import SolvedPuzzle
+from evorun.tasks.puzzles.task import Puzzle
+from evorun.tasks.sudoku import files
+from evorun.tasks.sudoku.generator import MOST_EMPTY, emptied, random_grid
+from evorun.tasks.sudoku.grid import BOXES, written
+from evorun.tasks.sudoku.stand_in import SolvedSudoku
+from evorun.tasks.sudoku.task import Sudoku
+from evorun.validation import within
+
+
+@dataclass
+class SudokuConfig(PuzzleConfig):
+    """Sudoku puzzles with one solution each (section 3.1).
+
+    `data`: a file as `files` describes; its first puzzles are used, and lines after them are not read. Their sizes are
+    the file's, so `box` and `empty_cells` have no part in them.
+    """
+
+    task_class = Sudoku
+
+    name: str = "sudoku"
+    box: int = 3
+    """Rows and columns of a box, 2 to 5; the grid has box**2 rows and columns (section 3.1: 3)."""
+    empty_cells: int = 40
+    """Cells to fill, exactly as many in every puzzle (section 3.1: 40)."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is out of range."""
+        super().__post_init__()
+        within("task.box", self.box, BOXES[0], BOXES[-1])
+        if self.data is None and not 1 <= self.empty_cells <= MOST_EMPTY[self.box]:
+            raise ConfigError(
+                f"task.empty_cells: expected a number in [1, {MOST_EMPTY[self.box]}] with task.box={self.box}, got "
+                f"{self.empty_cells}; with more, puzzles with one solution are not to be had"
+            )
+
+    def generate(self, rng: np.random.Generator) -> Instance | None:
+        """Draw a puzzle; None when the cells that were tried could not be emptied."""
+        random = Random(int(rng.integers(1 << 62)))
+        solution = random_grid(self.box, random)
+        values = emptied(solution, self.box, self.empty_cells, random)
+        if values is None:
+            return None
+        size = self.box**2
+        problem = Problem(id="", stratum=f"{size}x{size}", data={"box": self.box, "grid": written(values, size)})
+        return Instance(problem=problem, solution=written(solution, size))
+
+    def read_data(self, path: Path) -> list[Instance]:
+        """Read as many puzzles as are used. Raises DataError naming file and line."""
+        return list(islice(files.read(path), self.instances + self.validation_instances))
+
+    def make_task(self, instances: Sequence[Instance]) -> Puzzle:
+        """Return the task; it needs to know none of the instances."""
+        return Sudoku(prompts=self.prompts, reasoning_max_chars=self.reasoning_max_chars)
+
+    def solved(self, task: Puzzle, instance: Instance) -> SolvedPuzzle:
+        """Return what a simulated model makes of a puzzle."""
+        return SolvedSudoku(task, instance.problem, instance.solution)

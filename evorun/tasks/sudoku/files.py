@@ -1,0 +1,103 @@
+"""Puzzles from files: text with one grid a line, and JSONL.
+
+Text: the cells in reading order without blanks, `.` or `0` where they are empty; 81 characters for 9 x 9, and 16, 256
+or 625, where letters go on after 9 (A is 10). Empty lines and lines that begin with `#` are passed over. JSONL (by the
+file's ending): an object a line with such a `puzzle`; an `id`, where it has one, becomes the problem's.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from evorun.errors import DataError
+from evorun.tasks.base import Problem
+from evorun.tasks.puzzles.config import Instance
+from evorun.tasks.sudoku.grid import BOXES, written
+from evorun.tasks.sudoku.solver import GaveUp, Search
+
+_SYMBOLS = "123456789ABCDEFGHIJKLMNOP"
+_BOX_OF = {box**4: box for box in BOXES}
+_LINE_BYTES = 1 << 20
+"""A longer line is cut, and then refused as what it is not: no file can fill the memory."""
+_GUESSES = 20_000
+"""Guesses for one puzzle, some seconds; the hardest 9 x 9 puzzles take about a thousand."""
+_COUNTED = 100
+"""Solutions counted of a puzzle that has several."""
+
+
+class Record(msgspec.Struct):
+    """A line of a JSONL file; other fields are passed over."""
+
+    puzzle: str
+    id: str | None = None
+
+
+def read(path: Path) -> Iterator[Instance]:
+    """Yield the file's puzzles, solved.
+
+    Raises DataError naming file and line for what cannot be read, an id used twice, or a puzzle that does not have
+    exactly one solution.
+    """
+    lines_of: dict[str, str] = {}
+    for where, number, text in _lines(path):
+        record = _record(text, where) if path.suffix == ".jsonl" else Record(text)
+        name = record.id or f"line_{number:04d}"
+        if name in lines_of:
+            raise DataError(f"{where}: id '{name}' is already used in {lines_of[name]}")
+        lines_of[name] = where
+        yield _instance(record.puzzle.strip(), name, where)
+
+
+def _lines(path: Path) -> Iterator[tuple[str, int, str]]:
+    """Yield place, number and text of each line with something in it."""
+    if path.exists() and not path.is_file():
+        raise DataError(f"{path}: expected a regular file")
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(iter(lambda: file.readline(_LINE_BYTES), b""), 1):
+                where = f"{path}:{number}"
+                text = line.decode("utf-8-sig").strip()
+                if text and not text.startswith("#"):
+                    yield where, number, text
+    except OSError as error:
+        raise DataError(f"{path}: cannot read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"{where}: expected text in UTF-8: {error.reason}") from error
+
+
+def _record(line: str, where: str) -> Record:
+    try:
+        return msgspec.json.decode(line, type=Record)
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise DataError(f'{where}: expected {{"puzzle": "53..7...."}}, got a record with: {error}') from error
+
+
+def _instance(puzzle: str, name: str, where: str) -> Instance:
+    box = _BOX_OF.get(len(puzzle))
+    if box is None:
+        raise DataError(f"{where}: expected {', '.join(map(str, _BOX_OF))} characters, a cell each, got {len(puzzle)}")
+    size = box * box
+    values = [_value(character, size, where) for character in puzzle]
+    problem = Problem(id=name, stratum=f"{size}x{size}", data={"box": box, "grid": written(values, size)})
+    return Instance(problem=problem, solution=written(_solution(values, box, where), size))
+
+
+def _value(character: str, size: int, where: str) -> int:
+    if character in ".0":
+        return 0
+    value = _SYMBOLS.find(character.upper()) + 1
+    if not 1 <= value <= size:
+        raise DataError(f"{where}: expected '.', '0' or one of {_SYMBOLS[:size]}, got {character!r}")
+    return value
+
+
+def _solution(values: list[int], box: int, where: str) -> list[int]:
+    try:
+        found = Search(box, max_guesses=_GUESSES).solve(values, _COUNTED)
+    except GaveUp as error:
+        raise DataError(f"{where}: the puzzle's solutions could not be counted in {_GUESSES} guesses") from error
+    if len(found) != 1:
+        count = f"{_COUNTED} or more" if len(found) == _COUNTED else str(len(found))
+        raise DataError(f"{where}: expected a puzzle with exactly one solution, this one has {count}")
+    return found[0]

@@ -1,0 +1,51 @@
+"""Making puzzles: a random completed grid, of which cells are emptied while its solution stays the only one."""
+
+from random import Random
+
+from evorun.tasks.sudoku.grid import layout
+from evorun.tasks.sudoku.solver import GaveUp, Search
+
+MOST_EMPTY = {2: 12, 3: 58, 4: 160, 5: 330}
+"""By box: as many empty cells as can be reached in practice. For box 2 there is no puzzle with more."""
+_GRID_GUESSES = 1000
+"""Guesses after which a random grid is begun anew (a 25 x 25 grid takes some 500)."""
+_REMOVAL_GUESSES = 30
+"""Guesses that showing one cell to be superfluous may take; after them the cell keeps its number."""
+
+
+def random_grid(box: int, random: Random) -> list[int]:
+    """Return a completed grid in reading order. Every one can come up, not all with the same probability."""
+    search = Search(box, max_guesses=_GRID_GUESSES, random=random)
+    while True:
+        try:
+            return search.solve([0] * box**4, 1)[0]
+        except GaveUp:
+            continue
+
+
+def emptied(grid: list[int], box: int, empty: int, random: Random) -> list[int] | None:
+    """Return the grid with exactly `empty` cells 0, and with this one solution; None when this try fails.
+
+    Cells are tried in random order, each once: one that cannot be spared now cannot when there are fewer clues.
+    """
+    search = Search(box, max_guesses=_REMOVAL_GUESSES)
+    peers = layout(box).peers
+    values = list(grid)
+    for cell in random.sample(range(len(values)), len(values)):
+        if not empty:
+            break
+        values[cell] = 0
+        excluded = {values[peer] for peer in peers[cell]} - {0}
+        if len(excluded) == box * box - 1 or _forced(search, values, cell, grid[cell]):
+            empty -= 1
+        else:
+            values[cell] = grid[cell]
+    return None if empty else values
+
+
+def _forced(search: Search, values: list[int], cell: int, number: int) -> bool:
+    """Say whether a cell can have no other number, which keeps the solution the only one."""
+    try:
+        return not search.solve(values, 1, without=(cell, number))
+    except GaveUp:
+        return False

@@ -1,0 +1,81 @@
+"""The grid: its units, its text forms, and reading one out of what a model wrote.
+
+A cell is numbered in reading order, i * n + j for row i and column j, both from 0. Rows, columns and boxes are units;
+the paper's prompts call boxes subgrids.
+"""
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+BOXES = range(2, 6)
+"""Side lengths of a box: the grid has box**2 rows, columns, boxes and numbers."""
+EMPTY = "."
+"""How texts show an empty cell; 0 does where cells are numbers."""
+_NUMBER = re.compile(r"-?[0-9]{1,9}")
+_RULER = frozenset("-+| \t")
+
+
+class Layout(NamedTuple):
+    """Which cells belong together in a grid of one size."""
+
+    box: int
+    size: int
+    """n = box**2."""
+    units: tuple[tuple[int, ...], ...]
+    """The cells of the n rows, then of the n columns, then of the n boxes."""
+    units_of: tuple[tuple[int, int, int], ...]
+    """For each cell its row's, its column's and its box's place in `units`."""
+    peers: tuple[tuple[int, ...], ...]
+    """For each cell the others that share a unit with it."""
+
+
+@cache
+def layout(box: int) -> Layout:
+    """Return the layout for boxes of `box` by `box` cells."""
+    size = box * box
+    cells = range(size * size)
+    units_of = tuple(
+        (i, size + j, 2 * size + i // box * box + j // box) for i, j in (divmod(cell, size) for cell in cells)
+    )
+    units = tuple(tuple(cell for cell in cells if unit in units_of[cell]) for unit in range(3 * size))
+    peers = tuple(tuple(sorted({peer for unit in units_of[c] for peer in units[unit]} - {c})) for c in cells)
+    return Layout(box, size, units, units_of, peers)
+
+
+def joined(texts: Sequence[str], size: int) -> str:
+    """Return the canonical text of a grid: a line a row, cells separated by single spaces."""
+    return "\n".join(" ".join(texts[start : start + size]) for start in range(0, size * size, size))
+
+
+def written(values: Sequence[int], size: int) -> str:
+    """Return the canonical text of a grid of numbers in reading order; 0, an empty cell, becomes a dot."""
+    return joined([str(value) if value else EMPTY for value in values], size)
+
+
+def read(block: str, size: int) -> str:
+    """Return the canonical text of a completed grid. Raises ValueError with what is wrong.
+
+    Besides the canonical form: blanks and empty lines around rows, rows of digits without blanks (up to 9 x 9), rulers
+    of `|`, `-` and `+`. A number need not lie in 1..n: that is an error of the answer, not of its form.
+    """
+    rows = [line for line in block.splitlines() if line.strip() and not set(line) <= _RULER]
+    if len(rows) != size:
+        raise ValueError(f"expected {size} rows, got {len(rows)}")
+    return "\n".join(" ".join(_numbers(row, number, size)) for number, row in enumerate(rows, 1))
+
+
+def _numbers(row: str, number: int, size: int) -> list[str]:
+    tokens = row.replace("|", " ").split()
+    digits = "".join(tokens)
+    if len(tokens) < size == len(digits) and size <= 9:
+        tokens = list(digits)
+    wrong = next((token for token in tokens if not _NUMBER.fullmatch(token)), None)
+    if wrong == EMPTY:
+        raise ValueError(f"row {number} has an empty cell")
+    if wrong is not None:
+        raise ValueError(f"row {number}: expected {size} whole numbers separated by blanks, got '{wrong[:20]}'")
+    if len(tokens) != size:
+        raise ValueError(f"row {number}: expected {size} numbers, got {len(tokens)}")
+    return [str(int(token)) for token in tokens]

@@ -1,0 +1,76 @@
+"""The metrics of an answer (Lyria paper, section 3.1) and its errors (section 4.1.1).
+
+Decisions:
+
+- The paper's formulas look at the answer alone, so a grid that solves another puzzle would be correct. Here a row,
+  column or box in which a given number was changed counts as unsatisfied, in CR, SC and PS alike. Answers that keep the
+  givens, the only ones that the paper speaks of, are scored as there. Then PS is 100 exactly when CR is 1: both ask for
+  all 3n units, and Lyria stops at a fitness of 100.
+- The same holds for errors. The paper has them lie in the removed positions; so a cell that the puzzle gives is never
+  in error for its row, column or box. It has the one error `given`, and only when it was changed. An answer without
+  errors is then a correct one.
+- A removed cell is in error for a unit in which its number occurs more than once (a given elsewhere counts too), or
+  when its number lies outside 1..n: then for all three of its units.
+- An answer that cannot be read has CR, SC and PS 0.
+"""
+
+from typing import Any
+
+from evorun.tasks.puzzles.task import PENALISED_SCORE, Measure
+from evorun.tasks.sudoku.board import Board, Cells, cells_of
+
+SCORE = "score"
+KINDS = ("row", "col", "box", "given")
+"""What an error is about; the first three in the order of a layout's units."""
+
+
+def measure(board: Board, answer: str | None) -> Measure:
+    """Return CR, SC and PS of an answer in canonical form; None stands for one that could not be read."""
+    if answer is None:
+        return Measure(correct=False, scores={SCORE: 0.0, PENALISED_SCORE: 0.0})
+    size = board.layout.size
+    satisfied = _satisfied(board, cells_of(answer))
+    rows, columns, boxes = (sum(satisfied[kind * size : (kind + 1) * size]) for kind in range(3))
+    score = 100 * sum(satisfied) / (3 * size)
+    penalised = 100 * (rows / size * (columns / size) * (boxes / size)) ** (1 / 3)
+    return Measure(correct=all(satisfied), scores={SCORE: score, PENALISED_SCORE: penalised})
+
+
+def findings(board: Board, answer: str) -> tuple[Any, ...]:
+    """Return the errors as [i, j, kind], i and j from 0, in reading order."""
+    cells, size = cells_of(answer), board.layout.size
+    units = _units(board, cells)
+    found: list[Any] = []
+    for cell, number in enumerate(cells):
+        i, j = divmod(cell, size)
+        if cell in board.givens:
+            if number != board.givens[cell]:
+                found.append([i, j, "given"])
+            continue
+        outside = number not in board.numbers
+        for kind, unit in zip(KINDS, board.layout.units_of[cell], strict=False):
+            if outside or units[unit].count(number) > 1:
+                found.append([i, j, kind])
+    return tuple(found)
+
+
+def _satisfied(board: Board, cells: Cells) -> list[bool]:
+    """Say of each row, column and box whether it is satisfied."""
+    satisfied = [set(unit) == board.numbers for unit in _units(board, cells)]
+    for cell, number in board.givens.items():
+        if cells[cell] != number:
+            for unit in board.layout.units_of[cell]:
+                satisfied[unit] = False
+    return satisfied
+
+
+def _units(board: Board, cells: Cells) -> list[Cells]:
+    """Return the rows, the columns and the boxes of a grid."""
+    size = board.layout.size
+    by_box = board.by_box(cells)
+    starts = range(0, size * size, size)
+    return [
+        *(cells[start : start + size] for start in starts),
+        *(cells[column::size] for column in range(size)),
+        *(by_box[start : start + size] for start in starts),
+    ]

@@ -1,0 +1,69 @@
+"""The symbolic operators: ECO and EMO for Sudoku (Lyria paper, sections 4.1.6 and 4.1.7).
+
+Decisions:
+
+- Algorithm 1 hands the operators the errors that the detector reported, at most `max_errors` of them, so that is what
+  they go by: a position that was not reported counts as right.
+- "SE(c) is empty", at which both operators return c, means a fitness of 100 here: without a limit on the errors it says
+  the same, while with a limit of 0, or a detector that sees nothing, the list is empty for wrong answers too.
+- The paper confines errors to the removed positions. A reported position that the puzzle gives has its given number put
+  back, by either operator; one that still has it is no position to mutate.
+- Where a parent's answer could not be read there is nothing to combine: crossover returns the other parent (the first
+  when neither could), mutation the same response.
+"""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from evorun.tasks.base import Individual, Response
+from evorun.tasks.sudoku.board import Board, cells_of
+from evorun.tasks.sudoku.grid import joined
+
+Respond = Callable[[str], Response]
+"""Makes a response of an answer."""
+_RIGHT = 100.0
+
+
+def crossover(board: Board, first: Individual, second: Individual, respond: Respond) -> Response:
+    """Return the second parent with the first's numbers where only the second is in error."""
+    if first.response.answer is None or second.response.answer is None:
+        return first.response if second.response.answer is None else second.response
+    if first.fitness >= _RIGHT:
+        return first.response
+    if second.fitness >= _RIGHT:
+        return second.response
+    cells, better = list(cells_of(second.response.answer)), cells_of(first.response.answer)
+    wrong = set(_positions(board, first))
+    for cell in _positions(board, second):
+        if cell in board.givens:
+            cells[cell] = board.givens[cell]
+        elif cell not in wrong:
+            cells[cell] = better[cell]
+    return _child(board, cells, (second.response, first.response), respond)
+
+
+def mutate(board: Board, individual: Individual, rng: np.random.Generator, respond: Respond) -> Response:
+    """Return the individual with a random number at one of its error positions."""
+    response = individual.response
+    if response.answer is None or individual.fitness >= _RIGHT:
+        return response
+    cells = list(cells_of(response.answer))
+    positions = [cell for cell in _positions(board, individual) if cells[cell] != board.givens.get(cell)]
+    if not positions:
+        return response
+    cell = positions[int(rng.integers(len(positions)))]
+    cells[cell] = board.givens.get(cell) or str(1 + int(rng.integers(board.layout.size)))
+    return _child(board, cells, (response,), respond)
+
+
+def _positions(board: Board, individual: Individual) -> list[int]:
+    """Return the cells that were reported, each once."""
+    size = board.layout.size
+    return list(dict.fromkeys(i * size + j for i, j, _ in individual.errors.findings))
+
+
+def _child(board: Board, cells: Sequence[str], parents: Sequence[Response], respond: Respond) -> Response:
+    """Return a child as a response: a parent's own where it is the same."""
+    answer = joined(cells, board.layout.size)
+    return next((parent for parent in parents if parent.answer == answer), None) or respond(answer)

@@ -1,0 +1,72 @@
+"""The task as methods see it: what Sudoku adds to a puzzle.
+
+Answers are n lines of n numbers separated by single spaces. Errors are [i, j, kind] with row i and column j from 0 and
+kind `row`, `col`, `box` (the paper's prompts call it subgrid) or `given`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from evorun.tasks.base import Individual, Problem, Response
+from evorun.tasks.puzzles.task import Measure, Puzzle
+from evorun.tasks.sudoku import grid, metrics, operators
+from evorun.tasks.sudoku.board import board_of
+
+_ERROR = re.compile(r"[\s(\[]*([0-9]{1,2})\s*,\s*([0-9]{1,2})\s*,\s*[\"']?(\w+)[\"']?[\s)\],;.]*", re.ASCII)
+_SYNONYMS = {"column": "col", "subgrid": "box"}
+
+
+class Sudoku(Puzzle):
+    """Sudoku with boxes of 2 to 5 cells a side. A problem's data: `box`, and `grid` with dots for empty cells."""
+
+    name = "sudoku"
+    prompts_folder = Path(__file__).parent / "prompts"
+    example: ClassVar[Mapping[str, Any]] = {"size": 4, "box": 2, "grid": "1 . 3 4\n. . 2 .\n2 . . 3\n. 3 . ."}
+
+    def shown(self, problem: Problem) -> Mapping[str, Any]:
+        """Return `size`, `box` and `grid`."""
+        box = problem.data["box"]
+        return {"size": box * box, "box": box, "grid": problem.data["grid"]}
+
+    def read(self, problem: Problem, block: str) -> str:
+        """Read a completed grid; see `grid.read`. Raises ValueError."""
+        return grid.read(block, problem.data["box"] ** 2)
+
+    def measure(self, problem: Problem, answer: str | None) -> Measure:
+        """Return CR, SC and PS; see `metrics`."""
+        return metrics.measure(board_of(problem), answer)
+
+    def findings(self, problem: Problem, answer: str) -> tuple[Any, ...]:
+        """Return the cells in error; see `metrics`."""
+        return metrics.findings(board_of(problem), answer)
+
+    def describe(self, problem: Problem, findings: Sequence[Any]) -> str:
+        """Return a line an error: `i,j,kind`."""
+        return "\n".join(f"{i},{j},{kind}" for i, j, kind in findings)
+
+    def read_findings(self, problem: Problem, block: str) -> tuple[Any, ...] | None:
+        """Read lines of `i,j,kind`, each once; None when there is none, or one that is something else."""
+        size = problem.data["box"] ** 2
+        found = dict.fromkeys(_finding(line, size) for line in block.splitlines() if line.strip())
+        return None if not found or None in found else tuple(list(error) for error in found if error)
+
+    def crossover(self, problem: Problem, first: Individual, second: Individual, rng: np.random.Generator) -> Response:
+        """Return the child of ECO; it draws nothing."""
+        return operators.crossover(board_of(problem), first, second, self.response)
+
+    def mutate(self, problem: Problem, individual: Individual, rng: np.random.Generator) -> Response:
+        """Return the outcome of EMO."""
+        return operators.mutate(board_of(problem), individual, rng, self.response)
+
+
+def _finding(line: str, size: int) -> tuple[int, int, str] | None:
+    found = _ERROR.fullmatch(line)
+    if not found:
+        return None
+    i, j, kind = int(found[1]), int(found[2]), found[3].lower()
+    kind = _SYNONYMS.get(kind, kind)
+    return (i, j, kind) if i < size and j < size and kind in metrics.KINDS else None

@@ -1,0 +1,61 @@
+"""Configuration of the task: how many cities, and where they lie."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from evorun.tasks.puzzles.config import Instance, PuzzleConfig
+from evorun.tasks.puzzles.stand_in import SolvedPuzzle
+from evorun.tasks.puzzles.task import Puzzle
+from evorun.tasks.tsp import files
+from evorun.tasks.tsp.generator import draw
+from evorun.tasks.tsp.instances import make_instance
+from evorun.tasks.tsp.routes import as_route, length
+from evorun.tasks.tsp.solver import MOST_CITIES, optimal_route
+from evorun.tasks.tsp.stand_in import SolvedTour
+from evorun.tasks.tsp.task import Tsp
+from evorun.validation import above, within
+
+
+@dataclass
+class TspConfig(PuzzleConfig):
+    """Travelling salesman problems in the plane (section 3.3).
+
+    `data`: a file or folder as `files` describes; `cities` and `side` have no part in it.
+    """
+
+    task_class = Tsp
+
+    name: str = "tsp"
+    cities: int = 10
+    """Cities of a problem, the start included, 3 to 120 (section 3.3: 10). Every optimum is computed and proven:
+    milliseconds up to 14 cities, tenths of a second at 30, about a second at 50, minutes for some of 76 and more."""
+    side: float = 100.0
+    """Coordinates are uniform in [0, side] (section 3.3: 100)."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is out of range."""
+        super().__post_init__()
+        within("task.cities", self.cities, 3, MOST_CITIES)
+        above("task.side", self.side, 0)
+        within("task.side", self.side, 0, 1e8)
+
+    def generate(self, rng: np.random.Generator) -> Instance | None:
+        """Draw an instance; None when its cities are so close that two decimals put them in one place."""
+        coordinates, distances = draw(self.cities, self.side, rng)
+        return make_instance("", distances, coordinates, optimal_route(distances)) if any(distances[0]) else None
+
+    def read_data(self, path: Path) -> list[Instance]:
+        """Read instances. Raises DataError naming file and line."""
+        return files.read(path, self.instances + self.validation_instances)
+
+    def make_task(self, instances: Sequence[Instance]) -> Puzzle:
+        """Return the task, which knows the instances' shortest lengths."""
+        optima = {i.problem.id: length(i.problem.data["distances"], as_route(i.solution)) for i in instances}
+        return Tsp(optima, prompts=self.prompts, reasoning_max_chars=self.reasoning_max_chars)
+
+    def solved(self, task: Puzzle, instance: Instance) -> SolvedPuzzle:
+        """Return what a simulated model makes of an instance."""
+        return SolvedTour(task, instance.problem, instance.solution)

@@ -1,0 +1,65 @@
+"""The metrics of a route (Lyria paper, section 3.3) and its errors (section 4.1.1).
+
+Decisions:
+
+- The paper's CR asks that r' equal "min D(r)", a route on one side and a length on the other. What is meant is an
+  argmin, of which there are always several (each route can be travelled backwards): a route is correct when its length
+  is the optimum's, up to a relative tolerance of 1e-9 for sums of floats, when it has |V| + 1 entries, and when no city
+  is missing. The last condition is in "r' in R" already, but answers need not lie in R.
+- A route that leaves cities out can be shorter than the optimum, and by the formula alone its EDM would be negative and
+  reward it. EDM is 0 there, and within the tolerance of the optimum too, so that a correct route has exactly 0.
+- MC counts cities that are never visited; a repeated one counts only by what it costs. So a route with all cities and a
+  detour that costs nothing (twice in the same place, or through a city that lies on the way) would have a PS of 100
+  without being correct, and end a search that stops at 100. It is scored as if one city were missing.
+- SE has two parts. Here every missing city is an error of its own, in ascending order, and the excess distance comes
+  last: a detector that names few errors names what can be mended first. An excess within the tolerance is no error.
+- A text that could not be read has the worst value of each metric: EDM 3, MC |V|, PS 0.
+"""
+
+from typing import Any
+
+from evorun.tasks.puzzles.task import PENALISED_SCORE, Measure
+from evorun.tasks.tsp.routes import DECIMALS, Distances, Route, length, missing
+
+EXCESS_DISTANCE_MULTIPLIER = "excess_distance_multiplier"
+MISSING_CITIES = "missing_cities"
+MISSING, EXCESS = "missing", "excess"
+"""Kinds of errors: `["missing", city]` and `["excess", distance]`."""
+
+_SATURATION = 3.0
+_TOLERANCE = 1e-9
+
+
+def measure(distances: Distances, optimum: float, route: Route | None) -> Measure:
+    """Return CR, EDM, MC and PS of a route; None stands for a text that could not be read."""
+    cities = len(distances)
+    if route is None:
+        return _measure(False, 0.0, _SATURATION, cities)
+    omitted = len(missing(cities, route))
+    multiplier = min(_SATURATION, _excess(distances, optimum, route) / optimum)
+    correct = not omitted and not multiplier and len(route) == cities + 1
+    counted = omitted if omitted or multiplier or correct else 1
+    score = 100 * min(1 - multiplier / _SATURATION, 1 - counted / cities)
+    return _measure(correct, score, multiplier, omitted)
+
+
+def findings(distances: Distances, optimum: float, route: Route) -> tuple[Any, ...]:
+    """Return the missing cities and, last, the excess distance to two decimals."""
+    omitted = [[MISSING, city] for city in missing(len(distances), route)]
+    excess = _excess(distances, optimum, route)
+    return (*omitted, [EXCESS, round(excess, DECIMALS)]) if excess else tuple(omitted)
+
+
+def _excess(distances: Distances, optimum: float, route: Route) -> float:
+    """Return by how much a route is longer than the optimum: 0 within the tolerance, and for a shorter one."""
+    excess = length(distances, route) - optimum
+    return excess if excess > _TOLERANCE * optimum else 0.0
+
+
+def _measure(correct: bool, score: float, multiplier: float, omitted: int) -> Measure:
+    scores = {
+        PENALISED_SCORE: score,
+        EXCESS_DISTANCE_MULTIPLIER: multiplier,
+        MISSING_CITIES: float(omitted),
+    }
+    return Measure(correct, scores)

@@ -1,0 +1,45 @@
+"""The symbolic operators on routes (Lyria paper, sections 4.1.6 and 4.1.7).
+
+Decisions:
+
+- Psi cuts both parents at the same index k, drawn from 1 to |V| - 1, and the child is closed with city 0. Parents need
+  not have |V| + 1 entries: the child has the first k of one (all of it, when it is shorter) and what the other has
+  after its first k (nothing, when it is shorter), the closing city apart.
+- Omega as it is written replaces every occurrence of a duplicated city, and so loses that city. What it is meant to do
+  ("becomes a route without missing cities") takes only the extra occurrences: all but the first, which for city 0 is
+  the start. The closing city is none of them. The first min(|Y|, |M|) of them, in the route's order, get cities of M.
+- phi is any injection, so it is drawn at random: another try at a child that was there before can then differ.
+- M is the missing cities as the detector reported them, of which `max_errors` may have cut some off.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from evorun.tasks.tsp.routes import Route
+
+
+def crossover(first: Route, second: Route, cities: int, rng: np.random.Generator) -> list[int]:
+    """Return Psi(c1, c2, k): the beginning of one route and the rest of the other. cities: |V|, at least 2."""
+    k = int(rng.integers(1, cities))
+    return [*first[:-1][:k], *second[:-1][k:], 0]
+
+
+def mutate(route: Route, missing: Sequence[int], rng: np.random.Generator) -> list[int]:
+    """Return Omega(c): extra occurrences of cities replaced by missing ones."""
+    places = _extra(route)[: len(missing)]
+    child = list(route)
+    for place, chosen in zip(places, rng.permutation(len(missing)).tolist(), strict=False):
+        child[place] = missing[chosen]
+    return child
+
+
+def _extra(route: Route) -> list[int]:
+    """Return the places, but for the last, of cities that the route has visited before."""
+    seen: set[int] = set()
+    places = []
+    for place, city in enumerate(route[:-1]):
+        if city in seen:
+            places.append(place)
+        seen.add(city)
+    return places

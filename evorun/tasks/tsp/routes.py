@@ -1,0 +1,66 @@
+"""Routes and distances as plain values.
+
+A route begins and ends with city 0. Distances are a symmetric matrix with a zero diagonal, rounded to two decimals:
+what the prompt shows is what counts.
+"""
+
+import re
+from collections.abc import Iterable, Sequence
+
+Route = Sequence[int]
+"""Cities from 0 to n - 1 in the order of their visits; both ends are 0."""
+Distances = Sequence[Sequence[float]]
+"""n rows of n numbers."""
+
+DECIMALS = 2
+_INTEGER = re.compile(r"[-+]?[0-9]+")
+
+
+def as_text(route: Iterable[int]) -> str:
+    """Return a route as answers have it."""
+    return ",".join(map(str, route))
+
+
+def as_route(answer: str) -> list[int]:
+    """Return the route that an answer in canonical form holds."""
+    return [int(city) for city in answer.split(",")]
+
+
+def read(block: str, cities: int) -> str:
+    """Return the canonical text of a route through some of `cities` cities. Raises ValueError with what is wrong.
+
+    Numbers are separated by commas, blanks or both. A route that leaves cities out or repeats them has the form that is
+    asked for; one with more than 4n entries has not, so that none can grow without bound.
+    """
+    entries = block.replace(",", " ").split(None, 4 * cities)
+    if len(entries) > 4 * cities:
+        raise ValueError(f"expected {cities + 1} cities, got more than {4 * cities}")
+    route = [_city(entry, cities) for entry in entries]
+    if len(route) < 2 or route[0] or route[-1]:
+        raise ValueError(f"expected a route that begins and ends with city 0, got '{as_text(route)[:40]}'")
+    return as_text(route)
+
+
+def length(distances: Distances, route: Route) -> float:
+    """Return D(r), the length of a route (section 3.3)."""
+    total = 0.0
+    here = route[0]
+    for city in route[1:]:
+        total += distances[here][city]
+        here = city
+    return total
+
+
+def missing(cities: int, route: Route) -> list[int]:
+    """Return the cities that a route leaves out, in ascending order (MCS of section 4.1.1)."""
+    visited = set(route)
+    return [] if len(visited) == cities else [city for city in range(cities) if city not in visited]
+
+
+def _city(entry: str, cities: int) -> int:
+    if not _INTEGER.fullmatch(entry):
+        raise ValueError(f"expected whole numbers separated by commas, got '{entry[:20]}'")
+    # Python refuses to convert numbers of thousands of digits.
+    if len(entry) > 9 or not 0 <= int(entry) < cities:
+        raise ValueError(f"expected cities from 0 to {cities - 1}, got {entry[:20]}")
+    return int(entry)

@@ -1,0 +1,132 @@
+"""What a simulated model makes of a problem whose shortest route it knows.
+
+Decisions are the places of the route when it answers from scratch, and the edges of the shortest route when it revises:
+each is adopted by a move that breaks no other.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+
+from evorun.tasks.base import Problem
+from evorun.tasks.puzzles.reading import fenced
+from evorun.tasks.puzzles.task import PENALISED_SCORE, Puzzle
+from evorun.tasks.tsp.routes import as_route, as_text
+
+_LOSES_A_CITY = 0.2
+"""Probability, times that of a wrong decision, that an answer leaves a city out (ours)."""
+
+
+class SolvedTour:
+    """A problem with a shortest route, in canonical form."""
+
+    def __init__(self, task: Puzzle, problem: Problem, solution: str) -> None:
+        self._task = task
+        self._problem = problem
+        self._route = as_route(solution)
+        self._next = dict(pairwise(self._route))
+
+    def attempt(self, skill: float, rng: np.random.Generator) -> str:
+        """Return the shortest route, disturbed once for each place that is wrong with probability 1 - `skill`."""
+        wrong = min(1.0, max(0.0, 1 - skill))
+        route = list(self._route)
+        for _ in range(int(rng.binomial(len(route) - 2, wrong))):
+            _disturb(route, rng)
+        if rng.random() < _LOSES_A_CITY * wrong:
+            _lose(route, rng)
+        return as_text(route)
+
+    def revise(
+        self, answers: Sequence[str], choice: float, repair: float, slip: float, rng: np.random.Generator
+    ) -> str:
+        """Begin with the best answer (with probability `choice`) or any; take the others' edges, mend and lose some.
+
+        See `evorun.tasks.puzzles.stand_in.SolvedPuzzle`.
+        """
+        shown = [as_route(answer) for answer in answers]
+        scores = [self.fitness(answer) for answer in answers]
+        best = rng.random() < choice
+        base = scores.index(max(scores)) if best else int(rng.integers(len(shown)))
+        seen = {edge for route in shown for way in (route, route[::-1]) for edge in pairwise(way)}
+        tour = _without_repeats(shown[base], repair, rng)
+        for here, there in pairwise(self._route):
+            if rng.random() < (choice if (here, there) in seen else repair):
+                self._adopt(tour, here, there)
+        start = tour.index(0)
+        route = self._forwards([*tour[start:], *tour[:start], 0])
+        for _ in range(int(rng.binomial(len(self._route) - 2, slip))):
+            _disturb(route, rng)
+        return as_text(route)
+
+    def fitness(self, answer: str) -> float:
+        """Return the penalised score, in [0, 100]."""
+        return self._task.measure(self._problem, answer).scores[PENALISED_SCORE]
+
+    def errors(self, answer: str) -> str:
+        """Return a fenced block with all errors, or `none`."""
+        found = self._task.findings(self._problem, answer)
+        return fenced(self._task.describe(self._problem, found) if found else "none")
+
+    def _forwards(self, route: list[int]) -> list[int]:
+        """Return the route in the direction that shares more edges with the known one."""
+        return max(route, route[::-1], key=lambda way: sum(self._next[u] == v for u, v in pairwise(way)))
+
+    def _adopt(self, tour: list[int], here: int, there: int) -> None:
+        """Make two cities neighbours on a tour, given as a cycle, where the second rightly follows the first.
+
+        `there` takes along what rightly follows it, in either direction, and lands on the side of `here` where what
+        rightly precedes that does not stand. Where no city stands twice, no other right edge is lost.
+        """
+        edge = (here, there)
+        if here not in tour or edge in pairwise([*tour, tour[0]]) or edge in pairwise([tour[0], *tour[::-1]]):
+            return
+        block = [there]
+        if there in tour:
+            _turn(tour, tour.index(there))
+            if self._next[there] == tour[-1]:
+                tour[1:] = tour[:0:-1]
+            while len(block) < len(tour) and self._next[block[-1]] == tour[len(block)]:
+                block.append(tour[len(block)])
+            if here in block:
+                return
+            del tour[: len(block)]
+        _turn(tour, tour.index(here) + 1)
+        if self._next[tour[0]] == here:
+            tour[:-1] = tour[-2::-1]
+        tour += block
+
+
+def _turn(tour: list[int], first: int) -> None:
+    tour[:] = [*tour[first:], *tour[:first]]
+
+
+def _disturb(route: list[int], rng: np.random.Generator) -> None:
+    """Reverse a stretch between the two ends, or swap two cities."""
+    if len(route) < 4:
+        return
+    first, second = sorted(rng.choice(np.arange(1, len(route) - 1), 2, replace=False).tolist())
+    if rng.random() < 0.5:
+        route[first : second + 1] = route[first : second + 1][::-1]
+    else:
+        route[first], route[second] = route[second], route[first]
+
+
+def _lose(route: list[int], rng: np.random.Generator) -> None:
+    """Leave a city out, or go to another one twice in its place."""
+    lost, twice = rng.choice(np.arange(1, len(route) - 1), 2, replace=False).tolist()
+    if rng.random() < 0.5:
+        del route[lost]
+    else:
+        route[lost] = route[twice]
+
+
+def _without_repeats(route: Sequence[int], repair: float, rng: np.random.Generator) -> list[int]:
+    """Return the route as a cycle, without a city's later visits, each left out with probability `repair`."""
+    seen: set[int] = set()
+    kept = []
+    for city in route[:-1]:
+        if city not in seen or rng.random() >= repair:
+            kept.append(city)
+        seen.add(city)
+    return kept

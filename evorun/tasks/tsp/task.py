@@ -1,0 +1,125 @@
+"""The task as methods see it: what the travelling salesman problem adds to a puzzle.
+
+Answers are city numbers separated by commas, `0,3,...,0`. Errors are `["missing", city]` and `["excess", distance]`.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+
+from evorun.tasks.base import Individual, Problem, Response
+from evorun.tasks.puzzles.task import Measure, Puzzle
+from evorun.tasks.tsp import metrics, operators, routes
+from evorun.tasks.tsp.metrics import EXCESS, MISSING
+
+_MISSING_LINE = re.compile(rf"{MISSING}\s*:?\s*([0-9][0-9,\s]*)", re.IGNORECASE)
+_EXCESS_LINE = re.compile(rf"{EXCESS}\s*:?\s*\+?([0-9]{{1,15}}(?:\.[0-9]{{1,15}})?)", re.IGNORECASE)
+
+
+class Tsp(Puzzle):
+    """Round trips from city 0. A problem's data: `cities`, `distances` (to two decimals), `coordinates` or null."""
+
+    name = "tsp"
+    prompts_folder = Path(__file__).parent / "prompts"
+    example: ClassVar[Mapping[str, Any]] = {
+        "cities": 3,
+        "distances": "0 1 2\n1 0 2.5\n2 2.5 0",
+        "coordinates": "0 0\n0 1\n2 0",
+    }
+
+    def __init__(self, optima: Mapping[str, float], *, prompts: str | None = None, reasoning_max_chars: int = 1200):
+        """optima: the shortest length for each problem id. The rest: see `Puzzle`."""
+        super().__init__(prompts=prompts, reasoning_max_chars=reasoning_max_chars)
+        self._optima = optima
+
+    def signature(self, problem: Problem, response: Response) -> str:
+        """Return the same text for a route and the same route backwards: distances are symmetric."""
+        route = routes.as_route(response.answer or "0")
+        return routes.as_text(min(route, route[::-1]))
+
+    def shown(self, problem: Problem) -> Mapping[str, Any]:
+        """Return `cities`, `distances` (a line a city) and `coordinates` (the same; empty where there are none)."""
+        data = problem.data
+        return {
+            "cities": data["cities"],
+            "distances": _table(data["distances"]),
+            "coordinates": _table(data["coordinates"] or ()),
+        }
+
+    def read(self, problem: Problem, block: str) -> str:
+        """Read a route; see `routes.read`. Raises ValueError."""
+        return routes.read(block, problem.data["cities"])
+
+    def measure(self, problem: Problem, answer: str | None) -> Measure:
+        """Return CR, EDM, MC and PS; see `metrics`."""
+        route = None if answer is None else routes.as_route(answer)
+        return metrics.measure(problem.data["distances"], self._optima[problem.id], route)
+
+    def findings(self, problem: Problem, answer: str) -> tuple[Any, ...]:
+        """Return the missing cities and the excess distance; see `metrics`."""
+        return metrics.findings(problem.data["distances"], self._optima[problem.id], routes.as_route(answer))
+
+    def describe(self, problem: Problem, findings: Sequence[Any]) -> str:
+        """Return a line `missing 3,5` and a line `excess 12.34`, each where there is such an error."""
+        cities = routes.as_text(_missing(findings))
+        lines = [f"{MISSING} {cities}"] if cities else []
+        lines += [f"{EXCESS} {value:.{routes.DECIMALS}f}" for kind, value in findings if kind == EXCESS]
+        return "\n".join(lines)
+
+    def read_findings(self, problem: Problem, block: str) -> tuple[Any, ...] | None:
+        """Read such lines, in any order; None when there is none, or one that is something else.
+
+        City 0 cannot be missing, and an excess of 0 is none.
+        """
+        missing: dict[int, None] = {}
+        excess = 0.0
+        lines = [line.strip() for line in block.splitlines() if line.strip()]
+        for line in lines:
+            if found := _MISSING_LINE.fullmatch(line):
+                named = found[1].replace(",", " ").split()
+                if not all(len(city) < 10 and 0 < int(city) < problem.data["cities"] for city in named):
+                    return None
+                missing |= dict.fromkeys(int(city) for city in named)
+            elif found := _EXCESS_LINE.fullmatch(line):
+                excess = round(float(found[1]), routes.DECIMALS)
+            else:
+                return None
+        if not lines:
+            return None
+        cities = [[MISSING, city] for city in missing]
+        return (*cities, [EXCESS, excess]) if excess else tuple(cities)
+
+    def crossover(self, problem: Problem, first: Individual, second: Individual, rng: np.random.Generator) -> Response:
+        """Return the child of ECO; see `operators`."""
+        ours, theirs = first.response.answer, second.response.answer
+        if ours is None or theirs is None:
+            return first.response if theirs is None else second.response
+        if first.fitness >= 100 or second.fitness >= 100:
+            return first.response if first.fitness >= 100 else second.response
+        route = operators.crossover(routes.as_route(ours), routes.as_route(theirs), problem.data["cities"], rng)
+        return self._child(route, first.response, second.response)
+
+    def mutate(self, problem: Problem, individual: Individual, rng: np.random.Generator) -> Response:
+        """Return the outcome of EMO; see `operators`."""
+        answer, missing = individual.response.answer, _missing(individual.errors.findings)
+        if answer is None or not missing:
+            return individual.response
+        return self._child(operators.mutate(routes.as_route(answer), missing, rng), individual.response)
+
+    def _child(self, route: Sequence[int], *parents: Response) -> Response:
+        answer = routes.as_text(route)
+        return next((parent for parent in parents if parent.answer == answer), None) or self.response(answer)
+
+
+def _missing(findings: Sequence[Any]) -> list[int]:
+    return [value for kind, value in findings if kind == MISSING]
+
+
+def _table(rows: Sequence[Sequence[float]]) -> str:
+    """Return a line a row, with two decimals unless all numbers are whole."""
+    whole = all(float(value).is_integer() for row in rows for value in row)
+    decimals = 0 if whole else routes.DECIMALS
+    return "\n".join(" ".join(f"{value:.{decimals}f}" for value in row) for row in rows)

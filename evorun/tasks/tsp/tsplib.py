@@ -1,0 +1,191 @@
+"""Reading TSPLIB's .tsp format, and its distances.
+
+By Gerhard Reinelt's description of the format. The package tsplib95 reads it too, but has had no release since 2020 and
+holds networkx below version 3, which newer packages need.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+_EARTH = 6378.388
+"""Radius in kilometres, as TSPLIB has it."""
+_PI = 3.141592
+"""TSPLIB's own value: its published lengths depend on it."""
+
+_Array = NDArray[np.float64]
+
+
+class Tsplib(NamedTuple):
+    """What a file holds."""
+
+    name: str
+    """Empty where the file has none."""
+    coordinates: list[list[float]] | None
+    """None where the distances are explicit."""
+    distances: list[list[float]]
+
+
+def parse(text: str, most_cities: int) -> Tsplib:
+    """Read a symmetric problem. Raises ValueError with one line for anything else, and for more than `most_cities`."""
+    header, sections = _parts(text)
+    kind = header.get("TYPE", "TSP").split()[0:1]
+    if kind != ["TSP"]:
+        raise ValueError(f"expected TYPE: TSP, got '{header['TYPE'][:20]}'")
+    cities = _dimension(header, most_cities)
+    weight_type = header.get("EDGE_WEIGHT_TYPE", "none")
+    if weight_type == "EXPLICIT":
+        matrix = _explicit(header.get("EDGE_WEIGHT_FORMAT", "none"), sections.get("EDGE_WEIGHT_SECTION", ()), cities)
+        return Tsplib(header.get("NAME", ""), None, matrix.tolist())
+    if weight_type not in _RULES:
+        known = ", ".join(sorted({*_RULES, "EXPLICIT"}))
+        raise ValueError(f"expected EDGE_WEIGHT_TYPE to be one of {known}, got '{weight_type[:20]}'")
+    points = _points(sections.get("NODE_COORD_SECTION", ()), cities)
+    matrix = _RULES[weight_type](points)
+    np.fill_diagonal(matrix, 0)
+    return Tsplib(header.get("NAME", ""), points.tolist(), matrix.tolist())
+
+
+def _parts(text: str) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return the header's values and each section's numbers, as texts."""
+    header: dict[str, str] = {}
+    sections: dict[str, list[str]] = {}
+    numbers: list[str] | None = None
+    for line in map(str.strip, text.splitlines()):
+        key, colon, value = line.partition(":")
+        key = key.strip().upper()
+        if key.endswith("_SECTION"):
+            numbers = sections.setdefault(key, [])
+        elif colon:
+            header[key] = value.strip()
+        elif key == "EOF":
+            break
+        elif line and numbers is None:
+            raise ValueError(f"expected 'KEYWORD: value' or the name of a section, got '{line[:40]}'")
+        elif numbers is not None:
+            numbers += line.split()
+    return header, sections
+
+
+def _dimension(header: dict[str, str], most_cities: int) -> int:
+    text = header.get("DIMENSION", "none")
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise ValueError(f"expected DIMENSION: a number of cities, got '{text[:20]}'")
+    if int(text) > most_cities:
+        raise ValueError(
+            f"expected at most {most_cities} cities, whose shortest route can be proven, got {int(text)}; larger "
+            "problems can be read from JSONL with their optimal_tour"
+        )
+    return int(text)
+
+
+def _numbers(section: str, texts: Sequence[str], expected: int) -> _Array:
+    if len(texts) != expected:
+        raise ValueError(f"{section}: expected {expected} numbers, got {len(texts)}")
+    try:
+        return np.array([float(text) for text in texts])
+    except ValueError as error:
+        raise ValueError(f"{section}: expected numbers only: {str(error)[:60]}") from error
+
+
+def _points(texts: Sequence[str], cities: int) -> _Array:
+    """Return coordinates in the order of the nodes' numbers, which may begin anywhere."""
+    nodes = _numbers("NODE_COORD_SECTION", texts, 3 * cities).reshape(cities, 3)
+    if len(np.unique(nodes[:, 0])) < cities:
+        raise ValueError("NODE_COORD_SECTION: expected each node once")
+    points: _Array = nodes[np.argsort(nodes[:, 0]), 1:]
+    if not np.abs(points).max(initial=0) < 1e8:
+        raise ValueError("NODE_COORD_SECTION: expected coordinates below 1e8")
+    return points
+
+
+# --- distances ---
+
+
+def _apart(points: _Array) -> tuple[_Array, _Array]:
+    difference = points[:, None] - points
+    return difference[..., 0], difference[..., 1]
+
+
+def _euclidean(points: _Array) -> _Array:
+    exact: _Array = np.hypot(*_apart(points))
+    return np.floor(exact + 0.5)
+
+
+def _ceiling(points: _Array) -> _Array:
+    exact: _Array = np.hypot(*_apart(points))
+    return np.ceil(exact)
+
+
+def _pseudo_euclidean(points: _Array) -> _Array:
+    x, y = _apart(points)
+    exact = np.sqrt((x * x + y * y) / 10)
+    nearest = np.floor(exact + 0.5)
+    return np.where(nearest < exact, nearest + 1, nearest)
+
+
+def _geographical(points: _Array) -> _Array:
+    # Degrees are cut off, not rounded as the description says: the published optima come from that.
+    degrees = np.trunc(points)
+    latitude, longitude = (_PI * (degrees + 5 * (points - degrees) / 3) / 180).T
+    q1 = np.cos(longitude[:, None] - longitude)
+    q2 = np.cos(latitude[:, None] - latitude)
+    q3 = np.cos(latitude[:, None] + latitude)
+    angle: _Array = np.arccos(np.clip(0.5 * ((1 + q1) * q2 - (1 - q1) * q3), -1, 1))
+    return np.floor(_EARTH * angle + 1)
+
+
+_RULES: dict[str, Callable[[_Array], _Array]] = {
+    "EUC_2D": _euclidean,
+    "CEIL_2D": _ceiling,
+    "ATT": _pseudo_euclidean,
+    "GEO": _geographical,
+}
+
+
+# --- matrices ---
+
+
+def _upper(cities: int) -> Any:
+    return np.triu_indices(cities, 1)
+
+
+def _lower(cities: int) -> Any:
+    return np.tril_indices(cities, -1)
+
+
+def _upper_diagonal(cities: int) -> Any:
+    return np.triu_indices(cities)
+
+
+def _lower_diagonal(cities: int) -> Any:
+    return np.tril_indices(cities)
+
+
+# The columns of one triangle are the rows of the other.
+_TRIANGLES: dict[str, Callable[[int], Any]] = {
+    "UPPER_ROW": _upper,
+    "LOWER_COL": _upper,
+    "LOWER_ROW": _lower,
+    "UPPER_COL": _lower,
+    "UPPER_DIAG_ROW": _upper_diagonal,
+    "LOWER_DIAG_COL": _upper_diagonal,
+    "LOWER_DIAG_ROW": _lower_diagonal,
+    "UPPER_DIAG_COL": _lower_diagonal,
+}
+
+
+def _explicit(layout: str, texts: Sequence[str], cities: int) -> _Array:
+    if layout == "FULL_MATRIX":
+        return _numbers("EDGE_WEIGHT_SECTION", texts, cities * cities).reshape(cities, cities)
+    if layout not in _TRIANGLES:
+        known = ", ".join(sorted({*_TRIANGLES, "FULL_MATRIX"}))
+        raise ValueError(f"expected EDGE_WEIGHT_FORMAT to be one of {known}, got '{layout[:20]}'")
+    rows, columns = _TRIANGLES[layout](cities)
+    matrix = np.zeros((cities, cities))
+    matrix[rows, columns] = _numbers("EDGE_WEIGHT_SECTION", texts, len(rows))
+    matrix[columns, rows] = matrix[rows, columns]
+    return matrix

@@ -1,0 +1,90 @@
+"""The metrics, against the formulas of section 3.2 written out anew."""
+
+from fractions import Fraction
+from typing import Any
+
+import pytest
+from graph_coloring_cases import TASK, answered, problem
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from evorun.tasks.base import Problem, Response
+from evorun.tasks.puzzles.grader import PuzzleGrader
+
+NO_TOOLS: Any = None  # a puzzle's grader uses none
+TRIANGLE = problem(3, [(0, 1), (1, 2), (0, 2)], 3)
+PATH = problem(4, [(0, 1), (1, 2), (2, 3)], 2)
+
+
+def text(colors: list[int]) -> str:
+    return ",".join(str(color) for color in colors)
+
+
+def by_the_formulas(of: Problem, colors: list[int]) -> tuple[bool, Fraction, Fraction, Fraction]:
+    """CR, CF, SC and PS in exact arithmetic, over all pairs of vertices, with the decisions of the module."""
+    size, k = of.data["vertices"], of.data["colors"]
+    joined = {frozenset(edge) for edge in of.data["edges"]}
+    pairs = [(u, v) for u in range(size) for v in range(size) if u < v and {u, v} in joined]
+    clashing = [1 if colors[u] == colors[v] else 0 for u, v in pairs]
+    right = all(color in range(k) for color in colors) and not any(clashing)
+    ratio = Fraction(sum(clashing), len(pairs)) if pairs else Fraction(0)
+    score = (1 - ratio) * 100
+    beyond = len(set(colors) - set(range(k)))
+    if beyond == 0:
+        penalised = score
+    elif k + beyond >= size:
+        penalised = Fraction(0)
+    else:
+        penalised = score * (1 - Fraction(beyond, size - k))
+    return right, ratio, score, penalised
+
+
+@settings(max_examples=2000, deadline=None)
+@given(answered())
+def test_all_metrics_follow_the_formulas_and_the_fitness_is_100_where_the_answer_is_right(
+    case: tuple[Problem, list[int]],
+) -> None:
+    of, colors = case
+    found = TASK.measure(of, text(colors))
+    right, ratio, score, penalised = by_the_formulas(of, colors)
+    assert found.correct == right
+    assert found.scores == pytest.approx(
+        {"conflict_ratio": float(ratio), "score": float(score), "penalised_score": float(penalised)}, rel=1e-12
+    )
+    verified = TASK.verified(of, Response(text="", answer=text(colors)), 3)
+    assert 0 <= verified.fitness <= 100
+    assert (verified.fitness == 100) == (verified.errors.findings == ()) == right
+
+
+@pytest.mark.parametrize(
+    ("of", "answer", "correct", "penalised"),
+    [
+        (TRIANGLE, "0,1,2", True, 100),  # k' = |V|, and right all the same
+        (TRIANGLE, "0,1,3", False, 0),
+        (TRIANGLE, "0,0,0", False, 0),
+        (PATH, "0,1,0,1", True, 100),
+        (PATH, "0,7,0,7", False, 50),  # k' = k, but 7 is no colour: one of two spare ones
+        (PATH, "0,1,2,3", False, 0),  # each vertex its own colour
+        (PATH, "0,0,1,2", False, 100 * 2 / 3 / 2),
+        (problem(3, [], 2), "0,0,0", True, 100),
+        (problem(3, [], 2), "0,0,2", False, 0),
+        (problem(2, [(0, 1)], 5), "3,4", True, 100),  # more colours than vertices
+        (problem(2, [(0, 1)], 5), "3,5", False, 0),
+    ],
+)
+def test_cases_by_hand(of: Problem, answer: str, correct: bool, penalised: float) -> None:
+    found = TASK.measure(of, answer)
+    assert found.correct == correct
+    assert found.scores["penalised_score"] == pytest.approx(penalised)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.text(max_size=60) | st.text("0123456789, \n`-.[]", max_size=60))
+async def test_a_malformed_text_has_the_worst_of_each_metric_and_never_raises(text: str) -> None:
+    response = TASK.parse(PATH, text)
+    grade = await PuzzleGrader(TASK).grade(PATH, response, NO_TOOLS)
+    if response.answer is None:
+        assert grade.scores == {"score": 0, "penalised_score": 0, "conflict_ratio": 1}
+        assert grade.correct is False
+        assert grade.detail == response.error != ""
+    assert TASK.verified(PATH, response, 3).fitness == grade.scores["penalised_score"]

@@ -1,0 +1,283 @@
+"""The task as a run meets it: generated graphs, prompts, gold answers, and what plays the model."""
+
+from itertools import combinations, product
+from typing import Any
+
+import numpy as np
+import pytest
+from graph_coloring_cases import TASK, individual, problem
+
+from evorun.errors import ConfigError, DataError
+from evorun.models.base import Request
+from evorun.models.stand_in import Skill
+from evorun.tasks.base import (
+    Attempt,
+    Demonstrates,
+    Diagnoses,
+    Evolves,
+    Generates,
+    Instructs,
+    Judges,
+    Operates,
+    Problem,
+    Recombines,
+    Refines,
+    ScoredResponse,
+    Scores,
+    Verifies,
+)
+from evorun.tasks.graph_coloring import GraphColoringConfig
+from evorun.tasks.graph_coloring.generator import random_graph
+from evorun.tasks.graph_coloring.graph import graph
+from evorun.tasks.graph_coloring.showing import MATRIX_VERTICES
+from evorun.tasks.graph_coloring.stand_in import SolvedGraph
+
+NO_TOOLS: Any = None  # a puzzle's grader uses none
+SHARE_COLORABLE = 22_249_524_024 / 2**36
+PAPER = GraphColoringConfig().load(0)
+PATH = problem(4, [(0, 1), (1, 2), (2, 3)], 2)
+
+
+def colorable(of: Problem) -> bool:
+    edges = of.data["edges"]
+    return any(
+        all(coloring[u] != coloring[v] for u, v in edges)
+        for coloring in product(range(of.data["colors"]), repeat=of.data["vertices"] - 1)
+        for coloring in [(0, *coloring)]
+    )
+
+
+# --- generated graphs ---
+
+
+def test_the_papers_setting_is_the_default_and_the_splits_are_disjoint() -> None:
+    training = GraphColoringConfig(split="training").load(0)
+    assert (len(PAPER.problems), len(PAPER.validation), len(training.problems)) == (50, 8, 100)
+    every = [*PAPER.problems, *training.problems, *(shot.problem for shot in PAPER.validation)]
+    assert len({one.data["edges"] for one in every}) == len({one.id for one in every}) == 158
+    assert {(one.data["vertices"], one.data["colors"], one.stratum) for one in every} == {(9, 3, "9 vertices")}
+    assert training.validation == PAPER.validation
+
+
+def test_edges_are_sorted_pairs_that_join_at_the_given_rate() -> None:
+    rng = np.random.default_rng(0)
+    counts = np.zeros((9, 9))
+    for _ in range(3000):
+        of = random_graph(9, 0.3, rng)
+        assert list(of.edges) == sorted(set(of.edges))
+        for u, v in of.edges:
+            counts[u, v] += 1
+    rates = [counts[pair] / 3000 for pair in combinations(range(9), 2)]
+    assert counts.sum() == pytest.approx(sum(rates) * 3000)  # no other pair, so u < v
+    assert rates == pytest.approx([0.3] * 36, abs=0.04)
+    assert random_graph(5, 0, rng).edges == ()
+    assert len(random_graph(5, 1, rng).edges) == 10
+
+
+def test_the_share_of_colourable_graphs_is_the_one_that_the_docs_name() -> None:
+    drawn = GraphColoringConfig(instances=400, validation_instances=0, instance_seed=7).load(0)
+    share = np.mean([colorable(one) for one in drawn.problems])
+    assert share == pytest.approx(SHARE_COLORABLE, abs=4 * (SHARE_COLORABLE * (1 - SHARE_COLORABLE) / 400) ** 0.5)
+
+
+def test_only_colourable_graphs_on_request() -> None:
+    drawn = GraphColoringConfig(colorable_only=True).load(0)
+    assert len(drawn.problems) == 50
+    assert all(colorable(one) for one in drawn.problems)
+    assert not all(colorable(one) for one in PAPER.problems)
+
+
+def test_the_seed_of_the_instances_decides_not_the_runs() -> None:
+    assert GraphColoringConfig().load(5).problems == PAPER.problems
+    assert GraphColoringConfig(instance_seed=1).load(0).problems != PAPER.problems
+
+
+def test_as_many_colours_as_each_graph_needs() -> None:
+    drawn = GraphColoringConfig(colors=None, instances=10, validation_instances=0).load(0)
+    for one in drawn.problems:
+        fewer = Problem(id="", stratum="", data={**one.data, "colors": one.data["colors"] - 1})
+        assert colorable(one)
+        assert not colorable(fewer)
+
+
+def test_graphs_of_hundreds_of_vertices() -> None:
+    config = GraphColoringConfig(vertices=300, edge_probability=0.05, colors=7, colorable_only=True, instances=2)
+    config.validation_instances = 0
+    loaded = config.load(0)
+    assert [one.stratum for one in loaded.problems] == ["300 vertices"] * 2
+    skilled = loaded.stand_in.with_skill(Skill(skill=1, malformed=0))
+    for one in loaded.problems:
+        prompt = loaded.task.generation_prompt(one)  # type: ignore[attr-defined]
+        text = skilled.respond(Request(messages=(), hints=prompt.hints), np.random.default_rng(0))
+        assert TASK.measure(one, loaded.task.parse(one, text).answer).correct
+
+
+@pytest.mark.parametrize(
+    ("changes", "key"),
+    [
+        ({"vertices": 0}, "task.vertices"),
+        ({"vertices": 1001}, "task.vertices"),
+        ({"colors": 0}, "task.colors"),
+        ({"edge_probability": 1.1}, "task.edge_probability"),
+        ({"edge_probability": float("nan")}, "task.edge_probability"),
+        ({"split": "test"}, "task.split"),
+    ],
+)
+def test_values_out_of_range_name_their_key(changes: dict[str, Any], key: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        GraphColoringConfig(**changes)
+
+
+def test_too_few_different_graphs() -> None:
+    with pytest.raises(DataError, match="expected 58 different instances, found 8"):
+        GraphColoringConfig(vertices=3).load(0)
+    with pytest.raises(DataError, match="expected 58 different instances, found 0"):
+        GraphColoringConfig(vertices=4, edge_probability=1, colorable_only=True).load(0)
+
+
+# --- gold answers ---
+
+
+async def test_gold_answers_pass_the_grader_and_none_does_better_where_there_is_no_right_one() -> None:
+    for shot in PAPER.validation:
+        right = await PAPER.grader.grade(shot.problem, TASK.response(shot.answer), NO_TOOLS)
+        assert right.correct == colorable(shot.problem)
+        if not right.correct:
+            every = (TASK.measure(shot.problem, ",".join(map(str, c))) for c in product(range(3), repeat=9))
+            assert right.scores["conflict_ratio"] == min(measure.scores["conflict_ratio"] for measure in every)
+
+
+# --- prompts ---
+
+
+def test_it_offers_what_methods_ask_for() -> None:
+    offers = (Generates, Evolves, Judges, Refines, Demonstrates, Instructs)
+    assert all(isinstance(TASK, offer) for offer in (*offers, Recombines, Operates, Verifies, Diagnoses, Scores))
+
+
+def test_every_prompt_shows_the_graph_and_what_it_is_about() -> None:
+    one, other = individual(PATH, "0,0,1,1"), individual(PATH, "7,1,7,1")
+    matrix = "n y n n\ny n y n\nn y n y\nn n y n"
+    demonstration = TASK.demonstration(PAPER.validation[0], TASK.response("0,1,2,0,1,2,0,1,2"))
+    prompts = [
+        TASK.generation_prompt(PATH),
+        TASK.evolution_prompt(PATH, [ScoredResponse(response=one.response, score=0.25)]),
+        TASK.judge_prompt(PATH, one.response, other.response),
+        TASK.refinement_prompt(PATH, one.response, [Attempt(response=other.response, outcome="lost")]),
+        TASK.few_shot_prompt(PATH, [demonstration]),
+        TASK.instructed_prompt(PATH, TASK.seed_instruction()),
+        TASK.crossover_prompt(PATH, one, other),
+        TASK.mutation_prompt(PATH, one),
+        TASK.errors_prompt(PATH, one.response),
+        TASK.fitness_prompt(PATH, one.response),
+    ]
+    texts = [prompt.messages[-1]["content"] for prompt in prompts]
+    assert all(matrix in str(text) and "from 0 to 1" in str(text) for text in texts)
+    assert "0,1,0\n2,3,1" in str(texts[6])
+    assert "excess 1" in str(texts[6])
+    assert "`u,v,colour`" in str(texts[8])
+    assert "100 * (1 - C / 3) * (1 - X / 2)" in str(texts[9])
+
+
+@pytest.mark.parametrize(
+    ("of", "rule"),
+    [
+        (problem(3, [(0, 1)], 3), "100 * (1 - C / 1) if X is 0, and 0.0 if it is not"),
+        (problem(3, [], 2), "100 * (1 - X / 1)"),
+        (problem(2, [], 2), "100 if X is 0, and 0.0 if it is not"),
+    ],
+)
+def test_the_fitness_rule_has_no_division_by_zero(of: Problem, rule: str) -> None:
+    text = str(TASK.fitness_prompt(of, TASK.response("0,0")).messages[-1]["content"])
+    assert rule in text
+    assert "/ 0" not in text
+
+
+def test_large_graphs_are_shown_by_their_edges() -> None:
+    def shown(vertices: int) -> str:
+        of = problem(vertices, [(0, 3), (0, 2), (2, 5)], 2)
+        return str(TASK.generation_prompt(of).messages[-1]["content"])
+
+    assert "n n y y n" in shown(MATRIX_VERTICES)
+    assert "0: 2 3\n2: 5\n" in shown(MATRIX_VERTICES + 1)
+    assert "adjacency matrix" not in shown(MATRIX_VERTICES + 1)
+
+
+def test_nothing_shown_tells_whether_a_graph_is_colourable() -> None:
+    def words(of: Problem) -> str:
+        text = str(TASK.generation_prompt(of).messages[-1]["content"])
+        return of.stratum + "".join(line for line in text.splitlines() if not set(line) <= set("yn "))
+
+    some = {colorable(one): words(one) for one in PAPER.problems}
+    assert some[True] == some[False]
+
+
+# --- what plays the model ---
+
+
+def solved(of: Problem, solution: str) -> SolvedGraph:
+    return SolvedGraph(TASK, of, solution)
+
+
+def agreement(first: str, second: str) -> float:
+    return float(np.mean([a == b for a, b in zip(first.split(","), second.split(","), strict=True)]))
+
+
+WIDE = problem(600, [(v, v + 1) for v in range(599)], 3)
+GOLD = ",".join(str(v % 3) for v in range(600))
+
+
+@pytest.mark.parametrize("skill", [0.0, 0.4, 1.0])
+def test_from_scratch_each_vertex_is_right_at_its_skill(skill: float) -> None:
+    answer = solved(WIDE, GOLD).attempt(skill, np.random.default_rng(0))
+    assert agreement(answer, GOLD) == pytest.approx(skill, abs=0.08)
+    assert TASK.read(WIDE, answer) == answer
+    beyond = answer.count("3") / 600
+    assert beyond == pytest.approx(0.1 * (1 - skill), abs=0.06)
+
+
+def test_revising_chooses_mends_and_loses_at_the_given_rates() -> None:
+    # Two thirds of each answer agree with the known colouring, so that it keeps its colours' names.
+    first = ",".join(str(v % 3 if v % 6 < 4 else (v + 1) % 3) for v in range(600))
+    second = ",".join(str(v % 3 if v % 6 > 1 else (v + 1) % 3) for v in range(600))
+    puzzle, rng = solved(WIDE, GOLD), np.random.default_rng(1)
+
+    def revised(choice: float, repair: float, slip: float) -> float:
+        return agreement(puzzle.revise([first, second], choice, repair, slip, rng), GOLD)
+
+    assert revised(1, 0, 0) == 1
+    assert revised(0, 0, 0) == pytest.approx(1 / 3)
+    assert revised(0.75, 0, 0) == pytest.approx(1 / 3 + 0.75 * 2 / 3, abs=0.08)
+    assert revised(0, 1, 0) == 1
+    assert revised(0, 0.5, 0) == pytest.approx(2 / 3, abs=0.08)
+    assert revised(1, 0, 0.3) == pytest.approx(0.7, abs=0.08)
+    assert revised(1, 1, 1) == 0
+
+
+def test_other_names_for_the_colours_are_as_right() -> None:
+    renamed = GOLD.translate(str.maketrans("012", "201"))
+    puzzle = solved(WIDE, GOLD)
+    assert puzzle.revise([renamed], 0.5, 1, 0, np.random.default_rng(0)) == renamed
+    nearly = ",".join(["9", *renamed.split(",")[1:]])
+    assert puzzle.revise([nearly], 0.5, 1, 0, np.random.default_rng(0)) == renamed
+    assert puzzle.revise(["9,9" + ",8" * 598], 0, 1, 0, np.random.default_rng(0)).count(",") == 599
+
+
+def test_an_answer_as_good_as_the_known_one_is_not_spoilt() -> None:
+    other = ",".join(str(v % 2) for v in range(600))
+    assert solved(WIDE, GOLD).revise([other, GOLD], 1, 1, 0, np.random.default_rng(0)) == other
+
+
+def test_its_errors_and_fitness_are_the_tasks() -> None:
+    puzzle = solved(PATH, "0,1,0,1")
+    assert (
+        TASK.parse_errors(PATH, puzzle.errors("0,0,7,7"), 9) == TASK.verified(PATH, TASK.response("0,0,7,7"), 9).errors
+    )
+    assert puzzle.errors("0,1,0,1") == "```\nnone\n```"
+    assert puzzle.fitness("0,1,0,1") == 100
+
+
+def test_one_colour_leaves_no_other_to_err_with_but_those_that_are_not_allowed() -> None:
+    of = problem(3, [], 1)
+    assert solved(of, "0,0,0").attempt(0, np.random.default_rng(0)) == "1,1,1"
+    assert graph(3, []).edges == ()

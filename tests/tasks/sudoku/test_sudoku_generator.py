@@ -1,0 +1,105 @@
+"""Generated puzzles: exactly as many empty cells, one solution, other puzzles in each split, the same ones again."""
+
+from random import Random
+
+import pytest
+from sudoku_fixture import rows_of
+from test_sudoku_solver import is_right
+
+from evorun.errors import ConfigError
+from evorun.tasks.base import LoadedTask
+from evorun.tasks.sudoku import SudokuConfig
+from evorun.tasks.sudoku.generator import random_grid
+
+
+def plain_count(values: list[int], box: int) -> int:
+    """Count the solutions up to 2 by plain backtracking over the cell with the fewest numbers left."""
+    n = box * box
+    best: tuple[int, set[int]] | None = None
+    for cell in range(n * n):
+        if not values[cell]:
+            i, j = divmod(cell, n)
+            row = {values[i * n + k] for k in range(n)}
+            column = {values[k * n + j] for k in range(n)}
+            square = {
+                values[a * n + b]
+                for a in range(i - i % box, i - i % box + box)
+                for b in range(j - j % box, j - j % box + box)
+            }
+            left = set(range(1, n + 1)) - row - column - square
+            if best is None or len(left) < len(best[1]):
+                best = cell, left
+    if best is None:
+        return 1
+    cell, left = best
+    count = 0
+    for value in left:
+        values[cell] = value
+        count += plain_count(values, box)
+        values[cell] = 0
+        if count > 1:
+            break
+    return count
+
+
+def flat(text: str) -> list[int]:
+    return [value for row in rows_of(text) for value in row]
+
+
+def puzzles(loaded: LoadedTask) -> list[str]:
+    return [problem.data["grid"] for problem in loaded.problems]
+
+
+@pytest.mark.parametrize(
+    ("box", "empty", "count"), [(2, 1, 5), (2, 8, 20), (2, 12, 10), (3, 40, 20), (3, 52, 3), (4, 100, 2), (5, 150, 1)]
+)
+def test_puzzles_have_the_empty_cells_asked_for_and_one_solution(box: int, empty: int, count: int) -> None:
+    loaded = SudokuConfig(box=box, empty_cells=empty, instances=1, validation_instances=count).load(0)
+    for shot in loaded.validation:
+        values, answer = flat(shot.problem.data["grid"]), flat(shot.answer)
+        assert len(values) == len(answer) == box**4
+        assert values.count(0) == empty
+        assert is_right(answer, box)
+        assert all(value in (0, right) for value, right in zip(values, answer, strict=True))
+        assert plain_count(values, box) == 1
+        assert shot.problem.stratum == f"{box**2}x{box**2}"
+
+
+def test_the_papers_sets_are_disjoint_and_do_not_depend_on_the_runs_seed() -> None:
+    evaluation, training = SudokuConfig().load(0), SudokuConfig(split="training").load(0)
+    held_out = [shot.problem.data["grid"] for shot in evaluation.validation]
+    every = puzzles(evaluation) + puzzles(training) + held_out
+    assert (len(puzzles(evaluation)), len(puzzles(training)), len(held_out)) == (50, 100, 8)
+    assert len(set(every)) == 158
+    assert puzzles(SudokuConfig(limit=3).load(99)) == puzzles(evaluation)[:3]
+    assert puzzles(SudokuConfig(instance_seed=1, limit=3).load(0)) != puzzles(evaluation)[:3]
+    assert evaluation.provenance.source == "generated"
+
+
+@pytest.mark.parametrize("box", [2, 3, 4, 5])
+def test_random_grids_are_right_and_differ(box: int) -> None:
+    grids = [random_grid(box, Random(seed)) for seed in range(3)]
+    assert all(is_right(grid, box) for grid in grids)
+    assert len({tuple(grid) for grid in grids}) == 3
+    assert random_grid(box, Random(0)) == grids[0]
+
+
+def test_every_small_grid_comes_up() -> None:
+    random = Random(0)
+    assert len({tuple(random_grid(2, random)) for _ in range(6000)}) == 288
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"box": 2}, r"task\.empty_cells: expected a number in \[1, 12\] with task\.box=2, got 40"),
+        ({"empty_cells": 0}, r"task\.empty_cells: expected a number in \[1, 58\]"),
+        ({"empty_cells": 65}, r"task\.empty_cells: .* got 65"),
+        ({"box": 1}, r"task\.box: expected a number in \[2, 5\], got 1"),
+        ({"box": 6}, r"task\.box: expected a number in \[2, 5\], got 6"),
+        ({"split": "test"}, r"task\.split"),
+    ],
+)
+def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        SudokuConfig(**settings)  # type: ignore[arg-type]

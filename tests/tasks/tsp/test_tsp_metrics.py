@@ -1,0 +1,137 @@
+"""Metrics and errors against the formulas, in exact arithmetic."""
+
+import asyncio
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from tsp_fixture import Matrix, expected, matrices, problem_of, shortest, symmetric, task_for
+
+from evorun.tasks.base import Response
+from evorun.tasks.puzzles.grader import PuzzleGrader
+from evorun.tasks.tsp import metrics
+
+NO_TOOLS: Any = None
+SQUARE = symmetric(4, [100, 141, 100, 100, 141, 100])  # around a square of side 1: the optimum is 0,1,2,3,0
+
+
+@st.composite
+def answered(draw: st.DrawFn) -> tuple[Matrix, list[int]]:
+    """Routes of all kinds: permutations, shortened, with repeats, of any length that can be read."""
+    matrix = draw(matrices(high=draw(st.sampled_from([3, 10_000]))))
+    n = len(matrix)
+    inner = draw(
+        st.one_of(
+            st.permutations(range(1, n)),
+            st.permutations(range(1, n)).map(lambda order: order[1:]),
+            st.lists(st.integers(0, n - 1), max_size=4 * n - 2),
+        )
+    )
+    return matrix, [0, *inner, 0]
+
+
+def measured(matrix: Matrix, route: list[int] | None) -> tuple[bool, dict[str, float]]:
+    return task_for(matrix).measure(problem_of(matrix), None if route is None else ",".join(map(str, route)))
+
+
+@settings(max_examples=600, deadline=None)
+@given(answered())
+def test_metrics_are_the_formulas(given_: tuple[Matrix, list[int]]) -> None:
+    matrix, route = given_
+    assume(shortest(matrix))
+    check(matrix, route)
+
+
+def test_metrics_are_the_formulas_for_thousands_of_routes() -> None:
+    rng = np.random.default_rng(0)
+    for cities in (3, 4, 5, 6, 7):
+        for high in (3, 10_000):
+            matrix = symmetric(cities, rng.integers(1, high, cities * (cities - 1) // 2).tolist())
+            for number in range(400):
+                kind = number % 3
+                inner = rng.permutation(np.arange(1, cities))
+                if kind:
+                    inner = rng.integers(0, cities, cities - 1 if kind == 1 else rng.integers(0, 4 * cities - 1))
+                check(matrix, [0, *inner.tolist(), 0])
+
+
+def check(matrix: Matrix, route: list[int]) -> None:
+    right = expected(matrix, route)
+    correct, scores = measured(matrix, route)
+    assert correct == right.correct
+    assert scores == {
+        "penalised_score": pytest.approx(float(right.score), abs=1e-7),
+        "excess_distance_multiplier": pytest.approx(float(right.multiplier), abs=1e-9),
+        "missing_cities": len(right.missing),
+    }
+    assert (scores["penalised_score"] == 100) == correct
+    assert 0 <= scores["penalised_score"] <= 100
+
+
+@settings(max_examples=400, deadline=None)
+@given(answered())
+def test_findings_are_the_missing_cities_and_then_the_excess(given_: tuple[Matrix, list[int]]) -> None:
+    matrix, route = given_
+    assume(shortest(matrix))
+    right = expected(matrix, route)
+    found = task_for(matrix).findings(problem_of(matrix), ",".join(map(str, route)))
+    excess = [["excess", right.excess / 100]] if right.excess else []
+    assert list(found) == [*(["missing", city] for city in right.missing), *excess]
+
+
+def test_an_answer_that_cannot_be_read_has_the_worst_of_everything() -> None:
+    scores = {"penalised_score": 0, "excess_distance_multiplier": 3, "missing_cities": 4}
+    assert measured(SQUARE, None) == (False, scores)
+
+
+@pytest.mark.parametrize(
+    ("route", "correct", "score", "multiplier", "missing"),
+    [
+        ([0, 1, 2, 3, 0], True, 100, 0, 0),
+        ([0, 3, 2, 1, 0], True, 100, 0, 0),  # the other way round
+        ([0, 2, 1, 3, 0], False, 100 * (1 - 0.205 / 3), 0.205, 0),
+        ([0, 1, 0], False, 50, 0, 2),  # shorter than the optimum, and not rewarded for it
+        ([0, 0], False, 25, 0, 3),
+        ([0, 1, 1, 2, 3, 0], False, 75, 0, 0),  # a stay costs nothing and is scored as a missing city
+        ([0, *[2, 0] * 7, 0], False, 100 * (1 - (7 * 2.82 - 4) / 4 / 3) if 7 * 2.82 < 16 else 0, 3, 2),
+    ],
+)
+def test_cases_by_hand(route: list[int], correct: bool, score: float, multiplier: float, missing: int) -> None:
+    found = measured(SQUARE, route)
+    assert found == (
+        correct,
+        {
+            "penalised_score": pytest.approx(score),
+            "excess_distance_multiplier": pytest.approx(multiplier),
+            "missing_cities": missing,
+        },
+    )
+
+
+@pytest.mark.parametrize(("off", "correct"), [(1e-10, True), (-1e-10, True), (1e-8, False)])
+def test_lengths_that_differ_by_rounding_alone_are_equal(off: float, correct: bool) -> None:
+    distances = [[0.0, 1.0, 2.0], [1.0, 0.0, 3.0 * (1 + 2 * off)], [2.0, 3.0 * (1 + 2 * off), 0.0]]
+    found = metrics.measure(distances, 6.0, [0, 1, 2, 0])
+    assert found.correct == correct
+    assert (found.scores["penalised_score"] == 100) == correct
+    assert bool(metrics.findings(distances, 6.0, [0, 1, 2, 0])) != correct
+
+
+def test_a_detector_names_no_more_than_asked_and_the_excess_last() -> None:
+    task, problem = task_for(SQUARE), problem_of(SQUARE)
+    response = Response(text="", answer="0," + "2,0," * 6 + "2,0")
+    full = [["missing", 1], ["missing", 3], ["excess", pytest.approx(7 * 2.82 - 4)]]
+    for most in range(5):
+        found = task.verified(problem, response, most)
+        assert list(found.errors.findings) == full[:most]
+        assert bool(found.errors.text) == (most > 0)
+        assert found.fitness == 0
+
+
+def test_the_grader_reports_all_metrics() -> None:
+    grader = PuzzleGrader(task_for(SQUARE))
+    grade = asyncio.run(grader.grade(problem_of(SQUARE), Response(text="", answer="0,1,2,3,0"), NO_TOOLS))
+    assert grade.correct
+    assert set(grade.scores) == {"penalised_score", "excess_distance_multiplier", "missing_cities"}
