@@ -9,7 +9,7 @@ import pytest
 from evorun import registry
 from evorun.settings import missing_capabilities
 from evorun_process import evorun, records, start
-from method_conformance import MethodConformance
+from method_conformance import MethodConformance, Run
 from test_resume import wait_for_effects
 
 SMALL: dict[str, tuple[str, ...]] = {
@@ -19,6 +19,7 @@ SMALL: dict[str, tuple[str, ...]] = {
     "best_of_n": ("method.samples=4", "method.rounds=3", "method.duels=3"),
     "feedback_descent": ("method.generations=3",),
     "gepa": ("method.generations=3", "method.minibatch=2"),
+    "lyria": ("method.population=4", "method.generations=2", "method.elites=1"),
     "duel_evolve": (
         *("method.generations=2", "method.initial_candidates=4", "method.children=3"),
         *("method.parents=2", "method.duels=3"),
@@ -27,6 +28,9 @@ SMALL: dict[str, tuple[str, ...]] = {
 PROBLEMS: dict[str, tuple[str, ...]] = {
     "mathbench": ("task.source=sample", "task.limit=3"),
     "livecodebench": ("task.source=sample", "task.limit=3"),
+    "sudoku": ("task.limit=3",),
+    "graph_coloring": ("task.limit=3",),
+    "tsp": ("task.limit=3",),
 }
 
 PAIRS = [
@@ -56,6 +60,25 @@ class TestRealPrograms(MethodConformance):
     @classmethod
     def arguments(cls) -> tuple[str, ...]:
         return ("method=duel_evolve", "task=livecodebench", *SMALL["duel_evolve"], *PROBLEMS["livecodebench"])
+
+
+class TestSymbolicOperators(MethodConformance):
+    """Lyria's operators on programs; with the public tests for an oracle it would mostly end before they are used."""
+
+    @pytest.fixture(scope="class")
+    @classmethod
+    def arguments(cls) -> tuple[str, ...]:
+        shares = ("method.crossover_rate=1", "method.external_crossover_rate=0.6", "method.external_mutation_rate=0.6")
+        problems = PROBLEMS["livecodebench"]
+        return ("method=lyria", "task=livecodebench", "method.fitness=model", *SMALL["lyria"], *shares, *problems)
+
+    def test_the_operators_were_at_work(self, finished: Run) -> None:
+        children = [record for record in finished.records("candidates") if record["operator"].startswith("external")]
+        assert {record["operator"] for record in children} == {"external_crossover", "external_mutation"}
+        parents = {(record["problem"], record["id"]): record["answer"] for record in finished.records("candidates")}
+        changed = [c for c in children if c["answer"] not in [parents[c["problem"], p] for p in c["parents"]]]
+        assert changed
+        assert all(child["call"] is None for child in children)
 
 
 @pytest.mark.parametrize("method", ["gepa", "few_shot"])

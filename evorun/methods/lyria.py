@@ -18,6 +18,7 @@ The sequential loops are rounds of parallel calls with the same outcome; see `ev
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import cache
 
 from evorun.methods.base import Candidate, Context, PerProblem, Rated, Regime, Step
 from evorun.methods.breeding import Brood, Member, Plan, breed, member
@@ -204,7 +205,7 @@ class Lyria(PerProblem):
         first, second = (mating[i] for i in chosen)
         if rng.random() >= self.config.crossover_rate:
             return Plan(operator="copy", copy=(first, second)[int(rng.integers(2))])
-        if isinstance(ctx.task, Operates) and rng.random() < self.config.external_crossover_rate:
+        if _operates(type(ctx.task)) and rng.random() < self.config.external_crossover_rate:
             response = ctx.task.crossover(ctx.problem, first.individual, second.individual, rng)
             return Plan(operator="external_crossover", parents=(first, second), response=response)
         prompt = ctx.task.crossover_prompt(ctx.problem, first.individual, second.individual)
@@ -215,7 +216,7 @@ class Lyria(PerProblem):
         rng = ctx.rng("mutation", step, place, attempt)
         if rng.random() >= self.config.mutation_rate:
             return Plan(operator="copy", copy=original)
-        if isinstance(ctx.task, Operates) and rng.random() < self.config.external_mutation_rate:
+        if _operates(type(ctx.task)) and rng.random() < self.config.external_mutation_rate:
             response = ctx.task.mutate(ctx.problem, original.individual, rng)
             return Plan(operator="external_mutation", parents=(original,), response=response)
         prompt = ctx.task.mutation_prompt(ctx.problem, original.individual)
@@ -261,6 +262,11 @@ class Lyria(PerProblem):
             population.append(new[-1])
         course.born(new)
         return population
+
+
+@cache
+def _operates(task: type[Task]) -> bool:
+    return issubclass(task, Operates)  # slow: it looks every method of the protocol up
 
 
 def _report(course: _Course, step: int, broods: list[Brood]) -> Step:

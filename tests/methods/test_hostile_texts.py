@@ -36,6 +36,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "best_of_n": {"samples": 13, "rounds": 3},
     "feedback_descent": {"generations": 13},
     "gepa": {"generations": 6, "minibatch": 2},
+    "lyria": {"generations": 3, "population": 13},
     "duel_evolve": {"generations": 3, "initial_candidates": 13, "children": 13},
 }
 

@@ -1,6 +1,8 @@
 """What the public tests say of a program, in the words that prompts show (B.2.3)."""
 
+import re
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from evorun.sandbox.base import Case, CaseResult, Limits
 from evorun.tasks.base import Feedback
@@ -10,13 +12,34 @@ SHOWN_TESTS = 3
 SHOWN_CHARS = 200
 """Longest piece of an input, an output or an error message (ours)."""
 
+_FRAME = re.compile(r'^ *File "solution\.py", line (\d{1,9})\b', re.MULTILINE)
+"""A frame of the program's own in a traceback, as the sandbox names it."""
+
+
+class Failure(NamedTuple):
+    """A public test that a program failed."""
+
+    trace: str
+    """Input and outcome, on one line."""
+    line: int | None
+    """The program's line that a runtime error ended in; None for anything else."""
+
 
 def feedback_of(cases: Sequence[Case], results: Sequence[CaseResult], limits: Limits) -> Feedback:
     """Describe the results of these cases, failed ones first: a line each, and the share that passed."""
     told = sorted(zip(cases, results, strict=True), key=lambda pair: pair[1].verdict == "accepted")
     passed = sum(result.verdict == "accepted" for result in results)
-    lines = [f"- {shown(case.stdin)} -> {_outcome(case, result, limits)}" for case, result in told[:SHOWN_TESTS]]
+    lines = [f"- {_trace(case, result, limits)}" for case, result in told[:SHOWN_TESTS]]
     return Feedback(text="\n".join([f"{passed} of {len(results)} passed", *lines]), score=passed / len(results))
+
+
+def failures_of(cases: Sequence[Case], results: Sequence[CaseResult], limits: Limits) -> list[Failure]:
+    """Return the tests that were not passed, in order."""
+    return [
+        Failure(_trace(case, result, limits), _line(result))
+        for case, result in zip(cases, results, strict=True)
+        if result.verdict != "accepted"
+    ]
 
 
 def shown(text: str, limit: int = SHOWN_CHARS) -> str:
@@ -26,6 +49,15 @@ def shown(text: str, limit: int = SHOWN_CHARS) -> str:
         return line
     half = (limit - 5) // 2
     return f"{line[:half]} ... {line[-half:]}"
+
+
+def _trace(case: Case, result: CaseResult, limits: Limits) -> str:
+    return f"{shown(case.stdin)} -> {_outcome(case, result, limits)}"
+
+
+def _line(result: CaseResult) -> int | None:
+    frames = _FRAME.findall(result.stderr) if result.verdict == "runtime_error" else []
+    return int(frames[-1]) if frames else None
 
 
 def _outcome(case: Case, result: CaseResult, limits: Limits) -> str:

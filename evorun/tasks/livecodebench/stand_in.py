@@ -12,6 +12,7 @@ from evorun.models.base import Request
 from evorun.models.stand_in import DEFAULT_SKILL, Filler, Skill, new_instruction
 from evorun.sandbox.base import Case
 from evorun.tasks.base import Problem
+from evorun.tasks.diagnosis import EVALUATIONS, evaluation
 
 MAX_TABLE_CHARS = 2400
 """Longest table that a program may embed. A problem whose outputs take more is never solved in simulated runs."""
@@ -47,7 +48,7 @@ _MALFORMED = (
 )
 
 
-_WITH_MEMORY = ("generate", "evolve", "refine")
+_WITH_MEMORY = ("generate", "evolve", "refine", "crossover", "mutate")
 
 
 class _Tables(NamedTuple):
@@ -60,10 +61,11 @@ class _Tables(NamedTuple):
 
 
 class LiveCodeBenchStandIn:
-    """Writes programs that look answers up, and judges them, by coin tosses around the truth.
+    """Writes programs that look answers up, judges and scores them and finds errors, by coin tosses around the truth.
 
-    Reads `hints`: `role` (generate | evolve | refine | few_shot | instruct | judge | reflect), `problem` (id), and
-    `answers` (programs or None): the parents', the incumbent's, or the two judged ones in the order shown.
+    Reads `hints`: `role` (generate | evolve | refine | few_shot | instruct | crossover | mutate | judge | fitness |
+    errors | reflect), `problem` (id), and `answers` (programs or None): the parents', the incumbent's, the two judged
+    ones in the order shown, or the one that is evaluated.
     Its right programs hold every test's output; those of wrong ones pass the public tests, or none, or stop with an
     error. Only its own right programs count as right where it sees programs.
     """
@@ -95,6 +97,8 @@ class LiveCodeBenchStandIn:
             first, second = right
             verdict = self._skill.verdict(first, second, luck, other)
             return _text(reasoning="It reads the input as the examples have it.", solution=verdict)
+        if hints["role"] in EVALUATIONS:
+            return evaluation(hints["role"], right[0] == (luck < self._skill.judge_skill), other)
         succeeds = luck < self._skill.chance(hints["problem"], right, hints.get("instruction", ""))
         variant = int(variety * _VARIANTS)
         memory = {"evolving_memory": f"Variant {variant}: mind the smallest input."}

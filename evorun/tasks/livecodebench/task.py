@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from evorun.models.base import Message
-from evorun.sandbox.base import Case, Limits, Suite
+from evorun.sandbox.base import Case, CaseResult, Limits, Suite
 from evorun.tasks.base import (
     Attempt,
     Demonstration,
@@ -21,9 +21,11 @@ from evorun.tasks.base import (
     Tools,
 )
 from evorun.tasks.judging import REASONED_VERDICT_SCHEMA, outcome_in_words, parse_judgment
+from evorun.tasks.livecodebench import recombination
 from evorun.tasks.livecodebench.feedback import feedback_of
 from evorun.tasks.livecodebench.programs import check_of, program_for
 from evorun.tasks.livecodebench.reading import MEMORY_CHARS, read_program
+from evorun.tasks.livecodebench.recombination import Recombination
 from evorun.tasks.livecodebench.signature import signature
 from evorun.tasks.prompt_files import PromptFiles
 
@@ -72,6 +74,7 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
         "starter_code": "class Solution:",
     },
     "reflection": {**_CANDIDATE, "error": ""},
+    **recombination.EXAMPLES,
 }
 """Every prompt file, with a value for each variable that it is given."""
 _OPTIONAL = frozenset({"count", "score", "seconds", "with_memory", "memory_chars", "number", "error", "reasoning"})
@@ -79,8 +82,8 @@ _OPTIONAL = frozenset({"count", "score", "seconds", "with_memory", "memory_chars
 _NOT_RUN = "The public tests were not run."
 
 
-class LiveCodeBench(Task):
-    """Answers a problem with a program; improves on scored programs; compares two programs; runs public tests."""
+class LiveCodeBench(Recombination, Task):
+    """Answers a problem with a program; improves on scored programs, recombines and compares programs; tests them."""
 
     name = "livecodebench"
 
@@ -223,11 +226,20 @@ class LiveCodeBench(Task):
 
     async def observe(self, problem: Problem, response: Response, tools: Tools) -> Response:
         """Run every public test and return the response with what they say; unchanged where there is nothing to run."""
+        results = await self._tried(problem, response, tools)
+        if not results:
+            return response
+        feedback = feedback_of(self._public(problem).cases, results, self._limits)
+        return msgspec.structs.replace(response, feedback=feedback)
+
+    async def _tried(self, problem: Problem, response: Response, tools: Tools) -> tuple[CaseResult, ...]:
         suite = self._public(problem)
         if response.answer is None or not suite.cases:
-            return response
-        results = await tools.test(program_for(problem, response.answer), suite, stop_at_failure=False)
-        return msgspec.structs.replace(response, feedback=feedback_of(suite.cases, results, self._limits))
+            return ()
+        return await tools.test(program_for(problem, response.answer), suite, stop_at_failure=False)
+
+    def _prompt(self, text: str, schema: dict[str, Any], **hints: Any) -> Prompt:
+        return _prompt(text, schema, **hints)
 
     def _prompt(self, text: str, schema: dict[str, Any], **hints: Any) -> Prompt:
         return Prompt(messages=(self._system, Message(role="user", content=text)), json_schema=schema, hints=hints)

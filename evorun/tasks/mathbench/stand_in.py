@@ -8,6 +8,7 @@ import numpy as np
 
 from evorun.models.base import Request
 from evorun.models.stand_in import DEFAULT_SKILL, Filler, Skill, new_instruction
+from evorun.tasks.diagnosis import EVALUATIONS, evaluation
 from evorun.tasks.mathbench.records import OPTIONS
 from evorun.tasks.multiple_choice import letters
 
@@ -25,10 +26,11 @@ _MALFORMED = (
 
 
 class MathBenchStandIn:
-    """Answers and judges by coin tosses around the truth.
+    """Answers, judges, scores and finds errors by coin tosses around the truth.
 
-    Reads `hints`: `role` (generate | evolve | refine | few_shot | instruct | judge | reflect), `problem` (id), and
-    `answers` (letters or None): the parents', the incumbent's, or the two judged ones in the order shown.
+    Reads `hints`: `role` (generate | evolve | refine | few_shot | instruct | crossover | mutate | judge | fitness |
+    errors | reflect), `problem` (id), and `answers` (letters or None): the parents', the incumbent's, the two judged
+    ones in the order shown, or the one that is evaluated.
     """
 
     def __init__(self, answers: Mapping[str, str], skill: Skill = DEFAULT_SKILL) -> None:
@@ -53,6 +55,8 @@ class MathBenchStandIn:
         if hints["role"] == "judge":
             first, second = right
             reply = {"solution": self._skill.verdict(first, second, luck, other), "reasoning": "It checks each step."}
+        elif hints["role"] in EVALUATIONS:
+            return evaluation(hints["role"], right[0] == (luck < self._skill.judge_skill), other)
         else:
             succeeds = luck < self._skill.chance(hints["problem"], right, hints.get("instruction", ""))
             solution = gold if succeeds else self._mistake(hints["problem"], gold, other)

@@ -10,6 +10,8 @@ import msgspec
 from evorun.models.base import Message
 from evorun.tasks.base import Attempt, Demonstration, Judgment, Problem, Prompt, Response, ScoredResponse, Task
 from evorun.tasks.judging import VERDICT_SCHEMA, outcome_in_words, parse_judgment
+from evorun.tasks.mathbench import recombination
+from evorun.tasks.mathbench.recombination import Recombination
 from evorun.tasks.mathbench.records import OPTIONS
 from evorun.tasks.multiple_choice import answer_schema, lettered, letters, option_text, parse_choice
 from evorun.tasks.prompt_files import PromptFiles
@@ -30,13 +32,14 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
     "instruction": {"letters": letters(OPTIONS)},
     "instructed": _QUESTION,
     "reflection": {**_CANDIDATE, "error": "", "right_letter": "B", "right_text": "2"},
+    **recombination.EXAMPLES,
 }
 """Every prompt file, with a value for each variable that it is given."""
 _OPTIONAL = frozenset({"letters", "option_text", "number", "error", "right_text"})
 
 
-class MathBench(Task):
-    """Answers a question by option letter; improves on scored answers; compares two answers."""
+class MathBench(Recombination, Task):
+    """Answers a question by option letter; improves on scored answers, recombines and compares answers."""
 
     name = "mathbench"
 
@@ -136,6 +139,9 @@ class MathBench(Task):
 
     def _prompt(self, text: str, schema: dict[str, Any], **hints: Any) -> Prompt:
         return Prompt(messages=(self._system, Message(role="user", content=text)), json_schema=schema, hints=hints)
+
+    def _posed(self, problem: Problem) -> dict[str, str]:
+        return _shown(problem)
 
     def _solved(self, demonstration: Demonstration) -> str:
         reply = {"reasoning": demonstration.reasoning, "solution": demonstration.answer}

@@ -1,0 +1,331 @@
+"""Symbolic operators on programs: ECO and EMO on their syntax trees, as section 6 of the Lyria paper proposes.
+
+The paper names them and leaves them open, so their design is ours:
+
+- Crossover replaces one function (or method) of the first program by the second's of the same name, with its parameters
+  and decorators: the body was written for them. Where no function of the same name differs, a top-level function that
+  the first lacks is put into it instead, for a later operator to use. What the new function reads of the second
+  program's imports, functions, classes and constants, and the first has not, comes along.
+- Mutation changes one thing: a number (one more, one less, doubled, 0), a comparison, an arithmetic operator, or a
+  bound of a `range` (one more, one less).
+- What is changed goes by the reported errors where these say anything of a place. Of the errors that tests show only a
+  runtime error does: its traceback ends in a line of the program (a finding is that line, or None). Mutation then
+  changes the function that the line is in, or the code outside functions; crossover replaces a function of the first
+  program in which an error lies while none lies in the second's (as for graphs, whose conflicting vertices are taken
+  from the parent that has no conflict there). Without such lines every place is as likely as another, since a wrong
+  output says nothing of where it comes from.
+- "No errors", at which the paper's operators return the parent, means a fitness of 100. A program that could not be
+  read, or is no Python, gives the other parent in crossover and itself in mutation.
+- A child is written anew from its tree: comments and layout are lost, and it is dropped for its parent where Python
+  would not read back the same tree, or where it has become too long.
+"""
+
+import ast
+import math
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from evorun.tasks.base import Individual, Response
+from evorun.tasks.livecodebench.reading import MAX_SOURCE_BYTES
+from evorun.tasks.livecodebench.syntax import parsed
+
+_RIGHT = 100.0
+_MAX_BITS = 256
+"""Integers longer than this are left alone, so that no number grows without end."""
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_Change = Callable[[], None]
+T = TypeVar("T")
+
+_ORDERINGS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
+_COMPARISONS: tuple[tuple[type[ast.cmpop], ...], ...] = (_ORDERINGS, (ast.Is, ast.IsNot), (ast.In, ast.NotIn))
+_ARITHMETIC: tuple[type[ast.operator], ...] = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
+_SEQUENCES = (ast.List, ast.Tuple, ast.ListComp, ast.JoinedStr)
+"""Operands with which `*`, `+` and `%` are no arithmetic."""
+
+
+def crossover(first: Individual, second: Individual, rng: np.random.Generator, max_chars: int) -> Response:
+    """Return the first program with a function of the second, or a parent's response; never raises.
+
+    max_chars: length that a child may have at most, unless its first parent is longer already.
+    """
+    own, other = _tree(first), _tree(second)
+    if own is None or other is None:
+        return first.response if other is None else second.response
+    for parent in (first, second):
+        if parent.fitness >= _RIGHT:
+            return parent.response
+    return _child(own, lambda: _cross(own, other, _lines(first), _lines(second), rng), first.response, max_chars)
+
+
+def mutate(individual: Individual, rng: np.random.Generator, max_chars: int) -> Response:
+    """Return the program with one change, or the individual's own response; never raises. max_chars: as above."""
+    tree = _tree(individual)
+    if tree is None or individual.fitness >= _RIGHT:
+        return individual.response
+    return _child(tree, lambda: _mutate(tree, _lines(individual), rng), individual.response, max_chars)
+
+
+def _tree(individual: Individual) -> ast.Module | None:
+    return None if individual.response.answer is None else parsed(individual.response.answer)
+
+
+def _lines(individual: Individual) -> list[int]:
+    return [finding for finding in individual.errors.findings if isinstance(finding, int)]
+
+
+def _child(tree: ast.Module, change: Callable[[], bool], parent: Response, max_chars: int) -> Response:
+    """Change the tree in place and return it as a response: the parent's own where nothing came of it."""
+    try:
+        source = ast.unparse(tree) if change() else None
+        again = None if source is None else parsed(source)
+        if source is None or again is None or ast.dump(again) != ast.dump(tree):
+            return parent
+    # ast.unparse raises ValueError for what has no text, such as some f-strings
+    except (RecursionError, ValueError, MemoryError):
+        return parent
+    if len(source) > max(max_chars, len(parent.answer or "")) or len(source.encode()) > MAX_SOURCE_BYTES:
+        return parent
+    return Response(text=f"```python\n{source}\n```", answer=source, memory=parent.memory)
+
+
+def _pick(options: Sequence[T], rng: np.random.Generator) -> T:
+    return options[int(rng.integers(len(options)))]
+
+
+# --- crossover ---
+
+
+class _Place(NamedTuple):
+    """A function, and where it stands."""
+
+    body: list[ast.stmt]
+    at: int
+    node: _Function
+
+
+def _cross(
+    own: ast.Module, other: ast.Module, lines: Sequence[int], other_lines: Sequence[int], rng: np.random.Generator
+) -> bool:
+    """Put a function of the other tree into the own one; say whether there was one to put."""
+    mine, theirs = _places(own), _places(other)
+    different = [n for n in mine if n in theirs and ast.dump(mine[n].node) != ast.dump(theirs[n].node)]
+    bound = {name for statement in own.body for name in _bound(statement)}
+    top = _after_imports(own)
+    if different:
+        failing = [n for n in different if _within(lines, mine[n].node) and not _within(other_lines, theirs[n].node)]
+        name = _pick(failing or different, rng)
+        mine[name].body[mine[name].at] = theirs[name].node
+        own.body[top:top] = _needs(theirs[name].node, other, bound)
+        return True
+    lacking = [s for s in other.body if isinstance(s, _Function) and s.name not in bound]
+    if not lacking:
+        return False
+    function = _pick(lacking, rng)
+    own.body[top:top] = [*_needs(function, other, bound | {function.name}), function]
+    return True
+
+
+def _places(tree: ast.Module) -> dict[str, _Place]:
+    """Return functions by name and methods by `Class.method`; of several with the same name the last one counts."""
+    owners = [("", tree.body), *((f"{s.name}.", s.body) for s in tree.body if isinstance(s, ast.ClassDef))]
+    return {
+        f"{prefix}{node.name}": _Place(body, at, node)
+        for prefix, body in owners
+        for at, node in enumerate(body)
+        if isinstance(node, _Function)
+    }
+
+
+def _within(lines: Sequence[int], node: _Function) -> bool:
+    return any(node.lineno <= line <= (node.end_lineno or node.lineno) for line in lines)
+
+
+def _after_imports(tree: ast.Module) -> int:
+    """Return the place of the first statement that is neither an import nor the module's docstring."""
+    imports = (ast.Import, ast.ImportFrom)
+    for index, statement in enumerate(tree.body):
+        is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
+        if not isinstance(statement, imports) and not is_text:
+            return index
+    return len(tree.body)
+
+
+def _needs(function: _Function, donor: ast.Module, bound: set[str]) -> list[ast.stmt]:
+    """Return what a function reads of its program, directly or not, and that is not bound elsewhere, in order."""
+    definitions = {name: s for s in donor.body if _defines(s) for name in _bound(s)}
+    needed: dict[int, ast.stmt] = {}
+    pending: list[ast.stmt] = [function]
+    while pending:
+        for node in ast.walk(pending.pop()):
+            if not isinstance(node, ast.Name) or node.id in bound or node.id not in definitions:
+                continue
+            definition = definitions[node.id]
+            if id(definition) not in needed and definition is not function:
+                needed[id(definition)] = definition
+                pending.append(definition)
+    return [statement for statement in donor.body if id(statement) in needed]
+
+
+def _defines(statement: ast.stmt) -> bool:
+    """Say whether a statement only makes something known by name: an import, a function, a class or a constant."""
+    if isinstance(statement, ast.Assign):
+        return not any(isinstance(node, ast.Name | ast.Call) for node in ast.walk(statement.value))
+    if isinstance(statement, ast.ImportFrom):
+        return statement.module != "__future__"
+    return isinstance(statement, ast.Import | ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+
+
+def _bound(statement: ast.stmt) -> Iterator[str]:
+    """Yield the names that a statement of a module binds there; those inside a function or a class are its own."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield statement.name
+        return
+    for node in ast.walk(statement):
+        if isinstance(node, ast.alias):
+            yield (node.asname or node.name).split(".")[0]
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+
+
+# --- mutation ---
+
+
+class _Site(NamedTuple):
+    """A place that can be changed, and how."""
+
+    line: int
+    changes: list[_Change]
+
+
+def _mutate(tree: ast.Module, lines: Sequence[int], rng: np.random.Generator) -> bool:
+    """Make one change; say whether there was one to make."""
+    sites = [site for site in _sites(tree) if site.changes]
+    if not sites:
+        return False
+    functions = [node for node in ast.walk(tree) if isinstance(node, _Function)]
+    failing = {_innermost(line, functions) for line in lines}
+    guilty = [site for site in sites if _innermost(site.line, functions) in failing]
+    _pick(_pick(guilty or sites, rng).changes, rng)()
+    return True
+
+
+def _innermost(line: int, functions: Sequence[_Function]) -> int | None:
+    """Return the first line of the innermost function around a line; None outside of functions."""
+    return max((node.lineno for node in functions if _within([line], node)), default=None)
+
+
+def _sites(tree: ast.Module) -> Iterator[_Site]:
+    for parent in ast.walk(tree):
+        for slot in _slots(parent):
+            value = None if _is_negation(parent) else _value(slot.node)
+            if value is not None:
+                yield _Site(slot.line, [slot.change(_number(other)) for other in _other_numbers(value)])
+        if isinstance(parent, ast.Compare):
+            yield from (_Site(parent.lineno, _other_comparisons(parent, i)) for i in range(len(parent.ops)))
+        elif isinstance(parent, ast.BinOp | ast.AugAssign):
+            yield _Site(parent.lineno, _other_operators(parent))
+        elif isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id == "range":
+            yield from (_Site(parent.lineno, _other_bounds(slot)) for slot in _slots(parent) if _is_bound(slot))
+
+
+class _Slot(NamedTuple):
+    """Where a node hangs in its parent."""
+
+    parent: ast.AST
+    field: str
+    at: int | None
+    node: ast.AST
+
+    @property
+    def line(self) -> int:
+        """Where the node begins."""
+        return int(getattr(self.node, "lineno", 0))
+
+    def change(self, new: ast.expr) -> _Change:
+        """Return what puts another node in its place."""
+
+        def put() -> None:
+            if self.at is None:
+                setattr(self.parent, self.field, new)
+            else:
+                getattr(self.parent, self.field)[self.at] = new
+
+        return put
+
+
+def _slots(parent: ast.AST) -> Iterator[_Slot]:
+    for field, value in ast.iter_fields(parent):
+        if isinstance(value, ast.AST):
+            yield _Slot(parent, field, None, value)
+        elif isinstance(value, list):
+            yield from (_Slot(parent, field, i, node) for i, node in enumerate(value) if isinstance(node, ast.AST))
+
+
+def _is_negation(node: ast.AST) -> bool:
+    return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
+
+
+def _value(node: ast.AST) -> int | float | None:
+    """Return the number that a node stands for, its sign included; None for anything else."""
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        value = _value(node.operand) if isinstance(node.operand, ast.Constant) else None
+        return None if value is None else -value
+    if not isinstance(node, ast.Constant) or isinstance(node.value, bool) or not isinstance(node.value, int | float):
+        return None
+    return node.value
+
+
+def _other_numbers(value: int | float) -> list[int | float]:
+    if isinstance(value, int) and value.bit_length() > _MAX_BITS:
+        return []
+    others = (value + 1, value - 1, value * 2, type(value)(0))
+    return list(dict.fromkeys(other for other in others if other != value and math.isfinite(other)))
+
+
+def _number(value: int | float) -> ast.expr:
+    """Return a number's node; a negative one is the negation of another, as Python reads it."""
+    return ast.UnaryOp(ast.USub(), ast.Constant(-value)) if value < 0 else ast.Constant(value)
+
+
+def _other_comparisons(node: ast.Compare, index: int) -> list[_Change]:
+    family = next((family for family in _COMPARISONS if isinstance(node.ops[index], family)), ())
+    return [
+        lambda kind=kind: node.ops.__setitem__(index, kind())  # type: ignore[misc]
+        for kind in family
+        if not isinstance(node.ops[index], kind)
+    ]
+
+
+def _other_operators(node: ast.BinOp | ast.AugAssign) -> list[_Change]:
+    operands = (node.left, node.right) if isinstance(node, ast.BinOp) else (node.value,)
+    if not isinstance(node.op, _ARITHMETIC) or any(map(_is_sequence, operands)):
+        return []
+    return [
+        lambda kind=kind: setattr(node, "op", kind())  # type: ignore[misc]
+        for kind in _ARITHMETIC
+        if not isinstance(node.op, kind)
+    ]
+
+
+def _is_sequence(node: ast.expr) -> bool:
+    return isinstance(node, _SEQUENCES) or (isinstance(node, ast.Constant) and isinstance(node.value, str | bytes))
+
+
+def _is_bound(slot: _Slot) -> bool:
+    """Say whether a range's argument is a start or a stop that has no number of its own to change."""
+    if slot.field != "args" or slot.at is None or slot.at > 1 or isinstance(slot.node, ast.Starred):
+        return False
+    number = slot.node.right if isinstance(slot.node, ast.BinOp) else slot.node
+    return _value(number) is None
+
+
+def _other_bounds(slot: _Slot) -> list[_Change]:
+    return [
+        slot.change(ast.BinOp(slot.node, operator, ast.Constant(1)))  # type: ignore[arg-type]
+        for operator in (ast.Add(), ast.Sub())
+    ]
