@@ -34,7 +34,7 @@ def complaint(*arguments: str | Path, cwd: Path) -> str:
     return done.stderr
 
 
-@pytest.mark.parametrize("verb", ["list", "doctor", "resume", "report", "grade"])
+@pytest.mark.parametrize("verb", ["list", "doctor", "resume", "report", "grade", "traces"])
 def test_every_verb_has_help(tmp_path: Path, verb: str) -> None:
     done = evorun(verb, "--help", cwd=tmp_path)
     assert done.returncode == 0

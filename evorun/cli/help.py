@@ -21,6 +21,7 @@ usage: evorun [GROUP=CHOICE ...] [KEY=VALUE ...]       a run
        evorun resume RUN_DIR [KEY=VALUE ...]            continue a run that was stopped
        evorun report RUN_DIR... [--against=RUN_DIR]      tables, report.html, and a comparison of several
        evorun grade task=TASK responses=FILE.jsonl      grade given responses, no model needed
+       evorun traces RUN_DIR... kind=KIND output=FILE   fine-tuning data from recorded runs
        evorun list [methods|tasks|models|engines]       what there is, and what goes together
        evorun doctor                                    what this machine can run
 

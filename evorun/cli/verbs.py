@@ -1,4 +1,4 @@
-"""The verbs beside a run: list, doctor, resume, report, grade."""
+"""The verbs beside a run: list, doctor, resume, report, grade, traces."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -108,6 +108,12 @@ def _grade(arguments: Sequence[str]) -> int:
     return grade_file(arguments, Console())
 
 
+def _traces(arguments: Sequence[str]) -> int:
+    from evorun.cli.exporting import export_traces
+
+    return export_traces(arguments, Console())
+
+
 def _expect(fits: bool, verb: str, arguments: Sequence[str]) -> None:
     if not fits:
         raise ConfigError(f"expected: {VERBS[verb].usage}; got: {' '.join(arguments) or 'nothing'}")
@@ -137,5 +143,16 @@ VERBS = {
         _grade,
         "evorun grade task=TASK responses=FILE.jsonl [output=FILE.jsonl] [task.KEY=VALUE ...] [seed=N]",
         'Grades given responses ({"id": ..., "response": ...} a line) with the task\'s parser and grader; no model.',
+    ),
+    "traces": Verb(
+        _traces,
+        "evorun traces RUN_DIR... kind=laft|dpft|dpft_full|dpft_top output=FILE.jsonl [top=0.2] [parsed_only=true] "
+        "[overwrite=true]",
+        "Writes fine-tuning data in chat format from completed runs, and FILE.counts.json: what was kept and dropped.\n"
+        "laft: of lyria runs, the initial populations and the children that are fitter than all their parents.\n"
+        "dpft: of zero_shot runs, one answer a question. dpft_full: of zero_shot and best_of_n runs, all answers.\n"
+        "dpft_top: of these, each task's top share by penalised score.\n"
+        "Never kept: what no model wrote, refused requests, texts that were cut short, repeats. parsed_only=true also\n"
+        "drops texts without a readable answer.",
     ),
 }

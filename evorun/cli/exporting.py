@@ -1,0 +1,111 @@
+"""`evorun traces`: fine-tuning data from recorded runs; no model is involved."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from evorun.errors import ConfigError, DataError
+from evorun.reports.comparison import run_folders
+from evorun.runs.directory import MANIFEST
+from evorun.runs.paths import display
+from evorun.traces import REASONS, Counts, Settings, collect, counts_file, write_traces
+from evorun.traces.counts import Tally
+from evorun.traces.kinds import make_settings
+
+_OPTIONS = ("kind", "output", "top", "parsed_only", "overwrite")
+
+
+class _Request(NamedTuple):
+    folders: list[Path]
+    settings: Settings
+    output: Path
+    overwrite: bool
+
+
+def export_traces(arguments: Sequence[str], console: Console) -> int:
+    """Select examples from runs, print what was kept and dropped, write both files; return the exit code.
+
+    Raises ConfigError for a wrong command line, and what `collect` and `write_traces` raise.
+    """
+    asked = _request(arguments)
+    traces = collect(asked.folders, asked.settings)
+    console.print(_table(traces.counts))
+    for note in _notes(traces.counts):
+        console.print(note, style="yellow", soft_wrap=True, markup=False, highlight=False)
+    if not traces.examples:
+        raise DataError(f"none of {traces.counts.total.found} responses was kept, so nothing is written")
+    write_traces(traces, asked.output, overwrite=asked.overwrite)
+    written = f"written: {display(asked.output)}, {display(counts_file(asked.output))}"
+    console.print(written, soft_wrap=True, markup=False)
+    return 0
+
+
+def _request(arguments: Sequence[str]) -> _Request:
+    from evorun.cli.verbs import VERBS
+
+    options: dict[str, str] = {}
+    runs: list[Path] = []
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if equals and key in _OPTIONS:
+            if key in options:
+                raise ConfigError(f"{key}: expected once, got it twice: {key}={options[key]} and {argument}")
+            options[key] = value
+        elif equals and not Path(argument).exists():  # a sweep's folders have names like `seed=0`
+            raise ConfigError(f"{key}: unknown option; expected a run directory or one of {', '.join(_OPTIONS)}")
+        else:
+            runs.append(Path(argument))
+    if not (runs and options.get("kind") and options.get("output")):
+        raise ConfigError(f"expected: {VERBS['traces'].usage}; got: {' '.join(arguments) or 'nothing'}")
+    settings = make_settings(options["kind"], options.get("top"), _flag(options, "parsed_only"))
+    return _Request(run_folders(runs), settings, _output(options["output"]), _flag(options, "overwrite"))
+
+
+def _flag(options: dict[str, str], key: str) -> bool:
+    value = options.get(key, "false")
+    if value.lower() not in ("true", "false"):
+        raise ConfigError(f"{key}: expected true or false, got {value or 'nothing'}")
+    return value.lower() == "true"
+
+
+def _output(name: str) -> Path:
+    output = Path(name)
+    if output.suffix != ".jsonl":
+        raise ConfigError(f"output: expected the name of a .jsonl file, got {name}")
+    if (output.resolve().parent / MANIFEST).exists():
+        raise ConfigError(f"output: expected a file outside of run directories, which keep what a run left, got {name}")
+    return output
+
+
+def _table(counts: Counts) -> Table:
+    reasons = [reason for reason in REASONS if reason in counts.total.dropped]
+    table = Table(title=f"responses for kind={counts.kind}", title_justify="left")
+    for column in ("operator", "found", "kept", *(REASONS[reason] for reason in reasons)):
+        table.add_column(column, justify="left" if column == "operator" else "right")
+    for name, tally in counts.by_operator.items():
+        table.add_row(Text(name), *_figures(tally, reasons))
+    table.add_section()
+    table.add_row("all", *_figures(counts.total, reasons))
+    return table
+
+
+def _figures(tally: Tally, reasons: Sequence[str]) -> list[str]:
+    return [f"{figure:,}" for figure in (tally.found, tally.kept, *(tally.dropped.get(name, 0) for name in reasons))]
+
+
+def _notes(counts: Counts) -> list[str]:
+    simulated = [run.run for run in counts.runs if run.simulated]
+    evaluated = [run.run for run in counts.runs if run.split == "evaluation"]
+    notes = []
+    if simulated:
+        notes.append(f"simulated, so no model's own words: {', '.join(simulated)}")
+    if evaluated:
+        notes.append(
+            "made from the evaluation split, on which a model trained with it must not be measured "
+            f"(task.split=training makes data for training): {', '.join(evaluated)}"
+        )
+    return notes

@@ -1,0 +1,81 @@
+"""How many responses were kept and dropped, by operator, by reason and by run."""
+
+from collections import Counter
+
+import msgspec
+
+KEPT = "kept"
+
+REASONS = {
+    "symbolic": "no model wrote it",
+    "refused": "refused",
+    "truncated": "cut short",
+    "unparsable": "unparsable",
+    "not_fitter": "not fitter",
+    "duplicate": "duplicate",
+    "answered": "not the first answer",
+    "below_top": "below the top share",
+}
+"""Why a response is dropped, in words; the first reason that holds counts."""
+
+
+class Tally(msgspec.Struct, frozen=True):
+    """What became of some responses."""
+
+    found: int
+    kept: int
+    dropped: dict[str, int]
+    """By reason; no entry for a reason that never held."""
+
+
+class RunTally(msgspec.Struct, frozen=True, kw_only=True):
+    """A run, and what became of its responses."""
+
+    run: str
+    task: str
+    split: str | None
+    """Where the task has splits."""
+    method: str
+    model: str
+    """Id of the model whose responses they are."""
+    simulated: bool
+    provenance: str
+    """Digest of the run's problems."""
+    responses: Tally
+
+
+class Counts(msgspec.Struct, frozen=True, kw_only=True):
+    """The counts file."""
+
+    kind: str
+    top: float | None
+    """None where the kind has no top share."""
+    parsed_only: bool
+    total: Tally
+    by_operator: dict[str, Tally]
+    runs: list[RunTally]
+
+
+class Outcomes:
+    """Counts outcomes as they come: `kept` or a reason, for an operator in a run."""
+
+    def __init__(self) -> None:
+        self._counter: Counter[tuple[str, str, str]] = Counter()
+
+    def note(self, run: str, operator: str, outcome: str) -> None:
+        """Count one response."""
+        self._counter[run, operator, outcome] += 1
+
+    @property
+    def operators(self) -> list[str]:
+        """Those that made any response, in alphabetical order."""
+        return sorted({operator for _, operator, _ in self._counter})
+
+    def tally(self, *, run: str | None = None, operator: str | None = None) -> Tally:
+        """Sum up, of one run or operator or of all (None)."""
+        outcomes: Counter[str] = Counter()
+        for (in_run, by_operator, outcome), count in self._counter.items():
+            if run in (None, in_run) and operator in (None, by_operator):
+                outcomes[outcome] += count
+        dropped = {reason: outcomes[reason] for reason in REASONS if outcomes[reason]}
+        return Tally(outcomes.total(), outcomes[KEPT], dropped)

@@ -1,0 +1,36 @@
+"""The two files of an export: the examples, and the counts beside them. Neither is replaced unasked."""
+
+from pathlib import Path
+
+import msgspec
+
+from evorun.errors import ConfigError
+from evorun.runs.paths import display
+from evorun.runs.records import write_atomically
+from evorun.traces.collection import Traces
+
+
+def counts_file(output: Path) -> Path:
+    """Return where the counts of an export go."""
+    return output.with_suffix(".counts.json")
+
+
+def write_traces(traces: Traces, output: Path, *, overwrite: bool) -> None:
+    """Write both files, each atomically, the examples last.
+
+    Raises ConfigError when one of them is there with another content, unless told to overwrite, and
+    RunDirectoryError when one cannot be written.
+    """
+    contents = {
+        counts_file(output): msgspec.json.format(msgspec.json.encode(traces.counts), indent=2) + b"\n",
+        output: b"".join(line + b"\n" for line in traces.examples),
+    }
+    for path, content in contents.items():
+        if not overwrite and path.exists() and not _holds(path, content):
+            raise ConfigError(f"output: {display(path)} exists with another content; overwrite=true replaces it")
+    for path, content in contents.items():
+        write_atomically(path, content)
+
+
+def _holds(path: Path, content: bytes) -> bool:
+    return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
