@@ -73,6 +73,8 @@ def test_what_a_method_does_otherwise_on_a_task_is_composed_beneath_the_command_
         for task in registry.TASKS:
             file = config_folder() / "method_on_task" / f"{method}_on_{task}.yaml"
             special = yaml.safe_load(file.read_text()) if file.exists() else {}
+            for other in special.pop("defaults", ()):  # the same as on another task
+                special |= yaml.safe_load(file.with_name(f"{other}.yaml").read_text())
             assert set(special) <= fields
             made = composed(f"method={method}", f"task={task}")["method"]
             assert special.items() <= made.items()

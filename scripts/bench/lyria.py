@@ -1,0 +1,150 @@
+"""Lyria's own speed: exact solvers, instances, metrics and operators, and a generation without the model's time."""
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from itertools import cycle, islice
+
+import numpy as np
+
+from evorun.methods.base import Context
+from evorun.methods.lyria import Lyria, LyriaConfig
+from evorun.models import Completion, Reply, Request
+from evorun.runs.budget import Meter
+from evorun.runs.streams import stream
+from evorun.tasks.base import Individual, LoadedTask, Response
+from evorun.tasks.graph_coloring import GraphColoringConfig
+from evorun.tasks.puzzles.config import PuzzleConfig
+from evorun.tasks.puzzles.task import Puzzle
+from evorun.tasks.sudoku import SudokuConfig
+from evorun.tasks.tsp import TspConfig
+from evorun_bench import Row
+
+ROUNDS = 5
+"""The best of so many counts: other processes only ever make one slower."""
+CALLS_PER_S = 20_000
+POPULATION = 50
+GENERATIONS = 5
+
+
+def measure() -> list[Row]:
+    """Measure everything at the paper's sizes."""
+    rows = [_optimum(), _sudokus()]
+    for config in (SudokuConfig(), GraphColoringConfig(), TspConfig()):
+        rows += _calls(config)
+    return [*rows, *(_generation(config) for config in (SudokuConfig(), GraphColoringConfig(), TspConfig()))]
+
+
+def _best(work: Callable[[], object]) -> float:
+    """Return the seconds of the fastest round."""
+    seconds = []
+    for _ in range(ROUNDS):
+        started = time.perf_counter()
+        work()
+        seconds.append(time.perf_counter() - started)
+    return min(seconds)
+
+
+def _optimum() -> Row:
+    from evorun.tasks.tsp.solver import optimal_route
+
+    rng = np.random.default_rng(0)
+    cities = [rng.uniform(0, 100, (10, 2)) for _ in range(20)]
+    matrices = [np.linalg.norm(c[:, None] - c, axis=2).round(2).tolist() for c in cities]
+    ms = 1000 * _best(lambda: [optimal_route(matrix) for matrix in matrices]) / len(matrices)
+    return Row("TSP: optimum of 10 cities", ms, "ms", "<= 2", ms <= 2)
+
+
+def _sudokus() -> Row:
+    config = SudokuConfig()
+    numbers = iter(range(10**6))
+
+    def ten() -> None:
+        drawn = (config.generate(stream(1, "bench", number)) for number in numbers)
+        list(islice((one for one in drawn if one is not None), 10))
+
+    rate = 10 / _best(ten)
+    return Row("Sudoku: unique puzzles with 40 empty cells", rate, "puzzles/s", ">= 20", rate >= 20)
+
+
+def _calls(config: PuzzleConfig) -> list[Row]:
+    """Measure metrics and operators on answers as a model of middling skill gives them."""
+    config.limit = 10
+    loaded = config.load(0)
+    task = loaded.task
+    assert isinstance(task, Puzzle)  # noqa: S101 - for the type checker
+    known = _answers(loaded, 40)
+    individuals = [
+        (problem, Individual(response=response, fitness=found.fitness, errors=found.errors))
+        for problem, response in known
+        for found in [task.verified(problem, response, 3)]
+    ]
+    rng = np.random.default_rng(0)
+    pairs = list(zip(individuals[:-1], individuals[1:], strict=True))
+    work: dict[str, Callable[[], object]] = {
+        "metrics": lambda: [task.measure(problem, response.answer) for problem, response in known],
+        "crossover": lambda: [task.crossover(p, a, b, rng) for (p, a), (q, b) in pairs if p is q],  # type: ignore[attr-defined]
+        "mutation": lambda: [task.mutate(problem, one, rng) for problem, one in individuals],  # type: ignore[attr-defined]
+    }
+    sizes = {"metrics": len(known), "crossover": sum(p is q for (p, _), (q, _) in pairs), "mutation": len(individuals)}
+    rates = {name: sizes[name] / _best(calls) for name, calls in work.items()}
+    return [
+        Row(f"{config.name}: {name}", rate, "calls/s", f">= {CALLS_PER_S}", rate >= CALLS_PER_S)
+        for name, rate in rates.items()
+    ]
+
+
+def _answers(loaded: LoadedTask, number: int) -> list[tuple[object, Response]]:
+    """Return each problem with so many different answers of the simulated model, problem by problem."""
+    rng = np.random.default_rng(0)
+    found = []
+    for problem in loaded.problems:
+        prompt = loaded.task.generation_prompt(problem)  # type: ignore[attr-defined]
+        request = Request(messages=prompt.messages, seed=0, hints=prompt.hints)
+        texts = (loaded.stand_in.respond(request, rng) for _ in cycle([0]))
+        readable = (response for text in texts if (response := loaded.task.parse(problem, text)).answer is not None)
+        found += [(problem, response) for response in islice(readable, number)]
+    return found
+
+
+class _Instant:
+    """A model that answers at once, with texts made beforehand."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        self._texts = cycle(texts)
+
+    async def complete(self, key: str, request: Request) -> Reply:
+        done = Completion(text=next(self._texts), finish_reason="stop", tokens=100)
+        return Reply(completions=(done,), prompt_tokens=100, seconds=0.0)
+
+
+class _NoTools:
+    async def test(self, *_: object, **__: object) -> None:
+        raise AssertionError("puzzles run no programs")
+
+
+def _generation(config: PuzzleConfig) -> Row:
+    """Measure a generation: prompts, reading, metrics, operators, selection; all but the model's time."""
+    config.limit = 1
+    loaded = config.load(0)
+    texts = [response.text for _, response in _answers(loaded, 2000)]
+    method = Lyria(LyriaConfig(population=POPULATION, generations=GENERATIONS, elites=5, fitness_threshold=100.0))
+
+    def solve() -> int:
+        context = Context(
+            task=loaded.task,
+            problem=loaded.problems[0],
+            seed=0,
+            meter=Meter(),
+            models={"policy": _Instant(texts)},
+            tools=_NoTools(),  # type: ignore[arg-type]
+        )
+        return asyncio.run(_steps(method, context))
+
+    steps = solve()
+    ms = 1000 * _best(solve) / steps
+    return Row(f"{config.name}: a generation of {POPULATION}, without the model", ms, "ms", "<= 30", ms <= 30)
+
+
+async def _steps(method: Lyria, context: Context) -> int:
+    return len([step async for step in method.solve(context)])
