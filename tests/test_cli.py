@@ -89,7 +89,10 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["hydra.foo=1"], "Could not override 'hydra.foo'"),
         (["hydra.run.dir="], "hydra.run.dir: expected a folder, got an empty string"),
         (["experiment=duel_evolve/figure9"], "experiment=duel_evolve/figure9: unknown experiment; did you mean"),
-        (["lst"], "lst: did you mean list? expected a verb (list, doctor, resume, report, grade, traces), GROUP=CHOICE"),
+        (
+            ["lst"],
+            "lst: did you mean list? expected a verb (list, doctor, resume, report, grade, traces), GROUP=CHOICE",
+        ),
         (["gemma3_4"], "gemma3_4: did you mean model=gemma3_4b?"),
         (["model.id=${oc.env:HOME}"], "model.id: expected a value, got ${oc.env:HOME}, which would write"),
     ],

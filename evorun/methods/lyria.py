@@ -18,7 +18,6 @@ The sequential loops are rounds of parallel calls with the same outcome; see `ev
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from functools import cache
 
 from evorun.methods.base import Candidate, Context, PerProblem, Rated, Regime, Step
 from evorun.methods.breeding import Brood, Member, Plan, breed, member
@@ -91,6 +90,8 @@ class _Course:
     """Where the evolution stands."""
 
     evaluator: Evaluator
+    operates: bool
+    """Whether the task has symbolic operators."""
     population: list[Member] = field(default_factory=list)
     pool: ExperiencePool = field(default_factory=ExperiencePool)
     members: list[Member] = field(default_factory=list)
@@ -153,7 +154,7 @@ class Lyria(PerProblem):
         """Evolve; one step a generation, the initial population being step 0."""
         task = type(ctx.task)
         evaluator = Evaluator(self._oracle(task), self._verifier(task), self.config.max_errors, self.evaluator_sampling)
-        course = _Course(evaluator)
+        course = _Course(evaluator, isinstance(ctx.task, Operates))
         for step in range(self.config.generations + 1):
             broods = await (self._evolve(ctx, course, step) if step else self._begin(ctx, course))
             if ctx.out_of_budget and step > 0 and not any(brood.newborns for brood in broods):
@@ -180,7 +181,7 @@ class Lyria(PerProblem):
         mating = select(population, self.config.elites, ctx.rng("selection", step))
         crossing = await self._breed(
             ctx,
-            lambda place, attempt: self._crossover(ctx, mating, step, place, attempt),
+            lambda place, attempt: self._crossover(ctx, course, mating, step, place, attempt),
             self.config.population,
             "crossover",
             step=step,
@@ -188,7 +189,7 @@ class Lyria(PerProblem):
         offspring = await self._raise(ctx, course, crossing, step=step, prefix=f"{step}.c", role="crossover", phase=0)
         mutating = await self._breed(
             ctx,
-            lambda place, attempt: self._mutation(ctx, offspring[place], step, place, attempt),
+            lambda place, attempt: self._mutation(ctx, course, offspring[place], step, place, attempt),
             len(offspring),
             "mutate",
             step=step,
@@ -198,25 +199,27 @@ class Lyria(PerProblem):
         )
         return [crossing, mutating]
 
-    def _crossover(self, ctx: Context, mating: list[Member], step: int, place: int, attempt: int) -> Plan:
+    def _crossover(
+        self, ctx: Context, course: _Course, mating: list[Member], step: int, place: int, attempt: int
+    ) -> Plan:
         """Lines 19 to 24."""
         rng = ctx.rng("crossover", step, place, attempt)
         chosen = rng.choice(len(mating), size=2, replace=len(mating) < 2).tolist()
         first, second = (mating[i] for i in chosen)
         if rng.random() >= self.config.crossover_rate:
             return Plan(operator="copy", copy=(first, second)[int(rng.integers(2))])
-        if _operates(type(ctx.task)) and rng.random() < self.config.external_crossover_rate:
+        if course.operates and rng.random() < self.config.external_crossover_rate:
             response = ctx.task.crossover(ctx.problem, first.individual, second.individual, rng)
             return Plan(operator="external_crossover", parents=(first, second), response=response)
         prompt = ctx.task.crossover_prompt(ctx.problem, first.individual, second.individual)
         return Plan(operator="crossover", parents=(first, second), prompt=prompt)
 
-    def _mutation(self, ctx: Context, original: Member, step: int, place: int, attempt: int) -> Plan:
+    def _mutation(self, ctx: Context, course: _Course, original: Member, step: int, place: int, attempt: int) -> Plan:
         """Lines 32 to 37."""
         rng = ctx.rng("mutation", step, place, attempt)
         if rng.random() >= self.config.mutation_rate:
             return Plan(operator="copy", copy=original)
-        if _operates(type(ctx.task)) and rng.random() < self.config.external_mutation_rate:
+        if course.operates and rng.random() < self.config.external_mutation_rate:
             response = ctx.task.mutate(ctx.problem, original.individual, rng)
             return Plan(operator="external_mutation", parents=(original,), response=response)
         prompt = ctx.task.mutation_prompt(ctx.problem, original.individual)
@@ -262,11 +265,6 @@ class Lyria(PerProblem):
             population.append(new[-1])
         course.born(new)
         return population
-
-
-@cache
-def _operates(task: type[Task]) -> bool:
-    return issubclass(task, Operates)  # slow: it looks every method of the protocol up
 
 
 def _report(course: _Course, step: int, broods: list[Brood]) -> Step:

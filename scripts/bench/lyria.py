@@ -3,7 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable, Sequence
-from itertools import cycle, islice
+from itertools import cycle, islice, pairwise
 
 import numpy as np
 
@@ -80,7 +80,7 @@ def _calls(config: PuzzleConfig) -> list[Row]:
         for found in [task.verified(problem, response, 3)]
     ]
     rng = np.random.default_rng(0)
-    pairs = list(zip(individuals[:-1], individuals[1:], strict=True))
+    pairs = list(pairwise(individuals))
     work: dict[str, Callable[[], object]] = {
         "metrics": lambda: [task.measure(problem, response.answer) for problem, response in known],
         "crossover": lambda: [task.crossover(p, a, b, rng) for (p, a), (q, b) in pairs if p is q],  # type: ignore[attr-defined]

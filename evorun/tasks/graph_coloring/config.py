@@ -76,7 +76,7 @@ class GraphColoringConfig(PuzzleConfig):
 
     def make_task(self, instances: Sequence[Instance]) -> GraphColoring:
         """Return the task; it keeps nothing of the instances."""
-        return GraphColoring(prompts=self.prompts, reasoning_max_chars=self.reasoning_max_chars)
+        return GraphColoring(prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars)
 
     def solved(self, task: Puzzle, instance: Instance) -> SolvedGraph:
         """Return what a simulated model makes of an instance."""

@@ -239,9 +239,6 @@ class LiveCodeBench(Recombination, Task):
         return await tools.test(program_for(problem, response.answer), suite, stop_at_failure=False)
 
     def _prompt(self, text: str, schema: dict[str, Any], **hints: Any) -> Prompt:
-        return _prompt(text, schema, **hints)
-
-    def _prompt(self, text: str, schema: dict[str, Any], **hints: Any) -> Prompt:
         return Prompt(messages=(self._system, Message(role="user", content=text)), json_schema=schema, hints=hints)
 
     def _public(self, problem: Problem) -> Suite:

@@ -51,13 +51,13 @@ class PuzzleConfig(TaskConfig):
     """Work on this many problems only: the first ones of the split."""
     prompts: str | None = None
     """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
-    reasoning_max_chars: int = 1200
+    shown_reasoning_chars: int = 1200
     """Longest reasoning that a later prompt shows (ours)."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError, naming the key, when a value is out of range."""
         one_of("task.split", self.split, SPLITS)
-        for key in ("instances", "training_instances", "limit", "reasoning_max_chars"):
+        for key in ("instances", "training_instances", "limit", "shown_reasoning_chars"):
             at_least(f"task.{key}", getattr(self, key), 1)
         for key in ("validation_instances", "instance_seed"):
             at_least(f"task.{key}", getattr(self, key), 0)
@@ -144,7 +144,7 @@ class PuzzleConfig(TaskConfig):
         if self.data is not None:
             name = Path(self.data).expanduser().resolve().name
             return Provenance(source="stand_in", description=f"instances of file {name}", digest=digest)
-        description = f"generated instances, {self.split} split, instance_seed {self.instance_seed}"
+        description = f"{self.split} split, instance_seed {self.instance_seed}"
         return Provenance(source="generated", description=description, digest=digest)
 
 

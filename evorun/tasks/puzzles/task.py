@@ -77,16 +77,16 @@ class Puzzle(Task):
     example: ClassVar[Mapping[str, Any]]
     """A value for each variable that `shown` returns."""
 
-    def __init__(self, *, prompts: str | None = None, reasoning_max_chars: int = 1200) -> None:
+    def __init__(self, *, prompts: str | None = None, shown_reasoning_chars: int = 1200) -> None:
         """Compile the prompts; raises ConfigError naming the file that cannot be used.
 
-        prompts: folder of the user's own files (`task.prompts`). reasoning_max_chars: characters.
+        prompts: folder of the user's own files (`task.prompts`). shown_reasoning_chars: characters.
         """
         shared = Path(__file__).parent / "prompts"
         examples = {**_EXAMPLES, **{name: dict(self.example) for name in _OWN}}
         optional = _OPTIONAL | set(self.example)
         self._prompts = PromptFiles((self.prompts_folder, shared), prompts, examples, optional)
-        self._reasoning_chars = reasoning_max_chars
+        self._reasoning_chars = shown_reasoning_chars
         self._instruction = self._prompts.render("instruction")
         self._rendered: dict[str, tuple[Problem, dict[str, str]]] = {}
 

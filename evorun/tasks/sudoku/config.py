@@ -64,7 +64,7 @@ class SudokuConfig(PuzzleConfig):
 
     def make_task(self, instances: Sequence[Instance]) -> Puzzle:
         """Return the task; it needs to know none of the instances."""
-        return Sudoku(prompts=self.prompts, reasoning_max_chars=self.reasoning_max_chars)
+        return Sudoku(prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars)
 
     def solved(self, task: Puzzle, instance: Instance) -> SolvedPuzzle:
         """Return what a simulated model makes of a puzzle."""

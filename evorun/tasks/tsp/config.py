@@ -54,7 +54,7 @@ class TspConfig(PuzzleConfig):
     def make_task(self, instances: Sequence[Instance]) -> Puzzle:
         """Return the task, which knows the instances' shortest lengths."""
         optima = {i.problem.id: length(i.problem.data["distances"], as_route(i.solution)) for i in instances}
-        return Tsp(optima, prompts=self.prompts, reasoning_max_chars=self.reasoning_max_chars)
+        return Tsp(optima, prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars)
 
     def solved(self, task: Puzzle, instance: Instance) -> SolvedPuzzle:
         """Return what a simulated model makes of an instance."""

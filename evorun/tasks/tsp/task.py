@@ -30,9 +30,9 @@ class Tsp(Puzzle):
         "coordinates": "0 0\n0 1\n2 0",
     }
 
-    def __init__(self, optima: Mapping[str, float], *, prompts: str | None = None, reasoning_max_chars: int = 1200):
+    def __init__(self, optima: Mapping[str, float], *, prompts: str | None = None, shown_reasoning_chars: int = 1200):
         """optima: the shortest length for each problem id. The rest: see `Puzzle`."""
-        super().__init__(prompts=prompts, reasoning_max_chars=reasoning_max_chars)
+        super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
         self._optima = optima
 
     def signature(self, problem: Problem, response: Response) -> str:
