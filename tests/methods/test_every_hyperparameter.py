@@ -9,11 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from evorun import registry
 from evorun.errors import ConfigError
 from evorun.methods.base import Method
+from evorun.models import Message
+from evorun.tasks.base import Diagnosis, Individual, Problem, Prompt, Response, Tools, Verification
 from method_fixture import Ask, Driven, Quiz, TestedQuiz, drive
 
 BASE: dict[str, dict[str, Any]] = {
@@ -23,12 +26,23 @@ BASE: dict[str, dict[str, Any]] = {
     "best_of_n": {"samples": 6, "rounds": 4, "duels": 4, "max_pool": 4},
     "feedback_descent": {"generations": 5, "window": 3},
     "gepa": {"generations": 3, "minibatch": 2},
+    "lyria": {"population": 6, "generations": 3, "elites": 1, "external_mutation_rate": 0.5},
     "duel_evolve": {
         **{"generations": 4, "initial_candidates": 6, "children": 4, "parents": 3},
         **{"duels": 6, "max_pool": 8, "bound_width": 1.0},
     },
 }
 """A small size for each method; a method that is not here has no test."""
+
+GIVEN: dict[tuple[str, str], dict[str, Any]] = {
+    ("best_of_n", "dedup_attempts"): {"choose": "oracle"},
+    ("lyria", "evaluator_temperature"): {"fitness": "model"},
+    ("lyria", "evaluator_max_tokens"): {"errors": "model"},
+}
+"""Where a field has an effect only beside another one."""
+
+OF_STEPS = {("best_of_n", "batches")}
+"""Fields that change what steps report, and not what is asked; their own methods' tests look at them."""
 
 CHANGED: dict[str, Any] = {
     **{"temperature": 0.31, "top_p": 0.83, "max_tokens": 77, "retries": 0},
@@ -38,6 +52,10 @@ CHANGED: dict[str, Any] = {
     **{"samples": 3, "rounds": 2, "window": 1, "shots": 2, "tries": 1},
     **{"search": "split", "metric_calls": 5, "minibatch": 1, "train_share": 0.25},
     **{"reflection_temperature": 0.47, "reflection_max_tokens": 55},
+    **{"choose": "oracle", "dedup_attempts": 1, "population": 4, "elites": 4, "max_errors": 1, "replay_rate": 0.0},
+    **{"crossover_rate": 0.2, "external_crossover_rate": 0.9, "mutation_rate": 0.9, "external_mutation_rate": 0.0},
+    **{"fitness": "model", "errors": "model", "fitness_threshold": 20.0},
+    **{"evaluator_temperature": 0.37, "evaluator_max_tokens": 44},
 }
 """Another value for each field; `demonstrations` gets a file."""
 
@@ -46,7 +64,49 @@ def fields(method: type[Method]) -> list[str]:
     return [field.name for field in dataclasses.fields(method.Config) if field.name != "name"]
 
 
-CASES = [pytest.param(name, field) for name in registry.METHODS for field in fields(registry.method_class(name))]
+CASES = [
+    pytest.param(name, field)
+    for name in registry.METHODS
+    for field in fields(registry.method_class(name))
+    if (name, field) not in OF_STEPS
+]
+
+
+class BreedingQuiz(Quiz):
+    """A quiz with all that a genetic algorithm may use, symbolic and by a model."""
+
+    def crossover_prompt(self, problem: Problem, first: Individual, second: Individual) -> Prompt:
+        return _asking("crossover", first, second)
+
+    def mutation_prompt(self, problem: Problem, individual: Individual) -> Prompt:
+        return _asking("mutate", individual)
+
+    def errors_prompt(self, problem: Problem, response: Response) -> Prompt:
+        return _asking("errors", answer=response.text)
+
+    def parse_errors(self, problem: Problem, text: str, max_errors: int) -> Diagnosis | None:
+        return Diagnosis(text=text)
+
+    def fitness_prompt(self, problem: Problem, response: Response) -> Prompt:
+        return _asking("fitness", answer=response.text)
+
+    def parse_fitness(self, text: str) -> float | None:
+        return 10.0 * len(text) % 70
+
+    def crossover(self, problem: Problem, first: Individual, second: Individual, rng: np.random.Generator) -> Response:
+        return self.parse(problem, f"{first.response.text[:8]}{rng.integers(9)}")
+
+    def mutate(self, problem: Problem, individual: Individual, rng: np.random.Generator) -> Response:
+        return self.parse(problem, f"{individual.response.text[:8]}{rng.integers(9)}!")
+
+    async def verify(self, problem: Problem, response: Response, max_errors: int, tools: Tools) -> Verification:
+        text = response.text
+        return Verification(fitness=sum(map(ord, text)) % 70, errors=Diagnosis(text=" ".join([text] * max_errors)))
+
+
+def _asking(ask: str, *shown: Individual, **more: object) -> Prompt:
+    content = {"ask": ask, "shown": [[i.response.text, i.fitness, i.errors.text] for i in shown], **more}
+    return Prompt(messages=(Message(role="user", content=json.dumps(content)),))
 
 
 def varied(ask: Ask) -> str:
@@ -82,11 +142,12 @@ async def test_a_field_changes_what_is_asked(tmp_path: Path, name: str, field: s
         value = str(file)
     assert value is not None, f"{field} is new: give it another value in CHANGED"
     assert {**BASE[name], field: value} != BASE[name]
-    task = TestedQuiz() if field == "search" else Quiz()
-    before = await asked(name, tmp_path / "before", task)
-    after = await asked(name, tmp_path / "after", task, **{field: value})
+    task = TestedQuiz() if field == "search" else BreedingQuiz()
+    given = GIVEN.get((name, field), {})
+    before = await asked(name, tmp_path / "before", task, **given)
+    after = await asked(name, tmp_path / "after", task, **{**given, field: value})
     assert before != after
-    assert before == await asked(name, tmp_path / "again", task)
+    assert before == await asked(name, tmp_path / "again", task, **given)
 
 
 @pytest.mark.parametrize("name", sorted(registry.METHODS))
