@@ -93,7 +93,8 @@ def test_an_experiment_carries_what_the_paper_reports(
     assert (config.task.name, config.model.name) == (task, model)
     reported = OmegaConf.to_container(config.reported)
     assert isinstance(reported, dict)
-    assert reported["accuracy"] == accuracy
-    assert reported.get("by_stratum") == by_stratum
+    rows = reported["rows"]
+    assert {row["method"]: row["accuracy"] for row in rows} == accuracy
+    assert {row["method"]: row["by_stratum"] for row in rows if "by_stratum" in row} == (by_stratum or {})
     swept = yaml.safe_load(Path(config_folder(), "experiment", "duel_evolve", f"{name}.yaml").read_text())["hydra"]
     assert swept["sweeper"]["params"]["method"].split(",") == list(ALL)
