@@ -93,6 +93,10 @@ def svg_of(figure: "Figure", name: str, label: str) -> str:
     with matplotlib.rc_context({"svg.hashsalt": f"evorun-{name}"}), warnings.catch_warnings():
         # The browser sets the text, in its own fonts; Matplotlib's font only measures it.
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
+        # laid out once: saving a figure with a layout engine would draw it twice
+        if layout := figure.get_layout_engine():
+            layout.execute(figure)
+            figure.set_layout_engine("none")
         figure.savefig(buffer, format="svg", metadata=dict.fromkeys(["Date", "Creator", "Format", "Type"]))
     text = buffer.getvalue()
     svg = text[text.index("<svg") :]

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from evorun.reports import plots, text
 from evorun.reports.banners import banners
 from evorun.reports.browser import BrowserProblem, load_browser, script_json
+from evorun.reports.fingerprint import fingerprint, page_made_from
 from evorun.reports.judge import JudgeDiagnostics, calibration, judge_warning
 from evorun.reports.overview import (
     CandidateFigures,
@@ -45,8 +46,13 @@ def write_report(run_dir: Path, problems: Sequence[str] | None = None) -> Path:
 
 
 def render_report(run_dir: Path, problems: Sequence[str] | None = None) -> str:
-    """Return the page's HTML. Raises as `write_report`, but for writing."""
-    return render("template.html.j2", _context(run_dir, problems))
+    """Return the page's HTML, the present one where nothing has changed since: drawing takes most of a report's time.
+
+    Raises as `write_report`, but for writing.
+    """
+    made_from = fingerprint(run_dir, problems)
+    present = page_made_from(run_dir / REPORT, made_from)
+    return present or render("template.html.j2", {"made_from": made_from, **_context(run_dir, problems)})
 
 
 def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
@@ -161,7 +167,7 @@ def _plots(curves: Curves, figures: CandidateFigures, judge: JudgeDiagnostics | 
         "step": plots.accuracy_plot(overall, "step"),
         "calls": plots.accuracy_plot(overall, "calls"),
         "tokens": plots.accuracy_plot(overall, "tokens"),
-        "strata": plots.strata_plot(strata),
+        "strata": plots.strata_plot(strata) if len(strata) > 1 else None,
         "score_step": plots.score_plot(MAIN_SCORE, score, "step"),
         "score_calls": plots.score_plot(MAIN_SCORE, score, "calls"),
         "score_tokens": plots.score_plot(MAIN_SCORE, score, "tokens"),

@@ -30,6 +30,9 @@ MAIN_SCORE = "penalised_score"
 TEXT_COUNTS = ("unparsable_texts", "rejected_requests", "truncated_texts")
 """Step diagnostics that are summed over the run."""
 
+RESAMPLES_OF_A_POINT = 1_999
+"""Of the bootstrap of a score along the run (ours): a band is drawn, its ends are not read off to three figures."""
+
 R = TypeVar("R", bound=msgspec.Struct)
 T = TypeVar("T")
 
@@ -69,9 +72,11 @@ def proportion(outcomes: Iterable[bool]) -> Metric:
     return share.metric()
 
 
-def mean(values: Sequence[float]) -> Metric:
+def mean(values: Sequence[float], resamples: int = 9_999) -> Metric:
     """Return the mean of values with its bootstrap interval."""
-    return Metric(sum(values) / len(values), mean_interval(values), len(values)) if values else Metric(None, None, 0)
+    if not values:
+        return Metric(None, None, 0)
+    return Metric(sum(values) / len(values), mean_interval(values, resamples=resamples), len(values))
 
 
 def score_names(records: Iterable[PredictionRecord | StepRecord]) -> list[str]:
@@ -147,7 +152,7 @@ def _points_of_step(number: int, states: list[StepRecord], reached: list[StepRec
     cost = _mean_cost(states)
     scores = score_names(states)
     for name in scores:
-        score = mean(_scores(states, name))
+        score = mean(_scores(states, name), RESAMPLES_OF_A_POINT)
         yield MetricPoint(number, name, score.value, score.ci95, score.n, *cost)
     # a name stands for one series: a diagnostic does not hide the task's score of the same name
     for name in sorted({name for state in reached for name in state.extra} - set(scores)):

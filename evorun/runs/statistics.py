@@ -29,7 +29,9 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, flo
     return low, high
 
 
-def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
+def mean_interval(
+    values: Sequence[float], confidence: float = 0.95, resamples: int = 9_999
+) -> tuple[float, float] | None:
     """Return the bootstrap interval (BCa) of a mean, or None where all values are alike.
 
     Scores are bounded and skewed, with many values at a bound: a t interval is symmetric and can leave the range of
@@ -38,11 +40,11 @@ def mean_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[fl
     B. Efron (1987), "Better bootstrap confidence intervals"; DiCiccio and Efron (1996), "Bootstrap confidence
     intervals". The same values always give the same interval.
     """
-    return _mean_interval(tuple(values), confidence)
+    return _mean_interval(tuple(values), confidence, resamples)
 
 
 @lru_cache(maxsize=1024)  # along a run most scores stay what they were
-def _mean_interval(values: tuple[float, ...], confidence: float) -> tuple[float, float] | None:
+def _mean_interval(values: tuple[float, ...], confidence: float, resamples: int) -> tuple[float, float] | None:
     if len(set(values)) < 2:
         return None
     from scipy.stats import bootstrap  # half a second to import: not before it is needed
@@ -52,7 +54,7 @@ def _mean_interval(values: tuple[float, ...], confidence: float) -> tuple[float,
         np.mean,
         vectorized=True,
         confidence_level=confidence,
-        n_resamples=9_999,
+        n_resamples=resamples,
         method="BCa",
         rng=np.random.default_rng(0),
     )

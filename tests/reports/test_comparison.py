@@ -56,7 +56,7 @@ def test_the_reference_can_be_named(three: list[Path]) -> None:
     comparison = compare(three, against=three[2].parent / "poor" / ".." / "fair")
     assert comparison.chosen
     assert comparison.pairs.reference.name == "gepa"
-    assert {pair.run.name: pair.counts.difference for pair in comparison.pairs.pairs} == {
+    assert {pair.name: pair.counts.difference for pair in comparison.pairs.pairs} == {
         "duel_evolve": pytest.approx(0.2),
         "zero_shot": pytest.approx(-0.3),
     }
@@ -112,7 +112,7 @@ def test_simulated_models_of_different_skill_are_different_models(tmp_path: Path
     weak, strong, same = simulated("weak", 0.4), simulated("strong", 0.5), simulated("same", 0.4)
     comparison = compare([weak, strong, same], against=weak)
     assert _reasons(comparison) == {"strong": "another simulated model: skill 0.5, not 0.4"}
-    assert [pair.run.name for pair in comparison.pairs.pairs] == ["same"]
+    assert [pair.name for pair in comparison.pairs.pairs] == ["same"]
 
 
 def test_an_unfinished_run_is_paired_on_what_both_have_ended_and_says_so(tmp_path: Path) -> None:
@@ -228,6 +228,48 @@ def test_measured_stands_beside_reported(tmp_path: Path) -> None:
     assert comparison.sources == [("A paper, Figure 2", "with its own model")]
 
 
+@pytest.mark.parametrize(
+    ("manifest", "reason"),
+    [
+        ({"simulated": True}, "no language model ran: a simulated one is not what the paper measured"),
+        (
+            {"provenance": {**BENCHMARK, "source": "sample"}},
+            "the problems are the sample set, not those that the paper measured on",
+        ),
+        (
+            {"provenance": {**BENCHMARK, "source": "stand_in"}},
+            "the problems are stand-in data, not those that the paper measured on",
+        ),
+    ],
+)
+def test_what_no_paper_measured_shows_no_difference_and_says_why_once(
+    tmp_path: Path, manifest: dict[str, Any], reason: str
+) -> None:
+    config = {"reported": REPORTED}
+    runs = [
+        write_method(tmp_path / name, GOOD, method=name, config=config, **manifest)
+        for name in ("duel_evolve", "gepa", "zero_shot")
+    ]
+    comparison = compare(runs)
+    row = comparison.rows[0]
+    assert row.reported is not None
+    assert row.reported_figure("accuracy") == 0.94
+    assert row.above_reported is None
+    assert row.above(0.5, row.reported.of_stratum("middle")) is None
+    assert comparison.remarks == [f"No difference to reported figures is shown where {reason}."]
+
+
+def test_generated_problems_are_the_papers_own_kind(tmp_path: Path) -> None:
+    generated = {**BENCHMARK, "source": "generated"}
+    runs = [
+        write_method(tmp_path / name, GOOD, method=name, config={"reported": REPORTED}, provenance=generated)
+        for name in ("duel_evolve", "zero_shot")
+    ]
+    comparison = compare(runs)
+    assert comparison.rows[0].above_reported == pytest.approx(0.8 - 0.94)
+    assert comparison.remarks == []
+
+
 ROWS = [
     {"method": "lyria", "accuracy": 0.1},
     {"method": "lyria", "task": "sudoku", "accuracy": 0.2},
@@ -294,6 +336,27 @@ def test_a_sweeps_folder_stands_for_its_runs(three: list[Path], tmp_path: Path) 
     assert run_folders([tmp_path / "not_a_run"]) == [tmp_path / "not_a_run"]  # for its reader to refuse
     with pytest.raises(RunDirectoryError, match="none at"):
         run_folders([tmp_path / "nowhere"])
+
+
+def test_what_a_sweeps_folder_holds_beside_readable_runs_is_named(
+    three: list[Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / ".hydra").mkdir()
+    (three[1] / "manifest.json").write_text('{"status": 3}')
+    assert run_folders([tmp_path]) == sorted([three[0], three[2]])
+    malformed, missing = (record.getMessage() for record in caplog.records)
+    assert "good/manifest.json is malformed" in malformed
+    assert missing.endswith("empty is left out: it holds no manifest.json")
+    with pytest.raises(RunDirectoryError, match="malformed"):  # a run that is named itself is not left out
+        compare([three[0], *run_folders([three[1]])])
+
+
+def test_a_folder_of_malformed_runs_only_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "manifest.json").write_text("{")
+    with pytest.raises(RunDirectoryError, match=r"a/manifest\.json is malformed"):
+        compare(run_folders([tmp_path]))
 
 
 def test_the_page_goes_where_all_runs_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,6 +74,37 @@ def test_a_refused_pair_is_one_line(two: list[Path]) -> None:
     assert "gepa is not paired: another task: livecodebench, not mathbench" in _rows(_printed([*two, other]))
 
 
+def test_groups_stand_below_one_another_each_with_its_reference(tmp_path: Path) -> None:
+    runs = [
+        write_method(tmp_path / f"{task}_{method}", outcomes, method=method, task=task)
+        for task in ("tsp", "sudoku")
+        for method, outcomes in (("lyria", GOOD), ("gepa", POOR), ("zero_shot", POOR))
+    ]
+    rows = _rows(_printed(runs))
+    assert "Against lyria, on the same problems with the same model" in rows
+    start = next(i for i, row in enumerate(rows) if row.startswith("reference run n difference"))
+    shown = [row.partition(" 10 -50.0 pp")[0] for row in rows[start + 2 : start + 6]]
+    assert shown == ["lyria, tsp gepa, tsp", "zero_shot, tsp", "lyria, sudoku gepa, sudoku", "zero_shot, sudoku"]
+    text = " ".join(rows)
+    assert "adjusted for the 4 comparisons" in text
+    assert "the method that most runs can be paired with" in text
+    page = _plain(_Page(_page(runs)).text)
+    assert "lyria, sudoku gepa, sudoku 10 -50.0 pp" in page
+
+
+def test_seeds_are_pooled_in_the_table_of_pairs(tmp_path: Path) -> None:
+    runs = [
+        write_method(tmp_path / f"{method}{seed}", outcomes, method=method, seed=seed)
+        for seed in range(2)
+        for method, outcomes in (("lyria", GOOD), ("gepa", POOR))
+    ]
+    rows = _rows(_printed(runs))
+    (pooled,) = [row for row in rows if row.startswith("lyria, 2 runs gepa, 2 runs")]
+    # five problems, each lost with both seeds: 2 of the 2^5 ways to exchange them are as far out
+    assert pooled.startswith("lyria, 2 runs gepa, 2 runs 20 -50.0 pp -80.0 to -20.0 pp 0 10 0.062 ")
+    assert "Over several seeds: each run against the reference of its seed" in " ".join(rows)
+
+
 def test_cost_is_shown_by_whatever_roles_there_are(two: list[Path]) -> None:
     rows = _rows(_printed(two))
     assert "duel_evolve a 8 800 80" in rows

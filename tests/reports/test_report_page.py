@@ -76,6 +76,27 @@ def test_nothing_on_the_page_points_outside(tmp_path: Path) -> None:
     assert not re.search(r"url\((?!#)", _render(tmp_path))
 
 
+def test_a_page_is_drawn_again_only_when_something_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path / "run")
+    page = write_report(run)
+    drawn = page.read_text("utf-8")
+    asked: list[str] = []
+    monkeypatch.setattr("evorun.reports.html.render", lambda template, context: asked.append(template) or "new")
+    assert write_report(run).read_text("utf-8") == drawn
+    assert asked == []
+    page.write_text(drawn.replace("data-made-from", "data-other", 1))  # a page of another evorun
+    assert write_report(run).read_text("utf-8") == "new"
+    for change in ("manifest.json", "results.json", "steps.jsonl"):
+        page.write_text(drawn, "utf-8")
+        content = (run / change).read_bytes()
+        (run / change).write_bytes(content + b"\n")
+        assert write_report(run).read_text("utf-8") == "new", change
+        (run / change).write_bytes(content)
+    page.write_text(drawn, "utf-8")
+    problem = json.loads((run / "problems.jsonl").read_text().splitlines()[0])["problem"]
+    assert write_report(run, [problem]).read_text("utf-8") == "new"
+
+
 def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     first = write_report(run).read_bytes()

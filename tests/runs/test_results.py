@@ -22,6 +22,7 @@ from evorun.runs.schema import (
     Stop,
     Verdict,
 )
+from evorun.runs.statistics import mean_interval
 
 
 def step(problem: str, number: int, correct: bool, calls: int, stratum: str = "high", **extra: float) -> StepRecord:
@@ -208,3 +209,12 @@ def test_records_of_an_older_run_have_no_scores() -> None:
         del old[name]
     record = msgspec.convert(old, CandidateRecord)
     assert (record.scores, record.fitness, record.errors, record.call) == ({}, None, "", None)
+
+
+def test_the_interval_along_a_run_is_that_of_the_single_figure_to_what_a_band_shows() -> None:
+    values = [float((37 * i) % 101) for i in range(60)]
+    steps = [scored_step(f"p{i}", 0, 1, score=value) for i, value in enumerate(values)]
+    (point,) = [point for point in metric_series(steps) if point.name == "score"]
+    whole = mean_interval(values)
+    assert whole is not None
+    assert point.ci95 == pytest.approx(whole, abs=0.05 * (whole[1] - whole[0]))

@@ -1,18 +1,17 @@
 """A comparison of runs: one table, the pairs on the same problems, and what must be said beside them."""
 
-import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import msgspec
-
 from evorun.errors import ConfigError
 from evorun.reports.banners import banners
+from evorun.reports.comparison.groups import groups_of
 from evorun.reports.comparison.pairs import Pairs, pair_all
-from evorun.reports.comparison.reported import ReportedFigures, malformed, source_of
-from evorun.reports.comparison.runs import SEED, Cost, Run, engine_of, load_runs, model_of, setup
+from evorun.reports.comparison.reported import ReportedFigures, malformed, source_of, unlike_reported
+from evorun.reports.comparison.runs import SEED, Cost, Run, engine_of, load_runs, model_of
+from evorun.reports.comparison.seeds import name_over_seeds, seed_groups
 from evorun.reports.text import count
 from evorun.runs.paths import display
 from evorun.runs.results import ACCURACY, MAIN_SCORE
@@ -40,6 +39,8 @@ class Row:
     cost: Mapping[str, Cost]
     """A problem's, by role."""
     reported: ReportedFigures | None
+    unlike_reported: str | None = None
+    """Why the figures must not be held against reported ones; None when they may."""
 
     def figure(self, name: str) -> Metric:
         """Return the accuracy, or the score of that name."""
@@ -53,8 +54,12 @@ class Row:
 
     @property
     def above_reported(self) -> float | None:
-        """Measured less reported accuracy, a fraction; None where one is missing."""
-        return difference(self.accuracy.value, self.reported_figure(ACCURACY))
+        """Measured less reported accuracy, a fraction; None where one is missing or they do not compare."""
+        return self.above(self.accuracy.value, self.reported_figure(ACCURACY))
+
+    def above(self, measured: float | None, reported: float | None) -> float | None:
+        """Return measured less reported; None where one is missing or they do not compare."""
+        return None if measured is None or reported is None or self.unlike_reported else measured - reported
 
 
 @dataclass(frozen=True)
@@ -108,46 +113,32 @@ class Comparison:
 
 
 def compare(run_dirs: Sequence[Path], against: Path | None = None) -> Comparison:
-    """Compare two runs or more, each with the reference `against`: by default the most accurate one that has finished.
+    """Compare two runs or more, each with the reference of its group.
+
+    The reference is the run `against`, in other groups the same method with the same settings; by default it is
+    chosen (see `groups_of`).
 
     Raises RunDirectoryError or DataError for a run that cannot be read, ConfigError when `against` is none of them.
     """
     runs = _ordered(load_runs(run_dirs))
-    reference = _best(runs) if against is None else _named(runs, against)
+    groups = groups_of(runs, None if against is None else _named(runs, against))
+    seeds = seed_groups(runs)
+    rows = [_row(run) for run in runs]
     return Comparison(
         runs=runs,
-        rows=[_row(run) for run in runs],
-        means=[_mean_row(members) for members in _seed_groups(runs)],
-        pairs=pair_all(runs, reference),
+        rows=rows,
+        means=[_mean_row(members) for members in seeds],
+        pairs=pair_all(groups, seeds),
         chosen=against is not None,
         reservations=_reservations(runs),
-        remarks=[
-            f"{run.name}: reported figures are left out, for their configuration is malformed: {reason}"
-            for run in runs
-            if (reason := malformed(run.manifest.config)) is not None
-        ],
+        remarks=[*_malformed(runs), *_incomparable(rows)],
     )
-
-
-def difference(measured: float | None, reported: float | None) -> float | None:
-    """Return measured less reported; None where one is missing."""
-    return None if measured is None or reported is None else measured - reported
 
 
 def _ordered(runs: Sequence[Run]) -> list[Run]:
     tasks = list(dict.fromkeys(run.manifest.task for run in runs))
-    best_first = sorted(runs, key=_rank, reverse=True)
+    best_first = sorted(runs, key=lambda run: run.rank, reverse=True)
     return sorted(best_first, key=lambda run: tasks.index(run.manifest.task))
-
-
-def _rank(run: Run) -> tuple[float, float]:
-    values = (run.accuracy.value, run.outcome.scores.get(MAIN_SCORE, _NOTHING).value)
-    accuracy, score = (-math.inf if value is None else value for value in values)
-    return accuracy, score
-
-
-def _best(runs: Sequence[Run]) -> Run:
-    return max(runs, key=lambda run: (run.outcome.finished, *_rank(run)))
 
 
 def _named(runs: Sequence[Run], against: Path) -> Run:
@@ -178,19 +169,8 @@ def _row(run: Run) -> Row:
         },
         cost=run.cost,
         reported=run.reported,
+        unlike_reported=unlike_reported(manifest),
     )
-
-
-def _seed_groups(runs: Sequence[Run]) -> list[list[Run]]:
-    """Return the finished runs that differ in nothing but the seed, and in what the seed decides."""
-    groups: dict[bytes, list[Run]] = defaultdict(list)
-    for run in runs:
-        manifest = run.manifest
-        source = manifest.provenance.source
-        same = (manifest.method, manifest.task, manifest.models, manifest.simulated, source, setup(manifest))
-        if run.outcome.finished:
-            groups[msgspec.json.encode(same, order="deterministic")].append(run)
-    return [members for members in groups.values() if len({run.manifest.seed for run in members}) > 1]
 
 
 def _mean_row(members: Sequence[Run]) -> Row:
@@ -198,7 +178,7 @@ def _mean_row(members: Sequence[Run]) -> Row:
     seeds = sorted({run.manifest.seed for run in members})
     sizes = [run.accuracy.n for run in members]
     return Row(
-        name=f"{_common_name(members)}, {len(members)} runs",
+        name=name_over_seeds(members),
         facts={**row.facts, SEED: ", ".join(map(str, seeds))},
         regime=row.regime,
         n=f"{len(members)} x {row.n}" if len(set(sizes)) == 1 else count(sum(sizes)),
@@ -207,13 +187,8 @@ def _mean_row(members: Sequence[Run]) -> Row:
         by_stratum={stratum: _clustered(members, stratum) for stratum in row.by_stratum},
         cost={role: _mean_cost([run.cost.get(role, Cost(0, 0, 0)) for run in members]) for role in row.cost},
         reported=row.reported,
+        unlike_reported=row.unlike_reported,
     )
-
-
-def _common_name(members: Sequence[Run]) -> str:
-    """Return what the names of runs that differ by their seeds share."""
-    parts = [run.name.split(", ") for run in members]
-    return ", ".join(part for part in parts[0] if all(part in other for other in parts))
 
 
 def _clustered(members: Sequence[Run], stratum: str | None) -> Metric:
@@ -259,6 +234,20 @@ def _mean_cost(costs: Sequence[Cost]) -> Cost:
         sum(cost.prompt_tokens for cost in costs) / n,
         sum(cost.completion_tokens for cost in costs) / n,
     )
+
+
+def _malformed(runs: Sequence[Run]) -> list[str]:
+    return [
+        f"{run.name}: reported figures are left out, for their configuration is malformed: {reason}"
+        for run in runs
+        if (reason := malformed(run.manifest.config)) is not None
+    ]
+
+
+def _incomparable(rows: Sequence[Row]) -> list[str]:
+    """Say once for each reason why measured and reported figures stand beside each other without a difference."""
+    reasons = dict.fromkeys(row.unlike_reported for row in rows if row.reported and row.unlike_reported)
+    return [f"No difference to reported figures is shown where {reason}." for reason in reasons]
 
 
 def _reservations(runs: Sequence[Run]) -> list[str]:

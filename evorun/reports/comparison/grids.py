@@ -4,8 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from evorun.reports import text
-from evorun.reports.comparison.comparison import MARKS, Comparison, Row, difference
+from evorun.reports.comparison.comparison import MARKS, Comparison, Row
 from evorun.reports.comparison.pairs import Pair, Unpaired
+from evorun.reports.comparison.seeds import common_name
 from evorun.runs.results import ACCURACY, MAIN_SCORE
 from evorun.runs.schema import Metric
 
@@ -13,9 +14,9 @@ _TOTAL = "total"
 _NOTHING = Metric(None, None, 0)
 
 SCORE_PAIRS_NOTE = (
-    "Difference: mean of the run less that of the reference, with a paired bootstrap interval over problems (BCa; none "
-    "where all problems differ by the same amount), not adjusted for the number of comparisons. Higher, lower: "
-    "problems on which the run's score is the higher or the lower one, whichever is better."
+    "Difference: mean of the run less that of the reference, with a paired bootstrap interval over problems (BCa, over "
+    "several seeds percentile; none where all problems differ by the same amount), not adjusted for the number of "
+    "comparisons. Higher, lower: problems on which the run's score is the higher or the lower one, whichever is better."
 )
 """How the scores of pairs were compared."""
 
@@ -65,7 +66,7 @@ def scores_grid(comparison: Comparison) -> Grid:
         for score, metric in row.scores.items():
             figures = [text.number(metric.value), text.number_interval(metric.ci95), text.count(metric.n)]
             reported = row.reported_figure(score)
-            away = text.signed_number(difference(metric.value, reported))
+            away = text.signed_number(row.above(metric.value, reported))
             beside = [text.number(reported), away] if with_reported else []
             grid.rows.append([name, text.words(score), *figures, *beside])
             name = ""
@@ -93,33 +94,49 @@ def reported_strata_grid(comparison: Comparison) -> Grid:
             reported = row.reported.of_stratum(stratum) if row.reported else None
             if reported is not None:
                 figures = [text.percent(metric.value), text.percent(reported)]
-                away = text.points(difference(metric.value, reported))
+                away = text.points(row.above(metric.value, reported))
                 grid.rows.append([name, text.printable(stratum), *figures, away])
                 name = ""
     return grid
 
 
 def pairs_grid(comparison: Comparison) -> Grid:
-    """Return each run beside the reference."""
-    columns = ["run", "n", "difference", "95 % interval", "gained", "lost", "p", "p (Holm)"]
-    with_remarks = any(pair.remark for pair in comparison.pairs.pairs)
-    grid = Grid([*columns, *(["remark"] if with_remarks else [])], frozenset({0, 8}))
-    for pair in comparison.pairs.pairs:
-        grid.rows.append([*_pair_cells(pair), *([text.printable(pair.remark)] if with_remarks else [])])
+    """Return each run beside the reference of its group, group after group, and then those over several seeds."""
+    pairs = comparison.pairs.shown
+    lead = _lead(comparison)
+    columns = [*lead, "run", "n", "difference", "95 % interval", "gained", "lost", "p", "p (Holm)"]
+    with_remarks = any(pair.remark for pair in pairs)
+    grid = Grid([*columns, *(["remark"] if with_remarks else [])], frozenset({*range(len(lead) + 1), len(columns)}))
+    named = ""
+    for pair in pairs:
+        reference = [text.printable(pair.reference) if pair.reference != named else ""] if lead else []
+        named = pair.reference
+        remark = [text.printable(pair.remark)] if with_remarks else []
+        grid.rows.append([*reference, *_pair_cells(pair), *remark])
     return grid
 
 
 def score_pairs_grid(comparison: Comparison) -> Grid:
-    """Return each run's scores beside those of the reference."""
-    grid = Grid(["run", "score", "n", "difference", "95 % interval", "higher", "lower"], frozenset({0, 1}))
-    for pair in comparison.pairs.pairs:
-        name = text.printable(pair.run.name)
+    """Return each run's scores beside those of the reference of its group."""
+    lead = _lead(comparison)
+    columns = [*lead, "run", "score", "n", "difference", "95 % interval", "higher", "lower"]
+    grid = Grid(columns, frozenset(range(len(lead) + 2)))
+    named = ""
+    for pair in comparison.pairs.shown:
+        name = text.printable(pair.name)
         for score, compared in pair.scores.items():
+            reference = [text.printable(pair.reference) if pair.reference != named else ""] if lead else []
+            named = pair.reference
             figures = [text.signed_number(compared.difference), text.signed_interval(compared.ci95)]
             counts = [text.count(compared.higher), text.count(compared.lower)]
-            grid.rows.append([name, text.words(score), text.count(compared.n), *figures, *counts])
+            grid.rows.append([*reference, name, text.words(score), text.count(compared.n), *figures, *counts])
             name = ""
     return grid
+
+
+def _lead(comparison: Comparison) -> list[str]:
+    """Return the column that names the references, where there are several."""
+    return ["reference"] if len({pair.reference for pair in comparison.pairs.shown}) > 1 else []
 
 
 def cost_grid(comparison: Comparison) -> Grid:
@@ -142,26 +159,47 @@ def shared_line(comparison: Comparison) -> str:
 
 def pairs_heading(comparison: Comparison) -> str:
     """Say what the pairs are compared with."""
-    return f"Against {comparison.pairs.reference.name}, on the same problems"
+    references = comparison.pairs.references or [comparison.pairs.reference.name]
+    one_method = len({name.split(", ")[0] for name in references}) == 1
+    name = common_name(references) if one_method else "each group's reference"
+    return f"Against {name}, on the same problems{' with the same model' if len(references) > 1 else ''}"
 
 
 def pairs_note(comparison: Comparison) -> str:
     """Say how the pairs were compared, how many there are, and how the reference came to be it."""
-    number = len(comparison.pairs.pairs)
+    number = len(comparison.pairs.shown)
+    several = len(comparison.pairs.references) > 1
+    grouped = (
+        " Each run is compared with the reference of its group: the runs that share task, problems, model and, where "
+        "the reference has several, the seed."
+        if several
+        else ""
+    )
     adjusted = "" if number == 1 else f" p (Holm) is adjusted for the {number} comparisons made here."
+    choice = _MOST_COMMON if several else _BEST
     chosen = (
         ""
         if comparison.chosen
-        else f" The reference is the run with the highest accuracy{_tie_break(comparison)}, chosen on these problems, "
-        "which favours it; --against=RUN names another."
+        else f" The reference is the {choice}{_tie_break(comparison)}, chosen on these problems, which favours it; "
+        "--against=RUN names another."
+    )
+    pooled = (
+        " Over several seeds: each run against the reference of its seed; whole problems, with all their seeds, are "
+        "drawn again for the interval and exchanged for p."
+        if comparison.pairs.pooled
+        else ""
     )
     return (
         f"{number} {'comparison' if number == 1 else 'comparisons'}. Difference: accuracy of the run less that of the "
         "reference in percentage points, with a paired bootstrap interval over problems (none where no problem tells "
         "the two apart). p: McNemar's exact test, "
         f"two-sided, over the problems gained (only the run has them right) and lost (only the reference has)."
-        f"{adjusted}{chosen}"
+        f"{adjusted}{pooled}{grouped}{chosen}"
     )
+
+
+_BEST = "run with the highest accuracy"
+_MOST_COMMON = "method that most runs can be paired with, of these the one with the highest mean accuracy"
 
 
 def _tie_break(comparison: Comparison) -> str:
@@ -202,7 +240,7 @@ def _reported_cells(row: Row) -> list[str]:
 def _pair_cells(pair: Pair) -> list[str]:
     counts = pair.counts
     return [
-        text.printable(pair.run.name),
+        text.printable(pair.name),
         text.count(counts.n),
         text.points(counts.difference),
         text.points_interval(pair.ci95),

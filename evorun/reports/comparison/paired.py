@@ -2,10 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from evorun.runs.statistics import mean_interval
+from evorun.runs.statistics import clustered_mean, mean_interval
 
 RESAMPLES = 9_999
 """Of the bootstrap (ours): the bounds move by less than a tenth of a standard error from seed to seed."""
@@ -36,6 +38,15 @@ class Paired:
         """Accuracy of ours less accuracy of theirs, in [-1, 1]. Raises ZeroDivisionError without problems."""
         return (self.ours_only - self.theirs_only) / self.n
 
+    def __add__(self, other: "Paired") -> "Paired":
+        """Return the counts over both."""
+        return Paired(
+            self.both + other.both,
+            self.ours_only + other.ours_only,
+            self.theirs_only + other.theirs_only,
+            self.neither + other.neither,
+        )
+
 
 def paired(ours: Sequence[bool], theirs: Sequence[bool]) -> Paired:
     """Count the outcomes of two runs on the same problems in the same order. Raises ValueError on unequal lengths."""
@@ -51,7 +62,7 @@ class PairedScores:
     difference: float
     """Mean of ours less mean of theirs."""
     ci95: tuple[float, float] | None
-    """Bootstrap interval (BCa) that draws problems again with their pair; None where all differ by the same amount."""
+    """Bootstrap interval that draws problems again with their pairs; None where all differ by the same amount."""
     higher: int
     """Problems on which ours is the higher one."""
     lower: int
@@ -60,10 +71,19 @@ class PairedScores:
 def paired_scores(ours: Sequence[float], theirs: Sequence[float]) -> PairedScores:
     """Compare a score on the same problems in the same order, at least one. Raises ValueError on unequal lengths."""
     differences = [our - their for our, their in zip(ours, theirs, strict=True)]
+    return _compared(differences, mean_interval(differences))
+
+
+def pooled_scores(differences: Sequence[Sequence[float]]) -> PairedScores:
+    """Compare a score over several seeds, given ours less theirs of each seed, by problem; at least one of each."""
+    return _compared([value for values in differences for value in values], pooled_interval(differences))
+
+
+def _compared(differences: Sequence[float], ci95: tuple[float, float] | None) -> PairedScores:
     return PairedScores(
         n=len(differences),
         difference=sum(differences) / len(differences),
-        ci95=mean_interval(differences),
+        ci95=ci95,
         higher=sum(difference > 0 for difference in differences),
         lower=sum(difference < 0 for difference in differences),
     )
@@ -97,6 +117,34 @@ def difference_interval(counts: Paired, confidence: float = 0.95) -> tuple[float
     tail = (1 - confidence) / 2
     low, high = np.quantile((draws[:, 0] - draws[:, 1]) / counts.n, [tail, 1 - tail])
     return float(low), float(high)
+
+
+def pooled_p(sums: Sequence[int]) -> float:
+    """Return the exact two-sided p-value of no difference over several seeds.
+
+    `sums` has the outcomes gained less those lost of each problem, over all its seeds. A problem's seeds are not
+    independent, so under the null hypothesis they change sides together: each sum is as likely as its negative. With
+    one seed this is McNemar's test. Source: E. J. G. Pitman (1937), "Significance tests which may be applied to
+    samples from any populations", for paired samples.
+    """
+    sizes = [abs(total) for total in sums if total]
+    chances: NDArray[np.floating[Any]] = np.ones(1)
+    for size in sizes:
+        chances = np.convolve(chances, [0.5, *[0.0] * (2 * size - 1), 0.5])
+    # chances[i] is that of a total of i - sum(sizes)
+    tail = chances[: sum(sizes) - abs(sum(sums)) + 1].sum()
+    return min(1.0, 2 * float(tail))
+
+
+def pooled_interval(differences: Sequence[Sequence[float]]) -> tuple[float, float] | None:
+    """Return the bootstrap percentile interval of a mean difference over several seeds, drawing whole problems again.
+
+    `differences` has ours less theirs of each seed, by problem: for outcomes 1, -1 or 0. None where all problems
+    differ alike: then every draw is the same.
+    """
+    sums, counts = [sum(values) for values in differences], [len(values) for values in differences]
+    alike = len({total / n for total, n in zip(sums, counts, strict=True)}) < 2
+    return None if alike else clustered_mean(sums, counts)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

@@ -6,7 +6,13 @@ from typing import Any
 
 import msgspec
 
-from evorun.runs.schema import Reported, ReportedRow
+from evorun.runs.schema import Manifest, Reported, ReportedRow
+
+_OTHER_PROBLEMS = {
+    "sample": "the problems are the sample set, not those that the paper measured on",
+    "stand_in": "the problems are stand-in data, not those that the paper measured on",
+}
+"""Sources of problems that no paper can have used."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +50,13 @@ def reported_of(config: Mapping[str, Any], method: str, task: str, model: str) -
         metrics=row.metrics,
         by_stratum=row.by_stratum,
     )
+
+
+def unlike_reported(manifest: Manifest) -> str | None:
+    """Return why a run's figures must not be held against a paper's, as the end of a sentence; None when they may."""
+    if manifest.simulated:
+        return "no language model ran: a simulated one is not what the paper measured"
+    return _OTHER_PROBLEMS.get(manifest.provenance.source)
 
 
 def source_of(config: Mapping[str, Any]) -> tuple[str, str] | None:

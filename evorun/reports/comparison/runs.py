@@ -1,5 +1,6 @@
 """The runs of a comparison: what each has reached, what it has cost a problem, and a name that tells it apart."""
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,10 +15,13 @@ from evorun.reports.overview import Outcome, load_curves, load_outcome
 from evorun.reports.run_data import read_records, read_steps
 from evorun.runs.directory import PROBLEMS, SIMULATED, identity
 from evorun.runs.paths import display
-from evorun.runs.results import ACCURACY
+from evorun.runs.results import ACCURACY, MAIN_SCORE
 from evorun.runs.schema import Manifest, Metric, MetricPoint, ModelInRun
 
 SEED = "seed"
+
+_SPEED = ("slots", "seconds_per_token")
+"""Settings of a simulated model that change when it answers, never what."""
 
 _MAX_DIFFERENCES = 2
 _LONGEST_VALUE = 24
@@ -67,6 +71,12 @@ class Run:
         """Whether each problem that has ended is right."""
         return {prediction.problem: prediction.correct for prediction in self.outcome.predictions}
 
+    @property
+    def rank(self) -> tuple[float, float]:
+        """Accuracy, then main score: what orders runs; minus infinity for a missing one."""
+        accuracy, score = self.accuracy.value, (self.outcome.scores.get(MAIN_SCORE) or Metric(None, None, 0)).value
+        return -math.inf if accuracy is None else accuracy, -math.inf if score is None else score
+
     def score(self, name: str) -> dict[str, float]:
         """Return a score of each problem that has ended, by problem."""
         return {p.problem: p.scores[name] for p in self.outcome.predictions if name in p.scores}
@@ -111,7 +121,11 @@ def policy(manifest: Manifest) -> ModelInRun:
 
 def setup(manifest: Manifest) -> dict[str, Any]:
     """Return what two runs must share to differ by chance alone: all that decides the results, but for the seed."""
-    return {key: value for key, value in identity(manifest.config).items() if key != SEED}
+    return {
+        key: _answers(value) if key in ("engine", "judge_engine") else value
+        for key, value in identity(manifest.config).items()
+        if key != SEED
+    }
 
 
 def names(outcomes: Sequence[Outcome]) -> list[str]:
@@ -211,4 +225,9 @@ def simulated_model(manifest: Manifest) -> dict[str, Any] | None:
     engine = manifest.config.get("engine")
     if not manifest.simulated:
         return None
-    return dict(engine) if isinstance(engine, Mapping) and engine.get("name") == SIMULATED else {}
+    return _answers(engine) if isinstance(engine, Mapping) and engine.get("name") == SIMULATED else {}
+
+
+def _answers(engine: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings of a simulated model that decide its answers."""
+    return {key: value for key, value in engine.items() if key not in _SPEED}

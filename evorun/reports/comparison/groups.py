@@ -1,0 +1,134 @@
+"""Which runs are measured against which: groups of runs that can be paired, and the references of each.
+
+A group is the runs that share task, problems and model. Within it each seed has a reference of its own where the
+reference method ran with that seed.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import Any
+
+import msgspec
+
+from evorun.reports.comparison.runs import Run, policy, setup, simulated_model
+
+_OF_THE_GROUP = ("task", "model", "engine")
+"""Parts of a set-up that are not the method's settings."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """Runs on the same problems with the same model."""
+
+    runs: Sequence[Run]
+    references: Mapping[int, Run]
+    """By seed; empty when the reference method did not run in this group."""
+
+    def reference_of(self, run: Run) -> Run | None:
+        """Return the reference of the run's seed, else of the lowest seed; None for a reference and without any."""
+        if not self.references or any(run is reference for reference in self.references.values()):
+            return None
+        return self.references.get(run.manifest.seed) or self.references[min(self.references)]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """All runs, by group."""
+
+    groups: Sequence[Group]
+    """In the order of their first runs."""
+    main: Run
+    """The reference that was named, or the best of those that were chosen."""
+
+
+def groups_of(runs: Sequence[Run], against: Run | None) -> Groups:
+    """Group the runs and find the references: `against` and, in other groups, the same method and settings.
+
+    Without `against` it is the method, with its settings, that most runs can be paired with, of these the one with
+    the highest mean accuracy, then main score. Groups without it get theirs by the same rule among themselves.
+    """
+    members: dict[bytes, list[Run]] = defaultdict(list)
+    for run in runs:
+        members[_group_key(run)].append(run)
+    groups = list(members.values())
+    if against is not None:
+        return Groups([Group(group, _references(group, against, groups)) for group in groups], against)
+    found: list[Mapping[int, Run]] = [{} for _ in groups]
+    mains: list[Run] = []
+    while left := [place for place, references in enumerate(found) if not references]:
+        chosen = _chosen([groups[place] for place in left])
+        mains.append(max((run for references in chosen for run in references.values()), key=lambda run: run.rank))
+        for place, references in zip(left, chosen, strict=True):
+            found[place] = references
+    return Groups([Group(*of) for of in zip(groups, found, strict=True)], mains[0])
+
+
+def same_settings(ours: Run, theirs: Run) -> bool:
+    """Return whether two runs are of one method with the same settings, whatever their task, model and seed."""
+    return _settings(ours) == _settings(theirs)
+
+
+def _group_key(run: Run) -> bytes:
+    manifest = run.manifest
+    model = (policy(manifest).id, manifest.simulated, simulated_model(manifest))
+    return msgspec.json.encode((manifest.task, model, manifest.provenance.digest), order="deterministic")
+
+
+def _settings(run: Run) -> tuple[str, dict[str, Any]]:
+    settings = setup(run.manifest)
+    return run.manifest.method, {key: value for key, value in settings.items() if key not in _OF_THE_GROUP}
+
+
+def _chosen(groups: Sequence[list[Run]]) -> list[dict[int, Run]]:
+    """Return the references of the method that is chosen for these groups, by seed; none where it did not run."""
+    offers = ([_references(_fit(group), of, groups) for group in groups] for of in _candidates(groups))
+    return max(offers, key=lambda offer: _merit([Group(*of) for of in zip(groups, offer, strict=True)]))
+
+
+def _merit(groups: Sequence[Group]) -> tuple[int, float, float]:
+    """Return how many runs would have a reference, and the references' mean accuracy and mean main score."""
+    paired = sum(group.reference_of(run) is not None for group in groups for run in group.runs)
+    ranks = [run.rank for group in groups for run in group.references.values()]
+    accuracies, scores = zip(*ranks, strict=True)
+    return paired, fmean(accuracies), fmean(scores)
+
+
+def _candidates(groups: Sequence[list[Run]]) -> list[Run]:
+    """Return a run of each method and settings."""
+    distinct: list[Run] = []
+    for group in groups:
+        for run in _fit(group):
+            if not any(same_settings(run, other) for other in distinct):
+                distinct.append(run)
+    return distinct
+
+
+def _fit(group: Sequence[Run]) -> list[Run]:
+    """Return the runs that may become a reference: the finished ones, where there are any."""
+    return [run for run in group if run.outcome.finished] or list(group)
+
+
+def _references(group: Sequence[Run], of: Run, groups: Sequence[Sequence[Run]]) -> dict[int, Run]:
+    """Return the group's runs of the method and settings of a run, the best of each seed; `of` itself for its own."""
+    references: dict[int, Run] = {}
+    for run in sorted(_equivalents(group, of, groups), key=lambda run: (run.outcome.finished, run.rank), reverse=True):
+        references.setdefault(run.manifest.seed, run)
+    return {**references, of.manifest.seed: of} if any(run is of for run in group) else references
+
+
+def _equivalents(group: Sequence[Run], of: Run, groups: Sequence[Sequence[Run]]) -> list[Run]:
+    exact = [run for run in group if same_settings(run, of)]
+    same_task = group[0].manifest.task == of.manifest.task
+    if exact or same_task:
+        return exact
+    # a method's defaults follow the task: where it ran in one way only on each, that is the same method
+    of_method = [run for runs in groups for run in runs if run.manifest.method == of.manifest.method]
+    one_way = all(
+        same_settings(*two)
+        for task in (of.manifest.task, group[0].manifest.task)
+        for two in pairwise(run for run in of_method if run.manifest.task == task)
+    )
+    return [run for run in group if run.manifest.method == of.manifest.method] if one_way else []

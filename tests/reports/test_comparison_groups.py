@@ -1,0 +1,263 @@
+"""Sweeps: each run beside the reference of its own task, problems, model and seed, and what is pooled over seeds."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from comparison_fixture import BENCHMARK, write_method
+from scipy import stats
+
+from evorun.reports.comparison import Comparison, compare
+from evorun.reports.comparison.paired import holm, mcnemar
+from evorun.reports.comparison.pairs import Pair
+
+GOOD = [True] * 8 + [False] * 2
+FAIR = [True] * 5 + [False] * 4 + [True]
+POOR = [True] * 3 + [False] * 7
+
+
+def _digest(letters: str) -> dict[str, str]:
+    return {**BENCHMARK, "digest": letters * 32}
+
+
+def _write(
+    folder: Path,
+    method: str,
+    correct: Sequence[bool] | Mapping[str, bool],
+    *,
+    seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
+    engine: Mapping[str, Any] | None = None,
+    **more: Any,
+) -> Path:
+    config = {"method": {"name": method, **(settings or {})}, "seed": seed, "task": {"name": more.get("task", "")}}
+    if engine is not None:
+        config["engine"] = {"name": "simulated", **engine}
+        more["simulated"] = True
+    place = folder / str(len(list(folder.iterdir())))
+    return write_method(place, correct, method=method, seed=seed, config=config, **more)
+
+
+def _pairs(comparison: Comparison) -> dict[str, str]:
+    return {pair.name: pair.reference for pair in comparison.pairs.pairs}
+
+
+def _reasons(comparison: Comparison) -> dict[str, str]:
+    return {unpaired.run.name: unpaired.reason for unpaired in comparison.pairs.unpaired}
+
+
+@pytest.fixture(name="sweep")
+def _sweep(tmp_path: Path) -> list[Path]:
+    """Two tasks, two simulated models, three methods; on tsp with skill 0.9 gepa is the best of all."""
+    outcomes = {"lyria": GOOD, "gepa": FAIR, "zero_shot": POOR}
+    return [
+        _write(
+            tmp_path, method, [True] * 10 if (method, task, skill) == ("gepa", "tsp", 0.9) else outcomes[method],
+            task=task, engine={"skill": skill}, provenance=_digest("ab" if task == "tsp" else "cd"),
+        )
+        for task, skill, method in itertools.product(("tsp", "sudoku"), (0.5, 0.9), outcomes)
+    ]  # fmt: skip
+
+
+def test_each_run_of_a_sweep_meets_the_reference_method_in_its_own_group(sweep: list[Path]) -> None:
+    comparison = compare(sweep)
+    assert _pairs(comparison) == {
+        f"{method}, {task}, skill={skill}": f"lyria, {task}, skill={skill}"
+        for task, skill, method in itertools.product(("tsp", "sudoku"), (0.5, 0.9), ("gepa", "zero_shot"))
+    }
+    assert _reasons(comparison) == {}
+    by_name = {pair.name: pair.counts.difference for pair in comparison.pairs.pairs}
+    assert by_name["gepa, tsp, skill=0.9"] == pytest.approx(0.2)
+    assert by_name["gepa, sudoku, skill=0.9"] == pytest.approx(-0.2)
+
+
+def test_holm_counts_all_groups_together(sweep: list[Path]) -> None:
+    pairs = compare(sweep).pairs.pairs
+    assert len(pairs) == 8
+    assert [pair.p for pair in pairs] == [mcnemar(pair.counts) for pair in pairs]
+    assert [pair.p_holm for pair in pairs] == holm([pair.p for pair in pairs])
+
+
+def test_a_named_reference_stands_for_its_method_in_all_groups(sweep: list[Path]) -> None:
+    comparison = compare(sweep, against=sweep[2])
+    assert comparison.pairs.reference.name == "zero_shot, tsp, skill=0.5"
+    assert _pairs(comparison)["lyria, sudoku, skill=0.9"] == "zero_shot, sudoku, skill=0.9"
+    assert len(_pairs(comparison)) == 8
+
+
+def test_speed_does_not_make_another_simulated_model(tmp_path: Path) -> None:
+    runs = [
+        _write(tmp_path, "lyria", GOOD, engine={"skill": 0.5, "slots": 4, "seconds_per_token": 0.1}),
+        _write(tmp_path, "gepa", FAIR, engine={"skill": 0.5, "slots": None, "seconds_per_token": 0.0}),
+        _write(tmp_path, "gepa", FAIR, engine={"skill": 0.5, "slots": 9}, seed=1),
+    ]
+    comparison = compare(runs)
+    assert _reasons(comparison) == {}
+    assert len(comparison.pairs.pairs) == 2
+    assert [row.name for row in comparison.means] == ["gepa, 2 runs"]
+
+
+def test_settings_are_part_of_a_named_reference(tmp_path: Path) -> None:
+    runs = [
+        _write(tmp_path, "lyria", GOOD, task="tsp", settings={"population": 10}),
+        _write(tmp_path, "lyria", FAIR, task="tsp", settings={"population": 30}),
+        _write(tmp_path, "lyria", GOOD, task="sudoku", settings={"population": 30}),
+        _write(tmp_path, "gepa", POOR, task="sudoku"),
+    ]
+    comparison = compare(runs, against=runs[0])
+    assert _pairs(comparison) == {"lyria, tsp, population=30": "lyria, tsp, population=10"}
+    assert set(_reasons(comparison).values()) == {"another task: sudoku, not tsp"}
+    assert _pairs(compare(runs, against=runs[1])) == {
+        "lyria, tsp, population=10": "lyria, tsp, population=30",
+        "gepa": "lyria, sudoku",
+    }
+
+
+def test_a_method_whose_defaults_follow_the_task_is_the_same_method(tmp_path: Path) -> None:
+    runs = [
+        _write(tmp_path, "duel_evolve", GOOD, task="mathbench", settings={"children": 10}),
+        _write(tmp_path, "gepa", POOR, task="mathbench"),
+        _write(tmp_path, "duel_evolve", FAIR, task="livecodebench", settings={"children": 40}),
+        _write(tmp_path, "gepa", POOR, task="livecodebench"),
+    ]
+    expected = {
+        "gepa, mathbench": "duel_evolve, mathbench",
+        "gepa, livecodebench": "duel_evolve, livecodebench",
+    }
+    assert _pairs(compare(runs)) == expected
+    assert _pairs(compare(runs, against=runs[0])) == expected
+
+
+def test_groups_that_lack_the_reference_method_get_one_of_their_own_unless_it_was_named(tmp_path: Path) -> None:
+    runs = [
+        *(_write(tmp_path, "lyria", GOOD, task=task) for task in ("tsp", "sudoku")),
+        *(_write(tmp_path, "gepa", POOR, task=task) for task in ("tsp", "sudoku")),
+        _write(tmp_path, "best_of_n", [True] * 10, task="mathbench"),
+        _write(tmp_path, "zero_shot", POOR, task="mathbench"),
+    ]
+    pairs = _pairs(compare(runs))
+    assert pairs == {"gepa, tsp": "lyria, tsp", "gepa, sudoku": "lyria, sudoku", "zero_shot": "best_of_n"}
+    named = compare(runs, against=runs[0])
+    assert _pairs(named) == {name: pairs[name] for name in ("gepa, tsp", "gepa, sudoku")}
+    assert _reasons(named) == dict.fromkeys(("best_of_n", "zero_shot"), "another task: mathbench, not tsp")
+
+
+def test_other_problems_are_another_group(tmp_path: Path) -> None:
+    runs = [
+        _write(tmp_path, "lyria", GOOD),
+        _write(tmp_path, "gepa", FAIR),
+        _write(tmp_path, "zero_shot", {f"p{i}": True for i in range(7)}, provenance=_digest("cd")),
+    ]
+    comparison = compare(runs)
+    assert _pairs(comparison) == {"gepa": "lyria"}
+    assert _reasons(comparison) == {"zero_shot": "other problems: 7 vs 10, 7 in common"}
+
+
+OURS = [[True, True, False, False, True, True], [True, False, False, True, True, True]]
+THEIRS = [[False, True, False, False, False, True], [False, False, True, False, True, False]]
+
+
+def _seeded(tmp_path: Path, **more: Any) -> list[Path]:
+    runs = []
+    for seed in range(2):
+        runs.append(_write(tmp_path, "lyria", OURS[seed], seed=seed, scores=_scores(OURS[seed], seed), **more))
+        runs.append(_write(tmp_path, "gepa", THEIRS[seed], seed=seed, scores=_scores(THEIRS[seed], seed), **more))
+    return runs
+
+
+def _scores(outcomes: Sequence[bool], seed: int) -> dict[str, list[float]]:
+    return {"penalised_score": [100.0 * right - 7 * place * seed for place, right in enumerate(outcomes)]}
+
+
+def _pooled(comparison: Comparison) -> Pair:
+    (pooled,) = comparison.pairs.pooled
+    return pooled
+
+
+def test_seeds_are_paired_within_themselves_and_pooled(tmp_path: Path) -> None:
+    comparison = compare(_seeded(tmp_path))
+    assert _pairs(comparison) == {f"gepa, seed {seed}": f"lyria, seed {seed}" for seed in range(2)}
+    pooled = _pooled(comparison)
+    assert (pooled.name, pooled.reference) == ("gepa, 2 runs", "lyria, 2 runs")
+    counts = pooled.counts
+    assert (counts.n, counts.ours_only, counts.theirs_only) == (12, 1, 5)
+    assert counts.difference == pytest.approx(np.mean(THEIRS) - np.mean(OURS))
+    assert [pair.p_holm for pair in comparison.pairs.shown] == holm([pair.p for pair in comparison.pairs.shown])
+    assert len(comparison.pairs.shown) == 3
+
+
+def test_the_pooled_p_exchanges_whole_problems(tmp_path: Path) -> None:
+    sums = (np.array(THEIRS, dtype=int) - np.array(OURS, dtype=int)).sum(axis=0)
+    oracle = stats.permutation_test((sums,), np.sum, permutation_type="samples", alternative="two-sided")
+    pooled = _pooled(compare(_seeded(tmp_path)))
+    assert pooled.p == pytest.approx(oracle.pvalue)
+    assert pooled.p != pytest.approx(mcnemar(pooled.counts))  # which would take the seeds for independent
+
+
+def test_the_pooled_interval_draws_whole_problems(tmp_path: Path) -> None:
+    each = (np.array(THEIRS, dtype=float) - np.array(OURS, dtype=float)).mean(axis=0)
+    draws = each[np.array(list(itertools.product(range(6), repeat=6)))].mean(axis=1)
+    pooled = _pooled(compare(_seeded(tmp_path)))
+    assert pooled.ci95 == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=0.09)
+    score = pooled.scores["penalised_score"]
+    scores = [[_scores(of[seed], seed)["penalised_score"] for seed in range(2)] for of in (THEIRS, OURS)]
+    differences = np.array(scores[0]) - np.array(scores[1])
+    assert (score.n, score.difference) == (12, pytest.approx(differences.mean()))
+    assert (score.higher, score.lower) == ((differences > 0).sum(), (differences < 0).sum())
+    draws = differences.mean(axis=0)[np.array(list(itertools.product(range(6), repeat=6)))].mean(axis=1)
+    assert score.ci95 == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=9)
+
+
+def test_seeds_that_draw_their_own_problems_are_pooled_too(tmp_path: Path) -> None:
+    runs = []
+    for seed in range(2):
+        ids = {f"p{i + 3 * seed}": i for i in range(6)}  # three problems are in both draws
+        for method, outcomes in (("lyria", OURS), ("gepa", THEIRS)):
+            correct = {problem: outcomes[seed][i] for problem, i in ids.items()}
+            runs.append(_write(tmp_path, method, correct, seed=seed, provenance=_digest(f"a{seed}")))
+    pooled = _pooled(compare(runs))
+    sums = np.zeros(9)
+    for seed in range(2):
+        sums[3 * seed : 3 * seed + 6] += np.array(THEIRS[seed], dtype=int) - np.array(OURS[seed], dtype=int)
+    oracle = stats.permutation_test((sums,), np.sum, permutation_type="samples", alternative="two-sided")
+    assert pooled.p == pytest.approx(oracle.pvalue)
+    assert pooled.counts.n == 12
+
+
+def test_a_seed_without_a_reference_meets_another_and_says_so(tmp_path: Path) -> None:
+    runs = [*_seeded(tmp_path), _write(tmp_path, "gepa", POOR[:6], seed=7)]
+    comparison = compare(runs)
+    assert _pairs(comparison)["gepa, seed 7"] == "lyria, seed 0"
+    remarks = {pair.name: pair.remark for pair in comparison.pairs.shown}
+    assert remarks["gepa, seed 7"] == "seed 7, not 0"
+    assert _pooled(comparison).counts.n == 12
+    assert remarks["gepa, 2 runs"] == ""
+
+
+def test_seeds_of_one_method_alone_have_nothing_to_be_paired_with(tmp_path: Path) -> None:
+    runs = [_write(tmp_path, "lyria", OURS[seed], seed=seed) for seed in range(2)]
+    comparison = compare(runs)
+    assert comparison.pairs.shown == []
+    assert list(_reasons(comparison).values()) == ["the method and settings of the reference, with another seed"]
+
+
+def test_pairs_are_made_problem_by_problem_in_whatever_order_runs_ended_them(tmp_path: Path) -> None:
+    ours = {f"p{i}": i % 3 == 0 for i in range(10)}
+    theirs = {f"p{i}": i in (3, 6, 7) for i in reversed(range(10))}
+    our_scores = [float(i) for i in range(10)]
+    their_scores = [i + 1.0 if i == 3 else i - 1.0 for i in range(10)]
+    runs = [
+        _write(tmp_path, "lyria", ours, ended=8, scores={"score": our_scores}),  # p0 to p7
+        _write(tmp_path, "gepa", theirs, ended=7, scores={"score": their_scores[::-1]}),  # p9 to p3
+    ]
+    (pair,) = compare(runs, against=runs[1]).pairs.pairs
+    common = range(3, 8)
+    kinds = [(ours[f"p{i}"], theirs[f"p{i}"]) for i in common]
+    found = (pair.counts.both, pair.counts.ours_only, pair.counts.theirs_only, pair.counts.neither)
+    assert found == tuple(map(kinds.count, [(True, True), (True, False), (False, True), (False, False)]))
+    score = pair.scores["score"]
+    assert (score.n, score.higher, score.lower, score.difference) == (5, 4, 1, pytest.approx(3 / 5))
+    assert pair.remark == "the 5 problems that both have ended"
