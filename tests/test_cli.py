@@ -77,7 +77,7 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["engine=replay", "engine.run=/no/such/run"], "/no/such/run"),
         (["model=local"], "model.id: expected a value, none was given; set model.id=VALUE"),
         (["method.duels=[1"], "method.duels=[1"),
-        (["budget=5"], "budget=5: unknown budget; choose one of calls_300, tiny, unlimited"),
+        (["budget=5"], "budget=5: unknown budget; choose one of calls_300, lyria_10x10,"),
         (["method=5"], "method=5: unknown method; choose one of"),
         (["task=null"], "task=null: unknown task; choose one of graph_coloring, livecodebench, mathbench, sudoku, tsp"),
         (["model=null"], "model=null: unknown model"),

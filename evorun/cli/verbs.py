@@ -136,9 +136,8 @@ VERBS = {
         _report,
         "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR] [--output=FILE.html]",
         "Prints the tables of a run and writes RUN_DIR/report.html; its browser shows the named problems or a spread.\n"
-        "Several runs, or a sweep's folder, are compared on one page more (--output, else comparison.html in the folder\n"
-        "that holds them all): with the method of --against, else with the best, each run with the reference of its own\n"
-        "task, problems, model and seed.",
+        "Several runs, or a sweep's folder, are compared on one page more: --output, else comparison.html in their\n"
+        "folder. Each run meets the method of --against, else the best, on its own task, model and seed.",
     ),
     "grade": Verb(
         _grade,

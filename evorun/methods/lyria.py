@@ -9,7 +9,7 @@ Where Algorithm 1 contradicts itself or the text, this module reads it as follow
   that changes nothing, with a model it saves calls (and keeps one answer from having two values).
 - EP_0 is the initial population (section 4.1.3; line 2 has it empty), and a set by answer.
 - RANDOMCHOICE draws two different members of the mating pool, which itself may hold a member several times.
-- The size k_e of truncation selection is not given in the paper: `elites` is ours.
+- The size k_e of truncation selection is not given in the paper: a tenth of the population is ours.
 - The best solution (line 45) is the first with the highest fitness of all that were evaluated, offspring that a
   mutation replaced included; only what can be read is returned. The experience pool takes in populations (4.1.3).
 
@@ -38,8 +38,8 @@ class LyriaConfig(SamplingSettings):
     max_tokens: int = 4096
     population: int = 30
     generations: int = 15
-    elites: int = 3
-    """k_e: fittest members that enter the mating pool without a tournament."""
+    elites: int | None = None
+    """k_e: fittest members that enter the mating pool without a tournament; None: a tenth of the population."""
     max_errors: int = 3
     """epsilon: errors that the detector names at most."""
     dedup_attempts: int = 3
@@ -68,15 +68,21 @@ class LyriaConfig(SamplingSettings):
         super().__post_init__()
         for key in ("population", "evaluator_max_tokens"):
             at_least(f"method.{key}", getattr(self, key), 1)
-        for key in ("generations", "elites", "max_errors", "dedup_attempts", "evaluator_temperature"):
+        for key in ("generations", "max_errors", "dedup_attempts", "evaluator_temperature"):
             at_least(f"method.{key}", getattr(self, key), 0)
-        within("method.elites", self.elites, 0, self.population)
+        if self.elites is not None:
+            within("method.elites", self.elites, 0, self.population)
         rates = ("replay", "crossover", "external_crossover", "mutation", "external_mutation")
         for rate in rates:
             within(f"method.{rate}_rate", getattr(self, f"{rate}_rate"), 0, 1)
         within("method.fitness_threshold", self.fitness_threshold, 0, 100)
         one_of("method.fitness", self.fitness, ("auto", "oracle", "model"))
         one_of("method.errors", self.errors, ("auto", "verifier", "model"))
+
+    @property
+    def kept(self) -> int:
+        """k_e as a number."""
+        return -(-self.population // 10) if self.elites is None else self.elites
 
     def expected_calls(self) -> float:
         """Return L of appendix A: the model calls of a problem when no repeat is made anew and nothing stops early."""
@@ -178,7 +184,7 @@ class Lyria(PerProblem):
     async def _evolve(self, ctx: Context, course: _Course, step: int) -> list[Brood]:
         """Lines 14 to 44: one generation. An early end of the budget leaves a smaller population."""
         population = replay(course.population, course.pool, self.config.replay_rate)
-        mating = select(population, self.config.elites, ctx.rng("selection", step))
+        mating = select(population, self.config.kept, ctx.rng("selection", step))
         crossing = await self._breed(
             ctx,
             lambda place, attempt: self._crossover(ctx, course, mating, step, place, attempt),

@@ -73,7 +73,7 @@
   function showProblem(position) {
     problem = load(position);
     problem.children = problem.candidates.map(() => []);
-    problem.candidates.forEach((c, child) => c.parents.forEach((p) => problem.children[p].push(child)));
+    problem.candidates.forEach((c, child) => new Set(c.parents).forEach((p) => problem.children[p].push(child)));
     problem.ranking = problem.candidates.map((_, i) => i);
     problem.ranking.sort((a, b) => (problem.candidates[b].mean ?? -Infinity) - (problem.candidates[a].mean ?? -Infinity));
     showOutcome(index[position]);
@@ -175,12 +175,11 @@
     const c = problem.candidates[selected];
     const facts = [
       ["Answer", isBlock(c.answer) ? "below" : (c.answer ?? "none (unparsable)")],
-      ["Posterior", belief(c)],
+      ...(c.fitness === null ? [["Posterior", belief(c)]] : [["Fitness", c.fitness.toFixed(2)]]),
       ["Generation", c.generation],
       ["Operator", c.operator + (c.attempts > 1 ? `, ${c.attempts} attempts` : "")],
     ].flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]);
     if (c.error) facts.push(element("dt", {}, "Error"), element("dd", {}, c.error));
-    if (c.fitness !== null) facts.push(element("dt", {}, "Fitness"), element("dd", {}, c.fitness.toFixed(2)));
     for (const [name, value] of Object.entries(c.scores)) {
       facts.push(element("dt", {}, name.replaceAll("_", " ")), element("dd", {}, Number(value.toFixed(4))));
     }
@@ -305,7 +304,7 @@
     if (known) {
       const middle = (TOP + HEIGHT - BOTTOM) / 2;
       const turned = { x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` };
-      drawing.push(svg("text", turned, "posterior mean"));
+      drawing.push(svg("text", turned, problem.candidates.some((c) => c.fitness !== null) ? "fitness" : "posterior mean"));
       drawing.push(svg("text", { x: LEFT - 8, y: TOP + 4, "text-anchor": "end" }, high.toFixed(1)));
       drawing.push(svg("text", { x: LEFT - 8, y: HEIGHT - BOTTOM, "text-anchor": "end" }, low.toFixed(1)));
     }

@@ -29,6 +29,10 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, flo
     return low, high
 
 
+_ALIKE = 1e-9
+"""Values that differ by no more are alike: scores are no finer, and so small a spread has no finite acceleration."""
+
+
 def mean_interval(
     values: Sequence[float], confidence: float = 0.95, resamples: int = 9_999
 ) -> tuple[float, float] | None:
@@ -45,7 +49,7 @@ def mean_interval(
 
 @lru_cache(maxsize=1024)  # along a run most scores stay what they were
 def _mean_interval(values: tuple[float, ...], confidence: float, resamples: int) -> tuple[float, float] | None:
-    if len(set(values)) < 2:
+    if not values or max(values) - min(values) <= _ALIKE:
         return None
     from scipy.stats import bootstrap  # half a second to import: not before it is needed
 

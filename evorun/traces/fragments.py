@@ -46,7 +46,8 @@ def usable_manifest(folder: Path, settings: Settings) -> Manifest:
         )
     if manifest.status != "completed":
         raise RunDirectoryError(
-            f"{shown}: expected a completed run, this one is {manifest.status}; continue it: evorun resume {shown}"
+            f"{shown}: expected a completed run, this one is {manifest.status}; wait for its end, or continue it with: "
+            f"evorun resume {shown}"
         )
     return manifest
 

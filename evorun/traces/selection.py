@@ -4,7 +4,8 @@
 - What a symbolic operator made has no response of a model to imitate, so it is dropped; as a parent it counts.
 - A refused request has no response; one that was cut short would teach never to come to an end: both are dropped.
 - A response without a readable answer stays, since the paper keeps initial populations whole, unless `parsed_only`.
-- A text that was made anew (a retry, a repeated answer) is no candidate of its run, so it is not found here.
+- A text that was made anew (a retry, a repeated answer) is no candidate of its run, so it is not found here. DPFT@Full,
+  which takes all 345 answers as they come, needs a run with method.dedup_attempts=0.
 - The same response to the same prompt stays once, in whichever runs it came: runs may repeat each other.
 - Where each question is answered once, that is the first usable answer, in the order of the runs; a question is a
   prompt.

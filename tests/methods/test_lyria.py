@@ -39,14 +39,20 @@ def errors_of(text: str, count: int) -> str:
 
 
 class Words(Task):
-    """Answers are short words; a text that starts with `?` cannot be read. All is shown as JSON."""
+    """Answers are short words; a text that starts with `?` cannot be read. All is shown as JSON.
+
+    What follows a `#` is talk around the answer, and words that differ in their letters' case are the same answer.
+    """
 
     name = "words"
 
     def parse(self, problem: Problem, text: str) -> Response:
         if text.startswith("?"):
             return Response(text=text, answer=None, error="format: a question mark")
-        return Response(text=text, answer=text)
+        return Response(text=text, answer=text.partition("#")[0])
+
+    def signature(self, problem: Problem, response: Response) -> str:
+        return (response.answer or "").lower()
 
     def generation_prompt(self, problem: Problem) -> Prompt:
         return asking("generate")
@@ -206,6 +212,32 @@ async def test_expected_calls_are_those_of_appendix_a() -> None:
     assert error < 3
 
 
+async def test_equal_answers_in_other_words_are_repeats() -> None:
+    """Deduplication, the experience pool and evaluation go by answer, not by text."""
+
+    def script(ask: Ask) -> str:
+        if ask.role in ("fitness", "errors"):
+            return "50" if ask.role == "fitness" else "error"
+        word = "abcdef"[(ask.step + ask.place // 2 + 2 * ask.attempt) % 6]
+        return f"{word.upper() if ask.place % 2 else word}#said {ask.role} {ask.step} {ask.place} {ask.attempt}"
+
+    asked = Scripted(script)
+    course = await solve(Lyria(config(population=4, dedup_attempts=3)), asked, task=Described())
+    alive = [rated.candidate.response.answer or "" for rated in course[0].candidates]
+    assert alive == ["a", "C", "b", "D"]
+    assert course[0].extra["duplicates"] == 2
+    assert len(asked.of("fitness")) == len({word.shown["answer"].lower() for word in asked.of("fitness")}) <= 6
+
+
+async def test_nothing_readable_is_no_best() -> None:
+    asked = Scripted(lambda ask: f"?{ask.step} {ask.place}")
+    settings_ = config(external_crossover_rate=0.0, external_mutation_rate=0.0)
+    for step in await solve(Lyria(settings_), asked, task=Breeding()):
+        assert step.best is None
+    for step in await solve(best_of_n(samples=6), asked, task=Breeding()):
+        assert step.best is None
+
+
 async def test_without_operators_or_verifier_a_model_does_it_all() -> None:
     def script(ask: Ask) -> str:
         if ask.role == "fitness":
@@ -326,8 +358,18 @@ def test_a_share_is_not_lost_to_rounding() -> None:
 
 def test_the_pool_is_a_set_by_answer() -> None:
     pool = ExperiencePool()
-    pool.add([a_member("a", 3.0), a_member("b", 5.0), a_member("a", 3.0)])
-    assert [one.key for one in pool.best(9)] == ["b", "a"]
+    first, other, again = a_member("a", 3.0), a_member("b", 5.0), a_member("a", 3.0)
+    pool.add([first, other, again])
+    best = pool.best(9)
+    assert best[0] is other
+    assert best[1] is first
+    assert len(best) == 2
+
+
+@pytest.mark.parametrize(("population", "elites"), [(30, 3), (50, 5), (5, 1), (1, 1), (11, 2)])
+def test_a_tenth_of_the_population_is_elite_unless_said_otherwise(population: int, elites: int) -> None:
+    assert LyriaConfig(population=population).kept == elites
+    assert LyriaConfig(population=population, elites=0).kept == 0
 
 
 @given(old=fitnesses, elites=st.integers(0, 8), seed=st.integers(0, 1000))

@@ -204,7 +204,7 @@ def _interrupted(run: Path) -> None:
         (_without_calls, "candidate 'b' of problem 'p' names no model call"),
         (_without_a_parent, "expected the fitness of candidate 'b' of problem 'p'"),
         (_without_candidates, "none of 0 responses was kept, so nothing is written"),
-        (_interrupted, "expected a completed run, this one is interrupted; continue it: evorun resume"),
+        (_interrupted, "expected a completed run, this one is interrupted; wait for its end, or continue"),
     ],
 )
 def test_a_run_that_cannot_be_used_is_explained(tmp_path: Path, damage: Callable[[Path], None], expected: str) -> None:
