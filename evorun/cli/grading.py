@@ -168,13 +168,13 @@ def _refuse_unknown(given: Sequence[tuple[int, GivenResponse]], loaded: LoadedTa
     for number, record in given:
         if record.id in held_out:
             raise DataError(
-                f"{path}, line {number}: '{record.id}' is held out for demonstrations; lower "
-                "task.validation_per_stratum and raise task.per_stratum to grade it"
+                f"{path}, line {number}: '{record.id}' is held out for demonstrations; "
+                f"{loaded.task.draw_help.grade_held_out}"
             )
         if record.id not in drawn:
             raise DataError(
                 f"{path}, line {number}: '{record.id}' is not among the {len(drawn)} problems drawn; check task.data "
-                "and what decides the draw: task.per_stratum, task.validation_per_stratum, task.limit and seed"
+                f"and what decides the draw: {loaded.task.draw_help.keys}"
             )
 
 

@@ -81,7 +81,7 @@ class FewShot(PerProblem):
         if len(validation) < shots:
             raise ConfigError(
                 f"method.shots: expected a validation split of at least {shots} problems, it has {len(validation)}; "
-                "raise task.validation_per_stratum or lower method.shots"
+                f"{task.draw_help.more_validation} or lower method.shots"
             )
         if self.config.demonstrations is not None:
             known = {problem.id for problem in validation}

@@ -83,7 +83,7 @@ class Gepa(DatasetLevel):
         if not 0 < cut < len(validation):
             raise ConfigError(
                 f"method.train_share: expected both parts of the validation split ({len(validation)} problems) to have "
-                f"some, got {cut} to reflect on; raise task.validation_per_stratum or change the share"
+                f"some, got {cut} to reflect on; {task.draw_help.more_validation} or change the share"
             )
 
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:

@@ -7,7 +7,7 @@ impossible pair is refused before any model loads.
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol, runtime_checkable
+from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
@@ -132,10 +132,22 @@ class Judgment(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
 
 
+class DrawHelp(NamedTuple):
+    """What a user can change about the draw of a task's problems, as errors say it."""
+
+    more_validation: str = "raise task.validation_per_stratum"
+    """How to get a larger validation split."""
+    grade_held_out: str = "lower task.validation_per_stratum and raise task.per_stratum to grade it"
+    """How a problem of the validation split becomes one of those that are worked on."""
+    keys: str = "task.per_stratum, task.validation_per_stratum, task.limit and seed"
+    """What decides the draw, beside `task.data`."""
+
+
 class Task(ABC):
     """The part of a task that methods may touch. Stateless; safe to share between coroutines."""
 
     name: str
+    draw_help: ClassVar[DrawHelp] = DrawHelp()
 
     @abstractmethod
     def parse(self, problem: Problem, text: str) -> Response:

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from evorun.tasks.json_text import read_object, well_formed
-from evorun.tasks.puzzles.reading import last_number
+from evorun.tasks.puzzles.reading import last_score
 
 REASONING_CHARS = 1200
 """Longest reasoning that the schemas let an evaluator write (ours)."""
@@ -54,12 +54,12 @@ def read_errors(text: str, max_errors: int) -> list[str] | None:
 def read_fitness(text: str) -> float | None:
     """Return the score that a completion gives, brought into [0, 100]; None without any. Never raises.
 
-    A number under `score` in its JSON object counts, else the last number in the text.
+    A number under `score` in its JSON object counts, else the last one in the text; see `last_score`.
     """
     reply = read_object(text)
     score = reply.get("score") if reply is not None else None
     if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
-        score = last_number(text)
+        score = last_score(text)
     return None if score is None else float(min(100, max(0, score)))
 
 

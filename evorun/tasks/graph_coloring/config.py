@@ -11,10 +11,12 @@ The paper reports no right answer by any model and method (table 1: GC_CR 0 ever
 scores could not come near 97. Taking ECC literally and CR from it would: no answer could be right (see `metrics`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
 from evorun.errors import ConfigError
@@ -24,7 +26,7 @@ from evorun.tasks.graph_coloring.generator import random_graph
 from evorun.tasks.graph_coloring.graph import Coloring, Graph, as_text
 from evorun.tasks.graph_coloring.stand_in import SolvedGraph
 from evorun.tasks.graph_coloring.task import GraphColoring
-from evorun.tasks.puzzles.config import Instance, PuzzleConfig
+from evorun.tasks.puzzles.config import Draft, Instance, PuzzleConfig
 from evorun.tasks.puzzles.task import Puzzle
 from evorun.validation import at_least, within
 
@@ -61,18 +63,23 @@ class GraphColoringConfig(PuzzleConfig):
                 "of the two out"
             )
 
-    def generate(self, rng: np.random.Generator) -> Instance | None:
-        """Draw a graph; None where it must have a right answer and none was found."""
+    def draft(self, rng: np.random.Generator) -> Draft:
+        """Draw a graph. It decides the split, whatever the number of colours."""
         of = random_graph(self.vertices, self.edge_probability, rng)
-        if self.colorable_only and self.colors is not None:
-            right = solver.color(of, self.colors).coloring
-            return None if right is None else _instance("", of, self.colors, right)
-        return self._solved_instance("", of)
+        return Draft(msgspec.json.encode(of), partial(self._fitting_instance, of))
 
-    def read_data(self, path: Path) -> list[Instance]:
-        """Read a DIMACS file, or the .col files of a folder: one graph each, as many as are asked for."""
-        wanted = files.graph_files(path)[: self.instances + self.validation_instances]
-        return [self._solved_instance(file.stem, files.read_graph(file)) for file in wanted]
+    def more_room(self) -> str:
+        """Name what makes for more graphs."""
+        if self.colorable_only:
+            return (
+                f"leave task.colorable_only out, raise task.colors ({self.colors}) or lower task.edge_probability "
+                f"({self.edge_probability:g}): with these few graphs have a right answer"
+            )
+        return "raise task.vertices, or bring task.edge_probability nearer to 0.5"
+
+    def read_data(self, path: Path) -> list[Callable[[], Instance]]:
+        """Find a DIMACS file, or the .col files of a folder: one graph each."""
+        return [partial(self._read_instance, file) for file in files.graph_files(path)]
 
     def make_task(self, instances: Sequence[Instance]) -> GraphColoring:
         """Return the task; it keeps nothing of the instances."""
@@ -81,6 +88,16 @@ class GraphColoringConfig(PuzzleConfig):
     def solved(self, task: Puzzle, instance: Instance) -> SolvedGraph:
         """Return what a simulated model makes of an instance."""
         return SolvedGraph(task, instance.problem, instance.solution)
+
+    def _fitting_instance(self, of: Graph) -> Instance | None:
+        """Return a graph with its best colouring; None where it must have a right answer and none was found."""
+        if self.colorable_only and self.colors is not None:
+            right = solver.color(of, self.colors).coloring
+            return None if right is None else _instance("", of, self.colors, right)
+        return self._solved_instance("", of)
+
+    def _read_instance(self, file: Path) -> Instance:
+        return self._solved_instance(file.stem, files.read_graph(file))
 
     def _solved_instance(self, name: str, of: Graph) -> Instance:
         if self.colors is None:

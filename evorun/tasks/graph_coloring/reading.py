@@ -13,7 +13,7 @@ _BETWEEN = re.compile(r"\s*,\s*|\s+")
 
 
 def read_answer(block: str, vertices: int) -> str:
-    """Return the colouring in canonical form; commas or blanks stand between colours.
+    """Return the colouring in canonical form; commas or blanks stand between colours, and no brackets around them.
 
     Raises ValueError, saying what was expected, for another count or for anything that is not a colour.
     """

@@ -3,6 +3,9 @@
 `Problem.data`: `vertices` (a count), `colors` (k) and `edges` (pairs u < v in ascending order, vertices from 0). An
 answer lists the vertices' colours: `0,1,2,...`. See `metrics` and `operators` for what was decided where the paper
 leaves a choice. Of an individual without an answer the crossover has no use: it returns the other parent's response.
+
+The prompts say what is wanted of a graph that cannot be coloured: as few conflicts as possible. That is ours; the
+paper's templates do not speak of such graphs, though most of those that it draws are.
 """
 
 from collections.abc import Mapping, Sequence

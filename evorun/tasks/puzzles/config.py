@@ -1,11 +1,19 @@
-"""Configuration that the puzzles share: which instances, from where, and in which split."""
+"""Configuration that the puzzles share: which instances, from where, and in which split.
+
+The split of a generated instance is decided by what it is, not by when it was drawn: a digest of its content puts it
+into the evaluation, the validation or the training split, each with a chance of a third. So no instance is in two of
+them, however many of each are asked for, whatever the `instance_seed`, and however few there are in all. Each split has
+a random stream of its own, from which instances are drawn until enough are found that belong to it. That is decided
+before anything is solved, and no more is drawn than is used.
+"""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
-from itertools import islice
+from hashlib import blake2b, sha256
+from itertools import count, islice
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -19,8 +27,14 @@ from evorun.tasks.puzzles.task import Puzzle
 from evorun.validation import at_least, one_of
 
 SPLITS = ("evaluation", "training")
-_TRIES = 1000
-"""Draws without a new instance after which there are no more."""
+_SIZES = {
+    "evaluation": "instances",
+    "validation": "validation_instances",
+    "training": "training_instances",
+}
+"""What says how many instances a split has."""
+_TRIES = 3000
+"""Draws without a new instance of a split after which there are no more."""
 
 
 class Instance(msgspec.Struct, frozen=True):
@@ -29,6 +43,15 @@ class Instance(msgspec.Struct, frozen=True):
     problem: Problem
     solution: str
     """In canonical form; the best that is known where no right one exists."""
+
+
+class Draft(NamedTuple):
+    """A generated instance before it is solved."""
+
+    content: bytes
+    """What decides its split: instances that are equal in this are in the same one."""
+    finish: Callable[[], Instance | None]
+    """Solves it; its problem's id is empty. None when it does not fit the settings."""
 
 
 @dataclass
@@ -42,13 +65,14 @@ class PuzzleConfig(TaskConfig):
     training_instances: int = 100
     """Instances of the training split, disjoint from the others (section 5.2: 100)."""
     validation_instances: int = 8
-    """Further instances, for demonstrations and prompt optimisation (ours)."""
+    """Further instances, for demonstrations and prompt optimisation (ours). They are solved in every run: where that
+    takes long and the method needs none, set 0."""
     instance_seed: int = 0
     """Which instances are generated. Not the run's seed: runs that differ in their seed then share their problems."""
     data: str | None = None
     """File with instances to use instead of generated ones; null: generate."""
     limit: int | None = None
-    """Work on this many problems only: the first ones of the split."""
+    """Work on this many problems only: the first ones of the split. The others are neither drawn nor solved."""
     prompts: str | None = None
     """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
     shown_reasoning_chars: int = 1200
@@ -65,12 +89,16 @@ class PuzzleConfig(TaskConfig):
     # --- what a subclass knows ---
 
     @abstractmethod
-    def generate(self, rng: np.random.Generator) -> Instance | None:
-        """Draw an instance whose problem's id is empty; None when the draw does not fit."""
+    def draft(self, rng: np.random.Generator) -> Draft:
+        """Draw an instance."""
 
     @abstractmethod
-    def read_data(self, path: Path) -> list[Instance]:
-        """Read instances from the user's file. Raises DataError with one line."""
+    def more_room(self) -> str:
+        """Say which settings allow for more different instances: an imperative."""
+
+    @abstractmethod
+    def read_data(self, path: Path) -> Iterable[Callable[[], Instance]]:
+        """Read the user's file, one by one: what is yielded solves an instance. Both raise DataError with one line."""
 
     @abstractmethod
     def make_task(self, instances: Sequence[Instance]) -> Puzzle:
@@ -89,7 +117,6 @@ class PuzzleConfig(TaskConfig):
         prompt files.
         """
         selected, held_out = self._from_file() if self.data is not None else self._generated()
-        selected = selected[: self.limit]
         task = self.make_task([*selected, *held_out])
         known = {i.problem.id: self.solved(task, i) for i in (*selected, *held_out)}
         return LoadedTask(
@@ -102,42 +129,45 @@ class PuzzleConfig(TaskConfig):
         )
 
     def _generated(self) -> tuple[list[Instance], list[Instance]]:
-        """Return the split's instances and the held-out ones. Their order is evaluation, held out, training."""
-        sizes = (self.instances, self.validation_instances, self.training_instances)
-        training = self.split == "training"
-        wanted = sum(sizes) if training else sum(sizes[:2])
-        drawn = list(islice(self._draw(), wanted))
-        if len(drawn) < wanted:
-            raise DataError(
-                f"task={self.name}: expected {wanted} different instances, found {len(drawn)}; lower task.instances "
-                "and task.validation_instances, or allow for larger ones"
-            )
-        split = drawn[sum(sizes[:2]) :] if training else drawn[: sizes[0]]
-        return split, drawn[sizes[0] : sum(sizes[:2])]
+        """Return the split's instances and the held-out ones."""
+        return self._drawn(self.split, self.limit), self._drawn("validation")
 
-    def _draw(self) -> Iterator[Instance]:
-        """Yield different instances, without end but for a space that is exhausted."""
+    def _drawn(self, split: str, limit: int | None = None) -> list[Instance]:
+        key = _SIZES[split]
+        size: int = getattr(self, key)
+        wanted = size if limit is None else min(size, limit)
+        found = list(islice(self._draw(split), wanted))
+        if len(found) < wanted:
+            raise DataError(
+                f"task={self.name}: expected {wanted} different instances in the {split} split, found {len(found)}; "
+                f"lower task.{key}, or {self.more_room()}"
+            )
+        return found
+
+    def _draw(self, split: str) -> Iterator[Instance]:
+        """Yield different instances of a split, without end but for a space that is exhausted."""
         seen: set[bytes] = set()
-        number, tries = 0, 0
-        while tries < _TRIES:
-            rng = stream(self.instance_seed, "instances", self.name, number, tries)
-            instance = self.generate(rng)
+        last = 0
+        for place in count():
+            if place - last > _TRIES:
+                return
+            draft = self.draft(stream(self.instance_seed, "instances", self.name, split, place))
+            instance = draft.finish() if _split_of(draft.content) == split else None
             key = b"" if instance is None else msgspec.json.encode(instance.problem.data)
-            if instance is None or key in seen:
-                tries += 1
-                continue
-            seen.add(key)
-            yield _named(instance, f"{self.name}_{self.instance_seed}_{number:03d}")
-            number, tries = number + 1, 0
+            if instance is not None and key not in seen:
+                yield _named(instance, f"{self.name}_{self.instance_seed}_{split}_{len(seen):03d}")
+                seen.add(key)
+                last = place
 
     def _from_file(self) -> tuple[list[Instance], list[Instance]]:
         path = Path(str(self.data)).expanduser()
         if self.split != "evaluation":
             raise ConfigError("task.split: a file given as task.data has no splits; leave one of the two out")
-        instances = self.read_data(path)
-        if not instances:
+        given = list(islice(self.read_data(path), self.instances + self.validation_instances))
+        if not given:
             raise DataError(f"{path}: expected at least one instance, found none")
-        return instances[: self.instances], instances[self.instances :][: self.validation_instances]
+        selected, held_out = given[: self.instances][: self.limit], given[self.instances :]
+        return [solve() for solve in selected], [solve() for solve in held_out]
 
     def _provenance(self, selected: Sequence[Instance]) -> Provenance:
         digest = sha256(msgspec.json.encode([(i.problem.id, i.problem.data) for i in selected])).hexdigest()
@@ -150,3 +180,8 @@ class PuzzleConfig(TaskConfig):
 
 def _named(instance: Instance, name: str) -> Instance:
     return msgspec.structs.replace(instance, problem=msgspec.structs.replace(instance.problem, id=name))
+
+
+def _split_of(content: bytes) -> str:
+    digest = blake2b(content, digest_size=8).digest()
+    return tuple(_SIZES)[int.from_bytes(digest, "big") % len(_SIZES)]

@@ -13,6 +13,7 @@ from evorun.tasks.base import (
     Attempt,
     Demonstration,
     Diagnosis,
+    DrawHelp,
     Individual,
     Judgment,
     Problem,
@@ -25,7 +26,7 @@ from evorun.tasks.base import (
 )
 from evorun.tasks.judging import VERDICT_SCHEMA, outcome_in_words, parse_judgment
 from evorun.tasks.prompt_files import PromptFiles
-from evorun.tasks.puzzles.reading import fenced, last_block, last_number
+from evorun.tasks.puzzles.reading import fenced, last_block, last_score
 
 PENALISED_SCORE = "penalised_score"
 """PS of section 3, in [0, 100]: every puzzle has it, and it is the oracle's fitness (section 4.1.4)."""
@@ -76,6 +77,11 @@ class Puzzle(Task):
     """The subclass's own prompt files: rules, puzzle, answer_format, error_format, fitness_rule."""
     example: ClassVar[Mapping[str, Any]]
     """A value for each variable that `shown` returns."""
+    draw_help = DrawHelp(
+        more_validation="raise task.validation_instances (with task.data also lower task.instances)",
+        grade_held_out="no generated one of them can be graded; with task.data raise task.instances to grade it",
+        keys="task.split, task.instances, task.training_instances, task.instance_seed and task.limit",
+    )
 
     def __init__(self, *, prompts: str | None = None, shown_reasoning_chars: int = 1200) -> None:
         """Compile the prompts; raises ConfigError naming the file that cannot be used.
@@ -119,7 +125,10 @@ class Puzzle(Task):
     # --- answers ---
 
     def parse(self, problem: Problem, text: str) -> Response:
-        """Read the last fenced block; what comes before it is the reasoning."""
+        """Read the last fenced block; what comes before it is the reasoning.
+
+        The forms ask for bare numbers, as the paper's do: an answer in brackets is refused (XE, section 4.1.1).
+        """
         found = last_block(text)
         if found is None:
             return Response(text=text, answer=None, error="no_block: no fenced block with an answer")
@@ -261,16 +270,20 @@ class Puzzle(Task):
         return None if findings is None else self._diagnosis(problem, findings, max_errors)
 
     def fitness_prompt(self, problem: Problem, response: Response) -> Prompt:
-        """Ask for the penalised score of an answer (prompt templates 4 to 6)."""
+        """Ask for the penalised score of an answer (prompt templates 4 to 6).
+
+        The rules follow the metrics of section 3, also where the templates do not: template 4 adds a `delta` to each
+        share, and template 6 divides the missing cities by the route's own length less one, not by their number.
+        """
         fitness_rule = self._own(problem)["fitness_rule"]
         shown = {"answer": self._answer(response), "fitness_rule": fitness_rule}
         text = self._prompts.render("fitness", **self._posed(problem), **shown)
         return _prompt(text, "fitness", problem, [response])
 
     def parse_fitness(self, text: str) -> float | None:
-        """Return the last number of the completion, brought into [0, 100]."""
-        number = last_number(text)
-        return None if number is None else min(100.0, max(0.0, number))
+        """Return the last number of the completion, brought into [0, 100]; see `last_score`."""
+        score = last_score(text)
+        return None if score is None else min(100.0, max(0.0, score))
 
     # --- shown ---
 

@@ -1,8 +1,8 @@
 """Configuration of the task: how large the puzzles are and how much of them is left to fill."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import islice
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from evorun.errors import ConfigError
 from evorun.tasks.base import Problem
-from evorun.tasks.puzzles.config import Instance, PuzzleConfig
+from evorun.tasks.puzzles.config import Draft, Instance, PuzzleConfig
 from evorun.tasks.puzzles.stand_in import SolvedPuzzle
 from evorun.tasks.puzzles.task import Puzzle
 from evorun.tasks.sudoku import files
@@ -47,20 +47,19 @@ class SudokuConfig(PuzzleConfig):
                 f"{self.empty_cells}; with more, puzzles with one solution are not to be had"
             )
 
-    def generate(self, rng: np.random.Generator) -> Instance | None:
-        """Draw a puzzle; None when the cells that were tried could not be emptied."""
+    def draft(self, rng: np.random.Generator) -> Draft:
+        """Draw a completed grid. It decides the split, so that no two splits share even a solution."""
         random = Random(int(rng.integers(1 << 62)))
         solution = random_grid(self.box, random)
-        values = emptied(solution, self.box, self.empty_cells, random)
-        if values is None:
-            return None
-        size = self.box**2
-        problem = Problem(id="", stratum=f"{size}x{size}", data={"box": self.box, "grid": written(values, size)})
-        return Instance(problem=problem, solution=written(solution, size))
+        return Draft(bytes(solution), partial(self._emptied, solution, random))
 
-    def read_data(self, path: Path) -> list[Instance]:
-        """Read as many puzzles as are used. Raises DataError naming file and line."""
-        return list(islice(files.read(path), self.instances + self.validation_instances))
+    def more_room(self) -> str:
+        """Name what makes for more puzzles."""
+        return "raise task.box, or bring task.empty_cells nearer to half of the cells"
+
+    def read_data(self, path: Path) -> Iterator[Callable[[], Instance]]:
+        """Read puzzles. Raises DataError naming file and line."""
+        return files.read(path)
 
     def make_task(self, instances: Sequence[Instance]) -> Puzzle:
         """Return the task; it needs to know none of the instances."""
@@ -69,3 +68,12 @@ class SudokuConfig(PuzzleConfig):
     def solved(self, task: Puzzle, instance: Instance) -> SolvedPuzzle:
         """Return what a simulated model makes of a puzzle."""
         return SolvedSudoku(task, instance.problem, instance.solution)
+
+    def _emptied(self, solution: list[int], random: Random) -> Instance | None:
+        """Return a puzzle with this solution; None when the cells that were tried could not be emptied."""
+        values = emptied(solution, self.box, self.empty_cells, random)
+        if values is None:
+            return None
+        size = self.box**2
+        problem = Problem(id="", stratum=f"{size}x{size}", data={"box": self.box, "grid": written(values, size)})
+        return Instance(problem=problem, solution=written(solution, size))

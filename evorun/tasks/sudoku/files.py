@@ -5,7 +5,8 @@ or 625, where letters go on after 9 (A is 10). Empty lines and lines that begin 
 file's ending): an object a line with such a `puzzle`; an `id`, where it has one, becomes the problem's.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -33,11 +34,11 @@ class Record(msgspec.Struct):
     id: str | None = None
 
 
-def read(path: Path) -> Iterator[Instance]:
-    """Yield the file's puzzles, solved.
+def read(path: Path) -> Iterator[Callable[[], Instance]]:
+    """Yield what solves the file's puzzles, one by one.
 
-    Raises DataError naming file and line for what cannot be read, an id used twice, or a puzzle that does not have
-    exactly one solution.
+    Raises DataError naming file and line for what cannot be read and an id used twice; so does solving a puzzle that
+    does not have exactly one solution.
     """
     lines_of: dict[str, str] = {}
     for where, number, text in _lines(path):
@@ -46,7 +47,7 @@ def read(path: Path) -> Iterator[Instance]:
         if name in lines_of:
             raise DataError(f"{where}: id '{name}' is already used in {lines_of[name]}")
         lines_of[name] = where
-        yield _instance(record.puzzle.strip(), name, where)
+        yield _unsolved(record.puzzle.strip(), name, where)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, int, str]]:
@@ -73,14 +74,19 @@ def _record(line: str, where: str) -> Record:
         raise DataError(f'{where}: expected {{"puzzle": "53..7...."}}, got a record with: {error}') from error
 
 
-def _instance(puzzle: str, name: str, where: str) -> Instance:
+def _unsolved(puzzle: str, name: str, where: str) -> Callable[[], Instance]:
     box = _BOX_OF.get(len(puzzle))
     if box is None:
         raise DataError(f"{where}: expected {', '.join(map(str, _BOX_OF))} characters, a cell each, got {len(puzzle)}")
     size = box * box
     values = [_value(character, size, where) for character in puzzle]
     problem = Problem(id=name, stratum=f"{size}x{size}", data={"box": box, "grid": written(values, size)})
-    return Instance(problem=problem, solution=written(_solution(values, box, where), size))
+    return partial(_solved, problem, values, where)
+
+
+def _solved(problem: Problem, values: list[int], where: str) -> Instance:
+    box = problem.data["box"]
+    return Instance(problem=problem, solution=written(_solution(values, box, where), box * box))
 
 
 def _value(character: str, size: int, where: str) -> int:

@@ -1,18 +1,20 @@
 """Configuration of the task: how many cities, and where they lie."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+import msgspec
 import numpy as np
 
-from evorun.tasks.puzzles.config import Instance, PuzzleConfig
+from evorun.tasks.puzzles.config import Draft, Instance, PuzzleConfig
 from evorun.tasks.puzzles.stand_in import SolvedPuzzle
 from evorun.tasks.puzzles.task import Puzzle
 from evorun.tasks.tsp import files
-from evorun.tasks.tsp.generator import draw
+from evorun.tasks.tsp.generator import Points, draw
 from evorun.tasks.tsp.instances import make_instance
-from evorun.tasks.tsp.routes import as_route, length
+from evorun.tasks.tsp.routes import Distances, as_route, length
 from evorun.tasks.tsp.solver import MOST_CITIES, optimal_route
 from evorun.tasks.tsp.stand_in import SolvedTour
 from evorun.tasks.tsp.task import Tsp
@@ -42,14 +44,18 @@ class TspConfig(PuzzleConfig):
         above("task.side", self.side, 0)
         within("task.side", self.side, 0, 1e8)
 
-    def generate(self, rng: np.random.Generator) -> Instance | None:
-        """Draw an instance; None when its cities are so close that two decimals put them in one place."""
+    def draft(self, rng: np.random.Generator) -> Draft:
+        """Draw cities. Their distances decide the split."""
         coordinates, distances = draw(self.cities, self.side, rng)
-        return make_instance("", distances, coordinates, optimal_route(distances)) if any(distances[0]) else None
+        return Draft(msgspec.json.encode(distances), partial(_solved, coordinates, distances))
 
-    def read_data(self, path: Path) -> list[Instance]:
+    def more_room(self) -> str:
+        """Name what makes for more instances."""
+        return "raise task.side or task.cities"
+
+    def read_data(self, path: Path) -> Iterator[Callable[[], Instance]]:
         """Read instances. Raises DataError naming file and line."""
-        return files.read(path, self.instances + self.validation_instances)
+        return files.read(path)
 
     def make_task(self, instances: Sequence[Instance]) -> Puzzle:
         """Return the task, which knows the instances' shortest lengths."""
@@ -59,3 +65,8 @@ class TspConfig(PuzzleConfig):
     def solved(self, task: Puzzle, instance: Instance) -> SolvedPuzzle:
         """Return what a simulated model makes of an instance."""
         return SolvedTour(task, instance.problem, instance.solution)
+
+
+def _solved(coordinates: Points, distances: Distances) -> Instance | None:
+    """Return an instance; None when its cities are so close that two decimals put them in one place."""
+    return make_instance("", distances, coordinates, optimal_route(distances)) if any(distances[0]) else None

@@ -6,9 +6,10 @@ once; trusted to be a shortest one, so that no size is too large) and `optimum` 
 decimals, the matrix's diagonal is of no account.
 """
 
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
@@ -35,21 +36,26 @@ class Record(msgspec.Struct):
     optimal_tour: list[int] | None = None
 
 
-def read(path: Path, most: int) -> list[Instance]:
-    """Read the first `most` instances, in the order of lines or file names, with their shortest routes.
+class _Unsolved(NamedTuple):
+    name: str
+    solve: Callable[[], Instance]
 
-    Raises DataError naming file and line for what cannot be read, an id used twice, or an `optimum` that is none.
+
+def read(path: Path) -> Iterator[Callable[[], Instance]]:
+    """Yield what solves the instances, one by one, in the order of lines or file names.
+
+    Raises DataError naming file and line for what cannot be read and an id used twice; so does solving an instance that
+    is too large or whose `optimum` is none.
     """
-    instances: dict[str, Instance] = {}
-    for instance in islice(_instances(path), most):
-        name = instance.problem.id
-        if name in instances:
+    names: set[str] = set()
+    for name, solve in _instances(path):
+        if name in names:
             raise DataError(f"{path}: expected different ids, got '{name}' twice")
-        instances[name] = instance
-    return list(instances.values())
+        names.add(name)
+        yield solve
 
 
-def _instances(path: Path) -> Iterator[Instance]:
+def _instances(path: Path) -> Iterator[_Unsolved]:
     if path.is_dir():
         return map(_from_tsplib, sorted(path.glob("*.tsp")))
     if path.suffix == ".tsp":
@@ -71,16 +77,17 @@ def _content(path: Path) -> bytes:
         raise DataError(f"{path}: cannot read: {error.strerror}") from error
 
 
-def _from_tsplib(path: Path) -> Instance:
+def _from_tsplib(path: Path) -> _Unsolved:
     try:
         found = tsplib.parse(_content(path).decode("utf-8", "replace"), MOST_CITIES)
         distances = _checked(found.distances)
     except ValueError as error:
         raise DataError(f"{path}: {error}") from error
-    return make_instance(found.name or path.stem, distances, found.coordinates, _proven(distances, str(path)))
+    name = found.name or path.stem
+    return _Unsolved(name, partial(_solved, name, distances, found.coordinates, str(path)))
 
 
-def _from_record(line: bytes, where: str, number: int) -> Instance:
+def _from_record(line: bytes, where: str, number: int) -> _Unsolved:
     try:
         record = msgspec.json.decode(line, type=Record)
         distances = _checked(record.weights)
@@ -88,9 +95,22 @@ def _from_record(line: bytes, where: str, number: int) -> Instance:
         given = None if record.optimal_tour is None else _tour(record.optimal_tour, len(distances))
     except ValueError as error:  # msgspec's errors are such, too
         raise DataError(f"{where}: {error}") from error
+    name = record.id or f"line_{number:04d}"
+    return _Unsolved(name, partial(_solved, name, distances, coordinates, where, given, record.optimum))
+
+
+def _solved(
+    name: str,
+    distances: Distances,
+    coordinates: Sequence[Sequence[float]] | None,
+    where: str,
+    given: Route | None = None,
+    optimum: float | None = None,
+) -> Instance:
+    """Return an instance with its shortest route, which is computed unless it is given. optimum: checked, if any."""
     route = given or _proven(distances, where)
-    _check_optimum(record.optimum, distances, route, where)
-    return make_instance(record.id or f"line_{number:04d}", distances, coordinates, route)
+    _check_optimum(optimum, distances, route, where)
+    return make_instance(name, distances, coordinates, route)
 
 
 def _checked(weights: Sequence[Sequence[float]]) -> list[list[float]]:

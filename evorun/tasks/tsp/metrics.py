@@ -13,18 +13,21 @@ Decisions:
   without being correct, and end a search that stops at 100. It is scored as if one city were missing.
 - SE has two parts. Here every missing city is an error of its own, in ascending order, and the excess distance comes
   last: a detector that names few errors names what can be mended first. An excess within the tolerance is no error.
+- Both parts are empty for the route with all cities and a detour that costs nothing, though it is wrong. There, and
+  only there, the cities that it visits more than once are its errors (ours). So a route has errors exactly when it is
+  not correct.
 - A text that could not be read has the worst value of each metric: EDM 3, MC |V|, PS 0.
 """
 
 from typing import Any
 
 from evorun.tasks.puzzles.task import PENALISED_SCORE, Measure
-from evorun.tasks.tsp.routes import DECIMALS, Distances, Route, length, missing
+from evorun.tasks.tsp.routes import DECIMALS, Distances, Route, length, missing, repeated
 
 EXCESS_DISTANCE_MULTIPLIER = "excess_distance_multiplier"
 MISSING_CITIES = "missing_cities"
-MISSING, EXCESS = "missing", "excess"
-"""Kinds of errors: `["missing", city]` and `["excess", distance]`."""
+MISSING, REPEATED, EXCESS = "missing", "repeated", "excess"
+"""Kinds of errors: `["missing", city]`, `["repeated", city]` and `["excess", distance]`."""
 
 _SATURATION = 3.0
 _TOLERANCE = 1e-9
@@ -44,10 +47,12 @@ def measure(distances: Distances, optimum: float, route: Route | None) -> Measur
 
 
 def findings(distances: Distances, optimum: float, route: Route) -> tuple[Any, ...]:
-    """Return the missing cities and, last, the excess distance to two decimals."""
+    """Return the missing cities and, last, the excess distance to two decimals; without either, repeated cities."""
     omitted = [[MISSING, city] for city in missing(len(distances), route)]
     excess = _excess(distances, optimum, route)
-    return (*omitted, [EXCESS, round(excess, DECIMALS)]) if excess else tuple(omitted)
+    if excess:
+        return (*omitted, [EXCESS, round(excess, DECIMALS)])
+    return tuple(omitted or [[REPEATED, city] for city in repeated(route)])
 
 
 def _excess(distances: Distances, optimum: float, route: Route) -> float:

@@ -9,7 +9,10 @@ Decisions:
   ("becomes a route without missing cities") takes only the extra occurrences: all but the first, which for city 0 is
   the start. The closing city is none of them. The first min(|Y|, |M|) of them, in the route's order, get cities of M.
 - phi is any injection, so it is drawn at random: another try at a child that was there before can then differ.
-- M is the missing cities as the detector reported them, of which `max_errors` may have cut some off.
+- M is the missing cities as the detector reported them, of which `max_errors` may have cut some off. So a route whose
+  only error is a repeated city (see `metrics`) stays as it is: Omega drops none.
+- "SE(c) = (0, 0)", at which Psi returns c, means a fitness of 100 here (see `task`). Without a limit on the errors it
+  says the same; with a limit of 0, or a detector that sees nothing, the errors of wrong routes are empty too.
 """
 
 from collections.abc import Sequence

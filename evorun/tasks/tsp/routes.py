@@ -5,6 +5,7 @@ what the prompt shows is what counts.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 Route = Sequence[int]
@@ -29,8 +30,9 @@ def as_route(answer: str) -> list[int]:
 def read(block: str, cities: int) -> str:
     """Return the canonical text of a route through some of `cities` cities. Raises ValueError with what is wrong.
 
-    Numbers are separated by commas, blanks or both. A route that leaves cities out or repeats them has the form that is
-    asked for; one with more than 4n entries has not, so that none can grow without bound.
+    Numbers are separated by commas, blanks or both; brackets around them are refused. A route that leaves cities out or
+    repeats them has the form that is asked for; one with more than 4n entries has not, so that none can grow without
+    bound.
     """
     entries = block.replace(",", " ").split(None, 4 * cities)
     if len(entries) > 4 * cities:
@@ -55,6 +57,11 @@ def missing(cities: int, route: Route) -> list[int]:
     """Return the cities that a route leaves out, in ascending order (MCS of section 4.1.1)."""
     visited = set(route)
     return [] if len(visited) == cities else [city for city in range(cities) if city not in visited]
+
+
+def repeated(route: Route) -> list[int]:
+    """Return the cities that a route visits more than once, the closing visit apart, in ascending order."""
+    return sorted(city for city, visits in Counter(route[:-1]).items() if visits > 1)
 
 
 def _city(entry: str, cities: int) -> int:

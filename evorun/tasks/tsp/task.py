@@ -1,6 +1,7 @@
 """The task as methods see it: what the travelling salesman problem adds to a puzzle.
 
-Answers are city numbers separated by commas, `0,3,...,0`. Errors are `["missing", city]` and `["excess", distance]`.
+Answers are city numbers separated by commas, `0,3,...,0`. Errors are `["missing", city]`, `["excess", distance]` and,
+where there is neither, `["repeated", city]`.
 """
 
 import re
@@ -13,9 +14,9 @@ import numpy as np
 from evorun.tasks.base import Individual, Problem, Response
 from evorun.tasks.puzzles.task import Measure, Puzzle
 from evorun.tasks.tsp import metrics, operators, routes
-from evorun.tasks.tsp.metrics import EXCESS, MISSING
+from evorun.tasks.tsp.metrics import EXCESS, MISSING, REPEATED
 
-_MISSING_LINE = re.compile(rf"{MISSING}\s*:?\s*([0-9][0-9,\s]*)", re.IGNORECASE)
+_CITIES_LINE = re.compile(rf"({MISSING}|{REPEATED})\s*:?\s*([0-9][0-9,\s]*)", re.IGNORECASE)
 _EXCESS_LINE = re.compile(rf"{EXCESS}\s*:?\s*\+?([0-9]{{1,15}}(?:\.[0-9]{{1,15}})?)", re.IGNORECASE)
 
 
@@ -59,13 +60,13 @@ class Tsp(Puzzle):
         return metrics.measure(problem.data["distances"], self._optima[problem.id], route)
 
     def findings(self, problem: Problem, answer: str) -> tuple[Any, ...]:
-        """Return the missing cities and the excess distance; see `metrics`."""
+        """Return the missing cities and the excess distance, or repeated cities; see `metrics`."""
         return metrics.findings(problem.data["distances"], self._optima[problem.id], routes.as_route(answer))
 
     def describe(self, problem: Problem, findings: Sequence[Any]) -> str:
-        """Return a line `missing 3,5` and a line `excess 12.34`, each where there is such an error."""
-        cities = routes.as_text(_missing(findings))
-        lines = [f"{MISSING} {cities}"] if cities else []
+        """Return lines `missing 3,5`, `repeated 4` and `excess 12.34`, each where there is such an error."""
+        named = [(kind, routes.as_text(_cities(findings, kind))) for kind in (MISSING, REPEATED)]
+        lines = [f"{kind} {cities}" for kind, cities in named if cities]
         lines += [f"{EXCESS} {value:.{routes.DECIMALS}f}" for kind, value in findings if kind == EXCESS]
         return "\n".join(lines)
 
@@ -74,23 +75,24 @@ class Tsp(Puzzle):
 
         City 0 cannot be missing, and an excess of 0 is none.
         """
-        missing: dict[int, None] = {}
+        named: dict[str, dict[int, None]] = {MISSING: {}, REPEATED: {}}
         excess = 0.0
         lines = [line.strip() for line in block.splitlines() if line.strip()]
         for line in lines:
-            if found := _MISSING_LINE.fullmatch(line):
-                named = found[1].replace(",", " ").split()
-                if not all(len(city) < 10 and 0 < int(city) < problem.data["cities"] for city in named):
+            if found := _CITIES_LINE.fullmatch(line):
+                kind, cities = found[1].lower(), found[2].replace(",", " ").split()
+                first = 1 if kind == MISSING else 0
+                if not all(len(city) < 10 and first <= int(city) < problem.data["cities"] for city in cities):
                     return None
-                missing |= dict.fromkeys(int(city) for city in named)
+                named[kind] |= dict.fromkeys(map(int, cities))
             elif found := _EXCESS_LINE.fullmatch(line):
                 excess = round(float(found[1]), routes.DECIMALS)
             else:
                 return None
         if not lines:
             return None
-        cities = [[MISSING, city] for city in missing]
-        return (*cities, [EXCESS, excess]) if excess else tuple(cities)
+        errors = [[kind, city] for kind, cities in named.items() for city in cities]
+        return (*errors, [EXCESS, excess]) if excess else tuple(errors)
 
     def crossover(self, problem: Problem, first: Individual, second: Individual, rng: np.random.Generator) -> Response:
         """Return the child of ECO; see `operators`."""
@@ -104,7 +106,7 @@ class Tsp(Puzzle):
 
     def mutate(self, problem: Problem, individual: Individual, rng: np.random.Generator) -> Response:
         """Return the outcome of EMO; see `operators`."""
-        answer, missing = individual.response.answer, _missing(individual.errors.findings)
+        answer, missing = individual.response.answer, _cities(individual.errors.findings, MISSING)
         if answer is None or not missing:
             return individual.response
         return self._child(operators.mutate(routes.as_route(answer), missing, rng), individual.response)
@@ -114,8 +116,8 @@ class Tsp(Puzzle):
         return next((parent for parent in parents if parent.answer == answer), None) or self.response(answer)
 
 
-def _missing(findings: Sequence[Any]) -> list[int]:
-    return [value for kind, value in findings if kind == MISSING]
+def _cities(findings: Sequence[Any], kind: str) -> list[int]:
+    return [value for own, value in findings if own == kind]
 
 
 def _table(rows: Sequence[Sequence[float]]) -> str:

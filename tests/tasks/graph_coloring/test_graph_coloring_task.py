@@ -129,10 +129,27 @@ def test_values_out_of_range_name_their_key(changes: dict[str, Any], key: str) -
 
 
 def test_too_few_different_graphs() -> None:
-    with pytest.raises(DataError, match="expected 58 different instances, found 8"):
+    with pytest.raises(
+        DataError, match=r"expected 50 .* evaluation split, found [0-8]; lower task\.instances, .* task\.v"
+    ):
         GraphColoringConfig(vertices=3).load(0)
-    with pytest.raises(DataError, match="expected 58 different instances, found 0"):
+    with pytest.raises(DataError, match="found 0"):
         GraphColoringConfig(vertices=4, edge_probability=1, colorable_only=True).load(0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "size"),
+    [
+        ({}, "task.instances"),
+        ({"instances": 1, "validation_instances": 50}, "task.validation_instances"),
+        ({"split": "training"}, "task.training_instances"),
+    ],
+)
+def test_what_leaves_too_few_colourable_graphs_is_named(changes: dict[str, Any], size: str) -> None:
+    with pytest.raises(DataError) as caught:
+        GraphColoringConfig(colors=2, colorable_only=True, **changes).load(0)
+    for key in (f"lower {size},", "task.colorable_only", "task.colors (2)", "task.edge_probability (0.5)"):
+        assert key in str(caught.value)
 
 
 # --- gold answers ---

@@ -30,9 +30,13 @@ def explicit(layout: str, numbers: Any, cities: int) -> str:
     return head + "EDGE_WEIGHT_SECTION\n " + "\n ".join(map(str, numbers)) + "\nDISPLAY_DATA_SECTION\n1 2 3\nEOF"
 
 
+def read(path: Path, most: int) -> list[Instance]:
+    return [solve() for solve in itertools.islice(files.read(path), most)]
+
+
 def read_one(path: Path, content: str | bytes) -> Instance:
     path.write_bytes(content.encode() if isinstance(content, str) else content)
-    (found,) = files.read(path, 5)
+    (found,) = read(path, 5)
     return found
 
 
@@ -100,7 +104,7 @@ def test_an_instance_of_the_archive_is_solved(tmp_path: Path) -> None:
 
 def test_all_records_of_the_archive_are_read_with_their_optima() -> None:
     records = tsplib_records()
-    found = files.read(TEST_DATA, 100)
+    found = read(TEST_DATA, 100)
     assert [instance.problem.id for instance in found] == [record["id"] for record in records]
     for record, instance in zip(records, found, strict=True):
         assert instance.problem.data["distances"] == record["weights"]
@@ -113,7 +117,7 @@ def test_a_folder_gives_its_files_in_order_and_no_more_than_are_wanted(tmp_path:
         (tmp_path / f"{name}.tsp").write_text(tsp("EUC_2D", POINTS, NAME=name))
     (tmp_path / "d.tsp").write_text("never read")
     (tmp_path / "notes.txt").write_text("not an instance")
-    assert [instance.problem.id for instance in files.read(tmp_path, 3)] == ["a", "b", "c"]
+    assert [instance.problem.id for instance in read(tmp_path, 3)] == ["a", "b", "c"]
 
 
 WEIGHTS = [[9, 1, 2.004], [1, 9, 3], [2.004, 3, 9]]
@@ -164,7 +168,7 @@ def test_records_that_cannot_be_used(content: bytes, says: str, tmp_path: Path) 
     path = tmp_path / "x.jsonl"
     path.write_bytes(content)
     with pytest.raises(DataError, match=says) as caught:
-        files.read(path, 5)
+        read(path, 5)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 400
 
@@ -204,17 +208,17 @@ def test_tsplib_files_that_cannot_be_used(text: str, says: str, tmp_path: Path) 
     path = tmp_path / "x.tsp"
     path.write_bytes(text.encode())
     with pytest.raises(DataError, match=says) as caught:
-        files.read(path, 5)
+        read(path, 5)
     assert str(caught.value).startswith(str(path))
     assert "\n" not in str(caught.value)
 
 
 def test_paths_that_cannot_be_used(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"ends in \.tsp or \.jsonl"):
-        files.read(tmp_path / "x.csv", 5)
+        read(tmp_path / "x.csv", 5)
     for name in ("absent.tsp", "absent.jsonl"):
         with pytest.raises(DataError, match="cannot read"):
-            files.read(tmp_path / name, 5)
+            read(tmp_path / name, 5)
     with pytest.raises(DataError, match="regular file"):
         files._from_tsplib(Path("/dev/zero"))
-    assert files.read(tmp_path, 5) == []
+    assert read(tmp_path, 5) == []

@@ -72,13 +72,17 @@ def check(matrix: Matrix, route: list[int]) -> None:
 
 @settings(max_examples=400, deadline=None)
 @given(answered())
-def test_findings_are_the_missing_cities_and_then_the_excess(given_: tuple[Matrix, list[int]]) -> None:
+def test_findings_are_the_missing_cities_and_then_the_excess_or_else_the_repeats(
+    given_: tuple[Matrix, list[int]],
+) -> None:
     matrix, route = given_
     assume(shortest(matrix))
     right = expected(matrix, route)
     found = task_for(matrix).findings(problem_of(matrix), ",".join(map(str, route)))
     excess = [["excess", right.excess / 100]] if right.excess else []
-    assert list(found) == [*(["missing", city] for city in right.missing), *excess]
+    of_the_paper = [*(["missing", city] for city in right.missing), *excess]
+    assert list(found) == (of_the_paper or [["repeated", v] for v in range(len(matrix)) if route[:-1].count(v) > 1])
+    assert (not found) == right.correct
 
 
 def test_an_answer_that_cannot_be_read_has_the_worst_of_everything() -> None:
@@ -117,6 +121,18 @@ def test_lengths_that_differ_by_rounding_alone_are_equal(off: float, correct: bo
     assert found.correct == correct
     assert (found.scores["penalised_score"] == 100) == correct
     assert bool(metrics.findings(distances, 6.0, [0, 1, 2, 0])) != correct
+
+
+def test_a_detour_that_costs_nothing_is_named() -> None:
+    on_the_way = symmetric(4, [100, 200, 300, 100, 200, 100])  # on a line: cities can be passed again at no cost
+    assert expected(on_the_way, [0, 1, 2, 3, 2, 0]).excess == 0
+    for matrix, route in ((SQUARE, "0,1,1,2,3,0"), (on_the_way, "0,1,2,3,2,1,0"), (SQUARE, "0,0,1,2,3,0")):
+        task, problem = task_for(matrix), problem_of(matrix)
+        found = task.verified(problem, Response(text="", answer=route), 9)
+        again = sorted({city for city in route[:-1] if route[:-1].count(city) > 1} - {","})
+        assert found.fitness == 75
+        assert found.errors.findings == tuple(["repeated", int(city)] for city in again)
+        assert found.errors.text == f"repeated {','.join(again)}"
 
 
 def test_a_detector_names_no_more_than_asked_and_the_excess_last() -> None:

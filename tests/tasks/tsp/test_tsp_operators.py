@@ -2,10 +2,13 @@
 
 from collections import Counter
 
+import msgspec
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tsp_fixture import individual, problem_of, symmetric, task_for
+
+from evorun.tasks.base import Diagnosis
 
 N = 6
 MATRIX = symmetric(N, range(100, 1600, 100))
@@ -88,6 +91,12 @@ def test_a_route_of_the_right_length_is_complete_once_all_is_reported() -> None:
     children = {TASK.mutate(PROBLEM, individual("0,3,3,3,0,5,0", missing=[1, 2, 4]), rng).answer for _ in range(300)}
     assert len(children) == 6  # each way to put three cities in three places
     assert all(sorted(route_of(child)) == [0, 0, 1, 2, 3, 4, 5] for child in children)
+
+
+def test_a_city_that_is_only_repeated_stays() -> None:
+    parent = individual("0,1,2,2,3,4,5,0")
+    parent = msgspec.structs.replace(parent, errors=Diagnosis(text="repeated 2", findings=(["repeated", 2],)))
+    assert TASK.mutate(PROBLEM, parent, np.random.default_rng(0)) is parent.response
 
 
 def test_cities_that_a_model_wrongly_calls_missing_are_put_in_all_the_same() -> None:

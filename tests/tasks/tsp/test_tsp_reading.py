@@ -84,8 +84,10 @@ def test_no_text_raises_and_what_is_read_is_a_route(text: str) -> None:
 def test_errors_are_read_as_they_were_described(matrix: list[list[int]], data: st.DataObject) -> None:
     task, problem, n = task_for(matrix), problem_of(matrix), len(matrix)
     missing = sorted(data.draw(st.sets(st.integers(1, n - 1))))
+    repeated = sorted(data.draw(st.sets(st.integers(0, n - 1))))
     excess = data.draw(st.integers(0, 10**9)) / 100
-    findings = (*(["missing", city] for city in missing), *([["excess", excess]] if excess else []))
+    named = [*(["missing", city] for city in missing), *(["repeated", city] for city in repeated)]
+    findings = (*named, *([["excess", excess]] if excess else []))
     text = task.describe(problem, findings)
     assert task.read_findings(problem, text) == (findings or None)
 
@@ -95,6 +97,10 @@ def test_errors_are_read_as_they_were_described(matrix: list[list[int]], data: s
     [
         ("missing 1,3\nexcess 12.34", [["missing", 1], ["missing", 3], ["excess", 12.34]]),
         ("excess: 2\n\n Missing: 3, 1 3", [["missing", 3], ["missing", 1], ["excess", 2.0]]),
+        ("repeated 3", [["repeated", 3]]),
+        ("Repeated: 0, 2\nexcess 1\nmissing 3", [["missing", 3], ["repeated", 0], ["repeated", 2], ["excess", 1.0]]),
+        ("repeated 4", None),
+        ("repeated", None),
         ("excess 0.0", []),
         ("missing 0", None),
         ("missing 4", None),
