@@ -26,8 +26,13 @@ METHODS = {
     "zero_shot": "evorun.methods.zero_shot:ZeroShot",
 }
 TASKS = {
+    "aime": "evorun.tasks.math_contest:AimeConfig",
+    "beyond_aime": "evorun.tasks.math_contest:BeyondAimeConfig",
+    "dapo_aime25": "evorun.tasks.math_contest:Dapo100Config",
     "graph_coloring": "evorun.tasks.graph_coloring:GraphColoringConfig",
+    "hmmt": "evorun.tasks.math_contest:HmmtConfig",
     "livecodebench": "evorun.tasks.livecodebench:LiveCodeBenchConfig",
+    "math500": "evorun.tasks.math_contest:Math500Config",
     "mathbench": "evorun.tasks.mathbench:MathBenchConfig",
     "sudoku": "evorun.tasks.sudoku:SudokuConfig",
     "tsp": "evorun.tasks.tsp:TspConfig",

@@ -1,0 +1,86 @@
+r"""Finding the last boxed answer in a text: `\boxed{...}` with any braces inside."""
+
+import re
+from typing import NamedTuple
+
+# More than one backslash stands before the command where a model has escaped its text once too often.
+_TOKEN = re.compile(r"(?P<box>\\{1,4}(?:boxed|fbox)(?![A-Za-z]))|\\.|(?P<brace>[{}])", re.DOTALL)
+_BARE = re.compile(r"[ \t]*([^\s${}\\]+)")
+_OPENING = re.compile(r"\s*\{")
+_TRAILING = ".,;:!?)*"
+_MOST_BOXES = 4
+"""As many boxes directly inside each other are taken off."""
+
+
+class Box(NamedTuple):
+    """A finished box."""
+
+    start: int
+    """Where its command stands in the text."""
+    end: int
+    """Where the text goes on after it."""
+    content: str
+
+
+class _Open(NamedTuple):
+    """A brace that has not been closed."""
+
+    content: int
+    box: int | None
+    """Where the box's command stands that the brace belongs to; None: a brace of its own."""
+
+
+def boxes(text: str) -> list[Box]:
+    r"""Return the outermost finished boxes of a text that ends in a finished box; none otherwise.
+
+    Braces escaped as `\{` do not count. A box without braces holds the word that follows on its line (`\boxed 5`). A
+    box that is never closed is unfinished: when none is finished after it, the text has been cut off before its last
+    answer was complete, and nothing counts. Time is linear in the text's length.
+    """
+    found: list[Box] = []
+    stack: list[_Open] = []
+    unfinished = -1
+    at = 0
+    while token := _TOKEN.search(text, at):
+        at = token.end()
+        if token["box"]:
+            opening = _OPENING.match(text, at)
+            bare = _BARE.match(text, at)
+            if opening:
+                at = opening.end()
+                stack.append(_Open(at, token.start()))
+            elif bare and bare[1].rstrip(_TRAILING):
+                at = bare.end()
+                found.append(Box(token.start(), at, bare[1].rstrip(_TRAILING)))
+            else:
+                unfinished = token.start()
+        elif token["brace"] == "{":
+            stack.append(_Open(at, None))
+        elif token["brace"] and stack:
+            opened = stack.pop()
+            if opened.box is not None:
+                while found and found[-1].start > opened.box:
+                    found.pop()
+                found.append(Box(opened.box, at, text[opened.content : at - 1]))
+    unfinished = max([unfinished, *(one.box for one in stack if one.box is not None)])
+    return found if found and unfinished < found[-1].end else []
+
+
+def last_boxed(text: str) -> str | None:
+    """Return the content of the last box, without boxes around all of it; None when there is none (see `boxes`)."""
+    found = boxes(text)
+    if not found:
+        return None
+    content = found[-1].content.strip()
+    for _ in range(_MOST_BOXES - 1):
+        inner = boxes(content)
+        if len(inner) != 1 or (inner[0].start, inner[0].end) != (0, len(content)):
+            break
+        content = inner[0].content.strip()
+    return content
+
+
+def is_in_form(text: str) -> bool:
+    """Say whether a text is of the form asked for: one finished box, and no letter or digit after it."""
+    found = boxes(text)
+    return len(found) == 1 and not any(character.isalnum() for character in text[found[0].end :])

@@ -1,0 +1,310 @@
+"""Configuration of the contests: which problems train, which test, where they come from, and how answers are read."""
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+
+import msgspec
+
+from evorun.errors import ConfigError, DataError
+from evorun.runs.streams import stream
+from evorun.tasks.base import Demonstration, LoadedTask, Provenance, TaskConfig
+from evorun.tasks.math_contest import files
+from evorun.tasks.math_contest.files import NotFoundError, Source
+from evorun.tasks.math_contest.grader import ContestGrader
+from evorun.tasks.math_contest.records import Expected, Question
+from evorun.tasks.math_contest.stand_in import ContestStandIn
+from evorun.tasks.math_contest.task import MathContest
+from evorun.validation import at_least, one_of
+
+SOURCES = ("auto", "hub", "sample")
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class SplitConfig:
+    """A named set of problems, and where it is to be found."""
+
+    name: str = ""
+    """As results show it."""
+    files: list[str] = field(default_factory=lambda: ["*.jsonl"])
+    """Patterns of the files that hold it in the folder `data`."""
+    hub: list[str] = field(default_factory=list)
+    """Hub data sets that hold it and nothing else: OWNER/NAME, or OWNER/NAME/PATTERN for some of its files."""
+    years: list[int] | None = None
+    """Take records of these years only, from `data`; null: of any."""
+    contests: list[str] | None = None
+    """Take records of these contests only, from `data`; null: of any."""
+    size: int | None = None
+    """Problems that it has in full; with fewer or more of them, results say that they are not on the set itself."""
+    draw: int | None = None
+    """Draw this many of its problems by `draw_seed`; null: all."""
+
+
+@dataclass
+class MathContestConfig(TaskConfig):
+    """Contest problems with answers in a box: a train split and a test split, as E-SPL pairs them (section 4.1)."""
+
+    task_class = MathContest
+
+    name: str = "math_contest"
+    split: str = "test"
+    """train | test: which problems the run works on."""
+    source: str = "auto"
+    """auto: `data`, else $EVORUN_DATA/math. hub: the splits' hub data sets. sample: evorun's own small set."""
+    data: str | None = None
+    """Folder with the splits' files, or a single file (JSON lines or Parquet) with the problems to work on."""
+    train: SplitConfig = field(default_factory=SplitConfig)
+    test: SplitConfig = field(default_factory=SplitConfig)
+    answer: str = "integer"
+    """integer: answers are compared as integers. expression: by their value, by math-verify."""
+    largest_answer: int | None = None
+    """Largest integer that is an answer, the smallest being 0 (AIME: 999); null: any integer."""
+    draw_seed: int = 0
+    """Decides the splits' draws and the order of problems; not the run's seed, so that all runs work on the same."""
+    validation_problems: int = 12
+    """Problems of the train split that serve as demonstrations, where the run does not work on them (ours)."""
+    limit: int | None = None
+    """Work on this many problems only: the first ones in the drawn order."""
+    prompts: str | None = None
+    """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
+    shown_reasoning_chars: int = 2000
+    """As much of a candidate's text, its end, as a later prompt shows (ours); demonstrations show all of theirs."""
+
+    def __post_init__(self) -> None:
+        one_of("task.split", self.split, ("train", "test"))
+        one_of("task.source", self.source, SOURCES)
+        one_of("task.answer", self.answer, ("integer", "expression"))
+        for key in ("largest_answer", "draw_seed", "validation_problems"):
+            at_least(f"task.{key}", getattr(self, key), 0)
+        for key in ("limit", "shown_reasoning_chars"):
+            at_least(f"task.{key}", getattr(self, key), 1)
+        for split in ("train", "test"):
+            at_least(f"task.{split}.draw", getattr(self, split).draw, 1)
+        if self.answer == "expression" and self.largest_answer is not None:
+            raise ConfigError("task.largest_answer: has no effect with task.answer=expression; leave it null")
+        if self.source != "auto" and self.data is not None:
+            raise ConfigError(f"task.data: has no effect with task.source={self.source}; leave one of the two out")
+
+    def load(self, seed: int) -> LoadedTask:
+        """Read, check and draw the problems of the chosen split.
+
+        Raises DataError for missing or malformed files and splits that are too small, ConfigError for prompt files.
+        """
+        task = MathContest(
+            integers=self.answer == "integer",
+            largest=self.largest_answer,
+            prompts=self.prompts,
+            shown_reasoning_chars=self.shown_reasoning_chars,
+        )
+        found, place = self._questions(self.split)
+        drawn = self._drawn(self.split, found)
+        selected = drawn[: self.limit]
+        held_out = self._demonstrations(found, drawn)
+        answers = {question.problem.id: question.answers for question in (*selected, *held_out)}
+        return LoadedTask(
+            task=task,
+            problems=tuple(question.problem for question in selected),
+            grader=ContestGrader(answers, integers=self.answer == "integer"),
+            stand_in=ContestStandIn({id: accepted[0] for id, accepted in answers.items()}, self.largest_answer),
+            provenance=self._provenance(place, len(found), selected),
+            validation=tuple(Demonstration(problem=q.problem, answer=q.answers[0]) for q in held_out),
+        )
+
+    def _split(self, split: str) -> SplitConfig:
+        return self.train if split == "train" else self.test
+
+    def _questions(self, split: str) -> tuple[list[Question], str]:
+        """Return all problems of a split, in drawn order, and where they were found."""
+        sources, place = self._locate(split)
+        expected = Expected(
+            integers=self.answer == "integer", largest=self.largest_answer, stratum=self._split(split).name or split
+        )
+        if self.source == "sample":
+            questions = files.read(sources, expected)
+        else:
+            questions = self._of_interest(split, files.read(sources, expected))
+        if not questions:
+            raise NotFoundError(
+                f"task.{split}: the files ({place}) hold none of its problems; check years and contests"
+            )
+        order = stream(self.draw_seed, "draw", self.name, split).permutation(len(questions))
+        return [questions[i] for i in order], place
+
+    def _locate(self, split: str) -> tuple[list[Source], str]:
+        """Return the files to read and how results name their place."""
+        chosen = self._split(split)
+        if self.source == "sample":
+            kinds = ["integer"] if self.answer == "integer" else ["integer", "expression"]
+            return [Source(f"sample_{kind}", [files.SAMPLE / f"{split}_{kind}.jsonl"]) for kind in kinds], "sample"
+        if self.source == "hub":
+            if not chosen.hub:
+                raise ConfigError(f"task.{split}.hub: expected hub data sets with task.source=hub, got none")
+            return [files.download(place) for place in chosen.hub], f"hub: {', '.join(chosen.hub)}"
+        folder = Path(self.data).expanduser() if self.data is not None else files.default_folder()
+        if folder is None:
+            raise NotFoundError(
+                f"the problems of task={self.name} were not found: give a folder with {' or '.join(chosen.files)} as "
+                "task.data=FOLDER or $EVORUN_DATA/math, or fetch them with task.source=hub; task.source=sample runs "
+                "evorun's own small set instead"
+            )
+        if folder.is_file():
+            if split != self.split:
+                raise NotFoundError(f"task.data: the file holds the {self.split} split only; for both, give a folder")
+            return [Source(folder.stem, [folder])], f"file {folder.name}"
+        return files.find(folder, chosen.files), f"folder {folder.resolve().name}"
+
+    def _of_interest(self, split: str, questions: Sequence[Question]) -> list[Question]:
+        """Return the questions of the split's years and contests; hub data sets hold no others."""
+        chosen = self._split(split)
+        if self.source == "hub":
+            return list(questions)
+        for key, wanted in (("year", chosen.years), ("contest", chosen.contests)):
+            if wanted is not None:
+                without = [question for question in questions if getattr(question, key) is None]
+                if without:
+                    raise DataError(
+                        f"task.{split}.{key}s: expected the field {key} in every record, '{without[0].problem.id}' has "
+                        f"none; task.{split}.{key}s=null takes all records"
+                    )
+                questions = [question for question in questions if getattr(question, key) in wanted]
+        return list(questions)
+
+    def _drawn(self, split: str, questions: list[Question]) -> list[Question]:
+        size = None if self.source == "sample" else self._split(split).draw
+        if size is not None and size > len(questions):
+            raise DataError(
+                f"{self.name}: the {split} split holds {len(questions)} problems; expected at least {size} to draw "
+                f"from. Lower task.{split}.draw, or set it to null to take them all"
+            )
+        return questions[:size]
+
+    def _demonstrations(self, found: list[Question], drawn: list[Question]) -> list[Question]:
+        """Return problems of the train split that the run does not work on."""
+        if not self.validation_problems:
+            return []
+        try:
+            questions = found if self.split == "train" else self._questions("train")[0][: self.train.draw]
+        except NotFoundError as error:
+            _log.warning("task=%s: no validation split: %s", self.name, error)
+            return []
+        taken = {question.problem.data["problem"] for question in drawn} | {question.problem.id for question in drawn}
+        free = [q for q in questions if taken.isdisjoint((q.problem.data["problem"], q.problem.id))]
+        return free[: self.validation_problems]
+
+    def _provenance(self, place: str, found: int, selected: list[Question]) -> Provenance:
+        chosen = self._split(self.split)
+        digest = sha256(msgspec.json.encode(selected)).hexdigest()
+        if self.source == "sample":
+            description = "evorun's own sample set of generated contest problems, not a contest's own"
+            return Provenance(source="sample", description=description, digest=digest)
+        if found == chosen.size:
+            description = f"{chosen.name}, all {found} problems ({place})"
+            return Provenance(source="benchmark", description=description, digest=digest)
+        description = f"{found} problems for {chosen.name}"
+        description += f", which has {chosen.size} ({place})" if chosen.size else f" ({place})"
+        return Provenance(source="stand_in", description=description, digest=digest)
+
+
+def _aime_22_to_24() -> SplitConfig:
+    return SplitConfig(
+        name="AIME 2022 to 2024",
+        files=["aime_*[0-9].jsonl"],
+        hub=["AI-MO/aimo-validation-aime"],
+        years=[2022, 2023, 2024],
+        size=90,
+    )
+
+
+def _aime_25() -> SplitConfig:
+    return SplitConfig(name="AIME 2025", files=["aime_*[0-9].jsonl"], hub=["math-ai/aime25"], years=[2025], size=30)
+
+
+@dataclass
+class AimeConfig(MathContestConfig):
+    """AIME 2022 to 2024, tested on AIME 2025: ours, of sets that E-SPL uses in other pairs."""
+
+    name: str = "aime"
+    train: SplitConfig = field(default_factory=_aime_22_to_24)
+    test: SplitConfig = field(default_factory=_aime_25)
+    largest_answer: int | None = 999
+
+
+@dataclass
+class BeyondAimeConfig(MathContestConfig):
+    """AIME 2022 to 2024, tested on BeyondAIME, whose answers are integers of any size (E-SPL, section 4.1)."""
+
+    name: str = "beyond_aime"
+    train: SplitConfig = field(default_factory=_aime_22_to_24)
+    test: SplitConfig = field(
+        default_factory=lambda: SplitConfig(
+            name="BeyondAIME", files=["beyond_aime*.jsonl"], hub=["ByteDance-Seed/BeyondAIME"], size=100
+        )
+    )
+
+
+@dataclass
+class Dapo100Config(MathContestConfig):
+    """100 problems of DAPO's training set, tested on AIME 2025 (E-SPL, section 4.1); which 100 is not known."""
+
+    name: str = "dapo_aime25"
+    train: SplitConfig = field(
+        default_factory=lambda: SplitConfig(
+            name="DAPO-Math-17k, the English problems",
+            files=["dapo*.jsonl"],
+            hub=["open-r1/DAPO-Math-17k-Processed/en/*.parquet"],
+            size=14116,
+            draw=100,
+        )
+    )
+    test: SplitConfig = field(default_factory=_aime_25)
+
+
+@dataclass
+class HmmtConfig(MathContestConfig):
+    """HMMT February 2023, 2024 and 2025, tested on November 2025 (E-SPL, section 4.1)."""
+
+    name: str = "hmmt"
+    train: SplitConfig = field(
+        default_factory=lambda: SplitConfig(
+            name="HMMT February 2023, 2024 and 2025",
+            files=["hmmt*.jsonl"],
+            hub=["MathArena/hmmt_feb_2023", "MathArena/hmmt_feb_2024", "MathArena/hmmt_feb_2025"],
+            contests=["HMMT-Feb-2023", "HMMT-Feb-2024", "HMMT-Feb-2025"],
+            size=90,
+        )
+    )
+    test: SplitConfig = field(
+        default_factory=lambda: SplitConfig(
+            name="HMMT November 2025",
+            files=["hmmt*.jsonl"],
+            hub=["MathArena/hmmt_nov_2025"],
+            contests=["HMMT-Nov-2025"],
+            size=30,
+        )
+    )
+    answer: str = "expression"
+
+
+@dataclass
+class Math500Config(MathContestConfig):
+    """MATH's training set, tested on MATH-500: ours, E-SPL does not use them."""
+
+    name: str = "math500"
+    train: SplitConfig = field(
+        default_factory=lambda: SplitConfig(
+            name="MATH, training set",
+            files=["math_train*.jsonl"],
+            hub=["DigitalLearningGmbH/MATH-lighteval/data/train-*"],
+            size=7500,
+        )
+    )
+    test: SplitConfig = field(
+        default_factory=lambda: SplitConfig(
+            name="MATH-500", files=["math500*.jsonl"], hub=["HuggingFaceH4/MATH-500/test.jsonl"], size=500
+        )
+    )
+    answer: str = "expression"

@@ -1,0 +1,100 @@
+"""What a boxed answer means: as an integer, and as a text that is equal for answers written nearly alike."""
+
+import re
+from fractions import Fraction
+
+MAX_DIGITS = 50
+"""Longest integer that is read (ours): no contest's answer comes near it."""
+
+_ESCAPED = re.compile(r"\\([%$#&])")
+_MATH_MODE = re.compile(r"\$|\\[()\[\]]")
+_THIN = re.compile(r",\\!\s*|\\!")
+_SPACES = re.compile(r"\\(?:[,;:> ]|quad\b|qquad\b)|~|\s+")
+_WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox|operatorname)\s*\{([^{}]*)\}")
+_DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree|°")
+_UNICODE = str.maketrans({"\u2212": "-", "\u00a0": " ", "\u202f": " ", "\u2009": " "})
+
+_INTEGER = re.compile(
+    rf"(?P<sign>[+-]?) ?(?P<digits>[0-9]{{1,3}}(?:[, ][0-9]{{3}})+|[0-9]{{1,{MAX_DIGITS}}})(?:\.0*)?"
+    r"(?: ?[%]| (?P<unit>[A-Za-z][A-Za-z .]*[A-Za-z.](?: ?\^ ?\{?[23]\}?)?))?"
+)
+_CHANGES_THE_VALUE = frozenset(
+    {
+        *("hundred", "thousand", "million", "billion", "trillion", "dozen", "factorial", "squared", "cubed", "pi"),
+        *("and", "or", "to", "plus", "minus", "times", "by", "over", "choose", "mod", "modulo"),
+    }
+)
+"""Words that make something else of the number before them, so that they are no unit."""
+
+_FRACTION_OF_DIGITS = re.compile(r"\\frac\s*(\d)\s*(\d)")
+_ROOT_OF_DIGIT = re.compile(r"\\sqrt\s*(\d)")
+_LAYOUT = re.compile(r"\\(?:left|right|displaystyle|limits|bigl?|bigr?|Bigl?|Bigr?)(?![A-Za-z])")
+_THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:[, ]\d{3})+")
+_RATIO = re.compile(r"(-?)(?:\\frac\{(-?\d{1,30})\}\{(\d{1,30})\}|(\d{1,30})/(\d{1,30}))")
+_DECIMAL = re.compile(r"[+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})")
+_NAMED_VALUE = re.compile(r"[A-Za-z]=([^=]+)")
+_LOOSE = re.compile(r"(?<![0-9])\s+(?![A-Za-z])|(?<![A-Za-z])\s+(?![0-9])")
+"""Blanks, but those between two digits or two letters."""
+_LONE_LETTER = re.compile(r"\(([A-Za-z])\)")
+
+
+def read_integer(answer: str) -> int | None:
+    r"""Return the integer that an answer states, or None when it does not state exactly one.
+
+    Understood around the digits: a sign, leading zeros, `.0`, thousands set apart (`1,000`, `1{,}000`, `1\,000`), math
+    mode, `\text{...}` and its like, degrees, `%`, `\$`, a unit in words after a blank, a full stop, and an equation's
+    left side (`m + n = 113`). Nothing is computed: `84/2` and `2^5` are no integers here.
+    """
+    plain = " ".join(_plain(answer).split()).strip("{} ").rstrip(".,; ")
+    plain = plain.rpartition("=")[2].strip().removeprefix("#").strip()
+    match = _INTEGER.fullmatch(plain)
+    if match is None:
+        return None
+    words = re.findall("[a-z]+", (match["unit"] or "").lower())
+    if not _CHANGES_THE_VALUE.isdisjoint(words):
+        return None
+    return int(match["sign"] + re.sub("[, ]", "", match["digits"]))
+
+
+def canonical(answer: str) -> str:
+    r"""Return a text that is equal for two answers only if they mean the same, and for most that look nearly alike.
+
+    Layout goes (`\left`, `\displaystyle`, spaces, math mode, units of degrees, `\text{...}`), `\dfrac12` becomes
+    `\frac{1}{2}`, and an integer, a decimal or a fraction of integers becomes one reduced fraction (`0.50`, `1/2`,
+    `\frac{2}{4}`: `1/2`). Values that take algebra to compare (`\sqrt{12}`, `2\sqrt{3}`) stay apart.
+    """
+    plain = _plain(answer)
+    plain = _LAYOUT.sub(
+        "", plain.replace("\\dfrac", "\\frac").replace("\\tfrac", "\\frac").replace("\\cfrac", "\\frac")
+    )
+    plain = _FRACTION_OF_DIGITS.sub(r"\\frac{\1}{\2}", plain)
+    plain = _ROOT_OF_DIGIT.sub(r"\\sqrt{\1}", plain)
+    plain = _LOOSE.sub("", plain.strip()).rstrip(".,;")
+    named = _NAMED_VALUE.fullmatch(plain)
+    plain = named[1] if named else plain
+    letter = _LONE_LETTER.fullmatch(plain)
+    return letter[1] if letter else _rational(plain) or plain
+
+
+def _plain(answer: str) -> str:
+    """Take off what only sets an answer in type; blanks that separate words stay."""
+    plain = answer.translate(_UNICODE)
+    plain = _ESCAPED.sub(lambda found: "" if found[1] in "$&" else found[1], plain)
+    plain = _THIN.sub("", _MATH_MODE.sub("", plain)).replace("{,}", ",")
+    plain = _SPACES.sub(" ", plain)
+    for _ in range(2):  # \textbf{\text{...}}
+        plain = _WRAPPER.sub(r" \1 ", plain)
+    return _DEGREES.sub("", plain).strip()
+
+
+def _rational(plain: str) -> str | None:
+    """Return a plain number as a reduced fraction; None for everything else."""
+    if _THOUSANDS.fullmatch(plain):
+        plain = re.sub("[, ]", "", plain)
+    if _DECIMAL.fullmatch(plain):
+        return str(Fraction(plain))
+    ratio = _RATIO.fullmatch(plain)
+    if ratio is None:
+        return None
+    numerator, denominator = int(ratio[2] or ratio[4]), int(ratio[3] or ratio[5])
+    return str(Fraction(-numerator if ratio[1] else numerator, denominator)) if denominator else None

@@ -1,0 +1,134 @@
+"""One record of a contest file: what it must hold, and what is read from it where fields have other names."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from evorun.errors import DataError
+from evorun.tasks.base import Problem
+from evorun.tasks.math_contest.boxes import last_boxed
+from evorun.tasks.math_contest.reading import read_integer
+
+TEXTS = ("problem", "question", "prompt")
+"""Fields that may hold the problem's text; the first one that is there counts (`prompt`: DAPO's processed set)."""
+IDS = ("id", "unique_id")
+"""Fields that may hold the record's own id (`unique_id`: MATH-500)."""
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """A problem together with its accepted answers; split before a method sees the problem."""
+
+    problem: Problem
+    answers: tuple[str, ...]
+    """The first is the one to name; integers as `str` writes them where the task's answers are integers."""
+    contest: str | None = None
+    year: int | None = None
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a task's records must hold."""
+
+    integers: bool
+    """Whether answers are integers."""
+    largest: int | None
+    """The largest one, the smallest being 0; None: any."""
+    stratum: str
+    """Of records that name neither a level nor a contest."""
+
+
+def parse_record(record: object, where: str, fallback_id: str, expected: Expected) -> Question:
+    """Check one record and return its question.
+
+    record: its decoded value. where: `FILE:LINE`, for errors. fallback_id: its id when it has none of its own that is
+    more than a number. Raises DataError for what cannot be used.
+    """
+    if not isinstance(record, Mapping):
+        raise DataError(f"{where}: expected a JSON object, got {type(record).__name__}")
+    return Question(
+        problem=Problem(
+            id=_identity(record, where, fallback_id),
+            stratum=_stratum(record, expected),
+            data={"problem": _text(record, where)},
+        ),
+        answers=_answers(record, where, expected),
+        contest=_optional(record, "contest", str, where),
+        year=_optional(record, "year", int, where),
+    )
+
+
+def _text(record: Mapping[str, Any], where: str) -> str:
+    field = next((name for name in TEXTS if name in record), None)
+    if field is None:
+        raise DataError(f"{where}: expected the fields problem and answer; 'problem' is missing")
+    text = record[field]
+    if not isinstance(text, str) or not text.strip():
+        raise DataError(f"{where}: {field}: expected a non-empty string, got {text!r:.60}")
+    return text.strip()
+
+
+def _answers(record: Mapping[str, Any], where: str, expected: Expected) -> tuple[str, ...]:
+    """Return the accepted answers, the main one first."""
+    main = _main_answer(record, where)
+    others = record.get("accepted_answers")
+    if others is None:
+        others = []
+    if not isinstance(others, list):
+        raise DataError(f"{where}: accepted_answers: expected a list of answers, got {others!r:.60}")
+    return tuple(dict.fromkeys(_checked(answer, where, expected) for answer in (main, *others)))
+
+
+def _main_answer(record: Mapping[str, Any], where: str) -> object:
+    """Return `answer`; where there is none, the box that ends the solution, or a solution that is only an integer."""
+    if "answer" in record:
+        return record["answer"]
+    solution = record.get("solution")
+    if isinstance(solution, str):
+        boxed = last_boxed(solution)
+        if boxed or read_integer(solution) is not None:
+            return boxed or solution
+    raise DataError(f"{where}: expected the field answer, or a solution that ends in \\boxed{{ANSWER}}; found neither")
+
+
+def _checked(answer: object, where: str, expected: Expected) -> str:
+    if isinstance(answer, bool) or not isinstance(answer, str | int) or not str(answer).strip():
+        raise DataError(f"{where}: answer: expected a non-empty string or an integer, got {answer!r:.60}")
+    if not expected.integers:
+        return str(answer).strip()
+    value = read_integer(str(answer))
+    if value is None or not (expected.largest is None or 0 <= value <= expected.largest):
+        bounds = "" if expected.largest is None else f" from 0 to {expected.largest}"
+        raise DataError(f"{where}: answer: expected an integer{bounds}, got {answer!r:.60}")
+    return str(value)
+
+
+def _identity(record: Mapping[str, Any], where: str, fallback: str) -> str:
+    own = next((record[name] for name in IDS if record.get(name) is not None), fallback)
+    if isinstance(own, bool) or not isinstance(own, str | int) or not str(own).strip():
+        raise DataError(f"{where}: id: expected a non-empty string or an integer, got {own!r:.60}")
+    text = str(own).strip()
+    return fallback if text.isdecimal() else text
+
+
+def _stratum(record: Mapping[str, Any], expected: Expected) -> str:
+    """Return the level, else the contest with its year, else what the task says."""
+    level = re.fullmatch(r"(?:level\s*)?(\d)", str(record.get("level", "")).lower())
+    if level:
+        return f"level {level[1]}"
+    contest, year = record.get("contest"), record.get("year")
+    if not contest:
+        return expected.stratum
+    return f"{contest} {year}" if year is not None and str(year) not in str(contest) else str(contest)
+
+
+def _optional(record: Mapping[str, Any], field: str, kind: type, where: str) -> Any:
+    value = record.get(field)
+    if kind is int and isinstance(value, str) and value.isdecimal():
+        value = int(value)
+    if value is not None and (isinstance(value, bool) or not isinstance(value, kind)):
+        expected = "an integer" if kind is int else "a string"
+        raise DataError(f"{where}: {field}: expected {expected}, got {value!r:.60}")
+    return value

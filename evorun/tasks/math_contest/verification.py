@@ -1,0 +1,118 @@
+"""Whether two answers have the same value (math-verify): in a worker process that is killed when slow."""
+
+import asyncio
+import atexit
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, lru_cache
+from pathlib import Path
+from typing import IO, NamedTuple, cast
+
+from evorun.errors import DataError
+
+CPU_SECONDS = 5.0
+"""CPU time that a comparison may take (ours; ordinary ones take 1 to 10 ms). Not wall time: a busy machine must not
+turn a right answer into a wrong one."""
+MEMORY_MIB = 2048
+"""Address space of the worker (ours; it starts at about 300)."""
+
+_WORKER = Path(__file__).with_name("worker.py")
+
+
+class Comparison(NamedTuple):
+    """What the worker found."""
+
+    equal: bool
+    detail: str
+    """Why not, where there is more to say than that the values differ."""
+
+
+class Verifier:
+    """Compares answers in a worker process, one at a time, and remembers what it found.
+
+    The worker is started at the first comparison, and anew after one that it did not survive; it ends with the process
+    that started it.
+    """
+
+    def __init__(self, cpu_seconds: float = CPU_SECONDS, memory_mib: int = MEMORY_MIB) -> None:
+        """See `CPU_SECONDS` and `MEMORY_MIB`."""
+        self._limits = (str(cpu_seconds), str(memory_mib))
+        self._worker: _Worker | None = None
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="math-verify")
+        self._remembered = lru_cache(maxsize=10_000)(self._compare)
+
+    async def compare(self, gold: str, answer: str) -> Comparison:
+        """Compare an answer, LaTeX without a box around it, with the right one.
+
+        An answer on which the worker dies or runs out of time is not equal. Raises DataError when math-verify cannot
+        be imported.
+        """
+        return await asyncio.wrap_future(self._thread.submit(self._remembered, gold, answer))
+
+    def close(self) -> None:
+        """End the worker."""
+        self._thread.shutdown(cancel_futures=True)
+        if self._worker is not None:
+            self._worker.end()
+            self._worker = None
+
+    def _compare(self, gold: str, answer: str) -> Comparison:
+        worker = self._worker = self._worker or _Worker(*self._limits)
+        reply = worker.ask(json.dumps([gold, answer]))
+        if reply:
+            return Comparison(**json.loads(reply))
+        self._worker = None
+        status = worker.end()
+        if status == -signal.SIGPROF:
+            return Comparison(False, f"too_slow: comparing the answer took more than {self._limits[0]} s of CPU time")
+        return Comparison(False, f"worker_died: comparing the answer ended math-verify (status {status})")
+
+
+@cache
+def shared() -> Verifier:
+    """Return the verifier that all tasks of this process share: starting one takes more than a second."""
+    verifier = Verifier()
+    atexit.register(verifier.close)
+    return verifier
+
+
+class _Worker:
+    """A process that runs `worker.py`."""
+
+    def __init__(self, *limits: str) -> None:
+        """Start it and wait until it is ready; raises DataError when it cannot be."""
+        # -P: the files beside the worker must not hide other modules of their names.
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(_WORKER), *limits],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self._requests = cast(IO[str], self._process.stdin)
+        self._replies = cast(IO[str], self._process.stdout)
+        greeting = json.loads(self._replies.readline() or "{}")
+        if "ready" not in greeting:
+            reason = greeting.get("error") or f"it ended with status {self.end()}"
+            self.end()
+            raise DataError(
+                f"comparing answers needs math-verify (pip install math-verify), which does not start: {reason}"
+            )
+
+    def ask(self, request: str) -> str:
+        """Return the reply to a request, a line each; empty when the process has died of it."""
+        with contextlib.suppress(BrokenPipeError):
+            self._requests.write(request + "\n")
+            self._requests.flush()
+        return self._replies.readline()
+
+    def end(self) -> int:
+        """Wait for the process, which ends with its input at the latest; return its status."""
+        with contextlib.suppress(BrokenPipeError):
+            self._requests.close()
+        self._replies.close()
+        return self._process.wait()

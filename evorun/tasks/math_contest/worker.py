@@ -1,0 +1,53 @@
+"""Compares answers with math-verify, in a process of its own: `verification.py` starts it, and the kernel ends it.
+
+Reads one JSON array (gold, answer) a line and replies with one JSON object a line. Imports nothing of evorun: it is run
+as a file. An algebra system may compute without end on an answer such as a tower of powers, and can be stopped neither
+from a thread nor, inside its loops in C, by an exception; a signal that ends the process can.
+"""
+
+import contextlib
+import json
+import logging
+import os
+import resource
+import signal
+import sys
+from typing import Any
+
+
+def main() -> None:
+    """Serve until the input ends. Arguments: CPU seconds for one comparison, MiB of address space for the process."""
+    seconds, memory_mib = float(sys.argv[1]), int(sys.argv[2])
+    # Whatever a library prints must not end up among the replies.
+    replies = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    try:
+        import math_verify
+    except ImportError as error:
+        replies.write(json.dumps({"error": str(error)}) + "\n")
+        return
+    logging.disable(logging.CRITICAL)
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPROF})
+    resource.setrlimit(resource.RLIMIT_AS, (memory_mib << 20, memory_mib << 20))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    replies.write(json.dumps({"ready": True}) + "\n")
+    for line in sys.stdin:
+        signal.setitimer(signal.ITIMER_PROF, seconds)
+        reply = compare(math_verify, *json.loads(line))
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        replies.write(json.dumps(reply) + "\n")
+
+
+def compare(math_verify: Any, gold: str, answer: str) -> dict[str, Any]:
+    """Return whether the answer has the gold answer's value, and why not where the reason is not that it differs."""
+    with contextlib.suppress(Exception):
+        expected, stated = (math_verify.parse(f"${text}$", parsing_timeout=None) for text in (gold, answer))
+        if not stated:
+            return {"equal": False, "detail": "unreadable: math-verify finds no value in the answer"}
+        return {"equal": bool(math_verify.verify(expected, stated, timeout_seconds=None)), "detail": ""}
+    return {"equal": False, "detail": "unreadable: math-verify failed on the answer"}
+
+
+if __name__ == "__main__":
+    main()
