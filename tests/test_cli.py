@@ -59,7 +59,7 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["method=duel_evolv"], "unknown method; did you mean method=duel_evolve? choose one of"),
         (
             ["task=nothing"],
-            "task=nothing: unknown task; choose one of graph_coloring, livecodebench, mathbench, sudoku, tsp",
+            "task=nothing: unknown task; choose one of aime, beyond_aime,",
         ),
         (["model=gemma"], "model=gemma: unknown model"),
         (["judge=nobody"], "judge=nobody: unknown judge"),
@@ -79,7 +79,10 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["method.duels=[1"], "method.duels=[1"),
         (["budget=5"], "budget=5: unknown budget; choose one of calls_300, lyria_10x10,"),
         (["method=5"], "method=5: unknown method; choose one of"),
-        (["task=null"], "task=null: unknown task; choose one of graph_coloring, livecodebench, mathbench, sudoku, tsp"),
+        (
+            ["task=null"],
+            "task=null: unknown task; choose one of aime, beyond_aime,",
+        ),
         (["model=null"], "model=null: unknown model"),
         (["engine=null"], "engine=null: unknown engine"),
         (["judge=null"], "judge=null: unknown judge"),
@@ -192,7 +195,9 @@ def test_a_corrupt_record_names_file_and_line(tmp_path: Path) -> None:
 def test_an_impossible_pair_says_what_is_missing(tmp_path: Path, plugin: dict[str, str]) -> None:
     line = complaint("task=riddle", "engine=simulated", cwd=tmp_path, env=plugin)
     assert "method=duel_evolve needs a task that generates and evolves and judges, which task=riddle does not" in line
-    assert line.endswith("tasks that do: graph_coloring, livecodebench, mathbench, sudoku, tsp")
+    assert line.endswith(
+        "tasks that do: aime, beyond_aime, dapo_aime25, graph_coloring, hmmt, livecodebench, math500, mathbench, sudoku, tsp"
+    )
 
 
 def test_a_plugin_is_listed_with_what_it_lacks(tmp_path: Path, plugin: dict[str, str]) -> None:
