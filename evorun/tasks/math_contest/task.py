@@ -8,7 +8,17 @@ from typing import Any
 import msgspec
 
 from evorun.models.base import Message
-from evorun.tasks.base import Attempt, Demonstration, Judgment, Problem, Prompt, Response, ScoredResponse, Task
+from evorun.tasks.base import (
+    Attempt,
+    Demonstration,
+    DrawHelp,
+    Judgment,
+    Problem,
+    Prompt,
+    Response,
+    ScoredResponse,
+    Task,
+)
 from evorun.tasks.json_text import well_formed
 from evorun.tasks.judging import VERDICT_SCHEMA, outcome_in_words, parse_judgment
 from evorun.tasks.math_contest import recombination
@@ -44,6 +54,11 @@ class MathContest(Recombination, Task):
     """Answers a problem in free text that ends in a box; improves on scored texts, recombines and compares them."""
 
     name = "math_contest"
+    draw_help = DrawHelp(
+        more_validation="raise task.validation_problems (they come from the train split, less what the run works on)",
+        grade_held_out="set task.split=train to grade it",
+        keys="task.split, task.train, task.test, task.draw_seed and task.limit",
+    )
 
     def __init__(
         self,
