@@ -299,7 +299,7 @@ def test_help_shows_groups_and_examples(tmp_path: Path) -> None:
 
 def test_list_shows_every_kind_and_the_matrix(tmp_path: Path) -> None:
     shown = evorun("list", cwd=tmp_path).stdout
-    for word in ("problem_only", "google/gemma-3-4b-it", "OpenAI-compatible", "method x task"):
+    for word in ("problem_only", "google/gemma-3-4b-it", "OpenAI-compatible", "what goes together"):
         assert word in shown
 
 

@@ -40,7 +40,7 @@ def print_listing(arguments: Sequence[str], console: Console) -> None:
         else:
             console.print(_engines())
     if not arguments or set(arguments) & {"methods", "tasks"}:
-        console.print(_matrix())
+        console.print(_pairs())
 
 
 def _table(title: str, *columns: str) -> Table:
@@ -80,14 +80,16 @@ def _engines() -> Table:
     return table
 
 
-def _matrix() -> Table:
-    tasks = registry.names("task")
-    table = _table("method x task: what the method gets to know beside the problem", "", *tasks)
+def _pairs() -> Table:
+    """Return what each method gets to know on which tasks, or what they would have to offer."""
+    table = _table("what goes together", "method=", "knows beside the problem", "task=")
     for name in registry.names("method"):
-        lacking = [
-            missing_capabilities(registry.method_class(name), registry.task_config_class(task)) for task in tasks
-        ]
-        table.add_row(name, *(_fit(name, task, gaps) for task, gaps in zip(tasks, lacking, strict=True)))
+        tasks: dict[str, list[str]] = {}
+        for task in registry.names("task"):
+            lacking = missing_capabilities(registry.method_class(name), registry.task_config_class(task))
+            tasks.setdefault(_fit(name, task, lacking), []).append(task)
+        for number, (fit, names) in enumerate(tasks.items()):
+            table.add_row("" if number else name, fit, ", ".join(names))
     return table
 
 
@@ -96,7 +98,18 @@ def _fit(method: str, task: str, lacking: Sequence[type]) -> str:
     if lacking:
         return f"needs {', '.join(protocol.__name__.lower() for protocol in lacking)}"
     found: Any = registry.method_class(method)
-    return str(found(found.Config()).regime_on(registry.task_config_class(task).task_class))
+    config = found.Config(**_special(f"{method}_on_{task}"))
+    return str(found(config).regime_on(registry.task_config_class(task).task_class))
+
+
+def _special(name: str) -> dict[str, Any]:
+    """Return what a method does otherwise on a task."""
+    if not (config_folder() / "method_on_task" / f"{name}.yaml").exists():
+        return {}
+    values = _values("method_on_task", name)
+    for other in values.pop("defaults", ()):
+        values = {**_values("method_on_task", other), **values}
+    return values
 
 
 def _described(group: str, name: str) -> str:
