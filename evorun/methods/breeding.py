@@ -7,9 +7,10 @@ gives a value up because a still earlier one has it), so a repeat is certain whe
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from evorun.methods.base import Candidate, Context
+from evorun.methods.replies import TextCounts, read_reply
 from evorun.models.base import Reply, Sampling
 from evorun.tasks.base import Diagnosis, Individual, Prompt, Response
 
@@ -60,18 +61,11 @@ class Brood:
     """The place of each newborn; fewer than planned when the budget ran out."""
     duplicates: int = 0
     """Repeats that were made anew."""
-    unparsable_texts: int = 0
-    rejected_requests: int = 0
-    truncated_texts: int = 0
+    texts: TextCounts = field(default_factory=TextCounts)
 
     def diagnostics(self) -> dict[str, float]:
         """Return what a step reports of it."""
-        return {
-            "duplicates": self.duplicates,
-            "unparsable_texts": self.unparsable_texts,
-            "rejected_requests": self.rejected_requests,
-            "truncated_texts": self.truncated_texts,
-        }
+        return {"duplicates": self.duplicates, **self.texts.diagnostics()}
 
 
 async def breed(
@@ -130,12 +124,8 @@ def _response(ctx: Context, plan: Plan, reply: Reply | None, brood: Brood) -> Re
         return plan.copy.candidate.response
     if plan.response is not None or reply is None:
         return plan.response
-    if reply.error is not None:
-        brood.rejected_requests += 1
-        return Response(text="", answer=None, error=f"rejected: {reply.error}")
-    brood.truncated_texts += reply.completions[0].finish_reason == "length"
-    response: Response = ctx.task.parse(ctx.problem, reply.completions[0].text)
-    brood.unparsable_texts += response.answer is None
+    response = read_reply(ctx.task, ctx.problem, reply)
+    brood.texts.add(reply, response)
     return response
 
 

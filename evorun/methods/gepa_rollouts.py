@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 from evorun.methods.base import Calls, Candidate, Rated, RunContext, Step
 from evorun.methods.gepa_bridge import GepaState, Rollout
+from evorun.methods.replies import read_reply
 from evorun.models.base import Reply, Sampling
 from evorun.tasks.base import Demonstration, Problem, Prompt, Response
 
@@ -40,7 +41,7 @@ class OnValidation:
         task = self._ctx.shared.task
         prompts = [task.instructed_prompt(example.problem, instruction) for example in batch]
         replies = await self._ctx.shared.generate(prompts, role=self.role, step=number, sampling=self._sampling)
-        responses = [read(task, example.problem, reply) for example, reply in zip(batch, replies, strict=False)]
+        responses = [read_reply(task, example.problem, reply) for example, reply in zip(batch, replies, strict=False)]
         responses += [_unanswered()] * (len(batch) - len(replies))
         return await _together(map(self._graded, batch, responses))
 
@@ -98,7 +99,7 @@ class OnValidation:
         replies = await ctx.generate([prompt], role="answer", step=step, sampling=self._sampling)
         if not replies:
             return None
-        rated = _rated(f"{step}.0", step, read(ctx.task, problem, replies[0]), None)
+        rated = _rated(f"{step}.0", step, read_reply(ctx.task, problem, replies[0]), None)
         self._answers[problem.id].append(rated)
         return rated
 
@@ -136,7 +137,7 @@ class OnProblems:
         replies: list[Reply] = await ctx.generate(
             [prompt], role=self.role, step=number, sampling=self._sampling, places=[place]
         )
-        response = read(ctx.task, problem, replies[0]) if replies else _unanswered()
+        response = read_reply(ctx.task, problem, replies[0]) if replies else _unanswered()
         [response] = await ctx.observe([response])
         score = response.feedback.score if response.feedback is not None else 0.0
         rated = _rated(f"{number}.{place}", number, response, None if response.error else score) if replies else None
@@ -193,14 +194,6 @@ async def _together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 def _most_places(minibatch: int, problems: int) -> int:
     """Return how often GEPA's sampler may put a problem into one minibatch: it fills the last one of an epoch up."""
     return 1 if problems % minibatch == 0 else max(2, math.ceil(minibatch / problems))
-
-
-def read(task: object, problem: Problem, reply: Reply) -> Response:
-    """Return the response in a reply; a request that the engine refused has none."""
-    if reply.error is not None:
-        return Response(text="", answer=None, error=f"rejected: {reply.error}")
-    response: Response = task.parse(problem, reply.completions[0].text)  # type: ignore[attr-defined]
-    return response
 
 
 def rollout(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import msgspec
 
 from evorun.methods.base import Candidate, Context, Rated
+from evorun.methods.replies import TextCounts, read_reply
 from evorun.models.base import Sampling
 from evorun.tasks.base import Prompt, Response
 from evorun.validation import above, at_least, within
@@ -61,21 +62,11 @@ class Proposed(NamedTuple):
     parsed: list[Candidate]
     unparsed: list[Candidate]
     """Those whose every attempt failed to parse; `response.error` says how the last one did."""
-    unparsable_texts: int
-    """Texts that did not parse, retried ones included."""
-    rejected_requests: int
-    """Requests that the engine refused; asking again would not help, so they are not retried."""
-    truncated_texts: int
-    """Texts that ran into `max_tokens`, whether they parsed or not."""
+    texts: TextCounts
 
     def diagnostics(self) -> dict[str, float]:
         """Return what a step reports of them."""
-        return {
-            "children": len(self.parsed) + len(self.unparsed),
-            "unparsable_texts": self.unparsable_texts,
-            "rejected_requests": self.rejected_requests,
-            "truncated_texts": self.truncated_texts,
-        }
+        return {"children": len(self.parsed) + len(self.unparsed), **self.texts.diagnostics()}
 
 
 async def propose(
@@ -92,7 +83,7 @@ async def propose(
     """
     responses: dict[int, Response] = {}
     attempts: dict[int, int] = {}
-    unparsable, rejected, truncated = 0, 0, 0
+    texts = TextCounts()
     pending = list(range(len(proposals)))
     for attempt in range(settings.retries + 1):
         replies = await ctx.generate(
@@ -106,14 +97,9 @@ async def propose(
         again = []
         for i, reply in zip(pending, replies, strict=False):  # the budget may cut the replies short
             attempts[i] = attempt + 1
-            if reply.error is not None:
-                rejected += 1
-                responses[i] = Response(text="", answer=None, error=f"rejected: {reply.error}")
-                continue
-            truncated += reply.completions[0].finish_reason == "length"
-            responses[i] = ctx.task.parse(ctx.problem, reply.completions[0].text)
-            if responses[i].error is not None:
-                unparsable += 1
+            responses[i] = read_reply(ctx.task, ctx.problem, reply)
+            texts.add(reply, responses[i])
+            if reply.error is None and responses[i].error is not None:
                 again.append(i)
         pending = again
         if not pending:
@@ -133,9 +119,7 @@ async def propose(
     return Proposed(
         parsed=[c for c in candidates if c.response.error is None],
         unparsed=[c for c in candidates if c.response.error is not None],
-        unparsable_texts=unparsable,
-        rejected_requests=rejected,
-        truncated_texts=truncated,
+        texts=texts,
     )
 
 

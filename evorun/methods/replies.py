@@ -1,0 +1,41 @@
+"""What a model's reply to a request for an answer is worth: a response in any case, and what is counted of it."""
+
+from dataclasses import dataclass
+
+from evorun.models.base import Reply
+from evorun.tasks.base import Problem, Response, Task
+
+
+def read_reply(task: Task, problem: Problem, reply: Reply) -> Response:
+    """Return the reply as a response; a request that the engine refused has no text, and says so in its error."""
+    if reply.error is not None:
+        return Response(text="", answer=None, error=f"rejected: {reply.error}")
+    return task.parse(problem, reply.completions[0].text)
+
+
+@dataclass
+class TextCounts:
+    """What became of the texts that a step asked for."""
+
+    unparsable_texts: int = 0
+    """Texts that did not parse, those asked for again included."""
+    rejected_requests: int = 0
+    """Requests that the engine refused; asking again would not help."""
+    truncated_texts: int = 0
+    """Texts that ran into `max_tokens`, whether they parsed or not."""
+
+    def add(self, reply: Reply, response: Response) -> None:
+        """Count one reply and what it was read as."""
+        if reply.error is not None:
+            self.rejected_requests += 1
+            return
+        self.truncated_texts += reply.completions[0].finish_reason == "length"
+        self.unparsable_texts += response.error is not None
+
+    def diagnostics(self) -> dict[str, float]:
+        """Return what a step reports of them."""
+        return {
+            "unparsable_texts": self.unparsable_texts,
+            "rejected_requests": self.rejected_requests,
+            "truncated_texts": self.truncated_texts,
+        }
