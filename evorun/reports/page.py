@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evorun.errors import RunDirectoryError
+from evorun.printable import printable
 from evorun.reports import text
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def content_hash(script: str) -> str:
 
 def _finalize(value: object) -> object:
     """Make what the template prints harmless to the layout; escaping comes after this."""
-    return value if hasattr(value, "__html__") or not isinstance(value, str) else text.printable(value)
+    return value if hasattr(value, "__html__") or not isinstance(value, str) else printable(value)
 
 
 def _replace(target: Path, content: bytes) -> None:

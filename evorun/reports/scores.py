@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from evorun.printable import printable
 from evorun.reports import text
 from evorun.reports.overview import Outcome
 from evorun.runs.schema import Metric
@@ -22,7 +23,7 @@ def score_rows(outcome: Outcome) -> list[ScoreRow]:
     rows: list[ScoreRow] = []
     if len(outcome.by_stratum) > 1:
         for stratum, metrics in outcome.by_stratum.items():
-            rows += _rows(text.printable(stratum), {name: metrics[name] for name in outcome.scores if name in metrics})
+            rows += _rows(printable(stratum), {name: metrics[name] for name in outcome.scores if name in metrics})
     return rows + _rows("all" if outcome.finished else "all so far", outcome.scores)
 
 

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evorun.printable import printable
 from evorun.reports.banners import banners
 from evorun.reports.overview import Outcome, count_verdicts, load_outcome
 from evorun.reports.scores import score_rows
@@ -18,7 +19,6 @@ from evorun.reports.text import (
     number,
     number_interval,
     percent,
-    printable,
 )
 from evorun.runs.paths import display
 from evorun.runs.results import ACCURACY, Proportion

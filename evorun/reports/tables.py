@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from evorun.reports.text import printable
+from evorun.printable import printable
 
 if TYPE_CHECKING:
     from rich.table import Table

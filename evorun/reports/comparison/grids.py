@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from evorun.printable import printable
 from evorun.reports import text
 from evorun.reports.comparison.comparison import MARKS, Comparison, Row
 from evorun.reports.comparison.pairs import Pair, Unpaired
@@ -38,8 +39,8 @@ def main_grid(comparison: Comparison, strata: Sequence[str], scores: Sequence[st
     What all runs share has no column, except for the information regime.
     """
     facts = [name for name in comparison.rows[0].facts if name not in comparison.shared_facts]
-    columns = ["run", *facts, "information", "n", "accuracy", "95 % interval", *map(text.printable, strata)]
-    columns += [text.printable(name).replace("_", "\n") for name in scores]
+    columns = ["run", *facts, "information", "n", "accuracy", "95 % interval", *map(printable, strata)]
+    columns += [printable(name).replace("_", "\n") for name in scores]
     words = frozenset(range(len(facts) + 2))
     if with_cost:
         columns += ["calls a\nproblem", "tokens a\nproblem"]
@@ -62,7 +63,7 @@ def scores_grid(comparison: Comparison) -> Grid:
     columns = ["run", "score", "mean", "95 % interval", "n", *(["reported", "difference"] if with_reported else [])]
     grid = Grid(columns, frozenset({0, 1}))
     for row in rows:
-        name = text.printable(row.name)
+        name = printable(row.name)
         for score, metric in row.scores.items():
             figures = [text.number(metric.value), text.number_interval(metric.ci95), text.count(metric.n)]
             reported = row.reported_figure(score)
@@ -76,12 +77,12 @@ def scores_grid(comparison: Comparison) -> Grid:
 def strata_grid(comparison: Comparison, *, with_intervals: bool) -> Grid:
     """Return accuracy by stratum, a line for each run and then for each mean over seeds."""
     strata = comparison.strata
-    grid = Grid(["run", *map(text.printable, strata)], frozenset({0}))
+    grid = Grid(["run", *map(printable, strata)], frozenset({0}))
     for row in [*comparison.rows, *comparison.means]:
         metrics = [row.by_stratum.get(stratum, _NOTHING) for stratum in strata]
         intervals = [f" ({text.interval(m.ci95)})" if with_intervals and m.ci95 else "" for m in metrics]
         cells = [text.percent(m.value) + interval for m, interval in zip(metrics, intervals, strict=True)]
-        grid.rows.append([text.printable(row.name), *cells])
+        grid.rows.append([printable(row.name), *cells])
     return grid
 
 
@@ -89,13 +90,13 @@ def reported_strata_grid(comparison: Comparison) -> Grid:
     """Return measured beside reported accuracy, for the strata that a paper reports."""
     grid = Grid(["run", "stratum", "accuracy", "reported", "difference"], frozenset({0, 1}))
     for row in comparison.rows:
-        name = text.printable(row.name)
+        name = printable(row.name)
         for stratum, metric in row.by_stratum.items():
             reported = row.reported.of_stratum(stratum) if row.reported else None
             if reported is not None:
                 figures = [text.percent(metric.value), text.percent(reported)]
                 away = text.points(row.above(metric.value, reported))
-                grid.rows.append([name, text.printable(stratum), *figures, away])
+                grid.rows.append([name, printable(stratum), *figures, away])
                 name = ""
     return grid
 
@@ -109,9 +110,9 @@ def pairs_grid(comparison: Comparison) -> Grid:
     grid = Grid([*columns, *(["remark"] if with_remarks else [])], frozenset({*range(len(lead) + 1), len(columns)}))
     named = ""
     for pair in pairs:
-        reference = [text.printable(pair.reference) if pair.reference != named else ""] if lead else []
+        reference = [printable(pair.reference) if pair.reference != named else ""] if lead else []
         named = pair.reference
-        remark = [text.printable(pair.remark)] if with_remarks else []
+        remark = [printable(pair.remark)] if with_remarks else []
         grid.rows.append([*reference, *_pair_cells(pair), *remark])
     return grid
 
@@ -123,9 +124,9 @@ def score_pairs_grid(comparison: Comparison) -> Grid:
     grid = Grid(columns, frozenset(range(len(lead) + 2)))
     named = ""
     for pair in comparison.pairs.shown:
-        name = text.printable(pair.name)
+        name = printable(pair.name)
         for score, compared in pair.scores.items():
-            reference = [text.printable(pair.reference) if pair.reference != named else ""] if lead else []
+            reference = [printable(pair.reference) if pair.reference != named else ""] if lead else []
             named = pair.reference
             figures = [text.signed_number(compared.difference), text.signed_interval(compared.ci95)]
             counts = [text.count(compared.higher), text.count(compared.lower)]
@@ -147,7 +148,7 @@ def cost_grid(comparison: Comparison) -> Grid:
         for place, role in enumerate(roles):
             cost = row.cost[role]
             figures = [text.number(cost.calls), text.count(cost.prompt_tokens), text.count(cost.completion_tokens)]
-            grid.rows.append([text.printable(row.name) if place == 0 else "", text.printable(role), *figures])
+            grid.rows.append([printable(row.name) if place == 0 else "", printable(role), *figures])
     return grid
 
 
@@ -220,7 +221,7 @@ def _accuracy_cells(row: Row, facts: Sequence[str], strata: Sequence[str]) -> li
     by_stratum = [row.by_stratum.get(stratum) for stratum in strata]
     words = [row.name, *(row.facts[name] or text.MISSING for name in facts), row.regime]
     return [
-        *map(text.printable, words),
+        *map(printable, words),
         row.n,
         text.percent(row.accuracy.value),
         text.interval(row.accuracy.ci95),
@@ -240,7 +241,7 @@ def _reported_cells(row: Row) -> list[str]:
 def _pair_cells(pair: Pair) -> list[str]:
     counts = pair.counts
     return [
-        text.printable(pair.name),
+        printable(pair.name),
         text.count(counts.n),
         text.points(counts.difference),
         text.points_interval(pair.ci95),

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evorun.printable import printable
 from evorun.reports.comparison.comparison import Comparison
 from evorun.reports.comparison.grids import (
     SCORE_PAIRS_NOTE,
@@ -21,7 +22,6 @@ from evorun.reports.comparison.grids import (
     unpaired_line,
 )
 from evorun.reports.tables import add_row, new_table
-from evorun.reports.text import printable
 from evorun.runs.paths import display
 
 if TYPE_CHECKING:
