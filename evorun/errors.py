@@ -30,3 +30,7 @@ class JournalError(EvorunError):
 
 class SandboxError(EvorunError):
     """Programs cannot be run as the settings ask: the isolation is not to be had, or it broke down."""
+
+
+class TrainingError(EvorunError):
+    """Weights cannot be trained: the trainer process did not start, broke down, or cannot do what the settings ask."""

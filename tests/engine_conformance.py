@@ -5,11 +5,18 @@ Markers on the subclass choose where it runs; no test here needs the model to be
 
 import asyncio
 import json
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jsonschema
+import msgspec
+import pytest
 
-from evorun.models import LanguageModel, Message, Request, Sampling
+from evorun.models import LanguageModel, Message, Reply, Request, Sampling
+from evorun.models.embedded import ensure
+from evorun.models.encoding import encode_request
+
+EOS = "<end of sequence>"
 
 VERDICT_SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -26,17 +33,30 @@ def ask(text: str, **sampling: Any) -> Request:
     """Return a request with a system and a user message."""
     schema = sampling.pop("json_schema", None)
     seed = sampling.pop("seed", 0)
+    token_ids = sampling.pop("token_ids", False)
     messages = (
         Message(role="system", content="You are a helpful assistant."),
         Message(role="user", content=text),
     )
-    return Request(messages=messages, sampling=Sampling(**sampling), seed=seed, json_schema=schema)
+    return Request(messages=messages, sampling=Sampling(**sampling), seed=seed, json_schema=schema, token_ids=token_ids)
 
 
 class EngineConformance:
     """The suite; `overlong_words` is a prompt length (in words) that exceeds the engine's context."""
 
     overlong_words = 40_000
+
+    @pytest.fixture(scope="class")
+    def decode(self) -> Callable[[Sequence[int]], str]:
+        """Turns token ids into text, the end-of-sequence token into `EOS`."""
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(ensure())
+
+        def decode(ids: Sequence[int]) -> str:
+            return str(tokenizer.decode(list(ids), skip_special_tokens=False)).replace(tokenizer.eos_token, EOS)
+
+        return decode
 
     async def test_reply_carries_text_usage_and_seconds(self, engine: LanguageModel) -> None:
         reply = await engine.complete(ask("Name a colour.", max_tokens=8, temperature=0.0))
@@ -62,6 +82,44 @@ class EngineConformance:
         short = await engine.complete(ask("Hello.", max_tokens=2))
         long = await engine.complete(ask("Hello there, friend. " * 50, max_tokens=2))
         assert long.prompt_tokens > short.prompt_tokens + 100
+
+    async def test_token_ids_are_what_was_sampled(
+        self, engine: LanguageModel, decode: Callable[[Sequence[int]], str]
+    ) -> None:
+        requests = [
+            ask("Name a colour.", max_tokens=70, temperature=0.7, n=4, seed=1, token_ids=True),
+            ask("Count from one to one hundred in words.", max_tokens=3, temperature=0.0, n=2, token_ids=True),
+        ]
+        replies = await asyncio.gather(*(engine.complete(request) for request in requests))
+        completions = [completion for reply in replies for completion in reply.completions]
+        for completion in completions:
+            assert completion.token_ids is not None
+            assert len(completion.token_ids) == completion.tokens
+            # With nothing else to end it, a completion stops at the end-of-sequence token, which is sampled too.
+            assert decode(completion.token_ids) == completion.text + EOS * (completion.finish_reason == "stop")
+        assert {completion.finish_reason for completion in completions} == {"stop", "length"}
+
+    async def test_token_ids_go_up_to_the_end_of_a_stop_string(
+        self, engine: LanguageModel, decode: Callable[[Sequence[int]], str]
+    ) -> None:
+        whole = await engine.complete(ask("Tell me about the sea.", max_tokens=24, temperature=0.0))
+        stop = whole.completions[0].text[10:14]
+        request = ask("Tell me about the sea.", max_tokens=24, temperature=0.0, stop=(stop,), token_ids=True)
+        (cut,) = (await engine.complete(request)).completions
+        assert cut.token_ids is not None
+        assert len(cut.token_ids) == cut.tokens
+        assert decode(cut.token_ids).startswith(cut.text + stop)
+        assert not decode(cut.token_ids[:-1]).startswith(cut.text + stop)
+
+    async def test_token_ids_are_left_out_unless_asked_for(self, engine: LanguageModel) -> None:
+        request = ask("Name a colour.", max_tokens=8, temperature=0.0)
+        without = await engine.complete(request)
+        with_ids = await engine.complete(msgspec.structs.replace(request, token_ids=True))
+        assert without.completions[0].token_ids is None
+        assert set(msgspec.to_builtins(without.completions[0])) == {"text", "finish_reason", "tokens"}
+        assert encode_request("m", request) == encode_request("m", msgspec.structs.replace(request, token_ids=True))
+        recorded = msgspec.json.decode(msgspec.json.encode(with_ids), type=Reply)
+        assert recorded == with_ids
 
     async def test_stop_string_is_cut_off(self, engine: LanguageModel) -> None:
         whole = await engine.complete(ask("Tell me about the sea.", max_tokens=24, temperature=0.0))

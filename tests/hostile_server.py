@@ -1,6 +1,7 @@
 """A chat-completions server on loopback that can be faithful or hostile, over real sockets.
 
-Faithful: it obeys max_tokens, stop, n, seed and JSON schemas with made-up texts in which a word is a token. Hostile:
+Faithful: it obeys max_tokens, stop, n, seed and JSON schemas with made-up texts in which a word is a token, and gives
+token ids and loads adapters as vLLM does (under an adapter it says other things). Hostile:
 `faults` (one for each coming request) or `fault` (for all of them) take the place of the faithful answer.
 Run as a program, it prints its port and serves until it is killed.
 """
@@ -15,6 +16,7 @@ import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Self
 
 from aiohttp import web
@@ -22,6 +24,9 @@ from aiohttp import web
 TEXT = "the sea is wide and grey while small boats drift along quiet harbours under slow turning gulls"
 WORDS = TEXT.split()
 CONTEXT_LENGTH = 8192
+EOS = ""
+PIECES = [EOS]
+"""What tokens stand for, by their ids; texts are made of pieces, and a piece gets its id when it is first said."""
 
 Fault = Callable[["ChatServer", web.Request], Awaitable[web.StreamResponse]]
 
@@ -44,6 +49,11 @@ class ChatServer:
     fault: Fault | None = None
     faults: deque[Fault] = field(default_factory=deque)
     has_models: bool = True
+    adapter_fault: Fault | None = None
+    """Takes the place of what loading or unloading an adapter does."""
+    adapter_requests: int = 0
+    adapters: dict[str, str] = field(default_factory=dict)
+    """Folders of loaded adapters by name."""
     delay: float = 0.0
     """Seconds that a faithful answer takes."""
     seen: list[Seen] = field(default_factory=list)
@@ -56,6 +66,7 @@ class ChatServer:
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=16 * 2**20)
         app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_post("/v1/{action:(un)?load_lora_adapter}", self._adapter)
         if self.has_models:
             app.router.add_get("/v1/models", self._models)
         self._runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
@@ -78,7 +89,32 @@ class ChatServer:
         return len({s.client for s in self.seen})
 
     async def _models(self, request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": "fake", "object": "model"}]})
+        names = ["fake", *self.adapters]
+        return web.json_response({"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
+
+    async def _adapter(self, request: web.Request) -> web.StreamResponse:
+        self.adapter_requests += 1
+        if self.adapter_fault is not None:
+            return await self.adapter_fault(self, request)
+        body = await request.json()
+        if request.match_info["action"] == "load_lora_adapter":
+            return self._load(body["lora_name"], body["lora_path"])
+        return self._unload(body["lora_name"])
+
+    def _load(self, name: str, folder: str) -> web.Response:
+        """Answer as vLLM 0.32 does (vllm/entrypoints/openai/models/serving.py)."""
+        if name in self.adapters:
+            return _error(400, f"The lora adapter '{name}' has already been loaded.")
+        if not Path(folder, "adapter_config.json").is_file():
+            return _error(404, f"Loading lora {name} failed: No adapter found for {folder}")
+        self.adapters[name] = folder
+        return web.Response(text=f"Success: LoRA adapter '{name}' added successfully.")
+
+    def _unload(self, name: str) -> web.Response:
+        if name not in self.adapters:
+            return _error(404, f"The lora adapter '{name}' cannot be found.")
+        del self.adapters[name]
+        return web.Response(text=f"Success: LoRA adapter '{name}' removed successfully.")
 
     async def _chat(self, request: web.Request) -> web.StreamResponse:
         assert request.transport is not None
@@ -92,6 +128,8 @@ class ChatServer:
             if fault is not None:
                 return await fault(self, request)
             await asyncio.sleep(self.delay)
+            if body["model"] not in ("fake", *self.adapters):
+                return _error(404, f"The model `{body['model']}` does not exist.")
             return faithful(body)
         except asyncio.CancelledError:
             self.aborted += 1
@@ -100,39 +138,51 @@ class ChatServer:
             self.running -= 1
 
 
+def _error(code: int, message: str) -> web.Response:
+    return web.json_response({"error": {"message": message, "code": code}}, status=code)
+
+
 def faithful(body: dict[str, Any]) -> web.Response:
     """Answer as a well-behaved server would."""
     prompt = " ".join(m["content"] for m in body["messages"])
     prompt_tokens = len(prompt.split())
     max_tokens = body.get("max_tokens") or body.get("max_completion_tokens")
     if prompt_tokens + max_tokens > CONTEXT_LENGTH:
-        message = f"This model's maximum context length is {CONTEXT_LENGTH} tokens, the prompt has {prompt_tokens}."
-        return web.json_response({"error": {"message": message, "type": "BadRequestError", "code": 400}}, status=400)
+        return _error(400, f"The maximum context length is {CONTEXT_LENGTH} tokens, the prompt has {prompt_tokens}.")
     drawn = [complete(body, prompt, max_tokens, index) for index in range(body.get("n", 1))]
     choices = [
         {"index": i, "message": {"role": "assistant", "content": text}, "finish_reason": reason}
-        for i, (text, reason, _) in enumerate(drawn)
+        | ({"token_ids": [token_id(piece) for piece in pieces]} if body.get("return_token_ids") else {})
+        for i, (text, reason, pieces) in enumerate(drawn)
     ]
-    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": sum(tokens for *_, tokens in drawn)}
+    usage = {"prompt_tokens": prompt_tokens, "completion_tokens": sum(len(pieces) for *_, pieces in drawn)}
     return web.json_response({"object": "chat.completion", "choices": choices, "usage": usage})
 
 
-def complete(body: dict[str, Any], prompt: str, max_tokens: int, index: int) -> tuple[str, str, int]:
-    """Return (text, finish reason, tokens) of one completion."""
-    key = [prompt] if body["temperature"] == 0 else [prompt, body.get("seed"), index]
+def token_id(piece: str) -> int:
+    """Return a piece's token id."""
+    if piece not in PIECES:
+        PIECES.append(piece)
+    return PIECES.index(piece)
+
+
+def complete(body: dict[str, Any], prompt: str, max_tokens: int, index: int) -> tuple[str, str, list[str]]:
+    """Return (text, finish reason, sampled pieces) of one completion."""
+    key = [body["model"], prompt] if body["temperature"] == 0 else [body["model"], prompt, body.get("seed"), index]
     rng = random.Random(hashlib.sha256(repr(key).encode()).digest())
     if "response_format" in body:
         text = json.dumps(example(body["response_format"]["json_schema"]["schema"], rng))
         pieces = [text[i : i + 8] for i in range(0, len(text), 8)]
     else:
         pieces = [" " * (i > 0) + rng.choice(WORDS) for i in range(rng.randint(30, 60))]
-    ended = len(pieces) <= max_tokens
-    text = "".join(pieces[:max_tokens])
-    cuts = [at for at in (text.find(stop) for stop in body.get("stop", ())) if at >= 0]
+    pieces = [*pieces, EOS][:max_tokens]
+    text = "".join(pieces)
+    cuts = [(at, at + len(stop)) for stop in body.get("stop", ()) if (at := text.find(stop)) >= 0]
     if cuts:
-        tokens = next(i for i in itertools.count(1) if len("".join(pieces[:i])) > min(cuts))
-        return text[: min(cuts)], "stop", tokens
-    return text, "stop" if ended else "length", min(len(pieces), max_tokens)
+        start, end = min(cuts)
+        tokens = next(i for i in itertools.count(1) if len("".join(pieces[:i])) >= end)
+        return text[:start], "stop", pieces[:tokens]
+    return text, "stop" if pieces[-1] == EOS else "length", pieces
 
 
 def example(schema: dict[str, Any], rng: random.Random) -> Any:

@@ -4,7 +4,8 @@ Nothing here knows a task, a method, or which engine serves a model.
 """
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol, TypedDict
+from pathlib import Path
+from typing import Any, Literal, Protocol, TypedDict, runtime_checkable
 
 import msgspec
 
@@ -53,15 +54,21 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     hints: Mapping[str, Any] = {}
     """For the simulated engine only (problem id, role, what the prompt is about). Real engines never read it and it
     is not part of the request's digest."""
+    token_ids: bool = False
+    """Ask for the completions' token ids. Not part of the digest: the completions are the same with them."""
 
 
-class Completion(msgspec.Struct, frozen=True, kw_only=True):
+# Defaults omitted: journals hold completions, and those without token ids look as they did before there were any.
+class Completion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One text that a model produced."""
 
     text: str
     finish_reason: FinishReason
     tokens: int
     """Completion tokens, the end-of-sequence token included where the engine counts it."""
+    token_ids: tuple[int, ...] | None = None
+    """All tokens as they were sampled, `tokens` many, where the request asked for them: with the end-of-sequence token
+    when that ended the completion, and the stop string's when that did. None for a rejected completion."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,8 +93,10 @@ class LanguageModel(Protocol):
     Every engine passes the conformance suite in `tests/engine_conformance.py`.
     """
 
-    name: str
-    """Identity of the model (hub id or folder), part of every request's digest; the engine is not."""
+    @property
+    def name(self) -> str:
+        """Identity of the model (`ModelConfig.identity`), part of every request's digest; the engine is not."""
+        ...
 
     async def complete(self, request: Request) -> Reply:
         """Answer one request.
@@ -99,6 +108,21 @@ class LanguageModel(Protocol):
 
     async def close(self) -> None:
         """Release connections, processes and device memory; idempotent."""
+        ...
+
+
+@runtime_checkable
+class TakesAdapters(Protocol):
+    """An engine that can serve its model under LoRA adapters which are made while it runs, as training makes them."""
+
+    async def under(self, folder: Path, name: str) -> LanguageModel:
+        """Return a view of this engine: the same model under the adapter in `folder`, with `name` as its name.
+
+        The model itself goes on as it was, beside the view and in the same batches. Closing the view releases nothing.
+        The views of the two latest calls are good; the engine drops the adapters of earlier ones, so that memory does
+        not grow. `folder` is read by this call, and not afterwards. Raises EngineError when the engine cannot do this,
+        or the adapter does not fit.
+        """
         ...
 
 

@@ -75,7 +75,7 @@ class BatchDecoder:
         self._max_batch_size = max_batch_size
         self._device: torch.device = model.device
         self._context = min(config.context_length, _positions(model))
-        self._eos = _eos_tokens(model, tokenizer)
+        self._eos = eos_tokens(model, tokenizer)
         self._grammars = Grammars(tokenizer, model.config.get_text_config().vocab_size, sorted(self._eos))
         self._prefixes = PrefixStore(prefix_cache_tokens)
         self._cache = RowCache(max_batch_size)
@@ -181,7 +181,8 @@ class BatchDecoder:
 
     @staticmethod
     def _finished(row: Row, text: str, reason: FinishReason) -> Completion:
-        return Completion(text=text, finish_reason=reason, tokens=len(row.tokens))
+        ids = tuple(row.tokens) if row.ticket.request.token_ids else None
+        return Completion(text=text, finish_reason=reason, tokens=len(row.tokens), token_ids=ids)
 
     @staticmethod
     def _settle(row: Row, completion: Completion) -> None:
@@ -214,7 +215,7 @@ def _positions(model: Any) -> int:
     return int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 2**31)
 
 
-def _eos_tokens(model: Any, tokenizer: Any) -> set[int]:
+def eos_tokens(model: Any, tokenizer: Any) -> set[int]:
     """Every token that ends a completion; chat models often have more than their tokenizer names."""
     declared = model.generation_config.eos_token_id
     tokens = set(declared) if isinstance(declared, list) else {declared}

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from evorun.errors import ConfigError
+from evorun.models.adapters import read_adapter
 from evorun.models.base import LanguageModel
 from evorun.validation import at_least, one_of
 
@@ -24,6 +25,8 @@ class ModelConfig:
     quantization: str | None = None
     """How the weights are quantised (awq, compressed-tensors, mxfp4, fp8), or null; engines read the rest from the
     model folder."""
+    adapter: str | None = None
+    """Folder of a LoRA adapter in PEFT's format that the model is served under, or null."""
     system_role: str = "native"
     """native: the chat template takes a system message. merge: it does not, so its text goes in front of the first
     user message."""
@@ -41,12 +44,24 @@ class ModelConfig:
         if not self.id:
             raise ConfigError("model.id: expected a hub id or a folder, got an empty string")
 
+    @property
+    def identity(self) -> str:
+        """What tells this model from others in a journal: its id and, when there is one, its adapter's digest.
+
+        Reads the adapter's files. Raises EngineError when they are not there.
+        """
+        return self.id if self.adapter is None else f"{self.id}+adapter:{read_adapter(self.adapter).digest}"
+
 
 @dataclass
 class EngineConfig:
     """How a model is served (schema base of `conf/engine/*.yaml`); each engine module has its own subclass."""
 
     name: str
+
+    def name_of(self, model: ModelConfig) -> str:
+        """Return the name by which journals know `model` on this engine. Raises EngineError as `identity` does."""
+        return model.identity
 
     async def open(self, model: ModelConfig) -> LanguageModel:
         """Make the engine ready to serve `model`. Raises EngineError with one line when it cannot."""

@@ -2,8 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from functools import partial
+from pathlib import Path
 
-from evorun.models.base import LanguageModel, Reply, Request
+from evorun.errors import EngineError
+from evorun.models.base import LanguageModel, Reply, Request, TakesAdapters
 
 
 class LazyModel:
@@ -20,6 +23,22 @@ class LazyModel:
         """Answer one request. Raises EngineError when the engine cannot be opened."""
         engine = self._engine or await self._opened()
         return await engine.complete(request)
+
+    async def under(self, folder: Path, name: str) -> LanguageModel:
+        """Return the model under an adapter; see `TakesAdapters`.
+
+        As lazy as the model itself: the adapter is loaded by the first call that really needs it, and that call raises
+        EngineError when the engine takes no adapters. So a resumed run may replay steps whose adapters are gone.
+        """
+        return LazyModel(name, partial(self._open_under, folder, name))
+
+    async def _open_under(self, folder: Path, name: str) -> LanguageModel:
+        engine = self._engine or await self._opened()
+        if not isinstance(engine, TakesAdapters):
+            raise EngineError(
+                f"model '{self.name}': its engine takes no adapters while it runs; use engine=vllm or engine=server"
+            )
+        return await engine.under(folder, name)
 
     async def _opened(self) -> LanguageModel:
         async with self._opening:

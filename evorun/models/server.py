@@ -5,13 +5,17 @@ import logging
 import re
 import time
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from evorun.errors import ConfigError, EngineError
+from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter
 from evorun.models.base import Completion, LanguageModel, Reply, Request, rejected
 from evorun.models.config import EngineConfig, ModelConfig
+from evorun.models.server_adapters import AdapterLoader
 from evorun.models.server_http import Answer, Failure, HttpTransport, checked_url, read_key, without_credentials
 from evorun.models.server_retry import Endpoint, EndpointPool, backoff, parse_retry_after
 from evorun.models.server_wire import (
@@ -86,14 +90,16 @@ class ServerConfig(EngineConfig):
         one_of("engine.max_tokens_field", self.max_tokens_field, ("max_tokens", "max_completion_tokens"))
 
     async def open(self, model: ModelConfig) -> LanguageModel:
-        """Connect and check that at least one server answers.
+        """Connect, check that at least one server answers, and have the model's adapter loaded where it has one.
 
-        Raises EngineError when none does within `connect_timeout`, when the key's variable is not set, and when a
-        server refuses the key.
+        Raises EngineError when none does within `connect_timeout`, when the key's variable is not set, when a server
+        refuses the key, and when one does not load the adapter.
         """
-        served = ServerModel(self, model, read_key(self.api_key_env))
+        adapter = None if model.adapter is None else await asyncio.to_thread(read_adapter, model.adapter)
+        served = ServerModel(self, model, read_key(self.api_key_env), adapter)
         try:
             await served.check()
+            await served.load_own_adapter()
         except BaseException:
             await served.close()
             raise
@@ -109,20 +115,31 @@ class _Refusal(msgspec.Struct, frozen=True):
 class ServerModel:
     """One model behind one or more chat-completions servers."""
 
-    def __init__(self, config: ServerConfig, model: ModelConfig, key: str | None) -> None:
-        self.name = model.id
+    def __init__(
+        self, config: ServerConfig, model: ModelConfig, key: str | None, adapter: Adapter | None = None
+    ) -> None:
+        """adapter: the one that the model is served under."""
+        self.name = model.identity
+        self._model = model
+        self._adapter = adapter
+        self._lent: list[Adapter] = []
         self._config = config
         self._http = HttpTransport(total=config.timeout, connect=config.connect_timeout, key=key)
         self._pool = EndpointPool(config.base_urls)
+        self._loader = AdapterLoader(self._http, config, model.id)
         self._slots = asyncio.Semaphore(config.concurrency)
-        self._encoder = RequestEncoder(
-            model,
-            max_tokens_field=config.max_tokens_field,
-            structured_outputs=config.structured_outputs,
-            send_seed=config.send_seed,
-            extra_body=config.extra_body,
-        )
+        self._encoder = self._encoder_for(model.id if adapter is None else adapter.served_name)
         self._said: set[str] = set()
+
+    def _encoder_for(self, served_name: str) -> RequestEncoder:
+        return RequestEncoder(
+            self._model,
+            served_name=served_name,
+            max_tokens_field=self._config.max_tokens_field,
+            structured_outputs=self._config.structured_outputs,
+            send_seed=self._config.send_seed,
+            extra_body=self._config.extra_body,
+        )
 
     async def check(self) -> None:
         """Ask every server for its models; any HTTP answer but a refusal of the key will do.
@@ -139,8 +156,31 @@ class ServerModel:
             log.warning("%s unreachable: %s; going on with the other servers", endpoint.url, cause)
             self._pool.avoid(endpoint)
 
+    async def load_own_adapter(self) -> None:
+        """Have the adapter loaded that the model is served under, if any. Raises EngineError when a server does not."""
+        if self._adapter is not None:
+            await self._loader.load(self._adapter)
+
     async def complete(self, request: Request) -> Reply:
-        """Answer one request; see `LanguageModel.complete`.
+        """Answer one request; see `LanguageModel.complete`."""
+        return await self._answer(request, self._encoder)
+
+    async def under(self, folder: Path, name: str) -> LanguageModel:
+        """Return the model under another adapter; see `TakesAdapters.under`. The servers must see its folder."""
+        if self._adapter is not None:
+            raise EngineError(
+                f"model '{self.name}' is served under an adapter, and no server puts another on top of it; merge the "
+                "first into a model of its own, or set model.adapter=null"
+            )
+        adapter = await asyncio.to_thread(read_adapter, folder)
+        await self._loader.load(adapter)
+        self._lent = [*(lent for lent in self._lent if lent.digest != adapter.digest), adapter]
+        if len(self._lent) > HELD:
+            await self._loader.unload(self._lent.pop(0))
+        return ModelUnderAdapter(name, partial(self._answer, encoder=self._encoder_for(adapter.served_name)))
+
+    async def _answer(self, request: Request, encoder: RequestEncoder) -> Reply:
+        """Answer one request.
 
         Where a server gives fewer completions than asked for, the rest is asked for again with the next seeds. Greedy
         completions are asked for one by one, since vLLM refuses n > 1 at temperature 0.
@@ -152,7 +192,7 @@ class ServerModel:
         async with self._slots:
             while (drawn := len(completions)) < request.sampling.n:
                 n = request.sampling.n - drawn if request.sampling.temperature > 0 else 1
-                response = await self._ask(self._encoder.encode(request, n=n, drawn=drawn))
+                response = await self._ask(encoder.encode(request, n=n, drawn=drawn))
                 if isinstance(response, _Refusal):
                     self._say_once("refused", "the server refuses a request: %s", response.reason)
                     seconds = time.perf_counter() - started
@@ -254,7 +294,7 @@ class ServerModel:
                 else "it seems to want an API key: name the environment variable that holds it in engine.api_key_env"
             )
         elif status == 404:
-            advice = f"check model.id ('{self.name}') and engine.base_urls (a base URL mostly ends in /v1)"
+            advice = f"check model.id ('{self._model.id}') and engine.base_urls (a base URL mostly ends in /v1)"
         return EngineError(f"{endpoint.url}: HTTP {status}: {self._message(answer)}; {advice}")
 
     async def _probe(self, endpoint: Endpoint) -> str | None:

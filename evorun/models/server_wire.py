@@ -10,12 +10,17 @@ from typing import Any
 
 import msgspec
 
-from evorun.models.base import Completion, FinishReason, Request, Sampling
+from evorun.models.base import Completion, FinishReason, Request
 from evorun.models.chat import adapt_roles
 from evorun.models.config import ModelConfig
 
 BYTES_PER_TOKEN = 4
 """For servers that report no usage: the usual rule of thumb for English text. `ours`."""
+
+_WITHOUT_IDS = (
+    "this server returns no token ids, which learning from completions needs: serve the model with `vllm serve`, or "
+    "use engine=vllm or engine=transformers"
+)
 
 STRUCTURED_OUTPUTS = ("json_schema", "json_object", "none")
 
@@ -58,6 +63,8 @@ class Choice(msgspec.Struct):
     message: ChatMessage
     finish_reason: str | None = None
     index: int = 0
+    token_ids: tuple[int, ...] | None = None
+    """vLLM's addition, given when asked for: all tokens as sampled."""
 
 
 class Usage(msgspec.Struct):
@@ -92,16 +99,18 @@ class RequestEncoder:
         self,
         model: ModelConfig,
         *,
+        served_name: str,
         max_tokens_field: str,
         structured_outputs: str,
         send_seed: bool,
         extra_body: Mapping[str, Any],
     ) -> None:
+        """served_name: what the server calls the model, or the model under an adapter."""
         self._system_role = model.system_role
         self._max_tokens_field = max_tokens_field
         self._structured_outputs = structured_outputs
         self._send_seed = send_seed
-        self._constant: dict[str, Any] = {"model": model.id}
+        self._constant: dict[str, Any] = {"model": served_name}
         if model.chat_template_kwargs:
             self._constant["chat_template_kwargs"] = model.chat_template_kwargs
         self._extra = {key: value for key, value in extra_body.items() if value is not None}
@@ -124,6 +133,8 @@ class RequestEncoder:
             body["stop"] = sampling.stop
         if self._send_seed:
             body["seed"] = (request.seed + drawn) % 2**31
+        if request.token_ids:
+            body["return_token_ids"] = True
         if request.json_schema is not None and self._structured_outputs != "none":
             body["response_format"] = self._response_format(request.json_schema)
         body.update(self._extra)
@@ -206,7 +217,7 @@ def read_draw(response: ChatResponse, request: Request, n: int) -> Draw:
         tokens = [min(_estimate(size), request.sampling.max_tokens) for size in sizes]
     else:
         tokens = _shares(total, sizes)
-    drawn = [_completion(c, t, request.sampling) for c, t in zip(choices, tokens, strict=True)]
+    drawn = [_completion(c, t, request) for c, t in zip(choices, tokens, strict=True)]
     return Draw(
         completions=[completion for completion, _ in drawn],
         prompt_tokens=_estimate_prompt(request) if prompt_tokens is None else prompt_tokens,
@@ -215,18 +226,22 @@ def read_draw(response: ChatResponse, request: Request, n: int) -> Draw:
     )
 
 
-def _completion(choice: Choice, tokens: int, sampling: Sampling) -> tuple[Completion, str | None]:
+def _completion(choice: Choice, tokens: int, request: Request) -> tuple[Completion, str | None]:
     reason = _reason(choice)
     refusal = choice.message.refusal
     if refusal or reason in _FILTER_REASONS:
         error = one_line(f"refused by the model: {refusal}" if refusal else f"stopped by the server's filter: {reason}")
         return Completion(text="", finish_reason="rejected", tokens=tokens), error
+    ids = choice.token_ids if request.token_ids else None
+    if request.token_ids and ids is None:
+        return Completion(text="", finish_reason="rejected", tokens=tokens), _WITHOUT_IDS
     finish: FinishReason = "length" if reason in _LENGTH_REASONS else "stop"
     text = choice.message.text
-    cut = _before_stop(text, sampling.stop)
+    cut = _before_stop(text, request.sampling.stop)
     if cut is not text:
         finish = "stop"
-    return Completion(text=cut, finish_reason=finish, tokens=tokens), None
+    tokens = tokens if ids is None else len(ids)
+    return Completion(text=cut, finish_reason=finish, tokens=tokens, token_ids=ids), None
 
 
 def _before_stop(text: str, stops: tuple[str, ...]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from evorun.errors import EngineError
-from evorun.models.base import Completion, LanguageModel, Reply, Request
+from evorun.models.base import Completion, LanguageModel, Reply, Request, rejected
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.stand_in import Skill, StandIn
 from evorun.validation import at_least
@@ -37,7 +37,12 @@ class SimulatedConfig(Skill, EngineConfig):
         raise EngineError("engine=simulated needs a task whose stand-in it can use")
 
     def open_for(self, model: ModelConfig, stand_in: StandIn) -> LanguageModel:
-        """Return a simulated model that speaks through a task's stand-in."""
+        """Return a simulated model that speaks through a task's stand-in. Raises EngineError when it has an adapter."""
+        if model.adapter is not None:
+            raise EngineError(
+                "model.adapter: engine=simulated has no weights that an adapter could change; set model.adapter=null "
+                "or use another engine"
+            )
         return SimulatedModel(model.id, stand_in.with_skill(self), self.slots, self.seconds_per_token)
 
 
@@ -52,6 +57,8 @@ class SimulatedModel:
 
     async def complete(self, request: Request) -> Reply:
         """Return what the stand-in says; the same request always gets the same text."""
+        if request.token_ids:
+            return rejected(request, "simulated texts have no token ids; use another engine to learn from completions")
         started = time.perf_counter()
         rng = np.random.Generator(np.random.PCG64(request.seed))
         completions = tuple(

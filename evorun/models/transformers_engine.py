@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from evorun.errors import EngineError
+from evorun.models.adapters import merged, read_adapter
 from evorun.models.base import Reply, Request
 from evorun.models.chat import require_plain_template
 from evorun.models.config import EngineConfig, ModelConfig
@@ -67,7 +68,7 @@ class TransformersModel:
     """A model in this process; implements `LanguageModel`. Bound to no event loop."""
 
     def __init__(self, engine: TransformersConfig, model: ModelConfig) -> None:
-        self.name = model.id
+        self.name = model.identity
         self._inbox: queue.SimpleQueue[Ticket | None] = queue.SimpleQueue()
         self._loaded = threading.Event()
         self._lock = threading.Lock()
@@ -197,6 +198,8 @@ def _load(engine: TransformersConfig, model: ModelConfig) -> "BatchDecoder":
     except Exception as error:
         raise EngineError(f"model '{model.id}': transformers cannot load it: {_one_line(error)}") from error
     require_plain_template(tokenizer, model)
+    if model.adapter is not None:
+        weights = merged(weights, read_adapter(model.adapter), model.id)
     weights.eval()
     use_grouped_attention(weights)
     return BatchDecoder(weights, tokenizer, model, engine.max_batch_size, engine.prefix_cache_tokens)

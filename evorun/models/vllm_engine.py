@@ -2,22 +2,28 @@
 
 import asyncio
 import itertools
+import logging
 import os
 import sys
 import time
+from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, fields
+from functools import lru_cache, partial
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from evorun.errors import ConfigError, EngineError
+from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter, require_fit, served_rank
 from evorun.models.base import Completion, FinishReason, LanguageModel, Reply, Request, rejected
 from evorun.models.chat import prompt_token_ids, require_plain_template
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.embedded import resolve
 from evorun.validation import above, at_least, within
+
+log = logging.getLogger(__name__)
 
 OWN_ARGUMENTS = {
     "model": "model.id",
@@ -30,6 +36,8 @@ OWN_ARGUMENTS = {
     "enforce_eager": "engine.enforce_eager",
     "seed": "engine.seed",
     "kv_cache_memory_bytes": "engine.cpu_kv_cache_gib",
+    "enable_lora": "engine.lora_rank",
+    "max_lora_rank": "engine.lora_rank",
 }
 """Arguments of vLLM that have a key of their own here, so `extra_args` may not set them as well."""
 
@@ -63,6 +71,9 @@ class VllmConfig(EngineConfig):
     """Of requests that carry none; evorun's always do."""
     cpu_kv_cache_gib: float = 2.0
     """GiB for the cache of keys and values, CPU build only (on GPUs `gpu_memory_utilization` decides)."""
+    lora_rank: int | None = None
+    """Largest rank of adapters that can be loaded while the engine runs (training with rollouts here needs its own);
+    null: none can. `model.adapter` is loaded either way."""
     extra_args: dict[str, Any] = field(default_factory=dict)
     """Any other argument of vLLM's `AsyncEngineArgs`, by its Python name (`kv_cache_dtype: fp8`,
     `pipeline_parallel_size: 2`, `speculative_config: {...}`). They win over what this engine sets by itself
@@ -76,6 +87,7 @@ class VllmConfig(EngineConfig):
         at_least("engine.max_model_len", self.max_model_len, 1)
         at_least("engine.seed", self.seed, 0)
         above("engine.cpu_kv_cache_gib", self.cpu_kv_cache_gib, 0)
+        at_least("engine.lora_rank", self.lora_rank, 1)
         for argument in self.extra_args:
             if argument in OWN_ARGUMENTS:
                 raise ConfigError(f"engine.extra_args.{argument}: has a key of its own, set {OWN_ARGUMENTS[argument]}")
@@ -83,23 +95,32 @@ class VllmConfig(EngineConfig):
     async def open(self, model: ModelConfig) -> LanguageModel:
         """Load the weights and start vLLM's engine process; the event loop stays free meanwhile (minutes).
 
-        Raises EngineError when vLLM is not installed, the weights are missing or do not fit, or the model cannot be
-        served this way; ConfigError when `extra_args` names an argument that vLLM does not have.
+        Raises EngineError when vLLM is not installed, the weights or the adapter are missing or do not fit, or the
+        model cannot be served this way; ConfigError when `extra_args` names an argument that vLLM does not have.
         """
         _require_vllm()
         if model.api:
             raise EngineError(f"model '{model.id}' is served by its vendor only: use engine=server")
-        return await asyncio.to_thread(self._start, model)
+        adapter = None if model.adapter is None else await asyncio.to_thread(read_adapter, model.adapter)
+        served = await asyncio.to_thread(self._start, model, adapter)
+        try:
+            await served.load_own_adapter()
+        except BaseException:
+            await served.close()
+            raise
+        return served
 
-    def _start(self, model: ModelConfig) -> "VllmModel":
+    def _start(self, model: ModelConfig, adapter: Adapter | None) -> "VllmModel":
         _prepare_environment()
         folder = resolve(model)
         _require_weights(model, folder)
+        if adapter is not None:
+            _require_fit(adapter, model)
         tokenizer = _load_tokenizer(model, folder)
-        arguments = self.engine_arguments(model, folder)
-        return VllmModel(_start_engine(model, arguments), tokenizer, model)
+        arguments = self.engine_arguments(model, folder, adapter)
+        return VllmModel(_start_engine(model, arguments), tokenizer, model, adapter, self.lora_rank)
 
-    def engine_arguments(self, model: ModelConfig, folder: str) -> dict[str, Any]:
+    def engine_arguments(self, model: ModelConfig, folder: str, adapter: Adapter | None = None) -> dict[str, Any]:
         """Return the keyword arguments of `AsyncEngineArgs`."""
         arguments: dict[str, Any] = {
             "model": folder,
@@ -117,6 +138,9 @@ class VllmConfig(EngineConfig):
             # evorun counts tokens and seconds itself.
             "disable_log_stats": True,
         }
+        rank = max(self.lora_rank or 0, adapter.rank if adapter else 0)
+        if rank:
+            arguments |= {"enable_lora": True, "max_lora_rank": served_rank(rank), "max_loras": HELD}
         if is_cpu_build():
             arguments |= {
                 # bfloat16 and compiled graphs were slow or wrong on the CPU build.
@@ -128,17 +152,34 @@ class VllmConfig(EngineConfig):
                 "kv_cache_memory_bytes": int(self.cpu_kv_cache_gib * GIB),
                 "distributed_executor_backend": "uni",
             }
+            if rank:
+                # In a batch with adapters, vLLM's CPU kernels add to requests without one what is in the last slot
+                # (vllm-project/vllm#48421): that slot stays empty, as no more than HELD adapters are ever loaded.
+                arguments["max_loras"] = HELD + 1
         return arguments | self.extra_args
 
 
 class VllmModel:
     """One model in one vLLM engine process. Belongs to the event loop that first calls it."""
 
-    def __init__(self, engine: Any, tokenizer: Any, model: ModelConfig) -> None:
-        self.name = model.id
+    def __init__(
+        self,
+        engine: Any,
+        tokenizer: Any,
+        model: ModelConfig,
+        adapter: Adapter | None = None,
+        lora_rank: int | None = None,
+    ) -> None:
+        """adapter: the model's own. lora_rank: largest rank that others may have; None: there can be no others."""
+        self.name = model.identity
         self.engine = engine
         self._tokenizer = tokenizer
         self._model = model
+        self._adapter = adapter
+        self._own_lora: Any = None
+        self._lora_rank = lora_rank
+        self._lora_ids = itertools.count(1)
+        self._loaded: deque[int] = deque()
         # One thread: tokenizing long prompts must not hold up the event loop, and tokenizers are not thread-safe.
         self._tokenize_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenize")
         self._request_ids = itertools.count()
@@ -146,15 +187,64 @@ class VllmModel:
 
     async def complete(self, request: Request) -> Reply:
         """Answer one request; see `LanguageModel.complete`."""
+        return await self._answer(request, self._own_lora)
+
+    async def load_own_adapter(self) -> None:
+        """Load the adapter that the model is served under, where it has one. Raises EngineError when vLLM cannot."""
+        if self._adapter is not None:
+            self._own_lora = await self._load(self._adapter)
+
+    async def under(self, folder: Path, name: str) -> LanguageModel:
+        """Return the model under another adapter; see `TakesAdapters.under`."""
+        if self._adapter is not None:
+            raise EngineError(
+                f"model '{self.name}' is served under an adapter, and vLLM cannot put another on top of it; merge the "
+                "first into a model of its own, or set model.adapter=null"
+            )
+        adapter = await asyncio.to_thread(read_adapter, folder)
+        if adapter.rank > (self._lora_rank or 0):
+            raise EngineError(
+                f"adapter {adapter.folder} has rank {adapter.rank}, the vllm engine was started with engine.lora_rank="
+                f"{self._lora_rank or 'null'}; set engine.lora_rank={adapter.rank}"
+            )
+        await asyncio.to_thread(_require_fit, adapter, self._model)
+        return ModelUnderAdapter(name, partial(self._answer, lora=await self._load(adapter)))
+
+    async def _load(self, adapter: Adapter) -> Any:
+        """Load an adapter and return the `LoRARequest` to send with the requests that it shall answer.
+
+        Loaded before its first request, because vLLM's engine process dies of one that fails to load on the way.
+        """
+        from vllm.lora.request import LoRARequest
+
+        # The id is new for each load, since vLLM takes the weights that it holds under an id for the right ones. The
+        # name is the weights' own, since vLLM takes keys and values that it holds under a name and path for the right
+        # ones.
+        lora = LoRARequest(adapter.served_name, next(self._lora_ids), str(adapter.folder))
+        try:
+            if len(self._loaded) == HELD:
+                await self.engine.remove_lora(self._loaded.popleft())
+            await self.engine.add_lora(lora)
+        except Exception as error:
+            raise EngineError(
+                f"model '{self._model.id}': vLLM {_vllm_version()} cannot serve it under adapter {adapter.folder}: "
+                f"{_one_line(error)}"
+            ) from error
+        self._loaded.append(lora.lora_int_id)
+        return lora
+
+    async def _answer(self, request: Request, lora: Any) -> Reply:
         from vllm.exceptions import VLLMValidationError
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
         if self._closed:
             raise EngineError(f"model '{self.name}': the vllm engine is closed")
+        if lora is not None and lora.lora_int_id not in self._loaded:
+            raise EngineError(f"adapter {lora.lora_path} has made room for the {HELD} newest; load it again")
         started = time.perf_counter()
         prompt = await self._prompt(request)
         try:
-            output = await self._generate(prompt, request)
+            output = await self._generate(prompt, request, lora)
         except EngineDeadError as error:
             raise EngineError(
                 f"model '{self.name}': the vllm engine process died, see its messages above; often too little memory: "
@@ -182,13 +272,14 @@ class VllmModel:
             self._tokenize_thread, prompt_token_ids, self._tokenizer, request.messages, self._model
         )
 
-    async def _generate(self, prompt: list[int], request: Request) -> Any:
+    async def _generate(self, prompt: list[int], request: Request, lora: Any) -> Any:
         """Return vLLM's final output. Cancelling this aborts the request in the engine (`AsyncLLM.generate`)."""
         from vllm.inputs import tokens_input
 
         parameters = _sampling_parameters(request)
+        number = str(next(self._request_ids))
         final = None
-        async for output in self.engine.generate(tokens_input(prompt), parameters, str(next(self._request_ids))):
+        async for output in self.engine.generate(tokens_input(prompt), parameters, number, lora_request=lora):
             final = output
         return final
 
@@ -199,7 +290,7 @@ class VllmModel:
         if any(o.finish_reason == "error" for o in outputs):
             reason = "vLLM met an internal error on this request"
             return rejected(request, reason, prompt_tokens=prompt_tokens, seconds=seconds)
-        completions = tuple(_completion(o) for o in outputs)
+        completions = tuple(_completion(o, request.token_ids) for o in outputs)
         if _is_greedy(request):
             completions *= request.sampling.n
         return Reply(completions=completions, prompt_tokens=prompt_tokens, seconds=seconds)
@@ -246,6 +337,26 @@ def _require_weights(model: ModelConfig, folder: str) -> None:
             f"model '{model.id}': expected weights ({', '.join('*' + s for s in WEIGHT_SUFFIXES)}) in {path}, found "
             "none; download the model again"
         )
+
+
+def _require_fit(adapter: Adapter, model: ModelConfig) -> None:
+    try:
+        modules = _modules(resolve(model))
+    except (ImportError, OSError, ValueError) as error:
+        # vLLM has models that transformers does not know.
+        log.info("adapter %s is not checked against '%s': %s", adapter.folder, model.id, _one_line(error))
+        return
+    require_fit(adapter, modules, model.id)
+
+
+@lru_cache(maxsize=2)
+def _modules(folder: str) -> Any:
+    """Return a model's modules as transformers makes them, without weights."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))  # type: ignore[no-untyped-call]
 
 
 def _load_tokenizer(model: ModelConfig, folder: str) -> Any:
@@ -307,9 +418,10 @@ def _is_greedy(request: Request) -> bool:
     return request.sampling.temperature == 0
 
 
-def _completion(output: Any) -> Completion:
+def _completion(output: Any, with_ids: bool) -> Completion:
     reason: FinishReason = "stop" if output.finish_reason == "stop" else "length"
-    return Completion(text=output.text, finish_reason=reason, tokens=len(output.token_ids))
+    ids = tuple(output.token_ids)
+    return Completion(text=output.text, finish_reason=reason, tokens=len(ids), token_ids=ids if with_ids else None)
 
 
 def _one_line(error: BaseException) -> str:

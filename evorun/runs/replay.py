@@ -1,6 +1,7 @@
 """The `replay` engine: answers from a recorded run's journal, so that the run repeats without its model."""
 
 import asyncio
+import copy
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from evorun.errors import ConfigError, JournalError
 from evorun.models.base import LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.encoding import encode_request, request_digest
-from evorun.runs.directory import JOURNAL
+from evorun.runs.directory import JOURNAL, load_manifest
 from evorun.runs.journal import open_read_only
 
 _REPLY = msgspec.json.Decoder(Reply)
@@ -23,11 +24,19 @@ class ReplayConfig(EngineConfig):
     run: str | None = None
     """Directory of the run to replay."""
 
+    def name_of(self, model: ModelConfig) -> str:
+        """Return the name that the recording has: an adapter's files need not be on the machine that replays it."""
+        if self.run is None or model.adapter is None:
+            return model.id
+        recorded = {m.id for m in load_manifest(Path(self.run)).models.values()}
+        found = [name for name in recorded if name.startswith(f"{model.id}+adapter:")]
+        return found[0] if len(found) == 1 else model.identity
+
     async def open(self, model: ModelConfig) -> LanguageModel:
         """Index the recorded replies. Raises ConfigError or RunDirectoryError when there is no recording."""
         if self.run is None:
             raise ConfigError("engine.run: expected the directory of the run to replay, got null")
-        return await asyncio.to_thread(ReplayedModel, model.id, Path(self.run) / JOURNAL)
+        return await asyncio.to_thread(ReplayedModel, self.name_of(model), Path(self.run) / JOURNAL)
 
 
 class ReplayedModel:
@@ -52,6 +61,12 @@ class ReplayedModel:
             )
         row = self._connection.execute("SELECT result FROM effects WHERE key = ?", (key,)).fetchone()
         return _REPLY.decode(row[0])
+
+    async def under(self, folder: Path, name: str) -> LanguageModel:
+        """Return what the model said under that name; the adapter itself is not needed."""
+        view = copy.copy(self)
+        view.name = name
+        return view
 
     async def close(self) -> None:
         """Close the recording; idempotent."""

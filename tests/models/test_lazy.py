@@ -1,6 +1,7 @@
 """An engine behind a LazyModel: opened by the first call that needs it, once, whatever comes of it."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -25,13 +26,25 @@ class Engine:
         self.closed += 1
 
 
+class AdapterEngine(Engine):
+    """Remembers which adapters it was asked for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[Path, str]] = []
+
+    async def under(self, folder: Path, name: str) -> LanguageModel:
+        self.asked.append((folder, name))
+        return Engine()
+
+
 class Opener:
     """Fails as often as told, then opens; every attempt yields to the event loop."""
 
-    def __init__(self, *failures: BaseException) -> None:
+    def __init__(self, *failures: BaseException, engine: Engine | None = None) -> None:
         self.failures = list(failures)
         self.attempts = 0
-        self.engine = Engine()
+        self.engine = engine or Engine()
 
     async def __call__(self) -> LanguageModel:
         self.attempts += 1
@@ -84,3 +97,26 @@ async def test_closing_closes_what_was_opened_once() -> None:
     await model.close()
     await model.close()
     assert opener.engine.closed == 1
+
+
+async def test_a_view_under_an_adapter_opens_the_engine_and_loads_once_at_its_first_call() -> None:
+    engine = AdapterEngine()
+    opener = Opener(engine=engine)
+    model = LazyModel("m", opener)
+    view = await model.under(Path("step1"), "policy@1")
+    assert view.name == "policy@1"
+    assert (opener.attempts, engine.asked) == (0, [])
+    await asyncio.gather(*(view.complete(REQUEST) for _ in range(5)), model.complete(REQUEST))
+    assert (opener.attempts, engine.asked) == (1, [(Path("step1"), "policy@1")])
+    await view.close()
+    assert engine.closed == 0
+    await model.close()
+    assert engine.closed == 1
+
+
+async def test_an_engine_that_takes_no_adapters_is_one_line() -> None:
+    view = await LazyModel("m", Opener()).under(Path("step1"), "policy@1")
+    for _ in range(2):
+        with pytest.raises(EngineError, match=r"model .m.: its engine takes no adapters .* engine=vllm") as caught:
+            await view.complete(REQUEST)
+        assert "\n" not in str(caught.value)

@@ -10,7 +10,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -23,8 +23,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import hostile_server as hostile
-from engine_conformance import VERDICT_SCHEMA, EngineConformance, ask
+from engine_conformance import EOS, VERDICT_SCHEMA, EngineConformance, ask
 from evorun.errors import ConfigError, EngineError
+from evorun.models.adapters import read_adapter
 from evorun.models.base import LanguageModel, Message, Request, Sampling
 from evorun.models.config import ModelConfig
 from evorun.models.server import ServerConfig
@@ -76,9 +77,125 @@ def one_line_of(error: pytest.ExceptionInfo[EngineError]) -> str:
 
 class TestServerEngine(EngineConformance):
     @pytest.fixture
+    def decode(self) -> Callable[[Sequence[int]], str]:
+        return lambda ids: "".join(hostile.PIECES[i] or EOS for i in ids)
+
+    @pytest.fixture
     async def engine(self) -> AsyncIterator[LanguageModel]:
         async with ChatServer() as server, opened(server) as engine:
             yield engine
+
+
+# --- token ids ----------------------------------------------------------------------------------------------------
+
+
+async def test_a_server_without_token_ids_is_data_that_says_what_to_do() -> None:
+    request = ask("Hello.", max_tokens=8, n=2, token_ids=True)
+    async with ChatServer(fault=hostile.completion(copies=2)) as server, opened(server) as engine:
+        reply = await engine.complete(request)
+    assert server.seen[0].body["return_token_ids"] is True
+    assert [(c.text, c.finish_reason) for c in reply.completions] == [("", "rejected")] * 2
+    assert reply.completion_tokens == 2  # paid for all the same
+    assert "no token ids" in (reply.error or "")
+    assert "vllm serve" in (reply.error or "")
+
+
+async def test_token_ids_that_nobody_asked_for_are_not_recorded() -> None:
+    answer = {"message": {"content": "fine"}, "token_ids": [1, 2]}
+    fault = hostile.body(json.dumps({"choices": [answer]}).encode())
+    async with ChatServer(fault=fault) as server, opened(server) as engine:
+        assert (await engine.complete(REQUEST)).completions[0].token_ids is None
+
+
+# --- adapters -----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def adapters(tmp_path: Path) -> list[Path]:
+    """Three folders that a server takes for adapters."""
+    folders = [tmp_path / name for name in "abc"]
+    for rank, folder in enumerate(folders, 1):
+        folder.mkdir()
+        (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": rank}))
+        (folder / "adapter_model.safetensors").write_bytes(b"weights")
+    return folders
+
+
+def names(server: ChatServer) -> list[str]:
+    """Return the names of models that requests asked for."""
+    return [seen.body["model"] for seen in server.seen]
+
+
+async def test_every_server_loads_the_models_adapter_and_requests_name_it(adapters: list[Path]) -> None:
+    model = {"adapter": str(adapters[0])}
+    async with ChatServer() as one, ChatServer() as two, opened(one, two, model=model) as engine:
+        await asyncio.gather(*(engine.complete(REQUEST) for _ in range(4)))
+    digest = read_adapter(adapters[0]).digest
+    assert engine.name == f"fake+adapter:{digest}"
+    assert one.adapters == two.adapters == {f"evorun-{digest}": str(adapters[0])}
+    assert names(one) == names(two) == [f"evorun-{digest}"] * 2
+
+
+async def test_an_adapter_that_is_loaded_already_is_the_same(adapters: list[Path]) -> None:
+    async with ChatServer() as server:
+        for _ in range(2):
+            async with opened(server, model={"adapter": str(adapters[0])}) as engine:
+                assert (await engine.complete(REQUEST)).error is None
+    assert len(server.adapters) == 1
+
+
+@pytest.mark.parametrize("code", [400, 403, 404, 405, 500])
+async def test_a_server_that_loads_no_adapters_is_one_line_that_says_how_to_start_it(
+    code: int, adapters: list[Path]
+) -> None:
+    refuse = hostile.status(code)
+    async with ChatServer(adapter_fault=refuse) as server:
+        with pytest.raises(EngineError, match="does not load adapter") as error:
+            async with opened(server, model={"adapter": str(adapters[2])}):
+                pass
+    message = one_line_of(error)
+    assert f"HTTP {code}: made to fail" in message
+    start = "VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve fake --enable-lora --max-loras 2 --max-lora-rank 8"
+    assert start in message
+    assert str(adapters[2]) in message
+
+
+async def test_a_server_out_of_reach_for_a_moment_is_asked_again(adapters: list[Path]) -> None:
+    async with ChatServer() as server, opened(server) as engine:
+        server.adapter_fault = hostile.cut_before_answer
+        asked = asyncio.create_task(engine.under(adapters[0], "policy@1"))
+        await until(lambda: server.adapter_requests >= 1)
+        server.adapter_fault = None
+        assert (await (await asked).complete(REQUEST)).error is None
+
+
+async def test_views_are_under_their_adapters_and_the_model_is_as_before(adapters: list[Path]) -> None:
+    async with ChatServer() as server, opened(server) as engine:
+        before = await engine.complete(REQUEST)
+        texts = set()
+        for step, folder in enumerate(adapters):
+            view = await engine.under(folder, f"policy@{step}")
+            assert view.name == f"policy@{step}"
+            texts.add((await view.complete(REQUEST)).completions[0].text)
+            assert (await engine.complete(REQUEST)).completions == before.completions
+            # The newest and the one before; those of earlier steps are unloaded.
+            assert list(server.adapters.values()) == [str(f) for f in adapters[max(0, step - 1) : step + 1]]
+        await view.close()
+        assert (await view.complete(REQUEST)).error is None
+    assert len(texts | {before.completions[0].text}) == 4
+
+
+async def test_the_same_adapter_again_stays(adapters: list[Path]) -> None:
+    async with ChatServer() as server, opened(server) as engine:
+        for step, which in enumerate((0, 1, 0, 1, 0)):
+            view = await engine.under(adapters[which], f"policy@{step}")
+            assert (await view.complete(REQUEST)).error is None
+
+
+async def test_no_adapter_on_top_of_another(adapters: list[Path]) -> None:
+    async with ChatServer() as server, opened(server, model={"adapter": str(adapters[0])}) as engine:
+        with pytest.raises(EngineError, match=r"model\.adapter=null"):
+            await engine.under(adapters[1], "policy@1")
 
 
 # --- faults that go away -------------------------------------------------------------------------------------------

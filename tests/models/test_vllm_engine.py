@@ -73,6 +73,7 @@ class TestConfig:
             ("max_model_len", 0),
             ("cpu_kv_cache_gib", 0.0),
             ("seed", -1),
+            ("lora_rank", 0),
         ],
     )
     def test_out_of_range_is_refused_by_name(self, key: str, value: float) -> None:

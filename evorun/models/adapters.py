@@ -1,0 +1,193 @@
+"""LoRA adapters as PEFT writes them to a folder: which adapter it is, whether it fits a model, and merging it."""
+
+import hashlib
+import re
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from evorun.errors import EngineError
+from evorun.models.base import Reply, Request
+
+CONFIG = "adapter_config.json"
+WEIGHTS = "adapter_model.safetensors"
+
+HELD = 2
+"""Adapters that an engine holds for views of itself: the newest, and the one before it for requests on their way.
+`ours`."""
+
+SERVED_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
+"""What vLLM's `max_lora_rank` may be (0.32, vllm/config/lora.py)."""
+
+_ABOUT_THE_FILE = frozenset(
+    {
+        "auto_mapping",
+        "base_model_name_or_path",
+        "inference_mode",
+        "lora_dropout",
+        "megatron_core",
+        "peft_version",
+        "revision",
+        "task_type",
+    }
+)
+"""Settings that say where an adapter comes from or how it was trained, never what it computes."""
+_SETS = ("exclude_modules", "modules_to_save", "target_modules")
+"""Settings whose order PEFT leaves to chance: it writes Python sets."""
+_TENSOR = re.compile(r"base_model\.model\.(?P<module>.+?)(\.base_layer)?\.lora_(?P<side>[AB])\.weight")
+_CHUNK = 2**20
+
+
+class _Settings(msgspec.Struct):
+    """The part of adapter_config.json that is read here."""
+
+    peft_type: str
+    r: int
+    rank_pattern: dict[str, int] | None = None
+
+
+@dataclass(frozen=True)
+class Adapter:
+    """A LoRA adapter on disk."""
+
+    folder: Path
+    """Absolute."""
+    rank: int
+    """The largest of its modules."""
+    digest: str
+    """First 12 hexadecimal digits of `_digest`."""
+
+    @property
+    def served_name(self) -> str:
+        """Name for a server, or vLLM, to know it by: two adapters of one name compute the same."""
+        return f"evorun-{self.digest}"
+
+    @property
+    def served_rank(self) -> int:
+        """The least `max_lora_rank` of vLLM that takes it."""
+        return served_rank(self.rank)
+
+
+def read_adapter(folder: str | Path) -> Adapter:
+    """Identify the adapter in a folder. Raises EngineError when there is none."""
+    path = Path(folder).expanduser().absolute()
+    for name in (CONFIG, WEIGHTS):
+        if not (path / name).is_file():
+            raise EngineError(
+                f"adapter {path}: expected {CONFIG} and {WEIGHTS}, as PEFT writes them, found no {name}; give the "
+                "folder of a LoRA adapter"
+            )
+    try:
+        written = (path / CONFIG).read_bytes()
+        settings = msgspec.json.decode(written, type=_Settings)
+        digest = _digest(msgspec.json.decode(written), path / WEIGHTS)
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise EngineError(f"adapter {path}: cannot be read: {error}; export the adapter again") from error
+    if settings.peft_type != "LORA":
+        raise EngineError(f"adapter {path}: expected peft_type LORA, got {settings.peft_type}; train a LoRA adapter")
+    rank = max(settings.r, *(settings.rank_pattern or {"": settings.r}).values())
+    return Adapter(path, rank, digest[:12])
+
+
+def served_rank(rank: int) -> int:
+    """Return the least `max_lora_rank` of vLLM that takes adapters of this rank. Raises EngineError beyond all."""
+    for allowed in SERVED_RANKS:
+        if rank <= allowed:
+            return allowed
+    raise EngineError(f"vLLM serves adapters of rank {SERVED_RANKS[-1]} at most, got {rank}; train a smaller adapter")
+
+
+def _digest(settings: dict[str, Any], weights: Path) -> str:
+    """Return SHA-256 over an adapter's settings and its weights file, in hexadecimal.
+
+    The weights count as the file's bytes. The settings are brought into a canonical form, because the bytes of the same
+    adapter written twice differ: PEFT writes sets in the order of a hash with a random seed, its own version, and the
+    path of the base model. What remains is all that may change what the adapter computes, in order; settings that are
+    off (null, false, empty) are left out, so that a PEFT that knows more of them gives the same digest.
+    """
+    kept = {key: value for key, value in settings.items() if value and key not in _ABOUT_THE_FILE}
+    for key in _SETS:
+        if isinstance(kept.get(key), list):
+            kept[key] = sorted(kept[key])
+    digest = hashlib.sha256(msgspec.json.encode(kept, order="deterministic"))
+    with weights.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def require_fit(adapter: Adapter, model: Any, name: str) -> None:
+    """Check that each of the adapter's matrices has its linear layer in `model`, a module of transformers.
+
+    PEFT skips matrices without a layer, and vLLM pads those that are too small, both in silence. Raises EngineError
+    saying which one does not fit the model of that name.
+    """
+    found = False
+    for module, side, shape in _matrices(adapter):
+        found = True
+        try:
+            layer = model.get_submodule(module)
+        except AttributeError:
+            raise _misfit(adapter, name, f"it changes {module}, which this model does not have") from None
+        expected = getattr(layer, "in_features" if side == "A" else "out_features", None)
+        given = shape[1] if side == "A" else shape[0]
+        if expected is not None and given != expected:
+            direction = "inputs" if side == "A" else "outputs"
+            raise _misfit(adapter, name, f"{module} has {expected} {direction}, the adapter's matrix {given}")
+    if not found:
+        raise _misfit(adapter, name, f"its {WEIGHTS} holds no LoRA matrices")
+
+
+def _matrices(adapter: Adapter) -> Iterator[tuple[str, str, list[int]]]:
+    """Yield module, side (A: inputs, B: outputs) and shape of each LoRA matrix, from the file's header alone."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(adapter.folder / WEIGHTS, framework="np") as file:
+            for key in file.keys():  # noqa: SIM118 - a file of tensors is no mapping
+                if match := _TENSOR.fullmatch(key):
+                    yield match["module"], match["side"], file.get_slice(key).get_shape()
+    except SafetensorError as error:
+        raise EngineError(f"adapter {adapter.folder}: {WEIGHTS} is broken: {error}; export it again") from error
+
+
+def _misfit(adapter: Adapter, name: str, reason: str) -> EngineError:
+    return EngineError(
+        f"adapter {adapter.folder} does not fit model '{name}': {reason}; use the model that it was trained on"
+    )
+
+
+def merged(model: Any, adapter: Adapter, name: str) -> Any:
+    """Return a model of transformers with the adapter's update added to its weights: as fast as without one.
+
+    Changes `model` itself. Raises EngineError when PEFT is not installed or the adapter does not fit.
+    """
+    try:
+        from peft import PeftModel
+    except ImportError as error:
+        raise EngineError("model.adapter: PEFT is not installed; run `pip install 'evorun[train]'`") from error
+    require_fit(adapter, model, name)
+    try:
+        under = PeftModel.from_pretrained(model, str(adapter.folder), torch_device=str(model.device))
+        return under.merge_and_unload()
+    except Exception as error:  # whatever PEFT or torch raise means: no such model
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise EngineError(f"adapter {adapter.folder}: PEFT cannot merge it into '{name}': {reason[:400]}") from error
+
+
+class ModelUnderAdapter:
+    """A view of an engine, whose completions come from under an adapter; implements `LanguageModel`."""
+
+    def __init__(self, name: str, answer: Callable[[Request], Awaitable[Reply]]) -> None:
+        self.name = name
+        self._answer = answer
+
+    async def complete(self, request: Request) -> Reply:
+        """Answer one request; see `LanguageModel.complete`."""
+        return await self._answer(request)
+
+    async def close(self) -> None:
+        """Release nothing: the engine is its base model's to close."""

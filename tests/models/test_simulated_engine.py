@@ -1,0 +1,37 @@
+"""The simulated engine refuses what only weights and a tokenizer could give."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evorun.errors import EngineError
+from evorun.models import Request, Sampling
+from evorun.models.config import ModelConfig
+from evorun.models.simulated import SimulatedConfig
+from evorun.models.stand_in import Skill
+
+
+class Parrot:
+    """A stand-in that says the same to everything."""
+
+    def respond(self, request: Request, rng: np.random.Generator) -> str:
+        return "four"
+
+    def with_skill(self, skill: Skill) -> "Parrot":
+        return self
+
+
+async def test_token_ids_are_refused_as_data() -> None:
+    engine = SimulatedConfig(name="simulated").open_for(ModelConfig(name="m", id="m"), Parrot())
+    reply = await engine.complete(Request(messages=(), sampling=Sampling(n=2), token_ids=True))
+    assert [c.finish_reason for c in reply.completions] == ["rejected", "rejected"]
+    assert "no token ids" in (reply.error or "")
+    assert (await engine.complete(Request(messages=()))).completions[0].text == "four"
+
+
+def test_an_adapter_is_one_line(tmp_path: Path) -> None:
+    model = ModelConfig(name="m", id="m", adapter=str(tmp_path))
+    with pytest.raises(EngineError, match=r"model\.adapter: engine=simulated") as caught:
+        SimulatedConfig(name="simulated").open_for(model, Parrot())
+    assert "\n" not in str(caught.value)
