@@ -27,6 +27,7 @@ METHODS = {
 }
 TASKS = {
     "aime": "evorun.tasks.math_contest:AimeConfig",
+    "arithmetic": "evorun.tasks.arithmetic:ArithmeticConfig",
     "beyond_aime": "evorun.tasks.math_contest:BeyondAimeConfig",
     "dapo_aime25": "evorun.tasks.math_contest:Dapo100Config",
     "graph_coloring": "evorun.tasks.graph_coloring:GraphColoringConfig",

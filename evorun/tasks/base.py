@@ -6,12 +6,14 @@ impossible pair is refused before any model loads.
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any, ClassVar, Literal, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 import numpy as np
 
+from evorun.errors import DataError
 from evorun.models.base import Message
 from evorun.models.stand_in import StandIn
 from evorun.runs.schema import Verdict
@@ -359,3 +361,23 @@ class TaskConfig:
     def load(self, seed: int) -> LoadedTask:
         """Read, select and check the problems. Raises DataError or ConfigError with one line."""
         raise NotImplementedError
+
+    def training(self, seed: int) -> LoadedTask:
+        """Give the problems to train on, with their grader: never one that `load` gives as `problems`.
+
+        Here they are the validation split, for a task without a split of its own for training. Raises DataError where
+        there are none, and as `load` does; ConfigError where the settings name a run that has nothing else to train on.
+        """
+        loaded = self.load(seed)
+        if not loaded.validation:
+            raise DataError(
+                f"task={self.name}: expected problems to train on, its validation split has none; "
+                f"{self.task_class.draw_help.more_validation}"
+            )
+        provenance = Provenance(
+            source=loaded.provenance.source,
+            description=f"validation split of {loaded.provenance.description}",
+            digest=sha256(msgspec.json.encode(loaded.validation)).hexdigest(),
+        )
+        problems = tuple(demonstration.problem for demonstration in loaded.validation)
+        return replace(loaded, problems=problems, provenance=provenance, validation=())

@@ -10,12 +10,11 @@ import msgspec
 
 from evorun.errors import ConfigError, DataError
 from evorun.runs.streams import stream
-from evorun.tasks.base import Demonstration, LoadedTask, Provenance, TaskConfig
+from evorun.tasks.base import LoadedTask, Provenance, TaskConfig
 from evorun.tasks.math_contest import files
 from evorun.tasks.math_contest.files import NotFoundError, Source
-from evorun.tasks.math_contest.grader import ContestGrader
+from evorun.tasks.math_contest.loading import loaded
 from evorun.tasks.math_contest.records import Expected, Question
-from evorun.tasks.math_contest.stand_in import ContestStandIn
 from evorun.tasks.math_contest.task import MathContest
 from evorun.validation import at_least, one_of
 
@@ -94,24 +93,35 @@ class MathContestConfig(TaskConfig):
 
         Raises DataError for missing or malformed files and splits that are too small, ConfigError for prompt files.
         """
-        task = MathContest(
-            integers=self.answer == "integer",
-            largest=self.largest_answer,
-            prompts=self.prompts,
-            shown_reasoning_chars=self.shown_reasoning_chars,
-        )
+        task = self._task()
         found, place = self._questions(self.split)
         drawn = self._drawn(self.split, found)
         selected = drawn[: self.limit]
         held_out = self._demonstrations(found, drawn)
-        answers = {question.problem.id: question.answers for question in (*selected, *held_out)}
-        return LoadedTask(
-            task=task,
-            problems=tuple(question.problem for question in selected),
-            grader=ContestGrader(answers, integers=self.answer == "integer"),
-            stand_in=ContestStandIn({id: accepted[0] for id, accepted in answers.items()}, self.largest_answer),
-            provenance=self._provenance(place, len(found), selected),
-            validation=tuple(Demonstration(problem=q.problem, answer=q.answers[0]) for q in held_out),
+        return loaded(task, selected, held_out, self._provenance(self.split, place, len(found), selected))
+
+    def training(self, seed: int) -> LoadedTask:
+        """Give the train split, less the problems that the test split has too.
+
+        Raises ConfigError with task.split=train, DataError as `load` does and where no problem is left.
+        """
+        if self.split == "train":
+            raise ConfigError(
+                "task.split: expected test where weights are trained, got train: the train split is what is trained on"
+            )
+        tested = self._drawn("test", self._questions("test")[0])
+        found, place = self._questions("train")
+        selected = _apart(self._drawn("train", found), tested)
+        if not selected:
+            raise DataError(f"task.train: all problems of its files ({place}) are in the test split too; give others")
+        return loaded(self._task(), selected, (), self._provenance("train", place, len(found), selected))
+
+    def _task(self) -> MathContest:
+        return MathContest(
+            integers=self.answer == "integer",
+            largest=self.largest_answer,
+            prompts=self.prompts,
+            shown_reasoning_chars=self.shown_reasoning_chars,
         )
 
     def _split(self, split: str) -> SplitConfig:
@@ -191,12 +201,10 @@ class MathContestConfig(TaskConfig):
         except NotFoundError as error:
             _log.warning("task=%s: no validation split: %s", self.name, error)
             return []
-        taken = {question.problem.data["problem"] for question in drawn} | {question.problem.id for question in drawn}
-        free = [q for q in questions if taken.isdisjoint((q.problem.data["problem"], q.problem.id))]
-        return free[: self.validation_problems]
+        return _apart(questions, drawn)[: self.validation_problems]
 
-    def _provenance(self, place: str, found: int, selected: list[Question]) -> Provenance:
-        chosen = self._split(self.split)
+    def _provenance(self, split: str, place: str, found: int, selected: list[Question]) -> Provenance:
+        chosen = self._split(split)
         digest = sha256(msgspec.json.encode(selected)).hexdigest()
         if self.source == "sample":
             description = "evorun's own sample set of generated contest problems, not a contest's own"
@@ -207,6 +215,12 @@ class MathContestConfig(TaskConfig):
         description = f"{found} problems for {chosen.name}"
         description += f", which has {chosen.size} ({place})" if chosen.size else f" ({place})"
         return Provenance(source="stand_in", description=description, digest=digest)
+
+
+def _apart(questions: Sequence[Question], taken: Sequence[Question]) -> list[Question]:
+    """Return the questions that share neither text nor id with those that are taken."""
+    known = {question.problem.data["problem"] for question in taken} | {question.problem.id for question in taken}
+    return [q for q in questions if known.isdisjoint((q.problem.data["problem"], q.problem.id))]
 
 
 def _aime_22_to_24() -> SplitConfig:

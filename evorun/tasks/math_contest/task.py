@@ -1,9 +1,9 @@
 """What methods may touch of a contest: its prompts (wording ours) and the reading of responses and verdicts."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -30,7 +30,7 @@ from evorun.tasks.prompt_files import PromptFiles
 MAX_ANSWER_CHARS = 500
 """Longest answer that is read (ours; of MATH's, none has 100)."""
 
-_EXAMPLES: dict[str, dict[str, Any]] = {
+_EXAMPLES: Mapping[str, Mapping[str, Any]] = {
     "system": {},
     "generation": POSED,
     "evolution": {**POSED, "parent_solutions": "Answer: 2"},
@@ -54,6 +54,9 @@ class MathContest(Recombination, Task):
     """Answers a problem in free text that ends in a box; improves on scored texts, recombines and compares them."""
 
     name = "math_contest"
+    prompt_examples: ClassVar[Mapping[str, Mapping[str, Any]]] = _EXAMPLES
+    prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
+    """Where its prompt files are; of several folders the first that has the file."""
     draw_help = DrawHelp(
         more_validation="raise task.validation_problems (they come from the train split, less what the run works on)",
         grade_held_out="set task.split=train to grade it",
@@ -73,9 +76,9 @@ class MathContest(Recombination, Task):
         integers: answers are integers, from 0 to `largest` where that is given. prompts: folder of the user's own
         files. shown_reasoning_chars: see `MathContestConfig`.
         """
-        self._prompts = PromptFiles(Path(__file__).parent / "prompts", prompts, _EXAMPLES, _OPTIONAL)
-        self._integers = integers
-        self._largest = largest
+        self._prompts = PromptFiles(self.prompt_folders, prompts, self.prompt_examples, _OPTIONAL)
+        self.integers = integers
+        self.largest = largest
         self._shown_reasoning_chars = shown_reasoning_chars
         self._system = Message(role="system", content=self._prompts.render("system"))
         self._form = _form(integers, largest)
@@ -185,12 +188,12 @@ class MathContest(Recombination, Task):
             )
         if len(boxed) > MAX_ANSWER_CHARS:
             return None, f"too_long: expected an answer of at most {MAX_ANSWER_CHARS} characters, got {len(boxed)}"
-        if not self._integers:
+        if not self.integers:
             return boxed, None
         value = read_integer(boxed)
         if value is None:
             return None, f"not_an_integer: expected {self._form}, got {boxed!r:.60}"
-        if self._largest is not None and not 0 <= value <= self._largest:
+        if self.largest is not None and not 0 <= value <= self.largest:
             return None, f"out_of_range: expected {self._form}, got {value}"
         return str(value), None
 

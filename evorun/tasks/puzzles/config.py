@@ -9,7 +9,7 @@ before anything is solved, and no more is drawn than is used.
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b, sha256
 from itertools import count, islice
 from pathlib import Path
@@ -127,6 +127,20 @@ class PuzzleConfig(TaskConfig):
             provenance=self._provenance(selected),
             validation=tuple(Demonstration(problem=i.problem, answer=i.solution) for i in held_out),
         )
+
+    def training(self, seed: int) -> LoadedTask:
+        """Give the whole training split.
+
+        Raises ConfigError with a file, and with task.split=training; DataError as `load` does.
+        """
+        if self.data is not None:
+            raise ConfigError("task.data: expected null where weights are trained: a file has no training split")
+        if self.split == "training":
+            raise ConfigError(
+                "task.split: expected evaluation where weights are trained, got training: that split is what is "
+                "trained on"
+            )
+        return replace(self, split="training", validation_instances=0, limit=None).load(seed)
 
     def _generated(self) -> tuple[list[Instance], list[Instance]]:
         """Return the split's instances and the held-out ones."""

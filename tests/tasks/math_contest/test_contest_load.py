@@ -263,7 +263,7 @@ def test_nothing_found_says_what_to_do(tmp_path: Path, monkeypatch: pytest.Monke
 async def test_every_task_has_a_sample_whose_answers_pass(config: type[MathContestConfig]) -> None:
     for split in ("train", "test"):
         loaded = config(source="sample", split=split).load(0)
-        assert len(loaded.problems) == (12 if loaded.task._integers else 18)  # type: ignore[attr-defined]
+        assert len(loaded.problems) == (12 if loaded.task.integers else 18)  # type: ignore[attr-defined]
         assert loaded.provenance.source == "sample"
         for problem in loaded.problems:
             gold = loaded.grader._answers[problem.id][0]  # type: ignore[attr-defined]

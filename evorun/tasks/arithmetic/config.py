@@ -1,0 +1,101 @@
+"""Configuration of the task: which expressions, how many of them in each split, and with which prompts."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from hashlib import sha256
+from itertools import islice
+
+import msgspec
+
+from evorun.errors import ConfigError, DataError
+from evorun.tasks.arithmetic.generator import SIGNS, SPLITS, Expression, Space, draw, value
+from evorun.tasks.arithmetic.task import Arithmetic
+from evorun.tasks.base import LoadedTask, Problem, Provenance, TaskConfig
+from evorun.tasks.math_contest.loading import loaded
+from evorun.tasks.math_contest.records import Question
+from evorun.validation import at_least, one_of
+
+
+@dataclass
+class ArithmeticConfig(TaskConfig):
+    """Contest-format answers to small integer problems, made by a generator (ours): a first task to train on a CPU."""
+
+    task_class = Arithmetic
+
+    name: str = "arithmetic"
+    split: str = "test"
+    """train | test: which problems the run works on."""
+    operations: list[str] = field(default_factory=lambda: ["add"])
+    """Of add, subtract and multiply; one is drawn for each place between two operands."""
+    largest_operand: int = 20
+    """Operands are drawn from 0 to this."""
+    terms: int = 2
+    """Operands of a problem."""
+    train_problems: int = 160
+    test_problems: int = 60
+    validation_problems: int = 12
+    """Further problems on the train split's side, for demonstrations."""
+    draw_seed: int = 0
+    """Which problems are drawn. Not the run's seed: runs that differ in their seed then share their problems."""
+    limit: int | None = None
+    """Work on this many problems only: the first ones of the split."""
+    prompts: str | None = None
+    """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is out of range."""
+        one_of("task.split", self.split, SPLITS)
+        for operation in self.operations:
+            one_of("task.operations", operation, SIGNS)
+        if not self.operations or len(set(self.operations)) < len(self.operations):
+            raise ConfigError(f"task.operations: expected distinct ones, at least one, got {list(self.operations)}")
+        at_least("task.terms", self.terms, 2)
+        for key in ("largest_operand", "train_problems", "test_problems", "limit"):
+            at_least(f"task.{key}", getattr(self, key), 1)
+        for key in ("validation_problems", "draw_seed"):
+            at_least(f"task.{key}", getattr(self, key), 0)
+
+    def load(self, seed: int) -> LoadedTask:
+        """Draw the problems; the run's seed has no part in it.
+
+        Raises DataError where there are fewer different problems than asked for, ConfigError for prompt files.
+        """
+        train, held_out = self._train_side()
+        selected = (train if self.split == "train" else self._drawn("test", self.test_problems))[: self.limit]
+        digest = sha256(msgspec.json.encode(selected)).hexdigest()
+        description = f"{self.split} split, draw_seed {self.draw_seed}"
+        provenance = Provenance(source="generated", description=description, digest=digest)
+        return loaded(Arithmetic(prompts=self.prompts), selected, held_out, provenance)
+
+    def training(self, seed: int) -> LoadedTask:
+        """Give the whole train split. Raises ConfigError with task.split=train, and what `load` raises."""
+        if self.split == "train":
+            raise ConfigError(
+                "task.split: expected test where weights are trained, got train: the train split is what is trained on"
+            )
+        return replace(self, split="train", limit=None, validation_problems=0).load(seed)
+
+    def _train_side(self) -> tuple[Sequence[Question], Sequence[Question]]:
+        """Return the train split and the demonstrations, which are drawn after it."""
+        drawn = self._drawn("train", self.train_problems + self.validation_problems)
+        return drawn[: self.train_problems], drawn[self.train_problems :]
+
+    def _drawn(self, split: str, size: int) -> Sequence[Question]:
+        space = Space(self.operations, self.largest_operand, self.terms)
+        found = list(islice(draw(space, split, self.draw_seed), size))
+        if len(found) < size:
+            sizes = "task.test_problems" if split == "test" else "task.train_problems or task.validation_problems"
+            raise DataError(
+                f"task={self.name}: expected {size} different problems on the {split} side, found {len(found)}; "
+                f"lower {sizes}, or raise task.largest_operand or task.terms"
+            )
+        return [_question(expression, f"{split}_{number:04d}") for number, expression in enumerate(found)]
+
+
+def _question(expression: Expression, name: str) -> Question:
+    problem = Problem(
+        id=name,
+        stratum=" and ".join(sorted(set(expression.operations))),
+        data={"problem": f"{expression} ="},
+    )
+    return Question(problem=problem, answers=(str(value(expression)),))

@@ -1,0 +1,45 @@
+"""The task as methods see it: a contest of integers whose prompts are short enough to train a small model on a CPU."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from evorun.models.base import Message
+from evorun.tasks.base import DrawHelp, Prompt
+from evorun.tasks.math_contest.task import MathContest
+
+
+class Arithmetic(MathContest):
+    """Answers one line of arithmetic; what prompts it has no short wording for are the contests'.
+
+    Where an answer is asked for from scratch, an answered problem stands before it as an earlier turn: a small model
+    copies its form far more often than it follows an instruction, and finds the value more often before the box than
+    in it.
+    """
+
+    name = "arithmetic"
+    prompt_examples: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        **MathContest.prompt_examples,
+        "shown_problem": {},
+        "shown_answer": {},
+    }
+    prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", *MathContest.prompt_folders)
+    draw_help = DrawHelp(
+        more_validation="raise task.validation_problems",
+        grade_held_out="set task.split=train and raise task.train_problems to grade it",
+        keys="task.split, task.operations, task.largest_operand, task.terms, task.draw_seed, the splits' sizes and "
+        "task.limit",
+    )
+
+    def _prompt(self, text: str, schema: dict[str, Any] | None = None, **hints: Any) -> Prompt:
+        prompt = super()._prompt(text, schema, **hints)
+        if hints["role"] not in ("generate", "instruct"):
+            return prompt
+        system, question = prompt.messages
+        shown = (
+            Message(role="user", content=self._prompts.render("shown_problem")),
+            Message(role="assistant", content=self._prompts.render("shown_answer")),
+        )
+        return msgspec.structs.replace(prompt, messages=(system, *shown, question))

@@ -1,0 +1,24 @@
+"""From questions to a loaded task: problems on one side, their answers on the other."""
+
+from collections.abc import Sequence
+
+from evorun.tasks.base import Demonstration, LoadedTask, Provenance
+from evorun.tasks.math_contest.grader import ContestGrader
+from evorun.tasks.math_contest.records import Question
+from evorun.tasks.math_contest.stand_in import ContestStandIn
+from evorun.tasks.math_contest.task import MathContest
+
+
+def loaded(
+    task: MathContest, selected: Sequence[Question], held_out: Sequence[Question], provenance: Provenance
+) -> LoadedTask:
+    """Return the task with the selected questions to work on and the held-out ones as demonstrations."""
+    answers = {question.problem.id: question.answers for question in (*selected, *held_out)}
+    return LoadedTask(
+        task=task,
+        problems=tuple(question.problem for question in selected),
+        grader=ContestGrader(answers, integers=task.integers),
+        stand_in=ContestStandIn({id: accepted[0] for id, accepted in answers.items()}, task.largest),
+        provenance=provenance,
+        validation=tuple(Demonstration(problem=q.problem, answer=q.answers[0]) for q in held_out),
+    )
