@@ -9,6 +9,8 @@ RUN_ARGS ?=
 TORCH_INDEX ?=
 # What `make test` is to do differently: make test PYTEST_ARGS="-k journal -x"
 PYTEST_ARGS ?=
+# Test files at once; each may start a process with the embedded model (4 GB).
+TEST_WORKERS ?= 2
 
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
@@ -34,7 +36,7 @@ run: .venv/.ready  ## a first real run: Duel-Evolve with a small model on the CP
 
 test: .venv/.ready-dev  ## run all the tests but those of the vLLM engine
 	@echo "== test: pytest, all but the vLLM engine's"
-	$(ONE_THREAD) $(BIN)/python -m pytest -m "not vllm" $(PYTEST_ARGS)
+	$(ONE_THREAD) $(BIN)/python -m pytest -m "not vllm" -n $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
 
 # Only the files with such tests: the others import packages which that environment does not have.
 test-vllm: .venv-vllm/.ready .venv/.ready  ## run the vLLM engine's tests on vLLM's CPU build, in .venv-vllm

@@ -3,17 +3,29 @@
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from evorun.errors import DataError
-from evorun.methods.base import SHARED, Calls, Context, DatasetLevel, Method, PerProblem, RunContext, Step
+from evorun.methods.base import (
+    SHARED,
+    Calls,
+    Context,
+    DatasetLevel,
+    Method,
+    PerProblem,
+    RunContext,
+    Step,
+    TrainingSplit,
+)
 from evorun.recorder import Cost, ProblemRecorder
 from evorun.runs.budget import BudgetConfig, Meter, meters, part, total, whole_meter
-from evorun.runs.directory import RunDirectory
-from evorun.runs.effects import JournaledModel
+from evorun.runs.directory import TRAINING, RunDirectory
+from evorun.runs.effects import JournaledModel, remembered
 from evorun.runs.progress import Progress
-from evorun.runs.schema import Spent
+from evorun.runs.schema import Spent, TrainingRecord
 from evorun.tasks.base import Demonstration, Grade, LoadedTask, Problem, Response, Tools
+from evorun.training.policy import Policy
 
 ARTIFACTS = "artifacts"
 
@@ -31,6 +43,10 @@ class Driver:
     budget: BudgetConfig
     concurrency: int
     progress: Progress
+    policy: Policy | None = None
+    """What a method with an objective trains."""
+    training: LoadedTask | None = None
+    """The problems to train on, for methods that learn from problems."""
     seconds_by_role: dict[str, float] = field(default_factory=dict)
     """Model seconds by role, once all problems have ended."""
 
@@ -118,7 +134,26 @@ class Driver:
             demonstrations=self.loaded.validation if may_see else (),
             grade=self._grade_demonstration,
             artifacts=self._artifacts(),
+            remember=partial(remembered, self.directory.journal),
+            record=partial(self._record, meter),
+            policy=self.policy,
+            training=self._training_split(),
         )
+
+    def _training_split(self) -> TrainingSplit | None:
+        if self.training is None:
+            return None
+        return TrainingSplit(self.training.task, self.training.problems, self._grade_training)
+
+    async def _grade_training(self, problem: Problem, response: Response) -> Grade:
+        assert self.training is not None  # noqa: S101 - only a training split grades here
+        return await self.training.grader.grade(problem, response, self.tools)
+
+    def _record(self, meter: Meter, step: int, figures: Mapping[str, float]) -> None:
+        spent = (meter.parent or meter).total
+        record = TrainingRecord(step, spent.calls, spent.tokens, dict(figures))
+        self.directory.records(TRAINING).append([record])
+        self.progress.trained(step, figures)
 
     async def _grade_demonstration(self, demonstration: Demonstration, response: Response) -> Grade:
         if demonstration not in self.loaded.validation:

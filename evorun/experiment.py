@@ -20,6 +20,7 @@ from evorun.models.base import LanguageModel
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.lazy import LazyModel
 from evorun.models.simulated import SimulatedConfig
+from evorun.models.transformers_engine import TransformersConfig
 from evorun.runs.budget import Meter, meters
 from evorun.runs.directory import JOURNAL, PROBLEMS, RunDirectory, load_manifest, new_manifest
 from evorun.runs.effects import JournaledModel, Traffic
@@ -32,7 +33,10 @@ from evorun.runs.schema import Manifest, ModelInRun, ProblemRecord, Provenance, 
 from evorun.sandbox.config import not_full, probe
 from evorun.sandbox.lazy import LazySandbox
 from evorun.settings import RunConfig
+from evorun.stages import with_student
 from evorun.tasks.base import LoadedTask, Problem
+from evorun.training.policy import Policy
+from evorun.weights import TRAINED_ROLES, open_policy, serving, training_problems
 
 log = logging.getLogger("evorun")
 
@@ -55,6 +59,7 @@ def run_experiment(config: RunConfig, path: Path, command: Sequence[str], consol
     """
     loaded = config.task.load(config.seed)
     config.method.check(config.task.task_class, [example.problem for example in loaded.validation])
+    training = training_problems(config, loaded)
     shares = meters(config.budget, len(loaded.problems))  # refuses a budget that leaves a problem with nothing
     manifest = _manifest(config, loaded, command)
     directory = RunDirectory(path)
@@ -64,7 +69,7 @@ def run_experiment(config: RunConfig, path: Path, command: Sequence[str], consol
             for line in _reservations(config.method, manifest.sandbox, shares):
                 log.warning(line)
             started = time.monotonic()
-            outcome = _carry_out(config, loaded, directory, console)
+            outcome = _carry_out(config, loaded, training, directory, console)
             _note_end(directory, outcome, time.monotonic() - started)
             return outcome
     finally:
@@ -88,10 +93,13 @@ def _note_end(directory: RunDirectory, outcome: Outcome, seconds: float) -> None
             raise
 
 
-def _carry_out(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, console: Console) -> Outcome:
+def _carry_out(
+    config: RunConfig, loaded: LoadedTask, training: LoadedTask | None, directory: RunDirectory, console: Console
+) -> Outcome:
     try:
+        config = with_student(config, directory, console, run_experiment)
         write_records(directory.path / PROBLEMS, [_problem_record(problem) for problem in loaded.problems])
-        asyncio.run(_run(config, loaded, directory, console))
+        asyncio.run(_run(config, loaded, training, directory, console))
     except (KeyboardInterrupt, asyncio.CancelledError):
         log.info("interrupted")
         return Outcome("interrupted")
@@ -101,7 +109,9 @@ def _carry_out(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, c
     return Outcome("completed")
 
 
-async def _run(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, console: Console) -> None:
+async def _run(
+    config: RunConfig, loaded: LoadedTask, training: LoadedTask | None, directory: RunDirectory, console: Console
+) -> None:
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine always runs in a task
     for number in STOP_SIGNALS:
@@ -110,9 +120,11 @@ async def _run(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, c
     title = f"{config.method.name} on {config.task.name}"
     tally = Tally(title, len(loaded.problems), config.method.last_step, traffic)
     async with contextlib.AsyncExitStack() as stack:
-        engines = _engines(config, loaded)
+        engines, policy = _engines(config, loaded, directory)
         for engine in engines.values():
             stack.push_async_callback(engine.close)
+        if policy is not None:
+            stack.push_async_callback(policy.close)
         models = {role: JournaledModel(engine, directory.journal, traffic) for role, engine in engines.items()}
         tools = JournaledTests(await _tester(config, stack), directory.journal)
         stack.push_async_callback(tools.close)
@@ -127,6 +139,8 @@ async def _run(config: RunConfig, loaded: LoadedTask, directory: RunDirectory, c
             budget=config.budget,
             concurrency=config.run.concurrency,
             progress=progress,
+            policy=policy,
+            training=training,
         )
         await driver.run()
         for model in models.values():
@@ -152,11 +166,25 @@ def _cancel(task: asyncio.Task[Any]) -> None:
     task.cancel()
 
 
-def _engines(config: RunConfig, loaded: LoadedTask) -> dict[str, LazyModel]:
-    engines = {"policy": LazyModel(config.model.id, _opener(config.engine, config.model, loaded))}
+def _engines(
+    config: RunConfig, loaded: LoadedTask, directory: RunDirectory
+) -> tuple[dict[str, LanguageModel], Policy | None]:
+    """Return the models by role, and what is trained."""
+    engines: dict[str, LanguageModel] = {}
+    policy = open_policy(config, directory) if config.training is not None else None
+    if policy is not None and isinstance(config.engine, TransformersConfig):
+        engines["policy"] = policy.reference
+        engines |= dict.fromkeys(TRAINED_ROLES, policy.current)
+    else:
+        base = LazyModel(config.engine.name_of(config.model), _opener(serving(config), config.model, loaded))
+        engines["policy"] = base
+        if policy is not None:
+            engines |= dict.fromkeys(TRAINED_ROLES, policy.through(base))
     if config.judge is not None:
-        engines["judge"] = LazyModel(config.judge.id, _opener(config.judge_engine, config.judge, loaded))
-    return engines
+        engines["judge"] = LazyModel(
+            config.judge_engine.name_of(config.judge), _opener(config.judge_engine, config.judge, loaded)
+        )
+    return engines, policy
 
 
 def _opener(engine: EngineConfig, model: ModelConfig, loaded: LoadedTask) -> Callable[[], Awaitable[LanguageModel]]:
@@ -170,9 +198,9 @@ async def _open_simulated(engine: SimulatedConfig, model: ModelConfig, loaded: L
 
 
 def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str]) -> Manifest:
-    models = {"policy": ModelInRun(config.model.name, config.model.id, config.engine.name)}
+    models = {"policy": _model_in_run(config.model, config.engine)}
     if config.judge is not None:
-        models["judge"] = ModelInRun(config.judge.name, config.judge.id, config.judge_engine.name)
+        models["judge"] = _model_in_run(config.judge, config.judge_engine)
     return new_manifest(
         command=list(command),
         seed=config.seed,
@@ -185,6 +213,10 @@ def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str]) -> 
         provenance=msgspec.convert(loaded.provenance, Provenance, from_attributes=True),
         config=config.raw,
     )
+
+
+def _model_in_run(model: ModelConfig, engine: EngineConfig) -> ModelInRun:
+    return ModelInRun(model.name, engine.name_of(model), engine.name)
 
 
 def _sandbox(config: RunConfig) -> SandboxInRun | None:

@@ -22,6 +22,9 @@ from evorun.tasks.base import Grade, Grader, Problem, Response, Tools
 Cost = Mapping[str, Spent]
 """By role."""
 
+PASS_RATE = "pass_rate"  # noqa: S105 - no password
+"""Score of a problem: the share of correct ones among a step's samples."""
+
 _NO_RESPONSE = Response(text="", answer=None, error="no response")
 """Stands where a problem has no candidate: the grader says what is worst in the task's scores."""
 
@@ -54,7 +57,8 @@ class ProblemRecorder:
             step, cost = offered
             grade = await self._grades.of_best(step.best)
             correct = None if step.best is None else grade.correct
-            self._write_step(step, correct, grade.scores, cost)
+            scores = await self._scores(step, grade)
+            self._write_step(step, correct, scores, cost)
             self._progress.stepped(self._problem.id, step.step, correct)
             self._last = step
             self._steps += 1
@@ -68,6 +72,7 @@ class ProblemRecorder:
         )
         best = None if self._last is None else self._last.best
         grade = await self._grades.of_best(best)
+        scores = grade.scores if self._last is None else await self._scores(self._last, grade)
         stop: Stop = "budget" if stopped_by_budget else "failed" if best is None else "generations"
         record = PredictionRecord(
             problem=self._problem.id,
@@ -75,7 +80,7 @@ class ProblemRecorder:
             candidate=None if best is None else best.candidate.id,
             answer=None if best is None else best.candidate.response.answer,
             correct=grade.correct,
-            scores=grade.scores,
+            scores=scores,
             belief=_belief(best),
             candidates=len(candidates),
             steps=self._steps,
@@ -84,6 +89,13 @@ class ProblemRecorder:
         )
         self._directory.records("predictions").append([record])
         self._progress.ended(self._problem.id)
+
+    async def _scores(self, step: Step, grade: Grade) -> dict[str, float]:
+        """Return the scores of the best candidate, and the pass rate of a step's samples where it has any."""
+        if not step.samples:
+            return grade.scores
+        grades = await asyncio.gather(*(self._grades.of(sample) for sample in step.samples))
+        return {**grade.scores, PASS_RATE: sum(one.correct for one in grades) / len(grades)}
 
     def _write_step(self, step: Step, correct: bool | None, scores: Mapping[str, float], cost: Cost) -> None:
         best = step.best

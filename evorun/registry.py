@@ -17,12 +17,17 @@ from evorun.tasks.base import TaskConfig
 
 METHODS = {
     "best_of_n": "evorun.methods.best_of_n:BestOfN",
+    "cispo": "evorun.methods.policy_gradient:Cispo",
     "duel_evolve": "evorun.methods.duel_evolve:DuelEvolve",
     "feedback_descent": "evorun.methods.feedback_descent:FeedbackDescent",
     "few_shot": "evorun.methods.few_shot:FewShot",
     "gepa": "evorun.methods.gepa:Gepa",
+    "laft": "evorun.methods.laft:Laft",
+    "grpo": "evorun.methods.policy_gradient:Grpo",
     "lyria": "evorun.methods.lyria:Lyria",
+    "rloo": "evorun.methods.policy_gradient:Rloo",
     "self_consistency": "evorun.methods.self_consistency:SelfConsistency",
+    "sft": "evorun.methods.sft:Sft",
     "zero_shot": "evorun.methods.zero_shot:ZeroShot",
 }
 TASKS = {

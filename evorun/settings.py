@@ -15,10 +15,13 @@ from evorun.errors import ConfigError
 from evorun.methods.base import Method
 from evorun.models.auto import automatic_engine
 from evorun.models.config import EngineConfig, ModelConfig
+from evorun.models.simulated import SimulatedConfig
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.schema import Reported
 from evorun.sandbox.config import SandboxConfig
+from evorun.student import StudentConfig, in_stage, teacher_composition, tuning_composition
 from evorun.tasks.base import TaskConfig
+from evorun.training.config import TrainingConfig
 from evorun.validation import at_least, one_of
 
 T = TypeVar("T")
@@ -27,7 +30,8 @@ AUTOMATIC = "auto"
 """`engine=auto`: evorun chooses the engine."""
 
 TOP_LEVEL = (
-    *("method", "task", "model", "engine", "judge", "judge_engine", "budget", "sandbox"),
+    *("method", "task", "model", "engine", "judge", "judge_engine", "budget", "sandbox", "training"),
+    *("student", "teacher", "teacher_engine"),
     *("seed", "run", "evorun", "reported"),
 )
 """What a run's configuration is made of."""
@@ -42,10 +46,14 @@ class RunSettings:
 
     concurrency: int = 256
     """Problems in flight at once."""
+    stages: str = "outputs/stages"
+    """Folder of the stages that students are made in; runs share them."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError, naming the key, when a value is out of range."""
         at_least("run.concurrency", self.concurrency, 1)
+        if not self.stages:
+            raise ConfigError("run.stages: expected a folder, got an empty string")
 
 
 @dataclass
@@ -76,8 +84,12 @@ class RunConfig:
     judge_engine: EngineConfig
     budget: BudgetConfig
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
+    training: TrainingConfig | None = None
+    """For methods that train; None for the others."""
     run: RunSettings = field(default_factory=RunSettings)
     evorun: ProgramSettings = field(default_factory=ProgramSettings)
+    student: StudentConfig | None = None
+    """How the model is fine-tuned before the run; None: it is not."""
     raw: dict[str, Any] = field(default_factory=dict)
     """The composed configuration as plain data, for the manifest."""
 
@@ -97,6 +109,9 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     _check_reported(config.get("reported"))
     model = typed(ModelConfig, config["model"], "model")
     engine = _engine(config, "engine")
+    student = _student(config, method_class)
+    if student is not None:
+        model = dataclasses.replace(model, name=f"{model.name}-{student.name}")
     judge, judge_engine = _judge(config, model, engine)
     method = cast(Any, method_class)(typed(method_class.Config, config["method"], "method"))
     misfit = method.misfit(task.task_class)
@@ -112,10 +127,59 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         judge_engine=judge_engine,
         budget=typed(BudgetConfig, config["budget"], "budget"),
         sandbox=typed(SandboxConfig, config.get("sandbox", {}), "sandbox"),
+        training=_training(config, method, model, engine),
         run=typed(RunSettings, config.get("run", {}), "run"),
         evorun=typed(ProgramSettings, config.get("evorun", {}), "evorun"),
+        student=student,
         raw=dict(config),
     )
+
+
+def _student(config: Mapping[str, Any], method: type[Method]) -> StudentConfig | None:
+    """Return how the model is fine-tuned first, with both runs that this takes checked; None when it is not."""
+    if config.get("student") is None:
+        for key in ("teacher", "teacher_engine"):
+            if key in config:
+                raise ConfigError(f"{key}: expected a student that it teaches (student=laft), got none")
+        if method.of_student:
+            raise ConfigError(f"method={method.name} is for a model that is fine-tuned first; set student=laft")
+        return None
+    student = typed(StudentConfig, {"name": _name_of(config, "student"), **config["student"]}, "student")
+    if method.trains:
+        raise ConfigError(
+            f"student={student.name}: method={method.name} trains weights itself; leave one of the two out"
+        )
+    _check_stage("teacher", teacher_composition(config))
+    _check_stage("student", tuning_composition(config, data="traces.jsonl"))
+    return student
+
+
+def _check_stage(stage: str, config: Mapping[str, Any]) -> None:
+    try:
+        check(config)
+    except ConfigError as error:
+        raise in_stage(stage, error) from error
+
+
+def _training(
+    config: Mapping[str, Any], method: Method, model: ModelConfig, engine: EngineConfig
+) -> TrainingConfig | None:
+    """Return how weights are trained; None where they are not."""
+    if not method.trains:
+        if "training" in config and config.get("student") is None:
+            raise ConfigError(f"training: has no effect, method={method.name} trains no weights; leave it out")
+        return None
+    if isinstance(engine, SimulatedConfig):
+        raise ConfigError(
+            f"engine=simulated: has no weights, which method={method.name} trains; expected engine=transformers, vllm "
+            "or server"
+        )
+    if model.adapter is not None or model.quantization is not None or model.api:
+        raise ConfigError(
+            f"model={model.name}: expected a model whose own weights can be trained with method={method.name}, got one "
+            "that is quantised, under an adapter or behind an API"
+        )
+    return typed(TrainingConfig, config.get("training", {}), "training")
 
 
 def _judge(

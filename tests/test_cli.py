@@ -60,7 +60,7 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["method=duel_evolv"], "unknown method; did you mean method=duel_evolve? choose one of"),
         (
             ["task=nothing"],
-            "task=nothing: unknown task; choose one of aime, beyond_aime,",
+            "task=nothing: unknown task; choose one of aime, arithmetic, beyond_aime,",
         ),
         (["model=gemma"], "model=gemma: unknown model"),
         (["judge=nobody"], "judge=nobody: unknown judge"),
@@ -82,7 +82,7 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["method=5"], "method=5: unknown method; choose one of"),
         (
             ["task=null"],
-            "task=null: unknown task; choose one of aime, beyond_aime,",
+            "task=null: unknown task; choose one of aime, arithmetic, beyond_aime,",
         ),
         (["model=null"], "model=null: unknown model"),
         (["engine=null"], "engine=null: unknown engine"),

@@ -91,6 +91,8 @@ def test_a_resume_may_change_how_a_run_is_carried_out(finished: Path, tmp_path: 
     [
         ("seed=1", "seed: cannot change on a resume, which may set engine.KEY=VALUE"),
         ("method.duels=5", "method.duels: cannot change on a resume"),
+        ("training.learning_rate=1", "training.learning_rate: cannot change on a resume"),
+        ("training.micro_batch=2", "training: has no effect, method=duel_evolve trains no weights"),
         ("engine=vllm", "engine: cannot change on a resume"),
         ("engine.nonsense=1", "engine.nonsense: unknown key"),
         ("run.concurrency=1,2", "run.concurrency: expected one plain value on a resume"),

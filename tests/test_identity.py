@@ -10,6 +10,7 @@ from omegaconf import OmegaConf
 
 from evorun.cli.compose import config_folder, register
 from evorun.errors import ConfigError
+from evorun.runs.directory import config_digest
 from evorun.settings import check
 from evorun_process import DRY_RUN, SMALL, evorun
 
@@ -78,3 +79,11 @@ def test_the_seconds_of_a_resumed_run_add_up(simulated: Path, tmp_path: Path) ->
     first = json.loads((simulated / "manifest.json").read_text())["seconds"]
     assert evorun("resume", simulated, cwd=tmp_path).returncode == 0
     assert json.loads((simulated / "manifest.json").read_text())["seconds"] > first
+
+
+def test_how_a_trainer_works_is_no_part_of_a_run_and_what_it_learns_is() -> None:
+    training = {"name": "lora", "learning_rate": 1e-4, "micro_batch": 10, "num_processes": 1, "keep": 2}
+    config = {"seed": 0, "method": {"name": "grpo"}, "training": training}
+    smaller = {**config, "training": {**training, "micro_batch": 2, "num_processes": 4, "keep": 1}}
+    faster = {**config, "training": {**training, "learning_rate": 1e-3}}
+    assert config_digest(smaller) == config_digest(config) != config_digest(faster)

@@ -1,4 +1,4 @@
-"""The Duel-Evolve paper's numbers, copied by hand from its sections: what a composed configuration must say."""
+"""The papers' numbers, copied by hand from their sections: what a composed configuration must say."""
 
 from functools import cache
 from pathlib import Path
@@ -52,6 +52,20 @@ NUMBERS: tuple[tuple[str, str, str, Any, str], ...] = (
 )
 
 
+E_SPL: dict[str, tuple[Any, str]] = {
+    "training.weights": ("lora", "4.1"),
+    "training.rank": (32, "4.1, A"),
+    "training.learning_rate": (4e-5, "A"),
+    "training.beta1": (0.9, "A"),
+    "training.beta2": (0.95, "A"),
+    "training.weight_decay": (0.0, "A: Adam"),
+    "method.problems_per_step": (10, "A"),
+    "method.group": (5, "A"),
+    "method.kl": (0.0, "3.1"),
+}
+"""The E-SPL paper's numbers for training weights, each with its section."""
+
+
 @cache
 def composed(*overrides: str) -> Any:
     register()
@@ -98,3 +112,12 @@ def test_an_experiment_carries_what_the_paper_reports(
     assert {row["method"]: row["by_stratum"] for row in rows if "by_stratum" in row} == (by_stratum or {})
     swept = yaml.safe_load(Path(config_folder(), "experiment", "duel_evolve", f"{name}.yaml").read_text())["hydra"]
     assert swept["sweeper"]["params"]["method"].split(",") == list(ALL)
+
+
+@pytest.mark.parametrize("method", ["grpo", "cispo", "rloo"])
+@pytest.mark.parametrize("task", ["aime", "beyond_aime", "dapo_aime25", "hmmt", "arithmetic"])
+def test_reinforcement_learning_has_the_e_spl_papers_numbers(method: str, task: str) -> None:
+    config = composed(f"task={task}", f"method={method}")
+    assert {key: OmegaConf.select(config, key) for key in E_SPL} == {key: value for key, (value, _) in E_SPL.items()}
+    if method == "grpo":  # section 3.1: the log-probability of a whole completion, not of its tokens on average
+        assert config.method.loss == "dr_grpo"

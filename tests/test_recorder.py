@@ -96,3 +96,14 @@ def test_candidates_keep_fitness_errors_and_the_call_that_wrote_them(tmp_path: P
     records, _ = recorded(tmp_path, [Step(step=0, best=bred, candidates=[plain, bred])])
     kept = [(c["fitness"], c["errors"], c["call"]) for c in records["candidates"]]
     assert kept == [(None, "", None), (80.0, "one character is missing", "p0|1|crossover|0|0")]
+
+
+def test_a_step_s_samples_give_a_pass_rate_and_are_graded_once(tmp_path: Path) -> None:
+    greedy = rated("1.0", "wrong")  # five characters are right
+    samples = [rated("1.1", "12345"), rated("1.2", "123"), rated("1.3", "54321"), rated("1.4", None)]
+    step = Step(step=1, best=greedy, candidates=[greedy, *samples], samples=[one.candidate for one in samples])
+    files, grader = recorded(tmp_path, [step])
+    assert files["steps"][0]["scores"]["pass_rate"] == 0.5
+    assert files["predictions"][0]["scores"]["pass_rate"] == 0.5
+    assert files["predictions"][0]["correct"] is True
+    assert len(grader.graded) == 5

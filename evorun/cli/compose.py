@@ -7,11 +7,17 @@ from hydra.core.config_store import ConfigStore
 import evorun
 from evorun import registry
 
-TYPED_GROUPS = ("method", "task", "model", "engine", "judge", "judge_engine", "budget", "sandbox", "run", "evorun")
+CHOSEN_GROUPS = (
+    *("method", "task", "model", "engine", "judge", "judge_engine", "budget", "experiment"),
+    *("student", "teacher", "teacher_engine", "training"),
+)
+"""Groups with a choice by name."""
+
+TYPED_GROUPS = (*(group for group in CHOSEN_GROUPS if group != "experiment"), "sandbox", "run", "evorun")
 """Groups whose keys evorun checks against their schema; a key may be set whether or not the YAML lists it."""
 
-CHOSEN_GROUPS = (*TYPED_GROUPS[:7], "experiment")
-"""Groups with a choice by name."""
+LIKE = {"judge": "model", "judge_engine": "engine", "teacher": "model", "teacher_engine": "engine"}
+"""Groups that offer what another one does."""
 
 
 def config_folder() -> Path:
@@ -25,17 +31,17 @@ def choices(group: str) -> list[str]:
     """Return the names that a config group offers, in alphabetical order; one in a folder of its own is FOLDER/NAME."""
     folder = config_folder() / group
     files = {file.relative_to(folder).with_suffix("").as_posix() for file in folder.rglob("*.yaml")}
-    if group in ("judge", "judge_engine"):
-        files |= set(choices("model" if group == "judge" else "engine"))
+    if group in LIKE:
+        files |= set(choices(LIKE[group]))
     if group in ("method", "task"):
         files |= set(registry.names("method" if group == "method" else "task"))
     return sorted(files)
 
 
 def register() -> None:
-    """Tell Hydra of the groups that are not files: judges, and the defaults of plug-in methods and tasks."""
+    """Tell Hydra of the groups that are not files: judges, teachers, and the defaults of plug-in methods and tasks."""
     store = ConfigStore.instance()
-    for group, of in (("judge", "model"), ("judge_engine", "engine")):
+    for group, of in LIKE.items():
         for name in choices(of):
             store.store(group=group, name=name, node={"defaults": [{f"/{of}@_here_": name}, "_self_"]})
     for name in registry.plugins("method"):

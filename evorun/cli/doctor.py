@@ -43,6 +43,7 @@ def findings() -> Iterator[Finding]:
     yield Finding("machine", True, f"{machine['cores']} cores, {machine['memory_gib']} GiB, {machine['processor']}")
     gpus = machine["gpus"] if isinstance(machine["gpus"], list) else []
     yield Finding("GPU", bool(gpus), "; ".join(gpus) or "none", "needed for models beyond about 1B parameters")
+    yield _package("training", ("torch", "trl", "peft", "datasets", "accelerate"), "pip install 'evorun[train]'")
     yield _package("engine=transformers", ("torch", "transformers", "llguidance"), "pip install 'evorun[transformers]'")
     yield _package("engine=vllm", ("vllm",), "pip install 'evorun[vllm]' on a GPU machine, or make test-vllm on a CPU")
     yield Finding("engine=server", True, "any OpenAI-compatible endpoint: engine.base_urls=[URL]")

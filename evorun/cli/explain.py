@@ -21,9 +21,13 @@ def explain(error: Exception) -> str:
         offered = re.findall(r"^\t(\w+)$", text, re.MULTILINE) if group.startswith("hydra/") else choices(group)
         return str(registry.unknown(group, name, offered))
     stray = re.search(r"Could not override '([^'.]+)'", text)
+    if stray and stray.group(1) in ("teacher", "teacher_engine"):
+        return f"{stray.group(1)}: expected a student that it teaches, got none; set student=laft, or leave it out"
     if stray:
         known = ", ".join((*TYPED_GROUPS[:7], "sandbox", "seed", "experiment", "run", "evorun", "hydra"))
         return f"{stray.group(1)}: unknown key; the top level has {known}"
+    if "training appears more than once" in text:
+        return "student: expected none with a method that trains weights itself; set student=none or another method"
     if isinstance(error, OverrideParseException):
         return _not_an_override(error.override.lstrip("+"), text.splitlines()[0])
     if isinstance(error, MissingMandatoryValue):

@@ -9,8 +9,8 @@ from rich.table import Table
 from rich.text import Text
 
 from evorun.errors import ConfigError, DataError
-from evorun.reports.comparison import run_folders
 from evorun.runs.directory import MANIFEST
+from evorun.runs.folders import run_folders
 from evorun.runs.paths import display
 from evorun.traces import REASONS, Counts, Settings, collect, counts_file, write_traces
 from evorun.traces.counts import Tally

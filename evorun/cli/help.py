@@ -1,6 +1,6 @@
 """`evorun --help`: what can be composed, with examples."""
 
-from evorun.cli.compose import choices
+from evorun.cli.compose import LIKE, choices
 
 GROUPS = {
     "method": "the algorithm",
@@ -9,6 +9,9 @@ GROUPS = {
     "engine": "how it is served",
     "judge": "what judges; default: the model itself",
     "judge_engine": "how the judge is served; default: like the model",
+    "student": "how the model is fine-tuned before the run; default: it is not",
+    "teacher": "what answers the questions that a student learns from",
+    "teacher_engine": "how the teacher is served",
     "budget": "limits of calls and tokens",
     "experiment": "whole set-ups",
     "hydra/launcher": "where a sweep's jobs run",
@@ -50,8 +53,7 @@ def print_help() -> None:
 
 
 def _group_line(group: str, about: str) -> str:
-    if group == "judge":
-        return f"  {group:15} policy or any model  ({about})"
-    if group == "judge_engine":
-        return f"  {group:15} policy or any engine  ({about})"
+    if group in LIKE:
+        policy = "policy or " if group.startswith("judge") else ""
+        return f"  {group:15} {policy}any {LIKE[group]}  ({about})"
     return f"  {group:15} {', '.join(choices(group)) or '-'}  ({about})"

@@ -17,9 +17,13 @@ from evorun import registry
 from evorun.cli.compose import CHOSEN_GROUPS, TYPED_GROUPS, choices
 from evorun.cli.explain import explain
 from evorun.errors import ConfigError
+from evorun.runs.directory import HOW_IT_TRAINS
 
-MAY_CHANGE = ("engine", "judge_engine", "sandbox", "run", "evorun")
+MAY_CHANGE = ("engine", "judge_engine", "teacher_engine", "sandbox", "run", "evorun")
 """Groups that say how a run is carried out: their keys may change on a resume."""
+
+MAY_CHANGE_IN_TRAINING = tuple(f"training.{key}" for key in HOW_IT_TRAINS)
+"""Single keys that may."""
 
 
 def permit_unlisted_key(argument: str) -> str:
@@ -69,8 +73,9 @@ def change(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any
     for argument in arguments:
         override = parse(argument)
         key = override.key_or_group
-        if key.partition(".")[0] not in MAY_CHANGE or "." not in key or override.is_delete():
-            allowed = ", ".join(f"{group}.KEY=VALUE" for group in MAY_CHANGE)
+        may_change = key.partition(".")[0] in MAY_CHANGE or key in MAY_CHANGE_IN_TRAINING
+        if not may_change or "." not in key or override.is_delete():
+            allowed = ", ".join([*(f"{group}.KEY=VALUE" for group in MAY_CHANGE), *MAY_CHANGE_IN_TRAINING])
             raise ConfigError(f"{key}: cannot change on a resume, which may set {allowed}; start a new run instead")
         if override.is_sweep_override() or "${" in argument:
             raise ConfigError(f"{key}: expected one plain value on a resume, got {argument.partition('=')[2]}")

@@ -15,7 +15,7 @@ from evorun.errors import ConfigError, EvorunError
 from evorun.runs.directory import load_manifest
 
 _TASK_PATHS = ("data", "prompts")
-_MODELS = {"model": "engine", "judge": "judge_engine"}
+_MODELS = {"model": "engine", "judge": "judge_engine", "teacher": "teacher_engine"}
 
 
 def plain(composed: DictConfig) -> dict[str, Any]:
@@ -71,10 +71,11 @@ def _is_known_by_name(model: str, engine: Mapping[str, Any]) -> bool:
 
 
 def with_absolute_runs(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the configuration with absolute paths of the runs to replay; nothing that decides the results changes."""
+    """Return the configuration with absolute paths of the runs to replay and of the stages; no result changes."""
     absolute = {key: dict(value) if isinstance(value, Mapping) else value for key, value in config.items()}
     for engine in _MODELS.values():
         _replace(absolute, engine, "run")
+    _replace(absolute, "run", "stages")
     return absolute
 
 

@@ -49,10 +49,10 @@ def _resume(arguments: Sequence[str]) -> int:
 
 
 def _report(arguments: Sequence[str]) -> int:
-    from evorun.reports.comparison import run_folders
     from evorun.reports.html import REPORT, render_report
     from evorun.reports.page import write_page
     from evorun.reports.summary import print_summary
+    from evorun.runs.folders import run_folders
 
     asked = _report_request(arguments)
     folders = run_folders(asked.folders)

@@ -1,10 +1,12 @@
 """What a method is: an algorithm that touches nothing but the context it is given."""
 
 import asyncio
+import logging
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -15,6 +17,12 @@ from evorun.runs.records import write_json
 from evorun.runs.schema import Outcome, Verdict
 from evorun.runs.streams import call_seed, stream
 from evorun.tasks.base import Demonstration, GivesFeedback, Grade, Problem, Prompt, Response, Task, Tools, Verification
+from evorun.training.policy import Policy
+from evorun.training.wire import FineTuning, PolicyGradient
+
+T = TypeVar("T")
+
+log = logging.getLogger("evorun")
 
 Regime = Literal["problem_only", "demonstrations", "public_tests", "oracle", "labels"]
 """What a method gets to know beside the problem (Duel-Evolve paper, section 4.2). `oracle`: a symbolic system that
@@ -77,6 +85,8 @@ class Step(msgspec.Struct, kw_only=True):
     """The duels of this step."""
     extra: dict[str, float] = {}
     """Diagnostics of this step, by name."""
+    samples: Sequence[Candidate] = ()
+    """Candidates of this step that stand for what the model would say: the share of correct ones is its pass rate."""
 
 
 EVALUATING = ("judge", "fitness", "errors")
@@ -134,19 +144,20 @@ class Calls:
         sampling: Sampling,
         attempt: int | Sequence[int] = 0,
         places: Sequence[int] | None = None,
+        token_ids: bool = False,
     ) -> list[Reply]:
         """Put the prompts to the role's model all at once and return the replies, in order.
 
         When the budget does not allow them all, the first ones only. A call is known by its problem, step, role,
         place (in `prompts`, unless `places` gives others) and attempt (one for all, or each its own): the same call
-        must have the same place on every repetition.
+        must have the same place on every repetition. token_ids: ask for the completions' token ids too.
         """
         model = self._model(role)
         allowed = self.affordable(len(prompts), role)
         attempts = [attempt] * allowed if isinstance(attempt, int) else attempt
         async with asyncio.TaskGroup() as group:
             calls = [
-                group.create_task(self._call(model, prompt, sampling, (step, role, place, number)))
+                group.create_task(self._call(model, prompt, sampling, (step, role, place, number), token_ids))
                 for place, number, prompt in zip(
                     range(allowed) if places is None else places, attempts, prompts[:allowed], strict=False
                 )
@@ -161,7 +172,14 @@ class Calls:
         name = "judge" if role in EVALUATING else role
         return self._models.get(name, self._models["policy"])
 
-    async def _call(self, model: Caller, prompt: Prompt, sampling: Sampling, place: tuple[int, str, int, int]) -> Reply:
+    async def _call(
+        self,
+        model: Caller,
+        prompt: Prompt,
+        sampling: Sampling,
+        place: tuple[int, str, int, int],
+        token_ids: bool,
+    ) -> Reply:
         if place in self._places:
             raise ValueError(f"the method makes two calls with the same step, role, place and attempt: {place}")
         self._places.add(place)
@@ -171,6 +189,7 @@ class Calls:
             seed=call_seed(self._seed, self.name, *place),
             json_schema=prompt.json_schema,
             hints=prompt.hints,
+            token_ids=token_ids,
         )
         return await model.complete(self.key(*place), request)
 
@@ -220,6 +239,24 @@ SHARED = "*"
 """Name of the calls that a method makes for all problems together."""
 
 
+@dataclass(frozen=True)
+class TrainingSplit:
+    """The problems that a policy is trained on; none of them is a problem of the run."""
+
+    task: Any
+    """Of these problems: it makes their prompts and reads the responses."""
+    problems: Sequence[Problem]
+    grade: Callable[[Problem, Response], Awaitable[Grade]]
+
+
+class Remember(Protocol):
+    """Looks an effect up in the journal, or carries it out (`evorun.runs.effects.remembered`)."""
+
+    async def __call__(self, key: str, about: Any, compute: Callable[[], Awaitable[T]], kind: type[T]) -> T:
+        """Return the result."""
+        ...
+
+
 class RunContext:
     """All that a method can touch beyond single problems: every problem, the validation split, its own calls."""
 
@@ -231,13 +268,52 @@ class RunContext:
         demonstrations: Sequence[Demonstration],
         grade: Callable[[Demonstration, Response], Awaitable[Grade]],
         artifacts: Path,
+        remember: Remember,
+        record: Callable[[int, Mapping[str, float]], None],
+        policy: Policy | None = None,
+        training: TrainingSplit | None = None,
     ) -> None:
-        """demonstrations: empty unless the method's regime allows for them. artifacts: the folder to leave files in."""
+        """demonstrations: empty unless the method's regime allows for them. artifacts: the folder to leave files in.
+
+        remember, record: see the methods of these names.
+        """
         self.shared = shared
         self.demonstrations = demonstrations
         self._artifacts = artifacts
         self._contexts = contexts
         self._grade = grade
+        self._remember = remember
+        self._record = record
+        self._policy = policy
+        self._training = training
+
+    @property
+    def policy(self) -> Policy:
+        """What is trained; for methods with an objective."""
+        assert self._policy is not None  # noqa: S101 - the driver gives one to every method with an objective
+        return self._policy
+
+    @property
+    def training(self) -> TrainingSplit:
+        """The problems to train on; for methods that learn from problems."""
+        assert self._training is not None  # noqa: S101 - the driver gives one to every method that asks for it
+        return self._training
+
+    async def remember(self, step: int, what: str, about: Any, compute: Callable[[], Awaitable[T]], kind: type[T]) -> T:
+        """Return a value that takes time to compute, such as a batch's rewards, from the journal where it is there.
+
+        about: all that the value depends on, as JSON. kind: its type.
+        """
+        return await self._remember(self.shared.key(step, what, 0, 0), about, compute, kind)
+
+    def record(self, step: int, figures: Mapping[str, float]) -> None:
+        """Put a training step's figures into training.jsonl, the series of metrics.jsonl and the progress display."""
+        self._record(step, figures)
+
+    @staticmethod
+    def note(line: str) -> None:
+        """Say something that the user should know, in the run's log and on the terminal."""
+        log.warning(line)
 
     def leave(self, name: str, value: Any) -> None:
         """Leave a value as JSON in the run's artifacts/. Raises RunDirectoryError when it cannot be written."""
@@ -268,7 +344,13 @@ class Method(ABC):
     """The task protocols that it relies on."""
     observes: ClassVar[bool] = False
     """Whether it looks at a task's feedback (public tests) where there is any."""
+    of_student: ClassVar[bool] = False
+    """Whether it is for a model that is fine-tuned before the run (`student=`) only."""
     Config: ClassVar[type]
+    trains: ClassVar[bool] = False
+    """Whether it updates weights: it then has an `objective`, and its runs the settings `training`."""
+    learns_from_problems: ClassVar[bool] = False
+    """Whether it is given the task's training split."""
 
     @property
     def last_step(self) -> int | None:
@@ -293,6 +375,13 @@ class Method(ABC):
         One line that says what is missing and what to set instead.
         """
         return None
+
+    def objective(self, run: Path) -> PolicyGradient | FineTuning:
+        """Return what the trainer is told; for methods that train. `run`: the run directory, for files of data.
+
+        Raises DataError for data that cannot be learned from.
+        """
+        raise NotImplementedError
 
     async def prepare(self, ctx: RunContext) -> None:  # noqa: B027 - most methods prepare nothing
         """Do what must be done once, before the first problem; its calls are shared by all problems."""

@@ -19,6 +19,11 @@ def banners(outcome: Outcome) -> list[str]:
     found = []
     if manifest.simulated:
         found.append("Simulated model: no language model ran; figures say nothing about any real one.")
+    if manifest.simulated_teacher:
+        found.append(
+            "Simulated teacher: no language model wrote what this model was fine-tuned on; figures say nothing about "
+            "any real teacher's student."
+        )
     if manifest.provenance.source != "benchmark":
         label = SOURCES.get(manifest.provenance.source, f"Data source '{manifest.provenance.source}'")
         found.append(f"{label}: {manifest.provenance.description}" if manifest.provenance.description else label)

@@ -10,8 +10,8 @@ from typing import Any
 import msgspec
 
 from evorun.errors import RunDirectoryError
-from evorun.reports.run_data import read_records
 from evorun.runs.directory import PROBLEMS
+from evorun.runs.reading import read_records
 from evorun.runs.schema import (
     CandidateId,
     CandidateRecord,

@@ -20,10 +20,10 @@ from evorun.reports.overview import (
     load_outcome,
 )
 from evorun.reports.page import content_hash, markup, own_file, render, write_page
-from evorun.reports.run_data import read_steps
 from evorun.reports.scores import score_rows
+from evorun.runs.reading import read_steps
 from evorun.runs.results import ACCURACY, MAIN_SCORE, Proportion
-from evorun.runs.schema import Manifest, SandboxInRun
+from evorun.runs.schema import Manifest, SandboxInRun, StageInRun
 
 REPORT = "report.html"
 
@@ -124,6 +124,7 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
         "Method": manifest.method,
         "Task": manifest.task,
         **{f"Model ({role})": _model(m.name, m.id, m.engine) for role, m in manifest.models.items()},
+        **{f"Stage ({name})": _stage(stage) for name, stage in manifest.stages.items()},
         "Data": ": ".join(filter(None, [manifest.provenance.source, manifest.provenance.description])),
         "Information": manifest.regime,
         "Sandbox": _isolation(manifest.sandbox) if manifest.sandbox else None,
@@ -142,6 +143,11 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
 def _model(name: str, identity: str, engine: str) -> str:
     model = name if identity in ("", name) else f"{name} ({identity})"
     return f"{model} on {engine}" if engine else model
+
+
+def _stage(stage: StageInRun) -> str:
+    model = [] if stage.model is None else [_model(stage.model.name, stage.model.id, stage.model.engine)]
+    return "; ".join([*model, stage.folder, f"digest {stage.digest}"])
 
 
 def _isolation(sandbox: SandboxInRun) -> str:
@@ -172,6 +178,7 @@ def _plots(curves: Curves, figures: CandidateFigures, judge: JudgeDiagnostics | 
         "score_calls": plots.score_plot(MAIN_SCORE, score, "calls"),
         "score_tokens": plots.score_plot(MAIN_SCORE, score, "tokens"),
         "scores": plots.scores_plot({name: p for name, p in curves.scores.items() if name != MAIN_SCORE}),
+        "training": plots.training_plot(curves.training),
         "decisive": plots.decisive_plot(judge.decisive_by_step) if judge else None,
         "calibration": plots.calibration_plot(calibration(figures.graded_means)) if judge else None,
     }

@@ -7,9 +7,18 @@ from pathlib import Path
 import msgspec
 
 from evorun.reports.judge import JudgeDiagnostics
-from evorun.reports.run_data import read_metrics, read_predictions, read_records, read_results, read_steps
 from evorun.runs.directory import load_manifest
-from evorun.runs.results import ACCURACY, Proportion, cost_by_role, metric_series, outcome_metrics, score_names
+from evorun.runs.reading import read_metrics, read_predictions, read_records, read_results, read_steps, read_training
+from evorun.runs.results import (
+    ACCURACY,
+    TRAINING_PREFIX,
+    Proportion,
+    cost_by_role,
+    metric_series,
+    outcome_metrics,
+    score_names,
+    training_series,
+)
 from evorun.runs.schema import (
     CandidateId,
     CandidateRecord,
@@ -53,6 +62,8 @@ class Curves:
     """Points in step order, by metric name: `accuracy`, `accuracy/<stratum>`."""
     scores: dict[str, list[MetricPoint]]
     """By score name, over all strata."""
+    training: dict[str, list[MetricPoint]]
+    """What training steps measured, by the figure's name."""
     from_steps: bool
     """Counted from steps.jsonl, over the problems that have begun, because metrics.jsonl is not written yet."""
 
@@ -100,7 +111,11 @@ def load_curves(run_dir: Path, predictions: list[PredictionRecord], steps: list[
             accuracy[point.name].append(point)
         elif point.name in scores:
             scores[point.name].append(point)
-    return Curves(dict(accuracy), {name: points for name, points in scores.items() if points}, not recorded)
+    training: dict[str, list[MetricPoint]] = defaultdict(list)
+    for point in training_series(read_training(run_dir)):
+        training[point.name.removeprefix(TRAINING_PREFIX)].append(point)
+    kept = {name: points for name, points in scores.items() if points}
+    return Curves(dict(accuracy), kept, dict(training), not recorded)
 
 
 def load_candidate_figures(run_dir: Path) -> CandidateFigures:

@@ -46,6 +46,12 @@ def scores_plot(series: Mapping[str, Sequence[MetricPoint]]) -> str | None:
     return _panels(panels, "scores", "Scores by generation", of_accuracy=False)
 
 
+def training_plot(series: Mapping[str, Sequence[MetricPoint]]) -> str | None:
+    """Draw what training steps measured, one panel a figure with its own scale; None without points."""
+    panels = [(words(name), points) for name, points in series.items() if len({p.value for p in points}) > 1]
+    return _panels(panels, "training", "What training steps measured", of_accuracy=False, label_of_x="training step")
+
+
 def strata_plot(series: Mapping[str, Sequence[MetricPoint]]) -> str | None:
     """Draw accuracy by generation, one panel a stratum; None without points."""
     panels = [(printable(name), points) for name, points in series.items() if points]
@@ -53,7 +59,12 @@ def strata_plot(series: Mapping[str, Sequence[MetricPoint]]) -> str | None:
 
 
 def _panels(
-    panels: Sequence[tuple[str, Sequence[MetricPoint]]], name: str, label: str, *, of_accuracy: bool
+    panels: Sequence[tuple[str, Sequence[MetricPoint]]],
+    name: str,
+    label: str,
+    *,
+    of_accuracy: bool,
+    label_of_x: str | None = None,
 ) -> str | None:
     if not panels:
         return None
@@ -65,6 +76,8 @@ def _panels(
         for axes, (title, points) in zip(grid.flat, drawn, strict=False):
             (_accuracy_axes if of_accuracy else _curve)(axes, points, "step")
             axes.set_title(title[:40])
+            if label_of_x is not None:
+                axes.set_xlabel(label_of_x)
         for axes in grid.flat[len(drawn) :]:
             axes.remove()
         for axes in grid[:, 0] if of_accuracy else ():

@@ -1,7 +1,7 @@
 """The end of a run in the terminal: accuracy and scores by stratum, cost by role, and where the report is."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,8 +21,9 @@ from evorun.reports.text import (
     percent,
 )
 from evorun.runs.paths import display
+from evorun.runs.reading import read_training
 from evorun.runs.results import ACCURACY, Proportion
-from evorun.runs.schema import Metric
+from evorun.runs.schema import Metric, TrainingRecord
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,6 +34,9 @@ _RATES = {
     "position_a_rate": "verdicts for the one shown first (unbiased: 50 %)",
 }
 """Shares among the metrics, in words."""
+
+STEPS_OF_A_MEAN = 10
+"""Training steps at each end of a run whose figures are averaged (ours)."""
 
 
 def print_summary(run_dir: Path, console: "Console") -> None:
@@ -47,12 +51,29 @@ def print_summary(run_dir: Path, console: "Console") -> None:
         console.print(_scores_table(outcome))
     if outcome.cost:
         console.print(_cost_table(outcome))
+    training = read_training(run_dir)
+    if training:
+        console.print(_training_table(training))
     diagnostics = _diagnostics_table(outcome)
     if diagnostics.row_count:
         console.print(diagnostics)
     report = run_dir / "report.html"
     path = display(report) if report.exists() else f"none yet: evorun report {shlex.quote(display(run_dir))}"
     console.print(Text(f"Report: {path}"), soft_wrap=True)
+
+
+def _training_table(records: Sequence[TrainingRecord]) -> "Table":
+    """Show each figure's mean over the first and the last steps: single ones say little."""
+    n = min(max(len(records) // 2, 1), STEPS_OF_A_MEAN)
+    table = new_table("training", "figure", f"first {count(n)} steps", f"last {count(n)} steps")
+    for name in dict.fromkeys(name for record in records for name in record.figures):
+        add_row(table, name.replace("_", " "), *(_mean_of(name, part) for part in (records[:n], records[-n:])))
+    return table
+
+
+def _mean_of(name: str, records: Sequence[TrainingRecord]) -> str:
+    values = [record.figures[name] for record in records if name in record.figures]
+    return number(sum(values) / len(values)) if values else MISSING
 
 
 def _accuracy_table(outcome: Outcome) -> "Table":

@@ -16,15 +16,20 @@ from evorun.errors import RunDirectoryError
 from evorun.runs.environment import git_commit, hardware, package_versions
 from evorun.runs.journal import Journal
 from evorun.runs.records import RecordFile, write_atomically, write_json
-from evorun.runs.schema import Manifest, Status
+from evorun.runs.schema import Manifest, StageInRun, Status
 
 MANIFEST = "manifest.json"
 JOURNAL = "journal.sqlite"
 PROBLEMS = "problems.jsonl"
+TRAINING = "training"
+"""Records of training steps, in runs that train."""
 RECORDS = ("steps", "candidates", "comparisons", "predictions")
 
-HOW_IT_RUNS = ("engine", "judge_engine", "sandbox", "run", "evorun", "hydra", "reported")
+HOW_IT_RUNS = ("engine", "judge_engine", "teacher_engine", "sandbox", "run", "evorun", "hydra", "reported")
 """Top-level config keys that say how a run is carried out, not what it computes; they may change on a resume."""
+
+HOW_IT_TRAINS = ("micro_batch", "gradient_checkpointing", "num_processes", "accelerate_config", "save_every", "keep")
+"""Keys of `training` that say the same of a trainer: a run that ran out of memory goes on with smaller passes."""
 
 SIMULATED = "simulated"
 """The engine that is no way of serving a model but a model of its own: a change of its skill is another run."""
@@ -43,11 +48,14 @@ def load_manifest(path: Path) -> Manifest:
 
 def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of a run's configuration that decides what it computes."""
-    return {
+    kept = {
         key: value
         for key, value in config.items()
         if key not in HOW_IT_RUNS or (isinstance(value, Mapping) and value.get("name") == SIMULATED)
     }
+    if isinstance(kept.get("training"), Mapping):
+        kept["training"] = {key: value for key, value in kept["training"].items() if key not in HOW_IT_TRAINS}
+    return kept
 
 
 def config_digest(config: Mapping[str, Any]) -> str:
@@ -122,9 +130,17 @@ class RunDirectory:
             fresh.started = earlier.started
             fresh.resumes = earlier.resumes + 1
             fresh.seconds = earlier.seconds
+            fresh.stages = earlier.stages
         self.manifest = fresh
         self._save_manifest()
         self._save_composition()
+
+    def note_student(self, stages: Mapping[str, StageInRun], model: str) -> None:
+        """Write which stages the run's model comes from, and what tells the model from others."""
+        assert self.manifest is not None  # noqa: S101 - the run has begun
+        self.manifest.stages = dict(stages)
+        self.manifest.models["policy"].id = model
+        self._save_manifest()
 
     def end(self, status: Status, seconds: float, error: str | None = None) -> None:
         """Write how this process ended the run; its seconds add to those of earlier ones."""
@@ -140,6 +156,8 @@ class RunDirectory:
         """Put all records in the problems' order."""
         for name in RECORDS:
             self.records(name).finish(problem_ids)
+        if TRAINING in self._records:
+            self._records[TRAINING].close()
         self._records.clear()
 
     def close(self) -> None:

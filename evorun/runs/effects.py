@@ -1,7 +1,11 @@
 """Model calls through the journal: a call that was recorded is answered from there, any other is made and recorded."""
 
 import asyncio
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from hashlib import blake2b
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -11,6 +15,8 @@ from evorun.models.encoding import encode_request, request_digest
 from evorun.runs.journal import Effect, Journal
 
 _REPLY = msgspec.json.Decoder(Reply)
+
+T = TypeVar("T")
 
 
 @dataclass
@@ -71,3 +77,20 @@ class JournaledModel:
         """Record what has been kept back: a run that has ended without one answer is complete all the same."""
         kept, self._refusals = self._refusals, []
         await asyncio.gather(*(self._journal.put(effect) for effect in kept))
+
+
+async def remembered(
+    journal: Journal, key: str, about: Any, compute: Callable[[], Awaitable[T]], type_of_result: type[T]
+) -> T:
+    """Return the recorded result of an effect that is no model call, or carry it out and record it.
+
+    about: what the result depends on, as JSON. Raises JournalError when the key was recorded for something else.
+    """
+    body = msgspec.json.encode(about, order="deterministic")
+    digest = blake2b(body, digest_size=16).digest()
+    recorded = journal.get(key, digest)
+    if recorded is None:
+        started = time.perf_counter()
+        recorded = msgspec.json.encode(await compute())
+        await journal.put(Effect(key, digest, body, recorded, None, time.perf_counter() - started))
+    return msgspec.json.decode(recorded, type=type_of_result)

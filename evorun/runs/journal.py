@@ -69,6 +69,9 @@ class Journal:
     def __len__(self) -> int:
         return len(self._recorded)
 
+    def __contains__(self, key: str) -> bool:
+        return key in self._recorded
+
     def get(self, key: str, digest: bytes) -> bytes | None:
         """Return the recorded result of `key`, or None.
 

@@ -2,7 +2,7 @@
 
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Protocol, Self
 
@@ -11,6 +11,9 @@ from rich.live import Live
 from rich.table import Table
 
 from evorun.runs.effects import Traffic
+
+SHOWN_FIGURES = ("reward", "loss", "held_out_loss", "grad_norm", "completion_tokens")
+"""What the display shows of a training step."""
 
 PLAIN_INTERVAL_S = 10.0
 """Seconds between two plain lines."""
@@ -33,6 +36,10 @@ class Progress(Protocol):
         """A problem is done."""
         ...
 
+    def trained(self, step: int, figures: Mapping[str, float]) -> None:
+        """A training step has been made."""
+        ...
+
 
 class Tally:
     """What the displays show: counts since the start and an estimate of the time left."""
@@ -47,6 +54,8 @@ class Tally:
         self._step_of: dict[str, int] = {}
         self._ended: set[str] = set()
         self._correct: dict[str, bool | None] = {}
+        self._training = ""
+        self.training_step = 0
 
     def stepped(self, problem: str, step: int, correct: bool | None) -> None:
         """Note a step."""
@@ -57,6 +66,12 @@ class Tally:
         """Note that a problem is done."""
         self.done += 1
         self._ended.add(problem)
+
+    def trained(self, step: int, figures: Mapping[str, float]) -> None:
+        """Note a training step."""
+        self.training_step = step
+        shown = ", ".join(f"{name} {figures[name]:.4g}" for name in SHOWN_FIGURES if name in figures)
+        self._training = f"step {step}{'' if self.last_step is None else f'/{self.last_step}'}: {shown}"
 
     @property
     def seconds(self) -> float:
@@ -77,6 +92,8 @@ class Tally:
             "elapsed": _clock(seconds),
             "left": self._left(seconds),
         }
+        if self._training:
+            shown["training"] = self._training
         if self._traffic.replayed:
             shown["from the journal"] = f"{self._traffic.replayed:,} calls"
         return shown
@@ -84,6 +101,9 @@ class Tally:
     def _left(self, seconds: float) -> str:
         if self.last_step is None or not self._step_of:
             return "-"
+        if self.training_step:
+            share = min(self.training_step / max(self.last_step, 1), 1.0)
+            return _clock(seconds * (1 - share) / share)
         whole = self.problems * (self.last_step + 1)
         under_way = [step + 1 for problem, step in list(self._step_of.items()) if problem not in self._ended]
         share = (sum(under_way) + self.done * (self.last_step + 1)) / whole
@@ -114,6 +134,10 @@ class LiveProgress:
         """Note that a problem is done."""
         self._tally.ended(problem)
 
+    def trained(self, step: int, figures: Mapping[str, float]) -> None:
+        """Note a training step."""
+        self._tally.trained(step, figures)
+
     def _render(self) -> RenderableType:
         table = Table.grid(padding=(0, 2))
         table.add_row("[bold]evorun[/bold]", self._tally.title)
@@ -142,13 +166,21 @@ class PlainProgress:
     def stepped(self, problem: str, step: int, correct: bool | None) -> None:
         """Note a step, and say so when the last line is old enough."""
         self._tally.stepped(problem, step, correct)
-        if self._tally.seconds >= self._next:
-            self._next = self._tally.seconds + self._interval
-            self._write("; ".join(f"{label} {text}" for label, text in self._tally.fields().items()))
+        self._say_so()
 
     def ended(self, problem: str) -> None:
         """Note that a problem is done."""
         self._tally.ended(problem)
+
+    def trained(self, step: int, figures: Mapping[str, float]) -> None:
+        """Note a training step, and say so in the same way."""
+        self._tally.trained(step, figures)
+        self._say_so()
+
+    def _say_so(self) -> None:
+        if self._tally.seconds >= self._next:
+            self._next = self._tally.seconds + self._interval
+            self._write("; ".join(f"{label} {text}" for label, text in self._tally.fields().items()))
 
 
 def make_progress(tally: Tally, console: Console, mode: str) -> Progress:

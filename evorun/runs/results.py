@@ -1,5 +1,6 @@
 """results.json and metrics.jsonl: what a run's records add up to. Reads record files, never the run's memory."""
 
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import TypeVar
 import msgspec
 
 from evorun.runs.budget import Usage
+from evorun.runs.reading import read_training
 from evorun.runs.records import complete_lines, write_json, write_records
 from evorun.runs.schema import (
     CandidateRecord,
@@ -20,10 +22,13 @@ from evorun.runs.schema import (
     RoleCost,
     Spent,
     StepRecord,
+    TrainingRecord,
 )
 from evorun.runs.statistics import clustered_mean, mean_interval, wilson
 
 ACCURACY = "accuracy"
+TRAINING_PREFIX = "training/"
+"""Begins the names of the series that training steps measure."""
 MAIN_SCORE = "penalised_score"
 """The score that reports rank runs by where accuracies are equal, and draw against cost: higher is better."""
 
@@ -87,7 +92,7 @@ def score_names(records: Iterable[PredictionRecord | StepRecord]) -> list[str]:
 def write_results(path: Path, seconds_by_role: Mapping[str, float]) -> Results:
     """Write metrics.jsonl and results.json of a run directory whose records are complete; return the results."""
     steps = list(_read(path / "steps.jsonl", StepRecord))
-    write_records(path / "metrics.jsonl", metric_series(steps))
+    write_records(path / "metrics.jsonl", [*training_series(read_training(path)), *metric_series(steps)])
     predictions = list(_read(path / "predictions.jsonl", PredictionRecord))
     judging, duel_counts = _judging(_read(path / "comparisons.jsonl", ComparisonRecord))
     metrics, by_stratum = outcome_metrics(predictions)
@@ -125,6 +130,13 @@ def _scores(records: Iterable[PredictionRecord | StepRecord], name: str) -> list
     return [record.scores[name] for record in records if name in record.scores]
 
 
+def training_series(records: Iterable[TrainingRecord]) -> Iterator[MetricPoint]:
+    """Yield each figure of each training step; its `calls` and `tokens` are the run's."""
+    for record in records:
+        for name, value in record.figures.items():
+            yield MetricPoint(record.step, f"{TRAINING_PREFIX}{name}", value, None, 1, record.calls, record.tokens)
+
+
 def metric_series(steps: Iterable[StepRecord]) -> list[MetricPoint]:
     """Return accuracy, overall and by stratum, the mean of each score, and the step's diagnostics, for each step.
 
@@ -136,13 +148,17 @@ def metric_series(steps: Iterable[StepRecord]) -> list[MetricPoint]:
         by_problem[step.problem].append(step)
     if not by_problem:
         return []
-    last = max(record.step for records in by_problem.values() for record in records)
     series: list[MetricPoint] = []
-    for number in range(last + 1):
-        states = [records[min(number, len(records) - 1)] for records in by_problem.values()]
+    for number in sorted({record.step for records in by_problem.values() for record in records}):
+        states = [_state_at(number, records) for records in by_problem.values()]
         reached = [record for record in states if record.step == number]
         series += _points_of_step(number, states, reached)
     return series
+
+
+def _state_at(number: int, records: list[StepRecord]) -> StepRecord:
+    """Return a problem's last record up to a step; the first one where it has none yet."""
+    return records[max(bisect_right(records, number, key=lambda record: record.step) - 1, 0)]
 
 
 def _points_of_step(number: int, states: list[StepRecord], reached: list[StepRecord]) -> Iterator[MetricPoint]:

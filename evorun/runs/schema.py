@@ -27,6 +27,19 @@ class ModelInRun(msgspec.Struct):
     engine: str
 
 
+class StageInRun(msgspec.Struct, frozen=True):
+    """A stage that came before a run."""
+
+    folder: str
+    """Absolute."""
+    digest: str
+    """Of what it left: candidates, traces or an adapter; 12 hexadecimal digits."""
+    model: ModelInRun | None = None
+    """What answered or was trained in it; None where no model was at work."""
+    simulated: bool = False
+    """Whether its answers are no language model's."""
+
+
 class Provenance(msgspec.Struct, frozen=True):
     """Where the problems came from."""
 
@@ -66,6 +79,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     task: str
     models: dict[str, ModelInRun]
     """By role."""
+    stages: dict[str, StageInRun] = {}
+    """In order; empty unless a student is fine-tuned first, and until it is."""
     regime: str
     simulated: bool
     sandbox: SandboxInRun | None = None
@@ -74,6 +89,11 @@ class Manifest(msgspec.Struct, kw_only=True):
     config: dict[str, Any]
     config_digest: str
     error: str | None = None
+
+    @property
+    def simulated_teacher(self) -> bool:
+        """Whether the run's model was fine-tuned on what no language model said."""
+        return any(stage.simulated for stage in self.stages.values())
 
 
 Fraction = Annotated[float, msgspec.Meta(ge=0, le=1)]
@@ -245,6 +265,18 @@ class Metric(msgspec.Struct, frozen=True):
     value: float | None
     ci95: tuple[float, float] | None
     n: int
+
+
+class TrainingRecord(msgspec.Struct, frozen=True):
+    """A line of training.jsonl: what a training step measured."""
+
+    step: int
+    calls: int
+    """Of the run, all roles together, up to this step; so are `tokens`."""
+    tokens: int
+    figures: dict[str, float]
+    problem: str = "*"
+    """Training works on all problems together."""
 
 
 class MetricPoint(msgspec.Struct, frozen=True):

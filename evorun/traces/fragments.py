@@ -5,9 +5,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evorun.errors import DataError, RunDirectoryError
-from evorun.reports.run_data import read_records
 from evorun.runs.directory import load_manifest
 from evorun.runs.paths import display
+from evorun.runs.reading import read_records
 from evorun.runs.schema import CandidateRecord, Manifest
 from evorun.traces.exchanges import Exchange, Exchanges
 from evorun.traces.kinds import Settings

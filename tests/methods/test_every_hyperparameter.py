@@ -26,6 +26,7 @@ BASE: dict[str, dict[str, Any]] = {
     "best_of_n": {"samples": 6, "rounds": 4, "duels": 4, "max_pool": 4},
     "feedback_descent": {"generations": 5, "window": 3},
     "gepa": {"generations": 3, "minibatch": 2},
+    "laft": {"population": 6, "generations": 3, "elites": 1, "external_mutation_rate": 0.5},
     "lyria": {"population": 6, "generations": 3, "elites": 1, "external_mutation_rate": 0.5},
     "duel_evolve": {
         **{"generations": 4, "initial_candidates": 6, "children": 4, "parents": 3},
@@ -36,6 +37,8 @@ BASE: dict[str, dict[str, Any]] = {
 
 GIVEN: dict[tuple[str, str], dict[str, Any]] = {
     ("best_of_n", "dedup_attempts"): {"choose": "oracle"},
+    ("laft", "evaluator_temperature"): {"fitness": "model"},
+    ("laft", "evaluator_max_tokens"): {"errors": "model"},
     ("lyria", "evaluator_temperature"): {"fitness": "model"},
     ("lyria", "evaluator_max_tokens"): {"errors": "model"},
 }
@@ -68,8 +71,9 @@ CASES = [
     pytest.param(name, field)
     for name in registry.METHODS
     for field in fields(registry.method_class(name))
-    if (name, field) not in OF_STEPS
+    if (name, field) not in OF_STEPS and not registry.method_class(name).trains
 ]
+"""What methods that train tell their trainer is looked at by their own tests."""
 
 
 class BreedingQuiz(Quiz):

@@ -7,8 +7,9 @@ import pytest
 from comparison_fixture import BENCHMARK, edit_manifest, write_method
 
 from evorun.errors import ConfigError, DataError, RunDirectoryError
-from evorun.reports.comparison import Comparison, compare, comparison_folder, run_folders
+from evorun.reports.comparison import Comparison, compare, comparison_folder
 from evorun.reports.comparison.reported import reported_of
+from evorun.runs.folders import run_folders
 
 GOOD = [True] * 8 + [False] * 2
 FAIR = [True] * 5 + [False] * 4 + [True]
@@ -232,6 +233,10 @@ def test_measured_stands_beside_reported(tmp_path: Path) -> None:
     ("manifest", "reason"),
     [
         ({"simulated": True}, "no language model ran: a simulated one is not what the paper measured"),
+        (
+            {"stages": {"teacher": {"folder": "t", "digest": "d", "simulated": True}}},
+            "no language model taught it: a simulated teacher's student is not what the paper measured",
+        ),
         (
             {"provenance": {**BENCHMARK, "source": "sample"}},
             "the problems are the sample set, not those that the paper measured on",

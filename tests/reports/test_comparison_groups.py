@@ -31,9 +31,12 @@ def _write(
     seed: int = 0,
     settings: Mapping[str, Any] | None = None,
     engine: Mapping[str, Any] | None = None,
+    student: Mapping[str, Any] | None = None,
     **more: Any,
 ) -> Path:
     config = {"method": {"name": method, **(settings or {})}, "seed": seed, "task": {"name": more.get("task", "")}}
+    if student is not None:
+        config["student"] = student
     if engine is not None:
         config["engine"] = {"name": "simulated", **engine}
         more["simulated"] = True
@@ -261,3 +264,17 @@ def test_pairs_are_made_problem_by_problem_in_whatever_order_runs_ended_them(tmp
     score = pair.scores["score"]
     assert (score.n, score.higher, score.lower, score.difference) == (5, 4, 1, pytest.approx(3 / 5))
     assert pair.remark == "the 5 problems that both have ended"
+
+
+def test_a_student_meets_the_model_that_it_was_made_of(tmp_path: Path) -> None:
+    def model(name: str, adapter: str = "") -> dict[str, Any]:
+        return {"models": {"policy": {"name": name, "id": f"meta/llama{adapter}", "engine": "vllm"}}}
+
+    written = [
+        _write(tmp_path, "lyria", POOR, **model("llama")),
+        _write(tmp_path, "lyria", GOOD, student={"name": "laft"}, **model("llama-laft", "+adapter:0123456789ab")),
+        _write(tmp_path, "lyria", FAIR, student={"name": "dpft"}, **model("llama-dpft", "+adapter:ba9876543210")),
+        _write(tmp_path, "lyria", GOOD, **{"models": {"policy": {"name": "gpt", "id": "gpt", "engine": "server"}}}),
+    ]
+    comparison = compare(written)
+    assert _pairs(comparison) == {"lyria, llama": "lyria, llama-laft", "lyria, llama-dpft": "lyria, llama-laft"}

@@ -116,6 +116,7 @@ def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
             "Generated data: evaluation split",
         ),
         ({"simulated": True}, "Simulated model"),
+        ({"stages": {"teacher": {"folder": "t", "digest": "d", "simulated": True}}}, "Simulated teacher"),
         ({"status": "running"}, "Unfinished"),
         ({"status": "interrupted"}, "Unfinished"),
         ({"status": "failed", "error": "server gone"}, "Error: server gone"),
@@ -201,3 +202,20 @@ def test_importing_reports_loads_nothing_heavy() -> None:
     check = "import sys, evorun.reports; print({'matplotlib', 'jinja2', 'scipy', 'torch'} & set(sys.modules))"
     result = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "set()"
+
+
+def test_training_steps_are_drawn_and_their_names_escaped(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=2))
+    lines = [
+        {"step": n, "calls": n, "tokens": n, "figures": {"reward": n / 4, "<b>loss</b>": 1 / n}, "problem": "*"}
+        for n in (1, 2, 3)
+    ]
+    (run / "training.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    page = write_report(run).read_text("utf-8")
+    assert "By training step" in page
+    assert "<b>loss</b>" not in page
+    assert "&lt;b&gt;loss&lt;/b&gt;" in page
+
+
+def test_a_run_that_trains_nothing_has_no_such_section(tmp_path: Path) -> None:
+    assert "By training step" not in _render(tmp_path)

@@ -10,7 +10,7 @@ from comparison_fixture import write_method
 from evorun.reports import write_report
 from evorun.reports.browser import load_browser
 from evorun.reports.overview import load_candidate_figures, load_curves, load_outcome
-from evorun.reports.run_data import read_steps
+from evorun.runs.reading import read_steps
 from run_fixture import HOSTILE, RunSpec, write_run
 
 SCORES = {"penalised_score": [100.0, 20.0, 60.0], "missing_cities": [0.0, 3.0, 1.0]}

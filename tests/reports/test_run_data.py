@@ -8,7 +8,7 @@ import pytest
 from evorun.errors import DataError, RunDirectoryError
 from evorun.reports.browser import MAX_BYTES, MAX_PROBLEMS, load_browser, script_json
 from evorun.reports.overview import load_candidate_figures, load_curves, load_judge, load_outcome
-from evorun.reports.run_data import read_predictions, read_records, read_steps
+from evorun.runs.reading import read_predictions, read_records, read_steps
 from run_fixture import RunSpec, write_run
 
 

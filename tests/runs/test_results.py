@@ -20,6 +20,7 @@ from evorun.runs.schema import (
     Spent,
     StepRecord,
     Stop,
+    TrainingRecord,
     Verdict,
 )
 from evorun.runs.statistics import mean_interval
@@ -218,3 +219,22 @@ def test_the_interval_along_a_run_is_that_of_the_single_figure_to_what_a_band_sh
     whole = mean_interval(values)
     assert whole is not None
     assert point.ci95 == pytest.approx(whole, abs=0.05 * (whole[1] - whole[0]))
+
+
+def test_evaluations_far_apart_are_points_of_their_own() -> None:
+    steps = [step("a", 0, False, 1), step("a", 10, True, 5), step("b", 0, False, 1), step("b", 25, True, 5)]
+    shares = {point.step: point.value for point in metric_series(steps) if point.name == "accuracy"}
+    assert shares == {0: 0.0, 10: 0.5, 25: 1.0}
+
+
+def test_training_steps_are_series_beside_the_others(tmp_path: Path) -> None:
+    write_records(tmp_path)
+    lines = [TrainingRecord(number, 10 * number, 100 * number, {"reward": number / 4}) for number in (1, 2)]
+    (tmp_path / "training.jsonl").write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
+    write_results(tmp_path, {})
+    written = [json.loads(line) for line in (tmp_path / "metrics.jsonl").open()]
+    training = [
+        (one["step"], one["value"], one["calls"], one["tokens"]) for one in written if "training/" in one["name"]
+    ]
+    assert training == [(1, 0.25, 10, 100), (2, 0.5, 20, 200)]
+    assert {one["name"] for one in written} > {"training/reward", "accuracy"}

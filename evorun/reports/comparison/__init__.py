@@ -1,7 +1,7 @@
 """Several runs beside one another: a table, pairs on the same problems, curves. Reads run directories only."""
 
 from evorun.reports.comparison.comparison import Comparison, compare
-from evorun.reports.comparison.folders import comparison_folder, run_folders
+from evorun.reports.comparison.folders import comparison_folder
 from evorun.reports.comparison.page import COMPARISON, write_comparison
 from evorun.reports.comparison.terminal import print_comparison
 
@@ -11,6 +11,5 @@ __all__ = [
     "compare",
     "comparison_folder",
     "print_comparison",
-    "run_folders",
     "write_comparison",
 ]

@@ -1,53 +1,8 @@
-"""Which run directories the arguments of a report stand for, and where a comparison of them goes."""
+"""Where a comparison of runs goes."""
 
-import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-
-from evorun.errors import RunDirectoryError
-from evorun.runs.directory import MANIFEST, load_manifest
-from evorun.runs.paths import display
-
-_log = logging.getLogger(__name__)
-
-
-def run_folders(arguments: Sequence[Path]) -> list[Path]:
-    """Return the run directories in order, each once; a sweep's folder stands for the runs inside it, by name.
-
-    In a sweep's folder, folders without a manifest and runs with a malformed one are left out with a warning. A folder
-    that is or holds no readable run is kept, for the reader of manifests to refuse. Raises RunDirectoryError for what
-    is no folder.
-    """
-    folders: dict[Path, Path] = {}
-    for argument in arguments:
-        if not argument.is_dir():
-            raise RunDirectoryError(f"expected a run directory, found none at {display(argument)}")
-        for folder in _runs_in(argument):
-            folders.setdefault(folder.resolve(), folder)
-    return list(folders.values())
-
-
-def _runs_in(folder: Path) -> list[Path]:
-    if (folder / MANIFEST).exists():
-        return [folder]
-    inside = sorted(inner for inner in folder.iterdir() if inner.is_dir() and not inner.name.startswith("."))
-    runs = [inner for inner in inside if (inner / MANIFEST).exists()]
-    readable = [run for run in runs if _is_readable(run)]
-    if readable:
-        for inner in inside:
-            if inner not in runs:
-                _log.warning("%s is left out: it holds no %s", display(inner), MANIFEST)
-    return readable or runs[:1] or [folder]
-
-
-def _is_readable(run: Path) -> bool:
-    try:
-        load_manifest(run)
-    except RunDirectoryError as error:
-        _log.warning("left out: %s", error)
-        return False
-    return True
 
 
 def comparison_folder(run_dirs: Sequence[Path]) -> Path:

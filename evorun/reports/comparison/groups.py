@@ -1,7 +1,7 @@
 """Which runs are measured against which: groups of runs that can be paired, and the references of each.
 
-A group is the runs that share task, problems and model. Within it each seed has a reference of its own where the
-reference method ran with that seed.
+A group is the runs that share task, problems and model, under whatever adapters: a student beside the model that it was
+made of. Within it each seed has a reference of its own where the reference method ran with that seed.
 """
 
 from collections import defaultdict
@@ -14,6 +14,9 @@ from typing import Any
 import msgspec
 
 from evorun.reports.comparison.runs import Run, policy, setup, simulated_model
+
+_ADAPTER = "+adapter:"
+"""Stands in a model's id before its adapter's digest (`ModelConfig.identity`)."""
 
 _OF_THE_GROUP = ("task", "model", "engine")
 """Parts of a set-up that are not the method's settings."""
@@ -73,7 +76,8 @@ def same_settings(ours: Run, theirs: Run) -> bool:
 
 def _group_key(run: Run) -> bytes:
     manifest = run.manifest
-    model = (policy(manifest).id, manifest.simulated, simulated_model(manifest))
+    base = policy(manifest).id.partition(_ADAPTER)[0]
+    model = (base, manifest.simulated, simulated_model(manifest))
     return msgspec.json.encode((manifest.task, model, manifest.provenance.digest), order="deterministic")
 
 

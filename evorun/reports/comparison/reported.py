@@ -56,6 +56,8 @@ def unlike_reported(manifest: Manifest) -> str | None:
     """Return why a run's figures must not be held against a paper's, as the end of a sentence; None when they may."""
     if manifest.simulated:
         return "no language model ran: a simulated one is not what the paper measured"
+    if manifest.simulated_teacher:
+        return "no language model taught it: a simulated teacher's student is not what the paper measured"
     return _OTHER_PROBLEMS.get(manifest.provenance.source)
 
 

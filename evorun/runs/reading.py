@@ -7,7 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from evorun.errors import DataError
-from evorun.runs.schema import MetricPoint, PredictionRecord, Results, StepRecord
+from evorun.runs.schema import MetricPoint, PredictionRecord, Results, StepRecord, TrainingRecord
 
 T = TypeVar("T")
 
@@ -30,6 +30,11 @@ def read_predictions(run_dir: Path) -> list[PredictionRecord]:
 def read_metrics(run_dir: Path) -> list[MetricPoint]:
     """Read metrics.jsonl."""
     return list(read_records(run_dir / "metrics.jsonl", MetricPoint))
+
+
+def read_training(run_dir: Path) -> list[TrainingRecord]:
+    """Read training.jsonl, which only runs that train have."""
+    return list(read_records(run_dir / "training.jsonl", TrainingRecord))
 
 
 def read_steps(run_dir: Path) -> list[StepRecord]:

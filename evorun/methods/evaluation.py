@@ -1,0 +1,108 @@
+"""How good the policy is at present: the run's problems answered with the weights of one training step."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from evorun.methods.base import Candidate, Rated, RunContext, Step
+from evorun.methods.replies import TextCounts, read_reply
+from evorun.models.base import Sampling
+from evorun.tasks.base import Problem, Prompt
+from evorun.validation import above, at_least, within
+
+ROLE = "evaluate"
+
+
+@dataclass
+class EvaluationSettings:
+    """How a method that trains is evaluated, part of its configuration."""
+
+    eval_every: int = 10
+    """Training steps between two evaluations; there is one before the first step and one after the last, too."""
+    eval_samples: int = 4
+    """Completions a problem, beside the greedy one, that the pass rate is the share of correct ones of."""
+    eval_temperature: float = 1.0
+    eval_top_p: float = 1.0
+    eval_max_tokens: int = 4096
+    """Completion tokens of a response at most."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is out of range."""
+        above("method.eval_top_p", self.eval_top_p, 0)
+        within("method.eval_top_p", self.eval_top_p, 0, 1)
+        for key in ("eval_every", "eval_max_tokens"):
+            at_least(f"method.{key}", getattr(self, key), 1)
+        for key in ("eval_samples", "eval_temperature"):
+            at_least(f"method.{key}", getattr(self, key), 0)
+
+    @property
+    def eval_calls(self) -> int:
+        """Model calls a problem in one evaluation."""
+        return 1 + self.eval_samples
+
+    def eval_sampling(self, place: int) -> Sampling:
+        """Return the sampling parameters of a problem's completion; the first one is greedy."""
+        if place == 0:
+            return Sampling(temperature=0.0, max_tokens=self.eval_max_tokens)
+        return Sampling(temperature=self.eval_temperature, top_p=self.eval_top_p, max_tokens=self.eval_max_tokens)
+
+
+@dataclass
+class Evaluations:
+    """The evaluations of a run so far."""
+
+    ctx: RunContext
+    settings: EvaluationSettings
+    _candidates: dict[str, list[Rated]] = field(default_factory=dict)
+    """Of each problem, over all evaluations."""
+
+    async def evaluate(self, step: int, prompts: Mapping[str, Prompt] | None = None) -> dict[str, Step]:
+        """Return where every problem stands after a training step.
+
+        Each problem's answer is the greedy completion. prompts: by problem id; None: the task's own.
+        """
+        async with asyncio.TaskGroup() as group:
+            tasks = {
+                problem.id: group.create_task(self._evaluate(problem, step, prompts)) for problem in self.ctx.problems
+            }
+        return {name: task.result() for name, task in tasks.items()}
+
+    async def _evaluate(self, problem: Problem, step: int, prompts: Mapping[str, Prompt] | None) -> Step:
+        ctx = self.ctx.of(problem)
+        prompt = ctx.task.generation_prompt(problem) if prompts is None else prompts[problem.id]
+        greedy = await ctx.generate([prompt], role=ROLE, step=step, sampling=self.settings.eval_sampling(0))
+        places = range(1, self.settings.eval_calls)
+        drawn = await ctx.generate(
+            [prompt] * len(places), role=ROLE, step=step, sampling=self.settings.eval_sampling(1), places=places
+        )
+        texts, candidates = TextCounts(), []
+        for place, reply in [*enumerate(greedy), *zip(places, drawn, strict=False)]:  # the budget may cut them short
+            response = read_reply(ctx.task, problem, reply)
+            texts.add(reply, response)
+            candidates.append(
+                Candidate(
+                    id=f"{step}.{place}",
+                    generation=step,
+                    parents=(),
+                    operator="greedy" if place == 0 else "sample",
+                    response=response,
+                    call=ctx.key(step, ROLE, place, 0),
+                )
+            )
+        return self._step(problem, step, candidates, texts)
+
+    def _step(self, problem: Problem, step: int, candidates: Sequence[Candidate], texts: TextCounts) -> Step:
+        answered = bool(candidates) and candidates[0].operator == "greedy" and candidates[0].response.error is None
+        rated = [
+            Rated(candidate=candidate, mean=None, sd=None, survivor=place == 0 and answered)
+            for place, candidate in enumerate(candidates)
+        ]
+        known = self._candidates.setdefault(problem.id, [])
+        known += rated
+        return Step(
+            step=step,
+            best=rated[0] if answered else None,
+            candidates=list(known),
+            samples=[candidate for candidate in candidates if candidate.operator == "sample"],
+            extra=texts.diagnostics(),
+        )

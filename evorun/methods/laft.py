@@ -1,0 +1,26 @@
+"""LAFT: Lyria by a student that was fine-tuned on a teacher's Lyria (Lyria paper, section 5).
+
+What makes the student comes before the run and is no part of the algorithm: see `evorun.student` and `evorun.stages`.
+"""
+
+from dataclasses import dataclass
+
+from evorun.methods.lyria import Lyria, LyriaConfig
+
+
+@dataclass
+class LaftConfig(LyriaConfig):
+    """Hyperparameters; `conf/method/laft.yaml` gives the source of each default."""
+
+    name: str = "laft"
+    population: int = 20
+    generations: int = 20
+
+
+class Laft(Lyria):
+    """Lyria, whose model is a student."""
+
+    name = "laft"
+    description = "Lyria by a model that is first fine-tuned on what a stronger one answered, by Lyria too"
+    of_student = True
+    Config = LaftConfig

@@ -1,0 +1,337 @@
+"""Reinforcement learning on a task's training split under one fixed prompt: `grpo`, `cispo` and `rloo`.
+
+The baselines "RL only" of E-SPL (section 4.1), with its objective (section 3.1): N completions of each problem are
+sampled and rewarded, and each one's advantage is its reward minus the mean of the N, not divided by their standard
+deviation. TRL's trainers do the rest; what each is told is in `objective`.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar, NamedTuple
+
+import msgspec
+
+from evorun.errors import ConfigError
+from evorun.methods.base import DatasetLevel, RunContext, Step
+from evorun.methods.evaluation import Evaluations, EvaluationSettings
+from evorun.methods.proposals import SamplingSettings
+from evorun.methods.replies import read_reply
+from evorun.models.base import Reply
+from evorun.tasks.base import Generates, Grade, Instructs, Problem, Prompt, Response, Task
+from evorun.training.wire import PolicyGradient, Row
+from evorun.validation import above, at_least, one_of
+
+ROLE = "rollout"
+LOSSES = ("grpo", "dr_grpo", "dapo", "bnpo")
+
+
+@dataclass
+class PolicyGradientConfig(EvaluationSettings, SamplingSettings):
+    """What the three methods have in common; their YAML files give the source of each default."""
+
+    steps: int = 100
+    """Training steps, one batch each."""
+    problems_per_step: int = 10
+    group: int = 5
+    """Completions of each problem in a batch."""
+    temperature: float = 1.0
+    max_tokens: int = 4096
+    system_prompt: str | None = None
+    """The fixed system prompt; null: the task's own prompt for an answer."""
+    format_reward: float = 0.0
+    """Added to the reward, 1 for a correct response and else 0, of a response in the task's format."""
+    minibatches: int = 1
+    """Optimiser steps that a batch is divided into; clipping acts from the second one on."""
+    kl: float = 0.0
+    """Weight of the divergence from the reference policy (beta)."""
+    clip_low: float = 0.2
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is out of range."""
+        SamplingSettings.__post_init__(self)
+        EvaluationSettings.__post_init__(self)
+        for key in ("steps", "problems_per_step", "minibatches"):
+            at_least(f"method.{key}", getattr(self, key), 1)
+        at_least("method.group", self.group, 2)
+        for key in ("format_reward", "kl"):
+            at_least(f"method.{key}", getattr(self, key), 0)
+        above("method.temperature", self.temperature, 0)
+        above("method.clip_low", self.clip_low, 0)
+
+    @property
+    def rows(self) -> int:
+        """Completions in a batch."""
+        return self.problems_per_step * self.group
+
+
+@dataclass
+class GrpoConfig(PolicyGradientConfig):
+    """Hyperparameters; `conf/method/grpo.yaml` gives the source of each default."""
+
+    name: str = "grpo"
+    loss: str = "dr_grpo"
+    """grpo | dr_grpo | dapo | bnpo: how TRL weighs a batch's tokens."""
+    clip_high: float = 0.2
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is out of range."""
+        super().__post_init__()
+        one_of("method.loss", self.loss, LOSSES)
+        above("method.clip_high", self.clip_high, 0)
+
+
+@dataclass
+class CispoConfig(PolicyGradientConfig):
+    """Hyperparameters; `conf/method/cispo.yaml` gives the source of each default."""
+
+    name: str = "cispo"
+    clip_high: float = 5.0
+    """Importance weights are cut above this, and their gradient with them is not."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is out of range."""
+        super().__post_init__()
+        above("method.clip_high", self.clip_high, 0)
+
+
+@dataclass
+class RlooConfig(PolicyGradientConfig):
+    """Hyperparameters; `conf/method/rloo.yaml` gives the source of each default."""
+
+    name: str = "rloo"
+    clip_high: float = 0.2
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is out of range."""
+        super().__post_init__()
+        above("method.clip_high", self.clip_high, 0)
+
+
+class Rollout(NamedTuple):
+    """A completion that a problem of the training split was answered with."""
+
+    problem: Problem
+    prompt: Prompt
+    reply: Reply
+    response: Response
+
+
+class Reward(msgspec.Struct, frozen=True):
+    """What a completion earns."""
+
+    value: float | None
+    """None for a request that the engine refused: nothing can be learned from it."""
+    correct: bool
+    formatted: bool
+
+
+class _PolicyGradientMethod(DatasetLevel):
+    """The loop that the three share."""
+
+    regime = "labels"
+    needs = (Generates,)
+    trains = True
+    learns_from_problems = True
+    trainer: ClassVar[str] = "grpo"
+
+    def __init__(self, config: PolicyGradientConfig) -> None:
+        self.config = config
+
+    @property
+    def last_step(self) -> int:
+        """The last training step."""
+        return self.config.steps
+
+    def misfit(self, task: type[Task]) -> str | None:
+        """A system prompt of one's own needs a task that takes one."""
+        if self.config.system_prompt is not None and not issubclass(task, Instructs):
+            return f"method.system_prompt: task={task.name} takes no system prompt; leave it null"
+        return None
+
+    def objective(self, run: Path) -> PolicyGradient:
+        """Return what TRL's trainer is told."""
+        config = self.config
+        return PolicyGradient(
+            trainer=self.trainer,
+            loss=self.loss,
+            rows=config.rows,
+            group=config.group,
+            steps=config.steps,
+            minibatches=config.minibatches,
+            kl=config.kl,
+            clip_low=config.clip_low,
+            clip_high=self.clip_high,
+            temperature=config.temperature,
+            max_tokens=config.max_tokens,
+        )
+
+    @property
+    def loss(self) -> str:
+        """TRL's name of the loss."""
+        return "grpo"
+
+    @property
+    def clip_high(self) -> float:
+        """The upper clip of importance weights."""
+        raise NotImplementedError
+
+    async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
+        """Sample, reward, update; evaluate every so many steps; leave the adapter in artifacts/."""
+        evaluations = Evaluations(ctx, self.config)
+        yield await evaluations.evaluate(0, self._test_prompts(ctx))
+        evaluated = step = 0
+        for step in range(1, self.config.steps + 1):
+            if not self._affordable(ctx):
+                step -= 1
+                break
+            ctx.record(step, await self._train(ctx, step))
+            if step % self.config.eval_every == 0:
+                yield await evaluations.evaluate(step, self._test_prompts(ctx))
+                evaluated = step
+        if evaluated < step:
+            yield await evaluations.evaluate(step, self._test_prompts(ctx))
+        await ctx.policy.export()
+
+    def _affordable(self, ctx: RunContext) -> bool:
+        """Say whether the budget pays for another step and the evaluation after the last one."""
+        needed = self.config.rows + self.config.eval_calls * len(ctx.problems)
+        return ctx.shared.affordable(needed, ROLE) == needed
+
+    async def _train(self, ctx: RunContext, step: int) -> dict[str, float]:
+        """Make one step; return its figures."""
+        rollouts = await self._roll_out(ctx, step)
+        rewards = await self._rewards(ctx, step, rollouts)
+        figures = _figures(rollouts, rewards, self.config.group)
+        if figures["equal_groups"] == 1.0 and not self.config.kl:
+            # The gradient is zero; the optimiser's momentum alone would move the weights.
+            ctx.note(f"step {step}: in each group all rewards are equal, so there is nothing to learn: no update")
+            return figures
+        rows = [
+            Row(messages=one.prompt.messages, tokens=one.reply.completions[0].token_ids or (), reward=reward.value)
+            for one, reward in zip(rollouts, rewards, strict=True)
+        ]
+        return {**figures, **await ctx.policy.update(rows)}
+
+    async def _roll_out(self, ctx: RunContext, step: int) -> list[Rollout]:
+        """Return the batch's completions; those of one problem stand in a row."""
+        problems = [one for one in self._batch(ctx, step) for _ in range(self.config.group)]
+        prompts = [self._prompt(ctx.training.task, problem) for problem in problems]
+        replies = await ctx.shared.generate(
+            prompts, role=ROLE, step=step, sampling=self.config.sampling, token_ids=True
+        )
+        return [
+            Rollout(problem, prompt, reply, read_reply(ctx.training.task, problem, reply))
+            for problem, prompt, reply in zip(problems, prompts, replies, strict=True)
+        ]
+
+    def _batch(self, ctx: RunContext, step: int) -> list[Problem]:
+        """Return the problems of a step: the split in a new random order each time that it has been gone through."""
+        problems, size = ctx.training.problems, self.config.problems_per_step
+        batch = []
+        for place in range((step - 1) * size, step * size):
+            epoch, at = divmod(place, len(problems))
+            batch.append(problems[int(ctx.shared.rng("epoch", epoch).permutation(len(problems))[at])])
+        return batch
+
+    async def _rewards(self, ctx: RunContext, step: int, rollouts: Sequence[Rollout]) -> list[Reward]:
+        about = [(one.problem.id, one.response.text, self.config.format_reward) for one in rollouts]
+
+        async def compute() -> list[Reward]:
+            return [await self._reward(ctx, one) for one in rollouts]
+
+        return await ctx.remember(step, "reward", about, compute, list[Reward])
+
+    async def _reward(self, ctx: RunContext, rollout: Rollout) -> Reward:
+        if rollout.reply.error is not None:
+            return Reward(None, correct=False, formatted=False)
+        grade = await ctx.training.grade(rollout.problem, rollout.response)
+        formatted = _formatted(rollout.response, grade)
+        return Reward(grade.correct + self.config.format_reward * formatted, grade.correct, bool(formatted))
+
+    def _prompt(self, task: Task, problem: Problem) -> Prompt:
+        """Ask for an answer under the fixed prompt."""
+        if self.config.system_prompt is not None and isinstance(task, Instructs):
+            return task.instructed_prompt(problem, self.config.system_prompt)
+        if not isinstance(task, Generates):
+            raise ConfigError(f"task={task.name}: expected a task that generates")
+        return task.generation_prompt(problem)
+
+    def _test_prompts(self, ctx: RunContext) -> dict[str, Prompt]:
+        return {problem.id: self._prompt(ctx.of(problem).task, problem) for problem in ctx.problems}
+
+
+class Grpo(_PolicyGradientMethod):
+    """Group-relative policy optimisation."""
+
+    name = "grpo"
+    description = "reinforcement learning by group-relative advantages (TRL's GRPOTrainer)"
+    Config = GrpoConfig
+    config: GrpoConfig
+
+    @property
+    def loss(self) -> str:
+        """As configured."""
+        return self.config.loss
+
+    @property
+    def clip_high(self) -> float:
+        """As configured."""
+        return self.config.clip_high
+
+
+class Cispo(_PolicyGradientMethod):
+    """The same advantages with importance weights that are cut, while every token keeps its gradient."""
+
+    name = "cispo"
+    description = "reinforcement learning with clipped importance weights (CISPO, TRL's GRPOTrainer)"
+    Config = CispoConfig
+    config: CispoConfig
+
+    @property
+    def loss(self) -> str:
+        """CISPO's."""
+        return "cispo"
+
+    @property
+    def clip_high(self) -> float:
+        """As configured."""
+        return self.config.clip_high
+
+
+class Rloo(_PolicyGradientMethod):
+    """REINFORCE with the mean reward of a completion's siblings as its baseline."""
+
+    name = "rloo"
+    description = "REINFORCE with a leave-one-out baseline (TRL's RLOOTrainer)"
+    trainer = "rloo"
+    Config = RlooConfig
+    config: RlooConfig
+
+    @property
+    def clip_high(self) -> float:
+        """As configured."""
+        return self.config.clip_high
+
+
+def _formatted(response: Response, grade: Grade) -> float:
+    """Return 1 for a response in the task's format, else 0; parsing decides where the task has no such score."""
+    return grade.scores.get("format", float(response.error is None))
+
+
+def _figures(rollouts: Sequence[Rollout], rewards: Sequence[Reward], group: int) -> dict[str, float]:
+    """Return what a batch was like; `equal_groups`: the share of groups that nothing can be learned from."""
+    values = [reward.value for reward in rewards]
+    scored = [value for value in values if value is not None]
+    groups = [[v for v in values[i : i + group] if v is not None] for i in range(0, len(values), group)]
+    completions = [one.reply.completions[0] for one in rollouts if one.reply.error is None]
+    n = max(len(scored), 1)
+    return {
+        "reward": sum(scored) / n,
+        "correct": sum(reward.correct for reward in rewards) / len(rewards),
+        "formatted": sum(reward.formatted for reward in rewards) / len(rewards),
+        "equal_groups": sum(len(set(values)) <= 1 for values in groups) / len(groups),
+        "completion_tokens": sum(one.tokens for one in completions) / max(len(completions), 1),
+        "truncated": sum(one.finish_reason == "length" for one in completions) / max(len(completions), 1),
+        "rejected": float(len(rollouts) - len(completions)),
+    }

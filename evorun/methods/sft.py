@@ -1,0 +1,171 @@
+"""Supervised fine-tuning on conversations, evaluated on a task: `sft`.
+
+Lyria paper, section 5, makes LAFT's students so, of the conversations that `evorun traces` exports; any other file of
+conversations will do. Loss is on the assistant's tokens only. TRL's SFTTrainer does the rest: see
+`evorun.training.fine_tuning`.
+"""
+
+import math
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import msgspec
+
+from evorun.errors import ConfigError, RunDirectoryError
+from evorun.methods.base import DatasetLevel, RunContext, Step
+from evorun.methods.evaluation import ROLE, Evaluations, EvaluationSettings
+from evorun.runs.paths import display
+from evorun.runs.records import write_atomically
+from evorun.tasks.base import Generates, Problem, Task
+from evorun.training.conversations import Conversation, Split, read_split
+from evorun.training.wire import FineTuning
+from evorun.validation import above, at_least, within
+
+TRAIN, HELD_OUT = "train.jsonl", "held_out.jsonl"
+"""The run's own copies of its data, in artifacts/."""
+
+
+@dataclass
+class SftConfig(EvaluationSettings):
+    """Hyperparameters; `conf/method/sft.yaml` gives the source of each default."""
+
+    name: str = "sft"
+    data: str | None = None
+    """File with one conversation a line: `{"messages": [{"role": ..., "content": ...}, ...]}`."""
+    limit: int | None = None
+    """Conversations that are used, the file's first ones; null: all."""
+    held_out: float = 0.1
+    """Share of the conversations that loss is measured on, and nothing learned from; 0: none."""
+    epochs: float = 3.0
+    batch: int = 16
+    """Conversations in a step."""
+    max_length: int = 4096
+    """Tokens of a conversation, its prompt included, that are used at most: longer ones are cut, and dropped where no
+    token of an answer is left. The model's context length is another limit."""
+    eval_every: int = 100
+    eval_max_tokens: int = 1024
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is out of range."""
+        super().__post_init__()
+        for key in ("limit", "batch"):
+            at_least(f"method.{key}", getattr(self, key), 1)
+        within("method.held_out", self.held_out, 0, 0.9)
+        above("method.epochs", self.epochs, 0)
+        at_least("method.max_length", self.max_length, 2)
+
+
+class Sft(DatasetLevel):
+    """Imitates the assistant's answers."""
+
+    name = "sft"
+    description = "supervised fine-tuning on conversations, loss on the assistant's tokens (TRL's SFTTrainer)"
+    regime = "labels"
+    needs = (Generates,)
+    trains = True
+    Config = SftConfig
+
+    def __init__(self, config: SftConfig) -> None:
+        self.config = config
+
+    def misfit(self, task: type[Task]) -> str | None:
+        """There is nothing to learn from without data."""
+        if self.config.data is None:
+            return "method.data: expected a file of conversations, got null; set method.data=FILE"
+        return None
+
+    def check(self, task: type[Task], validation: Sequence[Problem]) -> None:
+        """Raise DataError, naming the line, for data that cannot be learned from."""
+        _ = self._split
+
+    def reservations(self, calls: int | None) -> list[str]:
+        """Say how many conversations are left out."""
+        empty = self._split.empty
+        return [f"{self._source}: conversations with an empty answer are left out: {empty}"] if empty else []
+
+    def objective(self, run: Path) -> FineTuning:
+        """Return what TRL's trainer is told; the data are copied into artifacts/.
+
+        Raises DataError for data that cannot be learned from, RunDirectoryError when the copies say something else.
+        """
+        split = self._split
+        return FineTuning(
+            train=str(self._keep(run, TRAIN, split.train)),
+            held_out=str(self._keep(run, HELD_OUT, split.held_out)) if split.held_out else None,
+            source=self._source,
+            epochs=self.config.epochs,
+            batch=self.config.batch,
+            max_length=self.config.max_length,
+        )
+
+    async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
+        """Assess, make all steps, assess and evaluate every so many; leave what was trained in artifacts/."""
+        evaluations = Evaluations(ctx, self.config)
+        data = await ctx.policy.assess()
+        self._say_what_is_missing(ctx, data)
+        ctx.record(0, _with_perplexity(data))
+        yield await evaluations.evaluate(0)
+        steps = int(data["steps"])
+        for step in range(1, steps + 1):
+            figures = await ctx.policy.advance()
+            evaluated = step == steps or (step % self.config.eval_every == 0 and self._affordable(ctx))
+            if evaluated and "held_out_loss" in data:
+                figures = {**figures, **_with_perplexity(_loss_of(await ctx.policy.assess()))}
+            ctx.record(step, figures)
+            if step == steps:
+                await ctx.policy.export()  # before the evaluation, which may take long
+            if evaluated:
+                yield await evaluations.evaluate(step)
+
+    @cached_property
+    def _split(self) -> Split:
+        if self.config.data is None:
+            raise ConfigError("method.data: expected a file of conversations, got null; set method.data=FILE")
+        return read_split(Path(self.config.data).expanduser(), limit=self.config.limit, held_out=self.config.held_out)
+
+    @property
+    def _source(self) -> str:
+        return display(Path(self.config.data or "").expanduser())
+
+    def _keep(self, run: Path, name: str, conversations: Sequence[Conversation]) -> Path:
+        """Copy conversations into the run directory, or see that they are the same as when it began."""
+        file = run.resolve() / "artifacts" / name
+        content = b"".join(msgspec.json.encode(one) + b"\n" for one in conversations)
+        if file.exists():
+            if file.read_bytes() != content:
+                raise RunDirectoryError(
+                    f"{display(file)} is not what {self._source} gives now; restore that file, or start a new run"
+                )
+            return file
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunDirectoryError(f"cannot write {display(file)}: {error.strerror}") from error
+        write_atomically(file, content)
+        return file
+
+    def _affordable(self, ctx: RunContext) -> bool:
+        """Say whether the budget pays for another evaluation before the last one."""
+        needed = 2 * self.config.eval_calls * len(ctx.problems)
+        return ctx.shared.affordable(needed, ROLE) == needed
+
+    def _say_what_is_missing(self, ctx: RunContext, data: Mapping[str, float]) -> None:
+        cut, dropped = int(data["cut"]), int(data["dropped"])
+        if cut or dropped:
+            ctx.note(
+                f"{self._source}: longer than {self.config.max_length} tokens (method.max_length) or than the model's "
+                f"context: conversations that are cut: {cut}; dropped, since no answer begins in time: {dropped}"
+            )
+
+
+def _loss_of(assessment: Mapping[str, float]) -> dict[str, float]:
+    return {"held_out_loss": assessment["held_out_loss"]}
+
+
+def _with_perplexity(figures: Mapping[str, float]) -> dict[str, float]:
+    """Add the perplexity of the held-out answers' tokens, where loss was measured on any."""
+    if "held_out_loss" not in figures:
+        return dict(figures)
+    return {**figures, "held_out_perplexity": math.exp(figures["held_out_loss"])}

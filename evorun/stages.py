@@ -1,0 +1,239 @@
+"""The stages before a run whose model is a student: the teacher's run, its traces, the fine-tuning run.
+
+Each stage has a folder of its own under `run.stages`, named by a digest of all that decides its result: the part of its
+configuration that counts, its problems, the content of its input and evorun's version. So a stage that is complete
+serves every run that needs the same, one that was stopped goes on, and changed inputs are another stage. Of several
+processes that need a stage at once, one works on it and the others wait.
+"""
+
+import contextlib
+import fcntl
+import hashlib
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+from rich.console import Console
+
+import evorun
+from evorun.errors import DataError, EvorunError, RunDirectoryError
+from evorun.models.adapters import read_adapter
+from evorun.runs.directory import MANIFEST, RunDirectory, identity, load_manifest
+from evorun.runs.paths import display
+from evorun.runs.replay import ReplayConfig
+from evorun.runs.schema import StageInRun, Status
+from evorun.settings import RunConfig, check
+from evorun.student import StudentConfig, in_stage, teacher_composition, tuning_composition
+from evorun.traces import collect, write_traces
+
+log = logging.getLogger("evorun")
+
+TEACHER, TRACES, STUDENT = "teacher", "traces", "student"
+ADAPTER = Path("artifacts", "adapter")
+TRACES_FILE = "traces.jsonl"
+
+
+class Ended(Protocol):
+    """How a stage's run ended."""
+
+    @property
+    def status(self) -> Status:
+        """As its manifest has it."""
+        ...
+
+    @property
+    def error(self) -> BaseException | None:
+        """What it failed with."""
+        ...
+
+
+Runner = Callable[[RunConfig, Path, Sequence[str], Console], Ended]
+"""`evorun.experiment.run_experiment`."""
+
+
+def with_student(config: RunConfig, directory: RunDirectory, console: Console, run: Runner) -> RunConfig:
+    """Return the run's configuration with the student as its model, carrying out what is left of the stages before it.
+
+    A replayed run needs none: its answers are recorded. Raises what a stage failed with, KeyboardInterrupt when one was
+    interrupted, and RunDirectoryError when the run began with another student than the stages give now.
+    """
+    manifest = directory.manifest
+    assert manifest is not None  # noqa: S101 - the run has begun
+    if config.student is None:
+        return config
+    if isinstance(config.engine, ReplayConfig):
+        return _under(config, _recorded_adapter(config.engine))
+    stages = _Stages(config, config.student, manifest.command, console, run).carry_out()
+    earlier = manifest.stages.get(STUDENT)
+    if earlier is not None and earlier.digest != stages[STUDENT].digest:
+        raise RunDirectoryError(
+            f"{display(directory.path)}: expected the student that it began with (adapter {earlier.digest}), "
+            f"the stages now give another (adapter {stages[STUDENT].digest}): start a new run"
+        )
+    taught = _under(config, str(Path(stages[STUDENT].folder) / ADAPTER))
+    directory.note_student(stages, taught.engine.name_of(taught.model))
+    line = f"student {config.student.name}: ready, adapter {stages[STUDENT].digest}; the run itself begins"
+    log.info("%s", line)
+    console.print(line, markup=False, highlight=False, soft_wrap=True)
+    return taught
+
+
+def _under(config: RunConfig, adapter: str) -> RunConfig:
+    """Return the configuration with the adapter on the policy, and on a judge that is the policy's model."""
+    model = replace(config.model, adapter=adapter)
+    return replace(config, model=model, judge=model if config.judge == config.model else config.judge)
+
+
+def _recorded_adapter(engine: ReplayConfig) -> str:
+    """Return where the recorded run had its adapter; only that it had one matters to a replay."""
+    recorded = {} if engine.run is None else load_manifest(Path(engine.run)).stages
+    return str(Path(recorded[STUDENT].folder) / ADAPTER) if STUDENT in recorded else str(ADAPTER)
+
+
+class _Traces(NamedTuple):
+    stage: StageInRun
+    file: Path
+
+
+class _Stages:
+    """The stages of one run."""
+
+    def __init__(
+        self, config: RunConfig, student: StudentConfig, command: Sequence[str], console: Console, run: Runner
+    ) -> None:
+        self._config = config
+        self._student = student
+        self._command = command
+        self._console = console
+        self._run = run
+        self._root = Path(config.run.stages)
+
+    def carry_out(self) -> dict[str, StageInRun]:
+        """Carry out what is left of each stage and return them, in order."""
+        teacher = self._teacher()
+        traces = self._traces(Path(teacher.folder), teacher.digest)
+        return {TEACHER: teacher, TRACES: traces.stage, STUDENT: self._tuned(traces)}
+
+    def _teacher(self) -> StageInRun:
+        raw = teacher_composition(self._config.raw)
+        folder = self._folder(TEACHER, raw["method"]["name"], _of_run(raw, identity(raw)))
+        self._carry_out_run(TEACHER, folder, raw)
+        made = load_manifest(folder)
+        if made.simulated:
+            log.warning("student %s learns from a simulated teacher, so from no model's own words", self._student.name)
+        return StageInRun(
+            str(folder), _of_file(folder / "candidates.jsonl"), made.models["policy"], simulated=made.simulated
+        )
+
+    def _traces(self, teacher: Path, content: str) -> _Traces:
+        settings = self._student.traces
+        folder = self._folder(TRACES, settings.name, _digest([settings, teacher.name, content, evorun.__version__]))
+        file = folder / TRACES_FILE
+        with self._alone(TRACES, folder):
+            if file.exists():  # the last file to be written, and at once
+                self._say(TRACES, f"reused {display(folder)}")
+            else:
+                self._say(TRACES, f"begun in {display(folder)}")
+                traces = collect([teacher], settings)
+                total = traces.counts.total
+                if not traces.examples:
+                    raise DataError(
+                        f"{display(teacher)}: expected responses to fine-tune on, none of {total.found} was kept for "
+                        f"student.kind={settings.name}; a stronger teacher or more questions give some"
+                    )
+                folder.mkdir(exist_ok=True)
+                write_traces(traces, file, overwrite=True)
+                self._say(TRACES, f"completed, {total.kept} of {total.found} responses were kept")
+        return _Traces(StageInRun(str(folder), _of_file(file)), file)
+
+    def _tuned(self, traces: _Traces) -> StageInRun:
+        raw = tuning_composition(self._config.raw, str(traces.file))
+        # where the traces lie decides nothing
+        counted = identity(tuning_composition(self._config.raw, traces.stage.digest))
+        folder = self._folder(STUDENT, self._student.name, _of_run(raw, counted))
+        self._carry_out_run(STUDENT, folder, raw)
+        return StageInRun(str(folder), read_adapter(folder / ADAPTER).digest, load_manifest(folder).models["policy"])
+
+    def _folder(self, stage: str, what: str, digest: str) -> Path:
+        return self._root / f"{stage}_{what}_{self._config.task.name}_{digest}"
+
+    def _carry_out_run(self, stage: str, folder: Path, raw: Mapping[str, Any]) -> None:
+        """Carry out a stage that is a run, or what is left of it. Raises what it failed with, and KeyboardInterrupt."""
+        with self._alone(stage, folder):
+            begun = (folder / MANIFEST).exists()
+            if begun and load_manifest(folder).status == "completed":
+                self._say(stage, f"reused {display(folder)}")
+            else:
+                self._say(stage, f"{'continued' if begun else 'begun'} in {display(folder)}")
+                _raise_unless_completed(stage, self._run(check(raw), folder, self._command, self._console))
+                self._say(stage, f"completed, {_duration(folder)}")
+            _report(folder)
+
+    @contextlib.contextmanager
+    def _alone(self, stage: str, folder: Path) -> Iterator[None]:
+        """Hold a stage against other processes. Raises RunDirectoryError when its place cannot be written."""
+        try:
+            self._root.mkdir(parents=True, exist_ok=True)
+            lock = (self._root / f".{folder.name}.lock").open("ab")
+        except OSError as error:
+            raise RunDirectoryError(
+                f"cannot write {display(self._root)}: {error.strerror}; choose another place with run.stages=FOLDER"
+            ) from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                self._say(stage, f"waiting for the process that is at work in {display(folder)}")
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def _say(self, stage: str, what: str) -> None:
+        line = f"student {self._student.name}, stage {stage}: {what}"
+        log.info("%s", line)
+        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _raise_unless_completed(stage: str, ended: Ended) -> None:
+    if ended.status == "interrupted":
+        raise KeyboardInterrupt
+    if isinstance(ended.error, EvorunError):
+        raise in_stage(stage, ended.error)
+    if ended.error is not None:
+        raise ended.error
+
+
+def _duration(folder: Path) -> str:
+    from evorun.reports.text import duration
+
+    return duration(load_manifest(folder).seconds)
+
+
+def _report(folder: Path) -> None:
+    from evorun.reports.html import REPORT, write_report
+
+    if not (folder / REPORT).exists():
+        write_report(folder)
+
+
+def _of_run(raw: Mapping[str, Any], counted: Mapping[str, Any]) -> str:
+    """Digest what decides the result of a run, of whose configuration `counted` is what does."""
+    config = check(raw)
+    problems = config.task.load(config.seed).provenance.digest
+    return _digest([counted, problems, _of_folder(raw["task"].get("prompts")), evorun.__version__])
+
+
+def _digest(content: Any) -> str:
+    return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:12]
+
+
+def _of_folder(name: str | None) -> list[tuple[str, str]]:
+    """Digest the files of a user's own prompts; of a folder that is not there the task itself complains."""
+    return [] if name is None else [(file.name, _of_file(file)) for file in sorted(Path(name).glob("*.md"))]
+
+
+def _of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()[:12]

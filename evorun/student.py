@@ -1,0 +1,109 @@
+"""A student: a run's model that is fine-tuned before the run, on what a teacher answered (Lyria paper, section 5).
+
+Two ordinary runs come first: the teacher's, on questions that no result is reported on, and one of `method=sft` on the
+traces of it. Their configurations are made out of that of the run which they are for.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from evorun.errors import ConfigError, EvorunError
+from evorun.traces.kinds import Settings, make_settings
+
+E = TypeVar("E", bound=EvorunError)
+
+
+@dataclass
+class StudentConfig:
+    """Schema of `conf/student/*.yaml`, which give the source of each value."""
+
+    name: str
+    kind: str = "laft"
+    """Which of the teacher's responses become training examples, as `evorun traces kind=` has it."""
+    top: float | None = None
+    """Best share that stays, for kind=dpft_top only; null: section 5.2's."""
+    parsed_only: bool = False
+    """Whether responses without a readable answer are dropped too."""
+    task: dict[str, Any] = field(default_factory=dict)
+    """Settings of the task that are others in the teacher's run: which questions it answers."""
+    teaching: dict[str, Any] = field(default_factory=dict)
+    """The method that the teacher answers by, with its hyperparameters."""
+    tuning: dict[str, Any] = field(default_factory=dict)
+    """Hyperparameters of method=sft; its `data` are the traces, whatever stands here."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when the traces cannot be of that kind."""
+        _ = self.traces
+
+    @property
+    def traces(self) -> Settings:
+        """What is made of the teacher's run. Raises ConfigError, naming the key."""
+        try:
+            return make_settings(self.kind, None if self.top is None else str(self.top), self.parsed_only)
+        except ConfigError as error:
+            raise ConfigError(f"student.{error}") from error
+
+
+_POLICY = {"name": "policy"}
+_AS_THE_RUN = ("seed", "sandbox", "run", "evorun")
+"""Keys that the stages have from the run."""
+
+
+def teacher_composition(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the configuration of the teacher's run for the student of a run; the run's budget has no part in it.
+
+    Raises ConfigError, naming the key, for settings that the task does not have.
+    """
+    student = config["student"]
+    return {
+        **_shared(config),
+        "method": dict(student["teaching"]),
+        "model": config["teacher"],
+        "engine": config["teacher_engine"],
+    }
+
+
+def tuning_composition(config: Mapping[str, Any], data: str) -> dict[str, Any]:
+    """Return the configuration of the run that fine-tunes a run's model on `data`, a file of traces."""
+    return {
+        **_shared(config),
+        "method": {**config["student"]["tuning"], "data": data},
+        "model": config["model"],
+        "engine": config["engine"],
+        "training": config["training"],
+    }
+
+
+_KEYS = {
+    "teacher": "method is student.teaching, model is teacher, engine is teacher_engine, student.task changes task",
+    "student": "method is student.tuning, student.task changes task",
+}
+"""What the keys of a stage's run are called in the run that it is for."""
+
+
+def in_stage(stage: str, error: E) -> E:
+    """Return the error with the stage that it comes from and what its keys are called."""
+    return type(error)(f"in stage {stage} ({_KEYS[stage]}): {error}")
+
+
+def _task(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the stages' task. Raises ConfigError, naming the key, for a setting that the task does not have."""
+    task, others = config["task"], config["student"].get("task", {})
+    for key in others:
+        if key not in task:
+            raise ConfigError(
+                f"student.task.{key}: task={task['name']} has no such setting, expected one of {', '.join(task)}; "
+                "without a split there are no questions for a teacher that nothing is reported on: choose another task"
+            )
+    return {**task, **others}
+
+
+def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        **{key: config[key] for key in _AS_THE_RUN if key in config},
+        "task": _task(config),
+        "judge": _POLICY,
+        "judge_engine": _POLICY,
+        "budget": {"name": "unlimited"},
+    }

@@ -1,0 +1,122 @@
+"""What of a conversation is learned: the tokens that the model itself would have written.
+
+An answer begins where the prompt for it ends, which is the earlier messages with the template's generation prompt. It
+ends with the first token that would have ended its generation, which is learned too: a model that never saw it would
+not stop. So no marks in the template are needed (TRL's `{% generation %}`); it must only write earlier messages the
+same way whatever follows them.
+
+A text may have other tokens than its parts (two line breaks are one token at a prompt's end, and with a word behind
+them two). Where that is so at an answer's begin, prompt and answer are tokenised each by itself, as when the model
+answers.
+"""
+
+from collections.abc import Collection, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+from jinja2 import TemplateError
+
+from evorun.errors import TrainingError
+from evorun.models.base import Message
+from evorun.models.chat import adapt_roles
+from evorun.models.config import ModelConfig
+
+NOT_LEARNED = -100
+"""Label of a token without loss, in the words of transformers."""
+
+
+class Labelled(NamedTuple):
+    """A conversation as a trainer takes it."""
+
+    tokens: list[int]
+    labels: list[int]
+    """The token where it is learned, NOT_LEARNED elsewhere."""
+
+
+def labelled(tokenizer: Any, messages: Sequence[Message], model: ModelConfig, ends: Collection[int]) -> Labelled:
+    """Return a conversation's tokens, with those of its assistant labelled.
+
+    tokenizer: a fast one of transformers. ends: the tokens that end a completion. Raises TrainingError, to follow a
+    conversation's name, when the chat template does not let answers be told from the rest.
+    """
+    messages = adapt_roles(messages, model.system_role)
+    text = _render(tokenizer, messages, model)
+    places = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
+    begins = [_begin(tokenizer, messages[:place], model, text) for place in places]
+    tokens, token_ends = _tokenise(tokenizer, text, begins)
+    labels = [NOT_LEARNED] * len(tokens)
+    for place, begin in zip(places, begins, strict=True):
+        within = [i for i, end in enumerate(token_ends) if end > begin]
+        limit = len(_render(tokenizer, messages[: place + 1], model))
+        for i in within[: _length(tokens, token_ends, within, limit, ends)]:
+            labels[i] = tokens[i]
+    return Labelled(tokens, labels)
+
+
+class _Tokens(NamedTuple):
+    tokens: list[int]
+    ends: list[int]
+    """Where in the text each one ends."""
+
+
+def _tokenise(tokenizer: Any, text: str, begins: Sequence[int]) -> _Tokens:
+    """Return the text's tokens, or, where these are not the prompts' with others behind them, those of its parts."""
+    whole = _encode(tokenizer, text)
+    prompts = (_encode(tokenizer, text[:begin]).tokens for begin in begins)
+    if all(whole.tokens[: len(prompt)] == prompt for prompt in prompts):
+        return whole
+    parts = _Tokens([], [])
+    for begin, end in pairwise([0, *begins, len(text)]):
+        part = _encode(tokenizer, text[begin:end])
+        parts.tokens.extend(part.tokens)
+        parts.ends.extend(begin + at for at in part.ends)
+    return parts
+
+
+def _encode(tokenizer: Any, text: str) -> _Tokens:
+    encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    return _Tokens(list(encoded["input_ids"]), [end for _, end in encoded["offset_mapping"]])
+
+
+def _begin(tokenizer: Any, earlier: Sequence[Message], model: ModelConfig, text: str) -> int:
+    """Return where the answer to the earlier messages begins in the whole text."""
+    prompt = _render(tokenizer, earlier, model, add_generation_prompt=True)
+    if not text.startswith(prompt):
+        raise TrainingError(
+            f"the chat template of model '{model.id}' writes the messages before answer {_answers(earlier) + 1} "
+            "differently once it is there, so the model would not be asked as it was taught; use conversations of one "
+            "answer, or set model.chat_template_kwargs"
+        )
+    return len(prompt)
+
+
+def _length(
+    tokens: Sequence[int], token_ends: Sequence[int], within: Sequence[int], limit: int, ends: Collection[int]
+) -> int:
+    """Return of how many of the tokens `within` an answer consists; `limit`: the text's length up to its end."""
+    length = next((n for n, i in enumerate(within, start=1) if tokens[i] in ends), None)
+    if length is None or token_ends[within[length - 1]] > limit:
+        raise TrainingError(
+            "the chat template ends an answer without a token that ends a completion, so a model that is taught by it "
+            "would never stop; expected one of the model's eos_token_id (generation_config.json)"
+        )
+    return length
+
+
+def _render(
+    tokenizer: Any, messages: Sequence[Message], model: ModelConfig, *, add_generation_prompt: bool = False
+) -> str:
+    try:
+        text: str = tokenizer.apply_chat_template(
+            list(messages),
+            tokenize=False,
+            add_generation_prompt=add_generation_prompt,
+            **model.chat_template_kwargs,
+        )
+    except TemplateError as error:
+        raise TrainingError(f"the chat template of model '{model.id}' refuses it: {error}") from error
+    return text
+
+
+def _answers(messages: Sequence[Message]) -> int:
+    return sum(message["role"] == "assistant" for message in messages)

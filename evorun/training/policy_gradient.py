@@ -1,0 +1,113 @@
+"""Policy gradients with TRL's GRPOTrainer and RLOOTrainer, whose batches come from the run.
+
+The trainers compute advantages from rewards (reward minus its group's mean, no division by the standard deviation:
+E-SPL, section 3.1), the loss and the optimiser's step; completions and rewards are given to them.
+
+Imports TRL: only the trainer process imports this module.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+
+from evorun.models.chat import prompt_token_ids
+from evorun.training.serving import Serving, seed_everything
+from evorun.training.settings import micro_batch, processes, shared_arguments
+from evorun.training.weights import adapter
+from evorun.training.wire import Job, PolicyGradient, Row
+
+
+class Batches:
+    """This process's part of the batch that is being learned from, in TRL's words."""
+
+    def __init__(self, job: Job, tokenizer: Any, serving: Serving) -> None:
+        self._job = job
+        self._tokenizer = tokenizer
+        self._serving = serving
+        self._rewards: list[float | None] = []
+
+    def next(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
+        """Return prompt and completion ids of the next batch (TRL's `rollout_func`)."""
+        train = self._serving.next_training()
+        # Makes what TRL draws (the order of rows) a function of the step, so that a resumed run repeats it.
+        seed_everything(self._job.seed, train.number)
+        rows = self._part(train.rows, len(prompts), trainer.accelerator.process_index)
+        self._rewards = [row.reward for row in rows]
+        tokens = [self._tokens(row) for row in rows]
+        return {
+            "prompt_ids": [prompt for prompt, _ in tokens],
+            "completion_ids": [completion for _, completion in tokens],
+            "logprobs": None,
+        }
+
+    def _tokens(self, row: Row) -> tuple[list[int], list[int]]:
+        """Return a row's prompt and completion."""
+        if row.reward is None:
+            # A refused request has no completion, and often a prompt of more tokens than the model takes. TRL gives
+            # the row no weight, but wants a token in its place.
+            return [self._tokenizer.eos_token_id], [self._tokenizer.eos_token_id]
+        return prompt_token_ids(self._tokenizer, row.messages, self._job.model), list(row.tokens)
+
+    def reward(self, completions: Sequence[Any], **_: Any) -> list[float | None]:
+        """Return the rewards of the batch (TRL's reward function)."""
+        return self._rewards
+
+    @staticmethod
+    def _part(rows: Sequence[Row], size: int, place: int) -> Sequence[Row]:
+        return rows[place * size : (place + 1) * size]
+
+
+def make_trainer(job: Job, objective: PolicyGradient, model: Any, tokenizer: Any, serving: Serving) -> Any:
+    """Return the trainer of TRL. Raises ConfigError when the batch cannot be divided."""
+    batches = Batches(job, tokenizer, serving)
+    common: dict[str, Any] = {
+        "model": model,
+        "reward_funcs": batches.reward,
+        "train_dataset": _places(objective),
+        "processing_class": tokenizer,
+        "peft_config": adapter(job.training),
+    }
+    if objective.trainer == "rloo":
+        return _Rloo(batches, args=RLOOConfig(**_arguments(job, objective)), **common)
+    arguments = GRPOConfig(loss_type=objective.loss, scale_rewards="none", **_arguments(job, objective))
+    return GRPOTrainer(args=arguments, rollout_func=batches.next, **common)
+
+
+class _Rloo(RLOOTrainer):  # type: ignore[misc]
+    """RLOOTrainer knows no `rollout_func`: its completions are replaced where it would generate them."""
+
+    def __init__(self, batches: Batches, **arguments: Any) -> None:
+        self._batches = batches
+        super().__init__(**arguments)
+
+    def _generate(self, prompts: list[Any]) -> tuple[list[list[int]], list[list[int]], list[str]]:
+        rollouts = self._batches.next(prompts, self)
+        tokens = rollouts["completion_ids"]
+        return rollouts["prompt_ids"], tokens, self.processing_class.batch_decode(tokens, skip_special_tokens=True)
+
+
+def _places(objective: PolicyGradient) -> Dataset:
+    """Return a data set that holds nothing but the batches' places: TRL counts steps by it."""
+    return Dataset.from_dict({"prompt": ["-"] * (objective.rows // objective.group * objective.steps)})
+
+
+def _arguments(job: Job, objective: PolicyGradient) -> dict[str, Any]:
+    size = micro_batch(objective.rows, processes(), objective.minibatches, job.training.micro_batch)
+    passes = objective.rows // (processes() * size)
+    return shared_arguments(job) | {
+        "per_device_train_batch_size": size,
+        "gradient_accumulation_steps": passes // objective.minibatches,
+        "steps_per_generation": passes,
+        "max_steps": objective.steps * objective.minibatches,
+        "num_generations": objective.group,
+        "max_completion_length": objective.max_tokens,
+        "temperature": objective.temperature,
+        "beta": objective.kl,
+        "epsilon": objective.clip_low,
+        "epsilon_high": objective.clip_high,
+        "shuffle_dataset": False,
+        "ignore_data_skip": True,
+        "remove_unused_columns": False,
+    }

@@ -1,0 +1,181 @@
+"""The trainer process as the run sees it: started, spoken to over a socket, and ended."""
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+
+from evorun.errors import TrainingError
+from evorun.training.wire import LENGTH, Answer, Command, Failed, Finish, Job, Ready, decode_answer, framed
+
+LOG = "trainer.log"
+"""What the trainer process prints, in the run directory."""
+
+ENDING_S = 30
+"""Seconds that a trainer process has to end by itself (ours)."""
+
+WORKER = "evorun.training.worker"
+
+
+class TrainerProcess:
+    """A started trainer. One command at a time; `close` ends it."""
+
+    def __init__(self, process: asyncio.subprocess.Process, log: Path, folder: Path) -> None:
+        self._process = process
+        self._log = log
+        self._folder = folder
+        self._reader: asyncio.StreamReader | None = None
+        self._writer: asyncio.StreamWriter | None = None
+        self._answered = True
+        self._turn = asyncio.Lock()
+        self.trainable = 0
+        """Parameters that are trained."""
+
+    @classmethod
+    async def start(cls, job: Job, log: Path) -> "TrainerProcess":
+        """Start the process (several: `training.num_processes`) and wait until it has loaded everything.
+
+        job: its socket is filled in here. Raises TrainingError with one line when it cannot begin.
+        """
+        _require_packages()
+        folder = Path(tempfile.mkdtemp(prefix="evorun-"))  # a socket's path must be short
+        job = msgspec.structs.replace(job, socket=str(folder / "socket"))
+        file = folder / "job.json"
+        file.write_bytes(msgspec.json.encode(job))
+        connected: asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]
+        connected = asyncio.get_running_loop().create_future()
+
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            connected.set_result((reader, writer))
+
+        server = await asyncio.start_unix_server(accept, job.socket)
+        with log.open("ab") as output:
+            process = await _spawn(command_line(job, file), output)
+        trainer = cls(process, log, folder)
+        try:
+            await trainer._begin(connected)
+        except BaseException:
+            await trainer.close()
+            raise
+        finally:
+            server.close()
+        return trainer
+
+    async def ask(self, command: Command) -> Answer:
+        """Return the answer to a command. Raises TrainingError when the trainer fails or has ended."""
+        async with self._turn:
+            if self._writer is None:
+                raise TrainingError("the trainer process has ended")
+            self._answered = False
+            try:
+                self._writer.write(framed(command))
+                await self._writer.drain()
+            except OSError:
+                raise await self._broken() from None
+            return await self._receive()
+
+    async def close(self) -> None:
+        """End the process, by force where it is busy or does not listen, and remove its socket; idempotent."""
+        listens = self._writer is not None and self._answered
+        if listens:
+            with contextlib.suppress(OSError, TrainingError, TimeoutError):
+                await asyncio.wait_for(self.ask(Finish()), ENDING_S)
+        self._hang_up()
+        try:
+            await asyncio.wait_for(self._process.wait(), ENDING_S if listens else 0)
+        except TimeoutError:
+            self._kill()
+            await self._process.wait()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _kill(self) -> None:
+        """End all processes: those that a launcher has started are not of its group, and end with their stdin."""
+        if self._process.stdin is not None:
+            self._process.stdin.close()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+
+    async def _begin(self, connected: "asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]") -> None:
+        ended = asyncio.create_task(self._process.wait())
+        either: set[asyncio.Future[Any]] = {connected, ended}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if not connected.done():
+            raise await self._broken()
+        ended.cancel()
+        self._reader, self._writer = connected.result()
+        ready = await self._receive()
+        if isinstance(ready, Ready):
+            self.trainable = ready.trainable
+
+    async def _receive(self) -> Answer:
+        assert self._reader is not None  # noqa: S101 - set before anything is asked
+        try:
+            size = int(LENGTH.unpack(await self._reader.readexactly(LENGTH.size))[0])
+            answer: Answer = decode_answer(await self._reader.readexactly(size))
+        except (asyncio.IncompleteReadError, OSError):
+            raise await self._broken() from None
+        self._answered = True
+        if isinstance(answer, Failed):
+            self._hang_up()
+            raise TrainingError(f"the trainer failed: {answer.reason}")
+        return answer
+
+    async def _broken(self) -> TrainingError:
+        """Return the error for a process that has gone without a word."""
+        self._hang_up()
+        code = await self._process.wait()
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        hint = "often too little memory: lower training.micro_batch; " if code in (-9, 137) else ""
+        return TrainingError(
+            f"the trainer process {how}: {hint}its messages are in {self._log.name}{self._last_words()}"
+        )
+
+    def _last_words(self) -> str:
+        with contextlib.suppress(OSError):
+            lines = self._log.read_text(errors="replace").strip().splitlines()
+            if lines:
+                return f", the last one: {lines[-1].strip()[:300]}"
+        return ""
+
+    def _hang_up(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+            self._writer = None
+
+
+def command_line(job: Job, file: Path) -> list[str]:
+    """Return the command that starts the trainer process or processes. file: where the job is written."""
+    training, worker = job.training, ["-m", WORKER, str(file)]
+    if training.num_processes == 1 and training.accelerate_config is None:
+        return [sys.executable, *worker]
+    launch = [sys.executable, "-m", "accelerate.commands.launch", "--num_processes", str(training.num_processes)]
+    if training.accelerate_config is not None:
+        launch += ["--config_file", str(Path(training.accelerate_config).expanduser())]
+    else:
+        launch += ["--multi_gpu"]  # what accelerate calls several processes, on CPUs too: with --cpu it starts one
+        launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
+        launch += ["--main_process_port", "0"]
+    return [*launch, *worker]
+
+
+async def _spawn(command: list[str], output: IO[bytes]) -> asyncio.subprocess.Process:
+    # A session of its own: Ctrl-C is the run's to handle. Its stdin ends with the run, however that ends.
+    return await asyncio.create_subprocess_exec(
+        *command, stdin=asyncio.subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
+    )
+
+
+def _require_packages() -> None:
+    for package in ("torch", "transformers", "accelerate", "trl", "peft", "datasets"):
+        if find_spec(package) is None:
+            raise TrainingError(
+                f"training needs the package {package}, which is not installed: pip install 'evorun[train]'"
+            )

@@ -1,0 +1,205 @@
+"""The trainer process between two steps: it does what the run asks for until that is to train on.
+
+Several processes hear of each command from the first one, which alone is connected to the run, and take their part.
+
+Imports accelerate: only the trainer process imports this module.
+"""
+
+import math
+import socket
+from pathlib import Path
+from typing import IO, Any
+
+import msgspec
+from accelerate.utils import broadcast_object_list, gather_object
+
+from evorun.errors import ConfigError, TrainingError
+from evorun.models.base import Reply
+from evorun.training.rollouts import Decoding
+from evorun.training.wire import (
+    Answer,
+    Assess,
+    Command,
+    Done,
+    Export,
+    Figures,
+    Finish,
+    Generate,
+    Replies,
+    Save,
+    Train,
+    decode_command,
+    framed,
+    read_frame,
+)
+
+
+class Finished(Exception):
+    """Ends TRL's training loop: the run needs no more steps."""
+
+
+class Link:
+    """The first process's end of the socket."""
+
+    def __init__(self, path: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(path)
+        self._stream: IO[bytes] = self._socket.makefile("rb")
+
+    def receive(self) -> Command:
+        """Return the next command. Raises Finished when the run has gone."""
+        frame = read_frame(self._stream)
+        if frame is None:
+            raise Finished
+        command: Command = decode_command(frame)
+        return command
+
+    def send(self, answer: Answer) -> None:
+        """Answer a command."""
+        self._socket.sendall(framed(answer))
+
+
+class Serving:
+    """Carries out commands with a trainer of TRL, which calls `next_training` whenever it is ready for a step."""
+
+    def __init__(self, link: Link | None, decoding: Decoding) -> None:
+        """link: None in all processes but the first."""
+        self._link = link
+        self._decoding = decoding
+        self._trainer: Any = None
+        self._measured = 0
+        self._training = False
+
+    def bind(self, trainer: Any) -> None:
+        """Say whose weights are served."""
+        self._trainer = trainer
+        # TRL writes a card with each checkpoint, for publishing it.
+        trainer.create_model_card = lambda *_, **__: None
+
+    def next_training(self) -> Train:
+        """Report the step that has ended, if one has, then serve until the next one is asked for.
+
+        Raises Finished when none will be.
+        """
+        if self._training:
+            self._answer(Figures(self._new_figures()))
+        self._training = False
+        while True:
+            command = self._next_command()
+            if isinstance(command, Train):
+                self._training = True
+                # What a resumed trainer has logged before comes back with its checkpoint.
+                self._measured = len(self._trainer.state.log_history)
+                self._decoding.weights_changed()
+                return command
+            if isinstance(command, Finish):
+                self._answer(Done())
+                raise Finished
+            self._answer(self._carry_out(command))
+
+    def _next_command(self) -> Command:
+        received: list[Any] = [self._link.receive() if self._link is not None else None]
+        broadcast_object_list(received)
+        command: Command = received[0]
+        return command
+
+    def _answer(self, answer: Answer) -> None:
+        if self._link is not None:
+            self._link.send(answer)
+
+    def _carry_out(self, command: Command) -> Answer:
+        if isinstance(command, Generate):
+            return Replies(tuple(self._generate(command)))
+        if isinstance(command, Assess):
+            return Figures(self._trainer.assess())
+        if isinstance(command, Save):
+            self._save(Path(command.folder))
+        elif isinstance(command, Export):
+            self._export(command)
+        return Done()
+
+    def _generate(self, command: Generate) -> list[Reply]:
+        """Answer the requests, each process every n-th one."""
+        accelerator = self._trainer.accelerator
+        _require_whole_weights(accelerator)
+        count, place = accelerator.num_processes, accelerator.process_index
+        model = accelerator.unwrap_model(self._trainer.model)
+        mine = self._decoding.decode(model, command.requests[place::count], adapter=command.adapter)
+        parts = gather_object([mine])
+        return [parts[i % count][i // count] for i in range(len(command.requests))]
+
+    def _save(self, folder: Path) -> None:
+        """Let TRL write its checkpoint, and give it the name that was asked for."""
+        trainer = self._trainer
+        # No public method of transformers writes a checkpoint outside of a step.
+        trainer._save_checkpoint(trainer.model, trial=None)
+        trainer.accelerator.wait_for_everyone()
+        if self._link is not None:
+            (Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}").rename(folder)
+
+    def _export(self, command: Export) -> None:
+        """Let TRL write the weights, without its arguments, which are Python objects and name this machine's paths."""
+        folder = Path(command.folder)
+        self._trainer.save_model(str(folder))
+        self._trainer.accelerator.wait_for_everyone()
+        if self._link is not None:
+            (folder / "training_args.bin").unlink(missing_ok=True)
+            _name_base(folder / "adapter_config.json", command.base)
+
+    def _new_figures(self) -> dict[str, float]:
+        """Return the means of what TRL has logged since the last step was reported.
+
+        Raises TrainingError when the step has broken the weights.
+        """
+        logged = [entry for entry in self._trainer.state.log_history[self._measured :] if "loss" in entry]
+        figures = {}
+        for name, figure in FIGURES.items():
+            values = [float(entry[name]) for entry in logged if entry.get(name) is not None]
+            if values:
+                figures[figure] = sum(values) / len(values)
+        for figure, value in figures.items():
+            if not math.isfinite(value):
+                raise TrainingError(
+                    f"optimiser step {self._trainer.state.global_step}: expected numbers, got {figure} {value}; lower "
+                    "training.learning_rate"
+                )
+        return figures
+
+
+def _name_base(config: Path, model: str) -> None:
+    """Let an adapter name its base model, in the place of the folder that it happened to be loaded from."""
+    if config.exists():
+        settings = msgspec.json.decode(config.read_bytes())
+        content = msgspec.json.encode({**settings, "base_model_name_or_path": model})
+        config.write_bytes(msgspec.json.format(content, indent=2))
+
+
+def _require_whole_weights(accelerator: Any) -> None:
+    """Refuse to decode where no process holds all weights: the processes decode different texts, at their own pace."""
+    deepspeed = accelerator.state.deepspeed_plugin
+    if accelerator.distributed_type == "FSDP" or (deepspeed is not None and deepspeed.zero_stage == 3):
+        raise ConfigError(
+            "training.accelerate_config: shards the weights among the processes (ZeRO stage 3 or FSDP), so completions "
+            "must come from an engine of its own: engine=vllm or engine=server; or use ZeRO stage 2"
+        )
+
+
+FIGURES = {
+    "loss": "loss",
+    "grad_norm": "grad_norm",
+    "learning_rate": "learning_rate",
+    "entropy": "entropy",
+    "kl": "kl",
+    "clip_ratio/region_mean": "clip_ratio",
+    "cispo_clip_ratio": "clip_ratio",
+    "mean_token_accuracy": "token_accuracy",
+}
+"""What is kept of TRL's log, and its name; the rest says nothing of a step, or the run knows it better."""
+
+
+def seed_everything(*numbers: int) -> None:
+    """Seed all random generators of this process from some numbers."""
+    import numpy as np
+    from transformers import set_seed
+
+    set_seed(int(np.random.SeedSequence(numbers).generate_state(1)[0]))

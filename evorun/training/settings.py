@@ -1,0 +1,69 @@
+"""evorun's training settings in the words of transformers and TRL."""
+
+import os
+from typing import Any
+
+from evorun.errors import ConfigError
+from evorun.training.config import TrainingConfig
+from evorun.training.wire import Job
+
+A_LONG_TIME_S = 7 * 24 * 3600
+"""A process may wait for the first one while the run scores a batch, however long that takes."""
+
+
+def shared_arguments(job: Job) -> dict[str, Any]:
+    """Return the arguments that every trainer takes (`transformers.TrainingArguments`)."""
+    from evorun.training.weights import mixed_precision, on_gpu
+
+    training = job.training
+    return {
+        "output_dir": job.folder,
+        "learning_rate": training.learning_rate,
+        "adam_beta1": training.beta1,
+        "adam_beta2": training.beta2,
+        "adam_epsilon": training.epsilon,
+        "weight_decay": training.weight_decay,
+        "lr_scheduler_type": training.schedule,
+        "warmup_steps": training.warmup_steps,
+        "max_grad_norm": training.max_grad_norm,
+        "bf16": mixed_precision(job),
+        "gradient_checkpointing": training.gradient_checkpointing,
+        "use_cpu": not on_gpu(job),
+        "seed": job.seed,
+        "logging_steps": 1,
+        "save_strategy": "no",
+        "report_to": [],
+        "disable_tqdm": True,
+        "ddp_timeout": A_LONG_TIME_S,
+        # The adapter takes part in every forward pass, so there are no unused parameters to look for.
+        "ddp_find_unused_parameters": False,
+    }
+
+
+def require_processes(training: TrainingConfig) -> None:
+    """Raise ConfigError when the launcher has not started as many processes as asked for."""
+    started = processes()
+    if started != training.num_processes:
+        raise ConfigError(
+            f"training.num_processes: expected {training.num_processes} processes, accelerate launch has started "
+            f"{started}; look at {training.accelerate_config or 'its configuration'}"
+        )
+
+
+def processes() -> int:
+    """Return how many processes train together; the launcher says so."""
+    return int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def micro_batch(rows: int, processes: int, minibatches: int, largest: int) -> int:
+    """Return the largest number of rows up to `largest` that divides a process's part of a minibatch.
+
+    Raises ConfigError when the batch cannot be divided among the processes and minibatches.
+    """
+    part, rest = divmod(rows, processes * minibatches)
+    if rest or not part:
+        raise ConfigError(
+            f"training.num_processes, method.minibatches: expected them to divide a batch of {rows} completions, got "
+            f"{processes} and {minibatches}"
+        )
+    return next(size for size in range(min(largest, part), 0, -1) if part % size == 0)

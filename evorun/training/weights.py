@@ -1,0 +1,86 @@
+"""The base model and what is trained of it, as TRL's trainers take them.
+
+Imports torch: only the trainer process imports this module.
+"""
+
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from evorun.errors import ConfigError, EngineError
+from evorun.models.chat import require_plain_template
+from evorun.models.kv_cache import use_grouped_attention
+from evorun.training.config import TrainingConfig
+from evorun.training.wire import Job
+
+ALL_LINEAR = "all-linear"
+
+
+def load(job: Job) -> tuple[Any, Any]:
+    """Return the base model, in float32 where it is trained in mixed precision, and its tokenizer.
+
+    Raises EngineError when they cannot be loaded, ConfigError when the adapter does not fit the model.
+    """
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(job.weights)
+        model: Any = AutoModelForCausalLM.from_pretrained(job.weights, dtype=_dtype(job))
+    except Exception as error:
+        raise EngineError(f"model '{job.model.id}': transformers cannot load it: {_one_line(error)}") from error
+    require_plain_template(tokenizer, job.model)
+    if job.training.weights == "lora":
+        _require_targets(model, job.training.target_modules)
+    use_grouped_attention(model)
+    return model, tokenizer
+
+
+def adapter(training: TrainingConfig) -> Any:
+    """Return PEFT's configuration of the adapter; None when all weights are trained."""
+    if training.weights == "full":
+        return None
+    from peft import LoraConfig
+
+    targets = training.target_modules
+    return LoraConfig(
+        r=training.rank,
+        lora_alpha=training.alpha,
+        lora_dropout=training.dropout,
+        target_modules=ALL_LINEAR if targets == [ALL_LINEAR] else list(targets),
+        task_type="CAUSAL_LM",
+    )
+
+
+def on_gpu(job: Job) -> bool:
+    """Return whether this is trained on a GPU. Raises EngineError when one was asked for and there is none."""
+    available = torch.cuda.is_available()
+    if job.device == "cuda" and not available:
+        raise EngineError("engine.device: cuda was asked for, torch finds no GPU here; use engine.device=cpu")
+    return available and job.device != "cpu"
+
+
+def mixed_precision(job: Job) -> bool:
+    """Return whether the model computes in bfloat16."""
+    return job.training.precision == "bfloat16" or (job.training.precision == "auto" and on_gpu(job))
+
+
+def _dtype(job: Job) -> Any:
+    # Beside an adapter the frozen weights need no more bits than they came with.
+    return torch.bfloat16 if mixed_precision(job) and job.training.weights == "lora" else torch.float32
+
+
+def _require_targets(model: Any, targets: list[str]) -> None:
+    linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
+    known = sorted({name.rpartition(".")[2] for name in linear})
+    for target in targets:
+        if target != ALL_LINEAR and not any(name == target or name.endswith(f".{target}") for name in linear):
+            raise ConfigError(
+                f"training.target_modules: the model has no linear layer '{target}'; it has {', '.join(known)} "
+                f"({ALL_LINEAR}: each but the output's)"
+            )
+    if ALL_LINEAR in targets and len(targets) > 1:
+        raise ConfigError(f"training.target_modules: expected {ALL_LINEAR} alone or names, got {', '.join(targets)}")
+
+
+def _one_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__

@@ -1,0 +1,77 @@
+"""What a run that trains needs beside the others: a policy, and problems to train on."""
+
+import dataclasses
+from pathlib import Path
+
+from evorun.errors import DataError
+from evorun.models.config import EngineConfig
+from evorun.models.transformers_engine import TransformersConfig
+from evorun.models.vllm_engine import VllmConfig
+from evorun.runs.directory import JOURNAL, RunDirectory
+from evorun.runs.journal import open_read_only
+from evorun.runs.replay import ReplayConfig
+from evorun.settings import RunConfig
+from evorun.tasks.base import LoadedTask
+from evorun.training.policy import Past, Policy
+
+TRAINED_ROLES = ("rollout", "evaluate")
+"""Roles that the policy plays with its present weights; all others are the reference policy's."""
+
+
+def training_problems(config: RunConfig, loaded: LoadedTask) -> LoadedTask | None:
+    """Return the task's training split where the method learns from problems; none of it is a problem of the run.
+
+    Raises DataError or ConfigError when there is none.
+    """
+    if not config.method.learns_from_problems:
+        return None
+    training = config.task.training(config.seed)
+    if not training.problems:
+        raise DataError(f"task={config.task.name}: expected problems to train on, found none in its training split")
+    both = {problem.id for problem in training.problems} & {problem.id for problem in loaded.problems}
+    if both:
+        raise DataError(
+            f"task={config.task.name}: expected other problems to train on than to test on, got '{min(both)}' as both"
+        )
+    return training
+
+
+def open_policy(config: RunConfig, directory: RunDirectory) -> Policy:
+    """Return what the run trains; its trainer starts when it is first needed."""
+    assert config.training is not None  # noqa: S101 - asked for only where weights are trained
+    engine = config.engine
+    return Policy(
+        model=config.model,
+        engine=engine if isinstance(engine, TransformersConfig) else TransformersConfig(),
+        training=config.training,
+        objective=config.method.objective(directory.path),
+        seed=config.seed,
+        run=directory.path,
+        journal=directory.journal,
+        past=_past(engine),
+    )
+
+
+def serving(config: RunConfig) -> EngineConfig:
+    """Return the run's engine, ready for the adapters that the run trains."""
+    if config.training is not None and isinstance(config.engine, VllmConfig):
+        return dataclasses.replace(config.engine, lora_rank=config.training.rank)
+    return config.engine
+
+
+def _past(engine: object) -> Past | None:
+    return _RecordedUpdates(Path(engine.run)) if isinstance(engine, ReplayConfig) and engine.run is not None else None
+
+
+class _RecordedUpdates:
+    """The updates of a recorded run."""
+
+    def __init__(self, run: Path) -> None:
+        self._connection = open_read_only(run / JOURNAL)
+
+    def get(self, key: str, digest: bytes) -> bytes | None:
+        """Return an update's figures; None when the run made no such update."""
+        row = self._connection.execute(
+            "SELECT result FROM effects WHERE key = ? AND digest = ?", (key, digest)
+        ).fetchone()
+        return None if row is None else bytes(row[0])

@@ -1,0 +1,237 @@
+"""The loop of grpo, cispo and rloo, with a scripted model and a policy that only takes notes."""
+
+import asyncio
+import dataclasses
+import logging
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from evorun.errors import ConfigError
+from evorun.methods.policy_gradient import Cispo, Grpo, Rloo
+from evorun.models import Completion, Reply, Request
+from evorun.runs.budget import BudgetConfig
+from evorun.runs.directory import RunDirectory
+from evorun.tasks.base import Generates, LoadedTask, Provenance, Task
+from evorun.training.wire import Row
+from method_fixture import Ask, Driven, Quiz, RightIsRight, Scripted, make_driver, problem
+
+METHODS = {"grpo": Grpo, "cispo": Cispo, "rloo": Rloo}
+SMALL: dict[str, Any] = {
+    **{"steps": 4, "problems_per_step": 2, "group": 3, "max_tokens": 9},
+    **{"eval_every": 2, "eval_samples": 1},
+}
+SPLIT = 5
+"""Problems to train on: 100, 101, ..."""
+
+
+class Sampled(Scripted):
+    """Gives token ids, of the text's letters, where they are asked for."""
+
+    async def complete(self, key: str, request: Request) -> Reply:
+        reply = await super().complete(key, request)
+        [completion] = reply.completions
+        if request.token_ids and reply.error is None:
+            ids = tuple(map(ord, completion.text))
+            completion = Completion(
+                text=completion.text, finish_reason=completion.finish_reason, tokens=len(ids), token_ids=ids
+            )
+        return msgspec.structs.replace(reply, completions=(completion,))
+
+
+class NotedPolicy:
+    """Keeps what it is given to learn from."""
+
+    def __init__(self) -> None:
+        self.batches: list[list[Row]] = []
+        self.exported = 0
+
+    async def update(self, rows: Sequence[Row]) -> dict[str, float]:
+        self.batches.append(list(rows))
+        return {"loss": 0.5 * len(self.batches)}
+
+    async def export(self) -> Path:
+        self.exported = len(self.batches)
+        return Path()
+
+
+@dataclasses.dataclass
+class Trained(Driven):
+    """What a driven method left, its policy included."""
+
+    policy: NotedPolicy
+
+    def trained_on(self) -> list[str]:
+        """Return the problem of every rollout, in order."""
+        rollouts = sorted(self.model.of("rollout"), key=lambda ask: (ask.step, ask.place))
+        return [str(ask.shown["problem"]) for ask in rollouts]
+
+
+def varied(ask: Ask) -> str | None:
+    """Some right, some wrong, some that cannot be read."""
+    return ("right", "wrong", "?", "right;noted")[(ask.step + ask.place) % 4]
+
+
+async def train(
+    folder: Path,
+    script: Callable[[Ask], str | None] = varied,
+    *,
+    method: str = "grpo",
+    budget: BudgetConfig | None = None,
+    seed: int = 0,
+    task: Task | None = None,
+    **config: Any,
+) -> Trained:
+    """Drive a method to its end."""
+    of_method = METHODS[method]
+    chosen = of_method(of_method.Config(**{**SMALL, **config}))
+    directory = RunDirectory(folder)
+    model, policy = Sampled(script), NotedPolicy()
+    try:
+        driver = make_driver(chosen, directory, model, budget=budget, seed=seed, problems=2, task=task)
+        driver.policy = policy  # type: ignore[assignment]
+        driver.training = LoadedTask(
+            task=driver.loaded.task,
+            problems=[problem(100 + i) for i in range(SPLIT)],
+            grader=RightIsRight(),
+            stand_in=None,  # type: ignore[arg-type]
+            provenance=Provenance(source="sample", description="", digest=""),
+        )
+        async with asyncio.timeout(30):
+            await driver.run()
+        directory.finish_records([one.id for one in driver.loaded.problems])
+    finally:
+        directory.close()
+    return Trained(folder, model, driver, policy)
+
+
+async def test_each_epoch_goes_once_through_the_split_in_an_order_of_its_own(tmp_path: Path) -> None:
+    """Ten problems in five steps: two epochs, the third step being in both."""
+    trained = await train(tmp_path / "a", steps=5)
+    places = trained.trained_on()
+    assert [places[i : i + 3] for i in range(0, 30, 3)] == [[name] * 3 for name in places[::3]]
+    first, second = places[: 3 * SPLIT : 3], places[3 * SPLIT :: 3]
+    assert sorted(first) == sorted(second) == [f"p{100 + i}" for i in range(SPLIT)]
+    assert first != second
+    assert (await train(tmp_path / "b", steps=5)).trained_on() == places
+    assert (await train(tmp_path / "c", steps=5, seed=1)).trained_on() != places
+
+
+async def test_rows_are_the_completions_with_their_rewards(tmp_path: Path) -> None:
+    def script(ask: Ask) -> str | None:
+        return ("right", "wrong", "?", "right", None, "wrong")[ask.place]
+
+    trained = await train(tmp_path / "run", script, steps=1, format_reward=0.25)
+    [batch] = trained.policy.batches
+    assert [row.reward for row in batch] == [1.25, 0.25, 0.0, 1.25, None, 0.25]
+    assert ["".join(map(chr, row.tokens)) for row in batch] == ["right", "wrong", "?", "right", "", "wrong"]
+    asked = sorted(trained.model.of("rollout"), key=lambda ask: ask.place)
+    assert [row.messages for row in batch] == [ask.request.messages for ask in asked]
+    assert trained.policy.exported == 1
+    [record] = trained.records("training")
+    figures = record["figures"]
+    assert figures["reward"] == pytest.approx((1.25 + 0.25 + 0 + 1.25 + 0.25) / 5)
+    assert figures["correct"] == pytest.approx(2 / 6)
+    assert figures["formatted"] == pytest.approx(4 / 6)
+    assert figures["completion_tokens"] == pytest.approx((5 + 5 + 1 + 5 + 5) / 5)
+    assert (figures["equal_groups"], figures["rejected"], figures["truncated"]) == (0.0, 1.0, 0.0)
+    assert figures["loss"] == 0.5
+    assert (record["step"], record["calls"]) == (1, 2 * 2 + 6)
+
+
+async def test_equal_rewards_in_each_group_make_no_update(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    def script(ask: Ask) -> str | None:
+        return "right" if ask.place < 3 or ask.step == 2 else "wrong"
+
+    with caplog.at_level(logging.WARNING, "evorun"):
+        trained = await train(tmp_path / "run", script, steps=3)
+    assert trained.policy.batches == []
+    assert [line["figures"]["equal_groups"] for line in trained.records("training")] == [1.0] * 3
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["step 1", "step 2", "step 3"]
+    with_divergence = await train(tmp_path / "kl", script, steps=3, kl=0.1)  # which has a gradient of its own
+    assert len(with_divergence.policy.batches) == 3
+
+
+@pytest.mark.parametrize(("calls", "steps"), [(14, 1), (15, 1), (22, 2), (13, 0), (1000, 4)])
+async def test_the_budget_ends_training_and_pays_for_the_last_evaluation(
+    calls: int, steps: int, tmp_path: Path
+) -> None:
+    """An evaluation of two problems takes four calls, a step six; the first evaluation comes before it."""
+    trained = await train(tmp_path, budget=BudgetConfig(calls=calls))
+    assert len(trained.policy.batches) == steps
+    assert trained.policy.exported == steps
+    made = Counter(ask.role for ask in trained.model.asked)
+    assert made["rollout"] == 6 * steps
+    assert made.total() <= calls
+    last = [line["step"] for line in trained.records("steps")][-1]
+    assert last == steps
+    evaluated = [ask for ask in trained.model.of("evaluate") if ask.step == steps]
+    assert len(evaluated) == 4
+
+
+async def test_evaluations_come_first_last_and_in_between(tmp_path: Path) -> None:
+    trained = await train(tmp_path, steps=5, eval_every=2, eval_samples=3, eval_max_tokens=7, eval_temperature=0.3)
+    of_problem = [line for line in trained.records("steps") if line["problem"] == "p0"]
+    assert [line["step"] for line in of_problem] == [0, 2, 4, 5]
+    samplings = [ask.request.sampling for ask in trained.model.of("evaluate") if ask.step == 2 and ask.name == "p0"]
+    assert [one.temperature for one in samplings] == [0, 0.3, 0.3, 0.3]
+    assert {one.max_tokens for one in samplings} == {7}
+    assert not any(ask.request.token_ids for ask in trained.model.of("evaluate"))
+    assert all(ask.request.token_ids for ask in trained.model.of("rollout"))
+
+
+async def test_a_system_prompt_of_ones_own_is_trained_and_tested_under(tmp_path: Path) -> None:
+    trained = await train(tmp_path, steps=1, system_prompt="Be right.")
+    assert {ask.instruction for ask in trained.model.asked} == {"Be right."}
+
+
+def test_a_system_prompt_needs_a_task_that_takes_one() -> None:
+    class Bare(Task, Generates):
+        name = "bare"
+
+    method = Grpo(Grpo.Config(system_prompt="Be right."))
+    assert (method.misfit(Bare) or "").startswith("method.system_prompt: task=bare takes no system prompt")
+    assert method.misfit(Quiz) is None
+
+
+CHANGED: dict[str, Any] = {
+    **{"steps": 3, "problems_per_step": 1, "group": 2, "temperature": 0.5, "top_p": 0.9, "max_tokens": 5},
+    **{"system_prompt": "Be right.", "format_reward": 0.5, "minibatches": 2, "kl": 0.1},
+    **{"clip_low": 0.1, "clip_high": 0.3, "loss": "grpo"},
+    **{"eval_every": 1, "eval_samples": 2, "eval_temperature": 0.4, "eval_top_p": 0.7, "eval_max_tokens": 4},
+}
+FIELDS = [(name, f.name) for name, of in METHODS.items() for f in dataclasses.fields(of.Config) if f.name != "name"]
+
+
+@pytest.mark.parametrize(("name", "field"), FIELDS)
+async def test_every_field_has_an_effect(name: str, field: str, tmp_path: Path) -> None:
+    """On what is asked of the model, on what is learned from, or on what TRL is told."""
+
+    async def effect(folder: str, **config: Any) -> object:
+        trained = await train(tmp_path / folder, method=name, **config)
+        objective = trained.driver.method.objective(tmp_path)
+        return trained.model.everything(), trained.policy.batches, objective
+
+    assert await effect("before") != await effect("after", **{field: CHANGED[field]})
+
+
+def test_what_trl_is_told() -> None:
+    told = {name: METHODS[name](METHODS[name].Config(**SMALL)).objective(Path()) for name in METHODS}
+    assert {name: (one.trainer, one.loss, one.clip_high) for name, one in told.items()} == {
+        "grpo": ("grpo", "dr_grpo", 0.2),
+        "cispo": ("grpo", "cispo", 5.0),
+        "rloo": ("rloo", "grpo", 0.2),
+    }
+    assert all((one.rows, one.group, one.steps, one.kl) == (6, 3, 4, 0.0) for one in told.values())
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("group", 1), ("steps", 0), ("loss", "sapo"), ("temperature", 0), ("kl", -0.1)]
+)
+def test_values_out_of_range_are_refused(field: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"^method\.{field}: expected "):
+        Grpo.Config(**{field: value})

@@ -1,0 +1,212 @@
+"""Method `sft`: its loop with a policy that only counts, its data, and whole runs that are killed and resumed."""
+
+import dataclasses
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from safetensors.numpy import load_file
+
+from evorun.errors import ConfigError, DataError, RunDirectoryError
+from evorun.methods.sft import Sft, SftConfig
+from evorun.runs.budget import BudgetConfig
+from evorun.runs.directory import RunDirectory
+from evorun.settings import check
+from evorun_process import evorun, start
+from method_fixture import Ask, Driven, Scripted, make_driver
+from test_configs import composed
+from test_resume import wait_for_effects
+from tiny_llama import write_tiny_llama
+
+
+def write_chats(file: Path, count: int = 12) -> Path:
+    chats = [
+        [{"role": "user", "content": f"What is {i}+{i}?"}, {"role": "assistant", "content": f"It is {2 * i}."}]
+        for i in range(count)
+    ]
+    file.write_text("".join(json.dumps({"messages": chat, "problem": f"p{i}"}) + "\n" for i, chat in enumerate(chats)))
+    return file
+
+
+class Counting:
+    """A policy whose held-out loss falls by 0.1 a step."""
+
+    def __init__(self, **data: float) -> None:
+        self.course: list[str] = []
+        self.updates = 0
+        self._data = {"steps": 5.0, "conversations": 10.0, "held_out": 2.0, "cut": 0.0, "dropped": 0.0, **data}
+
+    async def assess(self) -> dict[str, float]:
+        self.course.append(f"assess {self.updates}")
+        loss = {} if self._data["held_out"] == 0 else {"held_out_loss": 2 - self.updates / 10}
+        return {**self._data, **loss}
+
+    async def advance(self) -> dict[str, float]:
+        self.updates += 1
+        self.course.append(f"step {self.updates}")
+        return {"loss": 3 - self.updates / 10}
+
+    async def export(self) -> None:
+        self.course.append("export")
+
+
+async def train(folder: Path, policy: Counting, budget: BudgetConfig | None = None, **config: Any) -> Driven:
+    folder.mkdir(exist_ok=True)  # noqa: ASYNC240
+    method = Sft(SftConfig(**{"data": str(write_chats(folder / "chats.jsonl")), "eval_samples": 2, **config}))
+
+    def answer(ask: Ask) -> str:
+        policy.course.append(f"answer {ask.step}")
+        return "right" if ask.place == 0 else "wrong"
+
+    directory = RunDirectory(folder / "run")
+    model = Scripted(answer)
+    try:
+        driver = make_driver(method, directory, model, problems=1, budget=budget)
+        driver.policy = policy  # type: ignore[assignment]
+        await driver.run()
+    finally:
+        directory.close()
+    return Driven(folder / "run", model, driver)
+
+
+async def test_it_assesses_and_evaluates_before_every_so_many_steps_and_at_the_end(tmp_path: Path) -> None:
+    policy = Counting()
+    driven = await train(tmp_path, policy, eval_every=2)
+    course = "assess 0,answer 0,answer 0,answer 0,step 1,step 2,assess 2,answer 2,answer 2,answer 2,step 3,step 4,"
+    course += "assess 4,answer 4,answer 4,answer 4,step 5,assess 5,export,answer 5,answer 5,answer 5"
+    assert policy.course == course.split(",")
+    figures = {record["step"]: record["figures"] for record in driven.records("training")}
+    assert figures[0]["conversations"] == 10
+    assert figures[1] == {"loss": 2.9}
+    assert figures[4] == {"loss": 2.6, "held_out_loss": 1.6, "held_out_perplexity": pytest.approx(4.953, rel=1e-3)}
+    assert [record["step"] for record in driven.records("steps")] == [0, 2, 4, 5]
+    assert {ask.request.sampling.temperature for ask in driven.model.asked if ask.place} == {1.0}
+
+
+async def test_without_held_out_data_no_loss_on_any_is_reported(tmp_path: Path) -> None:
+    policy = Counting(held_out=0)
+    driven = await train(tmp_path, policy, eval_every=2)
+    assert [what for what in policy.course if what.startswith("assess")] == ["assess 0"]
+    assert not any("held_out_loss" in record["figures"] for record in driven.records("training"))
+
+
+async def test_what_is_cut_or_dropped_is_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        await train(tmp_path, Counting(cut=3, dropped=2), max_length=77)
+    (said,) = [record.getMessage() for record in caplog.records]
+    assert "longer than 77 tokens" in said
+    assert said.endswith("conversations that are cut: 3; dropped, since no answer begins in time: 2")
+
+
+async def test_a_small_budget_is_kept_for_the_last_evaluation(tmp_path: Path) -> None:
+    policy = Counting()
+    driven = await train(tmp_path, policy, BudgetConfig(calls=9), eval_every=2)
+    assert [record["step"] for record in driven.records("steps")] == [0, 2, 5]
+    assert policy.updates == 5
+
+
+def test_the_data_are_copied_into_the_run_and_must_stay_the_same(tmp_path: Path) -> None:
+    data = write_chats(tmp_path / "chats.jsonl", 20)
+    objective = Sft(SftConfig(data=str(data), epochs=2, batch=4, max_length=9)).objective(tmp_path / "run")
+    assert (objective.epochs, objective.batch, objective.max_length) == (2, 4, 9)
+    assert objective.held_out is not None
+    parts = [
+        [msgspec.json.decode(line) for line in Path(name).read_bytes().splitlines()]
+        for name in (objective.train, objective.held_out)
+    ]
+    assert [len(part) for part in parts] == [18, 2]
+    given = [json.loads(line)["messages"] for line in data.read_text().splitlines()]
+    assert all(kept["messages"] == given[kept["line"] - 1] for part in parts for kept in part)
+    assert Sft(SftConfig(data=str(data), epochs=2, batch=4, max_length=9)).objective(tmp_path / "run") == objective
+    write_chats(data, 21)
+    with pytest.raises(RunDirectoryError, match=r"train.jsonl is not what .*chats.jsonl gives now; restore that file"):
+        Sft(SftConfig(data=str(data))).objective(tmp_path / "run")
+
+
+OTHER: dict[str, Any] = {
+    **{"limit": 9, "held_out": 0.3, "epochs": 1.0, "batch": 3, "max_length": 99},
+    **{"eval_every": 2, "eval_samples": 1, "eval_temperature": 0.6, "eval_top_p": 0.8, "eval_max_tokens": 33},
+}
+"""Another value for each field but `data`."""
+
+
+def told(driven: Driven) -> list[Any]:
+    """Return what the trainer is told, its data included, without the folders' names."""
+    objective = driven.driver.method.objective(driven.folder)  # type: ignore[attr-defined]
+    parts = [Path(part).read_bytes() for part in (objective.train, objective.held_out) if part is not None]
+    return [parts, objective.epochs, objective.batch, objective.max_length]
+
+
+@pytest.mark.parametrize("field", sorted({field.name for field in dataclasses.fields(SftConfig)} - {"name", "data"}))
+async def test_a_field_changes_what_is_asked_of_the_model_or_the_trainer(tmp_path: Path, field: str) -> None:
+    before = await train(tmp_path / "before", Counting())
+    after = await train(tmp_path / "after", Counting(), **{field: OTHER[field]})
+    assert (before.model.everything(), told(before)) != (after.model.everything(), told(after))
+
+
+def test_nothing_is_held_out_when_nothing_should_be(tmp_path: Path) -> None:
+    objective = Sft(SftConfig(data=str(write_chats(tmp_path / "a")), held_out=0, limit=7)).objective(tmp_path / "run")
+    assert objective.held_out is None
+    assert len(Path(objective.train).read_bytes().splitlines()) == 7
+
+
+def test_data_must_be_given() -> None:
+    with pytest.raises(ConfigError, match=r"^method=sft: method.data: expected a file of conversations, got null; set"):
+        check(composed("method=sft", "task=sudoku", "model=smollm2_135m", "engine=transformers"))
+
+
+def test_empty_answers_are_said_before_the_run(tmp_path: Path) -> None:
+    data = write_chats(tmp_path / "a")
+    with data.open("a") as file:
+        chat = [{"role": "user", "content": "Hm?"}, {"role": "assistant", "content": ""}]
+        file.write(json.dumps({"messages": chat}) + "\n")
+    method = Sft(SftConfig(data=str(data)))
+    assert method.reservations(None) == [f"{data}: conversations with an empty answer are left out: 1"]
+    assert Sft(SftConfig(data=str(write_chats(tmp_path / "b")))).reservations(None) == []
+
+
+def test_bad_data_cost_one_line_and_no_run(tmp_path: Path) -> None:
+    (tmp_path / "chats.jsonl").write_text('{"messages": [{"role": "user", "content": "Why?"}]}\n')
+    with pytest.raises(DataError, match=r"chats.jsonl, line 1: expected an answer of the assistant, got none$"):
+        Sft(SftConfig(data=str(tmp_path / "chats.jsonl"))).check(None, [])  # type: ignore[arg-type]
+    wanted = ("method=sft", "task=sudoku", "engine=transformers", "hydra.run.dir=run")
+    refused = evorun(*wanted, "method.data=chats.jsonl", cwd=tmp_path)
+    assert refused.returncode != 0
+    assert refused.stderr == "error: chats.jsonl, line 1: expected an answer of the assistant, got none\n"
+    assert not (tmp_path / "run" / "manifest.json").exists()
+
+
+def test_a_run_that_is_killed_goes_on_to_the_same_end(tmp_path: Path) -> None:
+    model = write_tiny_llama(tmp_path / "tiny")
+    run = (
+        *("method=sft", f"method.data={write_chats(tmp_path / 'chats.jsonl')}", "method.batch=2", "method.epochs=1.5"),
+        *("method.eval_samples=1", "method.eval_max_tokens=4", "method.eval_every=4", "training.save_every=3"),
+        *("training.dropout=0.2", "training.learning_rate=0.01", "training.rank=4", "training.schedule=cosine"),
+        *("model=local", f"model.id={model}", "engine=transformers", "task=sudoku", "task.box=2"),
+        *("task.empty_cells=4", "task.limit=1"),
+    )
+    whole = start(*run, "hydra.run.dir=whole", cwd=tmp_path)
+    killed = start(*run, "hydra.run.dir=killed", cwd=tmp_path)
+    wait_for_effects(tmp_path / "killed", 3 + 4, killed)  # an assessment, two answers, four steps
+    killed.kill()
+    killed.wait()
+    assert json.loads((tmp_path / "killed" / "manifest.json").read_text())["status"] == "running"
+    assert [path.name for path in (tmp_path / "killed" / "checkpoints").glob("update-*")] == ["update-3"]
+    resumed = evorun("resume", "killed", cwd=tmp_path)
+    assert resumed.returncode == 0, resumed.stderr
+    assert whole.wait(timeout=120) == 0
+    for name in ("training.jsonl", "steps.jsonl", "candidates.jsonl", "metrics.jsonl", "predictions.jsonl"):
+        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes(), name
+    one, other = (
+        load_file(tmp_path / folder / "artifacts" / "adapter" / "adapter_model.safetensors")
+        for folder in ("whole", "killed")
+    )
+    assert one.keys() == other.keys()
+    assert all((one[name] == other[name]).all() for name in one)
+    figures = [json.loads(line)["figures"] for line in (tmp_path / "whole" / "training.jsonl").read_text().splitlines()]
+    assert len(figures) == 1 + 8  # 12 conversations, of which 1 is held out, 1.5 times, 2 a step
+    assert figures[-1]["held_out_loss"] < figures[0]["held_out_loss"]
+    assert "made again, gives other figures" not in (tmp_path / "killed" / "evorun.log").read_text()

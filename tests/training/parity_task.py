@@ -1,0 +1,259 @@
+"""A run that trains a tiny random model on a toy task: a text is right when it has an even number of letters.
+
+`python parity_task.py FOLDER OVERRIDES` carries one out in a process of its own, to be killed.
+"""
+
+import json
+import shutil
+import sqlite3
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from evorun import registry
+from evorun.experiment import Outcome, run_experiment
+from evorun.models import Message
+from evorun.models.config import ModelConfig
+from evorun.models.embedded import is_ready, model_folder
+from evorun.settings import RunConfig, check
+from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, Provenance, Response, Task, TaskConfig, Tools
+from evorun.training.config import TrainingConfig
+from evorun.training.wire import Job, PolicyGradient
+
+EMBEDDED = is_ready()
+NO_TOKENIZER = "needs the embedded model's tokenizer"
+TEXT_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+
+
+def write_model(folder: Path) -> Path:
+    """Write a random Llama of two layers with the embedded model's tokenizer; its texts vary in length."""
+    import torch
+    from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+
+    tokenizer = AutoTokenizer.from_pretrained(model_folder())
+    config = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        max_position_embeddings=512,
+        initializer_range=0.3,
+        bos_token_id=tokenizer.bos_token_id,
+        eos_token_id=tokenizer.eos_token_id,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+    torch.manual_seed(0)
+    model = LlamaForCausalLM(config)
+    with torch.no_grad():  # now far the likeliest token, now far the least likely: some completions end early
+        model.lm_head.weight[tokenizer.eos_token_id] *= 4
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@dataclass
+class ParityConfig(TaskConfig):
+    """Schema of the toy task."""
+
+    task_class = None  # type: ignore[assignment]
+
+    name: str = "parity"
+    problems: int = 2
+    training_problems: int = 5
+    all_right: bool = False
+    """Whether every completion in training is."""
+    trouble: str = ""
+    """File in whose presence the training split's grader raises."""
+    count: str = ""
+    """File that each of its gradings leaves a character in."""
+
+    def load(self, seed: int) -> LoadedTask:
+        return self._loaded("test", self.problems, Parity.grader(self, training=False))
+
+    def training(self, seed: int) -> LoadedTask:
+        return self._loaded("train", self.training_problems, Parity.grader(self, training=True))
+
+    @staticmethod
+    def _loaded(split: str, size: int, grader: Any) -> LoadedTask:
+        problems = [Problem(id=f"{split}{i}", stratum=split, data={"n": i}) for i in range(size)]
+        provenance = Provenance(source="generated", description=split, digest=split)
+        return LoadedTask(Parity(), problems, grader, None, provenance)  # type: ignore[arg-type]
+
+
+class Parity(Task):
+    """Takes any text for an answer."""
+
+    name = "parity"
+
+    def parse(self, problem: Problem, text: str) -> Response:
+        return Response(text=text, answer=text)
+
+    def generation_prompt(self, problem: Problem) -> Prompt:
+        return self.instructed_prompt(problem, "Say something.")
+
+    def seed_instruction(self) -> str:
+        return "Say something."
+
+    def instructed_prompt(self, problem: Problem, instruction: str) -> Prompt:
+        asked = " ".join([f"Number {problem.data['n']}", *["again"] * problem.data["n"]])
+        return Prompt(messages=(Message(role="system", content=instruction), Message(role="user", content=asked)))
+
+    def reflection_record(self, problem: Problem, response: Response, demonstration: Any) -> str:
+        return response.text
+
+    @staticmethod
+    def grader(config: ParityConfig, *, training: bool) -> "_Grader":
+        return _Grader(config if training else ParityConfig())
+
+
+ParityConfig.task_class = Parity
+
+
+def is_right(text: str) -> bool:
+    """Return whether a text has an even number of letters."""
+    return sum(letter.isalpha() for letter in text) % 2 == 0
+
+
+class _Grader:
+    def __init__(self, config: ParityConfig) -> None:
+        self._config = config
+
+    async def grade(self, problem: Problem, response: Response, tools: Tools) -> Grade:
+        self._note()
+        return Grade(correct=self._config.all_right or is_right(response.text))
+
+    def _note(self) -> None:
+        if self._config.count:
+            with Path(self._config.count).open("a") as file:
+                file.write("x")
+        if self._config.trouble and Path(self._config.trouble).exists():
+            raise ValueError("the grader has no opinion")
+
+
+SMALL: dict[str, Any] = {
+    "method": {
+        **{"name": "grpo", "steps": 4, "problems_per_step": 2, "group": 4, "max_tokens": 12},
+        **{"eval_every": 2, "eval_samples": 1},
+    },
+    "task": {"name": "parity"},
+    "model": {"name": "tiny", "id": "", "context_length": 256},
+    "engine": {"name": "transformers", "device": "cpu"},
+    "judge": {"name": "policy"},
+    "judge_engine": {"name": "policy"},
+    "budget": {"name": "unlimited"},
+    "training": {"rank": 4, "learning_rate": 0.01, "save_every": 2},
+    "seed": 3,
+    "evorun": {"progress": "off"},
+}
+
+
+def merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings with some replaced; a change of `name` drops the others."""
+    result = dict(base)
+    for key, value in overrides.items():
+        nested = isinstance(value, Mapping) and isinstance(result.get(key), Mapping) and key != "engine"
+        result[key] = merged(result[key], value) if nested else value
+    return result
+
+
+def configured(model: Path, **overrides: Any) -> RunConfig:
+    """Return the configuration of a small run with some settings changed."""
+    registry.TASKS["parity"] = "parity_task:ParityConfig"
+    return check(merged(merged(SMALL, {"model": {"id": str(model)}}), overrides))
+
+
+def carry_out(folder: Path, model: Path, **overrides: Any) -> Outcome:
+    """Carry out a small run."""
+    return run_experiment(configured(model, **overrides), folder, ["evorun"], Console(file=StringIO()))
+
+
+def finished(folder: Path, model: Path, **overrides: Any) -> Path:
+    """Carry out a small run that must complete; return its folder."""
+    outcome = carry_out(folder, model, **overrides)
+    assert outcome.status == "completed", outcome.error
+    return folder
+
+
+def job(model: Path, folder: Path, training: TrainingConfig, objective: PolicyGradient) -> Job:
+    """Return what a trainer process without a run is told."""
+    return Job(
+        socket="",
+        model=ModelConfig(name="tiny", id=str(model), context_length=256),
+        weights=str(model),
+        training=training,
+        objective=objective,
+        seed=SMALL["seed"],
+        folder=str(folder),
+        checkpoint=None,
+        device="cpu",
+        max_batch_size=32,
+        prefix_cache_tokens=32768,
+    )
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """Return the records of a file."""
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+RECORDS = ("training", "steps", "metrics", "candidates", "predictions")
+
+
+def records(run: Path) -> dict[str, bytes]:
+    """Return the bytes of a run's records."""
+    return {name: (run / f"{name}.jsonl").read_bytes() for name in RECORDS}
+
+
+def effects(run: Path) -> dict[str, tuple[bytes, float]]:
+    """Return result and seconds of everything in a run's journal, by key."""
+    with sqlite3.connect(f"file:{run}/journal.sqlite?mode=ro", uri=True) as db:
+        return {key: (bytes(result), s) for key, result, s in db.execute("SELECT key, result, seconds FROM effects")}
+
+
+def adapter_of(folder: Path) -> dict[str, Any]:
+    """Return the tensors of an adapter."""
+    from safetensors.torch import load_file
+
+    found: dict[str, Any] = load_file(folder / "adapter_model.safetensors")
+    return found
+
+
+def same_tensors(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Return whether two adapters are equal to the bit."""
+    return first.keys() == second.keys() and all(bool((first[name] == second[name]).all()) for name in first)
+
+
+def cut_back(run: Path, step: int, left: int) -> dict[str, tuple[bytes, float]]:
+    """Make a run's directory what a kill in the middle of a training step leaves; return its journal.
+
+    left: calls of that step that had been answered.
+    """
+    keep = [f"*|{step}|rollout|{place}|0" for place in range(left)]
+    with sqlite3.connect(run / "journal.sqlite") as db:
+        for key, *_ in db.execute("SELECT key FROM effects").fetchall():
+            of_step = int(key.split("|")[1])
+            if key not in keep and (of_step > step or (of_step == step and key.startswith("*"))):
+                db.execute("DELETE FROM effects WHERE key = ?", (key,))
+    for name in ("predictions", "candidates", "metrics"):
+        (run / f"{name}.jsonl").unlink()
+    for name in ("steps", "training"):
+        kept = [
+            line for line in (run / f"{name}.jsonl").read_bytes().splitlines(True) if json.loads(line)["step"] < step
+        ]
+        (run / f"{name}.jsonl").write_bytes(b"".join(kept)[:-5])  # and a torn last line
+    shutil.rmtree(run / "artifacts")
+    return effects(run)
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[2])
+    outcome = carry_out(Path(sys.argv[1]), Path(given.pop("model")), **given)
+    print(outcome.status, outcome.error)
+    sys.exit(outcome.status != "completed")

@@ -1,0 +1,179 @@
+"""Which tokens of a conversation are learned, against texts that are put together by hand and against TRL's masks."""
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trl
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import AutoTokenizer
+
+from evorun.errors import TrainingError
+from evorun.models.base import Message
+from evorun.models.chat import prompt_token_ids
+from evorun.models.config import ModelConfig
+from evorun.models.embedded import ensure
+from evorun.training.chat_template import NOT_LEARNED, labelled
+
+TEMPLATES = Path(trl.__file__).parent / "chat_templates"
+MODEL = ModelConfig(name="a", id="a")
+
+SPECIAL = {
+    "smollm2": ["<|im_end|>"],
+    "qwen2_5": ["<|im_end|>"],
+    "qwen3": ["<|im_end|>"],
+    "llama3": ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
+    "gemma": ["<bos>", "<start_of_turn>", "<end_of_turn>"],
+    "phi3": ["<|user|>", "<|assistant|>", "<|end|>"],
+}
+"""Tokens of each template; the last one ends a turn."""
+
+
+def chat(*texts: str, system: str | None = None) -> list[Message]:
+    turns = [Message(role="assistant" if i % 2 else "user", content=text) for i, text in enumerate(texts)]
+    return turns if system is None else [Message(role="system", content=system), *turns]
+
+
+CHAT = chat("What is 2+3?", "It is 5.\n\nYes: 5", "And 10 more?", "15!", system="Be brief.")
+
+
+@cache
+def tokenizer(name: str) -> Any:
+    made = AutoTokenizer.from_pretrained(ensure())
+    made.add_special_tokens({"additional_special_tokens": SPECIAL[name]})
+    if name != "smollm2":
+        made.chat_template = (TEMPLATES / f"{name}.jinja").read_text()
+        made.bos_token = SPECIAL[name][0]
+        made.eos_token = "<|endoftext|>" if name == "phi3" else SPECIAL[name][-1]
+    return made
+
+
+def ends(name: str) -> set[int]:
+    return {tokenizer(name).convert_tokens_to_ids(SPECIAL[name][-1])}
+
+
+def learned_text(name: str, messages: list[Message]) -> str:
+    """Return what is learned, stretches divided by |."""
+    one = labelled(tokenizer(name), messages, MODEL, ends(name))
+    stretches: list[list[int]] = [[]]
+    for label in one.labels:
+        if label != NOT_LEARNED:
+            stretches[-1].append(label)
+        elif stretches[-1]:
+            stretches.append([])
+    return "|".join(tokenizer(name).decode(stretch) for stretch in stretches if stretch)
+
+
+def by_hand(name: str, pieces: list[tuple[str, bool]]) -> tuple[list[int], list[int]]:
+    """Tokenise each piece by itself; those that say so are learned."""
+    tokens: list[int] = []
+    labels: list[int] = []
+    for text, learned in pieces:
+        ids = tokenizer(name)(text, add_special_tokens=False)["input_ids"]
+        tokens += ids
+        labels += ids if learned else [NOT_LEARNED] * len(ids)
+    return tokens, labels
+
+
+def test_the_embedded_models_template() -> None:
+    expected = by_hand(
+        "smollm2",
+        [
+            ("<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\nWhat is 2+3?<|im_end|>\n", False),
+            ("<|im_start|>assistant\n", False),
+            ("It is 5.\n\nYes: 5<|im_end|>", True),
+            ("\n<|im_start|>user\nAnd 10 more?<|im_end|>\n<|im_start|>assistant\n", False),
+            ("15!<|im_end|>", True),
+            ("\n", False),
+        ],
+    )
+    assert labelled(tokenizer("smollm2"), CHAT, MODEL, ends("smollm2")) == expected
+
+
+def test_llama_3s_template() -> None:
+    head = "<|start_header_id|>{}<|end_header_id|>\n\n".format
+    expected = by_hand(
+        "llama3",
+        [
+            (
+                "<|begin_of_text|>" + head("system") + "Be brief.<|eot_id|>" + head("user") + "What is 2+3?<|eot_id|>",
+                False,
+            ),
+            (head("assistant"), False),
+            ("It is 5.\n\nYes: 5<|eot_id|>", True),
+            (head("user") + "And 10 more?<|eot_id|>" + head("assistant"), False),
+            ("15!<|eot_id|>", True),
+        ],
+    )
+    assert labelled(tokenizer("llama3"), CHAT, MODEL, ends("llama3")) == expected
+
+
+@pytest.mark.parametrize("name", ["smollm2", "qwen2_5", "llama3", "gemma", "phi3"])
+def test_answers_with_their_end_of_turn_are_learned_and_nothing_else(name: str) -> None:
+    end = SPECIAL[name][-1]
+    assert learned_text(name, CHAT[1:]) == f"It is 5.\n\nYes: 5{end}|15!{end}"
+
+
+@pytest.mark.parametrize("name", ["qwen2_5", "llama3", "gemma", "phi3"])
+def test_trls_own_training_templates_mask_the_same(name: str) -> None:
+    template = (TEMPLATES / f"{name}_training.jinja").read_text()
+    marked = tokenizer(name).apply_chat_template(
+        CHAT[1:], chat_template=template, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
+    )
+    ours = labelled(tokenizer(name), CHAT[1:], MODEL, ends(name))
+    theirs = [token for token, mask in zip(marked["input_ids"], marked["assistant_masks"], strict=True) if mask]
+    trained = [label for label in ours.labels if label != NOT_LEARNED]
+    # TRL also marks line breaks around an answer, and with Phi-3 what follows all turns: the model never writes them.
+    marked_text = tokenizer(name).decode(theirs).replace("\n", "").removesuffix("<|endoftext|>")
+    assert marked_text == tokenizer(name).decode(trained).replace("\n", "")
+
+
+WORDS = st.text(st.sampled_from("ab 1\n.é<|"), min_size=1, max_size=12).filter(lambda text: text.strip())
+
+
+@given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=3))
+def test_the_prompt_is_what_the_model_is_asked_and_the_answer_what_it_said(turns: list[tuple[str, str]]) -> None:
+    messages = chat(*(text for turn in turns for text in turn))
+    one = labelled(tokenizer("smollm2"), messages, MODEL, ends("smollm2"))
+    assert tokenizer("smollm2").decode(one.tokens) == tokenizer("smollm2").apply_chat_template(messages, tokenize=False)
+    prompt = prompt_token_ids(tokenizer("smollm2"), messages[:1], MODEL)
+    assert one.tokens[: len(prompt)] == prompt
+    assert learned_text("smollm2", messages) == "|".join(f"{answer}<|im_end|>" for _, answer in turns)
+
+
+def test_a_system_message_is_merged_where_the_template_takes_none() -> None:
+    merging = ModelConfig(name="a", id="a", system_role="merge")
+    one = labelled(tokenizer("gemma"), chat("Hi", "Ho", system="Be brief."), merging, ends("gemma"))
+    assert tokenizer("gemma").decode(one.tokens) == (
+        "<bos><start_of_turn>user\nBe brief.\n\nHi<end_of_turn>\n<start_of_turn>model\nHo<end_of_turn>\n"
+    )
+    with pytest.raises(TrainingError, match="chat template of model 'a' refuses it: System role not supported"):
+        labelled(tokenizer("gemma"), chat("Hi", "Ho", system="Be brief."), MODEL, ends("gemma"))
+
+
+def test_settings_of_the_template_count() -> None:
+    quiet = ModelConfig(name="a", id="a", chat_template_kwargs={"enable_thinking": False})
+    asked = prompt_token_ids(tokenizer("qwen3"), chat("Hi"), quiet)
+    one = labelled(tokenizer("qwen3"), chat("Hi", "Ho"), quiet, ends("qwen3"))
+    assert one.tokens[: len(asked)] == asked
+    assert tokenizer("qwen3").decode([label for label in one.labels if label != NOT_LEARNED]) == "Ho<|im_end|>"
+
+
+def test_a_template_that_rewrites_earlier_answers_is_refused() -> None:
+    quiet = ModelConfig(name="a", id="qwen", chat_template_kwargs={"enable_thinking": False})
+    with pytest.raises(TrainingError, match=r"writes the messages before answer 1 differently .* one answer"):
+        labelled(tokenizer("qwen3"), chat("Hi", "Ho", "And?", "Ha"), quiet, ends("qwen3"))
+
+
+@pytest.mark.parametrize("messages", [chat("Hi", "Ho"), chat("Hi", "Ho", "And?", "Ha")])
+def test_a_template_without_an_end_of_turn_is_refused(messages: list[Message]) -> None:
+    plain = AutoTokenizer.from_pretrained(ensure())
+    plain.chat_template = (
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n"
+        "{% if m.role == 'user' and not loop.first %}<|im_end|>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    with pytest.raises(TrainingError, match="would never stop"):
+        labelled(plain, messages, MODEL, ends("smollm2"))

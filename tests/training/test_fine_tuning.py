@@ -1,0 +1,286 @@
+"""The trainer of a fine-tuning, against steps that plain torch makes; commands come as from a run."""
+
+import contextlib
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from evorun.errors import ConfigError, DataError, TrainingError
+from evorun.models.base import Message, Request, Sampling
+from evorun.models.config import ModelConfig
+from evorun.models.transformers_engine import TransformersConfig
+from evorun.training import fine_tuning
+from evorun.training.config import TrainingConfig
+from evorun.training.rollouts import Decoding
+from evorun.training.serving import Finished, Serving
+from evorun.training.weights import load
+from evorun.training.wire import (
+    Answer,
+    Assess,
+    Command,
+    Export,
+    Figures,
+    FineTuning,
+    Finish,
+    Generate,
+    Job,
+    Replies,
+    Save,
+    Train,
+)
+from tiny_llama import write_tiny_llama
+
+CHATS = (
+    ("What is 2+3?", "5"),
+    ("Name a colour.", "There are many of them, and I like the blue of the sea the most."),
+    ("Say yes.", "Yes, yes, yes."),
+    ("Who?", "Me"),
+    ("A long question about nothing at all, asked again and again and again?", "No."),
+    ("Count.", "1 2 3 4 5 6 7 8 9 10 11 12"),
+)
+
+
+@pytest.fixture(name="model", scope="module")
+def _model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_llama(tmp_path_factory.mktemp("tiny"))
+
+
+def write_chats(file: Path, chats: Sequence[tuple[str, str]]) -> Path:
+    lines = [
+        {
+            "line": number,
+            "messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}],
+        }
+        for number, (asked, said) in enumerate(chats, start=1)
+    ]
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return file
+
+
+class Commands:
+    """Stands for the run: gives commands, takes the answers to them."""
+
+    def __init__(self, commands: Sequence[Command]) -> None:
+        self._commands = iter([*commands, Finish()])
+        self.answers: list[Answer] = []
+
+    def receive(self) -> Command:
+        return next(self._commands)
+
+    def send(self, answer: Answer) -> None:
+        self.answers.append(answer)
+
+    @property
+    def figures(self) -> list[dict[str, float]]:
+        return [answer.figures for answer in self.answers if isinstance(answer, Figures)]
+
+
+class Tuned:
+    """A fine-tuning of the tiny model in a folder of its own."""
+
+    def __init__(self, model: Path, folder: Path, chats: Sequence[tuple[str, str]] = CHATS, **training: Any) -> None:
+        self.folder = folder
+        folder.mkdir(exist_ok=True)
+        objective = {key: training.pop(key) for key in ("epochs", "batch", "max_length") if key in training}
+        self.job = Job(
+            socket="",
+            model=ModelConfig(name="tiny", id=str(model)),
+            weights=str(model),
+            training=TrainingConfig(**{"rank": 4, "learning_rate": 0.01, "micro_batch": 4, **training}),
+            objective=FineTuning(
+                train=str(write_chats(folder / "train.jsonl", chats)),
+                held_out=str(write_chats(folder / "held_out.jsonl", CHATS)),
+                source="chats.jsonl",
+                **{"epochs": 3.0, "batch": len(chats), "max_length": 512, **objective},
+            ),
+            seed=0,
+            folder=str(folder),
+            checkpoint=None,
+            device="cpu",
+            max_batch_size=2,
+            prefix_cache_tokens=0,
+        )
+
+    def trainer(self, commands: Commands, checkpoint: Path | None = None) -> tuple[Any, Serving]:
+        job = msgspec.structs.replace(self.job, checkpoint=None if checkpoint is None else str(checkpoint))
+        weights, tokenizer = load(job)
+        serving = Serving(commands, Decoding(tokenizer, job.model, 2, 0))  # type: ignore[arg-type]
+        assert isinstance(job.objective, FineTuning)
+        trainer = fine_tuning.make_trainer(job, job.objective, weights, tokenizer, serving)
+        serving.bind(trainer)
+        return trainer, serving
+
+    def obey(self, *commands: Command, checkpoint: Path | None = None) -> list[dict[str, float]]:
+        """Carry out the commands as the trainer process does; return the figures."""
+        return self.carry_out(*commands, checkpoint=checkpoint).figures
+
+    def carry_out(self, *commands: Command, checkpoint: Path | None = None) -> Commands:
+        """Carry out the commands; return them with their answers."""
+        given = Commands(commands)
+        trainer, serving = self.trainer(given, checkpoint)
+        with contextlib.suppress(Finished):
+            trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+            serving.next_training()
+        return given
+
+
+def steps(first: int, last: int) -> list[Train]:
+    return [Train(number=number) for number in range(first, last + 1)]
+
+
+def read_by_hand(model: Path, chats: Sequence[tuple[str, str]]) -> list[tuple[list[int], int]]:
+    """Return each conversation's tokens up to its end of turn, and how many of them are the prompt's."""
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
+    read = []
+    for asked, said in chats:
+        prompt = f"<|im_start|>system\n{system}<|im_end|>\n<|im_start|>user\n{asked}<|im_end|>\n<|im_start|>assistant\n"
+        ids = tokenizer(prompt)["input_ids"]
+        read.append((ids + tokenizer(f"{said}<|im_end|>")["input_ids"], len(ids)))
+    return read
+
+
+def sum_of_losses(weights: Any, read: Sequence[tuple[list[int], int]]) -> tuple[torch.Tensor, int]:
+    """Return the summed loss of all answers' tokens, and how many they are."""
+    losses = []
+    for ids, prompt in read:
+        logits = weights(input_ids=torch.tensor([ids])).logits[0, prompt - 1 : -1]
+        losses.append(torch.nn.functional.cross_entropy(logits, torch.tensor(ids[prompt:]), reduction="sum"))
+    return torch.stack(losses).sum(), sum(len(ids) - prompt for ids, prompt in read)
+
+
+def test_steps_on_all_weights_are_those_of_plain_torch(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    tuned = Tuned(model, tmp_path / "run", weights="full", weight_decay=0.1, max_grad_norm=0.5)
+    before, *measured, after = tuned.obey(Assess(), *steps(1, 3), Assess(), Export(str(out), "base"))
+    read = read_by_hand(model, CHATS)
+    weights = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    decayed = [p for name, p in weights.named_parameters() if "norm" not in name]
+    rest = [p for name, p in weights.named_parameters() if "norm" in name]
+    optimizer = torch.optim.AdamW(
+        [{"params": decayed, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}],
+        lr=0.01,
+        betas=(0.9, 0.95),
+        eps=1e-8,
+    )
+    losses, norms = [], []
+    for _ in range(3):
+        total, tokens = sum_of_losses(weights, read)
+        loss = total / tokens
+        loss.backward()
+        norms.append(float(torch.nn.utils.clip_grad_norm_(weights.parameters(), 0.5)))
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert [one["loss"] for one in measured] == pytest.approx(losses, rel=1e-5)
+    assert [one["grad_norm"] for one in measured] == pytest.approx(norms, rel=1e-4)
+    assert before["held_out_loss"] == pytest.approx(losses[0], rel=1e-5)
+    last, tokens = sum_of_losses(weights, read)
+    assert after["held_out_loss"] == pytest.approx(last.item() / tokens, rel=1e-4)
+    assert after["held_out_loss"] < before["held_out_loss"] - 0.1
+    exported = AutoModelForCausalLM.from_pretrained(out, dtype=torch.float32)
+    for name, weight in weights.named_parameters():
+        assert torch.allclose(weight, exported.get_parameter(name), atol=2e-4), name
+
+
+async def test_all_weights_are_left_as_a_model_that_an_engine_serves(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    asked = Request(
+        messages=(Message(role="user", content="Count."),),
+        sampling=Sampling(temperature=0.0, max_tokens=12),
+        seed=1,
+        token_ids=True,
+    )
+    generate = Generate(requests=(asked,), adapter=True)
+    tuned = Tuned(model, tmp_path / "run", weights="full", learning_rate=0.03)
+    given = tuned.carry_out(generate, *steps(1, 3), generate, Export(str(out), "base"))
+    before, after = (answer.replies[0] for answer in given.answers if isinstance(answer, Replies))
+    served = await TransformersConfig(device="cpu").open(ModelConfig(name="tuned", id=str(out)))
+    try:
+        said = await served.complete(asked)
+    finally:
+        await served.close()
+    assert said.completions == after.completions
+    assert said.completions != before.completions
+    config = json.loads((out / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLM"]
+    assert not (out / "training_args.bin").exists()
+
+
+def test_the_size_of_a_pass_changes_nothing_but_rounding(model: Path, tmp_path: Path) -> None:
+    single, whole = (
+        Tuned(model, tmp_path / str(size), micro_batch=size).obey(*steps(1, 2), Assess()) for size in (1, 6)
+    )
+    for name, places in {"loss": (0, 1), "grad_norm": (0, 1), "held_out_loss": (2,)}.items():
+        for place in places:
+            assert single[place][name] == pytest.approx(whole[place][name], rel=1e-5)
+
+
+def test_steps_after_a_checkpoint_are_those_of_a_trainer_that_was_not_stopped(model: Path, tmp_path: Path) -> None:
+    how: dict[str, Any] = {"batch": 2, "epochs": 2.0, "micro_batch": 1, "dropout": 0.3, "schedule": "cosine"}
+    saved, at_once, resumed = tmp_path / "saved", tmp_path / "at_once", tmp_path / "resumed"
+    whole = Tuned(model, tmp_path / "a", **how).obey(*steps(1, 6), Assess(), Export(str(at_once), "base"))
+    Tuned(model, tmp_path / "b", **how).obey(*steps(1, 4), Assess(), Save(str(saved)), *steps(5, 5))
+    later = Tuned(model, tmp_path / "c", **how).obey(
+        Assess(), *steps(5, 6), Assess(), Export(str(resumed), "base"), checkpoint=saved
+    )
+    assert later[1:] == whole[4:]
+    one, other = (load_file(folder / "adapter_model.safetensors") for folder in (at_once, resumed))
+    assert all(torch.equal(one[name], other[name]) for name in one)
+    assert any(weight.any() for name, weight in one.items() if "lora_B" in name)
+    assert whole[0] != whole[1]
+
+
+def test_each_epoch_has_every_conversation_once(model: Path, tmp_path: Path) -> None:
+    trainer, _ = Tuned(model, tmp_path / "run", batch=4, epochs=2.5).trainer(Commands([]))
+    rows = [tuple(row) for row in trainer.train_dataset["input_ids"]]
+    assert len(rows) == 15
+    assert len(set(rows[:6])) == len(set(rows[6:12])) == 6
+    assert rows[:6] != rows[6:12]
+    assert set(Counter(rows).values()) == {2, 3}
+    assert trainer.assess()["steps"] == 4
+    assert [len(batch["input_ids"]) for batch in trainer.get_train_dataloader()] == [4, 4, 4, 3]
+
+
+def test_what_is_too_long_is_cut_and_dropped_where_no_answer_is_left(model: Path, tmp_path: Path) -> None:
+    lengths = [(len(ids), prompt) for ids, prompt in read_by_hand(model, CHATS)]
+    longest = max(prompt for _, prompt in lengths)  # the answer to the longest prompt begins one token later
+    trainer, _ = Tuned(model, tmp_path / "run", max_length=longest).trainer(Commands([]))
+    described = trainer.assess()
+    cut = sum(prompt < longest < length + 1 for length, prompt in lengths)  # a line break follows the end of turn
+    assert cut > 0
+    assert (described["conversations"], described["held_out"]) == (5, 5)
+    assert (described["cut"], described["dropped"]) == (2 * cut, 2)
+    assert max(len(row) for row in trainer.train_dataset["input_ids"]) == longest
+    with pytest.raises(DataError, match=r"^chats.jsonl: expected conversations whose answers begin within 5 tokens"):
+        Tuned(model, tmp_path / "other", max_length=5).trainer(Commands([]))
+
+
+def test_a_conversation_that_the_template_refuses_is_named(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise TrainingError("the chat template refuses it")
+
+    monkeypatch.setattr(fine_tuning, "labelled", refuse)
+    with pytest.raises(TrainingError, match=r"^chats.jsonl, line 1: the chat template refuses it$"):
+        Tuned(model, tmp_path / "run").trainer(Commands([]))
+
+
+def test_wrong_settings_are_named(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"^training.target_modules: the model has no linear layer 'q_porj'; it has "):
+        Tuned(model, tmp_path / "run", target_modules=["q_porj"]).trainer(Commands([]))
+
+    monkeypatch.setattr(fine_tuning, "processes", lambda: 4)
+    with pytest.raises(
+        ConfigError, match=r"^method.batch: expected a multiple of training.num_processes \(4\), got 6$"
+    ):
+        Tuned(model, tmp_path / "run").trainer(Commands([]))

@@ -1,0 +1,128 @@
+"""Several processes that train together on the CPU, and the end of all of them when the run's process dies."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from parity_task import (
+    EMBEDDED,
+    NO_TOKENIZER,
+    adapter_of,
+    cut_back,
+    effects,
+    finished,
+    job,
+    lines,
+    records,
+    same_tensors,
+    write_model,
+)
+
+from evorun.models import Message, Request, Sampling
+from evorun.training.config import TrainingConfig
+from evorun.training.process import TrainerProcess
+from evorun.training.wire import Generate, PolicyGradient
+from evorun_process import environment
+
+pytestmark = [
+    pytest.mark.embedded,
+    pytest.mark.slow,
+    pytest.mark.skipif(not EMBEDDED, reason=NO_TOKENIZER),
+]
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+def test_two_processes_train_as_one_does_and_resume(model: Path, tmp_path: Path) -> None:
+    small: dict[str, Any] = {"method": {"steps": 2, "eval_every": 2}, "training": {"save_every": 1}}
+    one = finished(tmp_path / "one", model, **small)
+    two = finished(tmp_path / "two", model, **{**small, "training": {"save_every": 1, "num_processes": 2}})
+    first, second = ([line["figures"] for line in lines(run / "training.jsonl")] for run in (one, two))
+    assert second[0]["reward"] == first[0]["reward"]
+    assert second[0]["loss"] == pytest.approx(first[0]["loss"], abs=1e-5)
+    assert second[0]["grad_norm"] == pytest.approx(first[0]["grad_norm"], rel=1e-5)
+    mine, theirs = (adapter_of(run / "checkpoints" / "update-1") for run in (one, two))
+    assert all(bool((mine[name] - theirs[name]).abs().max() < 1e-5) for name in mine)
+    assert any(bool(value.any()) for name, value in theirs.items() if "lora_B" in name)
+
+    again = shutil.copytree(two, tmp_path / "again")
+    before = cut_back(again, step=2, left=3)
+    shutil.rmtree(again / "checkpoints" / "update-2")
+    finished(again, model, **{**small, "training": {"save_every": 1, "num_processes": 2}})
+    assert records(again) == records(two)
+    assert same_tensors(adapter_of(again / "artifacts" / "adapter"), adapter_of(two / "artifacts" / "adapter"))
+    after = effects(again)
+    assert {key: after[key] for key in before} == before
+
+
+@pytest.mark.parametrize(("processes", "busy"), [(1, True), (2, False), (2, True)])
+def test_all_processes_end_when_the_run_is_killed(processes: int, busy: bool, model: Path, tmp_path: Path) -> None:
+    run = subprocess.Popen(
+        [sys.executable, __file__, str(model), str(tmp_path), json.dumps([processes, busy])],
+        env={**environment(), "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert run.stdout is not None
+    assert run.stdout.readline() == "ready\n"
+    started = psutil.Process(run.pid).children(recursive=True)
+    try:
+        assert len(started) >= (processes + 1 if processes > 1 else 1)
+        run.kill()
+        run.wait()
+        _, alive = psutil.wait_procs(started, timeout=10)
+        assert not alive
+    finally:
+        for process in started:
+            if process.is_running():
+                process.kill()
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_closing_ends_a_trainer_that_is_busy(processes: int, model: Path, tmp_path: Path) -> None:
+    trainer, command = await busy_trainer(model, tmp_path, processes)
+    started = psutil.Process().children(recursive=True)
+    asking = asyncio.create_task(trainer.ask(command))
+    await asyncio.sleep(1)
+    asking.cancel()
+    async with asyncio.timeout(10):
+        await trainer.close()
+    _, alive = psutil.wait_procs(started, timeout=5)
+    assert not alive
+
+
+async def busy_trainer(model: Path, folder: Path, processes: int) -> tuple[TrainerProcess, Generate]:
+    """Return a trainer, and what keeps it busy for minutes."""
+    settings: dict[str, Any] = {
+        **{"trainer": "grpo", "loss": "dr_grpo", "rows": 4, "group": 2, "steps": 3, "minibatches": 1, "kl": 0.0},
+        **{"clip_low": 0.2, "clip_high": 0.2, "temperature": 1.0, "max_tokens": 8},
+    }
+    training = TrainingConfig(rank=4, num_processes=processes)
+    trainer = await TrainerProcess.start(
+        job(model, folder, training, PolicyGradient(**settings)), folder / "trainer.log"
+    )
+    asked = Request(messages=(Message(role="user", content="Go on."),), sampling=Sampling(max_tokens=200, n=500))
+    return trainer, Generate(requests=(asked,) * 200, adapter=True)
+
+
+async def hold(model: Path, folder: Path, processes: int, busy: bool) -> None:
+    """Start a trainer, say so, and let it wait or work."""
+    trainer, command = await busy_trainer(model, folder, processes)
+    working = asyncio.create_task(trainer.ask(command)) if busy else None
+    await asyncio.sleep(0.5)
+    print("ready", flush=True)
+    await (working or asyncio.sleep(600))
+
+
+if __name__ == "__main__":
+    asyncio.run(hold(Path(sys.argv[1]), Path(sys.argv[2]), *json.loads(sys.argv[3])))

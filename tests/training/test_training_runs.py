@@ -1,0 +1,227 @@
+"""A run that trains: what it leaves, that it is the same after a kill, and that it repeats without a trainer."""
+
+import json
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from parity_task import (
+    EMBEDDED,
+    NO_TOKENIZER,
+    Parity,
+    ParityConfig,
+    adapter_of,
+    cut_back,
+    effects,
+    finished,
+    lines,
+    records,
+    same_tensors,
+    write_model,
+)
+
+from evorun.models import Request, Sampling
+from evorun.models.config import ModelConfig
+from evorun.models.transformers_engine import TransformersConfig
+from evorun_process import environment
+
+pytestmark = [
+    pytest.mark.embedded,
+    pytest.mark.slow,
+    pytest.mark.skipif(not EMBEDDED, reason=NO_TOKENIZER),
+]
+
+SCRIPT = Path(__file__).parent / "parity_task.py"
+STEPS, ROWS = 4, 8
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """What the runs of this module change: their gradings are counted."""
+    return {"task": {"count": str(tmp_path_factory.mktemp("count") / "graded")}}
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, model: Path, settings: dict[str, Any]) -> Path:
+    """A run that nothing has disturbed."""
+    return finished(tmp_path_factory.mktemp("undisturbed") / "run", model, **settings)
+
+
+def graded(settings: dict[str, Any]) -> int:
+    """Return how often the training split's grader has been asked."""
+    return len(Path(settings["task"]["count"]).read_bytes())
+
+
+def test_it_leaves_figures_of_each_step_and_evaluations(run: Path) -> None:
+    training = lines(run / "training.jsonl")
+    assert [line["step"] for line in training] == [1, 2, 3, 4]
+    assert {"reward", "loss", "grad_norm", "learning_rate", "entropy"} <= training[0]["figures"].keys()
+    steps = [line for line in lines(run / "steps.jsonl") if line["problem"] == "test0"]
+    assert [step["step"] for step in steps] == [0, 2, 4]
+    assert all("pass_rate" in step["scores"] for step in steps)
+    series = {line["name"] for line in lines(run / "metrics.jsonl")}
+    assert {"reward", "loss"} <= {name.rpartition("/")[2] for name in series}
+    assert sorted(path.name for path in (run / "checkpoints").glob("update-*")) == ["update-2", "update-4"]
+
+
+def test_the_adapter_that_is_left_says_what_the_policy_said_last(run: Path, model: Path) -> None:
+    import torch
+    from peft import PeftModel
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    weights = PeftModel.from_pretrained(base, str(run / "artifacts" / "adapter"))
+    said = greedy_texts(run, 4)
+    for problem in ParityConfig().load(0).problems:
+        messages = list(Parity().generation_prompt(problem).messages)
+        prompt = tokenizer.apply_chat_template(
+            messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
+        )
+        out = weights.generate(**prompt, max_new_tokens=12, do_sample=False)
+        text = tokenizer.decode(out[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True)
+        assert text == said[problem.id]
+    assert said != greedy_texts(run, 0)
+
+
+async def test_evoruns_own_engine_serves_the_adapter(run: Path, model: Path) -> None:
+    config = ModelConfig(name="tiny", id=str(model), context_length=256, adapter=str(run / "artifacts" / "adapter"))
+    served = await TransformersConfig(device="cpu").open(config)
+    try:
+        for problem in ParityConfig().load(0).problems:
+            messages = Parity().generation_prompt(problem).messages
+            reply = await served.complete(Request(messages=messages, sampling=Sampling(temperature=0, max_tokens=12)))
+            assert reply.completions[0].text == greedy_texts(run, 4)[problem.id]
+    finally:
+        await served.close()
+
+
+def greedy_texts(run: Path, step: int) -> dict[str, str]:
+    """Return each problem's greedy completion in the evaluation after a step."""
+    return {c["problem"]: c["text"] for c in lines(run / "candidates.jsonl") if c["id"] == f"{step}.0"}
+
+
+def as_it_was(folder: Path) -> None:
+    """Leave the newest checkpoint that the run had."""
+    shutil.rmtree(folder / "update-4")
+
+
+def half_written(folder: Path) -> None:
+    """Leave what two more kills cut short beside it."""
+    as_it_was(folder)
+    for name in ("unfinished", "checkpoint-3"):
+        (folder / name).mkdir()
+        shutil.copy(folder / "update-2" / "optimizer.pt", folder / name)
+
+
+def none_left(folder: Path) -> None:
+    shutil.rmtree(folder)
+
+
+def newer_than_the_journal(folder: Path) -> None:
+    """Leave all: the journal was restored from a backup."""
+
+
+@pytest.mark.parametrize("leave", [half_written, none_left, newer_than_the_journal])
+def test_it_goes_on_from_what_a_kill_leaves(
+    leave: Any, run: Path, model: Path, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    again = shutil.copytree(run, tmp_path / "run")
+    before = cut_back(again, step=4, left=3)
+    leave(again / "checkpoints")
+    asked = graded(settings)
+    finished(again, model, **settings)
+    assert_the_same(again, run)
+    after = effects(again)
+    assert {key: after[key] for key in before} == before  # with its seconds: nothing was asked again
+    assert after.keys() == effects(run).keys()
+    assert graded(settings) == asked + ROWS
+    assert "other figures" not in (again / "evorun.log").read_text()
+
+
+def test_a_finished_run_needs_no_trainer_to_finish_again(run: Path, model: Path, settings: dict[str, Any]) -> None:
+    log, before, asked = (run / "trainer.log").read_bytes(), records(run), graded(settings)
+    finished(run, model, **settings)
+    assert (run / "trainer.log").read_bytes() == log
+    assert records(run) == before
+    assert graded(settings) == asked
+
+
+WITHOUT_TORCH = f"""
+import sys
+sys.path.insert(0, {str(SCRIPT.parent)!r})
+class Absent:
+    def find_spec(self, name, path=None, target=None):
+        if name in ("torch", "transformers", "trl", "peft", "accelerate"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Absent())
+import runpy
+runpy.run_path({str(SCRIPT)!r}, run_name="__main__")
+"""
+
+
+def test_it_repeats_without_a_trainer_or_torch(
+    run: Path, model: Path, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    overrides = {"model": str(model), **settings, "engine": {"name": "replay", "run": str(run)}}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, str(tmp_path / "run"), json.dumps(overrides)],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert records(tmp_path / "run") == records(run)
+    assert not (tmp_path / "run" / "trainer.log").exists()
+
+
+@pytest.mark.parametrize("trial", range(2))
+def test_a_killed_run_ends_as_if_nothing_had_happened(
+    trial: int, run: Path, model: Path, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """Killed as soon as its journal holds some number of effects, twice."""
+    again = tmp_path / "run"
+    rng = random.Random(trial)
+    total = len(effects(run))
+    for stop in sorted(rng.sample(range(5, total), 2)):
+        process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(again), json.dumps({"model": str(model), **settings})],
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        while process.poll() is None and recorded(again) < stop:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+    finished(again, model, **settings)
+    assert_the_same(again, run)
+    assert "other figures" not in (again / "evorun.log").read_text()
+
+
+def recorded(run: Path) -> int:
+    """Return the number of effects in a journal that is being written."""
+    try:
+        return len(effects(run))
+    except Exception:
+        return 0
+
+
+def assert_the_same(run: Path, reference: Path) -> None:
+    assert records(run) == records(reference)
+    assert same_tensors(adapter_of(run / "artifacts" / "adapter"), adapter_of(reference / "artifacts" / "adapter"))
+    assert {key: result for key, (result, _) in effects(run).items() if "|update|" in key} == {
+        key: result for key, (result, _) in effects(reference).items() if "|update|" in key
+    }

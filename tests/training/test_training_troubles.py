@@ -1,0 +1,237 @@
+"""What goes wrong in training: one line says it, nothing is lost, and the run goes on where that makes sense."""
+
+import json
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from parity_task import (
+    EMBEDDED,
+    NO_TOKENIZER,
+    SMALL,
+    adapter_of,
+    carry_out,
+    configured,
+    effects,
+    finished,
+    job,
+    lines,
+    same_tensors,
+    write_model,
+)
+
+from evorun.errors import ConfigError, TrainingError
+from evorun.experiment import Outcome
+from evorun.models import Message, Reply, Request, Sampling
+from evorun.settings import check
+from evorun.training.config import TrainingConfig
+from evorun.training.process import TrainerProcess
+from evorun.training.wire import Done, Figures, Generate, PolicyGradient, Replies, Row, Save, Train
+from evorun_process import environment
+
+needs_tokenizer = pytest.mark.skipif(not EMBEDDED, reason=NO_TOKENIZER)
+trains = [pytest.mark.embedded, pytest.mark.slow, needs_tokenizer]
+SCRIPT = Path(__file__).parent / "parity_task.py"
+SHORT = {"method": {"steps": 2, "eval_every": 1, "eval_samples": 0}, "training": {"save_every": 1}}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+def one_line(outcome: Outcome) -> str:
+    """Return why a run has failed, as the user reads it."""
+    assert outcome.status == "failed"
+    text = str(outcome.error)
+    assert len(text.splitlines()) == 1
+    assert len(text) < 500
+    return text
+
+
+def objective(**changes: Any) -> PolicyGradient:
+    settings: dict[str, Any] = {
+        **{"trainer": "grpo", "loss": "dr_grpo", "rows": 4, "group": 2, "steps": 3, "minibatches": 1, "kl": 0.0},
+        **{"clip_low": 0.2, "clip_high": 0.2, "temperature": 1.0, "max_tokens": 8},
+    }
+    return PolicyGradient(**{**settings, **changes})
+
+
+def said(text: str) -> tuple[Message, ...]:
+    return (Message(role="user", content=text),)
+
+
+def rows(rewards: list[float | None]) -> tuple[Row, ...]:
+    return tuple(
+        Row(messages=said("Go on."), tokens=() if reward is None else (i + 300, 7, 9), reward=reward)
+        for i, reward in enumerate(rewards)
+    )
+
+
+class TestBeforeAnythingIsLoaded:
+    def test_a_batch_that_the_processes_cannot_share(self, tmp_path: Path) -> None:
+        outcome = carry_out(tmp_path / "run", tmp_path, training={"num_processes": 3})
+        line = one_line(outcome)
+        assert isinstance(outcome.error, ConfigError)
+        assert "training.num_processes" in line
+        assert "a batch of 8 completions, got 3" in line
+        assert not (tmp_path / "run" / "trainer.log").exists()
+
+    def test_training_settings_for_a_method_that_does_not_train(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"^training: has no effect, method=zero_shot trains no weights"):
+            check({**SMALL, "model": {"name": "m", "id": "m"}, "method": {"name": "zero_shot"}})
+
+    def test_a_simulated_model_has_no_weights(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"^engine=simulated: has no weights, which method=grpo trains"):
+            configured(tmp_path, engine={"name": "simulated"})
+
+    @pytest.mark.parametrize("package", ["trl", "peft", "datasets"])
+    def test_a_package_is_missing(self, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        def lacking(name: str) -> ModuleSpec | None:
+            return None if name == package else find_spec(name)
+
+        monkeypatch.setattr("evorun.training.process.find_spec", lacking)
+        line = one_line(carry_out(tmp_path / "run", tmp_path))
+        assert line == (f"training needs the package {package}, which is not installed: pip install 'evorun[train]'")
+
+
+class TestInARun:
+    pytestmark = trains
+
+    def test_a_reward_that_raises(self, model: Path, tmp_path: Path) -> None:
+        trouble = tmp_path / "trouble"
+        trouble.touch()
+        overrides = {**SHORT, "task": {"trouble": str(trouble)}}
+        assert one_line(carry_out(tmp_path / "run", model, **overrides)) == "the grader has no opinion"
+        manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+        assert manifest["error"] == "ValueError: the grader has no opinion"
+        before = effects(tmp_path / "run")
+        assert sum("|rollout|" in key for key in before) == 8
+        trouble.unlink()
+        finished(tmp_path / "run", model, **overrides)
+        after = effects(tmp_path / "run")
+        assert {key: after[key] for key in before} == before
+
+    def test_equal_rewards_make_no_update(self, model: Path, tmp_path: Path) -> None:
+        run = finished(tmp_path / "run", model, **SHORT, task={"all_right": True})
+        figures = [line["figures"] for line in lines(run / "training.jsonl")]
+        assert [one["equal_groups"] for one in figures] == [1.0, 1.0]
+        assert all("loss" not in one for one in figures)
+        assert not [key for key in effects(run) if "|update|" in key]
+        log = (run / "evorun.log").read_text()
+        assert "step 1: in each group all rewards are equal, so there is nothing to learn: no update" in log
+        assert all(not value.any() for name, value in adapter_of(run / "artifacts" / "adapter").items() if "_B" in name)
+        texts = {(c["problem"], c["text"]) for c in lines(run / "candidates.jsonl")}
+        assert len(texts) == 2  # one greedy text a problem, the same after each step
+
+    def test_a_target_that_the_model_does_not_have(self, model: Path, tmp_path: Path) -> None:
+        line = one_line(carry_out(tmp_path / "run", model, training={"target_modules": ["q_proj", "query"]}))
+        assert line.startswith("the trainer failed: training.target_modules: the model has no linear layer 'query'")
+        assert "q_proj" in line
+
+    def test_a_trainer_that_is_killed(self, model: Path, tmp_path: Path) -> None:
+        """As the system does where memory runs out."""
+        overrides = {"training": {"save_every": 1}, "method": {"steps": 3}}
+        process = subprocess.Popen(
+            [sys.executable, str(SCRIPT), str(tmp_path / "run"), json.dumps({"model": str(model), **overrides})],
+            env=environment(),
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        wait_for(lambda: (tmp_path / "run" / "checkpoints" / "update-1").exists())
+        [trainer] = psutil.Process(process.pid).children()
+        trainer.kill()
+        said, _ = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert "the trainer process was killed by signal 9: often too little memory" in said
+        assert "lower training.micro_batch; its messages are in trainer.log" in said
+        assert len(said.strip().splitlines()) == 1
+        again = finished(tmp_path / "run", model, **overrides)
+        whole = finished(tmp_path / "whole", model, **overrides)
+        assert (again / "training.jsonl").read_bytes() == (whole / "training.jsonl").read_bytes()
+        assert same_tensors(adapter_of(again / "artifacts" / "adapter"), adapter_of(whole / "artifacts" / "adapter"))
+
+
+def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.02)
+
+
+@pytest.mark.embedded
+@pytest.mark.slow
+@needs_tokenizer
+class TestATrainer:
+    async def test_its_reference_is_the_base_model_and_a_refused_row_teaches_nothing(
+        self, model: Path, tmp_path: Path
+    ) -> None:
+        expected = greedy_of_transformers(model, said("Tell me more."))
+        training = TrainingConfig(rank=4, learning_rate=0.05)
+        trainer = await TrainerProcess.start(job(model, tmp_path, training, objective()), tmp_path / "log")
+        try:
+            assert await greedy(trainer, adapter=True) == await greedy(trainer, adapter=False) == expected
+            figures = await trainer.ask(Train(number=1, rows=rows([1.0, 0.0, 0.5, None])))
+            assert isinstance(figures, Figures)
+            assert figures.figures["grad_norm"] > 0
+            assert await greedy(trainer, adapter=False) == expected
+            assert await greedy(trainer, adapter=True) != expected
+        finally:
+            await trainer.close()
+
+    async def test_weights_that_are_no_numbers_end_it(self, model: Path, tmp_path: Path) -> None:
+        training = TrainingConfig(rank=4, learning_rate=1e30, max_grad_norm=1e9)
+        trainer = await TrainerProcess.start(job(model, tmp_path, training, objective()), tmp_path / "log")
+        try:
+            await trainer.ask(Train(number=1, rows=rows([1.0, 0.0, 0.5, 0.0])))
+            with pytest.raises(
+                TrainingError, match=r"optimiser step 2: expected numbers, got .*training.learning_rate"
+            ):
+                await trainer.ask(Train(number=2, rows=rows([1.0, 0.0, 0.5, 0.0])))
+        finally:
+            await trainer.close()
+
+    async def test_a_checkpoint_that_the_disk_cuts_short(self, model: Path, tmp_path: Path) -> None:
+        training = TrainingConfig(rank=4, learning_rate=0.05)
+        trainer = await TrainerProcess.start(job(model, tmp_path, training, objective()), tmp_path / "log")
+        try:
+            await trainer.ask(Train(number=1, rows=rows([1.0, 0.0, 0.5, 0.0])))
+            assert await trainer.ask(Save(str(tmp_path / "whole"))) == Done()
+            await trainer.ask(Train(number=2, rows=rows([1.0, 0.0, 0.5, 0.0])))
+            [process] = psutil.Process().children()
+            process.rlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))  # the tokenizer's file alone is larger
+            with pytest.raises(TrainingError, match="File too large") as raised:
+                await trainer.ask(Save(str(tmp_path / "cut")))
+            assert len(str(raised.value).splitlines()) == 1
+        finally:
+            await trainer.close()
+        assert not (tmp_path / "cut").exists()
+        assert (tmp_path / "whole" / "optimizer.pt").exists()
+
+
+async def greedy(trainer: TrainerProcess, *, adapter: bool) -> tuple[int, ...] | None:
+    request = Request(messages=said("Tell me more."), sampling=Sampling(temperature=0, max_tokens=8), token_ids=True)
+    answer = await trainer.ask(Generate(requests=(request,), adapter=adapter))
+    assert isinstance(answer, Replies)
+    reply: Reply = answer.replies[0]
+    return reply.completions[0].token_ids
+
+
+def greedy_of_transformers(model: Path, messages: tuple[Message, ...]) -> tuple[int, ...]:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    weights = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
+    prompt = AutoTokenizer.from_pretrained(model).apply_chat_template(
+        list(messages), add_generation_prompt=True, return_tensors="pt", return_dict=True
+    )
+    out = weights.generate(**prompt, max_new_tokens=8, do_sample=False)
+    return tuple(out[0, prompt["input_ids"].shape[1] :].tolist())
