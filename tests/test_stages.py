@@ -252,6 +252,16 @@ def test_a_stage_is_reused_until_its_inputs_change(
         assert f"stage {stage}: reused {first.stages[stage].folder}" in other.said
 
 
+def test_stages_that_were_moved_are_reused(config: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "here").mkdir()
+    made = prepare(config, tmp_path / "here", Runs()).stages
+    (tmp_path / "here").rename(tmp_path / "there")
+    runs = Runs()
+    moved = prepare(config, tmp_path / "there", runs, name="later").stages
+    assert runs.stages == []
+    assert [stage.digest for stage in moved.values()] == [stage.digest for stage in made.values()]
+
+
 def test_another_version_makes_its_own_stages(
     config: dict[str, Any], first: Prepared, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,7 @@ class BatchDecoder:
         self._eos = eos_tokens(model, tokenizer)
         self._grammars = Grammars(tokenizer, model.config.get_text_config().vocab_size, sorted(self._eos))
         self._prefixes = PrefixStore(prefix_cache_tokens)
+        self._prefix_cache_tokens = prefix_cache_tokens
         self._cache = RowCache(max_batch_size)
         self._rows: list[Row] = []
         self._waiting: deque[_Waiting] = deque()
@@ -91,6 +92,10 @@ class BatchDecoder:
     def rows_in_flight(self) -> int:
         """Completions in the batch right now."""
         return len(self._rows)
+
+    def forget_prefixes(self) -> None:
+        """Forget the processed prompts: the weights that processed them have changed."""
+        self._prefixes = PrefixStore(self._prefix_cache_tokens)
 
     def submit(self, ticket: Ticket) -> None:
         """Check a request and queue its rows; one that cannot be served is delivered as rejected at once."""

@@ -71,7 +71,8 @@ class Tally:
         """Note a training step."""
         self.training_step = step
         shown = ", ".join(f"{name} {figures[name]:.4g}" for name in SHOWN_FIGURES if name in figures)
-        self._training = f"step {step}{'' if self.last_step is None else f'/{self.last_step}'}: {shown}"
+        place = str(step) if self.last_step is None else f"{step}/{self.last_step}"
+        self._training = f"step {place}: {shown}" if shown else f"step {place}"
 
     @property
     def seconds(self) -> float:
