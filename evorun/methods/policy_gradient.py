@@ -7,6 +7,7 @@ deviation. TRL's trainers do the rest; what each is told is in `objective`.
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -235,7 +236,7 @@ class _PolicyGradientMethod(DatasetLevel):
         return batch
 
     async def _rewards(self, ctx: RunContext, step: int, rollouts: Sequence[Rollout]) -> list[Reward]:
-        about = [(one.problem.id, one.response.text, self.config.format_reward) for one in rollouts]
+        about = [(one.problem.id, _digest(one.response.text), self.config.format_reward) for one in rollouts]
 
         async def compute() -> list[Reward]:
             return [await self._reward(ctx, one) for one in rollouts]
@@ -312,6 +313,10 @@ class Rloo(_PolicyGradientMethod):
     def clip_high(self) -> float:
         """As configured."""
         return self.config.clip_high
+
+
+def _digest(text: str) -> str:
+    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
 
 
 def _formatted(response: Response, grade: Grade) -> float:

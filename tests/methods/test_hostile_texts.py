@@ -37,6 +37,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "feedback_descent": {"generations": 13},
     "gepa": {"generations": 6, "minibatch": 2},
     "lyria": {"generations": 3, "population": 13},
+    "laft": {"generations": 3, "population": 13},
     "duel_evolve": {"generations": 3, "initial_candidates": 13, "children": 13},
 }
 
@@ -49,7 +50,11 @@ def hostile(ask: Ask) -> str:
     return HOSTILE[number % len(HOSTILE)]
 
 
-@pytest.mark.parametrize("name", sorted(registry.METHODS))
+WITHOUT_TRAINING = sorted(name for name in registry.METHODS if not registry.method_class(name).trains)
+"""The others' rollouts are in tests/methods/test_policy_gradient.py."""
+
+
+@pytest.mark.parametrize("name", WITHOUT_TRAINING)
 async def test_hostile_texts_end_no_run(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("method_fixture.problem", lambda i: _renamed(LOADED.problems[i], problem(i).id))
     monkeypatch.setattr("method_fixture.example", lambda i: _example(i))

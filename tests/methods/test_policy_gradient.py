@@ -235,3 +235,11 @@ def test_what_trl_is_told() -> None:
 def test_values_out_of_range_are_refused(field: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"^method\.{field}: expected "):
         Grpo.Config(**{field: value})
+
+
+@pytest.mark.parametrize("method", sorted(METHODS))
+async def test_hostile_texts_are_data(tmp_path: Path, method: str) -> None:
+    texts = ("", "\x00", "right", "{" * 500, "A" * 20_000)
+    trained = await train(tmp_path, lambda ask: texts[(ask.place + ask.step) % len(texts)], method=method)
+    assert len(trained.records("training")) == SMALL["steps"]
+    assert sum(trained.cost().values()) == len(trained.model.asked)

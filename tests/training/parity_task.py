@@ -139,7 +139,7 @@ class _Grader:
 
 SMALL: dict[str, Any] = {
     "method": {
-        **{"name": "grpo", "steps": 4, "problems_per_step": 2, "group": 4, "max_tokens": 12},
+        **{"name": "grpo", "steps": 4, "problems_per_step": 2, "group": 4, "max_tokens": 12, "eval_max_tokens": 12},
         **{"eval_every": 2, "eval_samples": 1},
     },
     "task": {"name": "parity"},
