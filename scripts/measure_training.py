@@ -43,7 +43,7 @@ def prompts(rows: int) -> list[list[Message]]:
 def random_completions(rows: int, tokens: int, step: int) -> list[list[int]]:
     """Return token ids, about as many a row as asked for; the last rows are the shortest."""
     rng = random.Random(step)
-    return [[rng.randrange(20, 49000) for _ in range(tokens - i)] for i in range(rows)]
+    return [[rng.randrange(20, 49000) for _ in range(max(tokens - i, tokens // 2, 1))] for i in range(rows)]
 
 
 def peak_memory(process: int) -> float:
