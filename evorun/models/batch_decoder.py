@@ -93,9 +93,10 @@ class BatchDecoder:
         """Completions in the batch right now."""
         return len(self._rows)
 
-    def forget_prefixes(self) -> None:
-        """Forget the processed prompts: the weights that processed them have changed."""
+    def forget(self) -> None:
+        """Forget the processed prompts, which other weights have processed, and free the buffers; nothing is busy."""
         self._prefixes = PrefixStore(self._prefix_cache_tokens)
+        self._cache = RowCache(self._max_batch_size)
 
     def submit(self, ticket: Ticket) -> None:
         """Check a request and queue its rows; one that cannot be served is delivered as rejected at once."""

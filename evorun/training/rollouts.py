@@ -27,8 +27,8 @@ class Decoding:
 
     def weights_changed(self) -> None:
         """Forget what was computed with the weights as they have been."""
-        if True in self._decoders:
-            self._decoders[True].forget_prefixes()
+        for decoder in self._decoders.values():
+            decoder.forget()  # the base model's too: memory is needed for the step that follows
 
     def decode(self, weights: Any, requests: Sequence[Request], *, adapter: bool) -> list[Reply]:
         """Answer the requests with the adapter on or off. Raises EngineError when decoding breaks down."""
