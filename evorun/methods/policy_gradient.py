@@ -47,6 +47,7 @@ class PolicyGradientConfig(EvaluationSettings, SamplingSettings):
     kl: float = 0.0
     """Weight of the divergence from the reference policy (beta)."""
     clip_low: float = 0.2
+    clip_high: float = 0.2
 
     def __post_init__(self) -> None:
         """Raise ConfigError, naming the key, when a value is out of range."""
@@ -59,6 +60,7 @@ class PolicyGradientConfig(EvaluationSettings, SamplingSettings):
             at_least(f"method.{key}", getattr(self, key), 0)
         above("method.temperature", self.temperature, 0)
         above("method.clip_low", self.clip_low, 0)
+        above("method.clip_high", self.clip_high, 0)
 
     @property
     def rows(self) -> int:
@@ -73,13 +75,11 @@ class GrpoConfig(PolicyGradientConfig):
     name: str = "grpo"
     loss: str = "dr_grpo"
     """grpo | dr_grpo | dapo | bnpo: how TRL weighs a batch's tokens."""
-    clip_high: float = 0.2
 
     def __post_init__(self) -> None:
         """Raise ConfigError, naming the key, when a value is out of range."""
         super().__post_init__()
         one_of("method.loss", self.loss, LOSSES)
-        above("method.clip_high", self.clip_high, 0)
 
 
 @dataclass
@@ -90,23 +90,12 @@ class CispoConfig(PolicyGradientConfig):
     clip_high: float = 5.0
     """Importance weights are cut above this, and their gradient with them is not."""
 
-    def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
-        super().__post_init__()
-        above("method.clip_high", self.clip_high, 0)
-
 
 @dataclass
 class RlooConfig(PolicyGradientConfig):
     """Hyperparameters; `conf/method/rloo.yaml` gives the source of each default."""
 
     name: str = "rloo"
-    clip_high: float = 0.2
-
-    def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
-        super().__post_init__()
-        above("method.clip_high", self.clip_high, 0)
 
 
 class Rollout(NamedTuple):
@@ -162,7 +151,7 @@ class _PolicyGradientMethod(DatasetLevel):
             minibatches=config.minibatches,
             kl=config.kl,
             clip_low=config.clip_low,
-            clip_high=self.clip_high,
+            clip_high=config.clip_high,
             temperature=config.temperature,
             max_tokens=config.max_tokens,
         )
@@ -171,11 +160,6 @@ class _PolicyGradientMethod(DatasetLevel):
     def loss(self) -> str:
         """TRL's name of the loss."""
         return "grpo"
-
-    @property
-    def clip_high(self) -> float:
-        """The upper clip of importance weights."""
-        raise NotImplementedError
 
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
         """Sample, reward, update; evaluate every so many steps; leave the adapter in artifacts/."""
@@ -229,11 +213,10 @@ class _PolicyGradientMethod(DatasetLevel):
     def _batch(self, ctx: RunContext, step: int) -> list[Problem]:
         """Return the problems of a step: the split in a new random order each time that it has been gone through."""
         problems, size = ctx.training.problems, self.config.problems_per_step
-        batch = []
-        for place in range((step - 1) * size, step * size):
-            epoch, at = divmod(place, len(problems))
-            batch.append(problems[int(ctx.shared.rng("epoch", epoch).permutation(len(problems))[at])])
-        return batch
+        places = range((step - 1) * size, step * size)
+        epochs = range(places[0] // len(problems), places[-1] // len(problems) + 1)
+        orders = {epoch: ctx.shared.rng("epoch", epoch).permutation(len(problems)).tolist() for epoch in epochs}
+        return [problems[orders[place // len(problems)][place % len(problems)]] for place in places]
 
     async def _rewards(self, ctx: RunContext, step: int, rollouts: Sequence[Rollout]) -> list[Reward]:
         about = [(one.problem.id, _digest(one.response.text), self.config.format_reward) for one in rollouts]
@@ -275,29 +258,14 @@ class Grpo(_PolicyGradientMethod):
         """As configured."""
         return self.config.loss
 
-    @property
-    def clip_high(self) -> float:
-        """As configured."""
-        return self.config.clip_high
-
 
 class Cispo(_PolicyGradientMethod):
     """The same advantages with importance weights that are cut, while every token keeps its gradient."""
 
     name = "cispo"
     description = "reinforcement learning with clipped importance weights (CISPO, TRL's GRPOTrainer)"
+    loss = "cispo"
     Config = CispoConfig
-    config: CispoConfig
-
-    @property
-    def loss(self) -> str:
-        """CISPO's."""
-        return "cispo"
-
-    @property
-    def clip_high(self) -> float:
-        """As configured."""
-        return self.config.clip_high
 
 
 class Rloo(_PolicyGradientMethod):
@@ -307,12 +275,6 @@ class Rloo(_PolicyGradientMethod):
     description = "REINFORCE with a leave-one-out baseline (TRL's RLOOTrainer)"
     trainer = "rloo"
     Config = RlooConfig
-    config: RlooConfig
-
-    @property
-    def clip_high(self) -> float:
-        """As configured."""
-        return self.config.clip_high
 
 
 def _digest(text: str) -> str:
