@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from evorun.runs.schema import Verdict
-from evorun.tasks.base import AttemptOutcome, Judgment
+from evorun.tasks.base import Judgment
 from evorun.tasks.json_text import read_object, well_formed
 
 REASONING_CHARS = 200
@@ -32,21 +32,9 @@ VERDICT_SCHEMA = _schema(REASONING_CHARS, "solution", "reasoning")
 REASONED_VERDICT_SCHEMA = _schema(REASONED_CHARS, "reasoning", "solution")
 """One sentence of reasoning, then the verdict (B.2.4)."""
 
-_OUTCOMES: dict[AttemptOutcome, str] = {
-    "first": "the first attempt",
-    "won": "judged better than the best answer before it",
-    "lost": "judged worse than the best answer of its time",
-    "undecided": "judged neither better nor worse than the best answer of its time",
-}
-
 _VERDICTS: dict[str, Verdict] = {"a": "A", "b": "B", "t": "T", "tie": "T"}
 _DECORATION = re.compile(r"^(?:candidate|solution|response)\s+|[\s\"'`*().\[\]:]+")
 _STATED = re.compile(r'"solution"\s*:\s*"([^"]{0,40})"')
-
-
-def outcome_in_words(outcome: AttemptOutcome) -> str:
-    """Return how an attempt fared, as the refinement prompts say it."""
-    return _OUTCOMES[outcome]
 
 
 def parse_judgment(text: str) -> Judgment:

@@ -9,6 +9,7 @@ import msgspec
 
 from evorun.models.base import Message
 from evorun.sandbox.base import Case, CaseResult, Limits, Suite
+from evorun.tasks.attempts import shown_attempts
 from evorun.tasks.base import (
     Attempt,
     Demonstration,
@@ -20,7 +21,7 @@ from evorun.tasks.base import (
     Task,
     Tools,
 )
-from evorun.tasks.judging import REASONED_VERDICT_SCHEMA, outcome_in_words, parse_judgment
+from evorun.tasks.judging import REASONED_VERDICT_SCHEMA, parse_judgment
 from evorun.tasks.livecodebench import recombination
 from evorun.tasks.livecodebench.feedback import feedback_of
 from evorun.tasks.livecodebench.programs import check_of, program_for
@@ -160,17 +161,7 @@ class LiveCodeBench(Recombination, Task):
 
     def refinement_prompt(self, problem: Problem, incumbent: Response, attempts: Sequence[Attempt]) -> Prompt:
         """Ask for a better program than the incumbent, in view of the attempts so far (appendix D; wording ours)."""
-        blocks = "\n\n".join(
-            self._prompts.render(
-                "attempt",
-                number=number,
-                outcome=outcome_in_words(attempt.outcome),
-                reason=attempt.reason,
-                memory=attempt.response.memory,
-                **self._candidate(attempt.response),
-            )
-            for number, attempt in enumerate(attempts, 1)
-        )
+        blocks = shown_attempts(self._prompts, attempts, lambda r: {**self._candidate(r), "memory": r.memory})
         text = self._prompts.render(
             "refinement",
             problem=self._problem(problem),

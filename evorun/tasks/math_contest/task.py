@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from evorun.models.base import Message
+from evorun.tasks.attempts import shown_attempts
 from evorun.tasks.base import (
     Attempt,
     Demonstration,
@@ -20,7 +21,7 @@ from evorun.tasks.base import (
     Task,
 )
 from evorun.tasks.json_text import well_formed
-from evorun.tasks.judging import VERDICT_SCHEMA, outcome_in_words, parse_judgment
+from evorun.tasks.judging import VERDICT_SCHEMA, parse_judgment
 from evorun.tasks.math_contest import recombination
 from evorun.tasks.math_contest.boxes import last_boxed
 from evorun.tasks.math_contest.reading import canonical, read_integer
@@ -117,16 +118,7 @@ class MathContest(Recombination, Task):
 
     def refinement_prompt(self, problem: Problem, incumbent: Response, attempts: Sequence[Attempt]) -> Prompt:
         """Ask for a better solution than the incumbent, in view of the attempts so far."""
-        blocks = "\n\n".join(
-            self._prompts.render(
-                "attempt",
-                **self._candidate(attempt.response),
-                number=number,
-                outcome=outcome_in_words(attempt.outcome),
-                reason=attempt.reason,
-            )
-            for number, attempt in enumerate(attempts, 1)
-        )
+        blocks = shown_attempts(self._prompts, attempts, self._candidate)
         best = self._prompts.render("candidate", **self._candidate(incumbent))
         text = self._prompts.render("refinement", **self._posed(problem), incumbent=best, attempts=blocks)
         return self._prompt(text, role="refine", problem=problem.id, answers=[incumbent.answer])

@@ -1,6 +1,7 @@
 """What methods may touch of MathBench: its prompts (Duel-Evolve, B.1) and the reading of responses and verdicts."""
 
 from collections.abc import Sequence
+from functools import partial
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -8,8 +9,9 @@ from typing import Any
 import msgspec
 
 from evorun.models.base import Message
+from evorun.tasks.attempts import shown_attempts
 from evorun.tasks.base import Attempt, Demonstration, Judgment, Problem, Prompt, Response, ScoredResponse, Task
-from evorun.tasks.judging import VERDICT_SCHEMA, outcome_in_words, parse_judgment
+from evorun.tasks.judging import VERDICT_SCHEMA, parse_judgment
 from evorun.tasks.mathbench import recombination
 from evorun.tasks.mathbench.recombination import Recombination
 from evorun.tasks.mathbench.records import OPTIONS
@@ -90,16 +92,7 @@ class MathBench(Recombination, Task):
 
     def refinement_prompt(self, problem: Problem, incumbent: Response, attempts: Sequence[Attempt]) -> Prompt:
         """Ask for a better answer than the incumbent's, in view of the attempts so far (appendix D; wording ours)."""
-        blocks = "\n\n".join(
-            self._prompts.render(
-                "attempt",
-                **self._candidate(problem, attempt.response),
-                number=number,
-                outcome=outcome_in_words(attempt.outcome),
-                reason=attempt.reason,
-            )
-            for number, attempt in enumerate(attempts, 1)
-        )
+        blocks = shown_attempts(self._prompts, attempts, partial(self._candidate, problem))
         best = self._prompts.render("candidate", **self._candidate(problem, incumbent))
         text = self._prompts.render(
             "refinement", **_shown(problem), letters=letters(OPTIONS), incumbent=best, attempts=blocks

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from evorun.models.base import Message
+from evorun.tasks.attempts import shown_attempts
 from evorun.tasks.base import (
     Attempt,
     Demonstration,
@@ -24,7 +25,7 @@ from evorun.tasks.base import (
     Tools,
     Verification,
 )
-from evorun.tasks.judging import VERDICT_SCHEMA, outcome_in_words, parse_judgment
+from evorun.tasks.judging import VERDICT_SCHEMA, parse_judgment
 from evorun.tasks.prompt_files import PromptFiles
 from evorun.tasks.puzzles.reading import fenced, last_block, last_score
 
@@ -190,18 +191,9 @@ class Puzzle(Task):
 
     def refinement_prompt(self, problem: Problem, incumbent: Response, attempts: Sequence[Attempt]) -> Prompt:
         """Ask for a better answer than the incumbent's, in view of the attempts so far."""
-        blocks = [
-            self._prompts.render(
-                "attempt",
-                **self._candidate(attempt.response),
-                number=number,
-                outcome=outcome_in_words(attempt.outcome),
-                reason=attempt.reason,
-            )
-            for number, attempt in enumerate(attempts, 1)
-        ]
+        blocks = shown_attempts(self._prompts, attempts, self._candidate)
         best = self._prompts.render("candidate", **self._candidate(incumbent))
-        text = self._prompts.render("refinement", **self._asked(problem), incumbent=best, attempts="\n\n".join(blocks))
+        text = self._prompts.render("refinement", **self._asked(problem), incumbent=best, attempts=blocks)
         return _prompt(text, "refine", problem, [incumbent])
 
     def few_shot_prompt(self, problem: Problem, demonstrations: Sequence[Demonstration]) -> Prompt:
