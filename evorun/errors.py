@@ -1,6 +1,12 @@
 """The exceptions that a user may see: each carries one line that says what was expected, what came, and what to do."""
 
 
+def first_line(error: Exception) -> str:
+    """Return the type of a library's exception and the first line of its message, for an error of one line."""
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__
+
+
 class EvorunError(Exception):
     """Base of every error that evorun reports as one line, without a traceback."""
 

@@ -15,7 +15,7 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from evorun.errors import EngineError
+from evorun.errors import EngineError, first_line
 from evorun.models.adapters import merged, read_adapter
 from evorun.models.base import Reply, Request
 from evorun.models.chat import require_plain_template
@@ -122,7 +122,7 @@ class TransformersModel:
         except Exception as error:
             # Kept is a fresh error: the frames of this one's traceback, and of its causes, hold the weights.
             log.info("the transformers engine ends: %s", traceback.format_exc())
-            failed = f"model '{model.id}': the transformers engine failed: {_one_line(error)}"
+            failed = f"model '{model.id}': the transformers engine failed: {first_line(error)}"
             failure = EngineError(str(error) if isinstance(error, EngineError) else failed)
         finally:
             with self._lock:
@@ -179,10 +179,10 @@ def _load(engine: TransformersConfig, model: ModelConfig) -> "BatchDecoder":
         from evorun.models.kv_cache import use_grouped_attention
     except ImportError as error:
         raise EngineError(
-            f"engine=transformers: {_one_line(error)}; run `pip install 'evorun[transformers]'` or use another engine"
+            f"engine=transformers: {first_line(error)}; run `pip install 'evorun[transformers]'` or use another engine"
         ) from error
 
-    device = _device(engine.device)
+    device = chosen_device(engine.device)
     if engine.threads is not None:
         torch.set_num_threads(engine.threads)
     path = resolve(model)
@@ -196,7 +196,7 @@ def _load(engine: TransformersConfig, model: ModelConfig) -> "BatchDecoder":
             device_map="auto" if device == "cuda" else None,
         )
     except Exception as error:
-        raise EngineError(f"model '{model.id}': transformers cannot load it: {_one_line(error)}") from error
+        raise EngineError(f"model '{model.id}': transformers cannot load it: {first_line(error)}") from error
     require_plain_template(tokenizer, model)
     if model.adapter is not None:
         weights = merged(weights, read_adapter(model.adapter), model.id)
@@ -205,7 +205,8 @@ def _load(engine: TransformersConfig, model: ModelConfig) -> "BatchDecoder":
     return BatchDecoder(weights, tokenizer, model, engine.max_batch_size, engine.prefix_cache_tokens)
 
 
-def _device(asked: str) -> str:
+def chosen_device(asked: str) -> str:
+    """Return `cuda` or `cpu` for `engine.device`. Raises EngineError when a GPU was asked for and there is none."""
     import torch
 
     available = torch.cuda.is_available()
@@ -221,9 +222,3 @@ def _dtype(asked: str, device: str) -> Any:
     if asked == "auto":
         return "auto" if device == "cuda" else torch.float32
     return getattr(torch, asked)
-
-
-def _one_line(error: Exception) -> str:
-    """Return the type of an exception and the first line of its message."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__

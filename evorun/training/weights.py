@@ -8,9 +8,10 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from evorun.errors import ConfigError, EngineError
+from evorun.errors import ConfigError, EngineError, first_line
 from evorun.models.chat import require_plain_template
 from evorun.models.kv_cache import use_grouped_attention
+from evorun.models.transformers_engine import chosen_device
 from evorun.training.config import TrainingConfig
 from evorun.training.wire import Job
 
@@ -26,7 +27,7 @@ def load(job: Job) -> tuple[Any, Any]:
         tokenizer = AutoTokenizer.from_pretrained(job.weights)
         model: Any = AutoModelForCausalLM.from_pretrained(job.weights, dtype=_dtype(job))
     except Exception as error:
-        raise EngineError(f"model '{job.model.id}': transformers cannot load it: {_one_line(error)}") from error
+        raise EngineError(f"model '{job.model.id}': transformers cannot load it: {first_line(error)}") from error
     require_plain_template(tokenizer, job.model)
     if job.training.weights == "lora":
         _require_targets(model, job.training.target_modules)
@@ -52,10 +53,7 @@ def adapter(training: TrainingConfig) -> Any:
 
 def on_gpu(job: Job) -> bool:
     """Return whether this is trained on a GPU. Raises EngineError when one was asked for and there is none."""
-    available = torch.cuda.is_available()
-    if job.device == "cuda" and not available:
-        raise EngineError("engine.device: cuda was asked for, torch finds no GPU here; use engine.device=cpu")
-    return available and job.device != "cpu"
+    return chosen_device(job.device) == "cuda"
 
 
 def mixed_precision(job: Job) -> bool:
@@ -79,8 +77,3 @@ def _require_targets(model: Any, targets: list[str]) -> None:
             )
     if ALL_LINEAR in targets and len(targets) > 1:
         raise ConfigError(f"training.target_modules: expected {ALL_LINEAR} alone or names, got {', '.join(targets)}")
-
-
-def _one_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__
