@@ -36,7 +36,7 @@ from evorun.settings import RunConfig
 from evorun.stages import with_student
 from evorun.tasks.base import LoadedTask, Problem
 from evorun.training.policy import Policy
-from evorun.weights import TRAINED_ROLES, open_policy, serving, training_problems
+from evorun.training_runs import TRAINED_ROLES, open_policy, serving, training_problems
 
 log = logging.getLogger("evorun")
 
