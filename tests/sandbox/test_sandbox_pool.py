@@ -18,11 +18,8 @@ from evorun.sandbox import Case, Limits, Program, Sandbox, SandboxConfig, Suite,
 from evorun.sandbox.inside.syscalls import Filter
 
 LIMITS = Limits(cpu_seconds=3.0)
+Below = Callable[[], list[psutil.Process]]
 ROOT = Path(__file__).parents[2]
-
-
-def below() -> list[psutil.Process]:
-    return psutil.Process().children(recursive=True)
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -34,7 +31,7 @@ async def opened(**settings: object) -> Sandbox:
     return await Sandbox.open(SandboxConfig(**settings))  # type: ignore[arg-type]
 
 
-async def test_200_at_once_each_get_their_own_answer() -> None:
+async def test_200_at_once_each_get_their_own_answer(below: Below) -> None:
     sandbox = await opened()
     runs = (sandbox.run(Program("print(int(input()) ** 2)"), f"{i}\n", LIMITS) for i in range(200))
     assert [e.stdout for e in await asyncio.gather(*runs)] == [f"{i * i}\n" for i in range(200)]
@@ -67,7 +64,7 @@ async def test_the_event_loop_goes_on_while_programs_run_and_large_outputs_are_c
     await sandbox.close()
 
 
-async def test_cancelling_kills_the_program_and_leaves_the_slot_healthy() -> None:
+async def test_cancelling_kills_the_program_and_leaves_the_slot_healthy(below: Below) -> None:
     sandbox = await opened(slots=1)
     task = asyncio.create_task(sandbox.run(Program("import time\ntime.sleep(60)"), "", Limits(wall_seconds=60)))
     before = {process.pid for process in below()}
@@ -96,7 +93,7 @@ async def test_cancelling_those_that_wait_starts_nothing() -> None:
     await sandbox.close()
 
 
-async def test_cancelling_while_an_interpreter_starts_leaves_none() -> None:
+async def test_cancelling_while_an_interpreter_starts_leaves_none(below: Below) -> None:
     sandbox = await opened(slots=2)
     first = asyncio.create_task(sandbox.run(Program("print(1)"), "", LIMITS))
     second = asyncio.create_task(sandbox.run(Program("print(2)"), "", LIMITS))
@@ -109,7 +106,7 @@ async def test_cancelling_while_an_interpreter_starts_leaves_none() -> None:
     assert below() == []
 
 
-async def test_closing_ends_what_runs() -> None:
+async def test_closing_ends_what_runs(below: Below) -> None:
     sandbox = await opened(slots=2)
     tasks = [
         asyncio.create_task(sandbox.run(Program("while True: pass"), "", Limits(cpu_seconds=60))) for _ in range(4)
@@ -122,7 +119,7 @@ async def test_closing_ends_what_runs() -> None:
     assert below() == []
 
 
-async def test_a_zygote_that_is_killed_is_replaced_and_its_program_runs_again() -> None:
+async def test_a_zygote_that_is_killed_is_replaced_and_its_program_runs_again(below: Below) -> None:
     sandbox = await opened(slots=1)
     below()[0].kill()
     assert (await sandbox.run(Program("print(1)"), "", LIMITS)).stdout == "1\n"
@@ -302,7 +299,7 @@ def test_wrong_settings_name_their_key(settings: dict[str, object], said: str) -
     assert said in str(caught.value)
 
 
-async def test_a_look_is_possible_where_a_loop_runs() -> None:
+async def test_a_look_is_possible_where_a_loop_runs(below: Below) -> None:
     found = probe(SandboxConfig())
     assert found.isolation in ("bubblewrap", "namespaces", "rlimits")
     assert issubclass(SandboxError, EvorunError)

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -89,9 +90,11 @@ def test_all_processes_end_when_the_run_is_killed(processes: int, busy: bool, mo
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-async def test_closing_ends_a_trainer_that_is_busy(processes: int, model: Path, tmp_path: Path) -> None:
+async def test_closing_ends_a_trainer_that_is_busy(
+    processes: int, below: Callable[[], list[psutil.Process]], model: Path, tmp_path: Path
+) -> None:
     trainer, command = await busy_trainer(model, tmp_path, processes)
-    started = psutil.Process().children(recursive=True)
+    started = below()
     asking = asyncio.create_task(trainer.ask(command))
     await asyncio.sleep(1)
     asking.cancel()

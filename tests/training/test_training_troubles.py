@@ -199,14 +199,16 @@ class TestATrainer:
         finally:
             await trainer.close()
 
-    async def test_a_checkpoint_that_the_disk_cuts_short(self, model: Path, tmp_path: Path) -> None:
+    async def test_a_checkpoint_that_the_disk_cuts_short(
+        self, below: Callable[[], list[psutil.Process]], model: Path, tmp_path: Path
+    ) -> None:
         training = TrainingConfig(rank=4, learning_rate=0.05)
         trainer = await TrainerProcess.start(job(model, tmp_path, training, objective()), tmp_path / "log")
         try:
             await trainer.ask(Train(number=1, rows=rows([1.0, 0.0, 0.5, 0.0])))
             assert await trainer.ask(Save(str(tmp_path / "whole"))) == Done()
             await trainer.ask(Train(number=2, rows=rows([1.0, 0.0, 0.5, 0.0])))
-            [process] = psutil.Process().children()
+            [process] = below()
             process.rlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))  # the tokenizer's file alone is larger
             with pytest.raises(TrainingError, match="File too large") as raised:
                 await trainer.ask(Save(str(tmp_path / "cut")))
