@@ -37,7 +37,7 @@ GROUP = 4
 
 def prompts(rows: int) -> list[list[Message]]:
     """Return a prompt a row; those of a group are the same."""
-    return [[Message(role="user", content=f"What is {17 + i // GROUP} + {5 * i // GROUP}?")] for i in range(rows)]
+    return [[Message(role="user", content=f"What is {17 + i // GROUP} + {5 * (i // GROUP)}?")] for i in range(rows)]
 
 
 def random_completions(rows: int, tokens: int, step: int) -> list[list[int]]:
@@ -201,14 +201,13 @@ class Evorun:
 
 
 async def measure(arguments: argparse.Namespace) -> None:
-    with tempfile.TemporaryDirectory() as name:
-        trainer = await TrainerProcess.start(job(arguments, Path(name)), Path(name) / "trainer.log")
-        try:
-            evorun = Evorun(trainer, arguments)
-            await measure_updates(evorun, arguments)
-            await measure_whole_steps(evorun, arguments)
-        finally:
-            await trainer.close()
+    for part in (measure_updates, measure_whole_steps):  # in new processes each, so that peaks of memory are the part's
+        with tempfile.TemporaryDirectory() as name:
+            trainer = await TrainerProcess.start(job(arguments, Path(name)), Path(name) / "trainer.log")
+            try:
+                await part(Evorun(trainer, arguments), arguments)
+            finally:
+                await trainer.close()
 
 
 async def measure_updates(evorun: Evorun, arguments: argparse.Namespace) -> None:
@@ -261,13 +260,12 @@ def show(what: str, evorun: float, trl: float, most: str | None = None) -> None:
 
 
 def job(arguments: argparse.Namespace, folder: Path) -> Job:
-    steps = 2 * (arguments.steps + 1)
     objective = PolicyGradient(
         trainer="grpo",
         loss="dr_grpo",
         rows=arguments.rows,
         group=GROUP,
-        steps=steps,
+        steps=arguments.steps + 1,
         minibatches=1,
         kl=0.0,
         clip_low=0.2,

@@ -96,7 +96,7 @@ class BatchDecoder:
     def forget(self) -> None:
         """Forget the processed prompts, which other weights have processed, and free the buffers; nothing is busy."""
         self._prefixes = PrefixStore(self._prefix_cache_tokens)
-        self._cache = RowCache(self._max_batch_size)
+        self._cache.clear()
 
     def submit(self, ticket: Ticket) -> None:
         """Check a request and queue its rows; one that cannot be served is delivered as rejected at once."""
@@ -140,10 +140,10 @@ class BatchDecoder:
             room = self._max_batch_size - len(self._rows)
             rows = [waiting.rows.popleft() for _ in range(min(room, len(waiting.rows)))]
             ended = self._extend(rows, prefix.logits.expand(len(rows), -1))
-            for position, row in enumerate(rows):
-                if position not in ended:
-                    self._cache.add(prefix)
-                    self._rows.append(row)
+            joining = [row for position, row in enumerate(rows) if position not in ended]
+            if joining:
+                self._cache.add(prefix, len(joining))
+                self._rows += joining
             if not waiting.rows:
                 self._waiting.popleft()
 

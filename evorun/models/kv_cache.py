@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
-COLUMNS = 256
-"""Columns are allocated in multiples of this."""
+COLUMNS = 64
+"""Columns are allocated in multiples of this: what is not needed is memory that a training step could have had."""
 
 
 @dataclass(frozen=True)
@@ -105,17 +105,18 @@ class RowCache(Cache):
         """First column that any row uses."""
         return min(self.starts, default=self.column)
 
-    def add(self, prefix: Prefix) -> None:
-        """Append a row that starts with a processed prompt."""
-        length, row = len(prefix.ids), len(self.starts)
+    def add(self, prefix: Prefix, count: int) -> None:
+        """Append `count` rows that start with a processed prompt."""
+        length, present = len(prefix.ids), len(self.starts)
+        total = present + count
         while len(self.layers) < len(prefix.keys_and_values):
             self.layers.append(_RowLayer(self))
-        if row == self._rows or length > self.column:
-            self._reallocate(row + 1, length, prefix)
+        if total > self._rows or length > self.column:
+            self._reallocate(total, length, prefix)
         for layer, (keys, values) in zip(self.layers, prefix.keys_and_values, strict=True):
-            layer.keys[row, :, self.column - length : self.column] = keys[0]
-            layer.values[row, :, self.column - length : self.column] = values[0]
-        self.starts.append(self.column - length)
+            layer.keys[present:total, :, self.column - length : self.column] = keys
+            layer.values[present:total, :, self.column - length : self.column] = values
+        self.starts += [self.column - length] * count
 
     def remove(self, row: int) -> None:
         """Drop a row; the last row takes its place."""
@@ -127,6 +128,12 @@ class RowCache(Cache):
                 layer.values[row, :, used] = layer.values[last, :, used]
             self.starts[row] = self.starts[last]
         self.starts.pop()
+
+    def clear(self) -> None:
+        """Drop all rows and free the buffers at once: cache and layers refer to each other, so nothing else would."""
+        self.layers.clear()
+        self.starts.clear()
+        self.column = self._columns = self._rows = 0
 
     def forward(self, model: Any, tokens: list[int], device: torch.device) -> torch.Tensor:
         """Feed one token to each row and return the next-token logits, shape [rows, vocabulary]."""

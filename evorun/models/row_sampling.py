@@ -5,6 +5,7 @@ Imports torch: only `evorun.models.transformers_engine` imports this module, whe
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -28,10 +29,17 @@ class Grammars:
     """Compiles JSON schemas into matchers; a schema is compiled once and copied for each row."""
 
     def __init__(self, tokenizer: Any, vocabulary: int, eos_tokens: Sequence[int]) -> None:
+        self._plain_tokenizer = tokenizer
+        self._vocabulary = vocabulary
+        self._eos_tokens = list(eos_tokens)
+        self._compiled: dict[str, LLMatcher] = {}
+
+    @cached_property
+    def _tokenizer(self) -> LLTokenizer:
+        """Takes time and memory, and many runs enforce no schema."""
         from llguidance.hf import from_tokenizer
 
-        self._tokenizer: LLTokenizer = from_tokenizer(tokenizer, n_vocab=vocabulary, eos_token=list(eos_tokens))
-        self._compiled: dict[str, LLMatcher] = {}
+        return from_tokenizer(self._plain_tokenizer, n_vocab=self._vocabulary, eos_token=self._eos_tokens)
 
     def matcher(self, schema: dict[str, Any]) -> LLMatcher:
         """Return a fresh matcher of a schema. Raises ValueError when the schema cannot be enforced."""

@@ -1,0 +1,78 @@
+"""The batch decoder as a trainer uses it: between two steps it forgets, and its memory is the step's."""
+
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch")
+
+from evorun.models.base import Message, Reply, Request, Sampling
+from evorun.models.config import ModelConfig
+from tiny_llama import write_tiny_llama
+
+pytestmark = pytest.mark.embedded
+
+PROMPTS = ("Name a colour.", "What is wide, what is deep and what is neither of the two?", "2 + 2?")
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, Any, ModelConfig]:
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    folder = write_tiny_llama(tmp_path_factory.mktemp("tiny"))
+    model = AutoModelForCausalLM.from_pretrained(folder)
+    return model, AutoTokenizer.from_pretrained(folder), ModelConfig(name="tiny", id=str(folder))
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+def greedy(decoder: Any) -> list[str]:
+    """Answer the prompts, two completions each."""
+    import torch
+
+    from evorun.models.batch_decoder import Ticket
+
+    replies: dict[str, Reply] = {}
+    for text in PROMPTS:
+        request = Request(
+            messages=(Message(role="user", content=text),), sampling=Sampling(temperature=0, max_tokens=6, n=2)
+        )
+        decoder.submit(Ticket(request, lambda reply, text=text: replies.__setitem__(text, reply)))
+    with torch.no_grad():
+        while decoder.busy:
+            decoder.step()
+    return [completion.text for text in PROMPTS for completion in replies[text].completions]
+
+
+def decoder_of(weights: tuple[Any, Any, ModelConfig]) -> Any:
+    from evorun.models.batch_decoder import BatchDecoder
+
+    return BatchDecoder(*weights, max_batch_size=4, prefix_cache_tokens=1000)
+
+
+@pytest.mark.usefixtures("without_collector")
+def test_what_is_forgotten_is_freed_at_once(weights: tuple[Any, Any, ModelConfig]) -> None:
+    decoder = decoder_of(weights)
+    greedy(decoder)
+    [buffer, *_] = [weakref.ref(layer.keys) for layer in decoder._cache.layers]
+    [prompt, *_] = [weakref.ref(prefix.logits) for prefix in decoder._prefixes._prefixes.values()]
+    assert None not in (buffer(), prompt())
+    decoder.forget()
+    assert (buffer(), prompt()) == (None, None)
+
+
+def test_answers_are_the_same_after_forgetting(weights: tuple[Any, Any, ModelConfig]) -> None:
+    decoder = decoder_of(weights)
+    first = greedy(decoder)
+    decoder.forget()
+    assert greedy(decoder) == first
+    assert first[::2] == first[1::2]
