@@ -179,7 +179,13 @@ def _training(
             f"model={model.name}: expected a model whose own weights can be trained with method={method.name}, got one "
             "that is quantised, under an adapter or behind an API"
         )
-    return typed(TrainingConfig, config.get("training", {}), "training")
+    training = typed(TrainingConfig, config.get("training", {}), "training")
+    if training.weights == "full" and method.learns_from_problems:
+        raise ConfigError(
+            f"training.weights: expected lora with method={method.name}, got full: completions and the reference "
+            "policy are had from the base model with the adapter on and off; only method=sft trains all weights"
+        )
+    return training
 
 
 def _judge(

@@ -93,6 +93,10 @@ class TestBeforeAnythingIsLoaded:
         with pytest.raises(ConfigError, match=r"^engine=simulated: has no weights, which method=grpo trains"):
             configured(tmp_path, engine={"name": "simulated"})
 
+    def test_all_weights_are_trained_by_fine_tuning_only(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"^training\.weights: expected lora with method=grpo, got full"):
+            configured(tmp_path, training={"weights": "full"})
+
     @pytest.mark.parametrize("package", ["trl", "peft", "datasets"])
     def test_a_package_is_missing(self, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         def lacking(name: str) -> ModuleSpec | None:
