@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from evorun import registry
 from evorun.errors import ConfigError, EvorunError
 from evorun.traces.kinds import Settings, make_settings
 
@@ -26,7 +27,7 @@ class StudentConfig:
     parsed_only: bool = False
     """Whether responses without a readable answer are dropped too."""
     task: dict[str, Any] = field(default_factory=dict)
-    """Settings of the task that are others in the teacher's run: which questions it answers."""
+    """Settings of the task that are others in the teacher's run, beside the split: it answers training problems."""
     teaching: dict[str, Any] = field(default_factory=dict)
     """The method that the teacher answers by, with its hyperparameters."""
     tuning: dict[str, Any] = field(default_factory=dict)
@@ -53,7 +54,7 @@ _AS_THE_RUN = ("seed", "sandbox", "run", "evorun")
 def teacher_composition(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration of the teacher's run for the student of a run; the run's budget has no part in it.
 
-    Raises ConfigError, naming the key, for settings that the task does not have.
+    Raises ConfigError, naming the key, for settings that the task does not have, and for a task without training split.
     """
     student = config["student"]
     return {
@@ -88,15 +89,24 @@ def in_stage(stage: str, error: E) -> E:
 
 
 def _task(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stages' task. Raises ConfigError, naming the key, for a setting that the task does not have."""
+    """Return the stages' task, on its training split.
+
+    Raises ConfigError for a task without such a split and, naming the key, for a setting that the task does not have.
+    """
     task, others = config["task"], config["student"].get("task", {})
+    split = registry.task_config_class(task["name"]).training_split
+    if split is None:
+        having = (name for name in registry.names("task") if registry.task_config_class(name).training_split)
+        raise ConfigError(
+            f"student: task={task['name']} has no training split, so no questions for a teacher that nothing is "
+            f"reported on; tasks that have one: {', '.join(having)}"
+        )
     for key in others:
         if key not in task:
             raise ConfigError(
-                f"student.task.{key}: task={task['name']} has no such setting, expected one of {', '.join(task)}; "
-                "without a split there are no questions for a teacher that nothing is reported on: choose another task"
+                f"student.task.{key}: task={task['name']} has no such setting, expected one of {', '.join(task)}"
             )
-    return {**task, **others}
+    return {**task, "split": split, **others}
 
 
 def _shared(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -162,7 +162,6 @@ NUMBERS: tuple[tuple[str, str, str, Any], ...] = (
     ("laft", "lyria", "task.training_instances", 100),
     ("laft", "lyria", "model.name", BASE),
     ("laft", "lyria", "teacher.name", "qwen2_5_32b"),
-    ("laft", "lyria", "student.task.split", "training"),
     # the teacher's Lyria is that of section 4.2.2
     ("laft", "lyria", "student.teaching.name", "lyria"),
     ("laft", "lyria", "student.teaching.population", 30),

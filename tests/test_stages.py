@@ -21,6 +21,7 @@ from evorun.runs.directory import RunDirectory, load_manifest, new_manifest
 from evorun.runs.schema import ModelInRun, Provenance, StageInRun
 from evorun.settings import RunConfig, check
 from evorun.stages import with_student
+from evorun.student import teacher_composition, tuning_composition
 from evorun.tasks import sudoku
 from test_configs import composed
 
@@ -126,7 +127,7 @@ STUDENT: dict[str, Any] = {
     "student": {
         "name": "laft",
         "kind": "laft",
-        "task": {"split": "training", "limit": None},
+        "task": {"limit": None},
         "teaching": {"name": "lyria", "population": 4, "generations": 1},
         "tuning": {"name": "tuning", "epochs": 1.0},
     },
@@ -284,7 +285,7 @@ def test_other_words_in_a_users_prompts_make_another_teacher(config: dict[str, A
 
 def test_other_problems_in_a_users_file_make_another_teacher(config: dict[str, Any], tmp_path: Path) -> None:
     file = tmp_path / "puzzles.txt"
-    own = changed(changed(config, "task", "data", to=str(file)), "student", "task", to={})
+    own = changed(changed(config, "task", "data", to=str(file)), "student", "task", to={"split": "evaluation"})
     stages = []
     for puzzle in ("12.4341221434.21", "123434.2214343.1"):
         file.write_text(puzzle + "\n")
@@ -403,6 +404,20 @@ def test_what_cannot_be_is_refused_before_anything_runs(
         check(changed(config, *path, to=to))
     assert said in str(caught.value)
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("task", "split"), [("sudoku", "training"), ("aime", "train"), ("arithmetic", "train")])
+def test_students_learn_from_the_training_split_of_any_task(task: str, split: str) -> None:
+    config = composed("student=dpft", "method=zero_shot", f"task={task}", "model=llama3_2_3b", "engine=vllm")
+    stages = (teacher_composition(config), tuning_composition(config, "traces.jsonl"))
+    assert [stage["task"]["split"] for stage in stages] == [split, split]
+    assert check(config).task.split == {"training": "evaluation", "train": "test"}[split]  # type: ignore[attr-defined]
+
+
+def test_a_task_without_a_training_split_has_no_students() -> None:
+    config = composed("student=dpft", "method=zero_shot", "task=mathbench", "model=llama3_2_3b", "engine=vllm")
+    with pytest.raises(ConfigError, match=r"task=mathbench has no training split, .*; tasks that have one: aime, ar"):
+        check(config)
 
 
 def test_a_manifest_without_stages_is_read(tmp_path: Path, config: dict[str, Any]) -> None:

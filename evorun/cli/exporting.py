@@ -16,6 +16,9 @@ from evorun.traces import REASONS, Counts, Settings, collect, counts_file, write
 from evorun.traces.counts import Tally
 from evorun.traces.kinds import make_settings
 
+_TRAINING = ("train", "training")
+"""What tasks call the split of the problems to train on."""
+
 _OPTIONS = ("kind", "output", "top", "parsed_only", "overwrite")
 
 
@@ -99,13 +102,13 @@ def _figures(tally: Tally, reasons: Sequence[str]) -> list[str]:
 
 def _notes(counts: Counts) -> list[str]:
     simulated = [run.run for run in counts.runs if run.simulated]
-    evaluated = [run.run for run in counts.runs if run.split == "evaluation"]
+    evaluated = [run.run for run in counts.runs if run.split not in (None, *_TRAINING)]
     notes = []
     if simulated:
         notes.append(f"simulated, so no model's own words: {', '.join(simulated)}")
     if evaluated:
         notes.append(
-            "made from the evaluation split, on which a model trained with it must not be measured "
-            f"(task.split=training makes data for training): {', '.join(evaluated)}"
+            "made from a test split, on which a model trained with it must not be measured "
+            f"(runs with task.split={' or '.join(_TRAINING)} make data for training): {', '.join(evaluated)}"
         )
     return notes

@@ -19,6 +19,7 @@ from evorun.methods.evaluation import ROLE, Evaluations, EvaluationSettings
 from evorun.runs.paths import display
 from evorun.runs.records import write_atomically
 from evorun.tasks.base import Generates, Problem, Task
+from evorun.traces import simulated_runs
 from evorun.training.conversations import Conversation, Split, read_split
 from evorun.training.wire import FineTuning
 from evorun.validation import above, at_least, within
@@ -81,9 +82,13 @@ class Sft(DatasetLevel):
         _ = self._split
 
     def reservations(self, calls: int | None) -> list[str]:
-        """Say how many conversations are left out."""
-        empty = self._split.empty
-        return [f"{self._source}: conversations with an empty answer are left out: {empty}"] if empty else []
+        """Say how many conversations are left out, and when no model's own words are learned from."""
+        lines, empty = [], self._split.empty
+        if empty:
+            lines.append(f"{self._source}: conversations with an empty answer are left out: {empty}")
+        if simulated := simulated_runs(self._file):
+            lines.append(f"{self._source}: from simulated models, so no model's own words: {', '.join(simulated)}")
+        return lines
 
     def objective(self, run: Path) -> FineTuning:
         """Return what TRL's trainer is told; the data are copied into artifacts/.
@@ -123,11 +128,15 @@ class Sft(DatasetLevel):
     def _split(self) -> Split:
         if self.config.data is None:
             raise ConfigError("method.data: expected a file of conversations, got null; set method.data=FILE")
-        return read_split(Path(self.config.data).expanduser(), limit=self.config.limit, held_out=self.config.held_out)
+        return read_split(self._file, limit=self.config.limit, held_out=self.config.held_out)
 
     @property
     def _source(self) -> str:
-        return display(Path(self.config.data or "").expanduser())
+        return display(self._file)
+
+    @property
+    def _file(self) -> Path:
+        return Path(self.config.data or "").expanduser()
 
     def _keep(self, run: Path, name: str, conversations: Sequence[Conversation]) -> Path:
         """Copy conversations into the run directory, or see that they are the same as when it began."""

@@ -354,6 +354,8 @@ class TaskConfig:
     """The task that `load` makes; its capabilities are checked before anything is loaded."""
     runs_programs: ClassVar[bool] = False
     """Whether grading needs the sandbox."""
+    training_split: ClassVar[str | None] = None
+    """What `split` is called for a run on the problems to train on; None: the task has no such split."""
 
     name: str
     description: str = ""

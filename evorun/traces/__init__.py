@@ -2,7 +2,17 @@
 
 from evorun.traces.collection import Traces, collect
 from evorun.traces.counts import REASONS, Counts
-from evorun.traces.files import counts_file, write_traces
+from evorun.traces.files import counts_file, simulated_runs, write_traces
 from evorun.traces.kinds import KINDS, Settings
 
-__all__ = ["KINDS", "REASONS", "Counts", "Settings", "Traces", "collect", "counts_file", "write_traces"]
+__all__ = [
+    "KINDS",
+    "REASONS",
+    "Counts",
+    "Settings",
+    "Traces",
+    "collect",
+    "counts_file",
+    "simulated_runs",
+    "write_traces",
+]

@@ -8,6 +8,7 @@ from evorun.errors import ConfigError
 from evorun.runs.paths import display
 from evorun.runs.records import write_atomically
 from evorun.traces.collection import Traces
+from evorun.traces.counts import Counts
 
 
 def counts_file(output: Path) -> Path:
@@ -30,6 +31,15 @@ def write_traces(traces: Traces, output: Path, *, overwrite: bool) -> None:
             raise ConfigError(f"output: {display(path)} exists with another content; overwrite=true replaces it")
     for path, content in contents.items():
         write_atomically(path, content)
+
+
+def simulated_runs(examples: Path) -> list[str]:
+    """Return the runs of simulated models that an export's examples come from; none for a file that is no export."""
+    try:
+        counts = msgspec.json.decode(counts_file(examples).read_bytes(), type=Counts)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
+        return []
+    return [run.run for run in counts.runs if run.simulated]
 
 
 def _holds(path: Path, content: bytes) -> bool:

@@ -21,6 +21,7 @@ class ArithmeticConfig(TaskConfig):
     """Contest-format answers to small integer problems, made by a generator (ours): a first task to train on a CPU."""
 
     task_class = Arithmetic
+    training_split = "train"
 
     name: str = "arithmetic"
     split: str = "test"

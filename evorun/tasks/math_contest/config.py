@@ -48,6 +48,7 @@ class MathContestConfig(TaskConfig):
     """Contest problems with answers in a box: a train split and a test split, as E-SPL pairs them (section 4.1)."""
 
     task_class = MathContest
+    training_split = "train"
 
     name: str = "math_contest"
     split: str = "test"

@@ -26,11 +26,12 @@ from evorun.tasks.puzzles.stand_in import PuzzleStandIn, SolvedPuzzle
 from evorun.tasks.puzzles.task import Puzzle
 from evorun.validation import at_least, one_of
 
-SPLITS = ("evaluation", "training")
+TRAINING = "training"
+SPLITS = ("evaluation", TRAINING)
 _SIZES = {
     "evaluation": "instances",
     "validation": "validation_instances",
-    "training": "training_instances",
+    TRAINING: "training_instances",
 }
 """What says how many instances a split has."""
 _TRIES = 3000
@@ -57,6 +58,8 @@ class Draft(NamedTuple):
 @dataclass
 class PuzzleConfig(TaskConfig):
     """What all puzzles configure."""
+
+    training_split = TRAINING
 
     split: str = "evaluation"
     """evaluation | training: the instances that results are reported on, or those that fine-tuning data is made of."""
@@ -135,12 +138,12 @@ class PuzzleConfig(TaskConfig):
         """
         if self.data is not None:
             raise ConfigError("task.data: expected null where weights are trained: a file has no training split")
-        if self.split == "training":
+        if self.split == TRAINING:
             raise ConfigError(
                 "task.split: expected evaluation where weights are trained, got training: that split is what is "
                 "trained on"
             )
-        return replace(self, split="training", validation_instances=0, limit=None).load(seed)
+        return replace(self, split=TRAINING, validation_instances=0, limit=None).load(seed)
 
     def _generated(self) -> tuple[list[Instance], list[Instance]]:
         """Return the split's instances and the held-out ones."""
@@ -176,7 +179,9 @@ class PuzzleConfig(TaskConfig):
     def _from_file(self) -> tuple[list[Instance], list[Instance]]:
         path = Path(str(self.data)).expanduser()
         if self.split != "evaluation":
-            raise ConfigError("task.split: a file given as task.data has no splits; leave one of the two out")
+            raise ConfigError(
+                f"task.split: expected evaluation with a file (task.data), which has no splits, got {self.split}"
+            )
         given = list(islice(self.read_data(path), self.instances + self.validation_instances))
         if not given:
             raise DataError(f"{path}: expected at least one instance, found none")
