@@ -12,6 +12,7 @@ import msgspec
 from evorun.errors import ConfigError, DataError
 from evorun.sandbox.base import Limits, Suite
 from evorun.tasks.base import Demonstration, LoadedTask, Provenance, TaskConfig
+from evorun.tasks.benchmark_files import default_folder, download
 from evorun.tasks.livecodebench import files
 from evorun.tasks.livecodebench.files import Entry
 from evorun.tasks.livecodebench.grader import TestGrader
@@ -162,11 +163,12 @@ class LiveCodeBenchConfig(TaskConfig):
         if self.source == "sample":
             return [files.SAMPLE], "sample"
         if self.source != "hub":
-            data = self.data if self.data is not None else files.default_folder()
+            data = self.data if self.data is not None else default_folder("livecodebench")
             if data is not None:
                 return files.find(str(data)), _named(Path(data))
         if self.hub_id is not None:
-            return files.find(str(files.download(self.hub_id))), f"hub data set {self.hub_id}"
+            folder = download(self.hub_id, files.RELEASE_FILES, "task.hub_id")
+            return files.find(str(folder)), f"hub data set {self.hub_id}"
         raise DataError(
             f"LiveCodeBench's files were not found: give task.hub_id={files.HUB_ID} to download release v6, or its "
             "folder as task.data=FOLDER or $EVORUN_DATA/livecodebench; task.source=sample runs evorun's own small set"

@@ -1,7 +1,6 @@
 """LiveCodeBench's files: finding them, and reading them one line at a time (the release is gigabytes)."""
 
 import logging
-import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date
@@ -48,30 +47,6 @@ class Entry:
         except OSError as error:
             raise DataError(f"{self.path}: cannot read: {error.strerror}") from error
         return self.layout.answers(line, self.where)
-
-
-def default_folder() -> Path | None:
-    """Return $EVORUN_DATA/livecodebench when it is there."""
-    base = os.environ.get("EVORUN_DATA")
-    folder = Path(base).expanduser() / "livecodebench" if base else None
-    return folder if folder and folder.is_dir() else None
-
-
-def download(hub_id: str) -> Path:
-    """Fetch release v6 from a hub data set, and return the folder where its files lie.
-
-    Raises DataError when the hub package is absent, the data set unknown or the network down.
-    """
-    try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError
-    except ImportError as error:
-        raise DataError("task.hub_id: downloading needs the hub packages: pip install 'evorun[hub]'") from error
-    try:
-        return Path(snapshot_download(hub_id, repo_type="dataset", allow_patterns=list(RELEASE_FILES)))
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise DataError(f"task.hub_id: cannot fetch the data set '{hub_id}': {reason}") from error
 
 
 def find(data: str) -> list[Path]:

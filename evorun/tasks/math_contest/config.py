@@ -11,6 +11,7 @@ import msgspec
 from evorun.errors import ConfigError, DataError
 from evorun.runs.streams import stream
 from evorun.tasks.base import LoadedTask, Provenance, TaskConfig
+from evorun.tasks.benchmark_files import default_folder
 from evorun.tasks.math_contest import files
 from evorun.tasks.math_contest.files import NotFoundError, Source
 from evorun.tasks.math_contest.loading import loaded
@@ -155,7 +156,7 @@ class MathContestConfig(TaskConfig):
             if not chosen.hub:
                 raise ConfigError(f"task.{split}.hub: expected hub data sets with task.source=hub, got none")
             return [files.download(place) for place in chosen.hub], f"hub: {', '.join(chosen.hub)}"
-        folder = Path(self.data).expanduser() if self.data is not None else files.default_folder()
+        folder = Path(self.data).expanduser() if self.data is not None else default_folder(files.FOLDER)
         if folder is None:
             raise NotFoundError(
                 f"the problems of task={self.name} were not found: give a folder with {' or '.join(chosen.files)} as "

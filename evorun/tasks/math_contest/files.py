@@ -1,7 +1,6 @@
 """Contest files: finding them in a folder or on the hub, and reading them (JSON lines, Parquet)."""
 
 import logging
-import os
 from collections.abc import Iterable, Iterator, Sequence
 from fnmatch import fnmatch
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from evorun.errors import DataError
+from evorun.tasks import benchmark_files
 from evorun.tasks.math_contest.records import Expected, Question, parse_record
 
 SAMPLE = Path(__file__).parent / "sample"
@@ -32,13 +32,6 @@ class Source(NamedTuple):
     paths: Sequence[Path]
 
 
-def default_folder() -> Path | None:
-    """Return $EVORUN_DATA/math when it is there."""
-    base = os.environ.get("EVORUN_DATA")
-    folder = Path(base).expanduser() / FOLDER if base else None
-    return folder if folder and folder.is_dir() else None
-
-
 def find(folder: Path, patterns: Sequence[str]) -> list[Source]:
     """Return the folder's files that a pattern fits, each a source. Raises NotFoundError when there are none."""
     if not folder.is_dir():
@@ -57,16 +50,7 @@ def download(place: str) -> Source:
     """
     hub_id, pattern = _parts(place)
     patterns = [pattern] if pattern else [f"*{suffix}" for suffix in FORMATS]
-    try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError
-    except ImportError as error:
-        raise DataError("task.source=hub: downloading needs the hub packages: pip install 'evorun[hub]'") from error
-    try:
-        root = Path(snapshot_download(hub_id, repo_type="dataset", allow_patterns=patterns))
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise DataError(f"task.source=hub: cannot fetch the data set '{hub_id}': {reason}") from error
+    root = benchmark_files.download(hub_id, patterns, "task.source=hub")
     files = sorted(path for path in root.rglob("*") if path.suffix in FORMATS and path.is_file())
     paths = [path for path in files if any(fnmatch(path.relative_to(root).as_posix(), one) for one in patterns)]
     if not paths:

@@ -8,6 +8,7 @@ import msgspec
 
 from evorun.errors import ConfigError, DataError
 from evorun.tasks.base import Demonstration, LoadedTask, Provenance, TaskConfig
+from evorun.tasks.benchmark_files import default_folder, download
 from evorun.tasks.mathbench import files
 from evorun.tasks.mathbench.records import Question
 from evorun.tasks.mathbench.stand_in import MathBenchStandIn
@@ -101,11 +102,11 @@ class MathBenchConfig(TaskConfig):
         if self.source == "sample":
             return files.SAMPLE, "sample"
         if self.source != "hub":
-            folder = Path(self.data).expanduser() if self.data is not None else files.default_folder()
+            folder = Path(self.data).expanduser() if self.data is not None else default_folder("mathbench")
             if folder is not None:
                 return folder, f"folder {folder.resolve().name}"
         if self.hub_id is not None:
-            return files.download(self.hub_id), f"hub data set {self.hub_id}"
+            return download(self.hub_id, files.HUB_FILES, "task.hub_id"), f"hub data set {self.hub_id}"
         raise DataError(
             f"MathBench's files were not found: download and unpack {files.RELEASE}, then give their folder as "
             "task.data=FOLDER or $EVORUN_DATA/mathbench; task.source=sample runs evorun's own small set instead"

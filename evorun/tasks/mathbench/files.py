@@ -1,7 +1,6 @@
-"""MathBench's own files: finding their folder and reading them."""
+"""MathBench's own files: finding and reading them in their folder."""
 
 import logging
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,33 +12,10 @@ FILE = "single_choice_en.jsonl"
 ARCHIVE = "mathbench_v1"
 """Folder that the benchmark's archive unpacks to."""
 RELEASE = "https://github.com/open-compass/MathBench/releases/tag/v0.1.0"
+HUB_FILES = ("*single_choice_*.jsonl",)
 SAMPLE = Path(__file__).parent / "sample"
 
 _log = logging.getLogger(__name__)
-
-
-def default_folder() -> Path | None:
-    """Return $EVORUN_DATA/mathbench when it is there."""
-    base = os.environ.get("EVORUN_DATA")
-    folder = Path(base).expanduser() / "mathbench" if base else None
-    return folder if folder and folder.is_dir() else None
-
-
-def download(hub_id: str) -> Path:
-    """Fetch the single-choice files of a hub data set that holds MathBench's folders, and return where they lie.
-
-    Raises DataError when the hub package is absent, the data set unknown or the network down.
-    """
-    try:
-        from huggingface_hub import snapshot_download
-        from huggingface_hub.errors import HfHubHTTPError
-    except ImportError as error:
-        raise DataError("task.hub_id: downloading needs the hub packages: pip install 'evorun[hub]'") from error
-    try:
-        return Path(snapshot_download(hub_id, repo_type="dataset", allow_patterns=["*single_choice_*.jsonl"]))
-    except (HfHubHTTPError, OSError, ValueError) as error:
-        reason = str(error).strip().splitlines()[0]
-        raise DataError(f"task.hub_id: cannot fetch the data set '{hub_id}': {reason}") from error
 
 
 def archive_root(folder: Path, stages: Sequence[str]) -> Path:
