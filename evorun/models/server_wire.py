@@ -35,6 +35,11 @@ _SURROGATE = rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 _ESCAPES = re.compile(rb"(?P<kept>" + _PAIR + rb"|\\[^u])|" + _SURROGATE)
 
 
+PLAIN_SAMPLING = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
+"""What is sampled for training must be drawn by temperature and top_p alone, in vLLM's words (only its server returns
+token ids): it has other defaults from the model's generation_config.json."""
+
+
 class Part(msgspec.Struct):
     """One part of a message content given as a list (reasoning models of some vendors)."""
 
@@ -135,6 +140,7 @@ class RequestEncoder:
             body["seed"] = (request.seed + drawn) % 2**31
         if request.token_ids:
             body["return_token_ids"] = True
+            body.update(PLAIN_SAMPLING)
         if request.json_schema is not None and self._structured_outputs != "none":
             body["response_format"] = self._response_format(request.json_schema)
         body.update(self._extra)

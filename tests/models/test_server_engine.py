@@ -93,7 +93,8 @@ async def test_a_server_without_token_ids_is_data_that_says_what_to_do() -> None
     request = ask("Hello.", max_tokens=8, n=2, token_ids=True)
     async with ChatServer(fault=hostile.completion(copies=2)) as server, opened(server) as engine:
         reply = await engine.complete(request)
-    assert server.seen[0].body["return_token_ids"] is True
+    body = server.seen[0].body
+    assert (body["return_token_ids"], body["top_k"], body["repetition_penalty"]) == (True, -1, 1.0)
     assert [(c.text, c.finish_reason) for c in reply.completions] == [("", "rejected")] * 2
     assert reply.completion_tokens == 2  # paid for all the same
     assert "no token ids" in (reply.error or "")
