@@ -23,7 +23,7 @@ from evorun.models.simulated import SimulatedConfig
 from evorun.models.transformers_engine import TransformersConfig
 from evorun.runs.budget import Meter, meters
 from evorun.runs.directory import JOURNAL, PROBLEMS, RunDirectory, load_manifest, new_manifest
-from evorun.runs.effects import JournaledModel, Traffic
+from evorun.runs.effects import Traffic, journaled
 from evorun.runs.program_tests import JournaledTests, ReplayedTests, Tester
 from evorun.runs.progress import Tally, make_progress
 from evorun.runs.records import write_records
@@ -125,7 +125,7 @@ async def _run(
             stack.push_async_callback(engine.close)
         if policy is not None:
             stack.push_async_callback(policy.close)
-        models = {role: JournaledModel(engine, directory.journal, traffic) for role, engine in engines.items()}
+        models = journaled(engines, directory.journal, traffic)
         tools = JournaledTests(await _tester(config, stack), directory.journal)
         stack.push_async_callback(tools.close)
         progress = stack.enter_context(make_progress(tally, console, config.evorun.progress))

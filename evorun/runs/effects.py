@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any, TypeVar
@@ -77,6 +77,12 @@ class JournaledModel:
         """Record what has been kept back: a run that has ended without one answer is complete all the same."""
         kept, self._refusals = self._refusals, []
         await asyncio.gather(*(self._journal.put(effect) for effect in kept))
+
+
+def journaled(engines: Mapping[str, LanguageModel], journal: Journal, traffic: Traffic) -> dict[str, JournaledModel]:
+    """Put each engine behind the journal once, whatever roles it plays: that it has answered holds for all of them."""
+    by_engine = {id(engine): JournaledModel(engine, journal, traffic) for engine in engines.values()}
+    return {role: by_engine[id(engine)] for role, engine in engines.items()}
 
 
 async def remembered(

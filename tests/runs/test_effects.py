@@ -6,7 +6,7 @@ import pytest
 
 from evorun.errors import EngineError
 from evorun.models import Completion, Reply, Request, rejected
-from evorun.runs.effects import REFUSALS_AT_FIRST, JournaledModel, Traffic
+from evorun.runs.effects import REFUSALS_AT_FIRST, JournaledModel, Traffic, journaled
 from evorun.runs.journal import Journal
 
 
@@ -43,6 +43,17 @@ async def test_a_recorded_call_is_not_made_again(tmp_path: Path) -> None:
     assert first == again
     assert engine.asked == 1
     assert (traffic.calls, traffic.replayed) == (1, 1)
+    journal.close()
+
+
+async def test_an_engine_that_has_answered_in_one_role_has_answered_in_all(tmp_path: Path) -> None:
+    journal, engine = Journal(tmp_path / "j"), Engine(1)
+    models = journaled({"evaluate": engine, "rollout": engine, "judge": Engine(5)}, journal, Traffic())
+    await models["evaluate"].complete("refused", ask(1))
+    await models["judge"].complete("refused by another", ask(2))
+    assert len(journal) == 0
+    await models["rollout"].complete("answered", ask(3))
+    assert len(journal) == 2  # an update may follow, which a resumed run reaches only with the refusal recorded
     journal.close()
 
 
