@@ -119,7 +119,7 @@ class _Stages:
 
     def _teacher(self) -> StageInRun:
         raw = teacher_composition(self._config.raw)
-        folder = self._folder(TEACHER, raw["method"]["name"], _of_run(raw, identity(raw)))
+        folder = self._folder(TEACHER, raw["method"]["name"], run_digest(raw, identity(raw)))
         self._carry_out_run(TEACHER, folder, raw)
         made = load_manifest(folder)
         if made.simulated:
@@ -153,7 +153,7 @@ class _Stages:
         raw = tuning_composition(self._config.raw, str(traces.file))
         # where the traces lie decides nothing
         counted = identity(tuning_composition(self._config.raw, traces.stage.digest))
-        folder = self._folder(STUDENT, self._student.name, _of_run(raw, counted))
+        folder = self._folder(STUDENT, self._student.name, run_digest(raw, counted))
         self._carry_out_run(STUDENT, folder, raw)
         return StageInRun(str(folder), read_adapter(folder / ADAPTER).digest, load_manifest(folder).models["policy"])
 
@@ -218,10 +218,12 @@ def _report(folder: Path) -> None:
         write_report(folder)
 
 
-def _of_run(raw: Mapping[str, Any], counted: Mapping[str, Any]) -> str:
+def run_digest(raw: Mapping[str, Any], counted: Mapping[str, Any]) -> str:
     """Digest what decides the result of a run, of whose configuration `counted` is what does."""
     config = check(raw)
     problems = config.task.load(config.seed).provenance.digest
+    model = {key: value for key, value in counted["model"].items() if key != "adapter"}  # a path; its content counts
+    counted = {**counted, "model": [model, config.model.identity]}
     return _digest([counted, problems, _of_folder(raw["task"].get("prompts")), evorun.__version__])
 
 

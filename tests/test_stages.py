@@ -3,6 +3,7 @@
 import fcntl
 import io
 import json
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,10 +18,10 @@ from evorun import registry
 from evorun.errors import ConfigError, DataError, EngineError, RunDirectoryError
 from evorun.experiment import Outcome, run_experiment
 from evorun.methods.base import DatasetLevel
-from evorun.runs.directory import RunDirectory, load_manifest, new_manifest
+from evorun.runs.directory import RunDirectory, identity, load_manifest, new_manifest
 from evorun.runs.schema import ModelInRun, Provenance, StageInRun
 from evorun.settings import RunConfig, check
-from evorun.stages import with_student
+from evorun.stages import run_digest, with_student
 from evorun.student import teacher_composition, tuning_composition
 from evorun.tasks import sudoku
 from test_configs import composed
@@ -291,6 +292,20 @@ def test_other_problems_in_a_users_file_make_another_teacher(config: dict[str, A
         file.write_text(puzzle + "\n")
         stages.append(prepare(own, tmp_path, Runs(), name=puzzle[:3].replace(".", "_") + puzzle[6]).stages)
     assert stages[0]["teacher"].folder != stages[1]["teacher"].folder
+
+
+def test_a_stage_is_known_by_what_its_models_adapter_holds_wherever_it_lies(
+    config: dict[str, Any], tmp_path: Path
+) -> None:
+    digests = []
+    for place, content in (("here", "one"), ("here", "two"), ("there", "two")):
+        shutil.rmtree(tmp_path / place, ignore_errors=True)
+        write_adapter(tmp_path / place, content)
+        taught = changed(config, "teacher", "adapter", to=str(tmp_path / place))
+        raw = teacher_composition(changed(taught, "teacher_engine", to={"name": "vllm"}))
+        digests.append(run_digest(raw, identity(raw)))
+    assert digests[0] != digests[1]
+    assert digests[1] == digests[2]
 
 
 def test_baselines_share_the_teachers_run(config: dict[str, Any], tmp_path: Path) -> None:
