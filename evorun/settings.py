@@ -16,7 +16,9 @@ from evorun.methods.base import Method
 from evorun.models.auto import automatic_engine
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.simulated import SimulatedConfig
+from evorun.models.transformers_engine import TransformersConfig
 from evorun.runs.budget import BudgetConfig
+from evorun.runs.replay import ReplayConfig
 from evorun.runs.schema import Reported
 from evorun.sandbox.config import SandboxConfig
 from evorun.student import StudentConfig, in_stage, teacher_composition, tuning_composition
@@ -184,6 +186,11 @@ def _training(
         raise ConfigError(
             f"training.weights: expected lora with method={method.name}, got full: completions and the reference "
             "policy are had from the base model with the adapter on and off; only method=sft trains all weights"
+        )
+    if training.weights == "full" and not isinstance(engine, TransformersConfig | ReplayConfig):
+        raise ConfigError(
+            f"engine={engine.name}: takes adapters from the trainer, not whole models; expected engine=transformers "
+            "with training.weights=full"
         )
     return training
 

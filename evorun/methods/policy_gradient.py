@@ -5,6 +5,7 @@ sampled and rewarded, and each one's advantage is its reward minus the mean of t
 deviation. TRL's trainers do the rest; what each is told is in `objective`.
 """
 
+import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -222,7 +223,9 @@ class _PolicyGradientMethod(DatasetLevel):
         about = [(one.problem.id, _digest(one.response.text), self.config.format_reward) for one in rollouts]
 
         async def compute() -> list[Reward]:
-            return [await self._reward(ctx, one) for one in rollouts]
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(self._reward(ctx, one)) for one in rollouts]
+            return [task.result() for task in tasks]
 
         return await ctx.remember(step, "reward", about, compute, list[Reward])
 

@@ -177,4 +177,4 @@ def _with_perplexity(figures: Mapping[str, float]) -> dict[str, float]:
     """Add the perplexity of the held-out answers' tokens, where loss was measured on any."""
     if "held_out_loss" not in figures:
         return dict(figures)
-    return {**figures, "held_out_perplexity": math.exp(figures["held_out_loss"])}
+    return {**figures, "held_out_perplexity": math.exp(min(figures["held_out_loss"], 700.0))}

@@ -387,8 +387,8 @@ def _start_engine(model: ModelConfig, arguments: dict[str, Any]) -> Any:
     except Exception as error:  # whatever vLLM, torch or the hub raise while starting means: no engine
         raise EngineError(
             f"model '{model.id}': vLLM {_vllm_version()} could not start: {_one_line(error)}; its messages above may "
-            "say more. Too little memory: lower engine.max_model_len, or raise engine.gpu_memory_utilization or "
-            "engine.tensor_parallel_size"
+            "say more. Too little memory: lower engine.max_model_len, or raise engine.tensor_parallel_size, or "
+            "engine.gpu_memory_utilization where nothing else uses the GPU; lower that where something does (a trainer)"
         ) from error
 
 

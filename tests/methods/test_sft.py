@@ -147,6 +147,13 @@ async def test_a_field_changes_what_is_asked_of_the_model_or_the_trainer(tmp_pat
     assert (before.model.everything(), told(before)) != (after.model.everything(), told(after))
 
 
+def test_whole_weights_come_from_the_trainer_only(tmp_path: Path) -> None:
+    words = ("method=sft", f"method.data={write_chats(tmp_path / 'chats.jsonl', 20)}", "task=sudoku", "training=full")
+    assert check(composed(*words, "engine=transformers", "model=smollm2_135m")).training is not None
+    with pytest.raises(ConfigError, match=r"^engine=vllm: takes adapters from the trainer, not whole models"):
+        check(composed(*words, "engine=vllm", "model=smollm2_135m"))
+
+
 def test_nothing_is_held_out_when_nothing_should_be(tmp_path: Path) -> None:
     objective = Sft(SftConfig(data=str(write_chats(tmp_path / "a")), held_out=0, limit=7)).objective(tmp_path / "run")
     assert objective.held_out is None
