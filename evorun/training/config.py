@@ -63,6 +63,11 @@ class TrainingConfig:
             above(f"training.{key}", getattr(self, key), 0)
         for key in ("beta1", "beta2", "dropout"):
             within(f"training.{key}", getattr(self, key), 0, 0.9999)
+        if self.warmup_steps and self.schedule == "constant":
+            raise ConfigError(
+                f"training.warmup_steps: expected 0 with training.schedule=constant, got {self.warmup_steps}; "
+                "constant_with_warmup has one"
+            )
         if not self.target_modules:
             raise ConfigError("training.target_modules: expected names of modules, got an empty list")
         if self.accelerate_config is not None and not Path(self.accelerate_config).expanduser().is_file():

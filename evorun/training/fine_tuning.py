@@ -61,7 +61,7 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
         train_dataset=train.dataset.select(order),
         eval_dataset=None if held_out is None else held_out.dataset,
         processing_class=tokenizer,
-        peft_config=adapter(job.training),
+        peft_config=adapter(job.training, model),
         callbacks=[_AsksForSteps(job, serving)],
     )
 

@@ -19,7 +19,7 @@ from typing import Protocol
 
 import msgspec
 
-from evorun.errors import RunDirectoryError, TrainingError
+from evorun.errors import JournalError, RunDirectoryError, TrainingError
 from evorun.models.base import LanguageModel, Reply, Request, TakesAdapters
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
@@ -181,7 +181,14 @@ class Policy:
     async def _carry_out(
         self, key: str, digest: bytes, command: Command, recorded: dict[str, float] | None
     ) -> dict[str, float]:
-        """Let the trainer do it; return what it measured, or what it measured when it was first done."""
+        """Let the trainer do it; return what it measured, or what it measured when it was first done.
+
+        Raises JournalError in a replayed run, which trains nothing.
+        """
+        if self._past is not None:
+            raise JournalError(
+                f"{self._run}: the recorded run holds no {key}: it had not come so far, or learned from something else"
+            )
         started = time.perf_counter()
         answer = await self._ask(command)
         figures = answer.figures if isinstance(answer, Figures) else {}

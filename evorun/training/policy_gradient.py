@@ -67,7 +67,7 @@ def make_trainer(job: Job, objective: PolicyGradient, model: Any, tokenizer: Any
         "reward_funcs": batches.reward,
         "train_dataset": _places(objective),
         "processing_class": tokenizer,
-        "peft_config": adapter(job.training),
+        "peft_config": adapter(job.training, model),
     }
     if objective.trainer == "rloo":
         return _Rloo(batches, args=RLOOConfig(**_arguments(job, objective)), **common)

@@ -34,7 +34,7 @@ class TrainerProcess:
         self._folder = folder
         self._reader: asyncio.StreamReader | None = None
         self._writer: asyncio.StreamWriter | None = None
-        self._answered = True
+        self._answered = False
         self._turn = asyncio.Lock()
         self.trainable = 0
         """Parameters that are trained."""

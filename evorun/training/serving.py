@@ -111,7 +111,7 @@ class Serving:
         if isinstance(command, Generate):
             return Replies(tuple(self._generate(command)))
         if isinstance(command, Assess):
-            return Figures(self._trainer.assess())
+            return Figures(self._finite(self._trainer.assess()))
         if isinstance(command, Save):
             self._save(Path(command.folder))
         elif isinstance(command, Export):
@@ -157,6 +157,10 @@ class Serving:
             values = [float(entry[name]) for entry in logged if entry.get(name) is not None]
             if values:
                 figures[figure] = sum(values) / len(values)
+        return self._finite(figures)
+
+    def _finite(self, figures: dict[str, float]) -> dict[str, float]:
+        """Return the figures. Raises TrainingError when the weights are so broken that one is no number."""
         for figure, value in figures.items():
             if not math.isfinite(value):
                 raise TrainingError(

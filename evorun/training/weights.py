@@ -16,6 +16,8 @@ from evorun.training.config import TrainingConfig
 from evorun.training.wire import Job
 
 ALL_LINEAR = "all-linear"
+LANGUAGE_MODEL = "language_model"
+"""What transformers calls the part for text in models for more than text (Gemma 3 and others)."""
 
 
 def load(job: Job) -> tuple[Any, Any]:
@@ -35,8 +37,8 @@ def load(job: Job) -> tuple[Any, Any]:
     return model, tokenizer
 
 
-def adapter(training: TrainingConfig) -> Any:
-    """Return PEFT's configuration of the adapter; None when all weights are trained."""
+def adapter(training: TrainingConfig, model: Any) -> Any:
+    """Return PEFT's configuration of the model's adapter; None when all weights are trained."""
     if training.weights == "full":
         return None
     from peft import LoraConfig
@@ -47,8 +49,16 @@ def adapter(training: TrainingConfig) -> Any:
         lora_alpha=training.alpha,
         lora_dropout=training.dropout,
         target_modules=ALL_LINEAR if targets == [ALL_LINEAR] else list(targets),
+        exclude_modules=_beside_the_text(model),
         task_type="CAUSAL_LM",
     )
+
+
+def _beside_the_text(model: Any) -> str | None:
+    """Return which modules of a model that also sees or hears no text passes through; None for other models."""
+    composite = model.config.get_text_config() is not model.config
+    named = any(LANGUAGE_MODEL in name for name, _ in model.named_modules())
+    return rf"(?!.*{LANGUAGE_MODEL}).*" if composite and named else None
 
 
 def on_gpu(job: Job) -> bool:

@@ -18,6 +18,8 @@ def main(path: str) -> int:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     threading.Thread(target=_end_with_the_run, name="run", daemon=True).start()
     job = decode_job(Path(path).read_bytes())
+    if job.training.num_processes == 1:
+        _see_one_gpu()
     from evorun.training.serving import Link
 
     link = Link(job.socket) if int(os.environ.get("RANK", "0")) == 0 else None
@@ -37,6 +39,12 @@ def _end_with_the_run() -> None:
     while os.read(0, 1):  # not sys.stdin, whose lock the interpreter's own end could not get
         pass
     os._exit(1)
+
+
+def _see_one_gpu() -> None:
+    """Hide all GPUs but the first from torch, which is not imported yet: TRL's trainers refuse several in a process."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
+    os.environ["CUDA_VISIBLE_DEVICES"] = visible.partition(",")[0]
 
 
 def _train(job: Job, link: Any) -> None:

@@ -1,6 +1,8 @@
 """What goes wrong in training: one line says it, nothing is lost, and the run goes on where that makes sense."""
 
+import asyncio
 import json
+import os
 import resource
 import subprocess
 import sys
@@ -9,6 +11,7 @@ from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -28,13 +31,18 @@ from parity_task import (
     write_model,
 )
 
-from evorun.errors import ConfigError, TrainingError
+from evorun.errors import ConfigError, JournalError, TrainingError
 from evorun.experiment import Outcome
 from evorun.models import Message, Reply, Request, Sampling
+from evorun.models.config import ModelConfig
+from evorun.models.transformers_engine import TransformersConfig
+from evorun.runs.journal import Journal
 from evorun.settings import check
+from evorun.training import process, worker
 from evorun.training.config import TrainingConfig
+from evorun.training.policy import Policy
 from evorun.training.process import TrainerProcess
-from evorun.training.wire import Done, Figures, Generate, PolicyGradient, Replies, Row, Save, Train
+from evorun.training.wire import Assess, Done, Figures, Generate, PolicyGradient, Replies, Row, Save, Train
 from evorun_process import environment
 
 needs_tokenizer = pytest.mark.skipif(not EMBEDDED, reason=NO_TOKENIZER)
@@ -96,6 +104,38 @@ class TestBeforeAnythingIsLoaded:
     def test_all_weights_are_trained_by_fine_tuning_only(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"^training\.weights: expected lora with method=grpo, got full"):
             configured(tmp_path, training={"weights": "full"})
+
+    def test_a_warmup_that_would_have_no_effect(self, tmp_path: Path) -> None:
+        with pytest.raises(ConfigError, match=r"^training\.warmup_steps: expected 0 with training\.schedule=constant"):
+            configured(tmp_path, training={"warmup_steps": 5})
+        assert TrainingConfig(warmup_steps=5, schedule="linear").warmup_steps == 5
+
+    @pytest.mark.parametrize(("visible", "seen"), [(None, "0"), ("", ""), ("3,1", "3"), ("GPU-5c", "GPU-5c")])
+    def test_one_process_sees_one_gpu(self, visible: str | None, seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+        if visible is not None:
+            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        worker._see_one_gpu()
+        assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
+
+    async def test_a_trainer_that_is_still_loading_is_ended_at_once(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        loading, log = tmp_path / "loading.py", tmp_path / "log"
+        loading.write_text(
+            "import json, socket, sys, time\nlink = socket.socket(socket.AF_UNIX)\n"
+            "link.connect(json.load(open(sys.argv[1]))['socket'])\nprint('loading', flush=True)\ntime.sleep(300)\n"
+        )
+        monkeypatch.setattr(process, "command_line", lambda job, file: [sys.executable, str(loading), str(file)])
+        starting = asyncio.create_task(
+            TrainerProcess.start(job(tmp_path, tmp_path, TrainingConfig(rank=4), objective()), log)
+        )
+        async with asyncio.timeout(20):
+            while not (log.exists() and log.read_text()):  # noqa: ASYNC110 - a process says so in a file
+                await asyncio.sleep(0.01)
+            starting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await starting
 
     @pytest.mark.parametrize("package", ["trl", "peft", "datasets"])
     def test_a_package_is_missing(self, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,6 +261,40 @@ class TestATrainer:
             await trainer.close()
         assert not (tmp_path / "cut").exists()
         assert (tmp_path / "whole" / "optimizer.pt").exists()
+
+
+async def test_a_replayed_run_trains_nothing(tmp_path: Path) -> None:
+    class NothingRecorded:
+        def get(self, key: str, digest: bytes) -> bytes | None:
+            return None
+
+    journal = Journal(tmp_path / "journal")
+    policy = Policy(
+        model=ModelConfig(name="m", id="m"),
+        engine=TransformersConfig(),
+        training=TrainingConfig(),
+        objective=objective(),
+        seed=0,
+        run=tmp_path,
+        journal=journal,
+        past=NothingRecorded(),
+    )
+    with pytest.raises(JournalError, match=r"the recorded run holds no .*update"):
+        await policy.update(rows([1.0, 0.0, 1.0, 0.0]))
+    await policy.close()
+    journal.close()
+    assert not (tmp_path / "trainer.log").exists()
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_held_out_loss_that_is_no_number_stops_the_run(loss: float) -> None:
+    pytest.importorskip("trl")
+    from evorun.training.serving import Serving
+
+    serving = Serving(None, None)  # type: ignore[arg-type]
+    serving.bind(SimpleNamespace(assess=lambda: {"held_out_loss": loss}, state=SimpleNamespace(global_step=7)))
+    with pytest.raises(TrainingError, match=r"optimiser step 7: .* held_out_loss (nan|inf); lower training.learning_r"):
+        serving._carry_out(Assess())
 
 
 async def greedy(trainer: TrainerProcess, *, adapter: bool) -> tuple[int, ...] | None:
