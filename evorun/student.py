@@ -31,11 +31,16 @@ class StudentConfig:
     teaching: dict[str, Any] = field(default_factory=dict)
     """The method that the teacher answers by, with its hyperparameters."""
     tuning: dict[str, Any] = field(default_factory=dict)
-    """Hyperparameters of method=sft; its `data` are the traces, whatever stands here."""
+    """Hyperparameters of method=sft; its `data` are the traces."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when the traces cannot be of that kind."""
+        """Raise ConfigError, naming the key, when the traces cannot be of that kind, or are not to be learned from."""
         _ = self.traces
+        if self.tuning.get("data") is not None:
+            raise ConfigError(
+                f"student.tuning.data: expected null, got {self.tuning['data']}: a student learns from its teacher's "
+                "traces; method=sft learns from a file"
+            )
 
     @property
     def traces(self) -> Settings:

@@ -169,6 +169,10 @@ class _PolicyGradientMethod(DatasetLevel):
         evaluated = step = 0
         for step in range(1, self.config.steps + 1):
             if not self._affordable(ctx):
+                ctx.note(
+                    f"the budget ends training before step {step} of {self.config.steps}: a step and the evaluation "
+                    f"after it take {self._calls_to_go(ctx)} calls"
+                )
                 step -= 1
                 break
             ctx.record(step, await self._train(ctx, step))
@@ -181,8 +185,11 @@ class _PolicyGradientMethod(DatasetLevel):
 
     def _affordable(self, ctx: RunContext) -> bool:
         """Say whether the budget pays for another step and the evaluation after the last one."""
-        needed = self.config.rows + self.config.eval_calls * len(ctx.problems)
+        needed = self._calls_to_go(ctx)
         return ctx.shared.affordable(needed, ROLE) == needed
+
+    def _calls_to_go(self, ctx: RunContext) -> int:
+        return self.config.rows + self.config.eval_calls * len(ctx.problems)
 
     async def _train(self, ctx: RunContext, step: int) -> dict[str, float]:
         """Make one step; return its figures."""

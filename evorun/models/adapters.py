@@ -76,9 +76,9 @@ def read_adapter(folder: str | Path) -> Adapter:
     path = Path(folder).expanduser().absolute()
     for name in (CONFIG, WEIGHTS):
         if not (path / name).is_file():
+            found = f"no {name}" if path.is_dir() else "no such folder"
             raise EngineError(
-                f"adapter {path}: expected {CONFIG} and {WEIGHTS}, as PEFT writes them, found no {name}; give the "
-                "folder of a LoRA adapter"
+                f"adapter {path}: expected {CONFIG} and {WEIGHTS}, as PEFT writes them, found {found}; {_advice(path)}"
             )
     try:
         written = (path / CONFIG).read_bytes()
@@ -90,6 +90,14 @@ def read_adapter(folder: str | Path) -> Adapter:
         raise EngineError(f"adapter {path}: expected peft_type LORA, got {settings.peft_type}; train a LoRA adapter")
     rank = max(settings.r, *(settings.rank_pattern or {"": settings.r}).values())
     return Adapter(path, rank, digest[:12])
+
+
+def _advice(path: Path) -> str:
+    if (path / "artifacts" / "adapter" / CONFIG).is_file():
+        return f"a run leaves its adapter in {path / 'artifacts' / 'adapter'}"
+    if (path / "config.json").is_file():
+        return f"it holds a whole model, which model=local model.id={path} runs"
+    return "give the folder of a LoRA adapter"
 
 
 def served_rank(rank: int) -> int:

@@ -35,6 +35,9 @@ _RATES = {
 }
 """Shares among the metrics, in words."""
 
+ROLLOUT = "rollout"
+"""Role of the calls whose completions weights are trained on."""
+
 STEPS_OF_A_MEAN = 10
 """Training steps at each end of a run whose figures are averaged (ours)."""
 
@@ -134,9 +137,11 @@ def _losses(outcome: Outcome) -> Mapping[str, Proportion]:
     if not outcome.finished:
         return {}
     counts = outcome.counts
-    # each verdict took a call, and whatever its role was, every other call was for a text
+    # each verdict took a call, and whatever its role was, every other call was for a text; what weights are trained on
+    # is in the figures of the training steps
     verdicts = count_verdicts(outcome.run_dir)
-    texts = outcome.cost["total"].calls - verdicts if "total" in outcome.cost else 0
+    others = verdicts + (outcome.cost[ROLLOUT].calls if ROLLOUT in outcome.cost else 0)
+    texts = outcome.cost["total"].calls - others if "total" in outcome.cost else 0
     return {
         "unparsable verdicts": _share(counts["invalid_judgments"], verdicts),
         "unparsable texts": _share(counts["unparsable_texts"], texts),

@@ -14,13 +14,13 @@ from datasets import Dataset
 from transformers import TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
-from evorun.errors import ConfigError, DataError, TrainingError
+from evorun.errors import DataError, TrainingError
 from evorun.models.batch_decoder import eos_tokens
 from evorun.runs.streams import stream
 from evorun.training.chat_template import NOT_LEARNED, Labelled, labelled
 from evorun.training.conversations import read_conversations
 from evorun.training.serving import Serving, seed_everything
-from evorun.training.settings import micro_batch, processes, shared_arguments
+from evorun.training.settings import micro_batch, processes, require_share, shared_arguments
 from evorun.training.weights import adapter
 from evorun.training.wire import FineTuning, Job
 
@@ -162,10 +162,7 @@ def _order(seed: int, conversations: int, epochs: float) -> list[int]:
 
 
 def _arguments(job: Job, objective: FineTuning) -> dict[str, Any]:
-    if objective.batch % processes():
-        raise ConfigError(
-            f"method.batch: expected a multiple of training.num_processes ({processes()}), got {objective.batch}"
-        )
+    require_share(objective.batch, processes())
     size = micro_batch(objective.batch, processes(), 1, job.training.micro_batch)
     return shared_arguments(job) | {
         "per_device_train_batch_size": size,

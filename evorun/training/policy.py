@@ -29,7 +29,7 @@ from evorun.runs.records import write_json
 from evorun.training.checkpoints import ROLLOUTS, Checkpoints
 from evorun.training.config import TrainingConfig
 from evorun.training.process import LOG, TrainerProcess
-from evorun.training.settings import micro_batch
+from evorun.training.settings import micro_batch, require_share
 from evorun.training.wire import (
     Answer,
     Assess,
@@ -92,6 +92,8 @@ class Policy:
         """
         if isinstance(objective, PolicyGradient):
             micro_batch(objective.rows, training.num_processes, objective.minibatches, training.micro_batch)
+        else:
+            require_share(objective.batch, training.num_processes)
         self.training = training
         self.updates = 0
         """Updates so far."""

@@ -13,7 +13,7 @@ from typing import IO, Any
 
 import msgspec
 
-from evorun.errors import TrainingError
+from evorun.errors import ConfigError, TrainingError
 from evorun.training.wire import LENGTH, Answer, Command, Failed, Finish, Job, Ready, decode_answer, framed
 
 LOG = "trainer.log"
@@ -70,7 +70,10 @@ class TrainerProcess:
         return trainer
 
     async def ask(self, command: Command) -> Answer:
-        """Return the answer to a command. Raises TrainingError when the trainer fails or has ended."""
+        """Return the answer to a command.
+
+        Raises TrainingError when the trainer fails or has ended, ConfigError when it is the settings' fault.
+        """
         async with self._turn:
             if self._writer is None:
                 raise TrainingError("the trainer process has ended")
@@ -125,6 +128,8 @@ class TrainerProcess:
         self._answered = True
         if isinstance(answer, Failed):
             self._hang_up()
+            if answer.of_settings:
+                raise ConfigError(answer.reason)
             raise TrainingError(f"the trainer failed: {answer.reason}")
         return answer
 

@@ -143,7 +143,8 @@ class Serving:
         self._trainer.save_model(str(folder))
         self._trainer.accelerator.wait_for_everyone()
         if self._link is not None:
-            (folder / "training_args.bin").unlink(missing_ok=True)
+            for name in ("training_args.bin", "README.md"):  # the latter is PEFT's form for a model card, not filled in
+                (folder / name).unlink(missing_ok=True)
             _name_base(folder / "adapter_config.json", command.base)
 
     def _new_figures(self) -> dict[str, float]:

@@ -55,6 +55,12 @@ def processes() -> int:
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 
+def require_share(batch: int, processes: int) -> None:
+    """Raise ConfigError when a batch of conversations cannot be divided among the processes."""
+    if batch % processes:
+        raise ConfigError(f"method.batch: expected a multiple of training.num_processes ({processes}), got {batch}")
+
+
 def micro_batch(rows: int, processes: int, minibatches: int, largest: int) -> int:
     """Return the largest number of rows up to `largest` that divides a process's part of a minibatch.
 

@@ -148,6 +148,8 @@ class Failed(msgspec.Struct, frozen=True, tag="failed"):
     """The trainer cannot go on, and ends."""
 
     reason: str
+    of_settings: bool = False
+    """Whether the same settings will always fail so."""
 
 
 Command = Generate | Train | Assess | Save | Export | Finish

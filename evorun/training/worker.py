@@ -8,7 +8,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from evorun.errors import EvorunError
+from evorun.errors import ConfigError, EvorunError
 from evorun.training.wire import Failed, FineTuning, Job, PolicyGradient, Ready, decode_job
 
 
@@ -29,7 +29,7 @@ def main(path: str) -> int:
         traceback.print_exc()
         if link is not None:
             with contextlib.suppress(OSError):  # the run has gone, or has ended us
-                link.send(Failed(_one_line(error)))
+                link.send(Failed(_one_line(error), isinstance(error, ConfigError)))
         return 1
     return 0
 

@@ -158,10 +158,12 @@ async def test_equal_rewards_in_each_group_make_no_update(tmp_path: Path, caplog
 
 @pytest.mark.parametrize(("calls", "steps"), [(14, 1), (15, 1), (22, 2), (13, 0), (1000, 4)])
 async def test_the_budget_ends_training_and_pays_for_the_last_evaluation(
-    calls: int, steps: int, tmp_path: Path
+    calls: int, steps: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An evaluation of two problems takes four calls, a step six; the first evaluation comes before it."""
     trained = await train(tmp_path, budget=BudgetConfig(calls=calls))
+    said = [line for line in caplog.messages if f"the budget ends training before step {steps + 1} of 4" in line]
+    assert len(said) == (steps < 4)
     assert len(trained.policy.batches) == steps
     assert trained.policy.exported == steps
     made = Counter(ask.role for ask in trained.model.asked)

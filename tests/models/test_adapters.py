@@ -31,7 +31,7 @@ SETTINGS = {
 
 def write(folder: Path, settings: dict[str, Any] | str = SETTINGS, weights: bytes = b"weights") -> Path:
     """Write what looks like an adapter."""
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     text = settings if isinstance(settings, str) else json.dumps(settings)
     (folder / "adapter_config.json").write_text(text)
     (folder / "adapter_model.safetensors").write_bytes(weights)
@@ -93,8 +93,16 @@ def no_weights(folder: Path) -> None:
     (write(folder) / "adapter_model.safetensors").unlink()
 
 
+def whole_model(folder: Path) -> None:
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+
+
 BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
-    "no folder": (lambda folder: None, "found no adapter_config.json"),
+    "no folder": (lambda folder: None, "found no such folder; give the folder of a LoRA adapter"),
+    "a file is missing": (lambda folder: folder.mkdir(), "found no adapter_config.json"),
+    "a run directory": (lambda folder: write(folder / "artifacts" / "adapter"), "its adapter in .*/artifacts/adapter"),
+    "a whole model": (whole_model, "whole model, which model=local model.id=.* runs"),
     "no weights": (no_weights, "found no adapter_model.safetensors"),
     "not JSON": (lambda folder: write(folder, "{"), "cannot be read"),
     "no rank": (lambda folder: write(folder, {"peft_type": "LORA"}), "cannot be read: .*`r`"),

@@ -82,7 +82,9 @@ def test_the_adapter_that_is_left_says_what_the_policy_said_last(run: Path, mode
 
     tokenizer = AutoTokenizer.from_pretrained(model)
     base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    weights = PeftModel.from_pretrained(base, str(run / "artifacts" / "adapter"))
+    adapter = run / "artifacts" / "adapter"
+    assert not [file for file in adapter.iterdir() if file.suffix in (".md", ".bin")]
+    weights = PeftModel.from_pretrained(base, str(adapter))
     said = greedy_texts(run, 4)
     for problem in ParityConfig().load(0).problems:
         messages = list(Parity().generation_prompt(problem).messages)
