@@ -3,6 +3,7 @@
 import fcntl
 import io
 import json
+import logging
 import shutil
 import threading
 from collections.abc import Callable, Sequence
@@ -294,6 +295,15 @@ def test_other_problems_in_a_users_file_make_another_teacher(config: dict[str, A
     assert stages[0]["teacher"].folder != stages[1]["teacher"].folder
 
 
+def test_other_texts_of_the_same_teacher_make_other_traces(config: dict[str, Any], tmp_path: Path) -> None:
+    before = prepare(config, tmp_path, Runs(), name="before").stages
+    candidates = Path(before["teacher"].folder, "candidates.jsonl")
+    candidates.write_text("".join(candidates.read_text().splitlines(keepends=True)[:-1]))
+    after = prepare(config, tmp_path, Runs(), name="after").stages
+    assert after["teacher"].folder == before["teacher"].folder
+    assert after["traces"].folder != before["traces"].folder
+
+
 def test_a_stage_is_known_by_what_its_models_adapter_holds_wherever_it_lies(
     config: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -364,17 +374,25 @@ def test_another_student_than_the_run_began_with_is_refused(config: dict[str, An
     assert load_manifest(done.folder).stages == done.stages
 
 
-def test_a_process_waits_for_another_that_works_on_the_stage(config: dict[str, Any], first: Prepared) -> None:
-    teacher, root = Path(first.stages["teacher"].folder), first.folder.parent
+@pytest.mark.parametrize("stage", ["teacher", "traces", "student"])
+def test_a_process_waits_for_another_that_works_on_the_stage(
+    stage: str, config: dict[str, Any], first: Prepared, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "evorun")
+    folder, root = Path(first.stages[stage].folder), first.folder.parent
+    said = f"stage {stage}: waiting for the process that is at work in"
     finished: list[Prepared] = []
-    with (teacher.parent / f".{teacher.name}.lock").open("ab") as lock:
+    with (folder.parent / f".{folder.name}.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        waiting = threading.Thread(target=lambda: finished.append(prepare(config, root, Runs(), name="later")))
+        run = f"waits_for_{stage}"
+        waiting = threading.Thread(target=lambda: finished.append(prepare(config, root, Runs(), name=run)))
         waiting.start()
-        waiting.join(timeout=1.0)
+        while waiting.is_alive() and said not in caplog.text:
+            waiting.join(timeout=0.02)
+        waiting.join(timeout=0.5)
         assert waiting.is_alive()
     waiting.join(timeout=30.0)
-    assert "stage teacher: waiting for the process that is at work in" in finished[0].said
+    assert said in finished[0].said
 
 
 def test_a_replayed_run_needs_no_stage(config: dict[str, Any], first: Prepared, tmp_path: Path) -> None:

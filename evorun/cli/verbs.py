@@ -130,7 +130,7 @@ VERBS = {
         _resume,
         "evorun resume RUN_DIR [KEY=VALUE ...]",
         "Continues a run that was stopped. Keys may change how it is carried out: engine.*, judge_engine.*,\n"
-        "sandbox.*, run.* and evorun.*, nothing that decides its results.",
+        "teacher_engine.*, sandbox.*, run.*, evorun.* and parts of training.*, nothing that decides its results.",
     ),
     "report": Verb(
         _report,

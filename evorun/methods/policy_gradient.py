@@ -1,8 +1,8 @@
 """Reinforcement learning on a task's training split under one fixed prompt: `grpo`, `cispo` and `rloo`.
 
 The baselines "RL only" of E-SPL (section 4.1), with its objective (section 3.1): N completions of each problem are
-sampled and rewarded, and each one's advantage is its reward minus the mean of the N, not divided by their standard
-deviation. TRL's trainers do the rest; what each is told is in `objective`.
+sampled and rewarded, and each one's advantage is its reward minus the mean of the N (with `rloo`: of the others), not
+divided by their standard deviation. TRL's trainers do the rest; what each is told is in `objective`.
 """
 
 import asyncio

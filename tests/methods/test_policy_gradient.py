@@ -6,18 +6,21 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
-from evorun.errors import ConfigError
-from evorun.methods.policy_gradient import Cispo, Grpo, Rloo
+from evorun.errors import ConfigError, DataError
+from evorun.methods.policy_gradient import Cispo, Grpo, Rloo, _formatted
 from evorun.models import Completion, Reply, Request
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.directory import RunDirectory
-from evorun.tasks.base import Generates, LoadedTask, Provenance, Task
+from evorun.tasks.base import Generates, Grade, LoadedTask, Provenance, Response, Task
+from evorun.tasks.sudoku.config import SudokuConfig
 from evorun.training.wire import Row
+from evorun.training_runs import training_problems
 from method_fixture import Ask, Driven, Quiz, RightIsRight, Scripted, make_driver, problem
 
 METHODS = {"grpo": Grpo, "cispo": Cispo, "rloo": Rloo}
@@ -186,6 +189,25 @@ async def test_evaluations_come_first_last_and_in_between(tmp_path: Path) -> Non
     assert all(ask.request.token_ids for ask in trained.model.of("rollout"))
 
 
+async def test_an_evaluation_answers_by_the_greedy_text_and_rates_by_the_others(tmp_path: Path) -> None:
+    trained = await train(tmp_path, lambda ask: "right" if ask.place else "wrong", steps=1, eval_samples=2)
+    evaluated = [(line["correct"], line["scores"]["pass_rate"]) for line in trained.records("steps")]
+    assert evaluated == [(False, 1.0)] * 4  # two problems, before the step and after it
+
+
+async def test_a_greedy_text_that_cannot_be_read_is_no_answer(tmp_path: Path) -> None:
+    trained = await train(tmp_path, lambda ask: "right" if ask.place else "?", steps=1, eval_samples=2)
+    assert {line["best"] for line in trained.records("steps")} == {None}
+
+
+async def test_each_evaluated_candidate_names_its_call(tmp_path: Path) -> None:
+    trained = await train(tmp_path, steps=1, eval_samples=2)
+    of_problem = [line for line in trained.records("candidates") if line["problem"] == "p0"]
+    assert {line["id"]: line["call"] for line in of_problem} == {
+        f"{step}.{place}": f"p0|{step}|evaluate|{place}|0" for step in range(2) for place in range(3)
+    }
+
+
 async def test_a_system_prompt_of_ones_own_is_trained_and_tested_under(tmp_path: Path) -> None:
     trained = await train(tmp_path, steps=1, system_prompt="Be right.")
     assert {ask.instruction for ask in trained.model.asked} == {"Be right."}
@@ -198,6 +220,32 @@ def test_a_system_prompt_needs_a_task_that_takes_one() -> None:
     method = Grpo(Grpo.Config(system_prompt="Be right."))
     assert (method.misfit(Bare) or "").startswith("method.system_prompt: task=bare takes no system prompt")
     assert method.misfit(Quiz) is None
+
+
+@pytest.mark.parametrize(
+    ("response", "scores", "expected"),
+    [
+        (Response(text="5", answer="5"), {"format": 0.0}, 0.0),
+        (Response(text="?", answer=None, error="no_answer"), {"format": 1.0}, 1.0),
+        (Response(text="5", answer="5"), {}, 1.0),
+        (Response(text="?", answer=None, error="no_answer"), {}, 0.0),
+    ],
+)
+def test_a_tasks_own_score_of_the_format_counts_before_what_can_be_read(
+    response: Response, scores: dict[str, float], expected: float
+) -> None:
+    assert _formatted(response, Grade(correct=True, scores=scores)) == expected
+
+
+def test_problems_to_test_on_are_not_trained_on() -> None:
+    task = SudokuConfig(box=2, empty_cells=2, instances=2, training_instances=3)
+    config: Any = SimpleNamespace(seed=0, task=task, method=SimpleNamespace(learns_from_problems=True))
+    split = task.training(0)
+    found = training_problems(config, task.load(0))
+    assert found is not None
+    assert found.problems == split.problems
+    with pytest.raises(DataError, match="expected other problems to train on than to test on, got '"):
+        training_problems(config, split)
 
 
 CHANGED: dict[str, Any] = {

@@ -83,6 +83,11 @@ class TestIdentity:
         first, second = write(tmp_path / "a"), write(tmp_path / "b", weights=b"Weights")
         assert read_adapter(first).digest != read_adapter(second).digest
 
+    def test_other_weights_far_into_the_file(self, tmp_path: Path) -> None:
+        """Behind the first MiB, as all but the first matrices of a real adapter are."""
+        first, second = (write(tmp_path / end, weights=bytes(2**20) + end.encode()) for end in "ab")
+        assert read_adapter(first).digest != read_adapter(second).digest
+
     def test_rank_is_the_largest_of_all_modules(self, tmp_path: Path) -> None:
         folder = write(tmp_path / "a", SETTINGS | {"rank_pattern": {"q_proj": 20, "v_proj": 2}})
         assert read_adapter(folder).rank == 20

@@ -76,3 +76,19 @@ def test_answers_are_the_same_after_forgetting(weights: tuple[Any, Any, ModelCon
     decoder.forget()
     assert greedy(decoder) == first
     assert first[::2] == first[1::2]
+
+
+def test_a_prompt_that_a_stored_one_begins_with_gets_logits_of_its_own(weights: tuple[Any, Any, ModelConfig]) -> None:
+    import torch
+
+    from evorun.models.kv_cache import PrefixStore
+
+    model, tokenizer, _ = weights
+    ids = tuple(tokenizer(PROMPTS[1])["input_ids"])
+    shorter = ids[:5]
+    store, device = PrefixStore(max_tokens=1000), torch.device("cpu")
+    with torch.no_grad():
+        store.prefill(model, ids, device)
+        shared = store.prefill(model, shorter, device)
+        expected = model(input_ids=torch.tensor([shorter])).logits[:, -1]
+    torch.testing.assert_close(shared.logits, expected)

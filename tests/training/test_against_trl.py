@@ -86,6 +86,18 @@ def test_losses_norms_and_adapter_are_those_of_bare_trl(case: str, model: Path, 
     assert any(bool(value.any()) for name, value in trained.items() if "lora_B" in name)
 
 
+def test_the_objective_reaches_trl(model: Path, tmp_path: Path) -> None:
+    from evorun.training.policy_gradient import _arguments
+
+    objective = PolicyGradient(
+        **{"trainer": "grpo", "loss": "grpo", "rows": ROWS, "group": GROUP, "steps": 3, "minibatches": 2},
+        **{"kl": 0.1, "clip_low": 0.15, "clip_high": 0.3, "temperature": 0.7, "max_tokens": TOKENS},
+    )
+    told = _arguments(job(model, tmp_path, TrainingConfig(), objective), objective)
+    assert [told[key] for key in ("epsilon", "epsilon_high", "temperature", "beta")] == [0.15, 0.3, 0.7, 0.1]
+    assert [told[key] for key in ("num_generations", "max_steps", "max_completion_length")] == [GROUP, 6, TOKENS]
+
+
 async def test_the_gradient_is_that_of_the_papers_objective(model: Path, tmp_path: Path) -> None:
     """E-SPL, section 3.1: of the mean of (r - V_i) log pi(y | s_i, x), V_i the mean reward under system prompt i.
 

@@ -177,3 +177,13 @@ def test_a_template_without_an_end_of_turn_is_refused(messages: list[Message]) -
     )
     with pytest.raises(TrainingError, match="would never stop"):
         labelled(plain, messages, MODEL, ends("smollm2"))
+
+
+def test_an_end_of_turn_that_belongs_to_the_next_message_is_none_of_the_answer() -> None:
+    plain = AutoTokenizer.from_pretrained(ensure())
+    plain.chat_template = (
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% if loop.index > 2 %}<|im_end|>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}assistant: {% endif %}"
+    )
+    with pytest.raises(TrainingError, match="would never stop"):
+        labelled(plain, chat("Hi", "Ho", "And?", "Ha"), MODEL, ends("smollm2"))

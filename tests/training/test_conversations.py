@@ -108,6 +108,21 @@ def test_no_prompt_is_in_both_parts_where_no_problem_is_named(tmp_path: Path) ->
     assert len({n % 5 for n in held_out}) == 1
 
 
+def test_prompts_are_told_apart_by_what_was_asked_and_not_by_the_answer(tmp_path: Path) -> None:
+    rows = [
+        {"messages": [{"role": "user", "content": f"Why {i % 8}?"}, {**SAID, "content": f"So {i}."}]} for i in range(16)
+    ]
+    train, held_out = lines_of(read_split(write(tmp_path / "a", *rows), limit=None, held_out=0.5))
+    assert len(train) == len(held_out) == 8
+    assert not {n % 8 for n in train} & {n % 8 for n in held_out}
+
+
+def test_problems_of_one_name_in_two_tasks_are_two(tmp_path: Path) -> None:
+    file = write(tmp_path / "a", chat("1", problem="p", task="a"), chat("2", problem="p", task="b"))
+    split = read_split(file, limit=None, held_out=0.5)
+    assert (len(split.train), len(split.held_out)) == (1, 1)
+
+
 def test_neither_the_files_order_nor_what_is_added_changes_what_is_held_out(tmp_path: Path) -> None:
     rows = [chat(f"Why {i}?") for i in range(30)]
 

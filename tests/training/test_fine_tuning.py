@@ -275,6 +275,44 @@ def test_a_conversation_that_the_template_refuses_is_named(
         Tuned(model, tmp_path / "run").trainer(Commands([]))
 
 
+def test_the_settings_of_training_reach_trl_and_peft(model: Path, tmp_path: Path) -> None:
+    how: dict[str, Any] = {"schedule": "constant_with_warmup", "warmup_steps": 3, "beta1": 0.8}
+    lora: dict[str, Any] = {"dropout": 0.3, "target_modules": ["q_proj"]}
+    trainer, _ = Tuned(model, tmp_path / "run", **how, **lora).trainer(Commands([]))
+    told, adapter = trainer.args, trainer.model.peft_config["default"]
+    assert (told.lr_scheduler_type, told.warmup_steps, told.adam_beta1) == ("constant_with_warmup", 3, 0.8)
+    assert (adapter.lora_dropout, adapter.target_modules) == (0.3, {"q_proj"})
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_activations_are_computed_again_where_asked_for(model: Path, tmp_path: Path, again: bool) -> None:
+    trainer, _ = Tuned(model, tmp_path / "run", gradient_checkpointing=again).trainer(Commands([]))
+    assert trainer.args.gradient_checkpointing is again
+
+
+def test_the_order_is_the_seeds() -> None:
+    assert fine_tuning._order(0, 20, 1.0) == fine_tuning._order(0, 20, 1.0)
+    assert fine_tuning._order(0, 20, 1.0) != fine_tuning._order(1, 20, 1.0)
+
+
+def test_dropout_is_of_the_steps_alone(model: Path, tmp_path: Path) -> None:
+    asked = Request(
+        messages=(Message(role="user", content="Count."),), sampling=Sampling(temperature=0.0, max_tokens=24), seed=1
+    )
+    generate = Generate(requests=(asked,), adapter=True)
+    tuned = Tuned(model, tmp_path / "run", dropout=0.7, learning_rate=0.05)
+    given = tuned.carry_out(*steps(1, 3), Assess(), Assess(), generate, generate)
+    assert given.figures[-1] == given.figures[-2]
+    first, second = (answer.replies[0] for answer in given.answers if isinstance(answer, Replies))
+    assert first.completions == second.completions
+
+
+def test_an_adapter_names_its_base_model(model: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    Tuned(model, tmp_path / "run").obey(Export(str(out), "base"))
+    assert json.loads((out / "adapter_config.json").read_text())["base_model_name_or_path"] == "base"
+
+
 def test_wrong_settings_are_named(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"^training.target_modules: the model has no linear layer 'q_porj'; it has "):
         Tuned(model, tmp_path / "run", target_modules=["q_porj"]).trainer(Commands([]))

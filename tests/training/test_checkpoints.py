@@ -1,0 +1,14 @@
+"""Which checkpoints of a run stay."""
+
+from pathlib import Path
+
+from evorun.training.checkpoints import Checkpoints
+
+
+def test_the_newest_stay_by_number_not_by_name(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path / "checkpoints", keep=2)
+    for update in (8, 9, 10, 11):
+        checkpoints.begin().mkdir()
+        checkpoints.seal(update)
+    assert checkpoints.numbers() == [10, 11]
+    assert sorted(path.name for path in checkpoints.folder.iterdir()) == ["update-10", "update-11"]
