@@ -1,7 +1,7 @@
 """The end of a run in the terminal: accuracy and scores by stratum, cost by role, and where the report is."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,9 +21,9 @@ from evorun.reports.text import (
     percent,
 )
 from evorun.runs.paths import display
-from evorun.runs.reading import read_training
+from evorun.runs.reading import read_metrics, read_training
 from evorun.runs.results import ACCURACY, Proportion
-from evorun.runs.schema import Metric, TrainingRecord
+from evorun.runs.schema import Metric, MetricPoint, TrainingRecord
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -57,6 +57,7 @@ def print_summary(run_dir: Path, console: "Console") -> None:
     training = read_training(run_dir)
     if training:
         console.print(_training_table(training))
+        console.print(_effect_table(read_metrics(run_dir), outcome.scores))
     diagnostics = _diagnostics_table(outcome)
     if diagnostics.row_count:
         console.print(diagnostics)
@@ -71,6 +72,20 @@ def _training_table(records: Sequence[TrainingRecord]) -> "Table":
     table = new_table("training", "figure", f"first {count(n)} steps", f"last {count(n)} steps")
     for name in dict.fromkeys(name for record in records for name in record.figures):
         add_row(table, name.replace("_", " "), *(_mean_of(name, part) for part in (records[:n], records[-n:])))
+    return table
+
+
+def _effect_table(points: Sequence[MetricPoint], scores: Collection[str]) -> "Table":
+    """Show what the test problems' figures were at the first evaluation, before any step, and at the last one."""
+    table = new_table("test problems, before and after training", "figure", "before", "after", "steps", "n")
+    for name in (ACCURACY, *scores):
+        of_name = [point for point in points if point.name == name and point.value is not None]
+        if of_name:
+            first, last = of_name[0], of_name[-1]
+            values = (
+                percent(p.value) if name == ACCURACY else number(p.value) for p in (first, last) if p.value is not None
+            )
+            add_row(table, name.replace("_", " "), *values, count(last.step), count(last.n))
     return table
 
 

@@ -105,6 +105,17 @@ def test_completions_that_weights_are_trained_on_are_no_texts_of_the_result(tmp_
     assert texts.endswith(" 6")  # three for each of two problems
 
 
+def test_what_training_has_changed_is_shown(tmp_path: Path) -> None:
+    run = write_method(tmp_path / "run", [True, False], method="grpo", calls={"rollout": 8, "evaluate": 3})
+    step = {"step": 5, "figures": {"reward": 0.5}, "calls": 9, "tokens": 90}
+    (run / "training.jsonl").write_text(json.dumps(step) + "\n")
+    shared = {"name": "accuracy", "ci95": None, "n": 40, "calls": 1, "tokens": 1}
+    points = [{**shared, "step": step, "value": value} for step, value in ((0, 0.25), (3, 0.6), (5, 0.75))]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+    rows = [" ".join(line.split()) for line in _summary(run).splitlines()]
+    assert rows[rows.index("figure before after steps n") + 2] == "accuracy 25.0 % 75.0 % 5 40"
+
+
 def test_verdicts_are_counted_as_they_were_given_and_by_whatever_role(tmp_path: Path) -> None:
     run = write_method(
         tmp_path / "run", [True, False], method="feedback_descent", steps=5, calls={"write": 1, "weigh": 1}
