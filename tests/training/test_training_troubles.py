@@ -112,9 +112,9 @@ class TestBeforeAnythingIsLoaded:
 
     @pytest.mark.parametrize(("visible", "seen"), [(None, "0"), ("", ""), ("3,1", "3"), ("GPU-5c", "GPU-5c")])
     def test_one_process_sees_one_gpu(self, visible: str | None, seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-        if visible is not None:
-            monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible or "")  # also where it is unset: so it is restored
+        if visible is None:
+            monkeypatch.delenv("CUDA_VISIBLE_DEVICES")
         worker._see_one_gpu()
         assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
 
