@@ -78,7 +78,6 @@ class BatchDecoder:
         self._eos = eos_tokens(model, tokenizer)
         self._grammars = Grammars(tokenizer, model.config.get_text_config().vocab_size, sorted(self._eos))
         self._prefixes = PrefixStore(prefix_cache_tokens)
-        self._prefix_cache_tokens = prefix_cache_tokens
         self._cache = RowCache(max_batch_size)
         self._rows: list[Row] = []
         self._waiting: deque[_Waiting] = deque()
@@ -95,7 +94,7 @@ class BatchDecoder:
 
     def forget(self) -> None:
         """Forget the processed prompts, which other weights have processed, and free the buffers; nothing is busy."""
-        self._prefixes = PrefixStore(self._prefix_cache_tokens)
+        self._prefixes.clear()
         self._cache.clear()
 
     def submit(self, ticket: Ticket) -> None:

@@ -55,6 +55,11 @@ class PrefixStore:
         self._store(prefix)
         return prefix
 
+    def clear(self) -> None:
+        """Forget all prompts."""
+        self._prefixes.clear()
+        self._tokens = 0
+
     def _best_match(self, ids: tuple[int, ...]) -> tuple[Prefix | None, int]:
         best, longest = None, 0
         for prefix in self._prefixes.values():
