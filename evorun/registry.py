@@ -86,6 +86,12 @@ def names(kind: Kind) -> list[str]:
     return sorted({*builtin, *plugins(kind)})
 
 
+def training_splits() -> dict[str, str]:
+    """Return what the tasks that have a training split call it, by the tasks' names; imports all of them."""
+    splits = {name: task_config_class(name).training_split for name in names("task")}
+    return {name: split for name, split in splits.items() if split is not None}
+
+
 def unknown(kind: str, name: str, choices: Iterable[str]) -> ConfigError:
     """Return the error for a name that is not among the choices."""
     choices = sorted(choices)

@@ -101,10 +101,9 @@ def _task(config: Mapping[str, Any]) -> dict[str, Any]:
     task, others = config["task"], config["student"].get("task", {})
     split = registry.task_config_class(task["name"]).training_split
     if split is None:
-        having = (name for name in registry.names("task") if registry.task_config_class(name).training_split)
         raise ConfigError(
             f"student: task={task['name']} has no training split, so no questions for a teacher that nothing is "
-            f"reported on; tasks that have one: {', '.join(having)}"
+            f"reported on; tasks that have one: {', '.join(registry.training_splits())}"
         )
     for key in others:
         if key not in task:

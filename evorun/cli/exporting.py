@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from evorun import registry
 from evorun.errors import ConfigError, DataError
 from evorun.runs.directory import MANIFEST
 from evorun.runs.folders import run_folders
@@ -15,9 +16,6 @@ from evorun.runs.paths import display
 from evorun.traces import REASONS, Counts, Settings, collect, counts_file, write_traces
 from evorun.traces.counts import Tally
 from evorun.traces.kinds import make_settings
-
-_TRAINING = ("train", "training")
-"""What tasks call the split of the problems to train on."""
 
 _OPTIONS = ("kind", "output", "top", "parsed_only", "overwrite")
 
@@ -102,13 +100,14 @@ def _figures(tally: Tally, reasons: Sequence[str]) -> list[str]:
 
 def _notes(counts: Counts) -> list[str]:
     simulated = [run.run for run in counts.runs if run.simulated]
-    evaluated = [run.run for run in counts.runs if run.split not in (None, *_TRAINING)]
+    training = sorted(set(registry.training_splits().values()))
+    evaluated = [run.run for run in counts.runs if run.split not in (None, *training)]
     notes = []
     if simulated:
         notes.append(f"simulated, so no model's own words: {', '.join(simulated)}")
     if evaluated:
         notes.append(
             "made from a test split, on which a model trained with it must not be measured "
-            f"(runs with task.split={' or '.join(_TRAINING)} make data for training): {', '.join(evaluated)}"
+            f"(runs with task.split={' or '.join(training)} make data for training): {', '.join(evaluated)}"
         )
     return notes
