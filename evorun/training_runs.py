@@ -4,6 +4,7 @@ import dataclasses
 from pathlib import Path
 
 from evorun.errors import DataError
+from evorun.methods import evaluation, policy_gradient
 from evorun.models.config import EngineConfig
 from evorun.models.transformers_engine import TransformersConfig
 from evorun.models.vllm_engine import VllmConfig
@@ -14,7 +15,7 @@ from evorun.settings import RunConfig
 from evorun.tasks.base import LoadedTask
 from evorun.training.policy import Past, Policy
 
-TRAINED_ROLES = ("rollout", "evaluate")
+TRAINED_ROLES = (policy_gradient.ROLE, evaluation.ROLE)
 """Roles that the policy plays with its present weights; all others are the reference policy's."""
 
 

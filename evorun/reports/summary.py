@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from evorun.methods import policy_gradient
 from evorun.printable import printable
 from evorun.reports.banners import banners
 from evorun.reports.overview import Outcome, count_verdicts, load_outcome
@@ -34,9 +35,6 @@ _RATES = {
     "position_a_rate": "verdicts for the one shown first (unbiased: 50 %)",
 }
 """Shares among the metrics, in words."""
-
-ROLLOUT = "rollout"
-"""Role of the calls whose completions weights are trained on."""
 
 STEPS_OF_A_MEAN = 10
 """Training steps at each end of a run whose figures are averaged (ours)."""
@@ -79,13 +77,11 @@ def _effect_table(points: Sequence[MetricPoint], scores: Collection[str]) -> "Ta
     """Show what the test problems' figures were at the first evaluation, before any step, and at the last one."""
     table = new_table("test problems, before and after training", "figure", "before", "after", "steps", "n")
     for name in (ACCURACY, *scores):
-        of_name = [point for point in points if point.name == name and point.value is not None]
-        if of_name:
-            first, last = of_name[0], of_name[-1]
-            values = (
-                percent(p.value) if name == ACCURACY else number(p.value) for p in (first, last) if p.value is not None
-            )
-            add_row(table, name.replace("_", " "), *values, count(last.step), count(last.n))
+        shown = percent if name == ACCURACY else number
+        found = [(point, point.value) for point in points if point.name == name and point.value is not None]
+        if found:
+            (_, before), (last, after) = found[0], found[-1]
+            add_row(table, name.replace("_", " "), shown(before), shown(after), count(last.step), count(last.n))
     return table
 
 
@@ -155,7 +151,7 @@ def _losses(outcome: Outcome) -> Mapping[str, Proportion]:
     # each verdict took a call, and whatever its role was, every other call was for a text; what weights are trained on
     # is in the figures of the training steps
     verdicts = count_verdicts(outcome.run_dir)
-    others = verdicts + (outcome.cost[ROLLOUT].calls if ROLLOUT in outcome.cost else 0)
+    others = verdicts + (outcome.cost[policy_gradient.ROLE].calls if policy_gradient.ROLE in outcome.cost else 0)
     texts = outcome.cost["total"].calls - others if "total" in outcome.cost else 0
     return {
         "unparsable verdicts": _share(counts["invalid_judgments"], verdicts),
