@@ -1,4 +1,10 @@
-"""The exceptions that a user may see: each carries one line that says what was expected, what came, and what to do."""
+"""The exceptions that a user may see, and checks of configuration values that raise them.
+
+Each error carries one line that says what was expected, what came, and what to do. A check names the key.
+"""
+
+import math
+from collections.abc import Collection
 
 
 def first_line(error: Exception) -> str:
@@ -40,3 +46,27 @@ class SandboxError(EvorunError):
 
 class TrainingError(EvorunError):
     """Weights cannot be trained: the trainer process did not start, broke down, or cannot do what the settings ask."""
+
+
+def at_least(key: str, value: float | None, minimum: float) -> None:
+    """Refuse a number below `minimum`; None passes (it means: no limit or not set)."""
+    if value is not None and not (math.isfinite(value) and value >= minimum):
+        raise ConfigError(f"{key}: expected a number >= {minimum}, got {value}")
+
+
+def above(key: str, value: float | None, bound: float) -> None:
+    """Refuse a number that is not greater than `bound`; None passes."""
+    if value is not None and not (math.isfinite(value) and value > bound):
+        raise ConfigError(f"{key}: expected a number > {bound}, got {value}")
+
+
+def within(key: str, value: float | None, low: float, high: float) -> None:
+    """Refuse a number outside [`low`, `high`]; None passes."""
+    if value is not None and not low <= value <= high:
+        raise ConfigError(f"{key}: expected a number in [{low}, {high}], got {value}")
+
+
+def one_of(key: str, value: str, choices: Collection[str]) -> None:
+    """Refuse a string that is not among `choices`."""
+    if value not in choices:
+        raise ConfigError(f"{key}: expected one of {', '.join(sorted(choices))}, got '{value}'")

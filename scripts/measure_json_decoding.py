@@ -17,7 +17,7 @@ import json_repair
 
 from evorun.models import LanguageModel, Message, Reply, Request, Sampling
 from evorun.models.config import ModelConfig
-from evorun.models.transformers_engine import TransformersConfig
+from evorun.models.transformers.engine import TransformersConfig
 
 MODEL = ModelConfig(name="smollm2_135m", id="HuggingFaceTB/SmolLM2-135M-Instruct", dtype="float32", embedded=True)
 INSTRUCTIONS = (

@@ -24,17 +24,18 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from evorun import experiment
 from evorun.cli.compose import config_folder, register
 from evorun.errors import ConfigError, EngineError
-from evorun.experiment import Outcome, run_experiment
 from evorun.models import LanguageModel, Reply, Request
 from evorun.models.config import ModelConfig
 from evorun.models.simulated import SimulatedConfig
 from evorun.models.stand_in import StandIn
+from evorun.runner import experiment
+from evorun.runner.experiment import Outcome, run_experiment
+from evorun.runner.settings import RunConfig, check
 from evorun.sandbox.base import CaseResult, Program, Suite
-from evorun.sandbox.config import Probe, SandboxConfig
-from evorun.settings import RunConfig, check
+from evorun.sandbox.config import SandboxConfig
+from evorun.sandbox.isolation import Probe
 from evorun.tasks.base import Problem
 from evorun_process import RECORDS
 

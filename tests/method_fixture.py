@@ -10,9 +10,9 @@ from typing import Any, NamedTuple
 import msgspec
 from rich.console import Console
 
-from evorun.driver import Driver
 from evorun.methods.base import Context, Method, PerProblem, Step
 from evorun.models import Completion, Message, Reply, Request
+from evorun.runner.driver import Driver
 from evorun.runs.budget import BudgetConfig, Meter
 from evorun.runs.directory import RunDirectory
 from evorun.runs.effects import Traffic

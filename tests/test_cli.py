@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from evorun import registry
+from evorun.runner import registry
 from evorun.tasks.mathbench import MathBenchConfig
 from evorun_process import DRY_RUN, SMALL, environment, evorun
 

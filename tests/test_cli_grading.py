@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from evorun.registry import TASKS
+from evorun.runner.registry import TASKS
 from evorun_process import evorun
 
 SUDOKU = ("task=sudoku", "task.limit=3", "responses=r.jsonl")

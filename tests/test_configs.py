@@ -9,11 +9,11 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from evorun import registry
 from evorun.cli.compose import config_folder, register
 from evorun.errors import ConfigError
+from evorun.runner import registry
+from evorun.runner.settings import check
 from evorun.runs.budget import BudgetConfig
-from evorun.settings import check
 
 SCHEMAS: dict[str, Any] = {
     **{f"method/{name}": registry.method_class(name).Config for name in registry.METHODS},

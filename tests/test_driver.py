@@ -296,7 +296,7 @@ class Endless(DatasetLevel):
 async def test_a_disk_that_is_full_ends_a_method_over_all_problems(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from evorun.recorder import ProblemRecorder
+    from evorun.runner.recorder import ProblemRecorder
 
     def full(*args: object) -> None:
         raise RunDirectoryError("cannot write: no space left")

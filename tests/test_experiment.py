@@ -9,13 +9,13 @@ import pytest
 from rich.console import Console
 
 from evorun.errors import EngineError
-from evorun.experiment import Outcome, run_experiment
 from evorun.methods.duel_evolve import DuelEvolve, DuelEvolveConfig
 from evorun.models import Completion, LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.simulated import SimulatedConfig
+from evorun.runner.experiment import Outcome, run_experiment
+from evorun.runner.settings import ProgramSettings, RunConfig
 from evorun.runs.budget import BudgetConfig
-from evorun.settings import ProgramSettings, RunConfig
 from evorun.tasks.mathbench import MathBenchConfig
 
 POLICY, JUDGE = ModelConfig(name="small", id="small"), ModelConfig(name="large", id="large")

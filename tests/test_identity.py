@@ -10,8 +10,8 @@ from omegaconf import OmegaConf
 
 from evorun.cli.compose import config_folder, register
 from evorun.errors import ConfigError
+from evorun.runner.settings import check
 from evorun.runs.directory import config_digest
-from evorun.settings import check
 from evorun_process import DRY_RUN, SMALL, evorun
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from evorun import registry
-from evorun.settings import missing_capabilities
+from evorun.runner import registry
+from evorun.runner.settings import missing_capabilities
 from evorun_process import evorun, records, start
 from method_conformance import MethodConformance, Run
 from test_resume import wait_for_effects

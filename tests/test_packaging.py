@@ -162,7 +162,7 @@ def test_every_choice_can_be_loaded_without_the_extras() -> None:
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({of_extras!r}))\n"  # None there makes an import fail
         "import evorun.cli\n"
-        "from evorun import registry\n"
+        "from evorun.runner import registry\n"
         "for name in registry.ENGINES: registry.engine_config_class(name)\n"
         "for name in registry.METHODS: registry.method_class(name)\n"
         "for name in registry.TASKS: registry.task_config_class(name)\n"

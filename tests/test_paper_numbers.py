@@ -9,8 +9,8 @@ import yaml
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from evorun import registry
 from evorun.cli.compose import config_folder, register
+from evorun.runner import registry
 
 MATHBENCH, LIVECODEBENCH = "mathbench", "livecodebench"
 FIGURES = {MATHBENCH: "figure2", LIVECODEBENCH: "figure3"}

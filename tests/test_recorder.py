@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from evorun.methods.base import Candidate, Rated, Step
-from evorun.recorder import ProblemRecorder
+from evorun.runner.recorder import ProblemRecorder
 from evorun.runs.directory import RunDirectory
 from evorun.runs.effects import Traffic
 from evorun.runs.progress import Tally, make_progress

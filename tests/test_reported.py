@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from evorun.errors import ConfigError
-from evorun.settings import check
+from evorun.runner.settings import check
 from test_configs import composed
 
 ROW = {"method": "lyria", "task": "sudoku", "model": "qwen2_5_7b"}

@@ -15,15 +15,15 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from evorun import registry
 from evorun.errors import ConfigError, DataError, EngineError, RunDirectoryError
-from evorun.experiment import Outcome, run_experiment
 from evorun.methods.base import DatasetLevel
+from evorun.runner import registry
+from evorun.runner.experiment import Outcome, run_experiment
+from evorun.runner.settings import RunConfig, check
+from evorun.runner.stages import run_digest, with_student
+from evorun.runner.student import teacher_composition, tuning_composition
 from evorun.runs.directory import RunDirectory, identity, load_manifest, new_manifest
 from evorun.runs.schema import ModelInRun, Provenance, StageInRun
-from evorun.settings import RunConfig, check
-from evorun.stages import run_digest, with_student
-from evorun.student import teacher_composition, tuning_composition
 from evorun.tasks import sudoku
 from test_configs import composed
 

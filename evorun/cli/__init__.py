@@ -4,15 +4,14 @@ import os
 import sys
 from collections.abc import Sequence
 
-EXIT_FAILED = 1
-EXIT_INTERRUPTED = 130
+from evorun.cli.usage import EXIT_FAILED, EXIT_INTERRUPTED
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 when all went well, 1 with one line on an error, 130 when interrupted."""
     # imports are inside, so that an interrupt during them is caught as well
     try:
-        from evorun.cli.output import show_warnings, sturdy_streams, unwritten
+        from evorun.cli.output import complain, show_warnings, sturdy_streams, unwritten
 
         arguments = list(sys.argv[1:] if argv is None else argv)
         # the linear algebra here is small: more BLAS threads only get in each other's way
@@ -32,6 +31,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _guarded(arguments: list[str]) -> int:
+    from evorun.cli.output import complain
     from evorun.errors import EvorunError
 
     try:
@@ -43,28 +43,21 @@ def _guarded(arguments: list[str]) -> int:
         return EXIT_FAILED
 
 
-def complain(message: str) -> None:
-    """Print one line of error on standard error."""
-    from evorun.cli.output import say
-
-    say("error", message, "bold red")
-
-
 def _wants_traceback(arguments: Sequence[str]) -> bool:
     return any(argument.lstrip("+") in ("evorun.debug=true", "evorun.debug=True") for argument in arguments)
 
 
 def _dispatch(arguments: list[str]) -> int:
+    from evorun.cli.usage import USAGES
     from evorun.cli.verbs import VERBS
 
     asks_for_help = any(argument in ("--help", "-h") for argument in arguments)
     first = arguments[0] if arguments else ""
     if first in VERBS:
-        verb = VERBS[first]
         if asks_for_help:
-            print(f"usage: {verb.usage}\n\n{verb.about}")
+            print(f"usage: {USAGES[first].synopsis}\n\n{USAGES[first].about}")
             return 0
-        return verb.run(arguments[1:])
+        return VERBS[first](arguments[1:])
     if first in ("--version", "-V"):
         import evorun
 

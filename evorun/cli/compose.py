@@ -5,7 +5,7 @@ from pathlib import Path
 from hydra.core.config_store import ConfigStore
 
 import evorun
-from evorun import registry
+from evorun.runner import registry
 
 CHOSEN_GROUPS = (
     *("method", "task", "model", "engine", "judge", "judge_engine", "budget", "experiment"),

@@ -11,8 +11,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from evorun import registry
 from evorun.errors import EvorunError
+from evorun.runner import registry
 from evorun.runs.environment import hardware
 
 
@@ -90,7 +90,8 @@ def _data() -> Iterator[Finding]:
 
 
 def _sandbox() -> Finding:
-    from evorun.sandbox.config import SandboxConfig, probe
+    from evorun.sandbox.config import SandboxConfig
+    from evorun.sandbox.isolation import probe
 
     found = probe(SandboxConfig())
     isolation = f"{found.isolation}, {'full isolation' if found.full else 'no full isolation'}"

@@ -6,8 +6,9 @@ import re
 from hydra.errors import OverrideParseException
 from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue
 
-from evorun import registry
 from evorun.cli.compose import CHOSEN_GROUPS, TYPED_GROUPS, choices
+from evorun.cli.usage import USAGES
+from evorun.runner import registry
 
 
 def explain(error: Exception) -> str:
@@ -47,10 +48,8 @@ def explain(error: Exception) -> str:
 def _not_an_override(given: str, reason: str) -> str:
     if "=" in given:
         return f"{given}: expected KEY=VALUE in Hydra's override grammar, got {reason}; quote the value"
-    from evorun.cli.verbs import VERBS
-
-    offers = [*VERBS, *(f"{group}={name}" for group in CHOSEN_GROUPS for name in choices(group))]
+    offers = [*USAGES, *(f"{group}={name}" for group in CHOSEN_GROUPS for name in choices(group))]
     words = {offer.rpartition("=")[2]: offer for offer in reversed(offers)}
     close = difflib.get_close_matches(given, words, n=1)
     hint = f"did you mean {words[close[0]]}? " if close else ""
-    return f"{given}: {hint}expected a verb ({', '.join(VERBS)}), GROUP=CHOICE or KEY=VALUE; see evorun --help"
+    return f"{given}: {hint}expected a verb ({', '.join(USAGES)}), GROUP=CHOICE or KEY=VALUE; see evorun --help"

@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from evorun import registry
+from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError, DataError
+from evorun.runner import registry
 from evorun.runs.directory import MANIFEST
 from evorun.runs.folders import run_folders
 from evorun.runs.paths import display
@@ -46,8 +47,6 @@ def export_traces(arguments: Sequence[str], console: Console) -> int:
 
 
 def _request(arguments: Sequence[str]) -> _Request:
-    from evorun.cli.verbs import VERBS
-
     options: dict[str, str] = {}
     runs: list[Path] = []
     for argument in arguments:
@@ -61,7 +60,7 @@ def _request(arguments: Sequence[str]) -> _Request:
         else:
             runs.append(Path(argument))
     if not (runs and options.get("kind") and options.get("output")):
-        raise ConfigError(f"expected: {VERBS['traces'].usage}; got: {' '.join(arguments) or 'nothing'}")
+        raise ConfigError(f"expected: {USAGES['traces'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
     settings = make_settings(options["kind"], options.get("top"), _flag(options, "parsed_only"))
     return _Request(run_folders(runs), settings, _output(options["output"]), _flag(options, "overwrite"))
 

@@ -13,20 +13,22 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from evorun import registry
 from evorun.cli.compose import config_folder, register
 from evorun.cli.explain import explain
 from evorun.cli.overrides import permit_unlisted_key, refuse_wrong_choices
 from evorun.cli.plain import plain
+from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError, DataError
-from evorun.models.server_wire import without_lone_surrogates
-from evorun.printable import printable
+from evorun.models.server.wire import without_lone_surrogates
+from evorun.runner import registry
+from evorun.runner.settings import typed
 from evorun.runs.paths import display
+from evorun.runs.printable import printable
 from evorun.runs.records import write_atomically
 from evorun.runs.results import mean, proportion
-from evorun.sandbox.config import SandboxConfig, not_full, probe
+from evorun.sandbox.config import SandboxConfig
+from evorun.sandbox.isolation import not_full, probe
 from evorun.sandbox.lazy import LazySandbox
-from evorun.settings import typed
 from evorun.tasks.base import LoadedTask, Problem, Tools
 
 _log = logging.getLogger(__name__)
@@ -84,8 +86,6 @@ def grade_file(arguments: Sequence[str], console: Console) -> int:
 
 
 def _options(arguments: Sequence[str]) -> dict[str, str]:
-    from evorun.cli.verbs import VERBS
-
     options: dict[str, str] = {}
     for argument in arguments:
         key, equals, value = argument.partition("=")
@@ -94,7 +94,7 @@ def _options(arguments: Sequence[str]) -> dict[str, str]:
         if equals:
             options[key] = value
     if len(options) < len(arguments) or not (options.get("responses") and options.get("task")):
-        raise ConfigError(f"expected: {VERBS['grade'].usage}; got: {' '.join(arguments) or 'nothing'}")
+        raise ConfigError(f"expected: {USAGES['grade'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
     return options
 
 

@@ -14,13 +14,13 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from evorun.cli import EXIT_FAILED, complain
 from evorun.cli.compose import config_folder, register
 from evorun.cli.explain import explain
 from evorun.cli.naming import register_resolvers
-from evorun.cli.output import show_warnings, sturdy_streams
+from evorun.cli.output import complain, show_warnings, sturdy_streams
 from evorun.cli.overrides import as_typed, check_command_line, permit_unlisted_key
 from evorun.cli.plain import plain, refuse_secrets, with_absolute_paths
+from evorun.cli.usage import EXIT_FAILED
 from evorun.errors import ConfigError, EvorunError
 from evorun.runs.paths import display
 

@@ -8,10 +8,10 @@ from omegaconf import MISSING, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from evorun import registry
 from evorun.cli.compose import choices, config_folder
 from evorun.errors import ConfigError
-from evorun.settings import missing_capabilities
+from evorun.runner import registry
+from evorun.runner.settings import missing_capabilities
 
 SECTIONS = ("methods", "tasks", "models", "engines")
 

@@ -60,10 +60,15 @@ def say(kind: str, message: str, style: str) -> None:
     from rich.console import Console
     from rich.text import Text
 
-    from evorun.printable import printable
+    from evorun.runs.printable import printable
 
     line = Text.assemble((f"{kind}:", style), " ", printable(" ".join(message.split())))
     Console(stderr=True).print(line, soft_wrap=True)
+
+
+def complain(message: str) -> None:
+    """Print one line of error on standard error."""
+    say("error", message, "bold red")
 
 
 class _Warnings(logging.Handler):

@@ -13,10 +13,10 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from evorun import registry
 from evorun.cli.compose import CHOSEN_GROUPS, TYPED_GROUPS, choices
 from evorun.cli.explain import explain
 from evorun.errors import ConfigError
+from evorun.runner import registry
 from evorun.runs.directory import HOW_IT_TRAINS
 
 MAY_CHANGE = ("engine", "judge_engine", "teacher_engine", "sandbox", "run", "evorun")

@@ -7,15 +7,15 @@ from typing import Any
 
 from rich.console import Console
 
-from evorun.cli import complain
+from evorun.cli.output import complain
 from evorun.errors import ConfigError, EvorunError, JournalError
 from evorun.runs.paths import display
 
 
 def carry_out(config: Mapping[str, Any], path: Path, command: Sequence[str], console: Console) -> str:
     """Check, run, and report; return the run's status. Raises EvorunError when the run cannot begin."""
-    from evorun.experiment import run_experiment
-    from evorun.settings import check
+    from evorun.runner.experiment import run_experiment
+    from evorun.runner.settings import check
 
     checked = check(config)
     outcome = run_experiment(checked, path, command, console)

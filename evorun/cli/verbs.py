@@ -6,15 +6,8 @@ from typing import NamedTuple
 
 from rich.console import Console
 
+from evorun.cli.usage import EXIT_FAILED, EXIT_INTERRUPTED, USAGES
 from evorun.errors import ConfigError
-
-
-class Verb(NamedTuple):
-    """A verb: what carries it out, given the arguments after it, and its help."""
-
-    run: Callable[[Sequence[str]], int]
-    usage: str
-    about: str
 
 
 def _list(arguments: Sequence[str]) -> int:
@@ -33,7 +26,6 @@ def _doctor(arguments: Sequence[str]) -> int:
 
 
 def _resume(arguments: Sequence[str]) -> int:
-    from evorun.cli import EXIT_FAILED, EXIT_INTERRUPTED
     from evorun.cli.overrides import change
     from evorun.cli.plain import with_absolute_runs
     from evorun.cli.running import carry_out
@@ -116,43 +108,15 @@ def _traces(arguments: Sequence[str]) -> int:
 
 def _expect(fits: bool, verb: str, arguments: Sequence[str]) -> None:
     if not fits:
-        raise ConfigError(f"expected: {VERBS[verb].usage}; got: {' '.join(arguments) or 'nothing'}")
+        raise ConfigError(f"expected: {USAGES[verb].synopsis}; got: {' '.join(arguments) or 'nothing'}")
 
 
-VERBS = {
-    "list": Verb(
-        _list,
-        "evorun list [methods|tasks|models|engines ...]",
-        "Prints what there is, in a line each, and which methods fit which tasks.",
-    ),
-    "doctor": Verb(_doctor, "evorun doctor", "Prints what this machine can run, and how to get what is missing."),
-    "resume": Verb(
-        _resume,
-        "evorun resume RUN_DIR [KEY=VALUE ...]",
-        "Continues a run that was stopped. Keys may change how it is carried out: engine.*, judge_engine.*,\n"
-        "teacher_engine.*, sandbox.*, run.*, evorun.* and parts of training.*, nothing that decides its results.",
-    ),
-    "report": Verb(
-        _report,
-        "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR] [--output=FILE.html]",
-        "Prints the tables of a run and writes RUN_DIR/report.html; its browser shows the named problems or a spread.\n"
-        "Several runs, or a sweep's folder, are compared on one page more: --output, else comparison.html in their\n"
-        "folder. Each run meets the method of --against, else the best, on its own task, model and seed.",
-    ),
-    "grade": Verb(
-        _grade,
-        "evorun grade task=TASK responses=FILE.jsonl [output=FILE.jsonl] [task.KEY=VALUE ...] [seed=N]",
-        'Grades given responses ({"id": ..., "response": ...} a line) with the task\'s parser and grader; no model.',
-    ),
-    "traces": Verb(
-        _traces,
-        "evorun traces RUN_DIR... kind=laft|dpft|dpft_full|dpft_top output=FILE.jsonl [top=0.2] [parsed_only=true] "
-        "[overwrite=true]",
-        "Writes fine-tuning data in chat format from completed runs, and FILE.counts.json: what was kept and dropped.\n"
-        "laft: of lyria runs, the initial populations and the children that are fitter than all their parents.\n"
-        "dpft: of zero_shot runs, one answer a question. dpft_full: of zero_shot and best_of_n runs, all answers.\n"
-        "dpft_top: of these, each task's top share by penalised score.\n"
-        "Never kept: what no model wrote, refused requests, texts that were cut short, repeats. parsed_only=true also\n"
-        "drops texts without a readable answer.",
-    ),
+VERBS: dict[str, Callable[[Sequence[str]], int]] = {
+    "list": _list,
+    "doctor": _doctor,
+    "resume": _resume,
+    "report": _report,
+    "grade": _grade,
+    "traces": _traces,
 }
+"""What carries out a verb, given the arguments after it."""

@@ -7,13 +7,13 @@ of the Lyria paper (section 4.2.1), where a repeated answer is drawn anew.
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from evorun.errors import at_least, one_of
 from evorun.methods.base import Candidate, Comparison, Context, PerProblem, Rated, Regime, Step
 from evorun.methods.breeding import Brood, Plan, breed
 from evorun.methods.duels import Arena, DuelSettings, hold_duels, no_duels
 from evorun.methods.oracle import lacking_verifier, regime_with_verifier
 from evorun.methods.proposals import Proposal, ResponseSettings, observed, propose, unrated
 from evorun.tasks.base import Generates, Judges, Task
-from evorun.validation import at_least, one_of
 
 
 @dataclass

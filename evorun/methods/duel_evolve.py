@@ -12,12 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from evorun.errors import ConfigError
+from evorun.errors import ConfigError, at_least, within
 from evorun.methods.base import Candidate, Comparison, Context, PerProblem, Step
 from evorun.methods.duels import Arena, DuelSettings, hold_duels, no_duels
 from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, observed, propose, unrated
 from evorun.tasks.base import Evolves, Generates, Judges
-from evorun.validation import at_least, within
 
 
 @dataclass

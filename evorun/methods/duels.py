@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from evorun.errors import above, at_least
 from evorun.methods.base import Candidate, Comparison, Context, Rated
 from evorun.models.base import Reply, Sampling
 from evorun.ratings import bradley_terry
 from evorun.runs.schema import Outcome, Verdict
 from evorun.tasks.base import Judgment, ScoredResponse
-from evorun.validation import above, at_least
 
 Pair = tuple[int, int]
 """Indices of two candidates of an arena."""

@@ -4,11 +4,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from evorun.errors import above, at_least, within
 from evorun.methods.base import Candidate, Rated, RunContext, Step
 from evorun.methods.replies import TextCounts, read_reply
 from evorun.models.base import Sampling
 from evorun.tasks.base import Problem, Prompt
-from evorun.validation import above, at_least, within
 
 ROLE = "evaluate"
 

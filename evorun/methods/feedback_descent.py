@@ -3,12 +3,12 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+from evorun.errors import at_least
 from evorun.methods.base import Candidate, Comparison, Context, PerProblem, Rated, Step
 from evorun.methods.duels import read_judgment
 from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, observed, propose, unrated
 from evorun.models.base import Sampling
 from evorun.tasks.base import Attempt, AttemptOutcome, Generates, Judges, Refines
-from evorun.validation import at_least
 
 
 @dataclass

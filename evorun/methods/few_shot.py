@@ -13,12 +13,11 @@ from pathlib import Path
 
 import msgspec
 
-from evorun.errors import ConfigError, DataError
+from evorun.errors import ConfigError, DataError, at_least
 from evorun.methods.base import Context, PerProblem, RunContext, Step
 from evorun.methods.proposals import Proposal, ResponseSettings, propose
 from evorun.methods.zero_shot import only_step
 from evorun.tasks.base import Demonstrates, Demonstration, Generates, Problem, Response, Task
-from evorun.validation import at_least
 
 log = logging.getLogger(__name__)
 

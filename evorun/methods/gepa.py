@@ -14,14 +14,13 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from evorun.errors import ConfigError
+from evorun.errors import ConfigError, at_least, one_of, within
 from evorun.methods.base import DatasetLevel, Regime, RunContext, Step
 from evorun.methods.gepa_bridge import Bridge, GepaState, Rollouts, Settings, optimise
 from evorun.methods.gepa_rollouts import OnProblems, OnValidation
 from evorun.methods.proposals import SamplingSettings
 from evorun.models.base import Sampling
 from evorun.tasks.base import GivesFeedback, Instructs, Problem, Task
-from evorun.validation import at_least, one_of, within
 
 
 @dataclass

@@ -1,6 +1,7 @@
 """LAFT: Lyria by a student that was fine-tuned on a teacher's Lyria (Lyria paper, section 5).
 
-What makes the student comes before the run and is no part of the algorithm: see `evorun.student` and `evorun.stages`.
+What makes the student comes before the run and is no part of the algorithm: see
+`evorun.runner.student` and `evorun.runner.stages`.
 """
 
 from dataclasses import dataclass

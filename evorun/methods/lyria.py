@@ -19,6 +19,7 @@ The sequential loops are rounds of parallel calls with the same outcome; see `ev
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
+from evorun.errors import at_least, one_of, within
 from evorun.methods.base import Candidate, Context, PerProblem, Rated, Regime, Step
 from evorun.methods.breeding import Brood, Member, Plan, breed, member
 from evorun.methods.lyria_evaluation import Evaluator, counts
@@ -27,7 +28,6 @@ from evorun.methods.oracle import lacking_verifier, regime_with_verifier
 from evorun.methods.proposals import SamplingSettings
 from evorun.models.base import Sampling
 from evorun.tasks.base import Diagnoses, Generates, Operates, Recombines, Scores, Task, Verifies
-from evorun.validation import at_least, one_of, within
 
 
 @dataclass

@@ -14,7 +14,7 @@ from typing import ClassVar, NamedTuple
 
 import msgspec
 
-from evorun.errors import ConfigError
+from evorun.errors import ConfigError, above, at_least, one_of
 from evorun.methods.base import DatasetLevel, RunContext, Step
 from evorun.methods.evaluation import Evaluations, EvaluationSettings
 from evorun.methods.proposals import SamplingSettings
@@ -22,7 +22,6 @@ from evorun.methods.replies import read_reply
 from evorun.models.base import Reply
 from evorun.tasks.base import Generates, Grade, Instructs, Problem, Prompt, Response, Task
 from evorun.training.wire import PolicyGradient, Row
-from evorun.validation import above, at_least, one_of
 
 ROLE = "rollout"
 LOSSES = ("grpo", "dr_grpo", "dapo", "bnpo")

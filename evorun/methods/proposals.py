@@ -6,11 +6,11 @@ from typing import NamedTuple
 
 import msgspec
 
+from evorun.errors import above, at_least, within
 from evorun.methods.base import Candidate, Context, Rated
 from evorun.methods.replies import TextCounts, read_reply
 from evorun.models.base import Sampling
 from evorun.tasks.base import Prompt, Response
-from evorun.validation import above, at_least, within
 
 
 @dataclass

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from evorun.errors import at_least
 from evorun.methods.base import Candidate, Context, PerProblem, Rated, Step
 from evorun.methods.proposals import Proposal, ResponseSettings, propose, unrated
 from evorun.tasks.base import Generates
-from evorun.validation import at_least
 
 
 @dataclass

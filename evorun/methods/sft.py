@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from evorun.errors import ConfigError, RunDirectoryError
+from evorun.errors import ConfigError, RunDirectoryError, above, at_least, within
 from evorun.methods.base import DatasetLevel, RunContext, Step
 from evorun.methods.evaluation import ROLE, Evaluations, EvaluationSettings
 from evorun.runs.paths import display
@@ -22,7 +22,6 @@ from evorun.tasks.base import Generates, Problem, Task
 from evorun.traces import simulated_runs
 from evorun.training.conversations import Conversation, Split, read_split
 from evorun.training.wire import FineTuning
-from evorun.validation import above, at_least, within
 
 TRAIN, HELD_OUT = "train.jsonl", "held_out.jsonl"
 """The run's own copies of its data, in artifacts/."""

@@ -3,10 +3,9 @@
 from dataclasses import dataclass, field
 from typing import Any
 
-from evorun.errors import ConfigError
+from evorun.errors import ConfigError, at_least, one_of
 from evorun.models.adapters import read_adapter
 from evorun.models.base import LanguageModel
-from evorun.validation import at_least, one_of
 
 
 @dataclass

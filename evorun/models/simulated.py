@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from evorun.errors import EngineError
+from evorun.errors import EngineError, at_least
 from evorun.models.base import Completion, LanguageModel, Reply, Request, rejected
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.stand_in import Skill, StandIn
-from evorun.validation import at_least
 
 CHARACTERS_PER_TOKEN = 4
 """A common rule of thumb for English text, used to give simulated texts a length in tokens."""

@@ -9,8 +9,8 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from evorun.errors import at_least, within
 from evorun.models.base import Request
-from evorun.validation import at_least, within
 
 
 @dataclass

@@ -15,13 +15,12 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from evorun.errors import ConfigError, EngineError
+from evorun.errors import ConfigError, EngineError, above, at_least, within
 from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter, require_fit, served_rank
 from evorun.models.base import Completion, FinishReason, LanguageModel, Reply, Request, rejected
 from evorun.models.chat import prompt_token_ids, require_plain_template
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.embedded import resolve
-from evorun.validation import above, at_least, within
 
 log = logging.getLogger(__name__)
 

@@ -1,7 +1,7 @@
 """What a reader must know before trusting a run's figures."""
 
-from evorun.printable import printable
 from evorun.reports.overview import Outcome
+from evorun.runs.printable import printable
 
 SOURCES = {"sample": "Sample set", "stand_in": "Stand-in data", "generated": "Generated data"}
 """Sources of problems that are not the benchmark's, in words."""

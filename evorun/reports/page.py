@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evorun.errors import RunDirectoryError
-from evorun.printable import printable
 from evorun.reports import text
+from evorun.runs.printable import printable
 
 if TYPE_CHECKING:
     from markupsafe import Markup

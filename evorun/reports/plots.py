@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from evorun.printable import printable
 from evorun.reports.drawing import SERIES, X_LABELS, XAxis, figure_of, integer_axis, number, svg_of, unit_axis
 from evorun.reports.judge import Bin
 from evorun.reports.text import words
+from evorun.runs.printable import printable
 from evorun.runs.results import Proportion
 from evorun.runs.schema import MetricPoint
 

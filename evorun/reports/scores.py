@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from evorun.printable import printable
 from evorun.reports import text
 from evorun.reports.overview import Outcome
+from evorun.runs.printable import printable
 from evorun.runs.schema import Metric
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evorun.methods import policy_gradient
-from evorun.printable import printable
 from evorun.reports.banners import banners
 from evorun.reports.overview import Outcome, count_verdicts, load_outcome
 from evorun.reports.scores import score_rows
@@ -22,6 +21,7 @@ from evorun.reports.text import (
     percent,
 )
 from evorun.runs.paths import display
+from evorun.runs.printable import printable
 from evorun.runs.reading import read_metrics, read_training
 from evorun.runs.results import ACCURACY, Proportion
 from evorun.runs.schema import Metric, MetricPoint, TrainingRecord

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from evorun.printable import printable
+from evorun.runs.printable import printable
 
 if TYPE_CHECKING:
     from rich.table import Table

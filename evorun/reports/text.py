@@ -1,6 +1,6 @@
 """Numbers and foreign texts as a reader sees them, on a page and in a terminal."""
 
-from evorun.printable import printable
+from evorun.runs.printable import printable
 from evorun.runs.schema import RoleCost
 
 MISSING = "\u2013"

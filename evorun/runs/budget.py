@@ -10,9 +10,8 @@ from dataclasses import dataclass
 
 import msgspec
 
-from evorun.errors import ConfigError
+from evorun.errors import ConfigError, at_least
 from evorun.models.base import Reply
-from evorun.validation import at_least
 
 
 @dataclass

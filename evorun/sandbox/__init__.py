@@ -2,7 +2,8 @@
 
 from evorun.sandbox.base import Case, CaseResult, Check, End, Execution, Limits, Program, Suite, Verdict
 from evorun.sandbox.comparison import same_output
-from evorun.sandbox.config import SandboxConfig, probe
+from evorun.sandbox.config import SandboxConfig
+from evorun.sandbox.isolation import probe
 from evorun.sandbox.pool import Sandbox
 from evorun.sandbox.testing import test
 

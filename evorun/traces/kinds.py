@@ -3,8 +3,7 @@
 from decimal import Decimal, InvalidOperation
 from typing import NamedTuple
 
-from evorun.errors import ConfigError
-from evorun.validation import one_of
+from evorun.errors import ConfigError, one_of
 
 
 class Kind(NamedTuple):

@@ -3,8 +3,7 @@
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from evorun.errors import ConfigError
-from evorun.validation import above, at_least, one_of, within
+from evorun.errors import ConfigError, above, at_least, one_of, within
 
 WEIGHTS = ("lora", "full")
 PRECISIONS = ("auto", "float32", "bfloat16")

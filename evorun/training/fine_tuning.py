@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
 from evorun.errors import DataError, TrainingError
-from evorun.models.batch_decoder import eos_tokens
+from evorun.models.transformers.batch_decoder import eos_tokens
 from evorun.runs.streams import stream
 from evorun.training.chat_template import NOT_LEARNED, Labelled, labelled
 from evorun.training.conversations import read_conversations

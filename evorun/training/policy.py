@@ -23,7 +23,7 @@ from evorun.errors import JournalError, RunDirectoryError, TrainingError
 from evorun.models.base import LanguageModel, Reply, Request, TakesAdapters
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
-from evorun.models.transformers_engine import TransformersConfig
+from evorun.models.transformers.engine import TransformersConfig
 from evorun.runs.journal import Effect, Journal
 from evorun.runs.records import write_json
 from evorun.training.checkpoints import ROLLOUTS, Checkpoints

@@ -10,8 +10,8 @@ import torch
 
 from evorun.errors import EngineError
 from evorun.models.base import Reply, Request
-from evorun.models.batch_decoder import BatchDecoder, Ticket
 from evorun.models.config import ModelConfig
+from evorun.models.transformers.batch_decoder import BatchDecoder, Ticket
 
 
 class Decoding:

@@ -10,8 +10,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from evorun.errors import ConfigError, EngineError, first_line
 from evorun.models.chat import require_plain_template
-from evorun.models.kv_cache import use_grouped_attention
-from evorun.models.transformers_engine import chosen_device
+from evorun.models.transformers.engine import chosen_device
+from evorun.models.transformers.kv_cache import use_grouped_attention
 from evorun.training.config import TrainingConfig
 from evorun.training.wire import Job
 

@@ -11,8 +11,8 @@ from omegaconf import OmegaConf
 from rich.console import Console
 
 from evorun.cli.compose import config_folder, register
-from evorun.experiment import run_experiment
-from evorun.settings import check
+from evorun.runner.experiment import run_experiment
+from evorun.runner.settings import check
 
 
 class Measured(NamedTuple):

@@ -17,7 +17,7 @@ import msgspec
 
 from evorun.models import Message, Request, Sampling
 from evorun.models.config import ModelConfig
-from evorun.models.server import ServerConfig
+from evorun.models.server.engine import ServerConfig
 from evorun_bench import Row
 
 CALLS = 3_000

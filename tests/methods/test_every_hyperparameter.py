@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evorun import registry
 from evorun.errors import ConfigError
 from evorun.methods.base import Method
 from evorun.models import Message
+from evorun.runner import registry
 from evorun.tasks.base import Diagnosis, Individual, Problem, Prompt, Response, Tools, Verification
 from method_fixture import Ask, Driven, Quiz, TestedQuiz, drive
 

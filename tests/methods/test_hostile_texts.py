@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from evorun import registry
+from evorun.runner import registry
 from evorun.tasks.mathbench import MathBenchConfig
 from method_fixture import Ask, drive, example, problem
 

@@ -11,7 +11,7 @@ from evorun.cli.explain import explain
 from evorun.errors import ConfigError
 from evorun.methods.laft import Laft, LaftConfig
 from evorun.methods.lyria import Lyria, LyriaConfig
-from evorun.settings import check
+from evorun.runner.settings import check
 from method_fixture import drive
 from test_configs import composed
 

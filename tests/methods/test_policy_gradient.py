@@ -15,12 +15,12 @@ import pytest
 from evorun.errors import ConfigError, DataError
 from evorun.methods.policy_gradient import Cispo, Grpo, Rloo, _formatted
 from evorun.models import Completion, Reply, Request
+from evorun.runner.training_runs import training_problems
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.directory import RunDirectory
 from evorun.tasks.base import Generates, Grade, LoadedTask, Provenance, Response, Task
 from evorun.tasks.sudoku.config import SudokuConfig
 from evorun.training.wire import Row
-from evorun.training_runs import training_problems
 from method_fixture import Ask, Driven, Quiz, RightIsRight, Scripted, make_driver, problem
 
 METHODS = {"grpo": Grpo, "cispo": Cispo, "rloo": Rloo}

@@ -12,9 +12,9 @@ from safetensors.numpy import load_file
 
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.methods.sft import Sft, SftConfig
+from evorun.runner.settings import check
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.directory import RunDirectory
-from evorun.settings import check
 from evorun_process import evorun, start
 from method_fixture import Ask, Driven, Scripted, make_driver
 from test_configs import composed

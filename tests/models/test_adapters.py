@@ -14,7 +14,7 @@ from engine_conformance import ask
 from evorun.errors import EngineError
 from evorun.models.adapters import SERVED_RANKS, read_adapter, require_fit, served_rank
 from evorun.models.config import ModelConfig
-from evorun.models.transformers_engine import TransformersConfig
+from evorun.models.transformers.engine import TransformersConfig
 from lora_adapters import greedy_under, load_base, write_adapters
 
 EMBEDDED = {"name": "smollm2_135m", "id": "HuggingFaceTB/SmolLM2-135M-Instruct", "dtype": "float32", "embedded": True}

@@ -39,7 +39,7 @@ def greedy(decoder: Any) -> list[str]:
     """Answer the prompts, two completions each."""
     import torch
 
-    from evorun.models.batch_decoder import Ticket
+    from evorun.models.transformers.batch_decoder import Ticket
 
     replies: dict[str, Reply] = {}
     for text in PROMPTS:
@@ -54,7 +54,7 @@ def greedy(decoder: Any) -> list[str]:
 
 
 def decoder_of(weights: tuple[Any, Any, ModelConfig]) -> Any:
-    from evorun.models.batch_decoder import BatchDecoder
+    from evorun.models.transformers.batch_decoder import BatchDecoder
 
     return BatchDecoder(*weights, max_batch_size=4, prefix_cache_tokens=1000)
 
@@ -81,7 +81,7 @@ def test_answers_are_the_same_after_forgetting(weights: tuple[Any, Any, ModelCon
 def test_a_prompt_that_a_stored_one_begins_with_gets_logits_of_its_own(weights: tuple[Any, Any, ModelConfig]) -> None:
     import torch
 
-    from evorun.models.kv_cache import PrefixStore
+    from evorun.models.transformers.kv_cache import PrefixStore
 
     model, tokenizer, _ = weights
     ids = tuple(tokenizer(PROMPTS[1])["input_ids"])

@@ -28,15 +28,15 @@ from evorun.errors import ConfigError, EngineError
 from evorun.models.adapters import read_adapter
 from evorun.models.base import LanguageModel, Message, Request, Sampling
 from evorun.models.config import ModelConfig
-from evorun.models.server import ServerConfig
-from evorun.models.server_retry import (
+from evorun.models.server.engine import ServerConfig
+from evorun.models.server.retry import (
     AVOIDED_SECONDS,
     FAILURES_BEFORE_AVOIDED,
     EndpointPool,
     backoff,
     parse_retry_after,
 )
-from evorun.models.server_wire import ChatResponse, decode_response, read_draw
+from evorun.models.server.wire import ChatResponse, decode_response, read_draw
 from hostile_server import ChatServer
 
 KEY = "sk-not-a-real-key-0123456789abcdef"

@@ -14,7 +14,7 @@ from engine_conformance import EngineConformance, ask
 from evorun.errors import ConfigError, EngineError
 from evorun.models import Message
 from evorun.models.config import ModelConfig
-from evorun.models.transformers_engine import TransformersConfig, TransformersModel
+from evorun.models.transformers.engine import TransformersConfig, TransformersModel
 
 EMBEDDED = ModelConfig(name="smollm2_135m", id="HuggingFaceTB/SmolLM2-135M-Instruct", dtype="float32", embedded=True)
 
@@ -173,7 +173,7 @@ async def test_a_failed_open_keeps_no_weights(monkeypatch: pytest.MonkeyPatch) -
         except ValueError as error:
             raise EngineError("cannot serve this model") from error
 
-    monkeypatch.setattr("evorun.models.kv_cache.use_grouped_attention", fail)
+    monkeypatch.setattr("evorun.models.transformers.kv_cache.use_grouped_attention", fail)
     with pytest.raises(EngineError, match=r"^cannot serve this model$") as caught:
         await TransformersConfig().open(EMBEDDED)
     assert [ref() for ref in loaded] == [None]  # although the error, and what it refers to, is still there

@@ -7,10 +7,10 @@ import msgspec
 import numpy as np
 import pytest
 
-from evorun import registry
 from evorun.errors import ConfigError, DataError
 from evorun.models.base import Request
 from evorun.models.stand_in import Skill
+from evorun.runner import registry
 from evorun.tasks.base import LoadedTask, TaskConfig
 from evorun.tasks.math_contest import MathContestConfig, SplitConfig
 from evorun.tasks.mathbench import MathBenchConfig

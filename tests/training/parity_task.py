@@ -15,12 +15,12 @@ from typing import Any
 
 from rich.console import Console
 
-from evorun import registry
-from evorun.experiment import Outcome, run_experiment
 from evorun.models import Message
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import is_ready, model_folder
-from evorun.settings import RunConfig, check
+from evorun.runner import registry
+from evorun.runner.experiment import Outcome, run_experiment
+from evorun.runner.settings import RunConfig, check
 from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, Provenance, Response, Task, TaskConfig, Tools
 from evorun.training.config import TrainingConfig
 from evorun.training.wire import Job, PolicyGradient

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from evorun.errors import ConfigError, DataError, TrainingError
 from evorun.models.base import Message, Request, Sampling
 from evorun.models.config import ModelConfig
-from evorun.models.transformers_engine import TransformersConfig
+from evorun.models.transformers.engine import TransformersConfig
 from evorun.training import fine_tuning
 from evorun.training.config import TrainingConfig
 from evorun.training.rollouts import Decoding

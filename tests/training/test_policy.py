@@ -9,7 +9,7 @@ import pytest
 from evorun.errors import JournalError
 from evorun.models.base import Completion, LanguageModel, Message, Reply, Request
 from evorun.models.config import ModelConfig
-from evorun.models.transformers_engine import TransformersConfig
+from evorun.models.transformers.engine import TransformersConfig
 from evorun.runs.directory import RunDirectory
 from evorun.training.config import TrainingConfig
 from evorun.training.policy import Policy

@@ -28,7 +28,7 @@ from parity_task import (
 
 from evorun.models import Request, Sampling
 from evorun.models.config import ModelConfig
-from evorun.models.transformers_engine import TransformersConfig
+from evorun.models.transformers.engine import TransformersConfig
 from evorun_process import environment
 
 pytestmark = [

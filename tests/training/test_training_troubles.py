@@ -32,12 +32,12 @@ from parity_task import (
 )
 
 from evorun.errors import ConfigError, JournalError, TrainingError
-from evorun.experiment import Outcome
 from evorun.models import Message, Reply, Request, Sampling
 from evorun.models.config import ModelConfig
-from evorun.models.transformers_engine import TransformersConfig
+from evorun.models.transformers.engine import TransformersConfig
+from evorun.runner.experiment import Outcome
+from evorun.runner.settings import check
 from evorun.runs.journal import Journal
-from evorun.settings import check
 from evorun.training import process, worker
 from evorun.training.config import TrainingConfig
 from evorun.training.policy import Policy

@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from evorun.printable import printable
 from evorun.reports import text
 from evorun.reports.comparison.comparison import MARKS, Comparison, Row
 from evorun.reports.comparison.pairs import Pair, Unpaired
 from evorun.reports.comparison.seeds import common_name
+from evorun.runs.printable import printable
 from evorun.runs.results import ACCURACY, MAIN_SCORE
 from evorun.runs.schema import Metric
 

@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from evorun.printable import printable
 from evorun.reports.comparison.comparison import Row
 from evorun.reports.comparison.runs import Run
 from evorun.reports.drawing import CARD, INK, RUNS, X_LABELS, XAxis, figure_of, integer_axis, number, svg_of
 from evorun.reports.text import words
+from evorun.runs.printable import printable
 from evorun.runs.results import ACCURACY
 from evorun.runs.schema import MetricPoint
 

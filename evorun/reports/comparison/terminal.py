@@ -3,7 +3,6 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evorun.printable import printable
 from evorun.reports.comparison.comparison import Comparison
 from evorun.reports.comparison.grids import (
     SCORE_PAIRS_NOTE,
@@ -23,6 +22,7 @@ from evorun.reports.comparison.grids import (
 )
 from evorun.reports.tables import add_row, new_table
 from evorun.runs.paths import display
+from evorun.runs.printable import printable
 
 if TYPE_CHECKING:
     from rich.console import Console

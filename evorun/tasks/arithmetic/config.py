@@ -7,13 +7,12 @@ from itertools import islice
 
 import msgspec
 
-from evorun.errors import ConfigError, DataError
+from evorun.errors import ConfigError, DataError, at_least, one_of
 from evorun.tasks.arithmetic.generator import SIGNS, SPLITS, Expression, Space, draw, value
 from evorun.tasks.arithmetic.task import Arithmetic
 from evorun.tasks.base import LoadedTask, Problem, Provenance, TaskConfig
 from evorun.tasks.math_contest.loading import loaded
 from evorun.tasks.math_contest.records import Question
-from evorun.validation import at_least, one_of
 
 
 @dataclass

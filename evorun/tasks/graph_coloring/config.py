@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
-from evorun.errors import ConfigError
+from evorun.errors import ConfigError, at_least, within
 from evorun.tasks.base import Problem
 from evorun.tasks.graph_coloring import files, solver
 from evorun.tasks.graph_coloring.generator import random_graph
@@ -28,7 +28,6 @@ from evorun.tasks.graph_coloring.stand_in import SolvedGraph
 from evorun.tasks.graph_coloring.task import GraphColoring
 from evorun.tasks.puzzles.config import Draft, Instance, PuzzleConfig
 from evorun.tasks.puzzles.task import Puzzle
-from evorun.validation import at_least, within
 
 
 @dataclass

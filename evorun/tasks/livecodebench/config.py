@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from evorun.errors import ConfigError, DataError
+from evorun.errors import ConfigError, DataError, above, at_least, one_of
 from evorun.sandbox.base import Limits, Suite
 from evorun.tasks.base import Demonstration, LoadedTask, Provenance, TaskConfig
 from evorun.tasks.benchmark_files import default_folder, download
@@ -21,7 +21,6 @@ from evorun.tasks.livecodebench.records import STRATA, Answers
 from evorun.tasks.livecodebench.stand_in import LiveCodeBenchStandIn
 from evorun.tasks.livecodebench.task import LiveCodeBench
 from evorun.tasks.sampling import stratified_draw
-from evorun.validation import above, at_least, one_of
 
 SOURCES = ("auto", "benchmark", "stand_in", "sample", "hub")
 UNFIT = (

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from evorun.errors import ConfigError, DataError
+from evorun.errors import ConfigError, DataError, at_least, one_of
 from evorun.runs.streams import stream
 from evorun.tasks.base import LoadedTask, Provenance, TaskConfig
 from evorun.tasks.benchmark_files import default_folder
@@ -17,7 +17,6 @@ from evorun.tasks.math_contest.files import NotFoundError, Source
 from evorun.tasks.math_contest.loading import loaded
 from evorun.tasks.math_contest.records import Expected, Question
 from evorun.tasks.math_contest.task import MathContest
-from evorun.validation import at_least, one_of
 
 SOURCES = ("auto", "hub", "sample")
 

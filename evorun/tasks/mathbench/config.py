@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from evorun.errors import ConfigError, DataError
+from evorun.errors import ConfigError, DataError, at_least, one_of
 from evorun.tasks.base import Demonstration, LoadedTask, Provenance, TaskConfig
 from evorun.tasks.benchmark_files import default_folder, download
 from evorun.tasks.mathbench import files
@@ -15,7 +15,6 @@ from evorun.tasks.mathbench.stand_in import MathBenchStandIn
 from evorun.tasks.mathbench.task import MathBench
 from evorun.tasks.multiple_choice import LetterGrader
 from evorun.tasks.sampling import stratified_draw
-from evorun.validation import at_least, one_of
 
 SOURCES = ("auto", "benchmark", "stand_in", "sample", "hub")
 

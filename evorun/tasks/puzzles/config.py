@@ -18,13 +18,12 @@ from typing import NamedTuple
 import msgspec
 import numpy as np
 
-from evorun.errors import ConfigError, DataError
+from evorun.errors import ConfigError, DataError, at_least, one_of
 from evorun.runs.streams import stream
 from evorun.tasks.base import Demonstration, LoadedTask, Problem, Provenance, TaskConfig
 from evorun.tasks.puzzles.grader import PuzzleGrader
 from evorun.tasks.puzzles.stand_in import PuzzleStandIn, SolvedPuzzle
 from evorun.tasks.puzzles.task import Puzzle
-from evorun.validation import at_least, one_of
 
 TRAINING = "training"
 SPLITS = ("evaluation", TRAINING)

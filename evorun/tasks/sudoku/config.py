@@ -8,7 +8,7 @@ from random import Random
 
 import numpy as np
 
-from evorun.errors import ConfigError
+from evorun.errors import ConfigError, within
 from evorun.tasks.base import Problem
 from evorun.tasks.puzzles.config import Draft, Instance, PuzzleConfig
 from evorun.tasks.puzzles.stand_in import SolvedPuzzle
@@ -18,7 +18,6 @@ from evorun.tasks.sudoku.generator import MOST_EMPTY, emptied, random_grid
 from evorun.tasks.sudoku.grid import BOXES, written
 from evorun.tasks.sudoku.stand_in import SolvedSudoku
 from evorun.tasks.sudoku.task import Sudoku
-from evorun.validation import within
 
 
 @dataclass

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from evorun.errors import above, within
 from evorun.tasks.puzzles.config import Draft, Instance, PuzzleConfig
 from evorun.tasks.puzzles.stand_in import SolvedPuzzle
 from evorun.tasks.puzzles.task import Puzzle
@@ -18,7 +19,6 @@ from evorun.tasks.tsp.routes import Distances, as_route, length
 from evorun.tasks.tsp.solver import MOST_CITIES, optimal_route
 from evorun.tasks.tsp.stand_in import SolvedTour
 from evorun.tasks.tsp.task import Tsp
-from evorun.validation import above, within
 
 
 @dataclass

@@ -18,7 +18,7 @@ from evorun.methods.base import (
     Step,
     TrainingSplit,
 )
-from evorun.recorder import Cost, ProblemRecorder
+from evorun.runner.recorder import Cost, ProblemRecorder
 from evorun.runs.budget import BudgetConfig, Meter, meters, part, total, whole_meter
 from evorun.runs.directory import TRAINING, RunDirectory
 from evorun.runs.effects import JournaledModel, remembered

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from evorun import registry
 from evorun.errors import ConfigError, EvorunError
+from evorun.runner import registry
 from evorun.traces.kinds import Settings, make_settings
 
 E = TypeVar("E", bound=EvorunError)

@@ -10,21 +10,20 @@ import msgspec
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
-from evorun import registry
-from evorun.errors import ConfigError
+from evorun.errors import ConfigError, at_least, one_of
 from evorun.methods.base import Method
 from evorun.models.auto import automatic_engine
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.simulated import SimulatedConfig
-from evorun.models.transformers_engine import TransformersConfig
+from evorun.models.transformers.engine import TransformersConfig
+from evorun.runner import registry
+from evorun.runner.student import StudentConfig, in_stage, teacher_composition, tuning_composition
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.replay import ReplayConfig
 from evorun.runs.schema import Reported
 from evorun.sandbox.config import SandboxConfig
-from evorun.student import StudentConfig, in_stage, teacher_composition, tuning_composition
 from evorun.tasks.base import TaskConfig
 from evorun.training.config import TrainingConfig
-from evorun.validation import at_least, one_of
 
 T = TypeVar("T")
 

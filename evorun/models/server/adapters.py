@@ -3,19 +3,16 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from evorun.errors import EngineError
 from evorun.models.adapters import HELD, Adapter
-from evorun.models.server_http import Answer, Failure, HttpTransport
-from evorun.models.server_retry import backoff
-from evorun.models.server_wire import server_message
-
-if TYPE_CHECKING:
-    from evorun.models.server import ServerConfig
+from evorun.models.server.http import Answer, Failure, HttpTransport
+from evorun.models.server.retry import backoff
+from evorun.models.server.wire import server_message
 
 log = logging.getLogger(__name__)
 
@@ -30,14 +27,19 @@ class _Models(msgspec.Struct):
     data: list[_Model]
 
 
+@dataclass(frozen=True)
 class AdapterLoader:
     """Has every server of one model load adapters, and forget them."""
 
-    def __init__(self, http: HttpTransport, config: "ServerConfig", model: str) -> None:
-        """model: its id, for messages."""
-        self._http = http
-        self._config = config
-        self._model = model
+    http: HttpTransport
+    urls: Sequence[str]
+    model: str
+    """Its id, for messages."""
+    max_retries: int
+    backoff_base: float
+    """Seconds, like the others."""
+    backoff_cap: float
+    connect_timeout: float
 
     async def load(self, adapter: Adapter) -> None:
         """Load an adapter under its `served_name`. Raises EngineError, saying how to start a server, when one fails."""
@@ -49,7 +51,7 @@ class AdapterLoader:
             if cause and not await self._has(url, adapter):
                 raise EngineError(
                     f"{url} does not load adapter {adapter.folder}: {cause}; the server must see this folder and run "
-                    f"as `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {self._model} --enable-lora --max-loras "
+                    f"as `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {self.model} --enable-lora --max-loras "
                     f"{HELD} --max-lora-rank {adapter.served_rank}`"
                 )
 
@@ -62,21 +64,20 @@ class AdapterLoader:
     async def _post(self, action: str, fields: Mapping[str, object]) -> list[tuple[str, Answer | Failure]]:
         """Return each server's URL and its answer."""
         body = msgspec.json.encode(fields)
-        urls = self._config.base_urls
-        answers = await asyncio.gather(*(self._post_until_answered(f"{url}/{action}", body) for url in urls))
-        return list(zip(urls, answers, strict=True))
+        answers = await asyncio.gather(*(self._post_until_answered(f"{url}/{action}", body) for url in self.urls))
+        return list(zip(self.urls, answers, strict=True))
 
     async def _post_until_answered(self, url: str, body: bytes) -> Answer | Failure:
-        for retry in range(self._config.max_retries):
-            answer = await self._http.post(url, body)
+        for retry in range(self.max_retries):
+            answer = await self.http.post(url, body)
             if isinstance(answer, Answer):
                 return answer
-            await asyncio.sleep(backoff(retry, self._config.backoff_base, self._config.backoff_cap))
-        return await self._http.post(url, body)
+            await asyncio.sleep(backoff(retry, self.backoff_base, self.backoff_cap))
+        return await self.http.post(url, body)
 
     async def _has(self, url: str, adapter: Adapter) -> bool:
         """Tell whether a server lists the adapter among its models."""
-        answer = await self._http.get(f"{url}/models", self._config.connect_timeout)
+        answer = await self.http.get(f"{url}/models", self.connect_timeout)
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
             if isinstance(answer, Answer):
                 return adapter.served_name in {m.id for m in msgspec.json.decode(answer.content, type=_Models).data}
@@ -88,4 +89,4 @@ class AdapterLoader:
             return answer.cause
         if 200 <= answer.status < 300:
             return None
-        return f"HTTP {answer.status}: {server_message(self._http.redact(answer.content))}"
+        return f"HTTP {answer.status}: {server_message(self.http.redact(answer.content))}"

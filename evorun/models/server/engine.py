@@ -11,14 +11,14 @@ from typing import Any
 
 import msgspec
 
-from evorun.errors import ConfigError, EngineError
+from evorun.errors import ConfigError, EngineError, above, at_least, one_of
 from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter
 from evorun.models.base import Completion, LanguageModel, Reply, Request, rejected
 from evorun.models.config import EngineConfig, ModelConfig
-from evorun.models.server_adapters import AdapterLoader
-from evorun.models.server_http import Answer, Failure, HttpTransport, checked_url, read_key, without_credentials
-from evorun.models.server_retry import Endpoint, EndpointPool, backoff, parse_retry_after
-from evorun.models.server_wire import (
+from evorun.models.server.adapters import AdapterLoader
+from evorun.models.server.http import Answer, Failure, HttpTransport, checked_url, read_key, without_credentials
+from evorun.models.server.retry import Endpoint, EndpointPool, backoff, parse_retry_after
+from evorun.models.server.wire import (
     STRUCTURED_OUTPUTS,
     ChatResponse,
     RequestEncoder,
@@ -26,7 +26,6 @@ from evorun.models.server_wire import (
     read_draw,
     server_message,
 )
-from evorun.validation import above, at_least, one_of
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +125,15 @@ class ServerModel:
         self._config = config
         self._http = HttpTransport(total=config.timeout, connect=config.connect_timeout, key=key)
         self._pool = EndpointPool(config.base_urls)
-        self._loader = AdapterLoader(self._http, config, model.id)
+        self._loader = AdapterLoader(
+            self._http,
+            config.base_urls,
+            model.id,
+            max_retries=config.max_retries,
+            backoff_base=config.backoff_base,
+            backoff_cap=config.backoff_cap,
+            connect_timeout=config.connect_timeout,
+        )
         self._slots = asyncio.Semaphore(config.concurrency)
         self._encoder = self._encoder_for(model.id if adapter is None else adapter.served_name)
         self._said: set[str] = set()

@@ -21,12 +21,12 @@ from rich.console import Console
 import evorun
 from evorun.errors import DataError, EvorunError, RunDirectoryError
 from evorun.models.adapters import read_adapter
+from evorun.runner.settings import RunConfig, check
+from evorun.runner.student import StudentConfig, in_stage, teacher_composition, tuning_composition
 from evorun.runs.directory import MANIFEST, RunDirectory, identity, load_manifest
 from evorun.runs.paths import display
 from evorun.runs.replay import ReplayConfig
 from evorun.runs.schema import StageInRun, Status
-from evorun.settings import RunConfig, check
-from evorun.student import StudentConfig, in_stage, teacher_composition, tuning_composition
 from evorun.traces import collect, write_traces
 
 log = logging.getLogger("evorun")
@@ -51,7 +51,7 @@ class Ended(Protocol):
 
 
 Runner = Callable[[RunConfig, Path, Sequence[str], Console], Ended]
-"""`evorun.experiment.run_experiment`."""
+"""`evorun.runner.experiment.run_experiment`."""
 
 
 def with_student(config: RunConfig, directory: RunDirectory, console: Console, run: Runner) -> RunConfig:

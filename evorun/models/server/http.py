@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from evorun.errors import ConfigError, EngineError
-from evorun.models.server_wire import one_line
+from evorun.models.server.wire import one_line
 
 if TYPE_CHECKING:
     import aiohttp

@@ -3,7 +3,7 @@
 Why not `transformers.DynamicCache`: it copies all keys and values at each step, and its attention repeats them for each
 group of query heads; with 32 rows of 800 tokens that costs several times more than the model's own matrices do.
 
-Imports torch: only `evorun.models.transformers_engine` imports this module, when it opens a model.
+Imports torch: only `evorun.models.transformers.engine` imports this module, when it opens a model.
 """
 
 from collections import OrderedDict

@@ -13,14 +13,17 @@ from typing import Any, NamedTuple
 import msgspec
 from rich.console import Console
 
-from evorun.driver import Driver
 from evorun.errors import EvorunError, RunDirectoryError, SandboxError
 from evorun.methods.base import Method
 from evorun.models.base import LanguageModel
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.lazy import LazyModel
 from evorun.models.simulated import SimulatedConfig
-from evorun.models.transformers_engine import TransformersConfig
+from evorun.models.transformers.engine import TransformersConfig
+from evorun.runner.driver import Driver
+from evorun.runner.settings import RunConfig
+from evorun.runner.stages import with_student
+from evorun.runner.training_runs import TRAINED_ROLES, open_policy, serving, training_problems
 from evorun.runs.budget import Meter, meters
 from evorun.runs.directory import JOURNAL, PROBLEMS, RunDirectory, load_manifest, new_manifest
 from evorun.runs.effects import Traffic, journaled
@@ -30,13 +33,10 @@ from evorun.runs.records import write_records
 from evorun.runs.replay import ReplayConfig
 from evorun.runs.results import write_results
 from evorun.runs.schema import Manifest, ModelInRun, ProblemRecord, Provenance, SandboxInRun, Status
-from evorun.sandbox.config import not_full, probe
+from evorun.sandbox.isolation import not_full, probe
 from evorun.sandbox.lazy import LazySandbox
-from evorun.settings import RunConfig
-from evorun.stages import with_student
 from evorun.tasks.base import LoadedTask, Problem
 from evorun.training.policy import Policy
-from evorun.training_runs import TRAINED_ROLES, open_policy, serving, training_problems
 
 log = logging.getLogger("evorun")
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from evorun.errors import DataError
 from evorun.methods import evaluation, policy_gradient
 from evorun.models.config import EngineConfig
-from evorun.models.transformers_engine import TransformersConfig
+from evorun.models.transformers.engine import TransformersConfig
 from evorun.models.vllm_engine import VllmConfig
+from evorun.runner.settings import RunConfig
 from evorun.runs.directory import JOURNAL, RunDirectory
 from evorun.runs.journal import open_read_only
 from evorun.runs.replay import ReplayConfig
-from evorun.settings import RunConfig
 from evorun.tasks.base import LoadedTask
 from evorun.training.policy import Past, Policy
 

@@ -15,16 +15,15 @@ import traceback
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from evorun.errors import EngineError, first_line
+from evorun.errors import EngineError, at_least, first_line, one_of
 from evorun.models.adapters import merged, read_adapter
 from evorun.models.base import Reply, Request
 from evorun.models.chat import require_plain_template
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.embedded import resolve
-from evorun.validation import at_least, one_of
 
 if TYPE_CHECKING:
-    from evorun.models.batch_decoder import BatchDecoder, Ticket
+    from evorun.models.transformers.batch_decoder import BatchDecoder, Ticket
 
 log = logging.getLogger("evorun")
 
@@ -86,7 +85,7 @@ class TransformersModel:
 
     async def complete(self, request: Request) -> Reply:
         """Answer one request; see `LanguageModel.complete`."""
-        from evorun.models.batch_decoder import Ticket
+        from evorun.models.transformers.batch_decoder import Ticket
 
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Reply] = loop.create_future()
@@ -175,8 +174,8 @@ def _load(engine: TransformersConfig, model: ModelConfig) -> "BatchDecoder":
         from transformers import AutoModelForCausalLM, AutoTokenizer
         from transformers.utils.logging import disable_progress_bar
 
-        from evorun.models.batch_decoder import BatchDecoder
-        from evorun.models.kv_cache import use_grouped_attention
+        from evorun.models.transformers.batch_decoder import BatchDecoder
+        from evorun.models.transformers.kv_cache import use_grouped_attention
     except ImportError as error:
         raise EngineError(
             f"engine=transformers: {first_line(error)}; run `pip install 'evorun[transformers]'` or use another engine"

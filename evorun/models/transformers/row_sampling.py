@@ -1,6 +1,6 @@
 """Sampling for the transformers engine: the next token of each row, from that row's own random stream and grammar.
 
-Imports torch: only `evorun.models.transformers_engine` imports this module, when it opens a model.
+Imports torch: only `evorun.models.transformers.engine` imports this module, when it opens a model.
 """
 
 from collections.abc import Sequence

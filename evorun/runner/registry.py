@@ -44,9 +44,9 @@ TASKS = {
     "tsp": "evorun.tasks.tsp:TspConfig",
 }
 ENGINES = {
-    "transformers": "evorun.models.transformers_engine:TransformersConfig",
+    "transformers": "evorun.models.transformers.engine:TransformersConfig",
     "vllm": "evorun.models.vllm_engine:VllmConfig",
-    "server": "evorun.models.server:ServerConfig",
+    "server": "evorun.models.server.engine:ServerConfig",
     "simulated": "evorun.models.simulated:SimulatedConfig",
     "replay": "evorun.runs.replay:ReplayConfig",
 }

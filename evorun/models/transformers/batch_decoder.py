@@ -4,7 +4,7 @@ Rows join the batch as soon as there is room (their prompts processed once and s
 moment they end, so that short judgments beside long generations never wait for each other. Synchronous; the engine runs
 it in one worker thread.
 
-Imports torch: only `evorun.models.transformers_engine` imports this module, when it opens a model.
+Imports torch: only `evorun.models.transformers.engine` imports this module, when it opens a model.
 """
 
 import time
@@ -22,8 +22,8 @@ from evorun.errors import EngineError
 from evorun.models.base import Completion, FinishReason, Reply, Request, rejected
 from evorun.models.chat import prompt_token_ids
 from evorun.models.config import ModelConfig
-from evorun.models.kv_cache import PrefixStore, RowCache
-from evorun.models.row_sampling import Draw, Grammars, next_tokens
+from evorun.models.transformers.kv_cache import PrefixStore, RowCache
+from evorun.models.transformers.row_sampling import Draw, Grammars, next_tokens
 
 
 @dataclass(eq=False)

@@ -1,0 +1,1 @@
+"""An OpenAI-compatible endpoint, or several, behind one engine."""

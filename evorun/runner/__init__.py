@@ -1,0 +1,1 @@
+"""Composes a run out of its configuration and carries it out."""
