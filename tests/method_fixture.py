@@ -10,7 +10,9 @@ from typing import Any, NamedTuple
 import msgspec
 from rich.console import Console
 
-from evorun.methods.base import Context, Method, PerProblem, Step
+from evorun.methods.base import Method, PerProblem
+from evorun.methods.context import Context
+from evorun.methods.steps import Step
 from evorun.models import Completion, Message, Reply, Request
 from evorun.runner.driver import Driver
 from evorun.runs.budget import BudgetConfig, Meter

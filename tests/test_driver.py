@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from evorun.errors import DataError, EngineError, RunDirectoryError
-from evorun.methods.base import Calls, Candidate, Context, DatasetLevel, Method, PerProblem, Rated, RunContext, Step
+from evorun.methods.base import DatasetLevel, Method, PerProblem
+from evorun.methods.context import Context, RunContext
+from evorun.methods.steps import Candidate, Rated, Step
 from evorun.models import Sampling
+from evorun.rollouts.calls import Calls
 from evorun.runs.budget import BudgetConfig
 from evorun.tasks.base import Demonstration, Prompt, Response, Task
 from method_fixture import Driven, Quiz, TestedQuiz, drive, example, problem
@@ -229,7 +232,7 @@ class Learns(DatasetLevel):
         for number in range(self.steps):
             await ask(ctx.shared, 2, "reflect", number)
             for one in ctx.problems:
-                await ask(ctx.of(one), int(one.id[1:]), "generate", number)
+                await ask(ctx.context_for(one), int(one.id[1:]), "generate", number)
             yield {
                 one.id: Step(step=number, best=BEST, candidates=[BEST])
                 for one in ctx.problems

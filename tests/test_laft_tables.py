@@ -183,8 +183,8 @@ NUMBERS: tuple[tuple[str, str, str, Any], ...] = (
 @pytest.mark.parametrize(("student", "method"), sorted({(student, method) for student, method, *_ in NUMBERS}))
 def test_a_composed_configuration_has_the_papers_numbers(task: str, student: str, method: str) -> None:
     config = composed(f"experiment=laft/{task}", f"student={student}", f"method={method}")
-    for of_student, of_method, key, value in NUMBERS:
-        if (of_student, of_method) == (student, method):
+    for requires_student, of_method, key, value in NUMBERS:
+        if (requires_student, of_method) == (student, method):
             assert _at(config, key) == value, key
     assert config["budget"]["calls_per_problem"] is None
 

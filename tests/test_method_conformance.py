@@ -40,7 +40,7 @@ PROBLEMS: dict[str, tuple[str, ...]] = {
 WITHOUT_TRAINING = [
     name
     for name in registry.METHODS
-    if not (registry.method_class(name).trains or registry.method_class(name).of_student)
+    if not (registry.method_class(name).trains or registry.method_class(name).requires_student)
 ]
 """Methods that a simulated model can serve; those that need weights have tests of their own."""
 

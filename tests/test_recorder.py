@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
-from evorun.methods.base import Candidate, Rated, Step
+from evorun.methods.steps import Candidate, Rated, Step
 from evorun.runner.recorder import ProblemRecorder
 from evorun.runs.directory import RunDirectory
 from evorun.runs.effects import Traffic

@@ -8,11 +8,13 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
 from evorun.errors import at_least, one_of
-from evorun.methods.base import Candidate, Comparison, Context, PerProblem, Rated, Regime, Step
-from evorun.methods.breeding import Brood, Plan, breed
+from evorun.methods.base import PerProblem, Regime
+from evorun.methods.breeding import Offspring, Plan, breed
+from evorun.methods.context import Context
 from evorun.methods.duels import Arena, DuelSettings, hold_duels, no_duels
 from evorun.methods.oracle import lacking_verifier, regime_with_verifier
 from evorun.methods.proposals import Proposal, ResponseSettings, observed, propose, unrated
+from evorun.methods.steps import Candidate, Comparison, Rated, Step
 from evorun.tasks.base import Generates, Judges, Task
 
 
@@ -61,7 +63,7 @@ class BestOfN(PerProblem):
         """The last round of duels, or the last batch."""
         return len(self._batches()) - 1 if self.config.choose == "oracle" else self.config.rounds
 
-    def reservations(self, calls: int | None) -> list[str]:
+    def warnings(self, calls: int | None) -> list[str]:
         """Say when the responses leave no calls for duels."""
         duels = self.config.choose == "duels" and self.config.rounds and self.config.duels
         return no_duels(calls, self.config.samples, "samples") if duels else []
@@ -70,7 +72,7 @@ class BestOfN(PerProblem):
         """Return what the oracle knows, where one chooses."""
         return regime_with_verifier(task) if self.config.choose == "oracle" else super().regime_on(task)
 
-    def misfit(self, task: type[Task]) -> str | None:
+    def incompatibility(self, task: type[Task]) -> str | None:
         """Return what the oracle would need of the task."""
         return lacking_verifier(task, "method.choose=duels") if self.config.choose == "oracle" else None
 
@@ -81,9 +83,9 @@ class BestOfN(PerProblem):
     async def _by_duels(self, ctx: Context) -> AsyncIterator[Step]:
         """Draw all responses in step 0, then hold one round of duels a step; the answer is the highest mean."""
         proposals = [Proposal(ctx.task.generation_prompt(ctx.problem), ())] * self.config.samples
-        born = await propose(ctx, proposals, operator="init", step=0, settings=self.config)
+        offspring = await propose(ctx, proposals, operator="init", step=0, settings=self.config)
         arena = Arena(self.config.prior_sd)
-        arena.add(await observed(ctx, born.parsed))
+        arena.add(await observed(ctx, offspring.parsed))
         comparisons: list[Comparison] = []
         unseen = {candidate.id for candidate in arena.candidates}
         for step in range(self.config.rounds + 1):
@@ -98,9 +100,9 @@ class BestOfN(PerProblem):
             yield Step(
                 step=step,
                 best=None if best is None else rated[best],
-                candidates=[*rated, *unrated(born.unparsed)],
+                candidates=[*rated, *unrated(offspring.unparsed)],
                 comparisons=comparisons,
-                extra=born.diagnostics() if step == 0 else {},
+                extra=offspring.diagnostics() if step == 0 else {},
             )
 
     async def _by_oracle(self, ctx: Context) -> AsyncIterator[Step]:
@@ -108,50 +110,50 @@ class BestOfN(PerProblem):
         plan = Plan(operator="init", prompt=ctx.task.generation_prompt(ctx.problem))
         rated: list[Rated] = []
         keys: list[str] = []
-        for step, places in enumerate(self._batches()):
-            brood = await breed(
+        for step, indices in enumerate(self._batches()):
+            offspring = await breed(
                 ctx,
-                lambda place, attempt: plan,
-                places,
+                lambda index, attempt: plan,
+                indices,
                 role="generate",
                 step=0,
                 sampling=self.config.sampling,
                 dedup_attempts=self.config.dedup_attempts,
                 taken=keys,
             )
-            if not brood.newborns and step > 0:
+            if not offspring.children and step > 0:
                 return
-            keys += [newborn.key for newborn in brood.newborns]
-            rated += await _verified(ctx, brood)
+            keys += [child.key for child in offspring.children]
+            rated += await _verified(ctx, offspring)
             readable = [one for one in rated if one.candidate.response.answer is not None]
             best = max(readable, key=lambda one: one.mean or 0.0, default=None)
-            yield Step(step=step, best=best, candidates=list(rated), extra=brood.diagnostics())
+            yield Step(step=step, best=best, candidates=list(rated), extra=offspring.diagnostics())
             if ctx.out_of_budget:
                 return
 
     def _batches(self) -> list[range]:
-        """Return the places of each step's responses."""
+        """Return the indices of each step's responses."""
         size = -(-self.config.samples // self.config.batches)
         return [range(first, min(first + size, self.config.samples)) for first in range(0, self.config.samples, size)]
 
 
-async def _verified(ctx: Context, brood: Brood) -> list[Rated]:
-    found = await ctx.verify([newborn.response for newborn in brood.newborns], max_errors=0)
+async def _verified(ctx: Context, offspring: Offspring) -> list[Rated]:
+    found = await ctx.verify([child.response for child in offspring.children], max_errors=0)
     return [
         Rated(
             candidate=Candidate(
-                id=f"0.{place}",
+                id=f"0.{index}",
                 generation=0,
                 parents=(),
                 operator="init",
-                response=newborn.response,
-                attempts=newborn.attempt + 1,
-                call=ctx.key(0, "generate", place, newborn.attempt),
+                response=child.response,
+                attempts=child.attempt + 1,
+                call=ctx.key(0, "generate", index, child.attempt),
                 fitness=verification.fitness,
             ),
             mean=verification.fitness,
             sd=None,
             survivor=True,
         )
-        for place, newborn, verification in zip(brood.places, brood.newborns, found, strict=True)
+        for index, child, verification in zip(offspring.indices, offspring.children, found, strict=True)
     ]

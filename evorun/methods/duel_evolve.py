@@ -13,9 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorun.errors import ConfigError, at_least, within
-from evorun.methods.base import Candidate, Comparison, Context, PerProblem, Step
+from evorun.methods.base import PerProblem
+from evorun.methods.context import Context
 from evorun.methods.duels import Arena, DuelSettings, hold_duels, no_duels
 from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, observed, propose, unrated
+from evorun.methods.steps import Candidate, Comparison, Step
 from evorun.tasks.base import Evolves, Generates, Judges
 
 
@@ -72,7 +74,7 @@ class DuelEvolve(PerProblem):
         """The last generation."""
         return self.config.generations
 
-    def reservations(self, calls: int | None) -> list[str]:
+    def warnings(self, calls: int | None) -> list[str]:
         """Say when the initial candidates leave no calls for duels."""
         return no_duels(calls, self.config.initial_candidates, "initial_candidates") if self.config.duels else []
 
@@ -82,15 +84,15 @@ class DuelEvolve(PerProblem):
         lost: list[Candidate] = []  # unparsable or repeated: paid for, but never in the pool
         seen: set[str] = set()
         for step in range(self.config.generations + 1):
-            born = await self._evolve(ctx, arena, step)
-            fresh, repeated = self._without_repeats(ctx, born.parsed, seen)
+            offspring = await self._evolve(ctx, arena, step)
+            fresh, repeated = self._without_repeats(ctx, offspring.parsed, seen)
             arena.add(await observed(ctx, fresh))
-            lost += born.unparsed + repeated
+            lost += offspring.unparsed + repeated
             newcomers = range(len(arena) - len(fresh), len(arena))
             comparisons = await hold_duels(ctx, arena, newcomers, self.config, step=step)
-            if ctx.out_of_budget and step > 0 and not (born.parsed or born.unparsed or comparisons):
+            if ctx.out_of_budget and step > 0 and not (offspring.parsed or offspring.unparsed or comparisons):
                 return  # the budget ended before this step could do anything
-            extra = born.diagnostics() | ({"repeated_children": len(repeated)} if self.config.deduplicate else {})
+            extra = offspring.diagnostics() | ({"repeated_children": len(repeated)} if self.config.deduplicate else {})
             yield self._report(arena, lost, step, comparisons, extra)
             if ctx.out_of_budget:
                 return

@@ -7,7 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorun.errors import above, at_least
-from evorun.methods.base import Candidate, Comparison, Context, Rated
+from evorun.methods.context import Context
+from evorun.methods.steps import Candidate, Comparison, Rated
 from evorun.models.base import Reply, Sampling
 from evorun.ratings import bradley_terry
 from evorun.runs.schema import Outcome, Verdict
@@ -142,8 +143,8 @@ def select_duels(
         return []
     count = min(count, len(survivors) * (len(survivors) - 1) // 2)
     mean, sd = arena.mean[survivors], arena.sd[survivors]
-    place = {index: k for k, index in enumerate(survivors.tolist())}
-    waiting = [place[index] for index in newcomers if index in place]
+    rank = {index: k for k, index in enumerate(survivors.tolist())}
+    waiting = [rank[index] for index in newcomers if index in rank]
     chosen: dict[frozenset[int], Pair] = {}
     for duel in range(count):
         first_draw, second_draw = rng.normal(mean, sd, size=(2, len(survivors)))

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from evorun.errors import above, at_least, within
-from evorun.methods.base import Candidate, Rated, RunContext, Step
+from evorun.methods.context import RunContext
 from evorun.methods.replies import TextCounts, read_reply
+from evorun.methods.steps import Candidate, Rated, Step
 from evorun.models.base import Sampling
 from evorun.tasks.base import Problem, Prompt
 
@@ -40,9 +41,9 @@ class EvaluationSettings:
         """Model calls a problem in one evaluation."""
         return 1 + self.eval_samples
 
-    def eval_sampling(self, place: int) -> Sampling:
+    def eval_sampling(self, index: int) -> Sampling:
         """Return the sampling parameters of a problem's completion; the first one is greedy."""
-        if place == 0:
+        if index == 0:
             return Sampling(temperature=0.0, max_tokens=self.eval_max_tokens)
         return Sampling(temperature=self.eval_temperature, top_p=self.eval_top_p, max_tokens=self.eval_max_tokens)
 
@@ -68,25 +69,25 @@ class Evaluations:
         return {name: task.result() for name, task in tasks.items()}
 
     async def _evaluate(self, problem: Problem, step: int, prompts: Mapping[str, Prompt] | None) -> Step:
-        ctx = self.ctx.of(problem)
+        ctx = self.ctx.context_for(problem)
         prompt = ctx.task.generation_prompt(problem) if prompts is None else prompts[problem.id]
         greedy = await ctx.generate([prompt], role=ROLE, step=step, sampling=self.settings.eval_sampling(0))
-        places = range(1, self.settings.eval_calls)
+        indices = range(1, self.settings.eval_calls)
         drawn = await ctx.generate(
-            [prompt] * len(places), role=ROLE, step=step, sampling=self.settings.eval_sampling(1), places=places
+            [prompt] * len(indices), role=ROLE, step=step, sampling=self.settings.eval_sampling(1), indices=indices
         )
         texts, candidates = TextCounts(), []
-        for place, reply in [*enumerate(greedy), *zip(places, drawn, strict=False)]:  # the budget may cut them short
+        for index, reply in [*enumerate(greedy), *zip(indices, drawn, strict=False)]:  # the budget may cut them short
             response = read_reply(ctx.task, problem, reply)
             texts.add(reply, response)
             candidates.append(
                 Candidate(
-                    id=f"{step}.{place}",
+                    id=f"{step}.{index}",
                     generation=step,
                     parents=(),
-                    operator="greedy" if place == 0 else "sample",
+                    operator="greedy" if index == 0 else "sample",
                     response=response,
-                    call=ctx.key(step, ROLE, place, 0),
+                    call=ctx.key(step, ROLE, index, 0),
                 )
             )
         return self._step(problem, step, candidates, texts)
@@ -94,8 +95,8 @@ class Evaluations:
     def _step(self, problem: Problem, step: int, candidates: Sequence[Candidate], texts: TextCounts) -> Step:
         answered = bool(candidates) and candidates[0].operator == "greedy" and candidates[0].response.error is None
         rated = [
-            Rated(candidate=candidate, mean=None, sd=None, survivor=place == 0 and answered)
-            for place, candidate in enumerate(candidates)
+            Rated(candidate=candidate, mean=None, sd=None, survivor=index == 0 and answered)
+            for index, candidate in enumerate(candidates)
         ]
         known = self._candidates.setdefault(problem.id, [])
         known += rated

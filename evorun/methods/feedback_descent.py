@@ -4,9 +4,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 from evorun.errors import at_least
-from evorun.methods.base import Candidate, Comparison, Context, PerProblem, Rated, Step
+from evorun.methods.base import PerProblem
+from evorun.methods.context import Context
 from evorun.methods.duels import read_judgment
 from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, observed, propose, unrated
+from evorun.methods.steps import Candidate, Comparison, Rated, Step
 from evorun.models.base import Sampling
 from evorun.tasks.base import Attempt, AttemptOutcome, Generates, Judges, Refines
 
@@ -33,7 +35,7 @@ class FeedbackDescentConfig(ResponseSettings):
 
 
 @dataclass
-class _Course:
+class _State:
     """Where the descent stands."""
 
     incumbent: Candidate | None = None
@@ -63,37 +65,37 @@ class FeedbackDescent(PerProblem):
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Propose, judge once in random order, keep the winner; ties and invalid judgments keep the incumbent."""
-        course = _Course()
+        state = _State()
         for step in range(self.config.generations + 1):
-            born = await self._propose(ctx, course, step)
-            course.unparsed += born.unparsed
+            offspring = await self._propose(ctx, state, step)
+            state.unparsed += offspring.unparsed
             duels = []
-            for challenger in await observed(ctx, born.parsed):
-                duels = await self._challenge(ctx, course, challenger, step)
-            if ctx.out_of_budget and step > 0 and not (born.parsed or born.unparsed):
+            for challenger in await observed(ctx, offspring.parsed):
+                duels = await self._challenge(ctx, state, challenger, step)
+            if ctx.out_of_budget and step > 0 and not (offspring.parsed or offspring.unparsed):
                 return
-            yield _report(course, step, duels, born)
+            yield _report(state, step, duels, offspring)
             if ctx.out_of_budget:
                 return
 
-    async def _propose(self, ctx: Context, course: _Course, step: int) -> Proposed:
-        if course.incumbent is None:
+    async def _propose(self, ctx: Context, state: _State, step: int) -> Proposed:
+        if state.incumbent is None:
             proposal = Proposal(ctx.task.generation_prompt(ctx.problem), ())
         else:
-            latest = course.attempts[-self.config.window :]
-            prompt = ctx.task.refinement_prompt(ctx.problem, course.incumbent.response, latest)
-            proposal = Proposal(prompt, (course.incumbent.id,))
+            latest = state.attempts[-self.config.window :]
+            prompt = ctx.task.refinement_prompt(ctx.problem, state.incumbent.response, latest)
+            proposal = Proposal(prompt, (state.incumbent.id,))
         operator = "refine" if proposal.parents else "init"
         return await propose(ctx, [proposal], operator=operator, step=step, settings=self.config)
 
-    async def _challenge(self, ctx: Context, course: _Course, challenger: Candidate, step: int) -> list[Comparison]:
+    async def _challenge(self, ctx: Context, state: _State, challenger: Candidate, step: int) -> list[Comparison]:
         """Let the challenger meet the incumbent, and note how it fared; returns the duel when there was one."""
-        course.candidates.append(challenger)
-        if course.incumbent is None:
-            course.incumbent = challenger
-            course.attempts.append(Attempt(response=challenger.response, outcome="first"))
+        state.candidates.append(challenger)
+        if state.incumbent is None:
+            state.incumbent = challenger
+            state.attempts.append(Attempt(response=challenger.response, outcome="first"))
             return []
-        duel = await self._duel(ctx, course.incumbent, challenger, step)
+        duel = await self._duel(ctx, state.incumbent, challenger, step)
         if duel is None:
             return []
         outcome: AttemptOutcome = "undecided"
@@ -101,8 +103,8 @@ class FeedbackDescent(PerProblem):
             winner = duel.first if duel.outcome == "first" else duel.second
             outcome = "won" if winner == challenger.id else "lost"
         if outcome == "won":
-            course.incumbent = challenger
-        course.attempts.append(Attempt(response=challenger.response, outcome=outcome, reason=duel.reasons[0]))
+            state.incumbent = challenger
+        state.attempts.append(Attempt(response=challenger.response, outcome=outcome, reason=duel.reasons[0]))
         return [duel]
 
     async def _duel(self, ctx: Context, incumbent: Candidate, challenger: Candidate, step: int) -> Comparison | None:
@@ -125,13 +127,13 @@ class FeedbackDescent(PerProblem):
         )
 
 
-def _report(course: _Course, step: int, duels: list[Comparison], born: Proposed) -> Step:
-    rated = [Rated(candidate=c, mean=None, sd=None, survivor=c is course.incumbent) for c in course.candidates]
+def _report(state: _State, step: int, duels: list[Comparison], offspring: Proposed) -> Step:
+    rated = [Rated(candidate=c, mean=None, sd=None, survivor=c is state.incumbent) for c in state.candidates]
     best = next((one for one in rated if one.survivor), None)
     return Step(
         step=step,
         best=best,
-        candidates=[*rated, *unrated(course.unparsed)],
+        candidates=[*rated, *unrated(state.unparsed)],
         comparisons=duels,
-        extra=born.diagnostics(),
+        extra=offspring.diagnostics(),
     )

@@ -14,8 +14,10 @@ from pathlib import Path
 import msgspec
 
 from evorun.errors import ConfigError, DataError, at_least
-from evorun.methods.base import Context, PerProblem, RunContext, Step
+from evorun.methods.base import PerProblem
+from evorun.methods.context import Context, RunContext
 from evorun.methods.proposals import Proposal, ResponseSettings, propose
+from evorun.methods.steps import Step
 from evorun.methods.zero_shot import only_step
 from evorun.tasks.base import Demonstrates, Demonstration, Generates, Problem, Response, Task
 
@@ -99,7 +101,7 @@ class FewShot(PerProblem):
         drawn = [ctx.demonstrations[i] for i in order]
         file = self.config.demonstrations
         self._worked = await (self._from_model(ctx, drawn) if file is None else self._from_file(ctx, drawn, file))
-        ctx.leave("demonstrations.json", self._worked)
+        ctx.save_artifact("demonstrations.json", self._worked)
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Ask once, and again when the text does not parse."""
@@ -132,8 +134,8 @@ class FewShot(PerProblem):
                 f"got {affordable}; raise the budget, lower method.shots or give method.demonstrations"
             )
         worked: dict[int, Demonstration] = {}
-        for attempt, places in product(range(self.config.tries), (range(shots), range(shots, len(drawn)))):
-            open_ = [i for i in places if i not in worked]
+        for attempt, indices in product(range(self.config.tries), (range(shots), range(shots, len(drawn)))):
+            open_ = [i for i in indices if i not in worked]
             worked |= await self._work(ctx, drawn, open_, attempt)
             if len(worked) >= shots or ctx.shared.out_of_budget:
                 break
@@ -144,19 +146,19 @@ class FewShot(PerProblem):
         return [worked[i] for i in sorted(worked)][:shots]
 
     async def _work(
-        self, ctx: RunContext, drawn: Sequence[Demonstration], places: Sequence[int], attempt: int
+        self, ctx: RunContext, drawn: Sequence[Demonstration], indices: Sequence[int], attempt: int
     ) -> dict[int, Demonstration]:
-        """Let the model work the examples at some places of the draw once; return those that it got right."""
+        """Let the model work the examples at some indices of the draw once; return those that it got right."""
         replies = await ctx.shared.generate(
-            [ctx.shared.task.generation_prompt(drawn[i].problem) for i in places],
+            [ctx.shared.task.generation_prompt(drawn[i].problem) for i in indices],
             role=ROLE,
             step=0,
             sampling=self.config.sampling,
             attempt=attempt,
-            places=places,
+            indices=indices,
         )
         worked: dict[int, Demonstration] = {}
-        for i, reply in zip(places, replies, strict=False):  # the budget may cut the replies short
+        for i, reply in zip(indices, replies, strict=False):  # the budget may cut the replies short
             response = ctx.shared.task.parse(drawn[i].problem, reply.completions[0].text)
             for example in await self._correct(ctx, drawn[i], response):
                 worked[i] = example

@@ -15,10 +15,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 
 from evorun.errors import ConfigError, at_least, one_of, within
-from evorun.methods.base import DatasetLevel, Regime, RunContext, Step
+from evorun.methods.base import DatasetLevel, Regime
+from evorun.methods.context import RunContext
 from evorun.methods.gepa_bridge import Bridge, GepaState, Rollouts, Settings, optimise
 from evorun.methods.gepa_rollouts import OnProblems, OnValidation
 from evorun.methods.proposals import SamplingSettings
+from evorun.methods.steps import Step
 from evorun.models.base import Sampling
 from evorun.tasks.base import GivesFeedback, Instructs, Problem, Task
 
@@ -98,7 +100,7 @@ class Gepa(DatasetLevel):
         async with aclosing(optimise(bridge)) as turns:
             async for step, state in turns:
                 yield await rollouts.steps(step, state)
-                ctx.leave("prompts.json", _prompts(state))
+                ctx.save_artifact("prompts.json", _prompts(state))
 
     def _search(self, task: type[Task]) -> str:
         gives_feedback = issubclass(task, GivesFeedback)

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from evorun.errors import ConfigError
-from evorun.methods.base import Calls, RunContext, Step
+from evorun.methods.context import RunContext
+from evorun.methods.steps import Step
 from evorun.models.base import Message, Sampling
+from evorun.rollouts.calls import Calls
 from evorun.tasks.base import Prompt
 
 log = logging.getLogger("evorun.gepa")
@@ -257,12 +259,12 @@ class _Loader:
         self._everything = everything
 
     def all_ids(self) -> list[int]:
-        """Return the places."""
-        return [place for place, one in enumerate(self._everything) if self._rollouts.takes_part(one)]
+        """Return the indices."""
+        return [index for index, one in enumerate(self._everything) if self._rollouts.takes_part(one)]
 
     def fetch(self, ids: Sequence[int]) -> list[Any]:
-        """Return what stands at the places."""
-        return [self._everything[place] for place in ids]
+        """Return what stands at the indices."""
+        return [self._everything[index] for index in ids]
 
     def __len__(self) -> int:
         return len(self.all_ids())

@@ -5,10 +5,12 @@ import math
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from evorun.methods.base import Calls, Candidate, Rated, RunContext, Step
+from evorun.methods.context import RunContext
 from evorun.methods.gepa_bridge import GepaState, Rollout
 from evorun.methods.replies import read_reply
+from evorun.methods.steps import Candidate, Rated, Step
 from evorun.models.base import Reply, Sampling
+from evorun.rollouts.calls import Calls
 from evorun.tasks.base import Demonstration, Problem, Prompt, Response
 
 T = TypeVar("T")
@@ -94,7 +96,7 @@ class OnValidation:
         return {name: rated for name, rated in current.items() if rated and rated.candidate.response.error is None}
 
     async def _respond(self, problem: Problem, step: int, instruction: str) -> Rated | None:
-        ctx = self._ctx.of(problem)
+        ctx = self._ctx.context_for(problem)
         prompt = ctx.task.instructed_prompt(problem, instruction)
         replies = await ctx.generate([prompt], role="answer", step=step, sampling=self._sampling)
         if not replies:
@@ -119,28 +121,28 @@ class OnProblems:
 
     async def evaluate(self, instruction: str, batch: Sequence[Problem], number: int) -> list[Rollout]:
         """Answer the batch under the instruction and run the public tests."""
-        places = range(len(batch))
-        tried = await _together(self._try(instruction, batch[place], number, place) for place in places)
-        # kept by place, not as they came in: the batch may hold a problem twice, and the earliest of equals is returned
+        indices = range(len(batch))
+        tried = await _together(self._try(instruction, batch[index], number, index) for index in indices)
+        # kept by index, not as they came in: the batch may hold a problem twice, and the earliest of equals is returned
         for problem, (_, rated) in zip(batch, tried, strict=True):
             if rated is not None:
                 self._responses[problem.id].append((rated, instruction))
         return [tried_out for tried_out, _ in tried]
 
-    async def _try(self, instruction: str, problem: Problem, number: int, place: int) -> tuple[Rollout, Rated | None]:
-        """Answer a problem; `place` in the batch, which GEPA may fill up with a problem that it holds already.
+    async def _try(self, instruction: str, problem: Problem, number: int, index: int) -> tuple[Rollout, Rated | None]:
+        """Answer a problem; `index` in the batch, which GEPA may fill up with a problem that it holds already.
 
         Nothing is rated where the budget allows no answer.
         """
-        ctx = self._ctx.of(problem)
+        ctx = self._ctx.context_for(problem)
         prompt = ctx.task.instructed_prompt(problem, instruction)
         replies: list[Reply] = await ctx.generate(
-            [prompt], role=self.role, step=number, sampling=self._sampling, places=[place]
+            [prompt], role=self.role, step=number, sampling=self._sampling, indices=[index]
         )
         response = read_reply(ctx.task, problem, replies[0]) if replies else _unanswered()
         [response] = await ctx.observe([response])
         score = response.feedback.score if response.feedback is not None else 0.0
-        rated = _rated(f"{number}.{place}", number, response, None if response.error else score) if replies else None
+        rated = _rated(f"{number}.{index}", number, response, None if response.error else score) if replies else None
         return rollout(self._ctx, problem, response, score, None), rated
 
     def least_calls(self) -> int:
@@ -151,14 +153,14 @@ class OnProblems:
         """Leave out the problems whose own shares do not cover an iteration; say whether there are others."""
         before = len(self._taking_part)
         # in the minibatch before and after the reflection, paying for it, and in the validation of a better prompt
-        calls = 2 * _most_places(minibatch, before) + 2
+        calls = 2 * _most_repeats(minibatch, before) + 2
         self._taking_part = {
             problem.id
             for problem in self.train
-            if self.takes_part(problem) and self._ctx.of(problem).affordable(calls, self.role) == calls
+            if self.takes_part(problem) and self._ctx.context_for(problem).affordable(calls, self.role) == calls
         }
         if 0 < len(self._taking_part) < before:
-            return self.affords(minibatch)  # the fewer there are, the more places one may have in a minibatch
+            return self.affords(minibatch)  # the fewer there are, the more indices one may have in a minibatch
         return bool(self._taking_part)
 
     def takes_part(self, one: Problem) -> bool:
@@ -167,7 +169,7 @@ class OnProblems:
 
     def payer(self, batch: Sequence[Problem]) -> Calls:
         """Return the problem of the batch that has made the fewest calls, the first of equals."""
-        return min(map(self._ctx.of, batch), key=lambda ctx: ctx.calls_made)
+        return min(map(self._ctx.context_for, batch), key=lambda ctx: ctx.calls_made)
 
     async def steps(self, step: int, state: GepaState) -> Mapping[str, Step]:
         """Return each problem's best response so far."""
@@ -191,7 +193,7 @@ async def _together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-def _most_places(minibatch: int, problems: int) -> int:
+def _most_repeats(minibatch: int, problems: int) -> int:
     """Return how often GEPA's sampler may put a problem into one minibatch: it fills the last one of an epoch up."""
     return 1 if problems % minibatch == 0 else max(2, math.ceil(minibatch / problems))
 

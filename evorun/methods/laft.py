@@ -23,5 +23,5 @@ class Laft(Lyria):
 
     name = "laft"
     description = "Lyria by a model that is first fine-tuned on what a stronger one answered, by Lyria too"
-    of_student = True
+    requires_student = True
     Config = LaftConfig

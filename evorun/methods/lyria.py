@@ -20,12 +20,14 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
 from evorun.errors import at_least, one_of, within
-from evorun.methods.base import Candidate, Context, PerProblem, Rated, Regime, Step
-from evorun.methods.breeding import Brood, Member, Plan, breed, member
+from evorun.methods.base import PerProblem, Regime
+from evorun.methods.breeding import Member, Offspring, Plan, breed, member
+from evorun.methods.context import Context
 from evorun.methods.lyria_evaluation import Evaluator, counts
 from evorun.methods.lyria_selection import ExperiencePool, replay, select
 from evorun.methods.oracle import lacking_verifier, regime_with_verifier
 from evorun.methods.proposals import SamplingSettings
+from evorun.methods.steps import Candidate, Rated, Step
 from evorun.models.base import Sampling
 from evorun.tasks.base import Diagnoses, Generates, Operates, Recombines, Scores, Task, Verifies
 
@@ -92,7 +94,7 @@ class LyriaConfig(SamplingSettings):
 
 
 @dataclass
-class _Course:
+class _State:
     """Where the evolution stands."""
 
     evaluator: Evaluator
@@ -140,7 +142,7 @@ class Lyria(PerProblem):
         uses = self._oracle(task) or self._verifier(task)
         return regime_with_verifier(task) if uses else self.regime
 
-    def misfit(self, task: type[Task]) -> str | None:
+    def incompatibility(self, task: type[Task]) -> str | None:
         """Return what the fitness or the errors would need of the task."""
         config = self.config
         if config.fitness == "oracle" or config.errors == "verifier":
@@ -160,78 +162,80 @@ class Lyria(PerProblem):
         """Evolve; one step a generation, the initial population being step 0."""
         task = type(ctx.task)
         evaluator = Evaluator(self._oracle(task), self._verifier(task), self.config.max_errors, self.evaluator_sampling)
-        course = _Course(evaluator, isinstance(ctx.task, Operates))
+        state = _State(evaluator, isinstance(ctx.task, Operates))
         for step in range(self.config.generations + 1):
-            broods = await (self._evolve(ctx, course, step) if step else self._begin(ctx, course))
-            if ctx.out_of_budget and step > 0 and not any(brood.newborns for brood in broods):
+            broods = await (self._evolve(ctx, state, step) if step else self._begin(ctx, state))
+            if ctx.out_of_budget and step > 0 and not any(offspring.children for offspring in broods):
                 return
-            course.pool.add(course.population)
-            yield _report(course, step, broods)
-            if ctx.out_of_budget or not course.population or self._good_enough(course):
+            state.pool.add(state.population)
+            yield _report(state, step, broods)
+            if ctx.out_of_budget or not state.population or self._good_enough(state):
                 return
 
-    def _good_enough(self, course: _Course) -> bool:
-        return course.best is not None and course.best.fitness >= self.config.fitness_threshold - 1e-9
+    def _good_enough(self, state: _State) -> bool:
+        return state.best is not None and state.best.fitness >= self.config.fitness_threshold - 1e-9
 
-    async def _begin(self, ctx: Context, course: _Course) -> list[Brood]:
+    async def _begin(self, ctx: Context, state: _State) -> list[Offspring]:
         """Lines 3 to 12: answers from scratch."""
         prompt = ctx.task.generation_prompt(ctx.problem)
         plan = Plan(operator="init", prompt=prompt)
-        brood = await self._breed(ctx, lambda place, attempt: plan, self.config.population, "generate", step=0)
-        course.population = await self._raise(ctx, course, brood, step=0, prefix="0.", role="generate", phase=0)
-        return [brood]
+        offspring = await self._breed(ctx, lambda index, attempt: plan, self.config.population, "generate", step=0)
+        state.population = await self._raise(ctx, state, offspring, step=0, prefix="0.", role="generate", phase=0)
+        return [offspring]
 
-    async def _evolve(self, ctx: Context, course: _Course, step: int) -> list[Brood]:
+    async def _evolve(self, ctx: Context, state: _State, step: int) -> list[Offspring]:
         """Lines 14 to 44: one generation. An early end of the budget leaves a smaller population."""
-        population = replay(course.population, course.pool, self.config.replay_rate)
+        population = replay(state.population, state.pool, self.config.replay_rate)
         mating = select(population, self.config.kept, ctx.rng("selection", step))
         crossing = await self._breed(
             ctx,
-            lambda place, attempt: self._crossover(ctx, course, mating, step, place, attempt),
+            lambda index, attempt: self._crossover(ctx, state, mating, step, index, attempt),
             self.config.population,
             "crossover",
             step=step,
         )
-        offspring = await self._raise(ctx, course, crossing, step=step, prefix=f"{step}.c", role="crossover", phase=0)
+        offspring = await self._raise(ctx, state, crossing, step=step, prefix=f"{step}.c", role="crossover", phase=0)
         mutating = await self._breed(
             ctx,
-            lambda place, attempt: self._mutation(ctx, course, offspring[place], step, place, attempt),
+            lambda index, attempt: self._mutation(ctx, state, offspring[index], step, index, attempt),
             len(offspring),
             "mutate",
             step=step,
         )
-        course.population = await self._raise(
-            ctx, course, mutating, step=step, prefix=f"{step}.m", role="mutate", phase=1
+        state.population = await self._raise(
+            ctx, state, mutating, step=step, prefix=f"{step}.m", role="mutate", phase=1
         )
         return [crossing, mutating]
 
     def _crossover(
-        self, ctx: Context, course: _Course, mating: list[Member], step: int, place: int, attempt: int
+        self, ctx: Context, state: _State, mating: list[Member], step: int, index: int, attempt: int
     ) -> Plan:
         """Lines 19 to 24."""
-        rng = ctx.rng("crossover", step, place, attempt)
+        rng = ctx.rng("crossover", step, index, attempt)
         chosen = rng.choice(len(mating), size=2, replace=len(mating) < 2).tolist()
         first, second = (mating[i] for i in chosen)
         if rng.random() >= self.config.crossover_rate:
             return Plan(operator="copy", copy=(first, second)[int(rng.integers(2))])
-        if course.operates and rng.random() < self.config.external_crossover_rate:
+        if state.operates and rng.random() < self.config.external_crossover_rate:
             response = ctx.task.crossover(ctx.problem, first.individual, second.individual, rng)
             return Plan(operator="external_crossover", parents=(first, second), response=response)
         prompt = ctx.task.crossover_prompt(ctx.problem, first.individual, second.individual)
         return Plan(operator="crossover", parents=(first, second), prompt=prompt)
 
-    def _mutation(self, ctx: Context, course: _Course, original: Member, step: int, place: int, attempt: int) -> Plan:
+    def _mutation(self, ctx: Context, state: _State, original: Member, step: int, index: int, attempt: int) -> Plan:
         """Lines 32 to 37."""
-        rng = ctx.rng("mutation", step, place, attempt)
+        rng = ctx.rng("mutation", step, index, attempt)
         if rng.random() >= self.config.mutation_rate:
             return Plan(operator="copy", copy=original)
-        if course.operates and rng.random() < self.config.external_mutation_rate:
+        if state.operates and rng.random() < self.config.external_mutation_rate:
             response = ctx.task.mutate(ctx.problem, original.individual, rng)
             return Plan(operator="external_mutation", parents=(original,), response=response)
         prompt = ctx.task.mutation_prompt(ctx.problem, original.individual)
         return Plan(operator="mutation", parents=(original,), prompt=prompt)
 
-    async def _breed(self, ctx: Context, plan: Callable[[int, int], Plan], size: int, role: str, *, step: int) -> Brood:
+    async def _breed(
+        self, ctx: Context, plan: Callable[[int, int], Plan], size: int, role: str, *, step: int
+    ) -> Offspring:
         return await breed(
             ctx,
             plan,
@@ -243,46 +247,46 @@ class Lyria(PerProblem):
         )
 
     async def _raise(
-        self, ctx: Context, course: _Course, brood: Brood, *, step: int, prefix: str, role: str, phase: int
+        self, ctx: Context, state: _State, offspring: Offspring, *, step: int, prefix: str, role: str, phase: int
     ) -> list[Member]:
         """Evaluate what was made and return the population: copies are the members themselves."""
-        made = [newborn for newborn in brood.newborns if newborn.plan.copy is None]
-        evaluator = course.evaluator
-        await evaluator.evaluate(ctx, made, step=step, first_place=phase * self.config.population)
+        made = [child for child in offspring.children if child.plan.copy is None]
+        evaluator = state.evaluator
+        await evaluator.evaluate(ctx, made, step=step, first_index=phase * self.config.population)
         population, new = [], []
-        for place, newborn in zip(brood.places, brood.newborns, strict=True):
-            if newborn.plan.copy is not None:
-                population.append(newborn.plan.copy)
+        for index, child in zip(offspring.indices, offspring.children, strict=True):
+            if child.plan.copy is not None:
+                population.append(child.plan.copy)
                 continue
-            found = evaluator.known[newborn.key]
-            asked = newborn.plan.prompt is not None
+            found = evaluator.known[child.key]
+            asked = child.plan.prompt is not None
             candidate = Candidate(
-                id=f"{prefix}{place}",
+                id=f"{prefix}{index}",
                 generation=step,
-                parents=tuple(parent.candidate.id for parent in newborn.plan.parents),
-                operator=newborn.plan.operator,
-                response=newborn.response,
-                attempts=newborn.attempt + 1,
-                call=ctx.key(step, role, place, newborn.attempt) if asked else None,
+                parents=tuple(parent.candidate.id for parent in child.plan.parents),
+                operator=child.plan.operator,
+                response=child.response,
+                attempts=child.attempt + 1,
+                call=ctx.key(step, role, index, child.attempt) if asked else None,
                 fitness=found.fitness,
                 errors=found.errors.text,
             )
-            new.append(member(candidate, found.fitness, found.errors, newborn.key))
+            new.append(member(candidate, found.fitness, found.errors, child.key))
             population.append(new[-1])
-        course.born(new)
+        state.born(new)
         return population
 
 
-def _report(course: _Course, step: int, broods: list[Brood]) -> Step:
-    alive = {id(one) for one in course.population}
-    rated = [_rated(one, survivor=id(one) in alive) for one in course.members]
-    best = next((one for one in rated if course.best and one.candidate is course.best.candidate), None)
+def _report(state: _State, step: int, broods: list[Offspring]) -> Step:
+    alive = {id(one) for one in state.population}
+    rated = [_rated(one, survivor=id(one) in alive) for one in state.members]
+    best = next((one for one in rated if state.best and one.candidate is state.best.candidate), None)
     totals: dict[str, float] = {}
-    for brood in broods:
-        for name, value in brood.diagnostics().items():
+    for offspring in broods:
+        for name, value in offspring.diagnostics().items():
             totals[name] = totals.get(name, 0) + value
-    fitness = [one.fitness for one in course.population]
-    extra = {"population": float(len(fitness)), **totals, **counts(course.evaluator)}
+    fitness = [one.fitness for one in state.population]
+    extra = {"population": float(len(fitness)), **totals, **counts(state.evaluator)}
     if fitness:
         extra |= {"best_fitness": max(fitness), "mean_fitness": sum(fitness) / len(fitness)}
     return Step(step=step, best=best, candidates=rated, extra=extra)

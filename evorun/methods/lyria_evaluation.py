@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from evorun.methods.base import Context
-from evorun.methods.breeding import Newborn
+from evorun.methods.breeding import Child
+from evorun.methods.context import Context
 from evorun.models.base import Reply, Sampling
 from evorun.tasks.base import Diagnosis, Prompt, Response, Verification
 
@@ -27,12 +27,12 @@ class Evaluator:
     unreadable_scores: int = 0
     unreadable_errors: int = 0
 
-    async def evaluate(self, ctx: Context, newborns: Sequence[Newborn], *, step: int, first_place: int) -> None:
-        """Put into `known`, by key, what is to be known of these; model calls take places from `first_place` on.
+    async def evaluate(self, ctx: Context, children: Sequence[Child], *, step: int, first_index: int) -> None:
+        """Put into `known`, by key, what is to be known of these; model calls take indices from `first_index` on.
 
         When the budget ends, what could not be evaluated has fitness 0 and no errors.
         """
-        new = {newborn.key: newborn.response for newborn in newborns if newborn.key not in self.known}
+        new = {child.key: child.response for child in children if child.key not in self.known}
         if not new:
             return
         responses = list(new.values())
@@ -40,9 +40,9 @@ class Evaluator:
         fitness = [v.fitness for v in verified] if self.oracle and verified else None
         errors = [v.errors for v in verified] if self.verifier and verified else None
         if fitness is None:
-            fitness = await self._scores(ctx, responses, step, first_place)
+            fitness = await self._scores(ctx, responses, step, first_index)
         if errors is None:
-            errors = await self._errors(ctx, responses, step, first_place)
+            errors = await self._errors(ctx, responses, step, first_index)
         for key, score, diagnosis in zip(new, fitness, errors, strict=True):
             self.known[key] = Verification(fitness=score, errors=diagnosis)
 
@@ -73,8 +73,8 @@ class Evaluator:
         self, ctx: Context, prompts: Sequence[Prompt], indices: Sequence[int], role: str, step: int, first: int
     ) -> list[tuple[int, str]]:
         """Return the completions with the index that each belongs to; refused requests have an empty text."""
-        places = [first + i for i in indices]
-        replies = await ctx.generate(prompts, role=role, step=step, sampling=self.sampling, places=places)
+        indices = [first + i for i in indices]
+        replies = await ctx.generate(prompts, role=role, step=step, sampling=self.sampling, indices=indices)
         return [(i, _text(reply)) for i, reply in zip(indices, replies, strict=False)]
 
 

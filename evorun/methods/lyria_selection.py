@@ -27,9 +27,9 @@ def replay(population: Sequence[Member], pool: ExperiencePool, rate: float) -> l
     """Replace the worst by the best of the pool, floor(rate * n) of them at most, each only by a fitter one (4.1.3)."""
     worst_first = sorted(population, key=lambda member: member.fitness)
     count = int(rate * len(population) + 1e-9)  # 0.29 * 100 is a little less than 29
-    for place, member in enumerate(pool.best(count)):
-        if member.fitness > worst_first[place].fitness:
-            worst_first[place] = member
+    for index, member in enumerate(pool.best(count)):
+        if member.fitness > worst_first[index].fitness:
+            worst_first[index] = member
     return worst_first
 
 

@@ -15,10 +15,12 @@ from typing import ClassVar, NamedTuple
 import msgspec
 
 from evorun.errors import ConfigError, above, at_least, one_of
-from evorun.methods.base import DatasetLevel, RunContext, Step
+from evorun.methods.base import DatasetLevel
+from evorun.methods.context import RunContext
 from evorun.methods.evaluation import Evaluations, EvaluationSettings
 from evorun.methods.proposals import SamplingSettings
 from evorun.methods.replies import read_reply
+from evorun.methods.steps import Step
 from evorun.models.base import Reply
 from evorun.tasks.base import Generates, Grade, Instructs, Problem, Prompt, Response, Task
 from evorun.training.wire import PolicyGradient, Row
@@ -133,7 +135,7 @@ class _PolicyGradientMethod(DatasetLevel):
         """The last training step."""
         return self.config.steps
 
-    def misfit(self, task: type[Task]) -> str | None:
+    def incompatibility(self, task: type[Task]) -> str | None:
         """A system prompt of one's own needs a task that takes one."""
         if self.config.system_prompt is not None and not issubclass(task, Instructs):
             return f"method.system_prompt: task={task.name} takes no system prompt; leave it null"
@@ -168,7 +170,7 @@ class _PolicyGradientMethod(DatasetLevel):
         evaluated = step = 0
         for step in range(1, self.config.steps + 1):
             if not self._affordable(ctx):
-                ctx.note(
+                ctx.warn(
                     f"the budget ends training before step {step} of {self.config.steps}: a step and the evaluation "
                     f"after it take {self._calls_to_go(ctx)} calls"
                 )
@@ -197,7 +199,7 @@ class _PolicyGradientMethod(DatasetLevel):
         figures = _figures(rollouts, rewards, self.config.group)
         if figures["equal_groups"] == 1.0 and not self.config.kl:
             # The gradient is zero; the optimiser's momentum alone would move the weights.
-            ctx.note(f"step {step}: in each group all rewards are equal, so there is nothing to learn: no update")
+            ctx.warn(f"step {step}: in each group all rewards are equal, so there is nothing to learn: no update")
             return figures
         rows = [
             Row(messages=one.prompt.messages, tokens=one.reply.completions[0].token_ids or (), reward=reward.value)
@@ -220,10 +222,10 @@ class _PolicyGradientMethod(DatasetLevel):
     def _batch(self, ctx: RunContext, step: int) -> list[Problem]:
         """Return the problems of a step: the split in a new random order each time that it has been gone through."""
         problems, size = ctx.training.problems, self.config.problems_per_step
-        places = range((step - 1) * size, step * size)
-        epochs = range(places[0] // len(problems), places[-1] // len(problems) + 1)
+        indices = range((step - 1) * size, step * size)
+        epochs = range(indices[0] // len(problems), indices[-1] // len(problems) + 1)
         orders = {epoch: ctx.shared.rng("epoch", epoch).permutation(len(problems)).tolist() for epoch in epochs}
-        return [problems[orders[place // len(problems)][place % len(problems)]] for place in places]
+        return [problems[orders[index // len(problems)][index % len(problems)]] for index in indices]
 
     async def _rewards(self, ctx: RunContext, step: int, rollouts: Sequence[Rollout]) -> list[Reward]:
         about = [(one.problem.id, _digest(one.response.text), self.config.format_reward) for one in rollouts]
@@ -251,7 +253,7 @@ class _PolicyGradientMethod(DatasetLevel):
         return task.generation_prompt(problem)
 
     def _test_prompts(self, ctx: RunContext) -> dict[str, Prompt]:
-        return {problem.id: self._prompt(ctx.of(problem).task, problem) for problem in ctx.problems}
+        return {problem.id: self._prompt(ctx.context_for(problem).task, problem) for problem in ctx.problems}
 
 
 class Grpo(_PolicyGradientMethod):

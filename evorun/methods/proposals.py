@@ -7,8 +7,9 @@ from typing import NamedTuple
 import msgspec
 
 from evorun.errors import above, at_least, within
-from evorun.methods.base import Candidate, Context, Rated
+from evorun.methods.context import Context
 from evorun.methods.replies import TextCounts, read_reply
+from evorun.methods.steps import Candidate, Rated
 from evorun.models.base import Sampling
 from evorun.tasks.base import Prompt, Response
 
@@ -79,7 +80,7 @@ async def propose(
 ) -> Proposed:
     """Ask for one candidate a proposal, all at once, and once more for each text that did not parse, `retries` times.
 
-    The calls have the role `generate`. Candidate ids are `step.place`. A retry has a sampling seed of its own.
+    The calls have the role `generate`. Candidate ids are `step.index`. A retry has a sampling seed of its own.
     """
     responses: dict[int, Response] = {}
     attempts: dict[int, int] = {}
@@ -92,7 +93,7 @@ async def propose(
             step=step,
             sampling=settings.sampling,
             attempt=attempt,
-            places=pending,
+            indices=pending,
         )
         again = []
         for i, reply in zip(pending, replies, strict=False):  # the budget may cut the replies short

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from evorun.errors import at_least
-from evorun.methods.base import Candidate, Context, PerProblem, Rated, Step
+from evorun.methods.base import PerProblem
+from evorun.methods.context import Context
 from evorun.methods.proposals import Proposal, ResponseSettings, propose, unrated
+from evorun.methods.steps import Candidate, Rated, Step
 from evorun.tasks.base import Generates
 
 
@@ -46,15 +48,15 @@ class SelfConsistency(PerProblem):
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Draw all responses at once and let them vote; a candidate's mean is its answer's share of the votes."""
         proposals = [Proposal(ctx.task.generation_prompt(ctx.problem), ())] * self.config.samples
-        born = await propose(ctx, proposals, operator="init", step=0, settings=self.config)
-        ballots = [ctx.task.signature(ctx.problem, candidate.response) for candidate in born.parsed]
-        rated = _rated(born.parsed, ballots)
+        offspring = await propose(ctx, proposals, operator="init", step=0, settings=self.config)
+        ballots = [ctx.task.signature(ctx.problem, candidate.response) for candidate in offspring.parsed]
+        rated = _rated(offspring.parsed, ballots)
         winner = majority(ballots, ctx.rng("ties"))
         yield Step(
             step=0,
             best=None if winner is None else rated[winner],
-            candidates=[*rated, *unrated(born.unparsed)],
-            extra=born.diagnostics() | {"distinct_answers": len(set(ballots))},
+            candidates=[*rated, *unrated(offspring.unparsed)],
+            extra=offspring.diagnostics() | {"distinct_answers": len(set(ballots))},
         )
 
 

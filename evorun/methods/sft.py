@@ -14,8 +14,10 @@ from pathlib import Path
 import msgspec
 
 from evorun.errors import ConfigError, RunDirectoryError, above, at_least, within
-from evorun.methods.base import DatasetLevel, RunContext, Step
+from evorun.methods.base import DatasetLevel
+from evorun.methods.context import RunContext
 from evorun.methods.evaluation import ROLE, Evaluations, EvaluationSettings
+from evorun.methods.steps import Step
 from evorun.runs.paths import display
 from evorun.runs.records import write_atomically
 from evorun.tasks.base import Generates, Problem, Task
@@ -70,7 +72,7 @@ class Sft(DatasetLevel):
     def __init__(self, config: SftConfig) -> None:
         self.config = config
 
-    def misfit(self, task: type[Task]) -> str | None:
+    def incompatibility(self, task: type[Task]) -> str | None:
         """There is nothing to learn from without data."""
         if self.config.data is None:
             return "method.data: expected a file of conversations, got null; set method.data=FILE"
@@ -80,7 +82,7 @@ class Sft(DatasetLevel):
         """Raise DataError, naming the line, for data that cannot be learned from."""
         _ = self._split
 
-    def reservations(self, calls: int | None) -> list[str]:
+    def warnings(self, calls: int | None) -> list[str]:
         """Say how many conversations are left out, and when no model's own words are learned from."""
         lines, empty = [], self._split.empty
         if empty:
@@ -107,16 +109,16 @@ class Sft(DatasetLevel):
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
         """Assess, make all steps, assess and evaluate every so many; leave what was trained in artifacts/."""
         evaluations = Evaluations(ctx, self.config)
-        data = await ctx.policy.assess()
+        data = await ctx.policy.evaluate()
         self._say_what_is_missing(ctx, data)
         ctx.record(0, _with_perplexity(data))
         yield await evaluations.evaluate(0)
         steps = int(data["steps"])
         for step in range(1, steps + 1):
-            figures = await ctx.policy.advance()
+            figures = await ctx.policy.train_step()
             evaluated = step == steps or (step % self.config.eval_every == 0 and self._affordable(ctx))
             if evaluated and "held_out_loss" in data:
-                figures = {**figures, **_with_perplexity(_loss_of(await ctx.policy.assess()))}
+                figures = {**figures, **_with_perplexity(_loss_of(await ctx.policy.evaluate()))}
             ctx.record(step, figures)
             if step == steps:
                 await ctx.policy.export()  # before the evaluation, which may take long
@@ -162,7 +164,7 @@ class Sft(DatasetLevel):
     def _say_what_is_missing(self, ctx: RunContext, data: Mapping[str, float]) -> None:
         cut, dropped = int(data["cut"]), int(data["dropped"])
         if cut or dropped:
-            ctx.note(
+            ctx.warn(
                 f"{self._source}: longer than {self.config.max_length} tokens (method.max_length) or than the model's "
                 f"context: conversations that are cut: {cut}; dropped, since no answer begins in time: {dropped}"
             )

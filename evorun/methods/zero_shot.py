@@ -3,8 +3,10 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
-from evorun.methods.base import Context, PerProblem, Step
+from evorun.methods.base import PerProblem
+from evorun.methods.context import Context
 from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, propose, unrated
+from evorun.methods.steps import Step
 from evorun.tasks.base import Generates
 
 
@@ -38,12 +40,12 @@ class ZeroShot(PerProblem):
         yield only_step(await propose(ctx, [proposal], operator="init", step=0, settings=self.config))
 
 
-def only_step(born: Proposed) -> Step:
+def only_step(offspring: Proposed) -> Step:
     """Return the step of a method that draws one response and keeps it."""
-    kept = unrated(born.parsed, survivor=True)
+    kept = unrated(offspring.parsed, survivor=True)
     return Step(
         step=0,
         best=kept[0] if kept else None,
-        candidates=[*kept, *unrated(born.unparsed)],
-        extra=born.diagnostics(),
+        candidates=[*kept, *unrated(offspring.unparsed)],
+        extra=offspring.diagnostics(),
     )

@@ -7,17 +7,10 @@ from functools import partial
 from pathlib import Path
 
 from evorun.errors import DataError
-from evorun.methods.base import (
-    SHARED,
-    Calls,
-    Context,
-    DatasetLevel,
-    Method,
-    PerProblem,
-    RunContext,
-    Step,
-    TrainingSplit,
-)
+from evorun.methods.base import DatasetLevel, Method, PerProblem
+from evorun.methods.context import SHARED, Context, RunContext, TrainingSplit
+from evorun.methods.steps import Step
+from evorun.rollouts.calls import Calls
 from evorun.runner.recorder import Cost, ProblemRecorder
 from evorun.runs.budget import BudgetConfig, Meter, meters, part, total, whole_meter
 from evorun.runs.directory import TRAINING, RunDirectory
@@ -75,10 +68,10 @@ class Driver:
         shared = whole_meter(self.budget, len(problems), reserved=len(problems))  # a call to answer each one
         await method.prepare(self._run_context(shared, {}))
         own = meters(self.budget, len(problems), total(shared.by_role.values()))
-        places = asyncio.Semaphore(self.concurrency)
+        indices = asyncio.Semaphore(self.concurrency)
 
         async def in_turn(index: int, problem: Problem) -> None:
-            async with places:
+            async with indices:
                 await self._solve(method, problem, _Account(own[index], shared, len(problems), index))
 
         async with asyncio.TaskGroup() as group:

@@ -66,7 +66,7 @@ def run_experiment(config: RunConfig, path: Path, command: Sequence[str], consol
     try:
         directory.begin(manifest)
         with _logging_to(path / "evorun.log"):
-            for line in _reservations(config.method, manifest.sandbox, shares):
+            for line in _warnings(config.method, manifest.sandbox, shares):
                 log.warning(line)
             started = time.monotonic()
             outcome = _carry_out(config, loaded, training, directory, console)
@@ -76,10 +76,10 @@ def run_experiment(config: RunConfig, path: Path, command: Sequence[str], consol
         directory.close()
 
 
-def _reservations(method: Method, sandbox: SandboxInRun | None, shares: Sequence[Meter]) -> list[str]:
+def _warnings(method: Method, sandbox: SandboxInRun | None, shares: Sequence[Meter]) -> list[str]:
     """Say what a user should know of a run before it spends anything."""
     limits = [share.max_calls for share in shares if share.max_calls is not None]
-    lines = method.reservations(min(limits, default=None))
+    lines = method.warnings(min(limits, default=None))
     if sandbox is not None and not sandbox.full:
         lines.append(not_full(sandbox.isolation, sandbox.note))
     return lines
@@ -179,7 +179,7 @@ def _engines(
         base = LazyModel(config.engine.name_of(config.model), _opener(serving(config), config.model, loaded))
         engines["policy"] = base
         if policy is not None:
-            engines |= dict.fromkeys(TRAINED_ROLES, policy.through(base))
+            engines |= dict.fromkeys(TRAINED_ROLES, policy.serve_via(base))
     if config.judge is not None:
         engines["judge"] = LazyModel(
             config.judge_engine.name_of(config.judge), _opener(config.judge_engine, config.judge, loaded)

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Mapping
 
-from evorun.methods.base import Candidate, Comparison, Rated, Step
+from evorun.methods.steps import Candidate, Comparison, Rated, Step
 from evorun.runs.directory import RunDirectory
 from evorun.runs.progress import Progress
 from evorun.runs.schema import (

@@ -115,9 +115,9 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         model = dataclasses.replace(model, name=f"{model.name}-{student.name}")
     judge, judge_engine = _judge(config, model, engine)
     method = cast(Any, method_class)(typed(method_class.Config, config["method"], "method"))
-    misfit = method.misfit(task.task_class)
-    if misfit is not None:
-        raise ConfigError(f"method={method.name}: {misfit}")
+    incompatibility = method.incompatibility(task.task_class)
+    if incompatibility is not None:
+        raise ConfigError(f"method={method.name}: {incompatibility}")
     return RunConfig(
         seed=seed,
         method=method,
@@ -142,7 +142,7 @@ def _student(config: Mapping[str, Any], method: type[Method]) -> StudentConfig |
         for key in ("teacher", "teacher_engine"):
             if key in config:
                 raise ConfigError(f"{key}: expected a student that it teaches (student=laft), got none")
-        if method.of_student:
+        if method.requires_student:
             raise ConfigError(f"method={method.name} is for a model that is fine-tuned first; set student=laft")
         return None
     student = typed(StudentConfig, {"name": _name_of(config, "student"), **config["student"]}, "student")
@@ -225,12 +225,12 @@ def _check_reported(reported: object) -> None:
             "reported: expected source, note and rows, each row with method and, where they are known, task, model, "
             f"accuracy (a fraction), metrics and by_stratum (accuracies): {error}"
         ) from error
-    places: dict[tuple[str, str | None, str | None], int] = {}
-    for place, row in enumerate(rows):
-        earlier = places.setdefault((row.method, row.task, row.model), place)
-        if earlier != place:
+    indices: dict[tuple[str, str | None, str | None], int] = {}
+    for index, row in enumerate(rows):
+        earlier = indices.setdefault((row.method, row.task, row.model), index)
+        if earlier != index:
             raise ConfigError(
-                f"reported.rows: expected one row for a method, task and model, got rows {earlier} and {place} for "
+                f"reported.rows: expected one row for a method, task and model, got rows {earlier} and {index} for "
                 f"method {row.method}, task {row.task or 'any'}, model {row.model or 'any'}; join them"
             )
 

@@ -79,8 +79,8 @@ class Selection:
     def examples(self) -> list[bytes]:
         """End the selection and return the examples as JSON lines, for one call."""
         chosen = _top(self._kept, self._settings.top) if self._settings.kind.ranked else set(range(len(self._kept)))
-        for place, kept in enumerate(self._kept):
-            self.outcomes.note(kept.run, kept.operator, KEPT if place in chosen else "below_top")
+        for index, kept in enumerate(self._kept):
+            self.outcomes.note(kept.run, kept.operator, KEPT if index in chosen else "below_top")
         # `datasets` takes a column's type from the first lines: they must not be all null or all empty
         return [kept.line for kept in sorted((self._kept[i] for i in sorted(chosen)), key=lambda kept: kept.untyped)]
 
@@ -153,14 +153,14 @@ def _penalised_score(fragment: Fragment) -> float:
 
 
 def _top(kept: Sequence[_Kept], share: Decimal) -> set[int]:
-    """Return the places of each task's best."""
+    """Return the indices of each task's best."""
     by_task: dict[str, list[int]] = defaultdict(list)
-    for place, one in enumerate(kept):
-        by_task[one.task].append(place)
+    for index, one in enumerate(kept):
+        by_task[one.task].append(index)
     chosen: set[int] = set()
-    for places in by_task.values():
-        best_first = sorted(places, key=lambda place: (-kept[place].score, kept[place].digest))
-        chosen.update(best_first[: math.ceil(share * len(places))])
+    for indices in by_task.values():
+        best_first = sorted(indices, key=lambda index: (-kept[index].score, kept[index].digest))
+        chosen.update(best_first[: math.ceil(share * len(indices))])
     return chosen
 
 

@@ -25,7 +25,7 @@ NOT_LEARNED = -100
 """Label of a token without loss, in the words of transformers."""
 
 
-class Labelled(NamedTuple):
+class TokenizedExample(NamedTuple):
     """A conversation as a trainer takes it."""
 
     tokens: list[int]
@@ -33,7 +33,9 @@ class Labelled(NamedTuple):
     """The token where it is learned, NOT_LEARNED elsewhere."""
 
 
-def labelled(tokenizer: Any, messages: Sequence[Message], model: ModelConfig, ends: Collection[int]) -> Labelled:
+def tokenize_example(
+    tokenizer: Any, messages: Sequence[Message], model: ModelConfig, ends: Collection[int]
+) -> TokenizedExample:
     """Return a conversation's tokens, with those of its assistant labelled.
 
     tokenizer: a fast one of transformers. ends: the tokens that end a completion. Raises TrainingError, to follow a
@@ -41,16 +43,16 @@ def labelled(tokenizer: Any, messages: Sequence[Message], model: ModelConfig, en
     """
     messages = adapt_roles(messages, model.system_role)
     text = _render(tokenizer, messages, model)
-    places = [place for place, message in enumerate(messages) if message["role"] == "assistant"]
-    begins = [_begin(tokenizer, messages[:place], model, text) for place in places]
+    indices = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
+    begins = [_begin(tokenizer, messages[:index], model, text) for index in indices]
     tokens, token_ends = _tokenise(tokenizer, text, begins)
     labels = [NOT_LEARNED] * len(tokens)
-    for place, begin in zip(places, begins, strict=True):
+    for index, begin in zip(indices, begins, strict=True):
         within = [i for i, end in enumerate(token_ends) if end > begin]
-        limit = len(_render(tokenizer, messages[: place + 1], model))
+        limit = len(_render(tokenizer, messages[: index + 1], model))
         for i in within[: _length(tokens, token_ends, within, limit, ends)]:
             labels[i] = tokens[i]
-    return Labelled(tokens, labels)
+    return TokenizedExample(tokens, labels)
 
 
 class _Tokens(NamedTuple):

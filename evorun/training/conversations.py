@@ -73,8 +73,8 @@ def read_split(file: Path, *, limit: int | None, held_out: float) -> Split:
             f"{len(conversations)} about one; set method.held_out=0"
         )
     return Split(
-        [one for place, one in enumerate(conversations) if place not in out],
-        [one for place, one in enumerate(conversations) if place in out],
+        [one for index, one in enumerate(conversations) if index not in out],
+        [one for index, one in enumerate(conversations) if index in out],
         empty,
     )
 
@@ -137,13 +137,13 @@ def _topic(read: _Line) -> bytes:
 
 
 def _held_out(topics: Sequence[bytes], share: float) -> set[int]:
-    """Return the places of whole topics that make up the share, or the smallest one where none is so small."""
-    places: dict[bytes, list[int]] = defaultdict(list)
-    for place, topic in enumerate(topics):
-        places[topic].append(place)
+    """Return the indices of whole topics that make up the share, or the smallest one where none is so small."""
+    indices: dict[bytes, list[int]] = defaultdict(list)
+    for index, topic in enumerate(topics):
+        indices[topic].append(index)
     out: set[int] = set()
-    for topic in sorted(places):
-        if len(out) + len(places[topic]) <= share * len(topics):
-            out.update(places[topic])
-    smallest = min(sorted(places), key=lambda topic: len(places[topic]))
-    return out or set(places[smallest])
+    for topic in sorted(indices):
+        if len(out) + len(indices[topic]) <= share * len(topics):
+            out.update(indices[topic])
+    smallest = min(sorted(indices), key=lambda topic: len(indices[topic]))
+    return out or set(indices[smallest])

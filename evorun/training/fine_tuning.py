@@ -17,7 +17,7 @@ from trl import SFTConfig, SFTTrainer
 from evorun.errors import DataError, TrainingError
 from evorun.models.transformers.batch_decoder import eos_tokens
 from evorun.runs.streams import stream
-from evorun.training.chat_template import NOT_LEARNED, Labelled, labelled
+from evorun.training.chat_template import NOT_LEARNED, TokenizedExample, tokenize_example
 from evorun.training.conversations import read_conversations
 from evorun.training.serving import Serving, seed_everything
 from evorun.training.settings import micro_batch, processes, require_share, shared_arguments
@@ -28,7 +28,7 @@ from evorun.training.wire import FineTuning, Job
 class Data(NamedTuple):
     """Conversations as the model reads them."""
 
-    kept: list[Labelled]
+    kept: list[TokenizedExample]
     cut: int
     """Of those kept: longer than allowed, so that only their beginning is used."""
     dropped: int
@@ -80,7 +80,7 @@ class FineTuner(SFTTrainer):  # type: ignore[misc]
         }
         super().__init__(**arguments)
 
-    def assess(self) -> dict[str, float]:
+    def evaluate(self) -> dict[str, float]:
         """Return the number of steps and what became of the conversations; `held_out_loss` where some are held out.
 
         The loss is the mean over all held-out answers' tokens (transformers' own evaluation weighs each batch alike).
@@ -130,8 +130,8 @@ class _Reading(NamedTuple):
         longest = min(self.objective.max_length, self.job.model.context_length)
         kept, cut, dropped = [], 0, 0
         for conversation in read_conversations(Path(file)):
-            whole = self._labelled(conversation.line, conversation.messages)
-            beginning = Labelled(whole.tokens[:longest], whole.labels[:longest])
+            whole = self._tokenized(conversation.line, conversation.messages)
+            beginning = TokenizedExample(whole.tokens[:longest], whole.labels[:longest])
             # The first token is never predicted.
             if all(label == NOT_LEARNED for label in beginning.labels[1:]):
                 dropped += 1
@@ -145,20 +145,20 @@ class _Reading(NamedTuple):
             )
         return Data(kept, cut, dropped)
 
-    def _labelled(self, line: int, messages: Any) -> Labelled:
+    def _tokenized(self, line: int, messages: Any) -> TokenizedExample:
         try:
-            return labelled(self.tokenizer, messages, self.job.model, self.ends)
+            return tokenize_example(self.tokenizer, messages, self.job.model, self.ends)
         except TrainingError as error:
             raise TrainingError(f"{self.objective.source}, line {line}: {error}") from error
 
 
 def _order(seed: int, conversations: int, epochs: float) -> list[int]:
-    """Return which conversation is learned from at which place: each epoch has them all, in an order of its own."""
-    places = max(1, round(epochs * conversations))
+    """Return which conversation is learned from at which index: each epoch has them all, in an order of its own."""
+    indices = max(1, round(epochs * conversations))
     order: list[int] = []
-    for epoch in range(math.ceil(places / conversations)):
+    for epoch in range(math.ceil(indices / conversations)):
         order += stream(seed, "sft", "epoch", epoch).permutation(conversations).tolist()
-    return order[:places]
+    return order[:indices]
 
 
 def _arguments(job: Job, objective: FineTuning) -> dict[str, Any]:

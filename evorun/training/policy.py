@@ -117,7 +117,7 @@ class Policy:
         self._waiting: dict[bool, list[tuple[Request, asyncio.Future[Reply]]]] = {True: [], False: []}
         self._pump: asyncio.Task[None] | None = None
 
-    def through(self, base: TakesAdapters) -> LanguageModel:
+    def serve_via(self, base: TakesAdapters) -> LanguageModel:
         """Return the present weights' completions as another engine gives them, which is told of each update."""
         return _Synchronised(self, base, self._model.id)
 
@@ -125,11 +125,11 @@ class Policy:
         """Learn from a batch of completions; return what TRL measured. Raises TrainingError or RunDirectoryError."""
         return await self._learn(Train(number=self.updates + 1, rows=tuple(rows)))
 
-    async def advance(self) -> dict[str, float]:
+    async def train_step(self) -> dict[str, float]:
         """Make a step on the data of a fine-tuning; return what TRL measured."""
         return await self._learn(Train(number=self.updates + 1))
 
-    async def assess(self) -> dict[str, float]:
+    async def evaluate(self) -> dict[str, float]:
         """Return what a fine-tuning's data are, and the loss on those held out (`fine_tuning.FineTuner.assess`)."""
         key, digest = f"*|{self.updates}|assess|0|0", _digest(Assess())
         recorded = self._recorded(key, digest)

@@ -55,8 +55,8 @@ class Batches:
         return self._rewards
 
     @staticmethod
-    def _part(rows: Sequence[Row], size: int, place: int) -> Sequence[Row]:
-        return rows[place * size : (place + 1) * size]
+    def _part(rows: Sequence[Row], size: int, index: int) -> Sequence[Row]:
+        return rows[index * size : (index + 1) * size]
 
 
 def make_trainer(job: Job, objective: PolicyGradient, model: Any, tokenizer: Any, serving: Serving) -> Any:
@@ -65,7 +65,7 @@ def make_trainer(job: Job, objective: PolicyGradient, model: Any, tokenizer: Any
     common: dict[str, Any] = {
         "model": model,
         "reward_funcs": batches.reward,
-        "train_dataset": _places(objective),
+        "train_dataset": _indices(objective),
         "processing_class": tokenizer,
         "peft_config": adapter(job.training, model),
     }
@@ -88,8 +88,8 @@ class _Rloo(RLOOTrainer):  # type: ignore[misc]
         return rollouts["prompt_ids"], tokens, self.processing_class.batch_decode(tokens, skip_special_tokens=True)
 
 
-def _places(objective: PolicyGradient) -> Dataset:
-    """Return a data set that holds nothing but the batches' places: TRL counts steps by it."""
+def _indices(objective: PolicyGradient) -> Dataset:
+    """Return a data set that holds nothing but the batches' indices: TRL counts steps by it."""
     return Dataset.from_dict({"prompt": ["-"] * (objective.rows // objective.group * objective.steps)})
 
 

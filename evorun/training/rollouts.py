@@ -47,11 +47,11 @@ class Decoding:
         decoder = self._decoders.get(adapter) or self._decoder(weights)
         self._decoders[adapter] = decoder
         results: dict[int, Reply | EngineError] = {}
-        for place, request in enumerate(requests):
-            decoder.submit(Ticket(request, lambda result, place=place: results.__setitem__(place, result)))  # type: ignore[misc]
+        for index, request in enumerate(requests):
+            decoder.submit(Ticket(request, lambda result, index=index: results.__setitem__(index, result)))  # type: ignore[misc]
         while decoder.busy:
             decoder.step()
-        return [_reply(results[place]) for place in range(len(requests))]
+        return [_reply(results[index]) for index in range(len(requests))]
 
     def _decoder(self, weights: Any) -> BatchDecoder:
         return BatchDecoder(weights, self._tokenizer, self._model, self._max_batch_size, self._prefix_cache_tokens)

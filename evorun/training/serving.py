@@ -111,7 +111,7 @@ class Serving:
         if isinstance(command, Generate):
             return Replies(tuple(self._generate(command)))
         if isinstance(command, Assess):
-            return Figures(self._finite(self._trainer.assess()))
+            return Figures(self._finite(self._trainer.evaluate()))
         if isinstance(command, Save):
             self._save(Path(command.folder))
         elif isinstance(command, Export):
@@ -122,9 +122,9 @@ class Serving:
         """Answer the requests, each process every n-th one."""
         accelerator = self._trainer.accelerator
         _require_whole_weights(accelerator)
-        count, place = accelerator.num_processes, accelerator.process_index
+        count, index = accelerator.num_processes, accelerator.process_index
         model = accelerator.unwrap_model(self._trainer.model)
-        mine = self._decoding.decode(model, command.requests[place::count], adapter=command.adapter)
+        mine = self._decoding.decode(model, command.requests[index::count], adapter=command.adapter)
         parts = gather_object([mine])
         return [parts[i % count][i // count] for i in range(len(command.requests))]
 

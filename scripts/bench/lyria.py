@@ -7,7 +7,7 @@ from itertools import cycle, islice, pairwise
 
 import numpy as np
 
-from evorun.methods.base import Context
+from evorun.methods.context import Context
 from evorun.methods.lyria import Lyria, LyriaConfig
 from evorun.models import Completion, Reply, Request
 from evorun.runs.budget import Meter

@@ -4,10 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from evorun.methods.base import Comparison, Step
 from evorun.methods.best_of_n import BestOfN, BestOfNConfig
 from evorun.methods.duel_evolve import DuelEvolve, DuelEvolveConfig
 from evorun.methods.duels import Arena
+from evorun.methods.steps import Comparison, Step
 from evorun.runs.budget import Meter
 from method_fixture import Ask, Scripted, TestedQuiz, solve
 

@@ -7,8 +7,9 @@ from itertools import pairwise
 import pytest
 
 from evorun.errors import ConfigError
-from evorun.methods.base import Context, Step
+from evorun.methods.context import Context
 from evorun.methods.duel_evolve import DuelEvolve, DuelEvolveConfig
+from evorun.methods.steps import Step
 from evorun.models import Completion, Reply, Request
 from evorun.runs.budget import Meter
 from evorun.tasks.mathbench import MathBenchConfig

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from evorun.methods.base import Step
 from evorun.methods.duel_evolve import DuelEvolve, DuelEvolveConfig
+from evorun.methods.steps import Step
 from evorun.runs.budget import Meter
 from method_fixture import Ask, Quiz, Scripted, TestedQuiz, drive, solve
 

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.methods.base import Candidate, Comparison
 from evorun.methods.duel_evolve import DuelEvolve, DuelEvolveConfig, select_parents
 from evorun.methods.duels import Arena, order_consistent_outcome, select_duels
+from evorun.methods.steps import Candidate, Comparison
 from evorun.runs.schema import Outcome, Verdict
 from evorun.tasks.base import Response
 from method_fixture import Ask, Scripted, solve

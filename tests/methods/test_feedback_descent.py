@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.methods.base import Step
 from evorun.methods.feedback_descent import FeedbackDescent, FeedbackDescentConfig
+from evorun.methods.steps import Step
 from evorun.runs.budget import Meter
 from method_fixture import Ask, Script, Scripted, TestedQuiz, solve
 

@@ -15,7 +15,7 @@ import msgspec
 import pytest
 
 from evorun.errors import ConfigError, EngineError, RunDirectoryError
-from evorun.methods.base import RunContext
+from evorun.methods.context import RunContext
 from evorun.methods.gepa import Gepa, GepaConfig
 from evorun.models import Reply, Request
 from evorun.runs.budget import BudgetConfig
@@ -602,7 +602,7 @@ async def test_an_error_beside_gepa_ends_it(
     def full(*arguments: object) -> None:
         raise RunDirectoryError("cannot write: no space left")
 
-    monkeypatch.setattr(RunContext, "leave", full)
+    monkeypatch.setattr(RunContext, "save_artifact", full)
     with pytest.raises(RunDirectoryError, match=r"^cannot write"):
         await drive(gepa(), tmp_path, never_learns)
     await nobody_is_left(caplog)

@@ -8,10 +8,12 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from evorun.methods.base import Caller, Candidate, Comparison, Context, Step
+from evorun.methods.context import Context
 from evorun.methods.duel_evolve import DuelEvolve, DuelEvolveConfig
 from evorun.methods.duels import Arena
+from evorun.methods.steps import Candidate, Comparison, Step
 from evorun.models import Completion, Reply, Request, Sampling
+from evorun.rollouts.calls import Caller
 from evorun.runs.budget import Meter
 from evorun.tasks.base import Response
 from evorun.tasks.mathbench import MathBenchConfig

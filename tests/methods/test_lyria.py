@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 from lyria_reference import lyria
 
 from evorun.errors import ConfigError
-from evorun.methods.base import Candidate, Context
 from evorun.methods.best_of_n import BestOfN, BestOfNConfig
 from evorun.methods.breeding import Member
+from evorun.methods.context import Context
 from evorun.methods.lyria import Lyria, LyriaConfig
 from evorun.methods.lyria_selection import ExperiencePool, replay, select
+from evorun.methods.steps import Candidate
 from evorun.models.base import Message
 from evorun.runs.budget import BudgetConfig, Meter
 from evorun.tasks.base import Diagnosis, Individual, Problem, Prompt, Response, Task, Tools, Verification
@@ -417,7 +418,7 @@ def test_regimes() -> None:
     ],
 )
 def test_misfits_say_what_to_set(values: dict[str, Any], task: type[Task], word: str) -> None:
-    found = Lyria(LyriaConfig(**values)).misfit(task)
+    found = Lyria(LyriaConfig(**values)).incompatibility(task)
     assert found is not None
     assert word in found
     assert "\n" not in found
@@ -425,7 +426,7 @@ def test_misfits_say_what_to_set(values: dict[str, Any], task: type[Task], word:
 
 @pytest.mark.parametrize("task", [Breeding, Described])
 def test_fits(task: type[Task]) -> None:
-    assert Lyria(LyriaConfig()).misfit(task) is None
+    assert Lyria(LyriaConfig()).incompatibility(task) is None
 
 
 @pytest.mark.parametrize(
@@ -483,5 +484,5 @@ async def test_best_of_n_by_the_oracle(samples: int, batches: int, dedup: int, v
 def test_best_of_n_says_what_it_knows() -> None:
     assert best_of_n().regime_on(Breeding) == "oracle"
     assert best_of_n(choose="duels").regime_on(Breeding) == "problem_only"
-    assert "method.choose=duels" in (best_of_n().misfit(Described) or "")
-    assert best_of_n().misfit(Breeding) is None
+    assert "method.choose=duels" in (best_of_n().incompatibility(Described) or "")
+    assert best_of_n().incompatibility(Breeding) is None

@@ -218,8 +218,8 @@ def test_a_system_prompt_needs_a_task_that_takes_one() -> None:
         name = "bare"
 
     method = Grpo(Grpo.Config(system_prompt="Be right."))
-    assert (method.misfit(Bare) or "").startswith("method.system_prompt: task=bare takes no system prompt")
-    assert method.misfit(Quiz) is None
+    assert (method.incompatibility(Bare) or "").startswith("method.system_prompt: task=bare takes no system prompt")
+    assert method.incompatibility(Quiz) is None
 
 
 @pytest.mark.parametrize(

@@ -39,12 +39,12 @@ class Counting:
         self.updates = 0
         self._data = {"steps": 5.0, "conversations": 10.0, "held_out": 2.0, "cut": 0.0, "dropped": 0.0, **data}
 
-    async def assess(self) -> dict[str, float]:
+    async def evaluate(self) -> dict[str, float]:
         self.course.append(f"assess {self.updates}")
         loss = {} if self._data["held_out"] == 0 else {"held_out_loss": 2 - self.updates / 10}
         return {**self._data, **loss}
 
-    async def advance(self) -> dict[str, float]:
+    async def train_step(self) -> dict[str, float]:
         self.updates += 1
         self.course.append(f"step {self.updates}")
         return {"loss": 3 - self.updates / 10}
@@ -171,8 +171,8 @@ def test_empty_answers_are_said_before_the_run(tmp_path: Path) -> None:
         chat = [{"role": "user", "content": "Hm?"}, {"role": "assistant", "content": ""}]
         file.write(json.dumps({"messages": chat}) + "\n")
     method = Sft(SftConfig(data=str(data)))
-    assert method.reservations(None) == [f"{data}: conversations with an empty answer are left out: 1"]
-    assert Sft(SftConfig(data=str(write_chats(tmp_path / "b")))).reservations(None) == []
+    assert method.warnings(None) == [f"{data}: conversations with an empty answer are left out: 1"]
+    assert Sft(SftConfig(data=str(write_chats(tmp_path / "b")))).warnings(None) == []
 
 
 def test_bad_data_cost_one_line_and_no_run(tmp_path: Path) -> None:

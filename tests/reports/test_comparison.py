@@ -147,7 +147,7 @@ def test_reservations_name_the_runs_that_they_are_about(tmp_path: Path) -> None:
         write_method(tmp_path / "b", FAIR, method="gepa", provenance=sample),
     ]
     comparison = compare(runs)
-    assert comparison.reservations == [
+    assert comparison.warnings == [
         "zero_shot: Simulated model: no language model ran; figures say nothing about any real one.",
         "Sample set: generated problems",
     ]

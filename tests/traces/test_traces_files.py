@@ -126,11 +126,11 @@ def test_what_a_user_must_know_is_said(tmp_path: Path) -> None:
     assert "simulated, so no model's own words: " in printed
     assert "made from a test split" in printed
     assert printed.count("[red]run") == 2
-    [told] = Sft(SftConfig(data=str(tmp_path / "out.jsonl"), held_out=0)).reservations(None)
+    [told] = Sft(SftConfig(data=str(tmp_path / "out.jsonl"), held_out=0)).warnings(None)
     assert "from simulated models, so no model's own words: " in told
     quiet = export(make_run(tmp_path / "real", [Made("a")]), "kind=laft", f"output={tmp_path / 'real.jsonl'}")
     assert "simulated" not in quiet
-    assert Sft(SftConfig(data=str(tmp_path / "real.jsonl"), held_out=0)).reservations(None) == []
+    assert Sft(SftConfig(data=str(tmp_path / "real.jsonl"), held_out=0)).warnings(None) == []
     assert "test split" not in quiet
     contest = {"task": {"name": "aime", "split": "test"}}
     on_test = make_run(tmp_path / "contest", [Made("a")], config=contest)

@@ -15,7 +15,7 @@ from evorun.models.base import Message
 from evorun.models.chat import prompt_token_ids
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import ensure
-from evorun.training.chat_template import NOT_LEARNED, labelled
+from evorun.training.chat_template import NOT_LEARNED, tokenize_example
 
 TEMPLATES = Path(trl.__file__).parent / "chat_templates"
 MODEL = ModelConfig(name="a", id="a")
@@ -56,7 +56,7 @@ def ends(name: str) -> set[int]:
 
 def learned_text(name: str, messages: list[Message]) -> str:
     """Return what is learned, stretches divided by |."""
-    one = labelled(tokenizer(name), messages, MODEL, ends(name))
+    one = tokenize_example(tokenizer(name), messages, MODEL, ends(name))
     stretches: list[list[int]] = [[]]
     for label in one.labels:
         if label != NOT_LEARNED:
@@ -89,7 +89,7 @@ def test_the_embedded_models_template() -> None:
             ("\n", False),
         ],
     )
-    assert labelled(tokenizer("smollm2"), CHAT, MODEL, ends("smollm2")) == expected
+    assert tokenize_example(tokenizer("smollm2"), CHAT, MODEL, ends("smollm2")) == expected
 
 
 def test_llama_3s_template() -> None:
@@ -107,7 +107,7 @@ def test_llama_3s_template() -> None:
             ("15!<|eot_id|>", True),
         ],
     )
-    assert labelled(tokenizer("llama3"), CHAT, MODEL, ends("llama3")) == expected
+    assert tokenize_example(tokenizer("llama3"), CHAT, MODEL, ends("llama3")) == expected
 
 
 @pytest.mark.parametrize("name", ["smollm2", "qwen2_5", "llama3", "gemma", "phi3"])
@@ -122,7 +122,7 @@ def test_trls_own_training_templates_mask_the_same(name: str) -> None:
     marked = tokenizer(name).apply_chat_template(
         CHAT[1:], chat_template=template, tokenize=True, return_dict=True, return_assistant_tokens_mask=True
     )
-    ours = labelled(tokenizer(name), CHAT[1:], MODEL, ends(name))
+    ours = tokenize_example(tokenizer(name), CHAT[1:], MODEL, ends(name))
     theirs = [token for token, mask in zip(marked["input_ids"], marked["assistant_masks"], strict=True) if mask]
     trained = [label for label in ours.labels if label != NOT_LEARNED]
     # TRL also marks line breaks around an answer, and with Phi-3 what follows all turns: the model never writes them.
@@ -136,7 +136,7 @@ WORDS = st.text(st.sampled_from("ab 1\n.é<|"), min_size=1, max_size=12).filter(
 @given(st.lists(st.tuples(WORDS, WORDS), min_size=1, max_size=3))
 def test_the_prompt_is_what_the_model_is_asked_and_the_answer_what_it_said(turns: list[tuple[str, str]]) -> None:
     messages = chat(*(text for turn in turns for text in turn))
-    one = labelled(tokenizer("smollm2"), messages, MODEL, ends("smollm2"))
+    one = tokenize_example(tokenizer("smollm2"), messages, MODEL, ends("smollm2"))
     assert tokenizer("smollm2").decode(one.tokens) == tokenizer("smollm2").apply_chat_template(messages, tokenize=False)
     prompt = prompt_token_ids(tokenizer("smollm2"), messages[:1], MODEL)
     assert one.tokens[: len(prompt)] == prompt
@@ -145,18 +145,18 @@ def test_the_prompt_is_what_the_model_is_asked_and_the_answer_what_it_said(turns
 
 def test_a_system_message_is_merged_where_the_template_takes_none() -> None:
     merging = ModelConfig(name="a", id="a", system_role="merge")
-    one = labelled(tokenizer("gemma"), chat("Hi", "Ho", system="Be brief."), merging, ends("gemma"))
+    one = tokenize_example(tokenizer("gemma"), chat("Hi", "Ho", system="Be brief."), merging, ends("gemma"))
     assert tokenizer("gemma").decode(one.tokens) == (
         "<bos><start_of_turn>user\nBe brief.\n\nHi<end_of_turn>\n<start_of_turn>model\nHo<end_of_turn>\n"
     )
     with pytest.raises(TrainingError, match="chat template of model 'a' refuses it: System role not supported"):
-        labelled(tokenizer("gemma"), chat("Hi", "Ho", system="Be brief."), MODEL, ends("gemma"))
+        tokenize_example(tokenizer("gemma"), chat("Hi", "Ho", system="Be brief."), MODEL, ends("gemma"))
 
 
 def test_settings_of_the_template_count() -> None:
     quiet = ModelConfig(name="a", id="a", chat_template_kwargs={"enable_thinking": False})
     asked = prompt_token_ids(tokenizer("qwen3"), chat("Hi"), quiet)
-    one = labelled(tokenizer("qwen3"), chat("Hi", "Ho"), quiet, ends("qwen3"))
+    one = tokenize_example(tokenizer("qwen3"), chat("Hi", "Ho"), quiet, ends("qwen3"))
     assert one.tokens[: len(asked)] == asked
     assert tokenizer("qwen3").decode([label for label in one.labels if label != NOT_LEARNED]) == "Ho<|im_end|>"
 
@@ -164,7 +164,7 @@ def test_settings_of_the_template_count() -> None:
 def test_a_template_that_rewrites_earlier_answers_is_refused() -> None:
     quiet = ModelConfig(name="a", id="qwen", chat_template_kwargs={"enable_thinking": False})
     with pytest.raises(TrainingError, match=r"writes the messages before answer 1 differently .* one answer"):
-        labelled(tokenizer("qwen3"), chat("Hi", "Ho", "And?", "Ha"), quiet, ends("qwen3"))
+        tokenize_example(tokenizer("qwen3"), chat("Hi", "Ho", "And?", "Ha"), quiet, ends("qwen3"))
 
 
 @pytest.mark.parametrize("messages", [chat("Hi", "Ho"), chat("Hi", "Ho", "And?", "Ha")])
@@ -176,7 +176,7 @@ def test_a_template_without_an_end_of_turn_is_refused(messages: list[Message]) -
         "{% if add_generation_prompt %}assistant: {% endif %}"
     )
     with pytest.raises(TrainingError, match="would never stop"):
-        labelled(plain, messages, MODEL, ends("smollm2"))
+        tokenize_example(plain, messages, MODEL, ends("smollm2"))
 
 
 def test_an_end_of_turn_that_belongs_to_the_next_message_is_none_of_the_answer() -> None:
@@ -186,4 +186,4 @@ def test_an_end_of_turn_that_belongs_to_the_next_message_is_none_of_the_answer()
         "{% if add_generation_prompt %}assistant: {% endif %}"
     )
     with pytest.raises(TrainingError, match="would never stop"):
-        labelled(plain, chat("Hi", "Ho", "And?", "Ha"), MODEL, ends("smollm2"))
+        tokenize_example(plain, chat("Hi", "Ho", "And?", "Ha"), MODEL, ends("smollm2"))

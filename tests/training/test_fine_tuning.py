@@ -246,7 +246,7 @@ def test_each_epoch_has_every_conversation_once(model: Path, tmp_path: Path) -> 
     assert len(set(rows[:6])) == len(set(rows[6:12])) == 6
     assert rows[:6] != rows[6:12]
     assert set(Counter(rows).values()) == {2, 3}
-    assert trainer.assess()["steps"] == 4
+    assert trainer.evaluate()["steps"] == 4
     assert [len(batch["input_ids"]) for batch in trainer.get_train_dataloader()] == [4, 4, 4, 3]
 
 
@@ -254,7 +254,7 @@ def test_what_is_too_long_is_cut_and_dropped_where_no_answer_is_left(model: Path
     lengths = [(len(ids), prompt) for ids, prompt in read_by_hand(model, CHATS)]
     longest = max(prompt for _, prompt in lengths)  # the answer to the longest prompt begins one token later
     trainer, _ = Tuned(model, tmp_path / "run", max_length=longest).trainer(Commands([]))
-    described = trainer.assess()
+    described = trainer.evaluate()
     cut = sum(prompt < longest < length + 1 for length, prompt in lengths)  # a line break follows the end of turn
     assert cut > 0
     assert (described["conversations"], described["held_out"]) == (5, 5)
@@ -270,7 +270,7 @@ def test_a_conversation_that_the_template_refuses_is_named(
     def refuse(*_: Any) -> Any:
         raise TrainingError("the chat template refuses it")
 
-    monkeypatch.setattr(fine_tuning, "labelled", refuse)
+    monkeypatch.setattr(fine_tuning, "tokenize_example", refuse)
     with pytest.raises(TrainingError, match=r"^chats.jsonl, line 1: the chat template refuses it$"):
         Tuned(model, tmp_path / "run").trainer(Commands([]))
 

@@ -106,7 +106,7 @@ async def test_what_is_exported_is_written_again_after_another_update(run: RunDi
 
 async def test_another_engine_gets_the_adapter_once_after_each_update(run: RunDirectory) -> None:
     policy, base = Noting(run), Base()
-    model = policy.through(base)
+    model = policy.serve_via(base)
     for update in range(3):
         assert await said(model, 3) == [f"m@{update}"] * 3
         assert len(base.folders) == update + 1
@@ -116,6 +116,6 @@ async def test_another_engine_gets_the_adapter_once_after_each_update(run: RunDi
 
 async def test_the_adapters_of_another_engine_go_with_the_policy(run: RunDirectory) -> None:
     policy, base = Noting(run), Base()
-    await policy.through(base).complete(ASKED)
+    await policy.serve_via(base).complete(ASKED)
     await policy.close()
     assert [folder.exists() for folder in base.folders] == [False]

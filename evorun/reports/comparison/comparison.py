@@ -75,7 +75,7 @@ class Comparison:
     pairs: Pairs
     chosen: bool
     """The reference was named, not taken for its accuracy."""
-    reservations: Sequence[str]
+    warnings: Sequence[str]
     remarks: Sequence[str]
 
     @property
@@ -130,7 +130,7 @@ def compare(run_dirs: Sequence[Path], against: Path | None = None) -> Comparison
         means=[_mean_row(members) for members in seeds],
         pairs=pair_all(groups, seeds),
         chosen=against is not None,
-        reservations=_reservations(runs),
+        warnings=_warnings(runs),
         remarks=[*_malformed(runs), *_incomparable(rows)],
     )
 
@@ -250,7 +250,7 @@ def _incomparable(rows: Sequence[Row]) -> list[str]:
     return [f"No difference to reported figures is shown where {reason}." for reason in reasons]
 
 
-def _reservations(runs: Sequence[Run]) -> list[str]:
+def _warnings(runs: Sequence[Run]) -> list[str]:
     """Return the runs' banners, each once, with the names of the runs that it holds for unless it holds for all."""
     holders: dict[str, list[str]] = defaultdict(list)
     for run in runs:

@@ -41,7 +41,7 @@ def print_comparison(comparison: Comparison, page: Path, console: "Console") -> 
     def say(line: str, style: str = "") -> None:
         console.print(Text(printable(line), style=style))
 
-    for line in comparison.reservations:
+    for line in comparison.warnings:
         say(line, "bold yellow")
     _print_accuracy(comparison, console)
     if comparison.scores:

@@ -1,0 +1,158 @@
+"""The contexts of a method: all that it can touch."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from evorun.rollouts.calls import Caller, Calls
+from evorun.runs.budget import Meter
+from evorun.runs.records import write_json
+from evorun.tasks.base import Demonstration, GivesFeedback, Grade, Problem, Response, Task, Tools, Verification
+from evorun.training.policy import Policy
+
+T = TypeVar("T")
+
+log = logging.getLogger("evorun")
+
+
+class Context(Calls):
+    """All that a method can touch while it works on one problem."""
+
+    def __init__(
+        self,
+        *,
+        task: Task,
+        problem: Problem,
+        seed: int,
+        meter: Meter,
+        models: Mapping[str, Caller],
+        tools: Tools,
+    ) -> None:
+        super().__init__(name=problem.id, task=task, seed=seed, meter=meter, models=models)
+        self.problem = problem
+        self._tools = tools
+
+    async def observe(self, responses: Sequence[Response]) -> list[Response]:
+        """Return the responses with the task's feedback on those that have an answer, where the task gives any."""
+        if not isinstance(self.task, GivesFeedback):
+            return list(responses)
+        async with asyncio.TaskGroup() as group:
+            observed = [group.create_task(self._observe(response)) for response in responses]
+        return [one.result() for one in observed]
+
+    async def verify(self, responses: Sequence[Response], max_errors: int) -> list[Verification]:
+        """Return what the task's symbolic system says of the responses; the task must be one that verifies."""
+        async with asyncio.TaskGroup() as group:
+            verified = [
+                group.create_task(self.task.verify(self.problem, response, max_errors, self._tools))
+                for response in responses
+            ]
+        return [one.result() for one in verified]
+
+    async def _observe(self, response: Response) -> Response:
+        if response.answer is None:
+            return response
+        seen: Response = await self.task.observe(self.problem, response, self._tools)
+        return seen
+
+
+SHARED = "*"
+"""Name of the calls that a method makes for all problems together."""
+
+
+@dataclass(frozen=True)
+class TrainingSplit:
+    """The problems that a policy is trained on; none of them is a problem of the run."""
+
+    task: Any
+    """Of these problems: it makes their prompts and reads the responses."""
+    problems: Sequence[Problem]
+    grade: Callable[[Problem, Response], Awaitable[Grade]]
+
+
+class Remember(Protocol):
+    """Looks an effect up in the journal, or carries it out (`evorun.runs.effects.remembered`)."""
+
+    async def __call__(self, key: str, about: Any, compute: Callable[[], Awaitable[T]], kind: type[T]) -> T:
+        """Return the result."""
+        ...
+
+
+class RunContext:
+    """All that a method can touch beyond single problems: every problem, the validation split, its own calls."""
+
+    def __init__(
+        self,
+        *,
+        contexts: Mapping[str, Context],
+        shared: Calls,
+        demonstrations: Sequence[Demonstration],
+        grade: Callable[[Demonstration, Response], Awaitable[Grade]],
+        artifacts: Path,
+        remember: Remember,
+        record: Callable[[int, Mapping[str, float]], None],
+        policy: Policy | None = None,
+        training: TrainingSplit | None = None,
+    ) -> None:
+        """demonstrations: empty unless the method's regime allows for them. artifacts: the folder to leave files in.
+
+        remember, record: see the methods of these names.
+        """
+        self.shared = shared
+        self.demonstrations = demonstrations
+        self._artifacts = artifacts
+        self._contexts = contexts
+        self._grade = grade
+        self._remember = remember
+        self._record = record
+        self._policy = policy
+        self._training = training
+
+    @property
+    def policy(self) -> Policy:
+        """What is trained; for methods with an objective."""
+        assert self._policy is not None  # noqa: S101 - the driver gives one to every method with an objective
+        return self._policy
+
+    @property
+    def training(self) -> TrainingSplit:
+        """The problems to train on; for methods that learn from problems."""
+        assert self._training is not None  # noqa: S101 - the driver gives one to every method that asks for it
+        return self._training
+
+    async def remember(self, step: int, what: str, about: Any, compute: Callable[[], Awaitable[T]], kind: type[T]) -> T:
+        """Return a value that takes time to compute, such as a batch's rewards, from the journal where it is there.
+
+        about: all that the value depends on, as JSON. kind: its type.
+        """
+        return await self._remember(self.shared.key(step, what, 0, 0), about, compute, kind)
+
+    def record(self, step: int, figures: Mapping[str, float]) -> None:
+        """Put a training step's figures into training.jsonl, the series of metrics.jsonl and the progress display."""
+        self._record(step, figures)
+
+    @staticmethod
+    def warn(line: str) -> None:
+        """Say something that the user should know, in the run's log and on the terminal."""
+        log.warning(line)
+
+    def save_artifact(self, name: str, value: Any) -> None:
+        """Leave a value as JSON in the run's artifacts/. Raises RunDirectoryError when it cannot be written."""
+        self._artifacts.mkdir(exist_ok=True)
+        write_json(self._artifacts / name, value)
+
+    @property
+    def problems(self) -> list[Problem]:
+        """The problems of the run, in order."""
+        return [ctx.problem for ctx in self._contexts.values()]
+
+    def context_for(self, problem: Problem) -> Context:
+        """Return the context of one problem of the run."""
+        return self._contexts[problem.id]
+
+    async def grade(self, demonstration: Demonstration, response: Response) -> Grade:
+        """Grade a response to a problem of the validation split; problems of the run are graded by the driver only."""
+        return await self._grade(demonstration, response)
