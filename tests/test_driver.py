@@ -271,7 +271,7 @@ async def test_a_call_of_the_same_place_is_a_defect(tmp_path: Path) -> None:
             await ask(ctx, 1, "generate")
             return ANSWERED
 
-    with pytest.raises(ValueError, match="two calls with the same step, role, place and attempt"):
+    with pytest.raises(ValueError, match="two calls with the same step, role, index and attempt"):
         await driven(Twice(), tmp_path)
 
 

@@ -73,8 +73,8 @@ class Evaluator:
         self, ctx: Context, prompts: Sequence[Prompt], indices: Sequence[int], role: str, step: int, first: int
     ) -> list[tuple[int, str]]:
         """Return the completions with the index that each belongs to; refused requests have an empty text."""
-        indices = [first + i for i in indices]
-        replies = await ctx.generate(prompts, role=role, step=step, sampling=self.sampling, indices=indices)
+        calls = [first + i for i in indices]
+        replies = await ctx.generate(prompts, role=role, step=step, sampling=self.sampling, indices=calls)
         return [(i, _text(reply)) for i, reply in zip(indices, replies, strict=False)]
 
 

@@ -225,9 +225,9 @@ def _check_reported(reported: object) -> None:
             "reported: expected source, note and rows, each row with method and, where they are known, task, model, "
             f"accuracy (a fraction), metrics and by_stratum (accuracies): {error}"
         ) from error
-    indices: dict[tuple[str, str | None, str | None], int] = {}
+    rows_of: dict[tuple[str, str | None, str | None], int] = {}
     for index, row in enumerate(rows):
-        earlier = indices.setdefault((row.method, row.task, row.model), index)
+        earlier = rows_of.setdefault((row.method, row.task, row.model), index)
         if earlier != index:
             raise ConfigError(
                 f"reported.rows: expected one row for a method, task and model, got rows {earlier} and {index} for "

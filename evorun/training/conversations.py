@@ -138,12 +138,12 @@ def _topic(read: _Line) -> bytes:
 
 def _held_out(topics: Sequence[bytes], share: float) -> set[int]:
     """Return the indices of whole topics that make up the share, or the smallest one where none is so small."""
-    indices: dict[bytes, list[int]] = defaultdict(list)
+    by_topic: dict[bytes, list[int]] = defaultdict(list)
     for index, topic in enumerate(topics):
-        indices[topic].append(index)
+        by_topic[topic].append(index)
     out: set[int] = set()
-    for topic in sorted(indices):
-        if len(out) + len(indices[topic]) <= share * len(topics):
-            out.update(indices[topic])
-    smallest = min(sorted(indices), key=lambda topic: len(indices[topic]))
-    return out or set(indices[smallest])
+    for topic in sorted(by_topic):
+        if len(out) + len(by_topic[topic]) <= share * len(topics):
+            out.update(by_topic[topic])
+    smallest = min(sorted(by_topic), key=lambda topic: len(by_topic[topic]))
+    return out or set(by_topic[smallest])

@@ -154,11 +154,11 @@ class _Reading(NamedTuple):
 
 def _order(seed: int, conversations: int, epochs: float) -> list[int]:
     """Return which conversation is learned from at which index: each epoch has them all, in an order of its own."""
-    indices = max(1, round(epochs * conversations))
+    count = max(1, round(epochs * conversations))
     order: list[int] = []
-    for epoch in range(math.ceil(indices / conversations)):
+    for epoch in range(math.ceil(count / conversations)):
         order += stream(seed, "sft", "epoch", epoch).permutation(conversations).tolist()
-    return order[:indices]
+    return order[:count]
 
 
 def _arguments(job: Job, objective: FineTuning) -> dict[str, Any]:
