@@ -1,0 +1,85 @@
+"""The net: every request and every record of small simulated runs, all methods on all task families, as digests.
+
+It holds what a restructuring must not change: the runs go through the real command line, prompts and parsers are asked
+directly with odd texts, and a failure names the method, the task, the role or file, and the part that differs. What is
+expected is in net.json beside this file. Where a difference is meant, rewrite it and read the difference in version
+control, whose lines are one for each role or record file:
+
+    EVORUN_REWRITE_NET=1 pytest tests/net -p no:xdist
+
+LiveCodeBench's simulated programs hold compressed tables and show Python's own errors: their digests belong to zlib and
+CPython 3.11 as the project's continuous integration has them.
+"""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from net_digests import Digests, differences, digest_run
+from net_rendering import FAMILIES, render_family
+from net_runs import RUNS, carry_out
+
+NET = Path(__file__).parent / "net.json"
+OWN_PROMPTS = Path(__file__).parent / "placeholders.json"
+"""For each task, its prompt files and the placeholders that users' own files may have in them."""
+
+REWRITE = bool(os.environ.get("EVORUN_REWRITE_NET"))
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_run(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    asked = carry_out(RUNS[name], path)
+    assert asked
+    compare(f"run {name}", digest_run(path, asked))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_prompts_and_parsers(name: str) -> None:
+    compare(f"task {name}", render_family(name))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_prompts_from_users_files(name: str, tmp_path: Path) -> None:
+    for file, placeholders in json.loads(OWN_PROMPTS.read_text())[name].items():
+        lines = [f"own {file}", *(f"{one}: <{{{{ {one} }}}}>" for one in placeholders)]
+        (tmp_path / file).write_text("\n".join(lines))
+    compare(f"task {name} with a user's prompts", render_family(name, tmp_path))
+
+
+def test_nothing_else_is_expected() -> None:
+    names = {*(f"run {name}" for name in RUNS), *(f"task {name}" for name in FAMILIES)}
+    names |= {f"task {name} with a user's prompts" for name in FAMILIES}
+    if REWRITE:
+        write({name: digests for name, digests in expected().items() if name in names})
+    assert set(expected()) == names
+
+
+def compare(name: str, found: Digests) -> None:
+    if REWRITE:
+        write({**expected(), name: found})
+    different = differences(expected().get(name, {}), found)
+    if different:
+        pytest.fail("\n".join([f"{name}: not as expected", *different]), pytrace=False)
+
+
+def expected() -> dict[str, Digests]:
+    read: dict[str, Digests] = json.loads(NET.read_text()) if NET.exists() else {}
+    return read
+
+
+def write(net: dict[str, Digests]) -> None:
+    """Write the net in order, with a line for each role, record file or capability."""
+    NET.write_text(as_json({name: net[name] for name in sorted(net)}, 3) + "\n")
+
+
+def as_json(digests: Digests, levels: int) -> str:
+    """Return a JSON object with a line for each value of its upper levels."""
+    if not levels or not any(isinstance(value, dict) for value in digests.values()):
+        return json.dumps(digests)
+    lines = (
+        f"{json.dumps(name)}: {as_json(value, levels - 1) if isinstance(value, dict) else json.dumps(value)}"
+        for name, value in digests.items()
+    )
+    return "{\n" + ",\n".join(lines) + "\n}"
