@@ -1,0 +1,76 @@
+"""The order of the rooms, as scripts/measure_structure.py has it: no circle, no arrow upward, no loose module."""
+
+import importlib.util
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+def script() -> Any:
+    path = ROOT / "scripts" / "measure_structure.py"
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module  # its dataclasses look themselves up there
+    spec.loader.exec_module(module)
+    return module
+
+
+STRUCTURE = script()
+
+
+@pytest.fixture(scope="module")
+def tree() -> Any:
+    return STRUCTURE.Tree(ROOT)
+
+
+def test_no_files_and_no_rooms_import_each_other(tree: Any) -> None:
+    assert STRUCTURE.circles(tree.graph()) == []
+    assert STRUCTURE.circles(tree.room_graph()) == []
+
+
+def test_imports_point_down(tree: Any) -> None:
+    assert tree.upward() == []
+
+
+def test_the_package_holds_rooms_only(tree: Any) -> None:
+    assert tree.loose() == []
+    assert {module.room for module in tree.modules.values()} <= {*STRUCTURE.ROOMS, *STRUCTURE.GROUND, "__main__"}
+
+
+def test_heavy_packages_are_loaded_by_engines_and_trainers_only(tree: Any) -> None:
+    assert tree.heavy() == []
+
+
+def test_what_breaks_the_order_is_found(tmp_path: Path) -> None:
+    files = {
+        "__init__": "",
+        "errors": "",
+        "loose": "",
+        "models/__init__": "",
+        "models/engine": "import torch\nfrom evorun import errors",
+        "models/typed": "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import torch",
+        "ratings/__init__": "",
+        "ratings/elo": "def rate():\n    from evorun.models import engine",
+        "tasks/__init__": "from . import sums",
+        "tasks/sums": "import evorun.loose\nimport evorun.models.typed\nfrom .numbers import one",
+        "tasks/numbers": "def one():\n    from evorun.tasks.sums import two",
+        "reports/__init__": "from evorun.models import engine",
+        "reports/plots": "from evorun.ratings.elo import rate",
+    }
+    for name, text in files.items():
+        path = tmp_path / "evorun" / f"{name}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    tree = STRUCTURE.Tree(tmp_path)
+    assert STRUCTURE.circles(tree.graph()) == [["evorun.tasks.numbers", "evorun.tasks.sums"]]
+    assert STRUCTURE.circles(tree.room_graph()) == []
+    assert tree.upward() == ["evorun.ratings.elo -> evorun.models.engine"]
+    assert tree.loose() == ["loose"]
+    # importing a module imports the folder that it is in
+    assert {line.split()[0] for line in tree.heavy()} == {"evorun.reports", "evorun.reports.plots"}
