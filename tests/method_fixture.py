@@ -8,17 +8,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
-from rich.console import Console
 
+from building import make_context, make_driver, toy_task
 from evorun.methods.base import Method, PerProblem
-from evorun.methods.context import Context
 from evorun.methods.steps import Step
 from evorun.models import Completion, Message, Reply, Request
 from evorun.runner.driver import Driver
-from evorun.runs.budget import BudgetConfig, Meter
+from evorun.runs.budget import Meter
 from evorun.runs.directory import RunDirectory
-from evorun.runs.effects import Traffic
-from evorun.runs.progress import Tally, make_progress
 from evorun.tasks.base import (
     Attempt,
     Demonstration,
@@ -28,7 +25,6 @@ from evorun.tasks.base import (
     LoadedTask,
     Problem,
     Prompt,
-    Provenance,
     Response,
     ScoredResponse,
     Task,
@@ -195,13 +191,6 @@ def _read_back(key: str, request: Request) -> Ask:
     return Ask(name, int(step), role, int(place), int(attempt), shown, system, request)
 
 
-class NoTools:
-    """For tasks that run no programs."""
-
-    async def test(self, program: Any, suite: Any, *, stop_at_failure: bool) -> Any:
-        raise AssertionError("no program should be run")
-
-
 async def solve(
     method: Method,
     model: Scripted,
@@ -213,14 +202,7 @@ async def solve(
 ) -> list[Step]:
     """Let a method that prepares nothing work on one problem, and return its steps."""
     assert isinstance(method, PerProblem)
-    context = Context(
-        task=task or Quiz(),
-        problem=problem(number),
-        seed=seed,
-        meter=meter or Meter(),
-        models={"policy": model},
-        tools=NoTools(),
-    )
+    context = make_context(task or Quiz(), problem(number), model, meter=meter, seed=seed)
     return [step async for step in steps(method.solve(context))]
 
 
@@ -266,47 +248,28 @@ class Driven:
         return calls
 
 
-def make_driver(
+def quiz(task: Task | None = None, problems: int = 3, validation: int = 8) -> LoadedTask:
+    """Return a quiz, or another task, with problems `p0`, `p1`, ... and examples `v0`, `v1`, ..."""
+    return toy_task(
+        task or Quiz(), [problem(i) for i in range(problems)], RightIsRight(), [example(i) for i in range(validation)]
+    )
+
+
+async def drive(
     method: Method,
-    directory: RunDirectory,
-    model: Scripted,
+    folder: Path,
+    script: Script,
     *,
     task: Task | None = None,
     problems: int = 3,
     validation: int = 8,
-    budget: BudgetConfig | None = None,
-    seed: int = 0,
-    concurrency: int = 8,
-) -> Driver:
-    """Return a driver of a method over problems `p0`, `p1`, ... with examples `v0`, `v1`, ..."""
-    loaded = LoadedTask(
-        task=task or Quiz(),
-        problems=[problem(i) for i in range(problems)],
-        grader=RightIsRight(),
-        stand_in=None,  # type: ignore[arg-type]
-        provenance=Provenance(source="sample", description="", digest=""),
-        validation=[example(i) for i in range(validation)],
-    )
-    method.check(type(loaded.task), [example.problem for example in loaded.validation])
-    return Driver(
-        method=method,
-        loaded=loaded,
-        models={"policy": model},  # type: ignore[dict-item]
-        tools=NoTools(),
-        directory=directory,
-        seed=seed,
-        budget=budget or BudgetConfig(),
-        concurrency=concurrency,
-        progress=make_progress(Tally("test", problems, None, Traffic()), Console(), "off"),
-    )
-
-
-async def drive(method: Method, folder: Path, script: Script, **how: Any) -> Driven:
-    """Drive a method to its end; see `make_driver`. Raises what ended the run."""
+    **how: Any,
+) -> Driven:
+    """Drive a method over a quiz to its end; `how`: see `make_driver`. Raises what ended the run."""
     directory = RunDirectory(folder)
     model = Scripted(script)
     try:
-        driver = make_driver(method, directory, model, **how)
+        driver = make_driver(method, quiz(task, problems, validation), directory, model, **how)
         async with asyncio.timeout(60):
             await driver.run()
         directory.finish_records([one.id for one in driver.loaded.problems])

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from building import load_task
 from evorun.runner import registry
-from evorun.tasks.mathbench import MathBenchConfig
 from evorun_process import DRY_RUN, SMALL, environment, evorun
 
 PLUGIN = """
@@ -145,7 +145,7 @@ def test_settings_that_the_data_does_not_allow_begin_no_run(
 
 
 def test_worked_examples_that_are_wrong_are_not_worth_a_resume(tmp_path: Path) -> None:
-    held_out = [example.problem.id for example in MathBenchConfig(source="sample").load(0).validation]
+    held_out = [example.problem.id for example in load_task("mathbench", source="sample").validation]
     lines = [json.dumps({"id": identity, "response": "no idea"}) for identity in held_out]
     (tmp_path / "wrong").write_text("\n".join(lines))
     sample = ("task=mathbench", "task.source=sample", "engine=simulated", "task.limit=2")

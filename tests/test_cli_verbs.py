@@ -7,9 +7,8 @@ from typing import Any
 
 import pytest
 
+from building import load_task
 from evorun.cli.plain import with_absolute_paths
-from evorun.tasks.livecodebench import LiveCodeBenchConfig
-from evorun.tasks.mathbench import MathBenchConfig
 from evorun_process import DRY_RUN, SMALL, evorun
 
 QUESTION = {"question": "?", "options": ["1", "2", "3", "4"], "answer": "A"}
@@ -163,7 +162,7 @@ def graded(folder: Path, lines: bytes) -> list[dict[str, Any]]:
 
 
 def drawn_and_held_out() -> tuple[list[str], list[str]]:
-    loaded = MathBenchConfig(source="sample").load(0)
+    loaded = load_task("mathbench", source="sample")
     return [problem.id for problem in loaded.problems], [example.problem.id for example in loaded.validation]
 
 
@@ -201,7 +200,7 @@ def test_an_id_that_was_not_drawn_names_what_decides_the_draw(tmp_path: Path) ->
 
 def test_what_is_not_shielded_is_said_before_programs_run(tmp_path: Path) -> None:
     programs = ("task=livecodebench", "task.source=sample", "sandbox.isolation=rlimits")
-    identity = LiveCodeBenchConfig(source="sample").load(0).problems[0].id
+    identity = load_task("livecodebench", source="sample").problems[0].id
     (tmp_path / "r.jsonl").write_text(json.dumps({"id": identity, "response": "no program"}))
     expected = "warning: programs run without full isolation (rlimits): network and readable files"
     done = evorun("grade", *programs, "responses=r.jsonl", cwd=tmp_path)

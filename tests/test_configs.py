@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 import yaml
-from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
 
-from evorun.cli.compose import config_folder, register
+from building import composed
+from evorun.cli.compose import config_folder
 from evorun.errors import ConfigError
 from evorun.runner import registry
 from evorun.runner.settings import check
@@ -26,13 +26,6 @@ EXPERIMENTS = sorted(
     file.relative_to(config_folder() / "experiment").with_suffix("").as_posix()
     for file in (config_folder() / "experiment").rglob("*.yaml")
 )
-
-
-def composed(*overrides: str) -> dict[str, Any]:
-    register()
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        config: Any = OmegaConf.to_container(compose("config", overrides=list(overrides)), resolve=True)
-    return dict(config)
 
 
 @pytest.mark.parametrize("name", SCHEMAS)

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from building import make_budget
 from evorun.errors import DataError, EngineError, RunDirectoryError
 from evorun.methods.base import DatasetLevel, Method, PerProblem
 from evorun.methods.context import Context, RunContext
@@ -97,7 +98,7 @@ class Ends(Scripted):
 
 async def test_how_problems_end(tmp_path: Path) -> None:
     script = [(1, ANSWERED), (2, ANSWERED), (1, NOTHING), (2, NOTHING), (1, None), (2, None)]
-    run = await driven(Ends(script), tmp_path, problems=6, budget=BudgetConfig(calls_per_problem=1))
+    run = await driven(Ends(script), tmp_path, problems=6, budget=make_budget(calls_per_problem=1))
     predictions = run.records("predictions")
     assert [p["stop"] for p in predictions] == ["generations", "budget", "failed", "budget", "failed", "budget"]
     assert [p["correct"] for p in predictions] == [True, True, False, False, False, False]
@@ -145,11 +146,11 @@ class Demanding(Scripted):
 @pytest.mark.parametrize(
     "budget",
     [
-        BudgetConfig(),
-        BudgetConfig(calls=17),
-        BudgetConfig(calls_per_problem=4),
-        BudgetConfig(calls=17, calls_per_problem=3),
-        BudgetConfig(calls=5, calls_per_problem=4),
+        make_budget(),
+        make_budget(calls=17),
+        make_budget(calls_per_problem=4),
+        make_budget(calls=17, calls_per_problem=3),
+        make_budget(calls=5, calls_per_problem=4),
     ],
 )
 async def test_what_is_shared_is_attributed_once_and_counts_against_every_problem(
@@ -253,7 +254,7 @@ async def test_a_method_over_all_problems_reports_each_ones_course(tmp_path: Pat
 
 
 async def test_its_calls_all_come_out_of_one_budget(tmp_path: Path) -> None:
-    run = await driven(Learns(), tmp_path, problems=4, budget=BudgetConfig(calls=11))
+    run = await driven(Learns(), tmp_path, problems=4, budget=make_budget(calls=11))
     assert len(run.model.asked) == 11
     assert {p["stop"] for p in run.records("predictions")} == {"budget"}
 

@@ -8,17 +8,11 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from building import make_config, make_method, make_run_config, task_config
 from evorun.errors import EngineError
-from evorun.methods.duel_evolve import DuelEvolve, DuelEvolveConfig
 from evorun.models import Completion, LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig
-from evorun.models.simulated import SimulatedConfig
 from evorun.runner.experiment import Outcome, run_experiment
-from evorun.runner.settings import ProgramSettings, RunConfig
-from evorun.runs.budget import BudgetConfig
-from evorun.tasks.mathbench import MathBenchConfig
-
-POLICY, JUDGE = ModelConfig(name="small", id="small"), ModelConfig(name="large", id="large")
 
 
 @dataclass
@@ -52,17 +46,11 @@ class Watched:
 
 def run(folder: Path, engine: EngineConfig, judge_engine: EngineConfig) -> tuple[Outcome, dict[str, Any]]:
     """Carry out a small run with a judge of its own; return its outcome and manifest."""
-    config = RunConfig(
-        seed=0,
-        method=DuelEvolve(DuelEvolveConfig(generations=1, initial_candidates=3, children=2, duels=2)),
-        task=MathBenchConfig(source="sample", limit=2),
-        model=POLICY,
-        engine=engine,
-        judge=JUDGE,
-        judge_engine=judge_engine,
-        budget=BudgetConfig(),
-        evorun=ProgramSettings(progress="off"),
-        raw={"seed": 0},
+    config = make_run_config(
+        make_method("duel_evolve", generations=1, initial_candidates=3, children=2, duels=2),
+        task_config("mathbench", source="sample", limit=2),
+        engine,
+        judge_engine,
     )
     outcome = run_experiment(config, folder, ["evorun"], Console())
     return outcome, json.loads((folder / "manifest.json").read_text())
@@ -93,7 +81,7 @@ def test_a_run_is_simulated_when_any_of_its_engines_is(
     tmp_path: Path, policy_simulated: bool, judge_simulated: bool
 ) -> None:
     engines = [
-        SimulatedConfig(name="simulated") if simulated else WatchedConfig()
+        make_config("engine", "simulated") if simulated else WatchedConfig()
         for simulated in (policy_simulated, judge_simulated)
     ]
     outcome, manifest = run(tmp_path, *engines)

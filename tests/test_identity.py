@@ -5,10 +5,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hydra import compose, initialize_config_dir
-from omegaconf import OmegaConf
 
-from evorun.cli.compose import config_folder, register
+from building import composed
 from evorun.errors import ConfigError
 from evorun.runner.settings import check
 from evorun.runs.directory import config_digest
@@ -45,10 +43,7 @@ def test_a_simulated_run_is_not_continued_as_another(
 
 
 def checked(*overrides: str) -> Any:
-    register()
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        config: Any = OmegaConf.to_container(compose("config", overrides=list(overrides)), resolve=True)
-    return check(config)
+    return check(composed(*overrides))
 
 
 def test_a_judge_engine_alone_serves_the_same_model_elsewhere() -> None:

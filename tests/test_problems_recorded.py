@@ -3,14 +3,14 @@
 import json
 from pathlib import Path
 
-from evorun.tasks.mathbench.config import MathBenchConfig
+from building import load_task
 from evorun_process import DRY_RUN, SMALL, evorun
 
 
 def test_the_problems_are_recorded_without_their_answers(tmp_path: Path) -> None:
     assert evorun(*DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=tmp_path).returncode == 0
     records = [json.loads(line) for line in (tmp_path / "run" / "problems.jsonl").open()]
-    problems = MathBenchConfig(name="mathbench", source="sample", limit=3).load(0).problems
+    problems = load_task("mathbench", source="sample", limit=3).problems
     assert [(r["problem"], r["stratum"]) for r in records] == [(p.id, p.stratum) for p in problems]
     assert [r["data"] for r in records] == [{**p.data, "options": list(p.data["options"])} for p in problems]
     assert all(set(r["data"]) == {"question", "options"} for r in records)

@@ -6,16 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
+from building import NoTools, no_progress
 from evorun.methods.steps import Candidate, Rated, Step
 from evorun.runner.recorder import ProblemRecorder
 from evorun.runs.directory import RunDirectory
-from evorun.runs.effects import Traffic
-from evorun.runs.progress import Tally, make_progress
 from evorun.runs.schema import Spent
 from evorun.tasks.base import Grade, Problem, Response, Tools
-from method_fixture import NoTools, problem
+from method_fixture import problem
 
 COST = {"generate": Spent(1, 5, 3)}
 
@@ -44,8 +41,7 @@ def recorded(folder: Path, steps: Sequence[Step]) -> tuple[dict[str, list[dict[s
 
     async def write() -> None:
         directory = RunDirectory(folder)
-        progress = make_progress(Tally("test", 1, None, Traffic()), Console(), "off")
-        recorder = ProblemRecorder(problem(0), grader, NoTools(), directory, progress)
+        recorder = ProblemRecorder(problem(0), grader, NoTools(), directory, no_progress())
         for step in steps:
             recorder.offer(step, COST)
         recorder.close()

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
+from building import composed
 from evorun.errors import ConfigError
 from evorun.runner.settings import check
-from test_configs import composed
 
 ROW = {"method": "lyria", "task": "sudoku", "model": "qwen2_5_7b"}
 WHOLE = {**ROW, "accuracy": 0.0, "metrics": {"score": 62, "penalised_score": 61.0}, "by_stratum": {"9x9": 0}}

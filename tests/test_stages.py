@@ -15,6 +15,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from building import composed
 from evorun.errors import ConfigError, DataError, EngineError, RunDirectoryError
 from evorun.methods.base import DatasetLevel
 from evorun.runner import registry
@@ -25,7 +26,6 @@ from evorun.runner.student import teacher_composition, tuning_composition
 from evorun.runs.directory import RunDirectory, identity, load_manifest, new_manifest
 from evorun.runs.schema import ModelInRun, Provenance, StageInRun
 from evorun.tasks import sudoku
-from test_configs import composed
 
 COMMAND = ["evorun", "method=laft", "task=sudoku"]
 

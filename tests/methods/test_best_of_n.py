@@ -4,11 +4,10 @@ from itertools import pairwise
 
 import pytest
 
-from evorun.methods.best_of_n import BestOfN, BestOfNConfig
-from evorun.methods.duel_evolve import DuelEvolve, DuelEvolveConfig
+from building import make_meter, make_method
+from evorun.methods.best_of_n import BestOfN
 from evorun.methods.duels import Arena
 from evorun.methods.steps import Comparison, Step
-from evorun.runs.budget import Meter
 from method_fixture import Ask, Scripted, TestedQuiz, solve
 
 
@@ -25,7 +24,7 @@ def judges_by_quality(ask: Ask) -> str:
 
 
 def best_of(**config: object) -> BestOfN:
-    return BestOfN(BestOfNConfig(**{"samples": 12, "rounds": 6, "duels": 5, **config}))  # type: ignore[arg-type]
+    return make_method("best_of_n", **{"samples": 12, "rounds": 6, "duels": 5, **config})  # type: ignore[arg-type]
 
 
 def duels(step: Step) -> list[tuple[str, str]]:
@@ -88,7 +87,7 @@ async def test_a_round_is_a_generation_of_duel_evolve_without_children() -> None
 
     evolving, sampling = Scripted(childless), Scripted(childless)
     settings = {"generations": 7, "initial_candidates": 6, "children": 1, "parents": 2, "duels": 5, "retries": 0}
-    evolved = await solve(DuelEvolve(DuelEvolveConfig(**settings)), evolving)  # type: ignore[arg-type]
+    evolved = await solve(make_method("duel_evolve", **settings), evolving)  # type: ignore[arg-type]
     sampled = await solve(best_of(samples=6, rounds=7), sampling)
     judged = [[(a.step, a.place, a.request) for a in m.of("judge") if a.step > 2] for m in (evolving, sampling)]
     assert len(judged[0]) == 50
@@ -109,7 +108,7 @@ async def test_zero_rounds_return_the_first_sample_unjudged() -> None:
 
 @pytest.mark.parametrize("calls", range(1, 40, 3))
 async def test_the_budget_ends_it_without_half_a_duel(calls: int) -> None:
-    model, meter = Scripted(judges_by_quality), Meter(max_calls=calls)
+    model, meter = Scripted(judges_by_quality), make_meter(calls)
     course = await solve(best_of(), model, meter=meter)
     assert calls - 1 <= len(model.asked) <= calls
     assert len(model.of("judge")) % 2 == 0

@@ -6,16 +6,13 @@ from itertools import pairwise
 
 import pytest
 
+from building import load_task, make_config, make_context, make_meter, make_method
 from evorun.errors import ConfigError
-from evorun.methods.context import Context
-from evorun.methods.duel_evolve import DuelEvolve, DuelEvolveConfig
 from evorun.methods.steps import Step
 from evorun.models import Completion, Reply, Request
 from evorun.runs.budget import Meter
-from evorun.tasks.mathbench import MathBenchConfig
-from method_fixture import NoTools
 
-LOADED = MathBenchConfig(source="sample").load(0)
+LOADED = load_task("mathbench", source="sample")
 PROBLEM = LOADED.problems[0]
 Script = Callable[[str, Request], str | None]
 
@@ -64,10 +61,8 @@ def prefers(letter: str) -> Script:
 
 async def solve(model: ScriptedModel, meter: Meter | None = None, **config: object) -> list[Step]:
     small = {"generations": 2, "initial_candidates": 4, "children": 4, "parents": 3, "duels": 5, **config}
-    method = DuelEvolve(DuelEvolveConfig(**small))  # type: ignore[arg-type]
-    ctx = Context(
-        task=LOADED.task, problem=PROBLEM, seed=0, meter=meter or Meter(), models={"policy": model}, tools=NoTools()
-    )
+    method = make_method("duel_evolve", **small)  # type: ignore[arg-type]
+    ctx = make_context(LOADED.task, PROBLEM, model, meter=meter)
     return [step async for step in method.solve(ctx)]
 
 
@@ -191,7 +186,7 @@ async def test_a_judge_that_talks_nonsense_decides_nothing() -> None:
 @pytest.mark.parametrize("calls", [1, 3, 4, 7, 14, 15, 20])
 async def test_the_budget_is_never_exceeded_and_half_duels_are_not_bought(calls: int) -> None:
     model = ScriptedModel(prefers("A"))
-    steps = await solve(model, Meter(max_calls=calls))
+    steps = await solve(model, make_meter(calls))
     assert len(model.asked) <= calls
     assert sum(1 for place in model.roles() if place[1] == "judge") % 2 == 0
     assert len(model.asked) >= calls - 1
@@ -214,9 +209,9 @@ async def test_the_same_seed_asks_the_same_questions() -> None:
 def test_values_out_of_range_are_refused() -> None:
     for key, value in {"children": 0, "prior_sd": 0.0, "recent_share": 1.5, "max_pool": 1, "top_p": 0.0}.items():
         with pytest.raises(ConfigError, match=rf"method\.{key}"):
-            DuelEvolveConfig(**{key: value})  # type: ignore[arg-type]
+            make_config("method", "duel_evolve", **{key: value})  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"method\.initial_candidates: expected at most method\.max_pool"):
-        DuelEvolveConfig(initial_candidates=300)
+        make_config("method", "duel_evolve", initial_candidates=300)
 
 
 @pytest.mark.parametrize("judge", ["sharp", "always ties"])

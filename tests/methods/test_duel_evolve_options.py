@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from evorun.methods.duel_evolve import DuelEvolve, DuelEvolveConfig
+from building import make_meter, make_method
+from evorun.methods.duel_evolve import DuelEvolve
 from evorun.methods.steps import Step
-from evorun.runs.budget import Meter
 from method_fixture import Ask, Quiz, Scripted, TestedQuiz, drive, solve
 
 
 def evolve(**config: object) -> DuelEvolve:
     small = {"generations": 3, "initial_candidates": 4, "children": 4, "parents": 3, "duels": 6, "retries": 0}
-    return DuelEvolve(DuelEvolveConfig(**{**small, **config}))  # type: ignore[arg-type]
+    return make_method("duel_evolve", **{**small, **config})  # type: ignore[arg-type]
 
 
 def fresh(ask: Ask) -> str:
@@ -156,6 +156,6 @@ async def test_the_last_win_and_the_last_loss_are_shown() -> None:
 
 @pytest.mark.parametrize("calls", range(1, 50, 6))
 async def test_the_budget_with_all_options(calls: int) -> None:
-    model, meter = Scripted(repeats), Meter(max_calls=calls)
+    model, meter = Scripted(repeats), make_meter(calls)
     await solve(evolve(deduplicate=True), model, meter=meter, task=TestedQuiz())
     assert len(model.asked) <= calls

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.methods.duel_evolve import DuelEvolve, DuelEvolveConfig, select_parents
+from building import make_method
+from evorun.methods.duel_evolve import select_parents
 from evorun.methods.duels import Arena, order_consistent_outcome, select_duels
 from evorun.methods.steps import Candidate, Comparison
 from evorun.runs.schema import Outcome, Verdict
@@ -145,12 +146,12 @@ async def test_newcomers_duel_though_narrow_bounds_would_rule_the_prior_out() ->
             return "best" if (ask.step, ask.place) == (0, 0) else f"{ask.step}.{ask.place}"
         return "A" if ask.shown["a"]["answer"] == "best" else "B" if ask.shown["b"]["answer"] == "best" else "T"
 
-    config = DuelEvolveConfig(generations=4, initial_candidates=8, children=30, duels=60, bound_width=0.3)
-    steps = await solve(DuelEvolve(config), Scripted(one_is_best))
+    sizes = {"generations": 4, "initial_candidates": 8, "children": 30, "duels": 60}
+    steps = await solve(make_method("duel_evolve", **sizes, bound_width=0.3, prior_sd=1.0), Scripted(one_is_best))
     ruled_out = 0
     for before, step in pairwise(steps):
         lowest = max(r.mean - 0.3 * r.sd for r in before.candidates if r.mean is not None and r.sd is not None)
-        ruled_out += lowest > 0.3 * config.prior_sd
+        ruled_out += lowest > 0.3 * 1.0
         dueled = {side for duel in step.comparisons for side in (duel.first, duel.second)}
         born = {r.candidate.id for r in step.candidates if r.candidate.generation == step.step}
         assert len(born) == 30

@@ -5,13 +5,13 @@ A field that nothing reads promises something that does not happen.
 
 import dataclasses
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from building import make_config, make_method
 from evorun.errors import ConfigError
 from evorun.methods.base import Method
 from evorun.models import Message
@@ -131,8 +131,7 @@ def varied(ask: Ask) -> str:
 
 async def asked(name: str, folder: Path, task: Quiz, **config: Any) -> list[tuple[Any, ...]]:
     """Return everything that a method asks of the model under a configuration."""
-    method_class: Callable[[Any], Method] = registry.method_class(name)  # type: ignore[assignment]
-    method = method_class(registry.method_class(name).Config(**{**BASE[name], **config}))  # type: ignore[call-arg]
+    method = make_method(name, **{**BASE[name], **config})
     driven: Driven = await drive(method, folder, varied, task=task, problems=4)
     return driven.model.everything()
 
@@ -157,8 +156,7 @@ async def test_a_field_changes_what_is_asked(tmp_path: Path, name: str, field: s
 @pytest.mark.parametrize("name", sorted(registry.METHODS))
 def test_every_field_is_checked_for_its_range(name: str) -> None:
     """A number out of its range is refused by name; here, one below every range."""
-    config = registry.method_class(name).Config
-    for field in dataclasses.fields(config):
+    for field in dataclasses.fields(registry.method_class(name).Config):
         if field.type in (int, float, "int", "float", "int | None", int | None):
             with pytest.raises(ConfigError, match=rf"^method\.{field.name}: expected "):
-                config(**{field.name: -1})
+                make_config("method", name, **{field.name: -1})

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.methods.feedback_descent import FeedbackDescent, FeedbackDescentConfig
+from building import make_meter, make_method
+from evorun.methods.feedback_descent import FeedbackDescent
 from evorun.methods.steps import Step
-from evorun.runs.budget import Meter
 from method_fixture import Ask, Script, Scripted, TestedQuiz, solve
 
 
 def descent(**config: object) -> FeedbackDescent:
-    return FeedbackDescent(FeedbackDescentConfig(**{"generations": 6, "retries": 0, **config}))  # type: ignore[arg-type]
+    return make_method("feedback_descent", **{"generations": 6, "retries": 0, **config})  # type: ignore[arg-type]
 
 
 def judged(say: Callable[[Ask, str], str]) -> Script:
@@ -147,7 +147,7 @@ async def test_zero_generations_are_one_response() -> None:
 
 @pytest.mark.parametrize("calls", range(1, 14))
 async def test_the_budget_ends_it(calls: int) -> None:
-    model, meter = Scripted(judged(lambda ask, new: new + ":")), Meter(max_calls=calls)
+    model, meter = Scripted(judged(lambda ask, new: new + ":")), make_meter(calls)
     course = await solve(descent(generations=20), model, meter=meter)
     assert len(model.asked) == calls
     assert meter.exhausted

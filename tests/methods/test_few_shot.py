@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 
+from building import make_budget, make_method
 from evorun.cli.plain import with_absolute_paths
 from evorun.errors import ConfigError, DataError
-from evorun.methods.few_shot import FewShot, FewShotConfig
+from evorun.methods.few_shot import FewShot
 from evorun.runs.budget import BudgetConfig
 from method_fixture import TOKENS, Ask, Driven, Scripted, drive, solve
 
 
 def few(**config: object) -> FewShot:
-    return FewShot(FewShotConfig(**{"shots": 3, "retries": 0, **config}))  # type: ignore[arg-type]
+    return make_method("few_shot", **{"shots": 3, "retries": 0, **config})  # type: ignore[arg-type]
 
 
 def always_right(ask: Ask) -> str:
@@ -205,11 +206,11 @@ def never_works(ask: Ask) -> str:
 @pytest.mark.parametrize(
     "budget",
     [
-        *(BudgetConfig(calls=calls) for calls in (6, 7, 9, 14, 15, 29)),
-        *(BudgetConfig(calls_per_problem=calls) for calls in (2, 3, 5)),
-        *(BudgetConfig(tokens=calls * TOKENS) for calls in (6, 7, 9, 14, 15, 29)),
-        *(BudgetConfig(tokens_per_problem=calls * TOKENS) for calls in (2, 3, 5)),
-        BudgetConfig(calls=14, tokens=9 * TOKENS),
+        *(make_budget(calls=calls) for calls in (6, 7, 9, 14, 15, 29)),
+        *(make_budget(calls_per_problem=calls) for calls in (2, 3, 5)),
+        *(make_budget(tokens=calls * TOKENS) for calls in (6, 7, 9, 14, 15, 29)),
+        *(make_budget(tokens_per_problem=calls * TOKENS) for calls in (2, 3, 5)),
+        make_budget(calls=14, tokens=9 * TOKENS),
     ],
     ids=str,
 )
@@ -232,7 +233,7 @@ async def test_the_budget_is_kept_and_every_problem_is_answered(tmp_path: Path, 
 
 @pytest.mark.parametrize(
     ("budget", "left"),
-    [(BudgetConfig(calls=5), 2), (BudgetConfig(calls=3), 0), (BudgetConfig(calls_per_problem=1), 0)],
+    [(make_budget(calls=5), 2), (make_budget(calls=3), 0), (make_budget(calls_per_problem=1), 0)],
     ids=str,
 )
 async def test_a_budget_below_examples_and_answers_is_one_line(tmp_path: Path, budget: BudgetConfig, left: int) -> None:
@@ -248,7 +249,7 @@ async def test_a_budget_below_examples_and_answers_is_one_line(tmp_path: Path, b
 
 async def test_tokens_that_the_first_examples_eat_up_are_counted(tmp_path: Path) -> None:
     """What a call costs is known after the first ones only."""
-    driven = await drive(few(), tmp_path, always_right, budget=BudgetConfig(tokens=2 * TOKENS))
+    driven = await drive(few(), tmp_path, always_right, budget=make_budget(tokens=2 * TOKENS))
     assert driven.cost() == {"demonstrate": 3}
     assert [(p["answer"], p["stop"]) for p in driven.records("predictions")] == [(None, "budget")] * 3
 

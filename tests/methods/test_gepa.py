@@ -14,20 +14,20 @@ from typing import Any
 import msgspec
 import pytest
 
+from building import make_budget, make_driver, make_method
 from evorun.errors import ConfigError, EngineError, RunDirectoryError
 from evorun.methods.context import RunContext
-from evorun.methods.gepa import Gepa, GepaConfig
+from evorun.methods.gepa import Gepa
 from evorun.models import Reply, Request
-from evorun.runs.budget import BudgetConfig
 from evorun.runs.directory import RunDirectory
 from evorun.tasks.base import Problem, Response, Tools
-from method_fixture import SEED_INSTRUCTION, TOKENS, Ask, Driven, Quiz, Script, Scripted, TestedQuiz, drive, make_driver
+from method_fixture import SEED_INSTRUCTION, TOKENS, Ask, Driven, Quiz, Script, Scripted, TestedQuiz, drive, quiz
 
 BETTER = "A better prompt."
 
 
 def gepa(**config: object) -> Gepa:
-    return Gepa(GepaConfig(**{"generations": 4, "minibatch": 2, **config}))  # type: ignore[arg-type]
+    return make_method("gepa", **{"generations": 4, "minibatch": 2, **config})  # type: ignore[arg-type]
 
 
 def learns(ask: Ask) -> str:
@@ -165,7 +165,7 @@ async def test_metric_calls_end_it(tmp_path: Path, limit: int, metric_calls: lis
 @pytest.mark.parametrize("script", [learns, never_learns])
 @pytest.mark.parametrize("calls", range(7, 60, 4))
 async def test_the_budget_ends_it_and_is_never_exceeded(tmp_path: Path, calls: int, script: Script) -> None:
-    driven = await drive(gepa(generations=200), tmp_path, script, budget=BudgetConfig(calls=calls))
+    driven = await drive(gepa(generations=200), tmp_path, script, budget=make_budget(calls=calls))
     assert len(driven.model.asked) <= calls
     assert sum(driven.cost().values()) == len(driven.model.asked)
     predictions = driven.records("predictions")
@@ -175,7 +175,7 @@ async def test_the_budget_ends_it_and_is_never_exceeded(tmp_path: Path, calls: i
 
 async def test_a_budget_below_the_seed_prompts_own_calls_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"^budget: expected at least 7 calls, which the seed prompt alone takes$"):
-        await drive(gepa(), tmp_path, learns, budget=BudgetConfig(calls=6))
+        await drive(gepa(), tmp_path, learns, budget=make_budget(calls=6))
 
 
 @pytest.mark.parametrize(("validation", "share"), [(0, 0.5), (1, 0.5), (8, 0.0), (8, 1.0), (8, 0.01)])
@@ -321,7 +321,7 @@ async def test_the_records_do_not_depend_on_which_test_ends_first(
 @pytest.mark.parametrize("calls", [4, 5, 13, 14, 30])
 async def test_inference_keeps_to_the_budget(tmp_path: Path, calls: int, script: Script) -> None:
     driven = await drive(
-        gepa(generations=200), tmp_path, script, task=TestedQuiz(), problems=4, budget=BudgetConfig(calls=calls)
+        gepa(generations=200), tmp_path, script, task=TestedQuiz(), problems=4, budget=make_budget(calls=calls)
     )
     assert len(driven.model.asked) <= calls
     assert all(p["answer"] for p in driven.records("predictions"))
@@ -346,7 +346,7 @@ async def test_inference_keeps_to_each_problems_calls(
         *(gepa(generations=999, minibatch=minibatch), tmp_path / "each", script),
         task=TestedQuiz(),
         problems=problems,
-        budget=BudgetConfig(calls_per_problem=calls),
+        budget=make_budget(calls_per_problem=calls),
     )
     # an iteration at its dearest: all places of the minibatch twice, the reflection, the validation
     dearest = 2 * minibatch + 2
@@ -356,7 +356,7 @@ async def test_inference_keeps_to_each_problems_calls(
         *(gepa(generations=999, minibatch=minibatch), tmp_path / "whole", script),
         task=TestedQuiz(),
         problems=problems,
-        budget=BudgetConfig(calls=problems * calls + problems // 2),
+        budget=make_budget(calls=problems * calls + problems // 2),
     )
     shares = [calls + (number < problems // 2) for number in range(problems)]
     assert all(share - dearest < cost <= share for share, cost in zip(shares, costs(whole), strict=True))
@@ -382,7 +382,7 @@ async def drive_dear(method: Gepa, folder: Path, script: Script, **how: Any) -> 
     directory = RunDirectory(folder)
     model = Dear(script)
     try:
-        driver = make_driver(method, directory, model, **how)
+        driver = make_driver(method, quiz(how.pop("task", None), how.pop("problems", 3)), directory, model, **how)
         await driver.run()
         directory.finish_records([one.id for one in driver.loaded.problems])
     finally:
@@ -394,7 +394,7 @@ async def test_a_problem_whose_tokens_are_spent_leaves_the_search_to_the_others(
     def learns_late(ask: Ask) -> str:
         return never_learns(ask) if ask.role == "reflect" and (ask.step < 9 or ask.name == "p0") else learns(ask)
 
-    budget = BudgetConfig(tokens_per_problem=60 * TOKENS)
+    budget = make_budget(tokens_per_problem=60 * TOKENS)
     driven = await drive_dear(
         gepa(generations=999), tmp_path, learns_late, task=TestedQuiz(), problems=4, budget=budget
     )
@@ -410,7 +410,7 @@ async def test_a_problem_whose_tokens_are_spent_leaves_the_search_to_the_others(
 
 
 async def test_a_problem_whose_tokens_are_spent_keeps_its_answer(tmp_path: Path) -> None:
-    budget = BudgetConfig(tokens_per_problem=9 * TOKENS)
+    budget = make_budget(tokens_per_problem=9 * TOKENS)
     driven = await drive_dear(gepa(), tmp_path, learns, problems=6, budget=budget)
     ends = [(p["answer"], p["stop"]) for p in driven.records("predictions")]
     assert ends == [("wrong", "budget")] + [("right", "generations")] * 5
@@ -421,7 +421,7 @@ async def test_a_problem_whose_tokens_are_spent_keeps_its_answer(tmp_path: Path)
 async def test_tokens_are_kept_where_all_calls_cost_the_same(tmp_path: Path, task: Quiz, calls: int) -> None:
     """A meter may be off by what a batch costs above the mean so far, which is nothing here."""
     driven = await drive(
-        gepa(generations=200), tmp_path, never_learns, task=task, problems=4, budget=BudgetConfig(tokens=calls * TOKENS)
+        gepa(generations=200), tmp_path, never_learns, task=task, problems=4, budget=make_budget(tokens=calls * TOKENS)
     )
     assert len(driven.model.asked) <= calls
     assert {p["stop"] for p in driven.records("predictions")} == {"budget"}
@@ -461,7 +461,7 @@ async def stopped(
     """Start a run, let `stop` do what it will with its task, and wait for the task's end."""
     directory = RunDirectory(folder)
     try:
-        running = asyncio.create_task(make_driver(method, directory, model, task=task, problems=4).run())
+        running = asyncio.create_task(make_driver(method, quiz(task, problems=4), directory, model).run())
         await stop(running)
         async with asyncio.timeout(10):
             await running

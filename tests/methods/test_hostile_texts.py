@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
+from building import load_task, make_method
 from evorun.runner import registry
-from evorun.tasks.mathbench import MathBenchConfig
 from method_fixture import Ask, drive, example, problem
 
-LOADED = MathBenchConfig(source="sample").load(0)
+LOADED = load_task("mathbench", source="sample")
 
 HOSTILE = (
     "",
@@ -58,10 +58,8 @@ WITHOUT_TRAINING = sorted(name for name in registry.METHODS if not registry.meth
 async def test_hostile_texts_end_no_run(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("method_fixture.problem", lambda i: _renamed(LOADED.problems[i], problem(i).id))
     monkeypatch.setattr("method_fixture.example", lambda i: _example(i))
-    method_class: Any = registry.method_class(name)
-    driven = await drive(
-        method_class(method_class.Config(**SMALL[name])), tmp_path, hostile, task=LOADED.task, problems=3, validation=6
-    )
+    method = make_method(name, **SMALL[name])
+    driven = await drive(method, tmp_path, hostile, task=LOADED.task, problems=3, validation=6)
     assert len(driven.records("predictions")) == 3
     assert sum(driven.cost().values()) == len(driven.model.asked)
 

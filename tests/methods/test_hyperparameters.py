@@ -8,18 +8,13 @@ import pytest
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from evorun.methods.context import Context
-from evorun.methods.duel_evolve import DuelEvolve, DuelEvolveConfig
+from building import load_task, make_context, make_method
 from evorun.methods.duels import Arena
 from evorun.methods.steps import Candidate, Comparison, Step
 from evorun.models import Completion, Reply, Request, Sampling
-from evorun.rollouts.calls import Caller
-from evorun.runs.budget import Meter
 from evorun.tasks.base import Response
-from evorun.tasks.mathbench import MathBenchConfig
-from method_fixture import NoTools
 
-LOADED = MathBenchConfig(source="sample").load(0)
+LOADED = load_task("mathbench", source="sample")
 PROBLEM, OTHER_PROBLEM = LOADED.problems[:2]
 SMALL = {"generations": 2, "initial_candidates": 4, "children": 4, "parents": 3, "duels": 5}
 
@@ -65,9 +60,9 @@ def sharp(step: int, role: str, place: int, request: Request) -> str:
     return judged("A" if first > second else "B" if second > first else "T")
 
 
-async def solve(models: dict[str, Caller], **config: object) -> list[Step]:
-    method = DuelEvolve(DuelEvolveConfig(**{**SMALL, **config}))  # type: ignore[arg-type]
-    ctx = Context(task=LOADED.task, problem=PROBLEM, seed=0, meter=Meter(), models=models, tools=NoTools())
+async def solve(models: dict[str, Model], **config: object) -> list[Step]:
+    method = make_method("duel_evolve", **{**SMALL, **config})  # type: ignore[arg-type]
+    ctx = make_context(LOADED.task, PROBLEM, **models)
     return [step async for step in method.solve(ctx)]
 
 
@@ -209,14 +204,7 @@ async def test_reasons_stand_in_the_order_of_their_verdicts() -> None:
 
 def test_random_streams_belong_to_seed_problem_and_name() -> None:
     def draw(problem: int, seed: int, *names: str | int) -> float:
-        context = Context(
-            task=LOADED.task,
-            problem=(PROBLEM, OTHER_PROBLEM)[problem],
-            seed=seed,
-            meter=Meter(),
-            models={},
-            tools=NoTools(),
-        )
+        context = make_context(LOADED.task, (PROBLEM, OTHER_PROBLEM)[problem], seed=seed)
         return float(context.rng(*names).random())
 
     assert draw(0, 0, "duels", 1) == draw(0, 0, "duels", 1)

@@ -7,13 +7,11 @@ import pytest
 from hydra.errors import HydraException
 from test_every_hyperparameter import BreedingQuiz, varied
 
+from building import composed, make_method
 from evorun.cli.explain import explain
 from evorun.errors import ConfigError
-from evorun.methods.laft import Laft, LaftConfig
-from evorun.methods.lyria import Lyria, LyriaConfig
 from evorun.runner.settings import check
 from method_fixture import drive
-from test_configs import composed
 
 
 async def asked(method: Any, folder: Path) -> list[tuple[Any, ...]]:
@@ -21,9 +19,9 @@ async def asked(method: Any, folder: Path) -> list[tuple[Any, ...]]:
 
 
 async def test_it_asks_what_lyria_asks(tmp_path: Path) -> None:
-    laft = await asked(Laft(LaftConfig()), tmp_path / "laft")
-    assert laft == await asked(Lyria(LyriaConfig(population=20, generations=20)), tmp_path / "lyria")
-    assert laft != await asked(Lyria(LyriaConfig()), tmp_path / "other")
+    laft = await asked(make_method("laft"), tmp_path / "laft")
+    assert laft == await asked(make_method("lyria", population=20, generations=20), tmp_path / "lyria")
+    assert laft != await asked(make_method("lyria"), tmp_path / "other")
 
 
 def test_it_brings_its_student_and_takes_another() -> None:

@@ -13,17 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from lyria_reference import lyria
 
+from building import make_budget, make_config, make_context, make_meter, make_method
 from evorun.errors import ConfigError
-from evorun.methods.best_of_n import BestOfN, BestOfNConfig
+from evorun.methods.best_of_n import BestOfN
 from evorun.methods.breeding import Member
-from evorun.methods.context import Context
 from evorun.methods.lyria import Lyria, LyriaConfig
 from evorun.methods.lyria_selection import ExperiencePool, replay, select
 from evorun.methods.steps import Candidate
 from evorun.models.base import Message
-from evorun.runs.budget import BudgetConfig, Meter
 from evorun.tasks.base import Diagnosis, Individual, Problem, Prompt, Response, Task, Tools, Verification
-from method_fixture import Ask, NoTools, Scripted, TestedQuiz, drive, problem, solve, steps
+from method_fixture import Ask, Scripted, TestedQuiz, drive, problem, solve, steps
 
 
 def number(*parts: object) -> int:
@@ -120,7 +119,7 @@ def model(variety: int) -> Scripted:
 
 
 def config(**values: Any) -> LyriaConfig:
-    return LyriaConfig(**{"population": 6, "generations": 3, "elites": 1, **values})
+    return make_config("method", "lyria", **{"population": 6, "generations": 3, "elites": 1, **values})
 
 
 rates = st.sampled_from([0.0, 0.3, 0.7, 1.0])
@@ -149,7 +148,7 @@ rates = st.sampled_from([0.0, 0.3, 0.7, 1.0])
 async def test_the_same_as_algorithm_1_done_sequentially(
     values: Mapping[str, Any], elites: int, variety: int, seed: int
 ) -> None:
-    settings_ = LyriaConfig(**values, elites=min(elites, values["population"]))
+    settings_ = make_config("method", "lyria", **values, elites=min(elites, values["population"]))
     expected = lyria(
         settings_,
         lambda role, step, place, attempt, shown: said(role, step, place, attempt, shown, variety),
@@ -201,11 +200,11 @@ async def test_what_a_candidate_records() -> None:
 
 async def test_expected_calls_are_those_of_appendix_a() -> None:
     """L = 345 at the paper's settings; the meter's mean over problems agrees, within four standard errors."""
-    assert LyriaConfig().expected_calls() == pytest.approx(345)
+    assert make_config("method", "lyria").expected_calls() == pytest.approx(345)
     settings_ = config(population=30, generations=15, elites=3, dedup_attempts=0)
     spent = []
     for number_ in range(40):
-        meter = Meter()
+        meter = make_meter()
         await solve(Lyria(settings_), model(10**9), task=Breeding(), meter=meter, number=number_)
         spent.append(meter.total.calls)
     error = np.std(spent, ddof=1) / np.sqrt(len(spent))
@@ -269,10 +268,7 @@ async def test_without_operators_or_verifier_a_model_does_it_all() -> None:
 async def test_the_judge_model_evaluates(tmp_path: Path) -> None:
     judge = Scripted(lambda ask: "50" if ask.role == "fitness" else "error: none")
     policy = model(1000)
-    context = Context(
-        task=Described(), problem=problem(0), seed=0, meter=Meter(), models={"policy": policy, "judge": judge},
-        tools=NoTools(),
-    )  # fmt: skip
+    context = make_context(Described(), problem(0), policy, judge=judge)
     async for _ in steps(Lyria(config()).solve(context)):
         pass
     assert {ask.role for ask in judge.asked} == {"fitness", "errors"}
@@ -302,7 +298,7 @@ async def test_a_budget_that_ends(tmp_path: Path, calls: int) -> None:
         lambda ask: said(ask.role, ask.step, ask.place, ask.attempt, ask.shown["shown"], 8),
         task=Breeding(),
         problems=2,
-        budget=BudgetConfig(calls_per_problem=calls),
+        budget=make_budget(calls_per_problem=calls),
     )
     for prediction in driven.records("predictions"):
         assert sum(spent["calls"] for spent in prediction["cost"].values()) <= calls
@@ -369,8 +365,8 @@ def test_the_pool_is_a_set_by_answer() -> None:
 
 @pytest.mark.parametrize(("population", "elites"), [(30, 3), (50, 5), (5, 1), (1, 1), (11, 2)])
 def test_a_tenth_of_the_population_is_elite_unless_said_otherwise(population: int, elites: int) -> None:
-    assert LyriaConfig(population=population).kept == elites
-    assert LyriaConfig(population=population, elites=0).kept == 0
+    assert make_config("method", "lyria", population=population).kept == elites
+    assert make_config("method", "lyria", population=population, elites=0).kept == 0
 
 
 @given(old=fitnesses, elites=st.integers(0, 8), seed=st.integers(0, 1000))
@@ -396,11 +392,11 @@ def test_tournaments_prefer_the_fitter_as_often_as_two_uniform_draws_do() -> Non
 
 
 def test_regimes() -> None:
-    lyria_ = Lyria(LyriaConfig())
+    lyria_ = make_method("lyria")
     assert lyria_.regime_on(Breeding) == "oracle"
     assert lyria_.regime_on(Described) == "problem_only"
-    assert Lyria(LyriaConfig(fitness="model", errors="model")).regime_on(Breeding) == "problem_only"
-    assert Lyria(LyriaConfig(fitness="model")).regime_on(Breeding) == "oracle"
+    assert make_method("lyria", fitness="model", errors="model").regime_on(Breeding) == "problem_only"
+    assert make_method("lyria", fitness="model").regime_on(Breeding) == "oracle"
 
     class WithTests(Breeding, TestedQuiz):
         pass
@@ -418,7 +414,7 @@ def test_regimes() -> None:
     ],
 )
 def test_misfits_say_what_to_set(values: dict[str, Any], task: type[Task], word: str) -> None:
-    found = Lyria(LyriaConfig(**values)).incompatibility(task)
+    found = make_method("lyria", **values).incompatibility(task)
     assert found is not None
     assert word in found
     assert "\n" not in found
@@ -426,7 +422,7 @@ def test_misfits_say_what_to_set(values: dict[str, Any], task: type[Task], word:
 
 @pytest.mark.parametrize("task", [Breeding, Described])
 def test_fits(task: type[Task]) -> None:
-    assert Lyria(LyriaConfig()).incompatibility(task) is None
+    assert make_method("lyria").incompatibility(task) is None
 
 
 @pytest.mark.parametrize(
@@ -440,18 +436,18 @@ def test_fits(task: type[Task]) -> None:
 )  # fmt: skip
 def test_values_out_of_range_are_named(key: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"method\.{key}"):
-        LyriaConfig(**{key: value})
+        make_config("method", "lyria", **{key: value})
 
 
 def test_steps_say_how_it_goes() -> None:
-    assert Lyria(LyriaConfig(generations=7)).last_step == 7
+    assert make_method("lyria", generations=7).last_step == 7
 
 
 # --- the baseline: Best-of-N by the oracle ---
 
 
 def best_of_n(**values: Any) -> BestOfN:
-    return BestOfN(BestOfNConfig(**{"samples": 20, "choose": "oracle", "batches": 4, **values}))
+    return make_method("best_of_n", **{"samples": 20, "choose": "oracle", "batches": 4, **values})
 
 
 @given(

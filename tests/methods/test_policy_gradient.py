@@ -12,18 +12,19 @@ from typing import Any
 import msgspec
 import pytest
 
+from building import make_budget, make_config, make_driver, make_method, task_config, toy_task
 from evorun.errors import ConfigError, DataError
-from evorun.methods.policy_gradient import Cispo, Grpo, Rloo, _formatted
+from evorun.methods.policy_gradient import _formatted
 from evorun.models import Completion, Reply, Request
+from evorun.runner import registry
 from evorun.runner.training_runs import training_problems
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.directory import RunDirectory
-from evorun.tasks.base import Generates, Grade, LoadedTask, Provenance, Response, Task
-from evorun.tasks.sudoku.config import SudokuConfig
+from evorun.tasks.base import Generates, Grade, Response, Task
 from evorun.training.wire import Row
-from method_fixture import Ask, Driven, Quiz, RightIsRight, Scripted, make_driver, problem
+from method_fixture import Ask, Driven, Quiz, RightIsRight, Scripted, problem, quiz
 
-METHODS = {"grpo": Grpo, "cispo": Cispo, "rloo": Rloo}
+METHODS = ("grpo", "cispo", "rloo")
 SMALL: dict[str, Any] = {
     **{"steps": 4, "problems_per_step": 2, "group": 3, "max_tokens": 9},
     **{"eval_every": 2, "eval_samples": 1},
@@ -90,19 +91,14 @@ async def train(
     **config: Any,
 ) -> Trained:
     """Drive a method to its end."""
-    of_method = METHODS[method]
-    chosen = of_method(of_method.Config(**{**SMALL, **config}))
+    chosen = make_method(method, **{**SMALL, **config})
     directory = RunDirectory(folder)
     model, policy = Sampled(script), NotedPolicy()
     try:
-        driver = make_driver(chosen, directory, model, budget=budget, seed=seed, problems=2, task=task)
-        driver.policy = policy  # type: ignore[assignment]
-        driver.training = LoadedTask(
-            task=driver.loaded.task,
-            problems=[problem(100 + i) for i in range(SPLIT)],
-            grader=RightIsRight(),
-            stand_in=None,  # type: ignore[arg-type]
-            provenance=Provenance(source="sample", description="", digest=""),
+        loaded = quiz(task, problems=2)
+        training = toy_task(loaded.task, [problem(100 + i) for i in range(SPLIT)], RightIsRight())
+        driver = make_driver(
+            chosen, loaded, directory, model, budget=budget, seed=seed, policy=policy, training=training
         )
         async with asyncio.timeout(30):
             await driver.run()
@@ -164,7 +160,7 @@ async def test_the_budget_ends_training_and_pays_for_the_last_evaluation(
     calls: int, steps: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """An evaluation of two problems takes four calls, a step six; the first evaluation comes before it."""
-    trained = await train(tmp_path, budget=BudgetConfig(calls=calls))
+    trained = await train(tmp_path, budget=make_budget(calls=calls))
     said = [line for line in caplog.messages if f"the budget ends training before step {steps + 1} of 4" in line]
     assert len(said) == (steps < 4)
     assert len(trained.policy.batches) == steps
@@ -217,7 +213,7 @@ def test_a_system_prompt_needs_a_task_that_takes_one() -> None:
     class Bare(Task, Generates):
         name = "bare"
 
-    method = Grpo(Grpo.Config(system_prompt="Be right."))
+    method = make_method("grpo", system_prompt="Be right.")
     assert (method.incompatibility(Bare) or "").startswith("method.system_prompt: task=bare takes no system prompt")
     assert method.incompatibility(Quiz) is None
 
@@ -238,7 +234,7 @@ def test_a_tasks_own_score_of_the_format_counts_before_what_can_be_read(
 
 
 def test_problems_to_test_on_are_not_trained_on() -> None:
-    task = SudokuConfig(box=2, empty_cells=2, instances=2, training_instances=3)
+    task = task_config("sudoku", box=2, empty_cells=2, instances=2, training_instances=3)
     config: Any = SimpleNamespace(seed=0, task=task, method=SimpleNamespace(learns_from_problems=True))
     split = task.training(0)
     found = training_problems(config, task.load(0))
@@ -254,7 +250,12 @@ CHANGED: dict[str, Any] = {
     **{"clip_low": 0.1, "clip_high": 0.3, "loss": "grpo"},
     **{"eval_every": 1, "eval_samples": 2, "eval_temperature": 0.4, "eval_top_p": 0.7, "eval_max_tokens": 4},
 }
-FIELDS = [(name, f.name) for name, of in METHODS.items() for f in dataclasses.fields(of.Config) if f.name != "name"]
+FIELDS = [
+    (name, field.name)
+    for name in METHODS
+    for field in dataclasses.fields(registry.method_class(name).Config)
+    if field.name != "name"
+]
 
 
 @pytest.mark.parametrize(("name", "field"), FIELDS)
@@ -270,7 +271,7 @@ async def test_every_field_has_an_effect(name: str, field: str, tmp_path: Path) 
 
 
 def test_what_trl_is_told() -> None:
-    told = {name: METHODS[name](METHODS[name].Config(**SMALL)).objective(Path()) for name in METHODS}
+    told = {name: make_method(name, **SMALL).objective(Path()) for name in METHODS}
     assert {name: (one.trainer, one.loss, one.clip_high) for name, one in told.items()} == {
         "grpo": ("grpo", "dr_grpo", 0.2),
         "cispo": ("grpo", "cispo", 5.0),
@@ -284,10 +285,10 @@ def test_what_trl_is_told() -> None:
 )
 def test_values_out_of_range_are_refused(field: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=rf"^method\.{field}: expected "):
-        Grpo.Config(**{field: value})
+        make_config("method", "grpo", **{field: value})
 
 
-@pytest.mark.parametrize("method", sorted(METHODS))
+@pytest.mark.parametrize("method", METHODS)
 async def test_hostile_texts_are_data(tmp_path: Path, method: str) -> None:
     texts = ("", "\x00", "right", "{" * 500, "A" * 20_000)
     trained = await train(tmp_path, lambda ask: texts[(ask.place + ask.step) % len(texts)], method=method)

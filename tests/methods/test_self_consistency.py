@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.methods.self_consistency import SelfConsistency, SelfConsistencyConfig, majority
-from evorun.runs.budget import Meter
+from building import make_meter, make_method
+from evorun.methods.self_consistency import SelfConsistency, majority
 from method_fixture import Ask, Scripted, solve
 
 
@@ -18,7 +18,7 @@ def says(*texts: str) -> Scripted:
 
 
 def vote(samples: int, **config: int) -> SelfConsistency:
-    return SelfConsistency(SelfConsistencyConfig(samples=samples, **{"retries": 0, **config}))  # type: ignore[arg-type]
+    return make_method("self_consistency", samples=samples, **{"retries": 0, **config})  # type: ignore[arg-type]
 
 
 @given(ballots=st.lists(st.sampled_from("abcde"), max_size=12), seed=st.integers(0, 1000))
@@ -78,7 +78,7 @@ async def test_nothing_but_failures_gives_no_answer(said: str | None) -> None:
 
 async def test_the_responses_are_independent_and_within_the_budget() -> None:
     model = Scripted(lambda ask: "a")
-    meter = Meter(max_calls=6)
+    meter = make_meter(6)
     (step,) = await solve(vote(9), model, meter=meter)
     assert len(model.asked) == len(step.candidates) == 6
     assert {tuple(ask.shown) for ask in model.asked} == {("ask", "problem")}

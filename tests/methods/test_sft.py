@@ -10,13 +10,14 @@ import msgspec
 import pytest
 from safetensors.numpy import load_file
 
+from building import make_budget, make_driver, make_method
 from evorun.errors import ConfigError, DataError, RunDirectoryError
-from evorun.methods.sft import Sft, SftConfig
+from evorun.methods.sft import SftConfig
 from evorun.runner.settings import check
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.directory import RunDirectory
 from evorun_process import evorun, start
-from method_fixture import Ask, Driven, Scripted, make_driver
+from method_fixture import Ask, Driven, Scripted, quiz
 from test_configs import composed
 from test_resume import wait_for_effects
 from tiny_llama import write_tiny_llama
@@ -55,7 +56,7 @@ class Counting:
 
 async def train(folder: Path, policy: Counting, budget: BudgetConfig | None = None, **config: Any) -> Driven:
     folder.mkdir(exist_ok=True)  # noqa: ASYNC240
-    method = Sft(SftConfig(**{"data": str(write_chats(folder / "chats.jsonl")), "eval_samples": 2, **config}))
+    method = make_method("sft", **{"data": str(write_chats(folder / "chats.jsonl")), "eval_samples": 2, **config})
 
     def answer(ask: Ask) -> str:
         policy.course.append(f"answer {ask.step}")
@@ -64,8 +65,7 @@ async def train(folder: Path, policy: Counting, budget: BudgetConfig | None = No
     directory = RunDirectory(folder / "run")
     model = Scripted(answer)
     try:
-        driver = make_driver(method, directory, model, problems=1, budget=budget)
-        driver.policy = policy  # type: ignore[assignment]
+        driver = make_driver(method, quiz(problems=1), directory, model, budget=budget, policy=policy)
         await driver.run()
     finally:
         directory.close()
@@ -103,14 +103,14 @@ async def test_what_is_cut_or_dropped_is_said(tmp_path: Path, caplog: pytest.Log
 
 async def test_a_small_budget_is_kept_for_the_last_evaluation(tmp_path: Path) -> None:
     policy = Counting()
-    driven = await train(tmp_path, policy, BudgetConfig(calls=9), eval_every=2)
+    driven = await train(tmp_path, policy, make_budget(calls=9), eval_every=2)
     assert [record["step"] for record in driven.records("steps")] == [0, 2, 5]
     assert policy.updates == 5
 
 
 def test_the_data_are_copied_into_the_run_and_must_stay_the_same(tmp_path: Path) -> None:
     data = write_chats(tmp_path / "chats.jsonl", 20)
-    objective = Sft(SftConfig(data=str(data), epochs=2, batch=4, max_length=9)).objective(tmp_path / "run")
+    objective = make_method("sft", data=str(data), epochs=2, batch=4, max_length=9).objective(tmp_path / "run")
     assert (objective.epochs, objective.batch, objective.max_length) == (2, 4, 9)
     assert objective.held_out is not None
     parts = [
@@ -120,10 +120,10 @@ def test_the_data_are_copied_into_the_run_and_must_stay_the_same(tmp_path: Path)
     assert [len(part) for part in parts] == [18, 2]
     given = [json.loads(line)["messages"] for line in data.read_text().splitlines()]
     assert all(kept["messages"] == given[kept["line"] - 1] for part in parts for kept in part)
-    assert Sft(SftConfig(data=str(data), epochs=2, batch=4, max_length=9)).objective(tmp_path / "run") == objective
+    assert make_method("sft", data=str(data), epochs=2, batch=4, max_length=9).objective(tmp_path / "run") == objective
     write_chats(data, 21)
     with pytest.raises(RunDirectoryError, match=r"train.jsonl is not what .*chats.jsonl gives now; restore that file"):
-        Sft(SftConfig(data=str(data))).objective(tmp_path / "run")
+        make_method("sft", data=str(data)).objective(tmp_path / "run")
 
 
 OTHER: dict[str, Any] = {
@@ -155,7 +155,9 @@ def test_whole_weights_come_from_the_trainer_only(tmp_path: Path) -> None:
 
 
 def test_nothing_is_held_out_when_nothing_should_be(tmp_path: Path) -> None:
-    objective = Sft(SftConfig(data=str(write_chats(tmp_path / "a")), held_out=0, limit=7)).objective(tmp_path / "run")
+    objective = make_method("sft", data=str(write_chats(tmp_path / "a")), held_out=0, limit=7).objective(
+        tmp_path / "run"
+    )
     assert objective.held_out is None
     assert len(Path(objective.train).read_bytes().splitlines()) == 7
 
@@ -170,15 +172,15 @@ def test_empty_answers_are_said_before_the_run(tmp_path: Path) -> None:
     with data.open("a") as file:
         chat = [{"role": "user", "content": "Hm?"}, {"role": "assistant", "content": ""}]
         file.write(json.dumps({"messages": chat}) + "\n")
-    method = Sft(SftConfig(data=str(data)))
+    method = make_method("sft", data=str(data))
     assert method.warnings(None) == [f"{data}: conversations with an empty answer are left out: 1"]
-    assert Sft(SftConfig(data=str(write_chats(tmp_path / "b")))).warnings(None) == []
+    assert make_method("sft", data=str(write_chats(tmp_path / "b"))).warnings(None) == []
 
 
 def test_bad_data_cost_one_line_and_no_run(tmp_path: Path) -> None:
     (tmp_path / "chats.jsonl").write_text('{"messages": [{"role": "user", "content": "Why?"}]}\n')
     with pytest.raises(DataError, match=r"chats.jsonl, line 1: expected an answer of the assistant, got none$"):
-        Sft(SftConfig(data=str(tmp_path / "chats.jsonl"))).check(None, [])  # type: ignore[arg-type]
+        make_method("sft", data=str(tmp_path / "chats.jsonl")).check(None, [])  # type: ignore[arg-type]
     wanted = ("method=sft", "task=sudoku", "engine=transformers", "hydra.run.dir=run")
     refused = evorun(*wanted, "method.data=chats.jsonl", cwd=tmp_path)
     assert refused.returncode != 0

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from building import make_config
 from engine_conformance import ask
 from evorun.errors import EngineError
 from evorun.models.adapters import SERVED_RANKS, read_adapter, require_fit, served_rank
 from evorun.models.config import ModelConfig
-from evorun.models.transformers.engine import TransformersConfig
 from lora_adapters import greedy_under, load_base, write_adapters
 
 EMBEDDED = {"name": "smollm2_135m", "id": "HuggingFaceTB/SmolLM2-135M-Instruct", "dtype": "float32", "embedded": True}
@@ -119,7 +119,7 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
 async def test_what_is_no_adapter_is_one_line(make: Callable[[Path], object], message: str, tmp_path: Path) -> None:
     make(tmp_path / "a")
     with pytest.raises(EngineError, match=message) as caught:
-        await TransformersConfig().open(ModelConfig(**EMBEDDED, adapter=str(tmp_path / "a")))
+        await make_config("engine", "transformers").open(ModelConfig(**EMBEDDED, adapter=str(tmp_path / "a")))
     assert "\n" not in str(caught.value)
     assert str(tmp_path / "a") in str(caught.value)
 
@@ -196,7 +196,7 @@ class TestTransformersEngine:
     async def test_says_what_peft_says(self, base: Any, adapter_of_base: Path) -> None:
         model = ModelConfig(**EMBEDDED, adapter=str(adapter_of_base))
         requests = [ask(t, max_tokens=16, temperature=0.0) for t in ("Name a colour.", "What is 2 + 2?")]
-        engine = await TransformersConfig(max_batch_size=2).open(model)
+        engine = await make_config("engine", "transformers", max_batch_size=2).open(model)
         try:
             replies = await asyncio.gather(*(engine.complete(r) for r in requests))
             assert engine.name == model.identity
@@ -211,7 +211,7 @@ class TestTransformersEngine:
     async def test_an_adapter_of_another_model_is_one_line(self, tmp_path: Path) -> None:
         write_adapters(TestFit.llama(), [tmp_path / "a"], rank=2)
         with pytest.raises(EngineError, match="does not fit model 'HuggingFaceTB") as caught:
-            await TransformersConfig().open(ModelConfig(**EMBEDDED, adapter=str(tmp_path / "a")))
+            await make_config("engine", "transformers").open(ModelConfig(**EMBEDDED, adapter=str(tmp_path / "a")))
         assert "\n" not in str(caught.value)
 
     async def test_without_peft_one_line_says_how_to_get_it(
@@ -220,4 +220,4 @@ class TestTransformersEngine:
         copy = shutil.copytree(adapter_of_base, tmp_path / "a")
         monkeypatch.setitem(sys.modules, "peft", None)
         with pytest.raises(EngineError, match=r"pip install 'evorun\[train\]'"):
-            await TransformersConfig().open(ModelConfig(**EMBEDDED, adapter=str(copy)))
+            await make_config("engine", "transformers").open(ModelConfig(**EMBEDDED, adapter=str(copy)))

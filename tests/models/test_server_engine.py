@@ -1,7 +1,6 @@
 """The server engine against a faithful and a hostile chat-completions server, over real sockets on loopback."""
 
 import asyncio
-import dataclasses
 import json
 import logging
 import signal
@@ -18,17 +17,16 @@ from typing import Any
 
 import msgspec
 import pytest
-import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 import hostile_server as hostile
+from building import make_config
 from engine_conformance import EOS, VERDICT_SCHEMA, EngineConformance, ask
 from evorun.errors import ConfigError, EngineError
 from evorun.models.adapters import read_adapter
 from evorun.models.base import LanguageModel, Message, Request, Sampling
 from evorun.models.config import ModelConfig
-from evorun.models.server.engine import ServerConfig
 from evorun.models.server.retry import (
     AVOIDED_SECONDS,
     FAILURES_BEFORE_AVOIDED,
@@ -48,7 +46,7 @@ async def opened(*servers: ChatServer | str, model: dict[str, Any] | None = None
     """Open the engine on servers, with retries that do not take long."""
     urls = [server if isinstance(server, str) else server.url for server in servers]
     quick = {"timeout": 5.0, "connect_timeout": 2.0, "max_retries": 3, "backoff_base": 0.01, "backoff_cap": 0.05}
-    config = ServerConfig(**{"base_urls": urls, **quick, **options})
+    config = make_config("engine", "server", **{"base_urls": urls, **quick, **options})
     engine = await config.open(ModelConfig(**{"name": "fake", "id": "fake", **(model or {})}))
     try:
         yield engine
@@ -636,14 +634,14 @@ async def test_the_key_is_sent_and_never_shown(
 @pytest.mark.parametrize("value", [KEY, "AIzaSyNotARealKey", "sk", ""])
 def test_a_key_in_place_of_the_variables_name_is_refused_and_not_shown(value: str) -> None:
     with pytest.raises(ConfigError, match=r"engine\.api_key_env: expected the NAME") as error:
-        ServerConfig(api_key_env=value)
+        make_config("engine", "server", api_key_env=value)
     assert not value or value not in str(error.value)
 
 
 @pytest.mark.parametrize("url", ["http://me:hunter2@host/v1", "http://host/v1?key=hunter2", "ftp://me:hunter2@host/v1"])
 def test_credentials_in_a_url_are_refused_and_not_shown(url: str) -> None:
     with pytest.raises(ConfigError, match=r"engine\.base_urls: expected") as error:
-        ServerConfig(base_urls=[url])
+        make_config("engine", "server", base_urls=[url])
     assert "hunter2" not in str(error.value)
 
 
@@ -669,12 +667,7 @@ def test_credentials_in_a_url_are_refused_and_not_shown(url: str) -> None:
 def test_wrong_values_are_refused_by_name(wrong: dict[str, Any]) -> None:
     (key,) = wrong
     with pytest.raises(ConfigError, match=rf"engine\.{key}: expected"):
-        ServerConfig(**wrong)
-
-
-def test_yaml_agrees_with_the_dataclass() -> None:
-    path = Path(__file__).parents[2] / "conf" / "engine" / "server.yaml"
-    assert yaml.safe_load(path.read_text()) == dataclasses.asdict(ServerConfig())
+        make_config("engine", "server", **wrong)
 
 
 # --- what is sent --------------------------------------------------------------------------------------------------

@@ -5,10 +5,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from building import make_config
 from evorun.errors import EngineError
 from evorun.models import Request, Sampling
 from evorun.models.config import ModelConfig
-from evorun.models.simulated import SimulatedConfig
 from evorun.models.stand_in import Skill
 
 
@@ -23,7 +23,7 @@ class Parrot:
 
 
 async def test_token_ids_are_refused_as_data() -> None:
-    engine = SimulatedConfig(name="simulated").open_for(ModelConfig(name="m", id="m"), Parrot())
+    engine = make_config("engine", "simulated").open_for(ModelConfig(name="m", id="m"), Parrot())
     reply = await engine.complete(Request(messages=(), sampling=Sampling(n=2), token_ids=True))
     assert [c.finish_reason for c in reply.completions] == ["rejected", "rejected"]
     assert "no token ids" in (reply.error or "")
@@ -33,5 +33,5 @@ async def test_token_ids_are_refused_as_data() -> None:
 def test_an_adapter_is_one_line(tmp_path: Path) -> None:
     model = ModelConfig(name="m", id="m", adapter=str(tmp_path))
     with pytest.raises(EngineError, match=r"model\.adapter: engine=simulated") as caught:
-        SimulatedConfig(name="simulated").open_for(model, Parrot())
+        make_config("engine", "simulated").open_for(model, Parrot())
     assert "\n" not in str(caught.value)

@@ -10,11 +10,12 @@ from typing import Any
 import jsonschema
 import pytest
 
+from building import make_config
 from engine_conformance import EngineConformance, ask
 from evorun.errors import ConfigError, EngineError
 from evorun.models import Message
 from evorun.models.config import ModelConfig
-from evorun.models.transformers.engine import TransformersConfig, TransformersModel
+from evorun.models.transformers.engine import TransformersModel
 
 EMBEDDED = ModelConfig(name="smollm2_135m", id="HuggingFaceTB/SmolLM2-135M-Instruct", dtype="float32", embedded=True)
 
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.embedded
 
 
 def open_engine(**settings: Any) -> TransformersModel:
-    return asyncio.run(TransformersConfig(**settings).open(EMBEDDED))
+    return asyncio.run(make_config("engine", "transformers", **settings).open(EMBEDDED))
 
 
 @pytest.fixture(scope="module")
@@ -103,7 +104,7 @@ async def test_schema_that_cannot_be_enforced_is_rejected_as_data(engine: Transf
 
 async def test_completion_ends_where_the_context_does(engine: TransformersModel) -> None:
     model = ModelConfig(name="short", id="short", dtype="float32", embedded=True, context_length=40)
-    short = await TransformersConfig(max_batch_size=2).open(model)
+    short = await make_config("engine", "transformers", max_batch_size=2).open(model)
     try:
         reply = await short.complete(ask("Count to a hundred.", max_tokens=500, temperature=0.0))
         assert reply.completions[0].finish_reason == "length"
@@ -128,7 +129,7 @@ async def test_a_long_batch_does_not_block_the_event_loop(engine: TransformersMo
 
 
 async def test_cancelling_frees_the_row() -> None:
-    model = await TransformersConfig(max_batch_size=1).open(EMBEDDED)
+    model = await make_config("engine", "transformers", max_batch_size=1).open(EMBEDDED)
     endless = ask(
         "Count.", max_tokens=4000, json_schema={"type": "array", "items": {"type": "integer"}, "minItems": 3000}
     )
@@ -145,7 +146,7 @@ async def test_cancelling_frees_the_row() -> None:
 
 
 async def test_close_ends_calls_in_flight_and_the_worker() -> None:
-    model = await TransformersConfig(max_batch_size=1).open(EMBEDDED)
+    model = await make_config("engine", "transformers", max_batch_size=1).open(EMBEDDED)
     call = asyncio.create_task(model.complete(ask("Tell a story.", max_tokens=2000, temperature=1.0)))
     await asyncio.wait({call}, timeout=0.5)
     await model.close()
@@ -159,7 +160,7 @@ async def test_close_ends_calls_in_flight_and_the_worker() -> None:
 async def test_missing_weights_are_one_line(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(EngineError, match="cannot load it") as caught:
-        await TransformersConfig().open(ModelConfig(name="empty", id=str(tmp_path)))
+        await make_config("engine", "transformers").open(ModelConfig(name="empty", id=str(tmp_path)))
     assert "\n" not in str(caught.value)
 
 
@@ -175,7 +176,7 @@ async def test_a_failed_open_keeps_no_weights(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr("evorun.models.transformers.kv_cache.use_grouped_attention", fail)
     with pytest.raises(EngineError, match=r"^cannot serve this model$") as caught:
-        await TransformersConfig().open(EMBEDDED)
+        await make_config("engine", "transformers").open(EMBEDDED)
     assert [ref() for ref in loaded] == [None]  # although the error, and what it refers to, is still there
     assert caught.value is not None
 
@@ -183,7 +184,7 @@ async def test_a_failed_open_keeps_no_weights(monkeypatch: pytest.MonkeyPatch) -
 async def test_cuda_without_a_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     with pytest.raises(EngineError, match="no GPU"):
-        await TransformersConfig(device="cuda").open(EMBEDDED)
+        await make_config("engine", "transformers", device="cuda").open(EMBEDDED)
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ async def test_cuda_without_a_gpu_is_one_line(monkeypatch: pytest.MonkeyPatch) -
 def test_bad_settings_name_the_key(setting: dict[str, Any]) -> None:
     (key,) = setting
     with pytest.raises(ConfigError, match=f"engine.{key}"):
-        TransformersConfig(**setting)
+        make_config("engine", "transformers", **setting)
 
 
 class TestConformance(EngineConformance):

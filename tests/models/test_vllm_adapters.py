@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from building import make_config
 from engine_conformance import ask
 from evorun.errors import EngineError
 from evorun.models import LanguageModel, Reply
@@ -32,7 +33,7 @@ MAX_TOKENS = 16
 
 
 def small_engine(**changes: Any) -> VllmConfig:
-    return VllmConfig(max_model_len=1024, max_num_seqs=16, cpu_kv_cache_gib=0.5, **changes)
+    return make_config("engine", "vllm", max_model_len=1024, max_num_seqs=16, cpu_kv_cache_gib=0.5, **changes)
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -73,10 +74,10 @@ async def said(model: LanguageModel) -> list[tuple[str, list[int]]]:
 
 class TestArguments:
     def test_no_adapters_unless_asked_for(self) -> None:
-        assert not [key for key in VllmConfig().engine_arguments(EMBEDDED, "folder") if "lora" in key]
+        assert not [key for key in make_config("engine", "vllm").engine_arguments(EMBEDDED, "folder") if "lora" in key]
 
     def test_room_for_the_rank_that_is_asked_for(self) -> None:
-        arguments = VllmConfig(lora_rank=33).engine_arguments(EMBEDDED, "folder")
+        arguments = make_config("engine", "vllm", lora_rank=33).engine_arguments(EMBEDDED, "folder")
         assert arguments["enable_lora"] is True
         assert arguments["max_lora_rank"] == 64
         assert arguments["max_loras"] >= 2

@@ -4,7 +4,6 @@ The classes share one engine, so they run in the order in which they stand; the 
 """
 
 import asyncio
-import dataclasses
 import json
 import os
 import signal
@@ -17,8 +16,8 @@ from typing import Any
 import jsonschema
 import pytest
 import pytest_asyncio
-from omegaconf import OmegaConf
 
+from building import make_config
 from engine_conformance import EngineConformance, ask
 from evorun.errors import ConfigError, EngineError
 from evorun.models import LanguageModel, Message, Request, Sampling
@@ -38,7 +37,9 @@ EMBEDDED = ModelConfig(
 def small_engine(**changes: Any) -> VllmConfig:
     """Return a config that starts quickly; its metrics are on, so that tests can look inside."""
     extra = {"disable_log_stats": False} | changes.pop("extra_args", {})
-    return VllmConfig(max_model_len=2048, max_num_seqs=64, cpu_kv_cache_gib=1.0, extra_args=extra, **changes)
+    return make_config(
+        "engine", "vllm", max_model_len=2048, max_num_seqs=64, cpu_kv_cache_gib=1.0, extra_args=extra, **changes
+    )
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
@@ -78,30 +79,28 @@ class TestConfig:
     )
     def test_out_of_range_is_refused_by_name(self, key: str, value: float) -> None:
         with pytest.raises(ConfigError, match=f"engine.{key}: expected .* got {value}"):
-            VllmConfig(**{key: value})  # type: ignore[arg-type]
+            make_config("engine", "vllm", **{key: value})  # type: ignore[arg-type]
 
     def test_extra_args_may_not_repeat_a_key(self) -> None:
         with pytest.raises(ConfigError, match=r"engine.extra_args.dtype: .* model.dtype"):
-            VllmConfig(extra_args={"dtype": "float16"})
-
-    def test_yaml_has_the_defaults_of_the_schema(self) -> None:
-        file = Path(__file__).parents[2] / "conf" / "engine" / "vllm.yaml"
-        assert OmegaConf.to_container(OmegaConf.load(file)) == dataclasses.asdict(VllmConfig())
+            make_config("engine", "vllm", extra_args={"dtype": "float16"})
 
     @pytest.mark.parametrize(
         ("given", "passed"), [("awq", None), ("compressed-tensors", None), ("fp8", "fp8"), (None, None)]
     )
     def test_quantisation_of_a_checkpoint_is_left_to_vllm(self, given: str | None, passed: str | None) -> None:
         model = ModelConfig(name="m", id="some/model", quantization=given)
-        assert VllmConfig().engine_arguments(model, "folder")["quantization"] == passed
+        assert make_config("engine", "vllm").engine_arguments(model, "folder")["quantization"] == passed
 
     def test_context_is_the_models_unless_given(self) -> None:
         model = ModelConfig(name="m", id="some/model", context_length=5000)
-        assert VllmConfig().engine_arguments(model, "folder")["max_model_len"] == 5000
-        assert VllmConfig(max_model_len=700).engine_arguments(model, "folder")["max_model_len"] == 700
+        assert make_config("engine", "vllm").engine_arguments(model, "folder")["max_model_len"] == 5000
+        assert (
+            make_config("engine", "vllm", max_model_len=700).engine_arguments(model, "folder")["max_model_len"] == 700
+        )
 
     def test_extra_args_win_over_what_the_engine_sets(self) -> None:
-        config = VllmConfig(extra_args={"enable_prefix_caching": False, "kv_cache_dtype": "fp8"})
+        config = make_config("engine", "vllm", extra_args={"enable_prefix_caching": False, "kv_cache_dtype": "fp8"})
         arguments = config.engine_arguments(EMBEDDED, "folder")
         assert arguments["enable_prefix_caching"] is False
         assert arguments["kv_cache_dtype"] == "fp8"
@@ -109,7 +108,7 @@ class TestConfig:
     @pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
     async def test_without_vllm_one_line_says_how_to_get_it(self) -> None:
         with pytest.raises(EngineError, match=r"not installed; run `pip install '.\[vllm\]'`"):
-            await VllmConfig().open(EMBEDDED)
+            await make_config("engine", "vllm").open(EMBEDDED)
 
 
 class TestOpening:
@@ -161,7 +160,7 @@ class TestOpening:
         assert "engine.extra_args.no_such_argument" in message
 
     async def test_context_that_does_not_fit(self) -> None:
-        config = VllmConfig(max_model_len=8192, cpu_kv_cache_gib=0.01)
+        config = make_config("engine", "vllm", max_model_len=8192, cpu_kv_cache_gib=0.01)
         assert "lower engine.max_model_len" in await self.refusal(EMBEDDED, config)
 
 

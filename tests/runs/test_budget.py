@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from building import make_budget
 from evorun.errors import ConfigError
 from evorun.models import Completion, Reply
 from evorun.runs.budget import BudgetConfig, Meter, Usage, meters, part, share, total, whole_meter
@@ -14,7 +15,7 @@ def reply(prompt: int, completion: int) -> Reply:
 
 @given(calls=st.integers(60, 500), problems=st.integers(1, 60))
 def test_the_run_budget_is_divided_evenly_and_wholly(calls: int, problems: int) -> None:
-    shares = [meter.max_calls for meter in meters(BudgetConfig(calls=calls), problems)]
+    shares = [meter.max_calls for meter in meters(make_budget(calls=calls), problems)]
     assert all(share is not None for share in shares)
     given = [share or 0 for share in shares]
     assert sum(given) == calls
@@ -24,7 +25,7 @@ def test_the_run_budget_is_divided_evenly_and_wholly(calls: int, problems: int) 
 @pytest.mark.parametrize("key", ["calls", "tokens"])
 def test_a_budget_that_leaves_a_problem_with_nothing_is_refused(key: str) -> None:
     with pytest.raises(ConfigError, match=rf"budget\.{key}: expected at least one for each of the 9 problems, got 5"):
-        meters(BudgetConfig(**{key: 5}), 9)
+        meters(make_budget(**{key: 5}), 9)
 
 
 def test_tokens_admit_what_fits_at_the_mean_cost_so_far() -> None:
@@ -38,9 +39,9 @@ def test_tokens_admit_what_fits_at_the_mean_cost_so_far() -> None:
 
 
 def test_the_tighter_limit_counts() -> None:
-    (meter,) = meters(BudgetConfig(calls=100, calls_per_problem=7), 1)
+    (meter,) = meters(make_budget(calls=100, calls_per_problem=7), 1)
     assert meter.max_calls == 7
-    (meter,) = meters(BudgetConfig(tokens=5, tokens_per_problem=7), 1)
+    (meter,) = meters(make_budget(tokens=5, tokens_per_problem=7), 1)
     assert meter.max_tokens == 5
 
 
@@ -84,7 +85,7 @@ def test_counts_are_kept_by_role() -> None:
 @pytest.mark.parametrize("key", ["calls", "tokens", "calls_per_problem", "tokens_per_problem"])
 def test_a_budget_that_allows_nothing_is_refused(key: str) -> None:
     with pytest.raises(ConfigError, match=rf"budget\.{key}: expected a number >= 1, got -5"):
-        BudgetConfig(**{key: -5})
+        make_budget(**{key: -5})
 
 
 @pytest.mark.parametrize("role", ["generate", "judge"])

@@ -5,6 +5,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from building import make_config
 from evorun.errors import EngineError
 from evorun.models import Completion, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig
@@ -55,7 +56,7 @@ async def record(folder: Path, **roles: str) -> ReplayConfig:
         config_digest="",
     )
     (folder / MANIFEST).write_bytes(msgspec.json.encode(manifest))
-    return ReplayConfig(name="replay", run=str(folder))
+    return make_config("engine", "replay", run=str(folder))
 
 
 async def test_the_recording_knows_the_adapter(tmp_path: Path) -> None:

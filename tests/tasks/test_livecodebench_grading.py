@@ -8,17 +8,18 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from building import load_task
 from evorun.errors import DataError
 from evorun.sandbox.base import Case, CaseResult, Limits, Program, Suite
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import LoadedTask, Problem, Response
-from evorun.tasks.livecodebench import LiveCodeBenchConfig, files
+from evorun.tasks.livecodebench import files
 from evorun.tasks.livecodebench.feedback import feedback_of
 from evorun.tasks.livecodebench.task import LiveCodeBench
 
 RECORDS = {record["id"]: record for record in map(json.loads, files.SAMPLE.read_bytes().splitlines())}
-LOADED = LiveCodeBenchConfig(source="sample", validation_per_stratum=0).load(0)
+LOADED = load_task("livecodebench", source="sample", validation_per_stratum=0)
 ACCEPTED = CaseResult(verdict="accepted", stdout="", stderr="", value=None, cpu_seconds=0)
 PROBLEMS = {problem.id: problem for problem in LOADED.problems}
 
@@ -94,13 +95,13 @@ async def test_a_script_will_do_where_starter_code_is_given(tools: LazySandbox) 
 async def test_other_programs_are_wrong_and_the_detail_says_how(
     tools: LazySandbox, source: str | None, detail: str
 ) -> None:
-    loaded = LiveCodeBenchConfig(source="sample", validation_per_stratum=0, time_limit_s=0.5).load(0)
+    loaded = load_task("livecodebench", source="sample", validation_per_stratum=0, time_limit_s=0.5)
     grade = await loaded.grader.grade(PROBLEMS["sample/easy/late_buses"], answered(source), tools)
     assert (grade.correct, grade.detail) == (False, detail)
 
 
 async def test_the_grader_knows_the_validation_split_and_refuses_strangers(tools: LazySandbox) -> None:
-    loaded = LiveCodeBenchConfig(source="sample").load(0)
+    loaded = load_task("livecodebench", source="sample")
     for shot in loaded.validation:
         assert (await loaded.grader.grade(shot.problem, answered(shot.answer), tools)).correct
     stranger = msgspec.structs.replace(loaded.problems[0], id="other")
@@ -187,7 +188,7 @@ async def test_every_problem_has_one_suite_object_for_all_its_programs() -> None
 
 async def test_limits_reach_the_sandbox() -> None:
     recorder = Recorder()
-    loaded: LoadedTask = LiveCodeBenchConfig(source="sample", time_limit_s=2.5, memory_mib=300).load(0)
+    loaded: LoadedTask = load_task("livecodebench", source="sample", time_limit_s=2.5, memory_mib=300)
     task = loaded.task
     assert isinstance(task, LiveCodeBench)
     await task.observe(loaded.problems[0], answered("a"), recorder)

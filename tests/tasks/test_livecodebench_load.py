@@ -14,9 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
 from evorun.tasks.base import LoadedTask
-from evorun.tasks.livecodebench import LiveCodeBenchConfig, files
+from evorun.tasks.livecodebench import files
 from evorun.tasks.livecodebench.private_tests import decode_private_tests
 
 STRATA = ("easy", "medium", "hard")
@@ -83,7 +84,7 @@ def release(tmp_path: Path) -> Path:
 
 
 def load(place: Path, seed: int = 0, **changes: Any) -> LoadedTask:
-    return LiveCodeBenchConfig(data=str(place), **changes).load(seed)
+    return load_task("livecodebench", seed, data=str(place), **changes)
 
 
 def one(tmp_path: Path, *records: Any) -> LoadedTask:
@@ -325,7 +326,7 @@ def test_evorun_data_is_looked_in(release: Path, monkeypatch: pytest.MonkeyPatch
     outer = tmp_path_factory.mktemp("data")
     release.rename(outer / "livecodebench")
     monkeypatch.setenv("EVORUN_DATA", str(outer))
-    assert LiveCodeBenchConfig().load(0).provenance.source == "benchmark"
+    assert load_task("livecodebench").provenance.source == "benchmark"
 
 
 def test_a_hub_data_set_is_read_from_its_snapshot(release: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -333,7 +334,7 @@ def test_a_hub_data_set_is_read_from_its_snapshot(release: Path, monkeypatch: py
     monkeypatch.setattr(
         "huggingface_hub.snapshot_download", lambda name, **options: asked.append((name, options)) or str(release)
     )
-    loaded = LiveCodeBenchConfig(hub_id="livecodebench/code_generation_lite").load(0)
+    loaded = load_task("livecodebench", hub_id="livecodebench/code_generation_lite")
     assert ids(loaded) == ids(load(release))
     assert loaded.provenance.source == "benchmark"
     [(name, options)] = asked
@@ -343,7 +344,7 @@ def test_a_hub_data_set_is_read_from_its_snapshot(release: Path, monkeypatch: py
 
 def test_nothing_found_says_where_to_get_it() -> None:
     with pytest.raises(DataError, match=r"livecodebench/code_generation_lite.*EVORUN_DATA.*task.source=sample"):
-        LiveCodeBenchConfig().load(0)
+        load_task("livecodebench")
 
 
 def test_missing_places_are_named(tmp_path: Path) -> None:
@@ -354,10 +355,10 @@ def test_missing_places_are_named(tmp_path: Path) -> None:
 
 
 def test_the_sample_needs_no_files_and_says_so() -> None:
-    loaded = LiveCodeBenchConfig(source="sample").load(0)
+    loaded = load_task("livecodebench", source="sample")
     assert Counter(problem.stratum for problem in loaded.problems) == dict.fromkeys(STRATA, 4)
     assert Counter(shot.problem.stratum for shot in loaded.validation) == dict.fromkeys(STRATA, 4)
-    limited = LiveCodeBenchConfig(source="sample", limit=6).load(0)
+    limited = load_task("livecodebench", source="sample", limit=6)
     assert Counter(problem.stratum for problem in limited.problems) == dict.fromkeys(STRATA, 2)
     assert [shot.problem.id for shot in limited.validation] == [shot.problem.id for shot in loaded.validation]
     assert all(shot.answer for shot in loaded.validation)
@@ -442,18 +443,7 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
 )
 def test_bad_values_are_refused_by_key(changes: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError, match=key):
-        LiveCodeBenchConfig(**changes)
-
-
-def test_the_yaml_is_the_dataclass() -> None:
-    from omegaconf import OmegaConf
-
-    yaml = OmegaConf.load(REPOSITORY / "conf" / "task" / "livecodebench.yaml")
-    defaults = OmegaConf.structured(LiveCodeBenchConfig)
-    assert set(yaml) == set(defaults)
-    merged = OmegaConf.to_object(OmegaConf.merge(defaults, yaml))
-    assert isinstance(merged, LiveCodeBenchConfig)
-    assert {**vars(merged), "description": ""} == vars(LiveCodeBenchConfig())
+        task_config("livecodebench", **changes)
 
 
 # --- real problems in the plain layout ---

@@ -8,6 +8,7 @@ import jsonschema
 import msgspec
 import pytest
 
+from building import load_task
 from evorun.errors import ConfigError
 from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.tasks.base import (
@@ -289,7 +290,7 @@ def test_template_syntax_and_markup_in_data_stay_as_they_are() -> None:
 
 
 def test_no_prompt_holds_a_hidden_test_or_a_solution() -> None:
-    loaded = LiveCodeBenchConfig(source="sample").load(0)
+    loaded = load_task("livecodebench", source="sample")
     task = loaded.task
     assert isinstance(task, LiveCodeBench)
     for problem in loaded.problems:
@@ -329,9 +330,9 @@ async def test_what_is_marked_as_hidden_is_in_no_prompt(tmp_path: Path) -> None:
         }
 
     (tmp_path / "some.jsonl").write_text("\n".join(json.dumps(record(number)) for number in range(2)))
-    loaded = LiveCodeBenchConfig(
-        data=str(tmp_path / "some.jsonl"), strata=["easy"], per_stratum=1, validation_per_stratum=1
-    ).load(0)
+    loaded = load_task(
+        "livecodebench", data=str(tmp_path / "some.jsonl"), strata=["easy"], per_stratum=1, validation_per_stratum=1
+    )
     task, [problem], [shot] = loaded.task, loaded.problems, loaded.validation
     assert isinstance(task, LiveCodeBench)
     tools = Loses()
@@ -379,7 +380,7 @@ def test_a_users_file_replaces_the_one_of_its_name(tmp_path: Path) -> None:
 
 async def test_the_prompts_state_a_limit_of_their_own() -> None:
     """B.2 tells the model 4 s, while the benchmark's harness allows 6."""
-    loaded = LiveCodeBenchConfig(source="sample", time_limit_s=9.5, stated_time_limit_s=2.5).load(0)
+    loaded = load_task("livecodebench", source="sample", time_limit_s=9.5, stated_time_limit_s=2.5)
     task, problem, tools = loaded.task, loaded.problems[0], Loses()
     assert isinstance(task, LiveCodeBench)
     prompts = every_prompt(problem, task)
@@ -403,6 +404,6 @@ async def test_the_prompts_state_a_limit_of_their_own() -> None:
 def test_a_bad_prompt_file_is_named(tmp_path: Path, name: str, text: str, reason: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(ConfigError) as caught:
-        LiveCodeBenchConfig(source="sample", prompts=str(tmp_path)).load(0)
+        load_task("livecodebench", source="sample", prompts=str(tmp_path))
     assert str(tmp_path / name) in str(caught.value)
     assert reason in str(caught.value)

@@ -13,6 +13,7 @@ import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from building import load_task
 from evorun.models.base import Request
 from evorun.models.stand_in import Skill
 from evorun.sandbox.base import CaseResult, Program, Suite
@@ -51,7 +52,7 @@ METHOD = msgspec.structs.replace(
     data={**PROBLEM.data, "func_name": "halve", "public_tests": ({"input": "3", "output": "1"},)},
 )
 TASK = LiveCodeBench()
-LOADED = LiveCodeBenchConfig(source="sample").load(0)
+LOADED = load_task("livecodebench", source="sample")
 HALVES = "n = int(input())\nprint(n // 2)"
 FAILS_ABOVE_5 = "def half(n):\n    assert n < 5\n    return n // 2\n\nprint(half(int(input())))"
 

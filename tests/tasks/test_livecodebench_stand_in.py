@@ -6,20 +6,20 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from building import load_task
 from evorun.models.base import Request
 from evorun.models.stand_in import Skill
 from evorun.sandbox.base import Case
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import Attempt, Problem, Prompt, Response, ScoredResponse
-from evorun.tasks.livecodebench import LiveCodeBenchConfig
 from evorun.tasks.livecodebench.stand_in import LiveCodeBenchStandIn
 from evorun.tasks.livecodebench.task import LiveCodeBench
 
 DRAWS = 2500
 TOLERANCE = 0.04  # four standard errors of a rate over DRAWS
 TASK = LiveCodeBench()
-LOADED = LiveCodeBenchConfig(source="sample").load(0)
+LOADED = load_task("livecodebench", source="sample")
 SCRIPT, METHOD = (
     next(p for p in LOADED.problems if bool(p.data["func_name"]) == functional) for functional in (False, True)
 )

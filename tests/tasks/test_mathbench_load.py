@@ -9,9 +9,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
 from evorun.tasks.base import LoadedTask, Response
-from evorun.tasks.mathbench import MathBenchConfig, files
+from evorun.tasks.mathbench import files
 
 STAGES = ("middle", "high", "college")
 NO_TOOLS: Any = None  # letters are graded without running anything
@@ -45,7 +46,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 def load(folder: Path, seed: int = 0, **changes: Any) -> LoadedTask:
-    return MathBenchConfig(data=str(folder), **changes).load(seed)
+    return load_task("mathbench", seed, data=str(folder), **changes)
 
 
 def ids(loaded: LoadedTask) -> list[str]:
@@ -99,7 +100,7 @@ def test_problems_carry_no_answer(folder: Path) -> None:
 
 
 async def test_gold_answers_pass_the_grader_and_others_do_not() -> None:
-    loaded = MathBenchConfig(source="sample").load(0)
+    loaded = load_task("mathbench", source="sample")
     gold = {r["id"]: r["answer"] for stage in STAGES for r in sample_records(stage)}
     assert len(loaded.problems) == 126
     for problem in [*loaded.problems, *(shot.problem for shot in loaded.validation)]:
@@ -132,14 +133,14 @@ def test_evorun_data_is_looked_in(folder: Path, monkeypatch: pytest.MonkeyPatch,
     outer = tmp_path_factory.mktemp("data")
     folder.rename(outer / "mathbench")
     monkeypatch.setenv("EVORUN_DATA", str(outer))
-    assert MathBenchConfig().load(0).provenance.source == "stand_in"
+    assert load_task("mathbench").provenance.source == "stand_in"
 
 
 def test_nothing_found_says_where_to_get_it() -> None:
     with pytest.raises(
         DataError, match=r"github.com/open-compass/MathBench.*task.data.*EVORUN_DATA.*task.source=sample"
     ):
-        MathBenchConfig().load(0)
+        load_task("mathbench")
 
 
 def test_a_hub_data_set_is_read_from_its_snapshot(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -147,7 +148,7 @@ def test_a_hub_data_set_is_read_from_its_snapshot(folder: Path, monkeypatch: pyt
     monkeypatch.setattr(
         "huggingface_hub.snapshot_download", lambda name, **options: asked.append((name, options)) or str(folder)
     )
-    loaded = MathBenchConfig(hub_id="someone/mathbench").load(0)
+    loaded = load_task("mathbench", hub_id="someone/mathbench")
     assert ids(loaded) == ids(load(folder))
     assert loaded.provenance.description.endswith("(hub data set someone/mathbench)")
     assert asked == [("someone/mathbench", {"repo_type": "dataset", "allow_patterns": ["*single_choice_*.jsonl"]})]
@@ -159,7 +160,7 @@ def test_an_unreachable_hub_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", offline)
     with pytest.raises(DataError, match=r"'someone/mathbench': no connection$"):
-        MathBenchConfig(source="hub", hub_id="someone/mathbench").load(0)
+        load_task("mathbench", source="hub", hub_id="someone/mathbench")
 
 
 def test_missing_places_are_named(folder: Path) -> None:
@@ -190,7 +191,7 @@ def test_the_user_may_say_what_the_files_are(folder: Path) -> None:
 
 
 def test_the_sample_says_that_it_is_the_sample() -> None:
-    provenance = MathBenchConfig(source="sample").load(0).provenance
+    provenance = load_task("mathbench", source="sample").provenance
     assert provenance.source == "sample"
     assert "not MathBench" in provenance.description
 
@@ -322,18 +323,7 @@ def test_a_byte_order_mark_and_windows_line_ends_are_no_errors(tmp_path: Path) -
 )
 def test_bad_values_are_refused_by_key(changes: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError, match=key):
-        MathBenchConfig(**changes)
-
-
-def test_the_yaml_is_the_dataclass() -> None:
-    from omegaconf import OmegaConf
-
-    plain = OmegaConf.load(REPOSITORY / "conf" / "task" / "mathbench.yaml")
-    defaults = OmegaConf.structured(MathBenchConfig)
-    assert set(plain) == set(defaults)
-    merged = OmegaConf.to_object(OmegaConf.merge(defaults, plain))
-    assert isinstance(merged, MathBenchConfig)
-    assert {**vars(merged), "description": ""} == vars(MathBenchConfig())
+        task_config("mathbench", **changes)
 
 
 # --- real questions in the benchmark's layout ---

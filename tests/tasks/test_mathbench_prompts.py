@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from building import load_task
 from evorun.errors import ConfigError
 from evorun.tasks.base import (
     Attempt,
@@ -197,7 +198,7 @@ def test_markup_is_not_escaped() -> None:
 
 
 def test_every_sample_problem_composes() -> None:
-    loaded = MathBenchConfig(source="sample").load(0)
+    loaded = load_task("mathbench", source="sample")
     task = loaded.task
     assert isinstance(task, MathBench)
     for problem in loaded.problems:
@@ -242,7 +243,7 @@ def test_a_users_file_replaces_the_one_of_its_name(tmp_path: Path) -> None:
 def test_a_bad_prompt_file_is_named(tmp_path: Path, name: str, text: Any, reason: str) -> None:
     (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(ConfigError) as caught:
-        MathBenchConfig(source="sample", prompts=str(tmp_path)).load(0)
+        load_task("mathbench", source="sample", prompts=str(tmp_path))
     assert str(tmp_path / name) in str(caught.value)
     assert reason in str(caught.value)
     assert "\n" not in str(caught.value)

@@ -6,6 +6,7 @@ import jsonschema
 import numpy as np
 import pytest
 
+from building import load_task
 from evorun.models.base import Request
 from evorun.models.stand_in import Skill
 from evorun.tasks.base import (
@@ -20,12 +21,11 @@ from evorun.tasks.base import (
     Scores,
     Verifies,
 )
-from evorun.tasks.mathbench import MathBenchConfig
 from evorun.tasks.mathbench.task import MathBench
 
 PROBLEM = Problem(id="p1", stratum="high", data={"question": "How much is 6 * 7?", "options": ("41", "42", "43", "44")})
 TASK = MathBench()
-LOADED = MathBenchConfig(source="sample").load(0)
+LOADED = load_task("mathbench", source="sample")
 DRAWS = 2000
 TOLERANCE = 0.045  # four standard errors of a rate over DRAWS
 

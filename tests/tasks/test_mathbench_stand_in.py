@@ -7,18 +7,18 @@ import msgspec
 import numpy as np
 import pytest
 
+from building import load_task
 from evorun.errors import ConfigError
 from evorun.models.base import Request
 from evorun.models.stand_in import Skill
 from evorun.tasks.base import Attempt, Prompt, Response, ScoredResponse
-from evorun.tasks.mathbench import MathBenchConfig
 from evorun.tasks.mathbench.task import MathBench
 
 NO_TOOLS: Any = None  # letters are graded without running anything
 DRAWS = 4000
 TOLERANCE = 0.035  # four standard errors of a rate over DRAWS
 TASK = MathBench()
-LOADED = MathBenchConfig(source="sample").load(0)
+LOADED = load_task("mathbench", source="sample")
 PROBLEM = LOADED.problems[0]
 GOLD = msgspec.json.decode(
     LOADED.stand_in.with_skill(Skill(skill=1, malformed=0)).respond(

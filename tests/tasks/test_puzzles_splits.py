@@ -9,12 +9,10 @@ import msgspec
 import numpy as np
 import pytest
 
+from building import load_task, make_method, task_config
 from evorun.errors import ConfigError, DataError
-from evorun.methods.few_shot import FewShot, FewShotConfig
-from evorun.methods.gepa import Gepa, GepaConfig
 from evorun.tasks.base import Problem
 from evorun.tasks.graph_coloring import GraphColoringConfig, solver
-from evorun.tasks.mathbench import MathBenchConfig
 from evorun.tasks.puzzles.config import PuzzleConfig
 from evorun.tasks.sudoku import SudokuConfig
 from evorun.tasks.tsp import TspConfig
@@ -58,7 +56,7 @@ def test_no_two_sudoku_splits_share_a_solved_grid() -> None:
     rng = np.random.default_rng(0)
 
     def grids(**sizes: int | str) -> tuple[set[str], set[str]]:
-        loaded = SudokuConfig(**{"box": 2, "empty_cells": 8, **sizes}).load(0)  # type: ignore[arg-type]
+        loaded = load_task("sudoku", **{"box": 2, "empty_cells": 8, **sizes})  # type: ignore[arg-type]
         known: Any = loaded.stand_in
         own = {known._puzzles[problem.id].attempt(1.0, rng) for problem in loaded.problems}
         return own, {shot.answer for shot in loaded.validation}
@@ -71,21 +69,21 @@ def test_no_two_sudoku_splits_share_a_solved_grid() -> None:
 
 def test_a_split_is_the_same_whatever_the_others_sizes() -> None:
     for split, own in (("evaluation", {"instances": 9}), ("training", {"training_instances": 9})):
-        first = GraphColoringConfig(split=split, **own, validation_instances=2).load(0)  # type: ignore[arg-type]
-        second = GraphColoringConfig(split=split, instances=9, training_instances=9, validation_instances=5).load(3)
+        first = load_task("graph_coloring", split=split, **own, validation_instances=2)  # type: ignore[arg-type]
+        second = load_task("graph_coloring", 3, split=split, instances=9, training_instances=9, validation_instances=5)
         assert first.problems == second.problems
         assert first.validation == second.validation[:2]
-        limited = GraphColoringConfig(split=split, **own, limit=4, validation_instances=2).load(0)  # type: ignore[arg-type]
+        limited = load_task("graph_coloring", split=split, **own, limit=4, validation_instances=2)  # type: ignore[arg-type]
         assert limited.problems == first.problems[:4]
         assert limited.validation == first.validation
 
 
 def test_only_what_is_used_is_solved() -> None:
     with patch("evorun.tasks.graph_coloring.solver.best", wraps=solver.best) as graphs:
-        GraphColoringConfig(limit=3, validation_instances=2).load(0)
+        load_task("graph_coloring", limit=3, validation_instances=2)
     assert graphs.call_count == 5
     with patch("evorun.tasks.tsp.config.optimal_route", wraps=optimal_route) as routes:
-        TspConfig(name="tsp", split="training", limit=3, validation_instances=0).load(0)
+        load_task("tsp", split="training", limit=3, validation_instances=0)
     assert routes.call_count == 3
 
 
@@ -94,22 +92,22 @@ def test_only_what_is_used_of_a_file_is_solved(tmp_path: Path) -> None:
     unsolvable = "11.............."
     path = tmp_path / "four.txt"
     path.write_text("\n".join([f"{square[:15]}.", unsolvable, f".{square[1:14]}..", "nonsense"]))
-    loaded = SudokuConfig(data=str(path), instances=2, validation_instances=1, limit=1).load(0)
+    loaded = load_task("sudoku", data=str(path), instances=2, validation_instances=1, limit=1)
     assert [problem.id for problem in loaded.problems] == ["line_0001"]
     assert [shot.problem.id for shot in loaded.validation] == ["line_0003"]
     with pytest.raises(DataError, match=r"four\.txt:2"):
-        SudokuConfig(data=str(path), instances=2, validation_instances=1).load(0)
+        load_task("sudoku", data=str(path), instances=2, validation_instances=1)
 
 
 @pytest.mark.parametrize(
     ("config", "key"),
     [
-        (SudokuConfig(instances=1, validation_instances=0), "task.validation_instances"),
-        (MathBenchConfig(source="sample", validation_per_stratum=0), "task.validation_per_stratum"),
+        (task_config("sudoku", instances=1, validation_instances=0), "task.validation_instances"),
+        (task_config("mathbench", source="sample", validation_per_stratum=0), "task.validation_per_stratum"),
     ],
 )
 def test_errors_name_the_key_that_the_task_has(config: Any, key: str) -> None:
     held_out = [shot.problem for shot in config.load(0).validation]
-    for method in (FewShot(FewShotConfig()), Gepa(GepaConfig())):
+    for method in (make_method("few_shot"), make_method("gepa")):
         with pytest.raises(ConfigError, match=f"raise {key}"):
             method.check(config.task_class, held_out)

@@ -7,14 +7,12 @@ import msgspec
 import numpy as np
 import pytest
 
+from building import task_config
 from evorun.errors import ConfigError, DataError
 from evorun.models.base import Request
 from evorun.models.stand_in import Skill
 from evorun.runner import registry
 from evorun.tasks.base import LoadedTask, TaskConfig
-from evorun.tasks.math_contest import MathContestConfig, SplitConfig
-from evorun.tasks.mathbench import MathBenchConfig
-from evorun.tasks.sudoku import SudokuConfig
 
 NO_TOOLS: Any = None
 SMALL: dict[str, dict[str, Any]] = {
@@ -33,7 +31,8 @@ SMALL: dict[str, dict[str, Any]] = {
 
 
 def config_of(name: str, **changes: Any) -> TaskConfig:
-    return registry.task_config_class(name)(name=name, **{**SMALL[name], **changes})
+    made: TaskConfig = task_config(name, **{**SMALL[name], **changes})
+    return made
 
 
 def identities(loaded: LoadedTask) -> set[Any]:
@@ -76,9 +75,10 @@ def contests(folder: Path, **questions: list[int]) -> str:
     return str(folder)
 
 
-def contest_on(data: str, **changes: Any) -> MathContestConfig:
-    train, test = SplitConfig(files=["train.jsonl"]), SplitConfig(files=["test.jsonl"])
-    return MathContestConfig(data=data, train=train, test=test, **changes)
+def contest_on(data: str, **changes: Any) -> Any:
+    plain = {"name": "", "hub": [], "years": None, "contests": None, "size": None, "draw": None}
+    train, test = plain | {"files": ["train.jsonl"]}, plain | {"files": ["test.jsonl"]}
+    return task_config("beyond_aime", data=data, train=train, test=test, **changes)
 
 
 def test_contests_train_on_what_is_not_tested_though_it_stands_in_both_files(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_a_file_of_problems_to_work_on_is_not_trained_on(tmp_path: Path) -> None
     grids = tmp_path / "grids.txt"
     grids.write_text("12343412214343..\n")
     with pytest.raises(ConfigError, match=r"task\.data: .* no training split"):
-        SudokuConfig(data=str(grids), instances=1, validation_instances=0).training(0)
+        task_config("sudoku", data=str(grids), instances=1, validation_instances=0).training(0)
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,10 @@ def test_a_run_on_the_training_split_has_no_other_problems_to_train_on(name: str
 
 
 def test_a_task_without_a_training_split_trains_on_its_validation_split() -> None:
-    config = MathBenchConfig(source="sample", validation_per_stratum=2)
+    config = task_config("mathbench", source="sample", validation_per_stratum=2)
     training = config.training(3)
     assert list(training.problems) == [shot.problem for shot in config.load(3).validation]
     assert training.provenance.source == "sample"
     assert training.provenance.description.startswith("validation split of evorun's own sample set")
     with pytest.raises(DataError, match=r"raise task\.validation_per_stratum"):
-        MathBenchConfig(source="sample", validation_per_stratum=0).training(0)
+        task_config("mathbench", source="sample", validation_per_stratum=0).training(0)

@@ -13,9 +13,9 @@ import pytest
 from rich.console import Console
 from traces_fixture import Made, lines, make_run
 
+from building import make_method
 from evorun.cli.exporting import export_traces
 from evorun.errors import EvorunError
-from evorun.methods.sft import Sft, SftConfig
 from evorun_process import evorun
 
 MADE = [Made("a", fitness=40.0), Made("b", "mutation", 60.0, ("a",)), Made("c", "mutation", 30.0, ("a",))]
@@ -126,11 +126,11 @@ def test_what_a_user_must_know_is_said(tmp_path: Path) -> None:
     assert "simulated, so no model's own words: " in printed
     assert "made from a test split" in printed
     assert printed.count("[red]run") == 2
-    [told] = Sft(SftConfig(data=str(tmp_path / "out.jsonl"), held_out=0)).warnings(None)
+    [told] = make_method("sft", data=str(tmp_path / "out.jsonl"), held_out=0).warnings(None)
     assert "from simulated models, so no model's own words: " in told
     quiet = export(make_run(tmp_path / "real", [Made("a")]), "kind=laft", f"output={tmp_path / 'real.jsonl'}")
     assert "simulated" not in quiet
-    assert Sft(SftConfig(data=str(tmp_path / "real.jsonl"), held_out=0)).warnings(None) == []
+    assert make_method("sft", data=str(tmp_path / "real.jsonl"), held_out=0).warnings(None) == []
     assert "test split" not in quiet
     contest = {"task": {"name": "aime", "split": "test"}}
     on_test = make_run(tmp_path / "contest", [Made("a")], config=contest)

@@ -15,15 +15,13 @@ from typing import Any
 
 from rich.console import Console
 
+from building import composed, toy_task
 from evorun.models import Message
-from evorun.models.config import ModelConfig
 from evorun.models.embedded import is_ready, model_folder
 from evorun.runner import registry
 from evorun.runner.experiment import Outcome, run_experiment
 from evorun.runner.settings import RunConfig, check
-from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, Provenance, Response, Task, TaskConfig, Tools
-from evorun.training.config import TrainingConfig
-from evorun.training.wire import Job, PolicyGradient
+from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, Response, Task, TaskConfig, Tools
 
 EMBEDDED = is_ready()
 NO_TOKENIZER = "needs the embedded model's tokenizer"
@@ -83,8 +81,7 @@ class ParityConfig(TaskConfig):
     @staticmethod
     def _loaded(split: str, size: int, grader: Any) -> LoadedTask:
         problems = [Problem(id=f"{split}{i}", stratum=split, data={"n": i}) for i in range(size)]
-        provenance = Provenance(source="generated", description=split, digest=split)
-        return LoadedTask(Parity(), problems, grader, None, provenance)  # type: ignore[arg-type]
+        return toy_task(Parity(), problems, grader, split=split)
 
 
 class Parity(Task):
@@ -137,21 +134,17 @@ class _Grader:
             raise ValueError("the grader has no opinion")
 
 
-SMALL: dict[str, Any] = {
-    "method": {
-        **{"name": "grpo", "steps": 4, "problems_per_step": 2, "group": 4, "max_tokens": 12, "eval_max_tokens": 12},
-        **{"eval_every": 2, "eval_samples": 1},
-    },
-    "task": {"name": "parity"},
-    "model": {"name": "tiny", "id": "", "context_length": 256},
-    "engine": {"name": "transformers", "device": "cpu"},
-    "judge": {"name": "policy"},
-    "judge_engine": {"name": "policy"},
-    "budget": {"name": "unlimited"},
-    "training": {"rank": 4, "learning_rate": 0.01, "save_every": 2},
-    "seed": 3,
-    "evorun": {"progress": "off"},
-}
+SMALL = (
+    *("method=grpo", "method.steps=4", "method.problems_per_step=2", "method.group=4", "method.max_tokens=12"),
+    *("method.eval_every=2", "method.eval_samples=1", "task=arithmetic", "engine=transformers", "engine.device=cpu"),
+    *("training.rank=4", "training.learning_rate=0.01", "training.save_every=2", "seed=3", "evorun.progress=off"),
+)
+
+
+def settings() -> dict[str, Any]:
+    """Return the composed configuration of a small run, on the toy task."""
+    model = {"name": "tiny", "id": "", "context_length": 256}
+    return {**composed(*SMALL), "task": {"name": "parity"}, "model": model}
 
 
 def merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -166,7 +159,7 @@ def merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, A
 def configured(model: Path, **overrides: Any) -> RunConfig:
     """Return the configuration of a small run with some settings changed."""
     registry.TASKS["parity"] = "parity_task:ParityConfig"
-    return check(merged(merged(SMALL, {"model": {"id": str(model)}}), overrides))
+    return check(merged(merged(settings(), {"model": {"id": str(model)}}), overrides))
 
 
 def carry_out(folder: Path, model: Path, **overrides: Any) -> Outcome:
@@ -179,23 +172,6 @@ def finished(folder: Path, model: Path, **overrides: Any) -> Path:
     outcome = carry_out(folder, model, **overrides)
     assert outcome.status == "completed", outcome.error
     return folder
-
-
-def job(model: Path, folder: Path, training: TrainingConfig, objective: PolicyGradient) -> Job:
-    """Return what a trainer process without a run is told."""
-    return Job(
-        socket="",
-        model=ModelConfig(name="tiny", id=str(model), context_length=256),
-        weights=str(model),
-        training=training,
-        objective=objective,
-        seed=SMALL["seed"],
-        folder=str(folder),
-        checkpoint=None,
-        device="cpu",
-        max_batch_size=32,
-        prefix_cache_tokens=32768,
-    )
 
 
 def lines(path: Path) -> list[dict[str, Any]]:

@@ -2,6 +2,8 @@
 
 import pytest
 
+from building import training_config
+
 pytest.importorskip("peft")
 
 
@@ -10,7 +12,6 @@ def test_a_model_that_also_sees_is_adapted_where_text_passes() -> None:
     from peft import get_peft_model
     from transformers import AutoModelForCausalLM, Gemma3Config
 
-    from evorun.training.config import TrainingConfig
     from evorun.training.weights import adapter
 
     text = {"vocab_size": 300, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "head_dim": 16}
@@ -19,7 +20,7 @@ def test_a_model_that_also_sees_is_adapted_where_text_passes() -> None:
     sight |= {"image_size": 28, "patch_size": 14}
     tokens = {"mm_tokens_per_image": 1, "boi_token_index": 297, "eoi_token_index": 298, "image_token_index": 299}
     base = AutoModelForCausalLM.from_config(Gemma3Config(text_config=text, vision_config=sight, **tokens))
-    model = get_peft_model(base, adapter(TrainingConfig(rank=2), base))
+    model = get_peft_model(base, adapter(training_config(rank=2), base))
     ids = torch.arange(16).reshape(2, 8)
     model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=ids).loss.backward()
     trained = {name: value for name, value in model.named_parameters() if value.requires_grad}

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from parity_task import EMBEDDED, NO_TOKENIZER, adapter_of, finished, is_right, job, lines, write_model
+from parity_task import EMBEDDED, NO_TOKENIZER, adapter_of, finished, is_right, lines, write_model
 
+from building import make_job, training_config
 from evorun.models import Message
-from evorun.training.config import TrainingConfig
 from evorun.training.process import TrainerProcess
 from evorun.training.wire import Export, Figures, PolicyGradient, Row, Train
 
@@ -93,7 +93,7 @@ def test_the_objective_reaches_trl(model: Path, tmp_path: Path) -> None:
         **{"trainer": "grpo", "loss": "grpo", "rows": ROWS, "group": GROUP, "steps": 3, "minibatches": 2},
         **{"kl": 0.1, "clip_low": 0.15, "clip_high": 0.3, "temperature": 0.7, "max_tokens": TOKENS},
     )
-    told = _arguments(job(model, tmp_path, TrainingConfig(), objective), objective)
+    told = _arguments(make_job(model, tmp_path, training_config(), objective), objective)
     assert [told[key] for key in ("epsilon", "epsilon_high", "temperature", "beta")] == [0.15, 0.3, 0.7, 0.1]
     assert [told[key] for key in ("num_generations", "max_steps", "max_completion_length")] == [GROUP, 6, TOKENS]
 
@@ -118,14 +118,14 @@ async def test_the_gradient_is_that_of_the_papers_objective(model: Path, tmp_pat
         for j in range(GROUP)
     ]
     step = 1e-2
-    training = TrainingConfig(
+    training = training_config(
         rank=4, alpha=8.0, learning_rate=step * 1e6, epsilon=1e6, max_grad_norm=1e9, micro_batch=len(rows) // 2
     )
     objective = PolicyGradient(
         **{"trainer": "grpo", "loss": "dr_grpo", "rows": len(rows), "group": GROUP, "steps": 1, "minibatches": 1},
         **{"kl": 0.0, "clip_low": 0.2, "clip_high": 0.2, "temperature": 1.0, "max_tokens": TOKENS},
     )
-    trainer = await TrainerProcess.start(job(model, tmp_path, training, objective), tmp_path / "log")
+    trainer = await TrainerProcess.start(make_job(model, tmp_path, training, objective), tmp_path / "log")
     try:
         await trainer.ask(Export(str(tmp_path / "before"), "base"))
         figures = await trainer.ask(Train(number=1, rows=tuple(rows)))

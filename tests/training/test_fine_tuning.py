@@ -13,12 +13,11 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from building import make_config, make_job, training_config
 from evorun.errors import ConfigError, DataError, TrainingError
 from evorun.models.base import Message, Request, Sampling
 from evorun.models.config import ModelConfig
-from evorun.models.transformers.engine import TransformersConfig
 from evorun.training import fine_tuning
-from evorun.training.config import TrainingConfig
 from evorun.training.rollouts import Decoding
 from evorun.training.serving import Finished, Serving
 from evorun.training.weights import load
@@ -31,7 +30,6 @@ from evorun.training.wire import (
     FineTuning,
     Finish,
     Generate,
-    Job,
     Replies,
     Save,
     Train,
@@ -90,21 +88,18 @@ class Tuned:
         self.folder = folder
         folder.mkdir(exist_ok=True)
         objective = {key: training.pop(key) for key in ("epochs", "batch", "max_length") if key in training}
-        self.job = Job(
-            socket="",
-            model=ModelConfig(name="tiny", id=str(model)),
-            weights=str(model),
-            training=TrainingConfig(**{"rank": 4, "learning_rate": 0.01, "micro_batch": 4, **training}),
-            objective=FineTuning(
+        self.job = make_job(
+            model,
+            folder,
+            training_config(**{"rank": 4, "learning_rate": 0.01, "micro_batch": 4, **training}),
+            FineTuning(
                 train=str(write_chats(folder / "train.jsonl", chats)),
                 held_out=str(write_chats(folder / "held_out.jsonl", CHATS)),
                 source="chats.jsonl",
                 **{"epochs": 3.0, "batch": len(chats), "max_length": 512, **objective},
             ),
+            model=ModelConfig(name="tiny", id=str(model)),
             seed=0,
-            folder=str(folder),
-            checkpoint=None,
-            device="cpu",
             max_batch_size=2,
             prefix_cache_tokens=0,
         )
@@ -203,7 +198,7 @@ async def test_all_weights_are_left_as_a_model_that_an_engine_serves(model: Path
     tuned = Tuned(model, tmp_path / "run", weights="full", learning_rate=0.03)
     given = tuned.carry_out(generate, *steps(1, 3), generate, Export(str(out), "base"))
     before, after = (answer.replies[0] for answer in given.answers if isinstance(answer, Replies))
-    served = await TransformersConfig(device="cpu").open(ModelConfig(name="tuned", id=str(out)))
+    served = await make_config("engine", "transformers", device="cpu").open(ModelConfig(name="tuned", id=str(out)))
     try:
         said = await served.complete(asked)
     finally:

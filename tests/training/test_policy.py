@@ -6,12 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from building import make_config, training_config
 from evorun.errors import JournalError
 from evorun.models.base import Completion, LanguageModel, Message, Reply, Request
 from evorun.models.config import ModelConfig
-from evorun.models.transformers.engine import TransformersConfig
 from evorun.runs.directory import RunDirectory
-from evorun.training.config import TrainingConfig
 from evorun.training.policy import Policy
 from evorun.training.wire import Answer, Command, Done, Export, Figures, PolicyGradient, Row, Save, Train
 
@@ -24,8 +23,8 @@ class Noting(Policy):
     def __init__(self, run: RunDirectory) -> None:
         super().__init__(
             model=ModelConfig(name="m", id="m"),
-            engine=TransformersConfig(device="cpu"),
-            training=TrainingConfig(save_every=1),
+            engine=make_config("engine", "transformers", device="cpu"),
+            training=training_config(save_every=1),
             objective=PolicyGradient(
                 **{"trainer": "grpo", "loss": "dr_grpo", "rows": 2, "group": 2, "steps": 9, "minibatches": 1},
                 **{"kl": 0.0, "clip_low": 0.2, "clip_high": 0.2, "temperature": 1.0, "max_tokens": 4},

@@ -19,15 +19,14 @@ from parity_task import (
     cut_back,
     effects,
     finished,
-    job,
     lines,
     records,
     same_tensors,
     write_model,
 )
 
+from building import make_job, training_config
 from evorun.models import Message, Request, Sampling
-from evorun.training.config import TrainingConfig
 from evorun.training.process import TrainerProcess
 from evorun.training.wire import Generate, PolicyGradient
 from evorun_process import environment
@@ -110,9 +109,9 @@ async def busy_trainer(model: Path, folder: Path, processes: int) -> tuple[Train
         **{"trainer": "grpo", "loss": "dr_grpo", "rows": 4, "group": 2, "steps": 3, "minibatches": 1, "kl": 0.0},
         **{"clip_low": 0.2, "clip_high": 0.2, "temperature": 1.0, "max_tokens": 8},
     }
-    training = TrainingConfig(rank=4, num_processes=processes)
+    training = training_config(rank=4, num_processes=processes)
     trainer = await TrainerProcess.start(
-        job(model, folder, training, PolicyGradient(**settings)), folder / "trainer.log"
+        make_job(model, folder, training, PolicyGradient(**settings)), folder / "trainer.log"
     )
     asked = Request(messages=(Message(role="user", content="Go on."),), sampling=Sampling(max_tokens=200, n=500))
     return trainer, Generate(requests=(asked,) * 200, adapter=True)

@@ -26,9 +26,9 @@ from parity_task import (
     write_model,
 )
 
+from building import make_config
 from evorun.models import Request, Sampling
 from evorun.models.config import ModelConfig
-from evorun.models.transformers.engine import TransformersConfig
 from evorun_process import environment
 
 pytestmark = [
@@ -99,7 +99,7 @@ def test_the_adapter_that_is_left_says_what_the_policy_said_last(run: Path, mode
 
 async def test_evoruns_own_engine_serves_the_adapter(run: Path, model: Path) -> None:
     config = ModelConfig(name="tiny", id=str(model), context_length=256, adapter=str(run / "artifacts" / "adapter"))
-    served = await TransformersConfig(device="cpu").open(config)
+    served = await make_config("engine", "transformers", device="cpu").open(config)
     try:
         for problem in ParityConfig().load(0).problems:
             messages = Parity().generation_prompt(problem).messages

@@ -19,27 +19,24 @@ import pytest
 from parity_task import (
     EMBEDDED,
     NO_TOKENIZER,
-    SMALL,
     adapter_of,
     carry_out,
     configured,
     effects,
     finished,
-    job,
     lines,
     same_tensors,
     write_model,
 )
 
+from building import composed, make_config, make_job, training_config
 from evorun.errors import ConfigError, JournalError, TrainingError
 from evorun.models import Message, Reply, Request, Sampling
 from evorun.models.config import ModelConfig
-from evorun.models.transformers.engine import TransformersConfig
 from evorun.runner.experiment import Outcome
 from evorun.runner.settings import check
 from evorun.runs.journal import Journal
 from evorun.training import process, worker
-from evorun.training.config import TrainingConfig
 from evorun.training.policy import Policy
 from evorun.training.process import TrainerProcess
 from evorun.training.wire import Assess, Done, Figures, Generate, PolicyGradient, Replies, Row, Save, Train
@@ -95,7 +92,7 @@ class TestBeforeAnythingIsLoaded:
 
     def test_training_settings_for_a_method_that_does_not_train(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"^training: has no effect, method=zero_shot trains no weights"):
-            check({**SMALL, "model": {"name": "m", "id": "m"}, "method": {"name": "zero_shot"}})
+            check(composed("method=zero_shot", "engine=transformers", "+training=lora"))
 
     def test_a_simulated_model_has_no_weights(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"^engine=simulated: has no weights, which method=grpo trains"):
@@ -108,7 +105,7 @@ class TestBeforeAnythingIsLoaded:
     def test_a_warmup_that_would_have_no_effect(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"^training\.warmup_steps: expected 0 with training\.schedule=constant"):
             configured(tmp_path, training={"warmup_steps": 5})
-        assert TrainingConfig(warmup_steps=5, schedule="linear").warmup_steps == 5
+        assert training_config(warmup_steps=5, schedule="linear").warmup_steps == 5
 
     @pytest.mark.parametrize(("visible", "seen"), [(None, "0"), ("", ""), ("3,1", "3"), ("GPU-5c", "GPU-5c")])
     def test_one_process_sees_one_gpu(self, visible: str | None, seen: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,7 +125,7 @@ class TestBeforeAnythingIsLoaded:
         )
         monkeypatch.setattr(process, "command_line", lambda job, file: [sys.executable, str(loading), str(file)])
         starting = asyncio.create_task(
-            TrainerProcess.start(job(tmp_path, tmp_path, TrainingConfig(rank=4), objective()), log)
+            TrainerProcess.start(make_job(tmp_path, tmp_path, training_config(rank=4), objective()), log)
         )
         async with asyncio.timeout(20):
             while not (log.exists() and log.read_text()):  # noqa: ASYNC110 - a process says so in a file
@@ -219,8 +216,8 @@ class TestATrainer:
         self, model: Path, tmp_path: Path
     ) -> None:
         expected = greedy_of_transformers(model, said("Tell me more."))
-        training = TrainingConfig(rank=4, learning_rate=0.05)
-        trainer = await TrainerProcess.start(job(model, tmp_path, training, objective()), tmp_path / "log")
+        training = training_config(rank=4, learning_rate=0.05)
+        trainer = await TrainerProcess.start(make_job(model, tmp_path, training, objective()), tmp_path / "log")
         try:
             assert await greedy(trainer, adapter=True) == await greedy(trainer, adapter=False) == expected
             figures = await trainer.ask(Train(number=1, rows=rows([1.0, 0.0, 0.5, None])))
@@ -232,8 +229,8 @@ class TestATrainer:
             await trainer.close()
 
     async def test_weights_that_are_no_numbers_end_it(self, model: Path, tmp_path: Path) -> None:
-        training = TrainingConfig(rank=4, learning_rate=1e30, max_grad_norm=1e9)
-        trainer = await TrainerProcess.start(job(model, tmp_path, training, objective()), tmp_path / "log")
+        training = training_config(rank=4, learning_rate=1e30, max_grad_norm=1e9)
+        trainer = await TrainerProcess.start(make_job(model, tmp_path, training, objective()), tmp_path / "log")
         try:
             await trainer.ask(Train(number=1, rows=rows([1.0, 0.0, 0.5, 0.0])))
             with pytest.raises(
@@ -246,8 +243,8 @@ class TestATrainer:
     async def test_a_checkpoint_that_the_disk_cuts_short(
         self, below: Callable[[], list[psutil.Process]], model: Path, tmp_path: Path
     ) -> None:
-        training = TrainingConfig(rank=4, learning_rate=0.05)
-        trainer = await TrainerProcess.start(job(model, tmp_path, training, objective()), tmp_path / "log")
+        training = training_config(rank=4, learning_rate=0.05)
+        trainer = await TrainerProcess.start(make_job(model, tmp_path, training, objective()), tmp_path / "log")
         try:
             await trainer.ask(Train(number=1, rows=rows([1.0, 0.0, 0.5, 0.0])))
             assert await trainer.ask(Save(str(tmp_path / "whole"))) == Done()
@@ -271,8 +268,8 @@ async def test_a_replayed_run_trains_nothing(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     policy = Policy(
         model=ModelConfig(name="m", id="m"),
-        engine=TransformersConfig(),
-        training=TrainingConfig(),
+        engine=make_config("engine", "transformers"),
+        training=training_config(),
         objective=objective(),
         seed=0,
         run=tmp_path,

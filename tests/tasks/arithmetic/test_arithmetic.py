@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
-from evorun.tasks.arithmetic import ArithmeticConfig
 from evorun.tasks.arithmetic.generator import SIGNS, Expression, split_of, value
 from evorun.tasks.base import LoadedTask, Problem, Prompt
 
@@ -36,7 +36,7 @@ def test_a_value_is_what_python_makes_of_the_text(signs: tuple[str, ...]) -> Non
 
 @pytest.mark.parametrize("settings", [{}, HARD])
 async def test_right_answers_pass_the_grader_and_others_do_not(settings: dict[str, Any]) -> None:
-    loaded = ArithmeticConfig(**settings).load(0)
+    loaded = load_task("arithmetic", **settings)
     for problem in loaded.problems:
         gold = eval(text_of(problem))
         for text, correct, form in (
@@ -56,7 +56,7 @@ def test_splits_share_no_problem_in_any_order_of_its_operands(settings: dict[str
 
     test, train = set[str](), set[str]()
     for draw_seed in range(3):
-        config = ArithmeticConfig(**settings, draw_seed=draw_seed)
+        config = task_config("arithmetic", **settings, draw_seed=draw_seed)
         loaded, training = config.load(0), config.training(0)
         assert len(texts(loaded)) == config.test_problems
         assert len(texts(training)) == config.train_problems
@@ -69,12 +69,12 @@ def test_splits_share_no_problem_in_any_order_of_its_operands(settings: dict[str
 
 
 def test_the_draw_is_decided_by_its_seed_alone_and_a_limit_takes_the_first() -> None:
-    loaded = ArithmeticConfig(validation_problems=3).load(0)
-    assert ArithmeticConfig(validation_problems=3).load(5).problems == loaded.problems
-    assert ArithmeticConfig(limit=7).load(0).problems == loaded.problems[:7]
-    assert ArithmeticConfig(test_problems=7).load(0).problems == loaded.problems[:7]
-    assert ArithmeticConfig(draw_seed=1).load(0).problems != loaded.problems
-    assert loaded.provenance.digest != ArithmeticConfig(draw_seed=1).load(0).provenance.digest
+    loaded = load_task("arithmetic", validation_problems=3)
+    assert load_task("arithmetic", 5, validation_problems=3).problems == loaded.problems
+    assert load_task("arithmetic", limit=7).problems == loaded.problems[:7]
+    assert load_task("arithmetic", test_problems=7).problems == loaded.problems[:7]
+    assert load_task("arithmetic", draw_seed=1).problems != loaded.problems
+    assert loaded.provenance.digest != load_task("arithmetic", draw_seed=1).provenance.digest
 
 
 def test_all_of_a_small_space_can_be_drawn_and_no_more() -> None:
@@ -86,15 +86,15 @@ def test_all_of_a_small_space_can_be_drawn_and_no_more() -> None:
         "train_problems": 1,
         "validation_problems": 0,
     }
-    assert texts(ArithmeticConfig(**small, test_problems=len(of_test)).load(0)) == of_test
+    assert texts(load_task("arithmetic", **small, test_problems=len(of_test))) == of_test
     with pytest.raises(
         DataError, match=rf"expected {len(of_test) + 1} different .* found {len(of_test)}; lower task\.t"
     ):
-        ArithmeticConfig(**small, test_problems=len(of_test) + 1).load(0)
+        load_task("arithmetic", **small, test_problems=len(of_test) + 1)
 
 
 def test_a_problem_is_posed_after_one_with_its_answer_and_needs_no_other_words() -> None:
-    loaded = ArithmeticConfig().load(0)
+    loaded = load_task("arithmetic")
     task: Any = loaded.task
     problem = loaded.problems[0]
     asked = task.generation_prompt(problem)
@@ -113,13 +113,13 @@ def test_the_answered_problem_of_the_prompt_is_none_that_is_tested() -> None:
 
 def test_its_prompt_files_can_be_replaced(tmp_path: Path) -> None:
     (tmp_path / "shown_answer.md").write_text("Five.")
-    loaded = ArithmeticConfig(prompts=str(tmp_path)).load(0)
+    loaded = load_task("arithmetic", prompts=str(tmp_path))
     task: Any = loaded.task
     assert ("assistant", "Five.") in turns(task.generation_prompt(loaded.problems[0]))
 
 
 def test_strata_name_the_operations() -> None:
-    problems = ArithmeticConfig(**HARD).load(0).problems  # type: ignore[arg-type]
+    problems = load_task("arithmetic", **HARD).problems  # type: ignore[arg-type]
     for problem in problems:
         signs = {sign for sign in SIGNS.values() if f" {sign} " in text_of(problem)}
         assert {SIGNS[operation] for operation in problem.stratum.split(" and ")} == signs
@@ -141,7 +141,7 @@ def test_strata_name_the_operations() -> None:
 )
 def test_bad_settings_name_the_key(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        ArithmeticConfig(**changes)
+        task_config("arithmetic", **changes)
     assert str(caught.value).startswith(message)
 
 
@@ -150,7 +150,7 @@ def test_prompts_are_short_for_the_embedded_model() -> None:
     transformers = pytest.importorskip("transformers")
     embedded = pytest.importorskip("evorun.models.embedded")
     tokenizer = transformers.AutoTokenizer.from_pretrained(str(embedded.ensure()))
-    loaded = ArithmeticConfig().load(0)
+    loaded = load_task("arithmetic")
     task: Any = loaded.task
     for problem in loaded.problems:
         messages = msgspec.to_builtins(task.generation_prompt(problem).messages)

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
-from evorun.tasks.graph_coloring import GraphColoringConfig
 from evorun.tasks.graph_coloring.files import read_graph
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -41,7 +41,7 @@ def test_real_graphs_come_back_as_they_are_and_load_with_their_chromatic_numbers
         assert sorted(of.edges) == sorted((min(e), max(e)) for e in record["edges"])
         if name in SMALL:
             written(tmp_path, in_dimacs_form(record), f"{name.removeprefix('dimacs/')}.col")
-    loaded = GraphColoringConfig(data=str(tmp_path), colors=None).load(0)
+    loaded = load_task("graph_coloring", data=str(tmp_path), colors=None)
     assert [problem.id for problem in loaded.problems] == ["huck", "myciel3", "myciel4", "queen6_6"]
     assert [problem.data["colors"] for problem in loaded.problems] == [11, 4, 5, 7]
     assert [problem.stratum for problem in loaded.problems][1] == "11 vertices"
@@ -49,7 +49,7 @@ def test_real_graphs_come_back_as_they_are_and_load_with_their_chromatic_numbers
 
 
 def test_one_file_is_one_problem_in_as_many_colours_as_asked_for(tmp_path: Path) -> None:
-    loaded = GraphColoringConfig(data=str(written(tmp_path, TRIANGLE)), colors=2).load(0)
+    loaded = load_task("graph_coloring", data=str(written(tmp_path, TRIANGLE)), colors=2)
     (problem,) = loaded.problems
     assert problem.data == {"vertices": 3, "colors": 2, "edges": ((0, 1), (0, 2), (1, 2))}
     assert problem.id == "graph"
@@ -118,9 +118,9 @@ def test_a_huge_file_is_not_read_to_its_end(tmp_path: Path) -> None:
 def test_places_without_graphs(tmp_path: Path) -> None:
     for data, complaint in ((tmp_path / "absent", "a DIMACS file or a folder"), (tmp_path, "at least one file")):
         with pytest.raises(DataError, match=complaint):
-            GraphColoringConfig(data=str(data)).load(0)
+            load_task("graph_coloring", data=str(data))
     path = written(tmp_path, TRIANGLE)
     with pytest.raises(ConfigError, match=r"task\.split"):
-        GraphColoringConfig(data=str(path), split="training").load(0)
+        load_task("graph_coloring", data=str(path), split="training")
     with pytest.raises(ConfigError, match=r"task\.colorable_only: .*leave one of the two out"):
-        GraphColoringConfig(data=str(path), colorable_only=True)
+        task_config("graph_coloring", data=str(path), colorable_only=True)

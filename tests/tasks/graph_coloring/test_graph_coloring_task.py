@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from graph_coloring_cases import TASK, individual, problem
 
+from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
 from evorun.models.base import Request
 from evorun.models.stand_in import Skill
@@ -26,7 +27,6 @@ from evorun.tasks.base import (
     Scores,
     Verifies,
 )
-from evorun.tasks.graph_coloring import GraphColoringConfig
 from evorun.tasks.graph_coloring.generator import random_graph
 from evorun.tasks.graph_coloring.graph import graph
 from evorun.tasks.graph_coloring.showing import MATRIX_VERTICES
@@ -34,7 +34,7 @@ from evorun.tasks.graph_coloring.stand_in import SolvedGraph
 
 NO_TOOLS: Any = None  # a puzzle's grader uses none
 SHARE_COLORABLE = 22_249_524_024 / 2**36
-PAPER = GraphColoringConfig().load(0)
+PAPER = load_task("graph_coloring")
 PATH = problem(4, [(0, 1), (1, 2), (2, 3)], 2)
 
 
@@ -51,7 +51,7 @@ def colorable(of: Problem) -> bool:
 
 
 def test_the_papers_setting_is_the_default_and_the_splits_are_disjoint() -> None:
-    training = GraphColoringConfig(split="training").load(0)
+    training = load_task("graph_coloring", split="training")
     assert (len(PAPER.problems), len(PAPER.validation), len(training.problems)) == (50, 8, 100)
     every = [*PAPER.problems, *training.problems, *(shot.problem for shot in PAPER.validation)]
     assert len({one.data["edges"] for one in every}) == len({one.id for one in every}) == 158
@@ -75,25 +75,25 @@ def test_edges_are_sorted_pairs_that_join_at_the_given_rate() -> None:
 
 
 def test_the_share_of_colourable_graphs_is_the_one_that_the_docs_name() -> None:
-    drawn = GraphColoringConfig(instances=400, validation_instances=0, instance_seed=7).load(0)
+    drawn = load_task("graph_coloring", instances=400, validation_instances=0, instance_seed=7)
     share = np.mean([colorable(one) for one in drawn.problems])
     assert share == pytest.approx(SHARE_COLORABLE, abs=4 * (SHARE_COLORABLE * (1 - SHARE_COLORABLE) / 400) ** 0.5)
 
 
 def test_only_colourable_graphs_on_request() -> None:
-    drawn = GraphColoringConfig(colorable_only=True).load(0)
+    drawn = load_task("graph_coloring", colorable_only=True)
     assert len(drawn.problems) == 50
     assert all(colorable(one) for one in drawn.problems)
     assert not all(colorable(one) for one in PAPER.problems)
 
 
 def test_the_seed_of_the_instances_decides_not_the_runs() -> None:
-    assert GraphColoringConfig().load(5).problems == PAPER.problems
-    assert GraphColoringConfig(instance_seed=1).load(0).problems != PAPER.problems
+    assert load_task("graph_coloring", 5).problems == PAPER.problems
+    assert load_task("graph_coloring", instance_seed=1).problems != PAPER.problems
 
 
 def test_as_many_colours_as_each_graph_needs() -> None:
-    drawn = GraphColoringConfig(colors=None, instances=10, validation_instances=0).load(0)
+    drawn = load_task("graph_coloring", colors=None, instances=10, validation_instances=0)
     for one in drawn.problems:
         fewer = Problem(id="", stratum="", data={**one.data, "colors": one.data["colors"] - 1})
         assert colorable(one)
@@ -101,7 +101,9 @@ def test_as_many_colours_as_each_graph_needs() -> None:
 
 
 def test_graphs_of_hundreds_of_vertices() -> None:
-    config = GraphColoringConfig(vertices=300, edge_probability=0.05, colors=7, colorable_only=True, instances=2)
+    config = task_config(
+        "graph_coloring", vertices=300, edge_probability=0.05, colors=7, colorable_only=True, instances=2
+    )
     config.validation_instances = 0
     loaded = config.load(0)
     assert [one.stratum for one in loaded.problems] == ["300 vertices"] * 2
@@ -125,16 +127,16 @@ def test_graphs_of_hundreds_of_vertices() -> None:
 )
 def test_values_out_of_range_name_their_key(changes: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError, match=key):
-        GraphColoringConfig(**changes)
+        task_config("graph_coloring", **changes)
 
 
 def test_too_few_different_graphs() -> None:
     with pytest.raises(
         DataError, match=r"expected 50 .* evaluation split, found [0-8]; lower task\.instances, .* task\.v"
     ):
-        GraphColoringConfig(vertices=3).load(0)
+        load_task("graph_coloring", vertices=3)
     with pytest.raises(DataError, match="found 0"):
-        GraphColoringConfig(vertices=4, edge_probability=1, colorable_only=True).load(0)
+        load_task("graph_coloring", vertices=4, edge_probability=1, colorable_only=True)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +149,7 @@ def test_too_few_different_graphs() -> None:
 )
 def test_what_leaves_too_few_colourable_graphs_is_named(changes: dict[str, Any], size: str) -> None:
     with pytest.raises(DataError) as caught:
-        GraphColoringConfig(colors=2, colorable_only=True, **changes).load(0)
+        load_task("graph_coloring", colors=2, colorable_only=True, **changes)
     for key in (f"lower {size},", "task.colorable_only", "task.colors (2)", "task.edge_probability (0.5)"):
         assert key in str(caught.value)
 

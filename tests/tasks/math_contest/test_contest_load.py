@@ -9,22 +9,14 @@ from typing import Any
 
 import msgspec
 import pytest
-from contest_fixture import REPOSITORY, TEST_DATA, boxed
+from contest_fixture import REPOSITORY, TEST_DATA, boxed, split
 
+from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
 from evorun.tasks.base import LoadedTask
-from evorun.tasks.math_contest import (
-    AimeConfig,
-    BeyondAimeConfig,
-    Dapo100Config,
-    HmmtConfig,
-    Math500Config,
-    MathContestConfig,
-    SplitConfig,
-    files,
-)
+from evorun.tasks.math_contest import files
 
-CONFIGS = [AimeConfig, BeyondAimeConfig, Dapo100Config, HmmtConfig, Math500Config]
+CONTESTS = ["aime", "beyond_aime", "dapo_aime25", "hmmt", "math500"]
 NO_TOOLS: Any = None
 
 
@@ -64,35 +56,35 @@ def numbers(loaded: LoadedTask) -> set[int]:
 
 def test_a_split_takes_its_years(folder: Path) -> None:
     data = str(folder)
-    assert numbers(AimeConfig(data=data).load(0)) == {n for n in range(160) if 2019 + n % 8 == 2025}
-    train = AimeConfig(data=data, split="train").load(0)
+    assert numbers(load_task("aime", data=data)) == {n for n in range(160) if 2019 + n % 8 == 2025}
+    train = load_task("aime", data=data, split="train")
     assert numbers(train) == {n for n in range(160) if 2019 + n % 8 in (2022, 2023, 2024)}
     assert {problem.stratum for problem in train.problems} == {"AIME 2022", "AIME 2023", "AIME 2024"}
 
 
 def test_demonstrations_come_from_the_train_split_and_are_no_problems_of_the_run(folder: Path) -> None:
-    loaded = AimeConfig(data=str(folder)).load(0)
+    loaded = load_task("aime", data=str(folder))
     shown = [shot.problem.id for shot in loaded.validation]
     assert len(shown) == 12
     assert all(2019 + int(one[1:]) % 8 in (2022, 2023, 2024) for one in shown)
-    drawn = Dapo100Config(data=str(folder), split="train").load(0)
+    drawn = load_task("dapo_aime25", data=str(folder), split="train")
     assert len(drawn.problems) == 100
     assert len(drawn.validation) == 12
     assert not {shot.problem.id for shot in drawn.validation} & set(ids(drawn))
-    assert AimeConfig(data=str(folder), split="train").load(0).validation == ()
-    assert AimeConfig(data=str(folder), validation_problems=0).load(0).validation == ()
+    assert load_task("aime", data=str(folder), split="train").validation == ()
+    assert load_task("aime", data=str(folder), validation_problems=0).validation == ()
 
 
 def test_the_draw_follows_its_own_seed(folder: Path) -> None:
     def drawn(draw_seed: int, seed: int = 0) -> list[str]:
-        return ids(Dapo100Config(data=str(folder), split="train", draw_seed=draw_seed).load(seed))
+        return ids(load_task("dapo_aime25", seed, data=str(folder), split="train", draw_seed=draw_seed))
 
     assert drawn(0) == drawn(0, seed=5)
     assert set(drawn(0)) != set(drawn(1))
 
 
 def test_a_limit_takes_a_prefix_and_leaves_demonstrations_alone(folder: Path) -> None:
-    full, limited = (AimeConfig(data=str(folder), limit=limit).load(0) for limit in (None, 5))
+    full, limited = (load_task("aime", data=str(folder), limit=limit) for limit in (None, 5))
     assert ids(limited) == ids(full)[:5]
     assert limited.validation == full.validation
 
@@ -100,38 +92,38 @@ def test_a_limit_takes_a_prefix_and_leaves_demonstrations_alone(folder: Path) ->
 def test_a_draw_from_too_few_is_an_error(folder: Path) -> None:
     write(folder / "dapo.jsonl", [record(n) for n in range(99)])
     with pytest.raises(DataError, match="train split holds 99 problems; expected at least 100"):
-        Dapo100Config(data=str(folder), split="train").load(0)
-    assert len(Dapo100Config(data=str(folder)).load(0).validation) == 12
+        load_task("dapo_aime25", data=str(folder), split="train")
+    assert len(load_task("dapo_aime25", data=str(folder)).validation) == 12
 
 
 def test_records_without_the_field_that_selects_are_an_error(folder: Path) -> None:
     write(folder / "aime_1.jsonl", [record(900)])
     with pytest.raises(DataError, match=r"field year in every record, 'r900' has none; task.test.years=null"):
-        AimeConfig(data=str(folder)).load(0)
+        load_task("aime", data=str(folder))
 
 
 def test_a_single_file_holds_the_problems_to_work_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = write(tmp_path / "mine.jsonl", [{"problem": f"Problem {n}", "answer": str(n)} for n in range(4)])
     with caplog.at_level(logging.WARNING):
-        loaded = BeyondAimeConfig(data=str(file)).load(0)
+        loaded = load_task("beyond_aime", data=str(file))
     assert sorted(ids(loaded)) == ["mine/1", "mine/2", "mine/3", "mine/4"]
     assert loaded.validation == ()
     assert "no validation split" in caplog.text
 
 
 def test_problems_carry_no_answer(folder: Path) -> None:
-    assert all(set(problem.data) == {"problem"} for problem in AimeConfig(data=str(folder)).load(0).problems)
+    assert all(set(problem.data) == {"problem"} for problem in load_task("aime", data=str(folder)).problems)
 
 
 # --- provenance ---
 
 
 def test_the_full_set_is_the_benchmark_and_a_part_is_not(folder: Path) -> None:
-    part = AimeConfig(data=str(folder)).load(0).provenance
+    part = load_task("aime", data=str(folder)).provenance
     assert part.source == "stand_in"
     assert "20 problems for AIME 2025, which has 30" in part.description
     write(folder / "aime_2.jsonl", [record(n, year=2025) for n in range(500, 510)])
-    full = AimeConfig(data=str(folder)).load(0).provenance
+    full = load_task("aime", data=str(folder)).provenance
     assert (full.source, full.description[:28]) == ("benchmark", "AIME 2025, all 30 problems (")
     assert full.digest != part.digest
 
@@ -154,12 +146,12 @@ def test_a_hub_data_set_is_read_in_both_formats(tmp_path: Path, monkeypatch: pyt
         return str(root)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
-    hmmt = HmmtConfig(source="hub", split="train", validation_problems=0)
+    hmmt = task_config("hmmt", source="hub", split="train", validation_problems=0)
     hmmt.train.hub = [f"{name}/data/*.parquet" for name in hmmt.train.hub]
     loaded = hmmt.load(0)
     assert len(loaded.problems) == 9
     assert "hmmt_feb_2023/1" in ids(loaded)
-    math = Math500Config(source="hub", validation_problems=0).load(0)
+    math = load_task("math500", source="hub", validation_problems=0)
     assert [(problem.id, problem.stratum) for problem in math.problems] == [("test/1.json", "level 5")]
     assert asked[-1] == ("HuggingFaceH4/MATH-500", "dataset", ["test.jsonl"])
 
@@ -170,7 +162,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
     with pytest.raises(DataError, match=r"cannot fetch the data set 'math-ai/aime25': no network$"):
-        AimeConfig(source="hub").load(0)
+        load_task("aime", source="hub")
 
 
 # --- records ---
@@ -200,7 +192,7 @@ def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatc
 def test_a_bad_record_names_file_and_line(tmp_path: Path, given: Any, message: str) -> None:
     file = write(tmp_path / "mine.jsonl", [record(1), given])
     with pytest.raises(DataError, match=r"mine\.jsonl:2: ") as caught:
-        MathContestConfig(data=str(file), largest_answer=999).load(0)
+        load_task("beyond_aime", data=str(file), largest_answer=999)
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
@@ -212,7 +204,7 @@ def test_answers_are_found_where_data_sets_put_them(tmp_path: Path) -> None:
         {"problem": "C", "answer": "007"},
         {"problem": "D", "answer": 8, "accepted_answers": [8, 9]},
     ]
-    loaded = MathContestConfig(data=str(write(tmp_path / "mine.jsonl", records))).load(0)
+    loaded = load_task("beyond_aime", data=str(write(tmp_path / "mine.jsonl", records)))
     accepted = {problem.data["problem"]: loaded.grader._answers[problem.id] for problem in loaded.problems}  # type: ignore[attr-defined]
     assert accepted == {"A": ("34",), "B": ("7",), "C": ("7",), "D": ("8", "9")}
 
@@ -223,7 +215,7 @@ def test_repeated_problems_are_kept_once_and_disputed_ones_not_at_all(
     same, disputed = record(1) | {"id": "again"}, record(2) | {"id": "other", "answer": 5}
     file = write(tmp_path / "mine.jsonl", [record(1), record(2), same, disputed, record(3)])
     with caplog.at_level(logging.WARNING):
-        loaded = MathContestConfig(data=str(file), validation_problems=0).load(0)
+        loaded = load_task("beyond_aime", data=str(file), validation_problems=0)
     assert sorted(ids(loaded)) == ["r1", "r3"]
     assert caplog.text.count("left out") == 3
 
@@ -235,34 +227,34 @@ def test_repeated_problems_are_kept_once_and_disputed_ones_not_at_all(
         ({"source": "web"}, "task.source"),
         ({"answer": "letter"}, "task.answer"),
         ({"limit": 0}, "task.limit"),
-        ({"test": SplitConfig(draw=0)}, "task.test.draw"),
+        ({"test": split(draw=0)}, "task.test.draw"),
         ({"answer": "expression", "largest_answer": 9}, "task.largest_answer"),
         ({"source": "sample", "data": "x"}, "task.data: has no effect"),
     ],
 )
 def test_wrong_settings_name_their_key(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        MathContestConfig(**options)
+        task_config("beyond_aime", **options)
 
 
 def test_nothing_found_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(DataError, match=r"task.data=FOLDER or \$EVORUN_DATA/math.*task.source=hub.*task.source=sample"):
-        AimeConfig().load(0)
+        load_task("aime")
     with pytest.raises(DataError, match=r"expected aime_\*\[0-9\].jsonl in"):
-        AimeConfig(data=str(tmp_path)).load(0)
+        load_task("aime", data=str(tmp_path))
     (tmp_path / "math").mkdir()
     write(tmp_path / "math" / "aime_1.jsonl", [record(1, year=2025)])
     monkeypatch.setenv("EVORUN_DATA", str(tmp_path))
-    assert ids(AimeConfig().load(0)) == ["r1"]
+    assert ids(load_task("aime")) == ["r1"]
 
 
 # --- the sample set, and the data at hand ---
 
 
-@pytest.mark.parametrize("config", CONFIGS)
-async def test_every_task_has_a_sample_whose_answers_pass(config: type[MathContestConfig]) -> None:
-    for split in ("train", "test"):
-        loaded = config(source="sample", split=split).load(0)
+@pytest.mark.parametrize("name", CONTESTS)
+async def test_every_task_has_a_sample_whose_answers_pass(name: str) -> None:
+    for of in ("train", "test"):
+        loaded = load_task(name, source="sample", split=of)
         assert len(loaded.problems) == (12 if loaded.task.integers else 18)  # type: ignore[attr-defined]
         assert loaded.provenance.source == "sample"
         for problem in loaded.problems:
@@ -272,9 +264,9 @@ async def test_every_task_has_a_sample_whose_answers_pass(config: type[MathConte
             assert gold not in problem.data["problem"].split()
 
 
-@pytest.mark.parametrize("config", CONFIGS)
-def test_every_task_shows_enough_demonstrations(config: type[MathContestConfig]) -> None:
-    assert len(config(source="sample").load(0).validation) == 12
+@pytest.mark.parametrize("name", CONTESTS)
+def test_every_task_shows_enough_demonstrations(name: str) -> None:
+    assert len(load_task(name, source="sample").validation) == 12
 
 
 def test_the_sample_is_what_its_script_writes_and_confirms(tmp_path: Path) -> None:
@@ -285,19 +277,17 @@ def test_the_sample_is_what_its_script_writes_and_confirms(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize(
-    ("config", "options", "test_size", "train_size"),
+    ("name", "options", "test_size", "train_size"),
     [
-        (AimeConfig, {}, 19, 67),
-        (HmmtConfig, {}, 23, 48),
-        (Math500Config, {}, 342, 325),
-        (Dapo100Config, {"train": SplitConfig(files=["dapo*.jsonl"])}, 19, 8),
+        ("aime", {}, 19, 67),
+        ("hmmt", {}, 23, 48),
+        ("math500", {}, 342, 325),
+        ("dapo_aime25", {"train": split(files=["dapo*.jsonl"])}, 19, 8),
     ],
 )
-def test_the_data_at_hand_load(
-    config: type[MathContestConfig], options: dict[str, Any], test_size: int, train_size: int
-) -> None:
+def test_the_data_at_hand_load(name: str, options: dict[str, Any], test_size: int, train_size: int) -> None:
     if not TEST_DATA.is_dir():
         pytest.skip("needs the test data; set EVORUN_TEST_DATA to their folder")
-    splits = [config(data=str(TEST_DATA), split=split, **options).load(0) for split in ("test", "train")]
+    splits = [load_task(name, data=str(TEST_DATA), split=of, **options) for of in ("test", "train")]
     assert [len(loaded.problems) for loaded in splits] == [test_size, train_size]
     assert not set(ids(splits[0])) & set(ids(splits[1]))

@@ -5,15 +5,15 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
+from building import load_task
 from evorun.models.base import Request
 from evorun.models.stand_in import Skill
 from evorun.tasks.base import LoadedTask, Prompt, Response, ScoredResponse
-from evorun.tasks.math_contest import AimeConfig, HmmtConfig
 from evorun.tasks.math_contest.reading import canonical
 
 DRAWS = 3000
 TOLERANCE = 0.04  # four standard errors of a rate over DRAWS
-LOADED = {"integers": AimeConfig(source="sample").load(0), "expressions": HmmtConfig(source="sample").load(0)}
+LOADED = {"integers": load_task("aime", source="sample"), "expressions": load_task("hmmt", source="sample")}
 
 
 def texts(loaded: LoadedTask, skill: Skill, prompt: Prompt, draws: int = DRAWS) -> list[str]:

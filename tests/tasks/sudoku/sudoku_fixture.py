@@ -5,8 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from building import load_task
 from evorun.tasks.base import Diagnosis, Individual, LoadedTask, Problem, Response
-from evorun.tasks.sudoku import SudokuConfig
 from evorun.tasks.sudoku.task import Sudoku
 
 TASK = Sudoku()
@@ -16,7 +16,7 @@ EMPTY_CELLS = {2: 8, 3: 40, 4: 90}
 
 @cache
 def loaded(box: int) -> LoadedTask:
-    return SudokuConfig(box=box, empty_cells=EMPTY_CELLS[box], instances=4, validation_instances=2).load(0)
+    return load_task("sudoku", box=box, empty_cells=EMPTY_CELLS[box], instances=4, validation_instances=2)
 
 
 def problems(box: int) -> list[Problem]:

@@ -8,9 +8,10 @@ import pytest
 from sudoku_fixture import NO_TOOLS, TASK, loaded, rows_of
 from test_sudoku_solver import records
 
+from building import load_task
 from evorun.errors import DataError
 from evorun.tasks.base import LoadedTask
-from evorun.tasks.sudoku import SudokuConfig, files
+from evorun.tasks.sudoku import files
 
 SYMBOLS = ".123456789ABCDEFGHIJKLMNOP"
 
@@ -21,7 +22,7 @@ def line(box: int, number: int, empty: str = ".") -> str:
 
 
 def load(path: Path, **changes: object) -> LoadedTask:
-    return SudokuConfig(data=str(path), **changes).load(0)  # type: ignore[arg-type]
+    return load_task("sudoku", data=str(path), **changes)  # type: ignore[arg-type]
 
 
 def write(path: Path, content: str | bytes) -> Path:

@@ -6,9 +6,9 @@ import pytest
 from sudoku_fixture import rows_of
 from test_sudoku_solver import is_right
 
+from building import load_task, task_config
 from evorun.errors import ConfigError
 from evorun.tasks.base import LoadedTask
-from evorun.tasks.sudoku import SudokuConfig
 from evorun.tasks.sudoku.generator import random_grid
 
 
@@ -54,7 +54,7 @@ def puzzles(loaded: LoadedTask) -> list[str]:
     ("box", "empty", "count"), [(2, 1, 5), (2, 8, 20), (2, 12, 10), (3, 40, 20), (3, 52, 3), (4, 100, 2), (5, 150, 1)]
 )
 def test_puzzles_have_the_empty_cells_asked_for_and_one_solution(box: int, empty: int, count: int) -> None:
-    loaded = SudokuConfig(box=box, empty_cells=empty, instances=1, validation_instances=count).load(0)
+    loaded = load_task("sudoku", box=box, empty_cells=empty, instances=1, validation_instances=count)
     for shot in loaded.validation:
         values, answer = flat(shot.problem.data["grid"]), flat(shot.answer)
         assert len(values) == len(answer) == box**4
@@ -66,13 +66,13 @@ def test_puzzles_have_the_empty_cells_asked_for_and_one_solution(box: int, empty
 
 
 def test_the_papers_sets_are_disjoint_and_do_not_depend_on_the_runs_seed() -> None:
-    evaluation, training = SudokuConfig().load(0), SudokuConfig(split="training").load(0)
+    evaluation, training = load_task("sudoku"), load_task("sudoku", split="training")
     held_out = [shot.problem.data["grid"] for shot in evaluation.validation]
     every = puzzles(evaluation) + puzzles(training) + held_out
     assert (len(puzzles(evaluation)), len(puzzles(training)), len(held_out)) == (50, 100, 8)
     assert len(set(every)) == 158
-    assert puzzles(SudokuConfig(limit=3).load(99)) == puzzles(evaluation)[:3]
-    assert puzzles(SudokuConfig(instance_seed=1, limit=3).load(0)) != puzzles(evaluation)[:3]
+    assert puzzles(load_task("sudoku", 99, limit=3)) == puzzles(evaluation)[:3]
+    assert puzzles(load_task("sudoku", instance_seed=1, limit=3)) != puzzles(evaluation)[:3]
     assert evaluation.provenance.source == "generated"
 
 
@@ -102,4 +102,4 @@ def test_every_small_grid_comes_up() -> None:
 )
 def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        SudokuConfig(**settings)  # type: ignore[arg-type]
+        task_config("sudoku", **settings)  # type: ignore[arg-type]

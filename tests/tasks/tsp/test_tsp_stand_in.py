@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from tsp_fixture import individual
 
+from building import load_task
 from evorun.models.base import Request
 from evorun.models.stand_in import Skill
 from evorun.tasks.base import Prompt, Response
-from evorun.tasks.tsp import TspConfig
 from evorun.tasks.tsp.stand_in import SolvedTour
 
-LOADED = TspConfig(name="tsp", instances=2).load(0)
+LOADED = load_task("tsp", instances=2)
 TASK: Any = LOADED.task
 PROBLEM = LOADED.problems[0]
 GOLD = LOADED.stand_in._puzzles[PROBLEM.id].attempt(1.0, np.random.default_rng(0))  # type: ignore[attr-defined]

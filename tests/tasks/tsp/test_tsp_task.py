@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from tsp_fixture import TEST_DATA, individual, tsplib_records
 
+from building import load_task, task_config
 from evorun.errors import ConfigError
 from evorun.tasks import base
 from evorun.tasks.base import LoadedTask, Response
 from evorun.tasks.puzzles.task import Puzzle
-from evorun.tasks.tsp import TspConfig
 
 NO_TOOLS: Any = None
-LOADED = TspConfig(name="tsp").load(0)
+LOADED = load_task("tsp")
 
 
 def gold(loaded: LoadedTask) -> list[str]:
@@ -41,18 +41,18 @@ def test_instances_are_those_of_the_paper() -> None:
 
 
 def test_the_splits_share_no_instance_and_the_runs_seed_changes_none() -> None:
-    training = TspConfig(name="tsp", split="training").load(0)
+    training = load_task("tsp", split="training")
     assert len(training.problems) == 100
     sets = [[msgspec.json.encode(p.data) for p in problems] for problems in (LOADED.problems, training.problems)]
     sets.append([msgspec.json.encode(d.problem.data) for d in LOADED.validation])
     assert len({data for part in sets for data in part}) == 158
-    assert TspConfig(name="tsp").load(7).problems == LOADED.problems
-    assert TspConfig(name="tsp", instance_seed=1).load(0).problems[0].data != LOADED.problems[0].data
+    assert load_task("tsp", 7).problems == LOADED.problems
+    assert load_task("tsp", instance_seed=1).problems[0].data != LOADED.problems[0].data
 
 
 @pytest.mark.parametrize("cities", [3, 4, 7])
 def test_gold_routes_are_the_shortest_of_all_and_graded_correct(cities: int) -> None:
-    loaded = TspConfig(name="tsp", instances=4, validation_instances=0, cities=cities, side=3.0).load(0)
+    loaded = load_task("tsp", instances=4, validation_instances=0, cities=cities, side=3.0)
     for problem, answer in zip(loaded.problems, gold(loaded), strict=True):
         grade = asyncio.run(loaded.grader.grade(problem, Response(text="", answer=answer), NO_TOOLS))
         assert grade.correct
@@ -104,7 +104,7 @@ def test_prompts_show_the_matrix_and_the_form_but_no_optimum() -> None:
 
 def test_whole_distances_are_shown_without_decimals() -> None:
     tsplib_records()
-    loaded = TspConfig(name="tsp", data=str(TEST_DATA), instances=3, validation_instances=2).load(0)
+    loaded = load_task("tsp", data=str(TEST_DATA), instances=3, validation_instances=2)
     assert len(loaded.problems) == 3
     text = loaded.task.generation_prompt(loaded.problems[0]).messages[0]["content"]  # type: ignore[attr-defined]
     assert "\n0 153 510 706 " in text
@@ -132,4 +132,4 @@ def test_it_offers_what_the_methods_ask_for() -> None:
 )
 def test_settings_out_of_range_are_named(changes: dict[str, Any], key: str) -> None:
     with pytest.raises(ConfigError, match=f"^{key}: "):
-        TspConfig(name="tsp", **changes)
+        task_config("tsp", **changes)

@@ -1,0 +1,201 @@
+"""Builds what tests need: configs out of YAML, methods, tasks, contexts, drivers, runs. Only this file knows how.
+
+Configs have the values of `conf/` beside those that a test names: no default of a dataclass is relied on.
+"""
+
+import copy
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from hydra import compose, initialize_config_dir
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from evorun.cli.compose import config_folder, register
+from evorun.methods.base import Method
+from evorun.methods.context import Context
+from evorun.models.config import EngineConfig, ModelConfig
+from evorun.runner import registry
+from evorun.runner.driver import Driver
+from evorun.runner.settings import ProgramSettings, RunConfig, typed
+from evorun.runs.budget import BudgetConfig, Meter
+from evorun.runs.directory import RunDirectory
+from evorun.runs.effects import Traffic
+from evorun.runs.progress import Progress, Tally, make_progress
+from evorun.tasks.base import Demonstration, LoadedTask, Problem, Provenance, Task, TaskConfig
+from evorun.training.config import TrainingConfig
+from evorun.training.wire import FineTuning, Job, PolicyGradient
+
+# --- configs ---
+
+
+@cache
+def _composed(overrides: tuple[str, ...]) -> DictConfig:
+    register()
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        return compose("config", overrides=list(overrides))
+
+
+def composed(*overrides: str) -> dict[str, Any]:
+    """Return the configuration that a command line stands for, as plain data."""
+    config: Any = OmegaConf.to_container(_composed(overrides), resolve=True)
+    return dict(config)
+
+
+@cache
+def _defaults(group: str, name: str) -> Mapping[str, Any]:
+    register()
+    beside = ("+student=none", "+task=arithmetic") if group == "method" else ()  # some methods bring a student
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        composition = compose(overrides=[*beside, f"+{group}={name}"])
+    values: Any = OmegaConf.to_container(composition[group])
+    return dict(values)
+
+
+def _schema(group: str, name: str) -> type:
+    if group == "method":
+        return registry.method_class(name).Config
+    if group == "task":
+        return registry.task_config_class(name)
+    if group == "engine":
+        return registry.engine_config_class(name)
+    return {"budget": BudgetConfig, "training": TrainingConfig}[group]
+
+
+def make_config(group: str, name: str, /, **changes: Any) -> Any:
+    """Return the typed config of `conf/<group>/<name>.yaml` with other values for some keys."""
+    return typed(_schema(group, name), {**copy.deepcopy(_defaults(group, name)), **changes}, group)
+
+
+def task_config(name: str, /, **changes: Any) -> Any:
+    """Return the config of a task."""
+    return make_config("task", name, **changes)
+
+
+def training_config(**changes: Any) -> TrainingConfig:
+    """Return how weights are trained: an adapter, unless a change says otherwise."""
+    made: TrainingConfig = make_config("training", "lora", **changes)
+    return made
+
+
+def make_budget(**limits: int) -> BudgetConfig:
+    """Return a budget with these limits and no other."""
+    made: BudgetConfig = make_config("budget", "unlimited", **limits)
+    return made
+
+
+def make_run_config(
+    method: Method, task: TaskConfig, engine: EngineConfig, judge_engine: EngineConfig, **changes: Any
+) -> RunConfig:
+    """Return the config of a run with a model `small` and a judge `large`."""
+    values: dict[str, Any] = {
+        **{"seed": 0, "method": method, "task": task, "budget": make_budget(), "raw": {"seed": 0}},
+        **{"model": ModelConfig(name="small", id="small"), "engine": engine},
+        **{"judge": ModelConfig(name="large", id="large"), "judge_engine": judge_engine},
+        "evorun": ProgramSettings(progress="off"),
+    }
+    return RunConfig(**{**values, **changes})
+
+
+# --- methods and tasks ---
+
+
+def make_method(name: str, /, **changes: Any) -> Any:
+    """Return a method with the hyperparameters of its YAML, some of them changed."""
+    of_name: Any = registry.method_class(name)
+    return of_name(make_config("method", name, **changes))
+
+
+def load_task(name: str, seed: int = 0, /, **changes: Any) -> LoadedTask:
+    """Return a task of evorun's own with its problems."""
+    loaded: LoadedTask = task_config(name, **changes).load(seed)
+    return loaded
+
+
+def toy_task(
+    task: Task,
+    problems: Sequence[Problem],
+    grader: Any,
+    validation: Sequence[Demonstration] = (),
+    split: str = "",
+) -> LoadedTask:
+    """Return a toy task with its problems; it has no stand-in."""
+    return LoadedTask(
+        task=task,
+        problems=problems,
+        grader=grader,
+        stand_in=None,  # type: ignore[arg-type]
+        provenance=Provenance(source="sample", description=split, digest=split),
+        validation=validation,
+    )
+
+
+# --- what a method works in ---
+
+
+class NoTools:
+    """For tasks that run no programs."""
+
+    async def test(self, program: Any, suite: Any, *, stop_at_failure: bool) -> Any:
+        raise AssertionError("no program should be run")
+
+
+def make_meter(calls: int | None = None) -> Meter:
+    """Return a meter for one problem that may make so many calls (None: any number)."""
+    return Meter(max_calls=calls)
+
+
+def make_context(
+    task: Task, problem: Problem, policy: Any = None, *, judge: Any = None, meter: Meter | None = None, seed: int = 0
+) -> Context:
+    """Return the context of one problem; without a judge, the policy judges too."""
+    models = {role: one for role, one in (("policy", policy), ("judge", judge)) if one is not None}
+    return Context(task=task, problem=problem, seed=seed, meter=meter or Meter(), models=models, tools=NoTools())
+
+
+def no_progress(problems: int = 1) -> Progress:
+    """Return a progress display that shows nothing."""
+    return make_progress(Tally("test", problems, None, Traffic()), Console(), "off")
+
+
+def make_driver(
+    method: Method,
+    loaded: LoadedTask,
+    directory: RunDirectory,
+    model: Any,
+    *,
+    budget: BudgetConfig | None = None,
+    seed: int = 0,
+    concurrency: int = 8,
+    policy: Any = None,
+    training: LoadedTask | None = None,
+) -> Driver:
+    """Return a driver of a method over a task's problems, once the method has checked that it can have them."""
+    method.check(type(loaded.task), [example.problem for example in loaded.validation])
+    return Driver(
+        method=method,
+        loaded=loaded,
+        models={"policy": model},
+        tools=NoTools(),
+        directory=directory,
+        seed=seed,
+        budget=budget or make_budget(),
+        concurrency=concurrency,
+        progress=no_progress(len(loaded.problems)),
+        policy=policy,
+        training=training,
+    )
+
+
+def make_job(
+    model: Path, folder: Path, training: TrainingConfig, objective: PolicyGradient | FineTuning, /, **changes: Any
+) -> Job:
+    """Return what a trainer process without a run is told."""
+    values: dict[str, Any] = {
+        **{"socket": "", "model": ModelConfig(name="tiny", id=str(model), context_length=256), "weights": str(model)},
+        **{"training": training, "objective": objective, "seed": 3, "folder": str(folder), "checkpoint": None},
+        **{"device": "cpu", "max_batch_size": 32, "prefix_cache_tokens": 32768},
+    }
+    return Job(**{**values, **changes})
