@@ -289,7 +289,7 @@ def test_a_held_out_loss_that_is_no_number_stops_the_run(loss: float) -> None:
     from evorun.training.serving import Serving
 
     serving = Serving(None, None)  # type: ignore[arg-type]
-    serving.bind(SimpleNamespace(assess=lambda: {"held_out_loss": loss}, state=SimpleNamespace(global_step=7)))
+    serving.bind(SimpleNamespace(evaluate=lambda: {"held_out_loss": loss}, state=SimpleNamespace(global_step=7)))
     with pytest.raises(TrainingError, match=r"optimiser step 7: .* held_out_loss (nan|inf); lower training.learning_r"):
         serving._carry_out(Assess())
 
