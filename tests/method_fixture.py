@@ -16,20 +16,8 @@ from evorun.models import Completion, Message, Reply, Request
 from evorun.runner.driver import Driver
 from evorun.runs.budget import Meter
 from evorun.runs.directory import RunDirectory
-from evorun.tasks.base import (
-    Attempt,
-    Demonstration,
-    Feedback,
-    Grade,
-    Judgment,
-    LoadedTask,
-    Problem,
-    Prompt,
-    Response,
-    ScoredResponse,
-    Task,
-    Tools,
-)
+from evorun.tasks.base import Demonstration, Feedback, Grade, LoadedTask, Problem, Prompt, Response, Task, Tools
+from evorun.tasks.capabilities import Attempt, Judgment, ScoredResponse
 
 SEED_INSTRUCTION = "Answer."
 TOKENS = 8

@@ -16,7 +16,7 @@ from evorun_process import DRY_RUN, SMALL, environment, evorun
 
 PLUGIN = """
 from dataclasses import dataclass
-from evorun.tasks.base import LoadedTask, Response, Task, TaskConfig
+from evorun.tasks.base import (LoadedTask, Response, Task, TaskConfig)
 
 class Riddle(Task):
     name = "riddle"

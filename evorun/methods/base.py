@@ -7,7 +7,8 @@ from typing import ClassVar, Literal
 
 from evorun.methods.context import Context, RunContext
 from evorun.methods.steps import Step
-from evorun.tasks.base import GivesFeedback, Problem, Task
+from evorun.tasks.base import Problem, Task
+from evorun.tasks.capabilities import GivesFeedback
 from evorun.training.wire import FineTuning, PolicyGradient
 
 Regime = Literal["problem_only", "demonstrations", "public_tests", "oracle", "labels"]

@@ -15,7 +15,8 @@ from evorun.methods.duels import Arena, DuelSettings, hold_duels, no_duels
 from evorun.methods.oracle import lacking_verifier, regime_with_verifier
 from evorun.methods.proposals import Proposal, ResponseSettings, observed, propose, unrated
 from evorun.methods.steps import Candidate, Comparison, Rated, Step
-from evorun.tasks.base import Generates, Judges, Task
+from evorun.tasks.base import Task
+from evorun.tasks.capabilities import Generates, Judges
 
 
 @dataclass

@@ -13,7 +13,8 @@ from evorun.methods.context import Context
 from evorun.methods.replies import TextCounts, read_reply
 from evorun.methods.steps import Candidate
 from evorun.models.base import Reply, Sampling
-from evorun.tasks.base import Diagnosis, Individual, Prompt, Response
+from evorun.tasks.base import Prompt, Response
+from evorun.tasks.capabilities import Diagnosis, Individual
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ from typing import Any, Protocol, TypeVar
 from evorun.rollouts.calls import Caller, Calls
 from evorun.runs.budget import Meter
 from evorun.runs.records import write_json
-from evorun.tasks.base import Demonstration, GivesFeedback, Grade, Problem, Response, Task, Tools, Verification
+from evorun.tasks.base import Demonstration, Grade, Problem, Response, Task, Tools
+from evorun.tasks.capabilities import GivesFeedback, Verification
 from evorun.training.policy import Policy
 
 T = TypeVar("T")

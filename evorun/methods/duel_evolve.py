@@ -18,7 +18,7 @@ from evorun.methods.context import Context
 from evorun.methods.duels import Arena, DuelSettings, hold_duels, no_duels
 from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, observed, propose, unrated
 from evorun.methods.steps import Candidate, Comparison, Step
-from evorun.tasks.base import Evolves, Generates, Judges
+from evorun.tasks.capabilities import Evolves, Generates, Judges
 
 
 @dataclass

@@ -12,7 +12,7 @@ from evorun.methods.steps import Candidate, Comparison, Rated
 from evorun.models.base import Reply, Sampling
 from evorun.ratings import bradley_terry
 from evorun.runs.schema import Outcome, Verdict
-from evorun.tasks.base import Judgment, ScoredResponse
+from evorun.tasks.capabilities import Judgment, ScoredResponse
 
 Pair = tuple[int, int]
 """Indices of two candidates of an arena."""

@@ -10,7 +10,7 @@ from evorun.methods.duels import read_judgment
 from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, observed, propose, unrated
 from evorun.methods.steps import Candidate, Comparison, Rated, Step
 from evorun.models.base import Sampling
-from evorun.tasks.base import Attempt, AttemptOutcome, Generates, Judges, Refines
+from evorun.tasks.capabilities import Attempt, AttemptOutcome, Generates, Judges, Refines
 
 
 @dataclass

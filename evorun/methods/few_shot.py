@@ -19,7 +19,8 @@ from evorun.methods.context import Context, RunContext
 from evorun.methods.proposals import Proposal, ResponseSettings, propose
 from evorun.methods.steps import Step
 from evorun.methods.zero_shot import only_step
-from evorun.tasks.base import Demonstrates, Demonstration, Generates, Problem, Response, Task
+from evorun.tasks.base import Demonstration, Problem, Response, Task
+from evorun.tasks.capabilities import Demonstrates, Generates
 
 log = logging.getLogger(__name__)
 

@@ -22,7 +22,8 @@ from evorun.methods.gepa_rollouts import OnProblems, OnValidation
 from evorun.methods.proposals import SamplingSettings
 from evorun.methods.steps import Step
 from evorun.models.base import Sampling
-from evorun.tasks.base import GivesFeedback, Instructs, Problem, Task
+from evorun.tasks.base import Problem, Task
+from evorun.tasks.capabilities import GivesFeedback, Instructs
 
 
 @dataclass

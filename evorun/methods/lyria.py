@@ -29,7 +29,8 @@ from evorun.methods.oracle import lacking_verifier, regime_with_verifier
 from evorun.methods.proposals import SamplingSettings
 from evorun.methods.steps import Candidate, Rated, Step
 from evorun.models.base import Sampling
-from evorun.tasks.base import Diagnoses, Generates, Operates, Recombines, Scores, Task, Verifies
+from evorun.tasks.base import Task
+from evorun.tasks.capabilities import Diagnoses, Generates, Operates, Recombines, Scores, Verifies
 
 
 @dataclass

@@ -1,7 +1,8 @@
 """What methods share that let a task's symbolic system score candidates during the search."""
 
 from evorun.methods.base import Regime
-from evorun.tasks.base import GivesFeedback, Task, Verifies
+from evorun.tasks.base import Task
+from evorun.tasks.capabilities import GivesFeedback, Verifies
 
 
 def regime_with_verifier(task: type[Task]) -> Regime:

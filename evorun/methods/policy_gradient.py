@@ -22,7 +22,8 @@ from evorun.methods.proposals import SamplingSettings
 from evorun.methods.replies import read_reply
 from evorun.methods.steps import Step
 from evorun.models.base import Reply
-from evorun.tasks.base import Generates, Grade, Instructs, Problem, Prompt, Response, Task
+from evorun.tasks.base import Grade, Problem, Prompt, Response, Task
+from evorun.tasks.capabilities import Generates, Instructs
 from evorun.training.wire import PolicyGradient, Row
 
 ROLE = "rollout"

@@ -11,7 +11,7 @@ from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.proposals import Proposal, ResponseSettings, propose, unrated
 from evorun.methods.steps import Candidate, Rated, Step
-from evorun.tasks.base import Generates
+from evorun.tasks.capabilities import Generates
 
 
 @dataclass

@@ -20,7 +20,8 @@ from evorun.methods.evaluation import ROLE, Evaluations, EvaluationSettings
 from evorun.methods.steps import Step
 from evorun.runs.paths import display
 from evorun.runs.records import write_atomically
-from evorun.tasks.base import Generates, Problem, Task
+from evorun.tasks.base import Problem, Task
+from evorun.tasks.capabilities import Generates
 from evorun.traces import simulated_runs
 from evorun.training.conversations import Conversation, Split, read_split
 from evorun.training.wire import FineTuning

@@ -7,7 +7,7 @@ from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, propose, unrated
 from evorun.methods.steps import Step
-from evorun.tasks.base import Generates
+from evorun.tasks.capabilities import Generates
 
 
 @dataclass

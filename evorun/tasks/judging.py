@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 from evorun.runs.schema import Verdict
-from evorun.tasks.base import Judgment
+from evorun.tasks.capabilities import Judgment
 from evorun.tasks.json_text import read_object, well_formed
 
 REASONING_CHARS = 200

@@ -12,7 +12,8 @@ from evorun.methods.lyria import Lyria, LyriaConfig
 from evorun.models import Completion, Reply, Request
 from evorun.runs.budget import Meter
 from evorun.runs.streams import stream
-from evorun.tasks.base import Individual, LoadedTask, Response
+from evorun.tasks.base import LoadedTask, Response
+from evorun.tasks.capabilities import Individual
 from evorun.tasks.graph_coloring import GraphColoringConfig
 from evorun.tasks.puzzles.config import PuzzleConfig
 from evorun.tasks.puzzles.task import Puzzle

@@ -21,7 +21,8 @@ from evorun.methods.lyria import Lyria, LyriaConfig
 from evorun.methods.lyria_selection import ExperiencePool, replay, select
 from evorun.methods.steps import Candidate
 from evorun.models.base import Message
-from evorun.tasks.base import Diagnosis, Individual, Problem, Prompt, Response, Task, Tools, Verification
+from evorun.tasks.base import Problem, Prompt, Response, Task, Tools
+from evorun.tasks.capabilities import Diagnosis, Individual, Verification
 from method_fixture import Ask, Scripted, TestedQuiz, drive, problem, solve, steps
 
 

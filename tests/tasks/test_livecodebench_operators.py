@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evorun.tasks.base import Diagnosis, Individual, Problem, Response
+from evorun.tasks.base import Problem, Response
+from evorun.tasks.capabilities import Diagnosis, Individual
 from evorun.tasks.livecodebench import files
 from evorun.tasks.livecodebench.operators import crossover, mutate
 from evorun.tasks.livecodebench.reading import MAX_SOURCE_BYTES

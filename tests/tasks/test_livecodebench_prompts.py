@@ -11,20 +11,16 @@ import pytest
 from building import load_task
 from evorun.errors import ConfigError
 from evorun.sandbox.base import CaseResult, Program, Suite
-from evorun.tasks.base import (
+from evorun.tasks.base import Demonstration, Feedback, Problem, Prompt, Response
+from evorun.tasks.capabilities import (
     Attempt,
     Demonstrates,
-    Demonstration,
     Evolves,
-    Feedback,
     Generates,
     GivesFeedback,
     Instructs,
     Judges,
-    Problem,
-    Prompt,
     Refines,
-    Response,
     ScoredResponse,
 )
 from evorun.tasks.livecodebench import LiveCodeBenchConfig

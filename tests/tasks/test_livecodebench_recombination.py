@@ -19,18 +19,8 @@ from evorun.models.stand_in import Skill
 from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
-from evorun.tasks.base import (
-    Diagnoses,
-    Diagnosis,
-    Individual,
-    Operates,
-    Problem,
-    Prompt,
-    Recombines,
-    Response,
-    Scores,
-    Verifies,
-)
+from evorun.tasks.base import Problem, Prompt, Response
+from evorun.tasks.capabilities import Diagnoses, Diagnosis, Individual, Operates, Recombines, Scores, Verifies
 from evorun.tasks.livecodebench import LiveCodeBenchConfig
 from evorun.tasks.livecodebench.syntax import syntax_error
 from evorun.tasks.livecodebench.task import LiveCodeBench

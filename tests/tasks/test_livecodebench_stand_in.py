@@ -12,7 +12,8 @@ from evorun.models.stand_in import Skill
 from evorun.sandbox.base import Case
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
-from evorun.tasks.base import Attempt, Problem, Prompt, Response, ScoredResponse
+from evorun.tasks.base import Problem, Prompt, Response
+from evorun.tasks.capabilities import Attempt, ScoredResponse
 from evorun.tasks.livecodebench.stand_in import LiveCodeBenchStandIn
 from evorun.tasks.livecodebench.task import LiveCodeBench
 

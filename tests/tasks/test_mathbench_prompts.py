@@ -8,18 +8,15 @@ import pytest
 
 from building import load_task
 from evorun.errors import ConfigError
-from evorun.tasks.base import (
+from evorun.tasks.base import Demonstration, Problem, Prompt, Response
+from evorun.tasks.capabilities import (
     Attempt,
     Demonstrates,
-    Demonstration,
     Evolves,
     Generates,
     Instructs,
     Judges,
-    Problem,
-    Prompt,
     Refines,
-    Response,
     ScoredResponse,
 )
 from evorun.tasks.mathbench import MathBenchConfig

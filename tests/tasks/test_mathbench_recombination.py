@@ -9,18 +9,8 @@ import pytest
 from building import load_task
 from evorun.models.base import Request
 from evorun.models.stand_in import Skill
-from evorun.tasks.base import (
-    Diagnoses,
-    Diagnosis,
-    Individual,
-    Operates,
-    Problem,
-    Prompt,
-    Recombines,
-    Response,
-    Scores,
-    Verifies,
-)
+from evorun.tasks.base import Problem, Prompt, Response
+from evorun.tasks.capabilities import Diagnoses, Diagnosis, Individual, Operates, Recombines, Scores, Verifies
 from evorun.tasks.mathbench.task import MathBench
 
 PROBLEM = Problem(id="p1", stratum="high", data={"question": "How much is 6 * 7?", "options": ("41", "42", "43", "44")})

@@ -11,7 +11,8 @@ from building import load_task
 from evorun.errors import ConfigError
 from evorun.models.base import Request
 from evorun.models.stand_in import Skill
-from evorun.tasks.base import Attempt, Prompt, Response, ScoredResponse
+from evorun.tasks.base import Prompt, Response
+from evorun.tasks.capabilities import Attempt, ScoredResponse
 from evorun.tasks.mathbench.task import MathBench
 
 NO_TOOLS: Any = None  # letters are graded without running anything

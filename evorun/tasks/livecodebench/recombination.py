@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 
 from evorun.sandbox.base import CaseResult, Suite
-from evorun.tasks.base import Diagnosis, Individual, Problem, Prompt, Response, Tools, Verification
+from evorun.tasks.base import Problem, Prompt, Response, Tools
+from evorun.tasks.capabilities import Diagnosis, Individual, Verification
 from evorun.tasks.diagnosis import ERRORS_SCHEMA, FITNESS_SCHEMA, bulleted, read_errors, read_fitness
 from evorun.tasks.livecodebench import operators
 from evorun.tasks.livecodebench.feedback import failures_of, feedback_of

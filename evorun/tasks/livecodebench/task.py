@@ -10,17 +10,8 @@ import msgspec
 from evorun.models.base import Message
 from evorun.sandbox.base import Case, CaseResult, Limits, Suite
 from evorun.tasks.attempts import shown_attempts
-from evorun.tasks.base import (
-    Attempt,
-    Demonstration,
-    Judgment,
-    Problem,
-    Prompt,
-    Response,
-    ScoredResponse,
-    Task,
-    Tools,
-)
+from evorun.tasks.base import Demonstration, Problem, Prompt, Response, Task, Tools
+from evorun.tasks.capabilities import Attempt, Judgment, ScoredResponse
 from evorun.tasks.judging import REASONED_VERDICT_SCHEMA, parse_judgment
 from evorun.tasks.livecodebench import recombination
 from evorun.tasks.livecodebench.feedback import feedback_of

@@ -6,7 +6,8 @@ There is no symbolic system: nothing but the answer key could tell a right answe
 from abc import ABC, abstractmethod
 from typing import Any
 
-from evorun.tasks.base import Diagnosis, Individual, Problem, Prompt, Response
+from evorun.tasks.base import Problem, Prompt, Response
+from evorun.tasks.capabilities import Diagnosis, Individual
 from evorun.tasks.diagnosis import ERRORS_SCHEMA, FITNESS_SCHEMA, bulleted, read_errors, read_fitness
 from evorun.tasks.prompt_files import PromptFiles
 

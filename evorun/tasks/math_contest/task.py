@@ -9,17 +9,8 @@ import msgspec
 
 from evorun.models.base import Message
 from evorun.tasks.attempts import shown_attempts
-from evorun.tasks.base import (
-    Attempt,
-    Demonstration,
-    DrawHelp,
-    Judgment,
-    Problem,
-    Prompt,
-    Response,
-    ScoredResponse,
-    Task,
-)
+from evorun.tasks.base import Demonstration, DrawHelp, Problem, Prompt, Response, Task
+from evorun.tasks.capabilities import Attempt, Judgment, ScoredResponse
 from evorun.tasks.json_text import well_formed
 from evorun.tasks.judging import VERDICT_SCHEMA, parse_judgment
 from evorun.tasks.math_contest import recombination

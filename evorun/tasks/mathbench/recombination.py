@@ -8,7 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import Any
 
-from evorun.tasks.base import Diagnosis, Individual, Problem, Prompt, Response
+from evorun.tasks.base import Problem, Prompt, Response
+from evorun.tasks.capabilities import Diagnosis, Individual
 from evorun.tasks.diagnosis import ERRORS_SCHEMA, FITNESS_SCHEMA, bulleted, read_errors, read_fitness
 from evorun.tasks.mathbench.records import OPTIONS
 from evorun.tasks.multiple_choice import letters

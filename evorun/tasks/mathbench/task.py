@@ -10,7 +10,8 @@ import msgspec
 
 from evorun.models.base import Message
 from evorun.tasks.attempts import shown_attempts
-from evorun.tasks.base import Attempt, Demonstration, Judgment, Problem, Prompt, Response, ScoredResponse, Task
+from evorun.tasks.base import Demonstration, Problem, Prompt, Response, Task
+from evorun.tasks.capabilities import Attempt, Judgment, ScoredResponse
 from evorun.tasks.judging import VERDICT_SCHEMA, parse_judgment
 from evorun.tasks.mathbench import recombination
 from evorun.tasks.mathbench.recombination import Recombination

@@ -10,21 +10,8 @@ import msgspec
 
 from evorun.models.base import Message
 from evorun.tasks.attempts import shown_attempts
-from evorun.tasks.base import (
-    Attempt,
-    Demonstration,
-    Diagnosis,
-    DrawHelp,
-    Individual,
-    Judgment,
-    Problem,
-    Prompt,
-    Response,
-    ScoredResponse,
-    Task,
-    Tools,
-    Verification,
-)
+from evorun.tasks.base import Demonstration, DrawHelp, Problem, Prompt, Response, Task, Tools
+from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, Judgment, ScoredResponse, Verification
 from evorun.tasks.judging import VERDICT_SCHEMA, parse_judgment
 from evorun.tasks.prompt_files import PromptFiles
 from evorun.tasks.puzzles.reading import fenced, last_block, last_score

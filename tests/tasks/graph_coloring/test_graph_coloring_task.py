@@ -11,7 +11,8 @@ from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
 from evorun.models.base import Request
 from evorun.models.stand_in import Skill
-from evorun.tasks.base import (
+from evorun.tasks.base import Problem
+from evorun.tasks.capabilities import (
     Attempt,
     Demonstrates,
     Diagnoses,
@@ -20,7 +21,6 @@ from evorun.tasks.base import (
     Instructs,
     Judges,
     Operates,
-    Problem,
     Recombines,
     Refines,
     ScoredResponse,

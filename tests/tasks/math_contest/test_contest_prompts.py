@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from evorun.errors import ConfigError
-from evorun.tasks.base import Attempt, Demonstration, Diagnosis, Individual, Problem, Prompt, Response, ScoredResponse
+from evorun.tasks.base import Demonstration, Problem, Prompt, Response
+from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
 from evorun.tasks.math_contest.task import MathContest
 
 AIME = MathContest(integers=True, largest=999)

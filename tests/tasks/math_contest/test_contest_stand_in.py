@@ -8,7 +8,8 @@ import pytest
 from building import load_task
 from evorun.models.base import Request
 from evorun.models.stand_in import Skill
-from evorun.tasks.base import LoadedTask, Prompt, Response, ScoredResponse
+from evorun.tasks.base import LoadedTask, Prompt, Response
+from evorun.tasks.capabilities import ScoredResponse
 from evorun.tasks.math_contest.reading import canonical
 
 DRAWS = 3000

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from sudoku_fixture import TASK, individual, judged, noisy, problems, rows_of, solution, text_of
 
-from evorun.tasks.base import Individual, Problem
+from evorun.tasks.base import Problem
+from evorun.tasks.capabilities import Individual
 
 CASES = [(box, limit) for box in (2, 3, 4) for limit in (1, 3, 1000)]
 

@@ -6,7 +6,8 @@ from sudoku_fixture import TASK, loaded, problems, rows_of, solution, text_of
 
 from evorun.models.base import Request
 from evorun.models.stand_in import Skill
-from evorun.tasks.base import Individual, Prompt
+from evorun.tasks.base import Prompt
+from evorun.tasks.capabilities import Individual
 from evorun.tasks.sudoku.stand_in import SolvedSudoku
 
 PROBLEM = problems(3)[0]

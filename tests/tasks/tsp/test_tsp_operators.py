@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tsp_fixture import individual, problem_of, symmetric, task_for
 
-from evorun.tasks.base import Diagnosis
+from evorun.tasks.capabilities import Diagnosis
 
 N = 6
 MATRIX = symmetric(N, range(100, 1600, 100))

@@ -11,7 +11,7 @@ from tsp_fixture import TEST_DATA, individual, tsplib_records
 
 from building import load_task, task_config
 from evorun.errors import ConfigError
-from evorun.tasks import base
+from evorun.tasks import capabilities
 from evorun.tasks.base import LoadedTask, Response
 from evorun.tasks.puzzles.task import Puzzle
 
@@ -113,9 +113,22 @@ def test_whole_distances_are_shown_without_decimals() -> None:
 
 def test_it_offers_what_the_methods_ask_for() -> None:
     assert isinstance(LOADED.task, Puzzle)
-    for capability in (base.Generates, base.Evolves, base.Judges, base.Demonstrates, base.Refines, base.Instructs):
+    for capability in (
+        capabilities.Generates,
+        capabilities.Evolves,
+        capabilities.Judges,
+        capabilities.Demonstrates,
+        capabilities.Refines,
+        capabilities.Instructs,
+    ):
         assert isinstance(LOADED.task, capability)
-    for capability in (base.Operates, base.Recombines, base.Verifies, base.Diagnoses, base.Scores):
+    for capability in (
+        capabilities.Operates,
+        capabilities.Recombines,
+        capabilities.Verifies,
+        capabilities.Diagnoses,
+        capabilities.Scores,
+    ):
         assert isinstance(LOADED.task, capability)
 
 

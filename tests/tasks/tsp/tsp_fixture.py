@@ -12,7 +12,8 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from evorun.tasks.base import Diagnosis, Individual, Problem, Response
+from evorun.tasks.base import Problem, Response
+from evorun.tasks.capabilities import Diagnosis, Individual
 from evorun.tasks.tsp.task import Tsp
 
 REPOSITORY = Path(__file__).resolve().parents[3]

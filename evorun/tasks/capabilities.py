@@ -1,0 +1,213 @@
+"""What tasks can do for methods: small protocols, and what their prompts are handed.
+
+A method names those that it needs; an impossible pair is refused before any model loads.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, runtime_checkable
+
+import msgspec
+import numpy as np
+
+from evorun.runs.schema import Verdict
+from evorun.tasks.base import Demonstration, Problem, Prompt, Response, Tools
+
+
+class ScoredResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """A parent as the evolution prompt shows it: a response and the method's own estimate of its quality."""
+
+    response: Response
+    score: float
+    win_reason: str = ""
+    """What the judge said when the response last won a duel; empty when it has won none."""
+    loss_reason: str = ""
+
+
+AttemptOutcome = Literal["first", "won", "lost", "undecided"]
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """An earlier proposal as the refinement prompt shows it, with how it fared against the incumbent of its time."""
+
+    response: Response
+    outcome: AttemptOutcome
+    """`first`: it was there before any incumbent. `undecided`: a tie or an invalid judgment."""
+    reason: str = ""
+    """The judge's explanation."""
+
+
+class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):
+    """The errors that a detector found in a response, no more than were asked for (Lyria, section 4.1.1)."""
+
+    text: str = ""
+    """As prompts show them; empty when none was found."""
+    findings: tuple[Any, ...] = ()
+    """The same as the task's symbolic operators read them: JSON values, one an error."""
+
+
+class Individual(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of a population as genetic operators see it (Lyria, section 4.1)."""
+
+    response: Response
+    fitness: float
+    """In [0, 100]; higher is better."""
+    errors: Diagnosis
+
+
+class Verification(msgspec.Struct, frozen=True, kw_only=True):
+    """What a symbolic system says of a response."""
+
+    fitness: float
+    """In [0, 100]; 100 exactly when the response is right as far as the system can tell."""
+    errors: Diagnosis
+
+
+class Judgment(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge's completion, parsed."""
+
+    verdict: Verdict
+    reason: str = ""
+
+
+@runtime_checkable
+class Generates(Protocol):
+    """The task can be answered from scratch."""
+
+    def generation_prompt(self, problem: Problem) -> Prompt:
+        """Ask for an answer, given the problem alone."""
+        ...
+
+
+@runtime_checkable
+class Evolves(Protocol):
+    """The task can be answered with earlier, scored responses in view."""
+
+    def evolution_prompt(self, problem: Problem, parents: Sequence[ScoredResponse]) -> Prompt:
+        """Ask for a better answer than the parents'."""
+        ...
+
+
+@runtime_checkable
+class Judges(Protocol):
+    """Two responses to a problem can be compared by a model."""
+
+    def judge_prompt(self, problem: Problem, first: Response, second: Response) -> Prompt:
+        """Ask which response is better; `first` is shown as A and `second` as B."""
+        ...
+
+    def parse_judgment(self, text: str) -> Judgment:
+        """Parse the judge's completion; never raises."""
+        ...
+
+
+@runtime_checkable
+class Demonstrates(Protocol):
+    """The task can be answered with solved problems in view (few-shot prompting)."""
+
+    def few_shot_prompt(self, problem: Problem, demonstrations: Sequence[Demonstration]) -> Prompt:
+        """Ask for an answer, given demonstrations, each with its reasoning."""
+        ...
+
+    def demonstration(self, demonstration: Demonstration, response: Response) -> Demonstration:
+        """Return the demonstration with the answer and the reasoning of a response that was graded correct."""
+        ...
+
+
+@runtime_checkable
+class Refines(Protocol):
+    """A response can be revised in view of the attempts before it (Feedback Descent, appendix D)."""
+
+    def refinement_prompt(self, problem: Problem, incumbent: Response, attempts: Sequence[Attempt]) -> Prompt:
+        """Ask for a better answer than the incumbent's; `attempts` are the latest ones, in order."""
+        ...
+
+
+@runtime_checkable
+class Instructs(Protocol):
+    """The task can be answered under a system prompt of the method's choice (prompt optimisation)."""
+
+    def seed_instruction(self) -> str:
+        """Return the system prompt to start from (B.1.6, B.2.6)."""
+        ...
+
+    def instructed_prompt(self, problem: Problem, instruction: str) -> Prompt:
+        """Ask for an answer under this system prompt."""
+        ...
+
+    def reflection_record(self, problem: Problem, response: Response, demonstration: Demonstration | None) -> str:
+        """Say what was right or wrong about a response, for whoever revises the instruction.
+
+        With the demonstration (regime `labels`) the right answer may be named; without it the response's own feedback
+        is all there is.
+        """
+        ...
+
+
+@runtime_checkable
+class GivesFeedback(Protocol):
+    """Something can be known of a response without ground truth (public tests)."""
+
+    async def observe(self, problem: Problem, response: Response, tools: Tools) -> Response:
+        """Return the response with its feedback."""
+        ...
+
+
+@runtime_checkable
+class Recombines(Protocol):
+    """A model can merge two responses and improve a single one (Lyria, sections 4.1.6 and 4.1.7)."""
+
+    def crossover_prompt(self, problem: Problem, first: Individual, second: Individual) -> Prompt:
+        """Ask for a response that joins what is good in two, each shown with its fitness and its errors."""
+        ...
+
+    def mutation_prompt(self, problem: Problem, individual: Individual) -> Prompt:
+        """Ask for a response that mends what is bad in one, shown with its fitness and its errors."""
+        ...
+
+
+@runtime_checkable
+class Operates(Protocol):
+    """The task has symbolic operators: crossover and mutation without a model (Lyria, sections 4.1.6 and 4.1.7)."""
+
+    def crossover(self, problem: Problem, first: Individual, second: Individual, rng: np.random.Generator) -> Response:
+        """Return a child of two individuals; a parent's own response where nothing can be combined. Never raises."""
+        ...
+
+    def mutate(self, problem: Problem, individual: Individual, rng: np.random.Generator) -> Response:
+        """Return a changed response; the individual's own where nothing can be changed. Never raises."""
+        ...
+
+
+@runtime_checkable
+class Verifies(Protocol):
+    """A symbolic system scores responses and names their errors during the search: Lyria's oracle (section 4.1.4)."""
+
+    async def verify(self, problem: Problem, response: Response, max_errors: int, tools: Tools) -> Verification:
+        """Score a response, one that does not parse too (fitness 0), and name at most `max_errors` of its errors."""
+        ...
+
+
+@runtime_checkable
+class Diagnoses(Protocol):
+    """A model can be asked for a response's errors (Lyria's LLM-based error detector, section 4.1.1)."""
+
+    def errors_prompt(self, problem: Problem, response: Response) -> Prompt:
+        """Ask for all errors of a response."""
+        ...
+
+    def parse_errors(self, problem: Problem, text: str, max_errors: int) -> Diagnosis | None:
+        """Parse the detector's completion; None when it cannot be read. Never raises."""
+        ...
+
+
+@runtime_checkable
+class Scores(Protocol):
+    """A model can be asked how good a response is (Lyria's LLM-based fitness evaluator, section 4.1.4)."""
+
+    def fitness_prompt(self, problem: Problem, response: Response) -> Prompt:
+        """Ask for a response's fitness, in [0, 100]."""
+        ...
+
+    def parse_fitness(self, text: str) -> float | None:
+        """Parse the evaluator's completion, into [0, 100]; None when it cannot be read. Never raises."""
+        ...
