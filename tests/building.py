@@ -121,12 +121,12 @@ def toy_task(
     validation: Sequence[Demonstration] = (),
     split: str = "",
 ) -> LoadedTask:
-    """Return a toy task with its problems; it has no stand-in."""
+    """Return a toy task with its problems; it has no simulator."""
     return LoadedTask(
         task=task,
         problems=problems,
         grader=grader,
-        stand_in=None,  # type: ignore[arg-type]
+        simulator=None,  # type: ignore[arg-type]
         provenance=Provenance(source="sample", description=split, digest=split),
         validation=validation,
     )

@@ -2,7 +2,7 @@
 
 `arguments` is a class-scoped fixture: the words that would follow `evorun` on a command line, choosing a method, a task
 with problems at hand, and a size that takes some dozens of calls. Everything runs in this process on the task's
-stand-in (`engine=simulated`); programs are not run but given verdicts by their digest, unless `real_sandbox` is set.
+simulator (`engine=simulated`); programs are not run but given verdicts by their digest, unless `real_sandbox` is set.
 """
 
 import copy
@@ -29,7 +29,7 @@ from evorun.errors import ConfigError, EngineError
 from evorun.models import LanguageModel, Reply, Request
 from evorun.models.config import ModelConfig
 from evorun.models.simulated import SimulatedConfig
-from evorun.models.stand_in import StandIn
+from evorun.models.simulator import Simulator
 from evorun.runner import experiment
 from evorun.runner.experiment import Outcome, run_experiment
 from evorun.runner.settings import RunConfig, check
@@ -50,8 +50,8 @@ class CountingConfig(SimulatedConfig):
     breaks_after: int | None = None
     asked: list[Request] = field(default_factory=list)
 
-    def open_for(self, model: ModelConfig, stand_in: StandIn) -> LanguageModel:
-        return _Counting(self, super().open_for(model, stand_in))
+    def open_for(self, model: ModelConfig, simulator: Simulator) -> LanguageModel:
+        return _Counting(self, super().open_for(model, simulator))
 
 
 class _Counting:

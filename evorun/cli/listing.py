@@ -20,7 +20,7 @@ ENGINE_NOTES = {
     "transformers": "in this process, CPU or GPU, dynamic batching; extra: transformers",
     "vllm": "in this process on local GPUs (or vLLM's CPU build); extra: vllm",
     "server": "any OpenAI-compatible endpoint",
-    "simulated": "no weights: a task's stand-in with a given skill",
+    "simulated": "no weights: a task's simulator with a given skill",
     "replay": "answers from a finished run's journal",
 }
 

@@ -1,4 +1,4 @@
-"""The `simulated` engine: no weights, a task's stand-in that knows the answers and has a given skill."""
+"""The `simulated` engine: no weights, a task's simulator that knows the answers and has a given skill."""
 
 import asyncio
 import contextlib
@@ -10,7 +10,7 @@ import numpy as np
 from evorun.errors import EngineError, at_least
 from evorun.models.base import Completion, LanguageModel, Reply, Request, rejected
 from evorun.models.config import EngineConfig, ModelConfig
-from evorun.models.stand_in import Skill, StandIn
+from evorun.models.simulator import Simulator, Skill
 
 CHARACTERS_PER_TOKEN = 4
 """A common rule of thumb for English text, used to give simulated texts a length in tokens."""
@@ -32,36 +32,38 @@ class SimulatedConfig(Skill, EngineConfig):
         at_least("engine.seconds_per_token", self.seconds_per_token, 0)
 
     async def open(self, model: ModelConfig) -> LanguageModel:
-        """Refuse: only a task can lend a stand-in."""
-        raise EngineError("engine=simulated needs a task whose stand-in it can use")
+        """Refuse: only a task can lend a simulator."""
+        raise EngineError("engine=simulated needs a task whose simulator it can use")
 
-    def open_for(self, model: ModelConfig, stand_in: StandIn) -> LanguageModel:
-        """Return a simulated model that speaks through a task's stand-in. Raises EngineError when it has an adapter."""
+    def open_for(self, model: ModelConfig, simulator: Simulator) -> LanguageModel:
+        """Return a simulated model that speaks through a task's simulator. Raises EngineError when it has an adapter."""
         if model.adapter is not None:
             raise EngineError(
                 "model.adapter: engine=simulated has no weights that an adapter could change; set model.adapter=null "
                 "or use another engine"
             )
-        return SimulatedModel(model.id, stand_in.with_skill(self), self.slots, self.seconds_per_token)
+        return SimulatedModel(model.id, simulator.with_skill(self), self.slots, self.seconds_per_token)
 
 
 class SimulatedModel:
-    """Serves a stand-in's texts, with the latency of a server when one is given."""
+    """Serves a simulator's texts, with the latency of a server when one is given."""
 
-    def __init__(self, name: str, stand_in: StandIn, slots: int | None = None, seconds_per_token: float = 0.0) -> None:
+    def __init__(
+        self, name: str, simulator: Simulator, slots: int | None = None, seconds_per_token: float = 0.0
+    ) -> None:
         self.name = name
-        self._stand_in = stand_in
+        self._simulator = simulator
         self._slots = contextlib.nullcontext() if slots is None else asyncio.Semaphore(slots)
         self._seconds_per_token = seconds_per_token
 
     async def complete(self, request: Request) -> Reply:
-        """Return what the stand-in says; the same request always gets the same text."""
+        """Return what the simulator says; the same request always gets the same text."""
         if request.token_ids:
             return rejected(request, "simulated texts have no token ids; use another engine to learn from completions")
         started = time.perf_counter()
         rng = np.random.Generator(np.random.PCG64(request.seed))
         completions = tuple(
-            self._completion(self._stand_in.respond(request, rng), request.sampling.max_tokens)
+            self._completion(self._simulator.respond(request, rng), request.sampling.max_tokens)
             for _ in range(request.sampling.n)
         )
         if self._seconds_per_token:

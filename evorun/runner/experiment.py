@@ -194,7 +194,7 @@ def _opener(engine: EngineConfig, model: ModelConfig, loaded: LoadedTask) -> Cal
 
 
 async def _open_simulated(engine: SimulatedConfig, model: ModelConfig, loaded: LoadedTask) -> LanguageModel:
-    return engine.open_for(model, loaded.stand_in)
+    return engine.open_for(model, loaded.simulator)
 
 
 def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str]) -> Manifest:

@@ -13,7 +13,7 @@ import msgspec
 
 from evorun.errors import DataError
 from evorun.models.base import Message
-from evorun.models.stand_in import StandIn
+from evorun.models.simulator import Simulator
 from evorun.sandbox.base import CaseResult, Program, Suite
 
 
@@ -138,7 +138,7 @@ class LoadedTask:
     problems: Sequence[Problem]
     grader: Grader
     """Knows the answers of the problems and of the validation split."""
-    stand_in: StandIn
+    simulator: Simulator
     provenance: Provenance
     validation: Sequence[Demonstration] = ()
 

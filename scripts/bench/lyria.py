@@ -102,7 +102,7 @@ def _answers(loaded: LoadedTask, number: int) -> list[tuple[object, Response]]:
     for problem in loaded.problems:
         prompt = loaded.task.generation_prompt(problem)  # type: ignore[attr-defined]
         request = Request(messages=prompt.messages, seed=0, hints=prompt.hints)
-        texts = (loaded.stand_in.respond(request, rng) for _ in cycle([0]))
+        texts = (loaded.simulator.respond(request, rng) for _ in cycle([0]))
         readable = (response for text in texts if (response := loaded.task.parse(problem, text)).answer is not None)
         found += [(problem, response) for response in islice(readable, number)]
     return found

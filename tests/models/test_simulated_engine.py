@@ -9,11 +9,11 @@ from building import make_config
 from evorun.errors import EngineError
 from evorun.models import Request, Sampling
 from evorun.models.config import ModelConfig
-from evorun.models.stand_in import Skill
+from evorun.models.simulator import Skill
 
 
 class Parrot:
-    """A stand-in that says the same to everything."""
+    """A simulator that says the same to everything."""
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         return "four"

@@ -197,7 +197,7 @@ def test_an_instruction_takes_the_system_prompts_place() -> None:
     assert in_order(seed, "Python program", "stdin", "JSON", '"reasoning"', '"solution"')
 
 
-def test_hints_tell_the_stand_in_what_is_asked() -> None:
+def test_hints_tell_the_simulator_what_is_asked() -> None:
     hints = {role: prompt.hints for role, prompt in every_prompt(PROBLEM).items()}
     assert all(hint["role"] == role and hint["problem"] == "p1" for role, hint in hints.items())
     assert {role: hint["answers"] for role, hint in hints.items()} == {

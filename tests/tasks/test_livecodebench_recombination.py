@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from building import load_task
 from evorun.models.base import Request
-from evorun.models.stand_in import Skill
+from evorun.models.simulator import Skill
 from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
@@ -283,15 +283,15 @@ async def test_the_operators_read_what_detectors_find() -> None:
             assert TASK.parse(PROBLEM, child.text).answer == child.answer
 
 
-# --- the stand-in ---
+# --- the simulator ---
 
 
 def reply(prompt: Prompt, seed: int, **skill: float) -> str:
-    stand_in = LOADED.stand_in.with_skill(Skill(**{"malformed": 0, **skill}))  # type: ignore[arg-type]
-    return stand_in.respond(Request(messages=prompt.messages, hints=prompt.hints), np.random.default_rng(seed))
+    simulator = LOADED.simulator.with_skill(Skill(**{"malformed": 0, **skill}))  # type: ignore[arg-type]
+    return simulator.respond(Request(messages=prompt.messages, hints=prompt.hints), np.random.default_rng(seed))
 
 
-def test_the_stand_in_recombines_scores_and_finds_errors() -> None:
+def test_the_simulator_recombines_scores_and_finds_errors() -> None:
     problem = LOADED.problems[0]
     right = TASK.parse(problem, reply(TASK.generation_prompt(problem), 0, skill=1))
     wrong = TASK.parse(problem, reply(TASK.generation_prompt(problem), 0, skill=0))

@@ -8,7 +8,7 @@ import pytest
 
 from building import load_task
 from evorun.models.base import Request
-from evorun.models.stand_in import Skill
+from evorun.models.simulator import Skill
 from evorun.tasks.base import Problem, Prompt, Response
 from evorun.tasks.capabilities import Diagnoses, Diagnosis, Individual, Operates, Recombines, Scores, Verifies
 from evorun.tasks.mathbench.task import MathBench
@@ -109,16 +109,16 @@ def test_errors_and_scores_are_read() -> None:
     assert TASK.parse_fitness("nothing") is None
 
 
-# --- the stand-in ---
+# --- the simulator ---
 
 
 def replies(prompt: Prompt, **skill: float) -> list[str]:
-    stand_in = LOADED.stand_in.with_skill(Skill(**{"malformed": 0, **skill}))  # type: ignore[arg-type]
+    simulator = LOADED.simulator.with_skill(Skill(**{"malformed": 0, **skill}))  # type: ignore[arg-type]
     rng = np.random.default_rng(0)
-    return [stand_in.respond(Request(messages=prompt.messages, hints=prompt.hints), rng) for _ in range(DRAWS)]
+    return [simulator.respond(Request(messages=prompt.messages, hints=prompt.hints), rng) for _ in range(DRAWS)]
 
 
-def test_the_stand_in_recombines_by_its_skill_and_evaluates_by_its_judgment() -> None:
+def test_the_simulator_recombines_by_its_skill_and_evaluates_by_its_judgment() -> None:
     problem = LOADED.problems[0]
     [text, *_] = replies(TASK.generation_prompt(problem), skill=1)
     gold = json.loads(text)["solution"]

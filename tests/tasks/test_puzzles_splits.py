@@ -57,7 +57,7 @@ def test_no_two_sudoku_splits_share_a_solved_grid() -> None:
 
     def grids(**sizes: int | str) -> tuple[set[str], set[str]]:
         loaded = load_task("sudoku", **{"box": 2, "empty_cells": 8, **sizes})  # type: ignore[arg-type]
-        known: Any = loaded.stand_in
+        known: Any = loaded.simulator
         own = {known._puzzles[problem.id].attempt(1.0, rng) for problem in loaded.problems}
         return own, {shot.answer for shot in loaded.validation}
 

@@ -10,7 +10,7 @@ import pytest
 from building import task_config
 from evorun.errors import ConfigError, DataError
 from evorun.models.base import Request
-from evorun.models.stand_in import Skill
+from evorun.models.simulator import Skill
 from evorun.runner import registry
 from evorun.tasks.base import LoadedTask, TaskConfig
 
@@ -57,10 +57,10 @@ def test_the_same_problems_come_again_whatever_the_limit(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted({*registry.TASKS} - {"livecodebench"}))
 async def test_the_grader_knows_the_answers(name: str) -> None:
-    """The stand-in that never errs writes right answers to these problems, too."""
+    """The simulator that never errs writes right answers to these problems, too."""
     training = config_of(name).training(0)
     task: Any = training.task
-    perfect = training.stand_in.with_skill(Skill(skill=1, malformed=0))
+    perfect = training.simulator.with_skill(Skill(skill=1, malformed=0))
     for problem in training.problems:
         prompt = task.generation_prompt(problem)
         text = perfect.respond(Request(messages=prompt.messages, hints=prompt.hints), np.random.default_rng(0))

@@ -24,7 +24,7 @@ from evorun.tasks.base import Problem
 from evorun.tasks.graph_coloring import files, solver
 from evorun.tasks.graph_coloring.generator import random_graph
 from evorun.tasks.graph_coloring.graph import Coloring, Graph, as_text
-from evorun.tasks.graph_coloring.stand_in import SolvedGraph
+from evorun.tasks.graph_coloring.simulator import SolvedGraph
 from evorun.tasks.graph_coloring.task import GraphColoring
 from evorun.tasks.puzzles.config import Draft, Instance, PuzzleConfig
 from evorun.tasks.puzzles.task import Puzzle

@@ -18,7 +18,7 @@ from evorun.tasks.livecodebench.files import Entry
 from evorun.tasks.livecodebench.grader import TestGrader
 from evorun.tasks.livecodebench.programs import check_of
 from evorun.tasks.livecodebench.records import STRATA, Answers
-from evorun.tasks.livecodebench.stand_in import LiveCodeBenchStandIn
+from evorun.tasks.livecodebench.simulator import LiveCodeBenchSimulator
 from evorun.tasks.livecodebench.task import LiveCodeBench
 from evorun.tasks.sampling import stratified_draw
 
@@ -149,7 +149,7 @@ class LiveCodeBenchConfig(TaskConfig):
             task=task,
             problems=tuple(entry.problem for entry in selected),
             grader=TestGrader(hidden),
-            stand_in=LiveCodeBenchStandIn(drawn, {identity: suite.cases for identity, suite in hidden.items()}),
+            simulator=LiveCodeBenchSimulator(drawn, {identity: suite.cases for identity, suite in hidden.items()}),
             provenance=self._provenance(paths, entries, place, selected, answers),
             validation=tuple(
                 Demonstration(problem=entry.problem, answer=answers[entry.problem.id].solution)

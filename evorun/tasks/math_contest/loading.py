@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from evorun.tasks.base import Demonstration, LoadedTask, Provenance
 from evorun.tasks.math_contest.grader import ContestGrader
 from evorun.tasks.math_contest.records import Question
-from evorun.tasks.math_contest.stand_in import ContestStandIn
+from evorun.tasks.math_contest.simulator import ContestSimulator
 from evorun.tasks.math_contest.task import MathContest
 
 
@@ -18,7 +18,7 @@ def loaded(
         task=task,
         problems=tuple(question.problem for question in selected),
         grader=ContestGrader(answers, integers=task.integers),
-        stand_in=ContestStandIn({id: accepted[0] for id, accepted in answers.items()}, task.largest),
+        simulator=ContestSimulator({id: accepted[0] for id, accepted in answers.items()}, task.largest),
         provenance=provenance,
         validation=tuple(Demonstration(problem=q.problem, answer=q.answers[0]) for q in held_out),
     )

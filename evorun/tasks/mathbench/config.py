@@ -11,7 +11,7 @@ from evorun.tasks.base import Demonstration, LoadedTask, Provenance, TaskConfig
 from evorun.tasks.benchmark_files import default_folder, download
 from evorun.tasks.mathbench import files
 from evorun.tasks.mathbench.records import Question
-from evorun.tasks.mathbench.stand_in import MathBenchStandIn
+from evorun.tasks.mathbench.simulator import MathBenchSimulator
 from evorun.tasks.mathbench.task import MathBench
 from evorun.tasks.multiple_choice import LetterGrader
 from evorun.tasks.sampling import stratified_draw
@@ -91,7 +91,7 @@ class MathBenchConfig(TaskConfig):
             task=task,
             problems=tuple(question.problem for question in selected),
             grader=LetterGrader(answers),
-            stand_in=MathBenchStandIn(answers),
+            simulator=MathBenchSimulator(answers),
             provenance=self._provenance(root, place, selected),
             validation=tuple(Demonstration(problem=q.problem, answer=q.answer) for q in draw.held_out),
         )

@@ -22,7 +22,7 @@ from evorun.errors import ConfigError, DataError, at_least, one_of
 from evorun.runs.streams import stream
 from evorun.tasks.base import Demonstration, LoadedTask, Problem, Provenance, TaskConfig
 from evorun.tasks.puzzles.grader import PuzzleGrader
-from evorun.tasks.puzzles.stand_in import PuzzleStandIn, SolvedPuzzle
+from evorun.tasks.puzzles.simulator import PuzzleSimulator, SolvedPuzzle
 from evorun.tasks.puzzles.task import Puzzle
 
 TRAINING = "training"
@@ -125,7 +125,7 @@ class PuzzleConfig(TaskConfig):
             task=task,
             problems=tuple(instance.problem for instance in selected),
             grader=PuzzleGrader(task),
-            stand_in=PuzzleStandIn(known),
+            simulator=PuzzleSimulator(known),
             provenance=self._provenance(selected),
             validation=tuple(Demonstration(problem=i.problem, answer=i.solution) for i in held_out),
         )

@@ -11,12 +11,12 @@ import numpy as np
 from evorun.errors import ConfigError, within
 from evorun.tasks.base import Problem
 from evorun.tasks.puzzles.config import Draft, Instance, PuzzleConfig
-from evorun.tasks.puzzles.stand_in import SolvedPuzzle
+from evorun.tasks.puzzles.simulator import SolvedPuzzle
 from evorun.tasks.puzzles.task import Puzzle
 from evorun.tasks.sudoku import files
 from evorun.tasks.sudoku.generator import MOST_EMPTY, emptied, random_grid
 from evorun.tasks.sudoku.grid import BOXES, written
-from evorun.tasks.sudoku.stand_in import SolvedSudoku
+from evorun.tasks.sudoku.simulator import SolvedSudoku
 from evorun.tasks.sudoku.task import Sudoku
 
 

@@ -10,14 +10,14 @@ import numpy as np
 
 from evorun.errors import above, within
 from evorun.tasks.puzzles.config import Draft, Instance, PuzzleConfig
-from evorun.tasks.puzzles.stand_in import SolvedPuzzle
+from evorun.tasks.puzzles.simulator import SolvedPuzzle
 from evorun.tasks.puzzles.task import Puzzle
 from evorun.tasks.tsp import files
 from evorun.tasks.tsp.generator import Points, draw
 from evorun.tasks.tsp.instances import make_instance
 from evorun.tasks.tsp.routes import Distances, as_route, length
+from evorun.tasks.tsp.simulator import SolvedTour
 from evorun.tasks.tsp.solver import MOST_CITIES, optimal_route
-from evorun.tasks.tsp.stand_in import SolvedTour
 from evorun.tasks.tsp.task import Tsp
 
 

@@ -10,7 +10,7 @@ from graph_coloring_cases import TASK, individual, problem
 from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
 from evorun.models.base import Request
-from evorun.models.stand_in import Skill
+from evorun.models.simulator import Skill
 from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import (
     Attempt,
@@ -30,7 +30,7 @@ from evorun.tasks.capabilities import (
 from evorun.tasks.graph_coloring.generator import random_graph
 from evorun.tasks.graph_coloring.graph import graph
 from evorun.tasks.graph_coloring.showing import MATRIX_VERTICES
-from evorun.tasks.graph_coloring.stand_in import SolvedGraph
+from evorun.tasks.graph_coloring.simulator import SolvedGraph
 
 NO_TOOLS: Any = None  # a puzzle's grader uses none
 SHARE_COLORABLE = 22_249_524_024 / 2**36
@@ -107,7 +107,7 @@ def test_graphs_of_hundreds_of_vertices() -> None:
     config.validation_instances = 0
     loaded = config.load(0)
     assert [one.stratum for one in loaded.problems] == ["300 vertices"] * 2
-    skilled = loaded.stand_in.with_skill(Skill(skill=1, malformed=0))
+    skilled = loaded.simulator.with_skill(Skill(skill=1, malformed=0))
     for one in loaded.problems:
         prompt = loaded.task.generation_prompt(one)  # type: ignore[attr-defined]
         text = skilled.respond(Request(messages=(), hints=prompt.hints), np.random.default_rng(0))

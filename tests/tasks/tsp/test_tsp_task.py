@@ -20,8 +20,8 @@ LOADED = load_task("tsp")
 
 
 def gold(loaded: LoadedTask) -> list[str]:
-    stand_in: Any = loaded.stand_in
-    return [puzzle.attempt(1.0, np.random.default_rng(0)) for puzzle in stand_in._puzzles.values()]
+    simulator: Any = loaded.simulator
+    return [puzzle.attempt(1.0, np.random.default_rng(0)) for puzzle in simulator._puzzles.values()]
 
 
 def test_instances_are_those_of_the_paper() -> None:

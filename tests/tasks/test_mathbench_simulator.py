@@ -1,4 +1,4 @@
-"""The stand-in: its rates are those of its skill, and its texts read like a model's."""
+"""The simulator: its rates are those of its skill, and its texts read like a model's."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,7 +10,7 @@ import pytest
 from building import load_task
 from evorun.errors import ConfigError
 from evorun.models.base import Request
-from evorun.models.stand_in import Skill
+from evorun.models.simulator import Skill
 from evorun.tasks.base import Prompt, Response
 from evorun.tasks.capabilities import Attempt, ScoredResponse
 from evorun.tasks.mathbench.task import MathBench
@@ -22,7 +22,7 @@ TASK = MathBench()
 LOADED = load_task("mathbench", source="sample")
 PROBLEM = LOADED.problems[0]
 GOLD = msgspec.json.decode(
-    LOADED.stand_in.with_skill(Skill(skill=1, malformed=0)).respond(
+    LOADED.simulator.with_skill(Skill(skill=1, malformed=0)).respond(
         Request(messages=(), hints=TASK.generation_prompt(PROBLEM).hints), np.random.default_rng(0)
     )
 )["solution"]
@@ -32,10 +32,10 @@ UNPARSED = Response(text="", answer=None, error="empty: ...")
 
 
 def rate(skill: Skill, prompt: Prompt, hit: Callable[[str], bool]) -> float:
-    stand_in = LOADED.stand_in.with_skill(skill)
+    simulator = LOADED.simulator.with_skill(skill)
     request = Request(messages=prompt.messages, hints=prompt.hints)
     rng = np.random.default_rng(1)
-    return sum(hit(stand_in.respond(request, rng)) for _ in range(DRAWS)) / DRAWS
+    return sum(hit(simulator.respond(request, rng)) for _ in range(DRAWS)) / DRAWS
 
 
 def says(verdict: str) -> Callable[[str], bool]:
@@ -94,17 +94,17 @@ def test_the_malformed_share_cannot_be_parsed() -> None:
 
 def test_texts_fit_the_schema_and_have_the_mean_length() -> None:
     prompt = TASK.generation_prompt(PROBLEM)
-    stand_in = LOADED.stand_in.with_skill(Skill(malformed=0, mean_tokens=100))
+    simulator = LOADED.simulator.with_skill(Skill(malformed=0, mean_tokens=100))
     rng = np.random.default_rng(2)
     request = Request(messages=prompt.messages, hints=prompt.hints)
-    reasonings = [TASK.parse(PROBLEM, stand_in.respond(request, rng)).reasoning for _ in range(500)]
+    reasonings = [TASK.parse(PROBLEM, simulator.respond(request, rng)).reasoning for _ in range(500)]
     assert np.mean([len(reasoning.split()) for reasoning in reasonings]) == pytest.approx(105, rel=0.05)
     assert max(map(len, reasonings)) <= 1200
 
 
 def test_the_same_stream_gives_the_same_text() -> None:
     request = Request(messages=(), hints=TASK.generation_prompt(PROBLEM).hints)
-    texts = {LOADED.stand_in.respond(request, np.random.default_rng(5)) for _ in range(3)}
+    texts = {LOADED.simulator.respond(request, np.random.default_rng(5)) for _ in range(3)}
     assert len(texts) == 1
 
 
@@ -135,7 +135,7 @@ def test_an_instruction_moves_the_skill_by_its_own_amount() -> None:
 
 def test_a_reflecting_model_writes_instructions_in_a_fence() -> None:
     request = Request(messages=(), hints={"role": "reflect"})
-    texts = {LOADED.stand_in.respond(request, np.random.default_rng(seed)) for seed in range(20)}
+    texts = {LOADED.simulator.respond(request, np.random.default_rng(seed)) for seed in range(20)}
     assert len(texts) > 10
     assert all(text.count("```") == 2 for text in texts)
 

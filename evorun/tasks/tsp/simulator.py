@@ -42,7 +42,7 @@ class SolvedTour:
     ) -> str:
         """Begin with the best answer (with probability `choice`) or any; take the others' edges, mend and lose some.
 
-        See `evorun.tasks.puzzles.stand_in.SolvedPuzzle`.
+        See `evorun.tasks.puzzles.simulator.SolvedPuzzle`.
         """
         shown = [as_route(answer) for answer in answers]
         scores = [self.fitness(answer) for answer in answers]

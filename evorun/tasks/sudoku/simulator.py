@@ -33,7 +33,7 @@ class SolvedSudoku:
     def revise(
         self, answers: Sequence[str], choice: float, repair: float, slip: float, rng: np.random.Generator
     ) -> str:
-        """Merge the answers, then mend and lose cells; see `evorun.tasks.puzzles.stand_in.SolvedPuzzle`."""
+        """Merge the answers, then mend and lose cells; see `evorun.tasks.puzzles.simulator.SolvedPuzzle`."""
         shown = [cells_of(answer) for answer in answers]
         cells = list(self._solution)
         lucks = rng.random((len(self._empty), 3)).tolist()

@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 
 from evorun.models.base import Request
-from evorun.models.stand_in import DEFAULT_SKILL, Filler, Skill, new_instruction
+from evorun.models.simulator import DEFAULT_SKILL, Filler, Skill, new_instruction
 from evorun.sandbox.base import Case
 from evorun.tasks.base import Problem
 from evorun.tasks.diagnosis import EVALUATIONS, evaluation
@@ -60,7 +60,7 @@ class _Tables(NamedTuple):
     """The public tests' answers only: right there, wrong on hidden tests."""
 
 
-class LiveCodeBenchStandIn:
+class LiveCodeBenchSimulator:
     """Writes programs that look answers up, judges and scores them and finds errors, by coin tosses around the truth.
 
     Reads `hints`: `role` (generate | evolve | refine | few_shot | instruct | crossover | mutate | judge | fitness |
@@ -79,9 +79,9 @@ class LiveCodeBenchStandIn:
         self._skill = skill
         self._tables: dict[str, _Tables] = {}
 
-    def with_skill(self, skill: Skill) -> "LiveCodeBenchStandIn":
-        """Return a stand-in with the same problems that plays as well as `skill` says."""
-        return LiveCodeBenchStandIn(self._problems, self._hidden, skill)
+    def with_skill(self, skill: Skill) -> "LiveCodeBenchSimulator":
+        """Return a simulator with the same problems that plays as well as `skill` says."""
+        return LiveCodeBenchSimulator(self._problems, self._hidden, skill)
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         """Return the completion's text. The request must carry the hints of this task's prompts."""

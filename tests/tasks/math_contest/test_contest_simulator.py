@@ -1,4 +1,4 @@
-"""The stand-in: its rates are those of its skill, for integers and for expressions."""
+"""The simulator: its rates are those of its skill, for integers and for expressions."""
 
 from collections.abc import Callable
 
@@ -7,7 +7,7 @@ import pytest
 
 from building import load_task
 from evorun.models.base import Request
-from evorun.models.stand_in import Skill
+from evorun.models.simulator import Skill
 from evorun.tasks.base import LoadedTask, Prompt, Response
 from evorun.tasks.capabilities import ScoredResponse
 from evorun.tasks.math_contest.reading import canonical
@@ -18,10 +18,10 @@ LOADED = {"integers": load_task("aime", source="sample"), "expressions": load_ta
 
 
 def texts(loaded: LoadedTask, skill: Skill, prompt: Prompt, draws: int = DRAWS) -> list[str]:
-    stand_in = loaded.stand_in.with_skill(skill)
+    simulator = loaded.simulator.with_skill(skill)
     rng = np.random.default_rng(1)
     request = Request(messages=prompt.messages, hints=prompt.hints)
-    return [stand_in.respond(request, rng) for _ in range(draws)]
+    return [simulator.respond(request, rng) for _ in range(draws)]
 
 
 def rate(loaded: LoadedTask, skill: Skill, prompt: Prompt, hit: Callable[[str], bool]) -> float:

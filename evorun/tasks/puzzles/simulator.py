@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from evorun.models.base import Request
-from evorun.models.stand_in import DEFAULT_SKILL, Filler, Skill, new_instruction
+from evorun.models.simulator import DEFAULT_SKILL, Filler, Skill, new_instruction
 from evorun.tasks.puzzles.reading import fenced
 
 _FILLER = Filler("Look at what is fixed, see what it leaves open, decide the narrowest choice first and check it.")
@@ -47,7 +47,7 @@ class SolvedPuzzle(Protocol):
         ...
 
 
-class PuzzleStandIn:
+class PuzzleSimulator:
     """Answers, improves, judges, scores and finds errors, each as well as the skill says.
 
     Reads `hints`: `role`, `problem` (id) and `answers` (those shown, None for one that cannot be read).
@@ -59,9 +59,9 @@ class PuzzleStandIn:
         self._puzzles = puzzles
         self._skill = skill
 
-    def with_skill(self, skill: Skill) -> "PuzzleStandIn":
-        """Return a stand-in with the same puzzles that plays as well as `skill` says."""
-        return PuzzleStandIn(self._puzzles, skill)
+    def with_skill(self, skill: Skill) -> "PuzzleSimulator":
+        """Return a simulator with the same puzzles that plays as well as `skill` says."""
+        return PuzzleSimulator(self._puzzles, skill)
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         """Return the completion's text. The request must carry the hints of a puzzle's prompts."""

@@ -10,14 +10,14 @@ from tsp_fixture import individual
 
 from building import load_task
 from evorun.models.base import Request
-from evorun.models.stand_in import Skill
+from evorun.models.simulator import Skill
 from evorun.tasks.base import Prompt, Response
-from evorun.tasks.tsp.stand_in import SolvedTour
+from evorun.tasks.tsp.simulator import SolvedTour
 
 LOADED = load_task("tsp", instances=2)
 TASK: Any = LOADED.task
 PROBLEM = LOADED.problems[0]
-GOLD = LOADED.stand_in._puzzles[PROBLEM.id].attempt(1.0, np.random.default_rng(0))  # type: ignore[attr-defined]
+GOLD = LOADED.simulator._puzzles[PROBLEM.id].attempt(1.0, np.random.default_rng(0))  # type: ignore[attr-defined]
 TOUR = SolvedTour(TASK, PROBLEM, GOLD)
 ODD = ["0,0", "0,1,0", "0,1,1,1,1,0", "0," * 30 + "0", "0,9,9,0,0,3,3,3,2,0,0", "0,5,4,3,2,1,0"]
 DRAWS = 1500
@@ -111,8 +111,8 @@ def test_slips_lose_what_was_right() -> None:
 
 
 def asked(prompt: Prompt, skill: Skill) -> str:
-    stand_in = LOADED.stand_in.with_skill(skill)
-    return stand_in.respond(Request(messages=prompt.messages, hints=prompt.hints), np.random.default_rng(0))
+    simulator = LOADED.simulator.with_skill(skill)
+    return simulator.respond(Request(messages=prompt.messages, hints=prompt.hints), np.random.default_rng(0))
 
 
 def test_a_perfect_model_scores_finds_and_judges_like_the_symbolic_system() -> None:

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from evorun.models.base import Request
-from evorun.models.stand_in import DEFAULT_SKILL, Filler, Skill, new_instruction
+from evorun.models.simulator import DEFAULT_SKILL, Filler, Skill, new_instruction
 from evorun.tasks.diagnosis import EVALUATIONS, evaluation
 from evorun.tasks.math_contest.reading import canonical, read_integer
 
@@ -25,7 +25,7 @@ _MISTAKES = 40
 """How many wrong answers a problem has."""
 
 
-class ContestStandIn:
+class ContestSimulator:
     """Answers, judges, scores and finds errors by coin tosses around the truth.
 
     Reads `hints`: `role` (generate | evolve | refine | few_shot | instruct | crossover | mutate | judge | fitness |
@@ -39,9 +39,9 @@ class ContestStandIn:
         self._largest = largest
         self._skill = skill
 
-    def with_skill(self, skill: Skill) -> "ContestStandIn":
-        """Return a stand-in for the same problems with another skill."""
-        return ContestStandIn(self._answers, self._largest, skill)
+    def with_skill(self, skill: Skill) -> "ContestSimulator":
+        """Return a simulator for the same problems with another skill."""
+        return ContestSimulator(self._answers, self._largest, skill)
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         """Return the completion's text. The request must carry the hints of this task's prompts."""

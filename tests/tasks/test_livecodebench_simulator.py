@@ -1,4 +1,4 @@
-"""The stand-in: its rates are those of its skill, and its programs do in the sandbox what it means them to do."""
+"""The simulator: its rates are those of its skill, and its programs do in the sandbox what it means them to do."""
 
 import asyncio
 from collections.abc import Callable
@@ -8,13 +8,13 @@ import pytest
 
 from building import load_task
 from evorun.models.base import Request
-from evorun.models.stand_in import Skill
+from evorun.models.simulator import Skill
 from evorun.sandbox.base import Case
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import Problem, Prompt, Response
 from evorun.tasks.capabilities import Attempt, ScoredResponse
-from evorun.tasks.livecodebench.stand_in import LiveCodeBenchStandIn
+from evorun.tasks.livecodebench.simulator import LiveCodeBenchSimulator
 from evorun.tasks.livecodebench.task import LiveCodeBench
 
 DRAWS = 2500
@@ -24,13 +24,13 @@ LOADED = load_task("livecodebench", source="sample")
 SCRIPT, METHOD = (
     next(p for p in LOADED.problems if bool(p.data["func_name"]) == functional) for functional in (False, True)
 )
-ALWAYS = LOADED.stand_in.with_skill(Skill(skill=1, malformed=0))
-NEVER = LOADED.stand_in.with_skill(Skill(skill=0, malformed=0))
+ALWAYS = LOADED.simulator.with_skill(Skill(skill=1, malformed=0))
+NEVER = LOADED.simulator.with_skill(Skill(skill=0, malformed=0))
 
 
-def written(stand_in: LiveCodeBenchStandIn, problem: Problem, seed: int = 0) -> Response:
+def written(simulator: LiveCodeBenchSimulator, problem: Problem, seed: int = 0) -> Response:
     prompt = TASK.generation_prompt(problem)
-    text = stand_in.respond(Request(messages=(), hints=prompt.hints), np.random.default_rng(seed))
+    text = simulator.respond(Request(messages=(), hints=prompt.hints), np.random.default_rng(seed))
     return TASK.parse(problem, text)
 
 
@@ -39,10 +39,10 @@ UNPARSED = Response(text="", answer=None, error="empty: ...")
 
 
 def rate(skill: Skill, prompt: Prompt, hit: Callable[[str], bool]) -> float:
-    stand_in = LOADED.stand_in.with_skill(skill)
+    simulator = LOADED.simulator.with_skill(skill)
     request = Request(messages=prompt.messages, hints=prompt.hints)
     rng = np.random.default_rng(1)
-    return sum(hit(stand_in.respond(request, rng)) for _ in range(DRAWS)) / DRAWS
+    return sum(hit(simulator.respond(request, rng)) for _ in range(DRAWS)) / DRAWS
 
 
 def is_right(text: str) -> bool:
@@ -145,30 +145,30 @@ def test_an_instruction_moves_the_skill_by_its_own_amount() -> None:
 
 def test_a_reflecting_model_writes_instructions_in_a_fence() -> None:
     request = Request(messages=(), hints={"role": "reflect"})
-    texts = {LOADED.stand_in.respond(request, np.random.default_rng(seed)) for seed in range(20)}
+    texts = {LOADED.simulator.respond(request, np.random.default_rng(seed)) for seed in range(20)}
     assert len(texts) > 10
     assert all(text.count("```") == 2 for text in texts)
-    assert LOADED.stand_in.respond(request, np.random.default_rng(0)) in texts
+    assert LOADED.simulator.respond(request, np.random.default_rng(0)) in texts
 
 
 def test_wrong_programs_know_nothing_where_the_public_tests_are_all_there_is() -> None:
     public = [Case(test["input"], test["output"]) for test in SCRIPT.data["public_tests"]]
-    stand_in = LiveCodeBenchStandIn({SCRIPT.id: SCRIPT}, {SCRIPT.id: public}, Skill(skill=0, malformed=0))
-    right = str(written(stand_in.with_skill(Skill(skill=1, malformed=0)), SCRIPT).answer)
+    simulator = LiveCodeBenchSimulator({SCRIPT.id: SCRIPT}, {SCRIPT.id: public}, Skill(skill=0, malformed=0))
+    right = str(written(simulator.with_skill(Skill(skill=1, malformed=0)), SCRIPT).answer)
     table = right.split('TABLE = "')[1].split('"\n')[0]
-    assert not any(table in str(written(stand_in, SCRIPT, seed).answer) for seed in range(40))
+    assert not any(table in str(written(simulator, SCRIPT, seed).answer) for seed in range(40))
 
 
 def test_a_problem_whose_outputs_are_too_long_is_never_solved() -> None:
     noise = np.random.default_rng(0).integers(0, 10**9, 5000)
     hidden = [Case("1\n", " ".join(map(str, noise)))]
-    stand_in = LiveCodeBenchStandIn({SCRIPT.id: SCRIPT}, {SCRIPT.id: hidden}, Skill(skill=1, malformed=0))
-    response = written(stand_in, SCRIPT)
+    simulator = LiveCodeBenchSimulator({SCRIPT.id: SCRIPT}, {SCRIPT.id: hidden}, Skill(skill=1, malformed=0))
+    response = written(simulator, SCRIPT)
     assert response.answer is not None
     assert len(response.answer) < 3000
     prompt = TASK.judge_prompt(SCRIPT, response, RIGHT)
     replies = [
-        stand_in.respond(Request(messages=(), hints=prompt.hints), np.random.default_rng(seed)) for seed in range(40)
+        simulator.respond(Request(messages=(), hints=prompt.hints), np.random.default_rng(seed)) for seed in range(40)
     ]
     assert any(says("T")(reply) for reply in replies)  # neither counts as right
 

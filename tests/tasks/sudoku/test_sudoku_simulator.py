@@ -5,10 +5,10 @@ import pytest
 from sudoku_fixture import TASK, loaded, problems, rows_of, solution, text_of
 
 from evorun.models.base import Request
-from evorun.models.stand_in import Skill
+from evorun.models.simulator import Skill
 from evorun.tasks.base import Prompt
 from evorun.tasks.capabilities import Individual
-from evorun.tasks.sudoku.stand_in import SolvedSudoku
+from evorun.tasks.sudoku.simulator import SolvedSudoku
 
 PROBLEM = problems(3)[0]
 RIGHT = text_of(solution(3, 0))
@@ -52,7 +52,7 @@ def test_revision_takes_the_right_cells_mends_and_slips_as_often_as_told() -> No
 
 def reply(prompt: Prompt, skill: Skill, seed: int = 0) -> str:
     request = Request(messages=prompt.messages, seed=seed, json_schema=prompt.json_schema, hints=prompt.hints)
-    return loaded(3).stand_in.with_skill(skill).respond(request, np.random.default_rng(seed))
+    return loaded(3).simulator.with_skill(skill).respond(request, np.random.default_rng(seed))
 
 
 def test_a_faultless_model_says_what_the_symbolic_system_says() -> None:

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 
 from evorun.models.base import Request
-from evorun.models.stand_in import DEFAULT_SKILL, Filler, Skill, new_instruction
+from evorun.models.simulator import DEFAULT_SKILL, Filler, Skill, new_instruction
 from evorun.tasks.diagnosis import EVALUATIONS, evaluation
 from evorun.tasks.mathbench.records import OPTIONS
 from evorun.tasks.multiple_choice import letters
@@ -25,7 +25,7 @@ _MALFORMED = (
 )
 
 
-class MathBenchStandIn:
+class MathBenchSimulator:
     """Answers, judges, scores and finds errors by coin tosses around the truth.
 
     Reads `hints`: `role` (generate | evolve | refine | few_shot | instruct | crossover | mutate | judge | fitness |
@@ -38,9 +38,9 @@ class MathBenchStandIn:
         self._answers = answers
         self._skill = skill
 
-    def with_skill(self, skill: Skill) -> "MathBenchStandIn":
-        """Return a stand-in for the same problems with another skill."""
-        return MathBenchStandIn(self._answers, skill)
+    def with_skill(self, skill: Skill) -> "MathBenchSimulator":
+        """Return a simulator for the same problems with another skill."""
+        return MathBenchSimulator(self._answers, skill)
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         """Return the completion's text. The request must carry the hints of this task's prompts."""

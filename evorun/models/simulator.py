@@ -1,4 +1,4 @@
-"""Stand-ins: what speaks in a model's place in simulated runs, and how well."""
+"""Simulators: what speaks in a model's place in simulated runs, and how well."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from evorun.models.base import Request
 
 @dataclass
 class Skill:
-    """Parameters of a stand-in; all defaults are ours, of the order that a small instruction-tuned model shows."""
+    """Parameters of a simulator; all defaults are ours, of the order that a small instruction-tuned model shows."""
 
     skill: float = 0.4
     """Probability of a right answer from scratch; the mean over problems when they differ."""
@@ -88,15 +88,15 @@ class Filler:
         return self._text[: self._ends[min(words, len(self._ends) - 1)]]
 
 
-class StandIn(Protocol):
+class Simulator(Protocol):
     """What a task lets speak in a model's place: it knows the answers and a skill, not weights."""
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         """Produce a completion text for a request of this task, guided by `request.hints`."""
         ...
 
-    def with_skill(self, skill: Skill) -> "StandIn":
-        """Return a stand-in for the same problems that plays as well as `skill` says."""
+    def with_skill(self, skill: Skill) -> "Simulator":
+        """Return a simulator for the same problems that plays as well as `skill` says."""
         ...
 
 
