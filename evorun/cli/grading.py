@@ -193,7 +193,7 @@ async def _graded(loaded: LoadedTask, problem: Problem, record: GivenResponse, t
     return GradedResponse(
         id=record.id,
         answer=response.answer,
-        correct=grade.correct,
+        correct=bool(grade.correct),
         scores=grade.scores,
         detail=grade.detail,
         error=response.error,

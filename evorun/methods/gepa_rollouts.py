@@ -48,7 +48,7 @@ class OnValidation:
         return await _together(map(self._graded, batch, responses))
 
     async def _graded(self, example: Demonstration, response: Response) -> Rollout:
-        correct = (await self._ctx.grade(example, response)).correct
+        correct = bool((await self._ctx.grade(example, response)).correct)
         return rollout(self._ctx, example.problem, response, float(correct), example)
 
     def least_calls(self) -> int:

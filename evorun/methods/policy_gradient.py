@@ -243,7 +243,8 @@ class _PolicyGradientMethod(DatasetLevel):
             return Reward(None, correct=False, formatted=False)
         grade = await ctx.training.grade(rollout.problem, rollout.response)
         formatted = _formatted(rollout.response, grade)
-        return Reward(grade.correct + self.config.format_reward * formatted, grade.correct, bool(formatted))
+        correct = bool(grade.correct)
+        return Reward(correct + self.config.format_reward * formatted, correct, bool(formatted))
 
     def _prompt(self, task: Task, problem: Problem) -> Prompt:
         """Ask for an answer under the fixed prompt."""

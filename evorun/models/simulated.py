@@ -36,7 +36,7 @@ class SimulatedConfig(Skill, EngineConfig):
         raise EngineError("engine=simulated needs a task whose simulator it can use")
 
     def open_for(self, model: ModelConfig, simulator: Simulator) -> LanguageModel:
-        """Return a simulated model that speaks through a task's simulator. Raises EngineError when it has an adapter."""
+        """Return a simulated model that speaks through the simulator. Raises EngineError when it has an adapter."""
         if model.adapter is not None:
             raise EngineError(
                 "model.adapter: engine=simulated has no weights that an adapter could change; set model.adapter=null "

@@ -79,7 +79,7 @@ class ProblemRecorder:
             stratum=self._problem.stratum,
             candidate=None if best is None else best.candidate.id,
             answer=None if best is None else best.candidate.response.answer,
-            correct=grade.correct,
+            correct=bool(grade.correct),
             scores=scores,
             belief=_belief(best),
             candidates=len(candidates),
@@ -95,7 +95,7 @@ class ProblemRecorder:
         if not step.samples:
             return grade.scores
         grades = await asyncio.gather(*(self._grades.of(sample) for sample in step.samples))
-        return {**grade.scores, PASS_RATE: sum(one.correct for one in grades) / len(grades)}
+        return {**grade.scores, PASS_RATE: sum(bool(one.correct) for one in grades) / len(grades)}
 
     def _write_step(self, step: Step, correct: bool | None, scores: Mapping[str, float], cost: Cost) -> None:
         best = step.best
@@ -142,7 +142,7 @@ class ProblemRecorder:
             mean=rated.mean,
             sd=rated.sd,
             survivor=rated.survivor,
-            correct=grade.correct,
+            correct=bool(grade.correct),
             attempts=candidate.attempts,
             memory=candidate.response.memory,
             feedback=_feedback(candidate.response),

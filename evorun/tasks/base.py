@@ -58,11 +58,29 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     """None while nobody has looked, or where the task gives none."""
 
 
+class Score(NamedTuple):
+    """A figure that grading gives a response."""
+
+    name: str
+    low: float | None
+    high: float | None
+    """The bounds; None: there is none."""
+    higher_is_better: bool = True
+    rate: bool = False
+    """Each response has 0 or 1, so that their mean is a share."""
+
+
+ACCURACY = Score("accuracy", 0, 1, rate=True)
+"""1 for a right response, 0 for a wrong one."""
+
+
 class Grade(msgspec.Struct, frozen=True, kw_only=True):
     """The verdict of ground truth on a response."""
 
-    correct: bool
     scores: dict[str, float] = {}
+    """By name, as `Task.scores` declares them; `accuracy` is left to `correct`."""
+    correct: bool | None = None
+    """None where there is no right and wrong."""
     detail: str = ""
     """What happened, for `evorun grade` (`wrong_answer at test 3`); never shown to a method."""
 
@@ -90,6 +108,8 @@ class Task(ABC):
     """The part of a task that methods may touch. Stateless; safe to share between coroutines."""
 
     name: str
+    scores: ClassVar[tuple[Score, ...]] = (ACCURACY,)
+    """What a grade holds; tables and curves speak of the first one."""
     draw_help: ClassVar[DrawHelp] = DrawHelp()
 
     @abstractmethod
@@ -141,6 +161,8 @@ class LoadedTask:
     simulator: Simulator
     provenance: Provenance
     validation: Sequence[Demonstration] = ()
+    training: Sequence[Problem] = ()
+    """Problems to train on, apart from all others; empty: training works on the validation split."""
 
 
 @dataclass
@@ -164,19 +186,21 @@ class TaskConfig:
     def training(self, seed: int) -> LoadedTask:
         """Give the problems to train on, with their grader: never one that `load` gives as `problems`.
 
-        Here they are the validation split, for a task without a split of its own for training. Raises DataError where
-        there are none, and as `load` does; ConfigError where the settings name a run that has nothing else to train on.
+        Here they are the training split that `load` gives, or the validation split where it gives none. Raises
+        DataError where there are none, and as `load` does; ConfigError where the settings name a run that has nothing
+        else to train on.
         """
         loaded = self.load(seed)
-        if not loaded.validation:
+        split = "training" if loaded.training else "validation"
+        problems = tuple(loaded.training) or tuple(demonstration.problem for demonstration in loaded.validation)
+        if not problems:
             raise DataError(
                 f"task={self.name}: expected problems to train on, its validation split has none; "
                 f"{self.task_class.draw_help.more_validation}"
             )
         provenance = Provenance(
             source=loaded.provenance.source,
-            description=f"validation split of {loaded.provenance.description}",
-            digest=sha256(msgspec.json.encode(loaded.validation)).hexdigest(),
+            description=f"{split} split of {loaded.provenance.description}",
+            digest=sha256(msgspec.json.encode(loaded.training or loaded.validation)).hexdigest(),
         )
-        problems = tuple(demonstration.problem for demonstration in loaded.validation)
-        return replace(loaded, problems=problems, provenance=provenance, validation=())
+        return replace(loaded, problems=problems, provenance=provenance, validation=(), training=())

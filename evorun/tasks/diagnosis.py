@@ -1,12 +1,12 @@
 """A model's errors and score of a response, for tasks that answer in JSON (Lyria, sections 4.1.1 and 4.1.4)."""
 
 import math
+import re
 from typing import Any
 
 import msgspec
 
 from evorun.tasks.json_text import read_object, well_formed
-from evorun.tasks.puzzles.reading import last_score
 
 REASONING_CHARS = 1200
 """Longest reasoning that the schemas let an evaluator write (ours)."""
@@ -15,6 +15,31 @@ ERROR_CHARS = 300
 _MOST_ERRORS = 10
 """As many as the schema allows; the paper's ablations go up to 9."""
 _NO_ERROR = ("none", "no error", "no errors")
+
+_GAP = r"[\s*_]{0,6}"
+"""Blanks and what makes numbers bold."""
+_HUNDRED = r"100(?:\.0+)?(?!\.?\d)"
+_SCALE = re.compile(
+    rf"""
+      / {_GAP} {_HUNDRED}  # 85/100
+    | \b out {_GAP} of {_GAP} (?:(?:an?|the)\s)? (?:(?:possible|maximum|total)\s)? (?:of\s)? {_GAP} {_HUNDRED}
+    | (?: (?<=[\d%]) | (?<=\d\*\*) ) \s{{1,3}} (?:points?\s|marks?\s)? of {_GAP} {_HUNDRED}  # 85 of 100
+    | \b (?: scale \s of | max (?:imum)? \s? [:=]? ) {_GAP} {_HUNDRED}
+    | (?<![\w.,]) (?:[01](?:\.0+)?|zero) {_GAP} (?:to|and|[-\u2013\u2014,]|\.{{2,3}}) {_GAP} {_HUNDRED}  # 0 to 100
+    | (?<![\w.]) {_HUNDRED} {_GAP} -? {_GAP} point\s+(?:scale|system)
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+"""Mentions of the scale that a score lies on. "A score of 100" is none: `of 100` counts behind a number alone."""
+_NUMBER = re.compile(
+    r"""
+    (?<![^\W_]) (?<!\d\.)
+    [-\u2212]? (?: (?<!\d,) \d{1,3},\d{1,2} (?!,?\d) | \d{1,30} (?:\.\d{1,30})? (?:e[-+]?\d{1,3})? )
+    (?! [^\W_] | \.\d)
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+"""A decimal number, with a point or (one or two places) a comma, maybe with an exponent."""
 
 _REASONING = {"type": "string", "maxLength": REASONING_CHARS}
 _ERROR = {"type": "string", "maxLength": ERROR_CHARS}
@@ -61,6 +86,16 @@ def read_fitness(text: str) -> float | None:
     if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
         score = last_score(text)
     return None if score is None else float(min(100, max(0, score)))
+
+
+def last_score(text: str) -> float | None:
+    """Return the last decimal number in a text that does not name the scale (`/100`, `0 to 100`); None without any.
+
+    Takes time linear in the text's length.
+    """
+    found = _NUMBER.findall(_SCALE.sub(" ", text))
+    number = float(found[-1].replace(",", ".").replace("\u2212", "-")) if found else math.nan
+    return number if math.isfinite(number) else None
 
 
 def bulleted(errors: list[str]) -> str:

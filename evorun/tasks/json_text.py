@@ -1,6 +1,7 @@
 """Reading the JSON object that a model was asked for, also where it is only nearly JSON."""
 
 import re
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -32,6 +33,7 @@ def well_formed(text: str) -> str:
     return text.encode("utf-8", "replace").decode()
 
 
+@lru_cache(maxsize=32)  # a reply is looked into for its answer and for its reasoning
 def _repaired(text: str) -> Any:
     # From a brace on, so that prose in front of the object is not taken for a bare string.
     start = text.find("{", max(0, len(text) - MAX_REPAIR_CHARS))

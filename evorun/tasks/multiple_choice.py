@@ -1,13 +1,11 @@
-"""What multiple-choice tasks share: option letters, the reply's schema, the reading of an answer, and the grader."""
+"""What multiple-choice tasks share: option letters, the reply's schema, and the reading of an answer."""
 
 import re
 from collections.abc import Mapping, Sequence
 from string import ascii_uppercase
 from typing import Any
 
-from evorun.errors import DataError
-from evorun.tasks.base import Grade, Problem, Response, Tools
-from evorun.tasks.json_text import read_object, well_formed
+from evorun.tasks.json_text import read_object
 
 _WRAPPER = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}")
 _LEAD = re.compile(r"^(?:the\s+)?(?:final\s+)?(?:answer|option|choice|solution)(?:\s+is)?\s*:?\s+", re.IGNORECASE)
@@ -56,26 +54,19 @@ def answer_schema(count: int, reasoning_chars: int) -> dict[str, Any]:
     }
 
 
-def parse_choice(text: str, options: Sequence[str]) -> Response:
-    """Parse a reply to a multiple-choice question; never raises.
+def read_letter(text: str, options: Sequence[str]) -> str:
+    """Return the letter that a reply to a multiple-choice question gives.
 
     A JSON object's `solution` decides; near-JSON is repaired. Only a text without any JSON object is searched for a
     letter that it commits to ("the answer is (C)", a box, a letter alone on the last line), and it must commit to a
-    single one. Otherwise `answer` is None and `error` starts with its kind: `empty`, `no_json`, `no_solution`,
-    `not_an_option` or `ambiguous`.
+    single one. Otherwise raises ValueError, which starts with its kind: `no_json`, `no_solution`, `not_an_option` or
+    `ambiguous`.
     """
-    text = well_formed(text)
-    if not text.strip():
-        return Response(text=text, answer=None, error="empty: the completion has no text")
     reply = read_object(text)
-    if reply is None:
-        answer, error = _committed_letter(text, options)
-        return Response(text=text, answer=answer, reasoning=text if answer else "", error=error)
-    reasoning = reply.get("reasoning")
-    answer, error = _stated_choice(text, reply, options)
-    return Response(
-        text=text, answer=answer, reasoning=well_formed(reasoning) if isinstance(reasoning, str) else "", error=error
-    )
+    answer, error = _committed_letter(text, options) if reply is None else _stated_choice(text, reply, options)
+    if answer is None:
+        raise ValueError(error)
+    return answer
 
 
 def read_choice(value: str, options: Sequence[str]) -> tuple[str | None, str | None]:
@@ -97,19 +88,6 @@ def read_choice(value: str, options: Sequence[str]) -> tuple[str | None, str | N
     if len(texts) > 1 or len(_mentioned(plain, in_range)) > 1:
         return None, f"ambiguous: {_shown(value)} means more than one option"
     return None, f"not_an_option: expected one of {', '.join(in_range)}, got {_shown(value)}"
-
-
-class LetterGrader:
-    """Grades by equality with the known option letter."""
-
-    def __init__(self, answers: Mapping[str, str]) -> None:
-        self._answers = answers
-
-    async def grade(self, problem: Problem, response: Response, tools: Tools) -> Grade:
-        """Grade one response; one without an answer is wrong. Raises DataError for a problem that is not known."""
-        if problem.id not in self._answers:
-            raise DataError(f"problem '{problem.id}': expected one of the {len(self._answers)} loaded problems")
-        return Grade(correct=response.answer == self._answers[problem.id])
 
 
 def _stated_choice(text: str, reply: Mapping[str, Any], options: Sequence[str]) -> tuple[str | None, str | None]:

@@ -1,6 +1,8 @@
 """Prompt texts from files: Jinja templates beside the task that owns them, single files replaced by a user's own."""
 
+import logging
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,8 @@ from evorun.errors import ConfigError
 
 SUFFIX = ".md"
 
+_log = logging.getLogger(__name__)
+
 
 class PromptFiles:
     """The compiled prompt templates of one task.
@@ -19,77 +23,80 @@ class PromptFiles:
     coroutines.
     """
 
-    def __init__(
-        self,
-        builtin: Path | Sequence[Path],
-        override: str | None,
-        examples: Mapping[str, Mapping[str, Any]],
-        optional: frozenset[str],
-    ) -> None:
-        """Read, compile and try out every template.
+    def __init__(self, folders: Sequence[Path], own: str | None = None, synonyms: Mapping[str, str] = {}) -> None:
+        """Read and compile every template.
 
-        builtin: folder with `<name>.md` for every name in `examples`; of several folders the first that has the file.
-        override: the user's folder (`task.prompts`), or None; each file in it replaces the built-in one of its name.
-        examples: for each template, a value for every variable that it is given; it must use all of them.
-        optional: variables that a template may leave out.
+        folders: those with evorun's or the task's `<name>.md`; of several with the same name the first one counts.
+        own: the user's folder (`task.prompts`), or None; each file in it replaces the one of its name. synonyms: older
+        names of placeholders, and the present ones: a user's file may use either.
 
-        Raises ConfigError naming the file when the folder or a file cannot be used, a variable is unknown or missing,
-        or the template does not render.
+        Logs a warning where a user's file leaves out a placeholder of the file that it replaces. Raises ConfigError
+        naming the folder or the file that cannot be used; a file with an unknown placeholder, or that cannot be
+        rendered, raises it at its first rendering.
         """
         environment = SandboxedEnvironment(undefined=StrictUndefined)
         environment.globals.clear()  # Jinja copies them at every rendering, and prompts need none: half the time saved
-        folders = [builtin] if isinstance(builtin, Path) else builtin
-        files = {name: _first(folders, f"{name}{SUFFIX}") for name in examples}
-        if override is not None:
-            files |= _overrides(Path(override).expanduser(), files)
-        self._templates = {name: _compile(environment, path, examples[name], optional) for name, path in files.items()}
+        files = {path.stem: path for folder in reversed(folders) for path in folder.glob(f"*{SUFFIX}")}
+        self._prompts = {name: _Prompt(environment, path) for name, path in files.items()}
+        if own is not None:
+            for name, path in _replacements(Path(own).expanduser(), files).items():
+                replaced, self._prompts[name] = self._prompts[name], _Prompt(environment, path)
+                used = self._prompts[name].placeholders
+                used |= {synonyms[one] for one in used if one in synonyms}
+                _warn_of_omissions(path, tuple(sorted(replaced.placeholders - used)))
 
     def render(self, name: str, **values: Any) -> str:
-        """Return the text of template `name` with `values` filled in."""
-        return self._templates[name].render(values)
+        """Return the text of prompt `name` with `values` filled in."""
+        return self._prompts[name].render(values)
 
 
-def _first(folders: Sequence[Path], name: str) -> Path:
-    return next((folder / name for folder in folders if (folder / name).is_file()), folders[-1] / name)
+class _Prompt:
+    """One template, and the names of the placeholders that it uses."""
+
+    def __init__(self, environment: SandboxedEnvironment, path: Path) -> None:
+        self._path = path
+        self._checked = False
+        try:
+            source = path.read_text(encoding="utf-8").strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: cannot read the prompt template: {error}") from error
+        try:
+            self.placeholders = meta.find_undeclared_variables(environment.parse(source))
+            self._template: Template = environment.from_string(source)
+        except Exception as error:
+            raise self._unusable(error) from error
+
+    def render(self, values: Mapping[str, Any]) -> str:
+        if not self._checked:
+            unknown = sorted(self.placeholders - values.keys())
+            if unknown:
+                allowed = ", ".join(sorted(values)) or "none"
+                raise ConfigError(f"{self._path}: unknown variable '{unknown[0]}'; this template may use: {allowed}")
+            self._checked = True
+        try:
+            return self._template.render(values)
+        # A template may call filters and operators on its values, so a bad one can raise anything.
+        except Exception as error:
+            raise self._unusable(error) from error
+
+    def _unusable(self, error: Exception) -> ConfigError:
+        line = f":{error.lineno}" if isinstance(error, TemplateError) and hasattr(error, "lineno") else ""
+        reason = (str(error) or type(error).__name__).splitlines()[0]
+        return ConfigError(f"{self._path}{line}: the prompt template does not render: {reason}")
 
 
-def _overrides(folder: Path, files: Mapping[str, Path]) -> dict[str, Path]:
+def _replacements(folder: Path, files: Mapping[str, Path]) -> dict[str, Path]:
     if not folder.is_dir():
         raise ConfigError(f"task.prompts: expected a folder, got '{folder}'")
-    found = {name: folder / path.name for name, path in files.items() if (folder / path.name).is_file()}
+    found = {name: folder / f"{name}{SUFFIX}" for name in files if (folder / f"{name}{SUFFIX}").is_file()}
     if not found:
-        names = ", ".join(sorted(path.name for path in files.values()))
+        names = ", ".join(sorted(f"{name}{SUFFIX}" for name in files))
         raise ConfigError(f"task.prompts: expected at least one of {names} in '{folder}', found none")
     return found
 
 
-def _compile(
-    environment: SandboxedEnvironment, path: Path, example: Mapping[str, Any], optional: frozenset[str]
-) -> Template:
-    try:
-        source = path.read_text(encoding="utf-8").strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path}: cannot read the prompt template: {error}") from error
-    try:
-        used = meta.find_undeclared_variables(environment.parse(source))
-        _check_variables(path, used, set(example), optional)
-        template = environment.from_string(source)
-        template.render(example)
-    except ConfigError:
-        raise
-    # A template may call filters and operators on its values, so a bad one can raise anything.
-    except Exception as error:
-        line = f":{error.lineno}" if isinstance(error, TemplateError) and hasattr(error, "lineno") else ""
-        reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise ConfigError(f"{path}{line}: the prompt template does not render: {reason}") from error
-    return template
-
-
-def _check_variables(path: Path, used: set[str], given: set[str], optional: frozenset[str]) -> None:
-    unknown = sorted(used - given)
-    if unknown:
-        allowed = ", ".join(sorted(given)) or "none"
-        raise ConfigError(f"{path}: unknown variable '{unknown[0]}'; this template may use: {allowed}")
-    missing = sorted(given - optional - used)
-    if missing:
-        raise ConfigError(f"{path}: expected the placeholder {{{{ {missing[0]} }}}}, which is missing")
+@cache  # a run may load its task more than once
+def _warn_of_omissions(path: Path, names: tuple[str, ...]) -> None:
+    if names:
+        shown = ", ".join(f"{{{{ {name} }}}}" for name in names)
+        _log.warning("%s: leaves out %s, which the prompt file that it replaces shows", path, shown)

@@ -392,7 +392,6 @@ async def test_the_prompts_state_a_limit_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        ("generation.md", "{{ problem }} {{ rules }}", "expected the placeholder {{ reply }}"),
         ("judge.md", "{{ hidden_tests }}", "unknown variable 'hidden_tests'"),
         ("parent.md", "{% if code", "does not render"),
     ],

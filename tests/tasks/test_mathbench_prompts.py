@@ -225,9 +225,7 @@ def test_a_users_file_replaces_the_one_of_its_name(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "reason"),
     [
-        ("generation.md", "{{ question }}", "expected the placeholder {{ options }}"),
         ("generation.md", "{{ question }} {{ options }} {{ qestion }}", "unknown variable 'qestion'"),
-        ("judge.md", "{{ question }} {{ options }} {{ candidate_a }}", "expected the placeholder {{ candidate_b }}"),
         ("system.md", "Solve {{ question }}", "unknown variable 'question'; this template may use: none"),
         ("parent.md", "{{ answer_letter }}\n{{ score }}\n{% if reasoning", ":3: the prompt template does not render"),
         ("parent.md", "{{ answer_letter }} {{ reasoning }} {{ score | upsidedown }}", "does not render"),
@@ -249,5 +247,5 @@ def test_a_bad_prompt_file_is_named(tmp_path: Path, name: str, text: Any, reason
 def test_a_missing_or_empty_prompt_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"task\.prompts: expected a folder"):
         MathBench(prompts=str(tmp_path / "none"))
-    with pytest.raises(ConfigError, match=r"expected at least one of attempt\.md, candidate\.md, .* system\.md"):
+    with pytest.raises(ConfigError, match=r"expected at least one of answer_format\.md, attempt\.md, .* system\.md"):
         MathBench(prompts=str(tmp_path))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.tasks.diagnosis import read_fitness
-from evorun.tasks.puzzles.reading import blocks, fenced, last_block, last_score
+from evorun.tasks.diagnosis import last_score, read_fitness
+from evorun.tasks.puzzles.reading import blocks, fenced, last_block
 
 SCORES = [
     ("85.5/100", 85.5),

@@ -1,13 +1,13 @@
 """The task as methods see it: a contest of integers whose prompts are short enough to train a small model on a CPU."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
 
 from evorun.models.base import Message
-from evorun.tasks.base import DrawHelp, Prompt
+from evorun.tasks.base import DrawHelp, Problem, Prompt
 from evorun.tasks.math_contest.task import MathContest
 
 
@@ -20,11 +20,6 @@ class Arithmetic(MathContest):
     """
 
     name = "arithmetic"
-    prompt_examples: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        **MathContest.prompt_examples,
-        "shown_problem": {},
-        "shown_answer": {},
-    }
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", *MathContest.prompt_folders)
     draw_help = DrawHelp(
         more_validation="raise task.validation_problems",
@@ -33,13 +28,13 @@ class Arithmetic(MathContest):
         "task.limit",
     )
 
-    def _prompt(self, text: str, schema: dict[str, Any] | None = None, **hints: Any) -> Prompt:
-        prompt = super()._prompt(text, schema, **hints)
-        if hints["role"] not in ("generate", "instruct"):
+    def ask(self, role: str, file: str, problem: Problem, *args: Any, **values: Any) -> Prompt:
+        prompt = super().ask(role, file, problem, *args, **values)
+        if role not in ("generate", "instruct"):
             return prompt
         system, question = prompt.messages
         shown = (
-            Message(role="user", content=self._prompts.render("shown_problem")),
-            Message(role="assistant", content=self._prompts.render("shown_answer")),
+            Message(role="user", content=self.prompts.render("shown_problem")),
+            Message(role="assistant", content=self.prompts.render("shown_answer")),
         )
         return msgspec.structs.replace(prompt, messages=(system, *shown, question))

@@ -69,7 +69,6 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
     **recombination.EXAMPLES,
 }
 """Every prompt file, with a value for each variable that it is given."""
-_OPTIONAL = frozenset({"count", "score", "seconds", "with_memory", "memory_chars", "number", "error", "reasoning"})
 
 _NOT_RUN = "The public tests were not run."
 
@@ -95,7 +94,9 @@ class LiveCodeBench(Recombination, Task):
         of the user's own files. *_chars: characters. See `LiveCodeBenchConfig`.
         """
         self._limits = limits
-        self._prompts = PromptFiles(Path(__file__).parent / "prompts", prompts, _EXAMPLES, _OPTIONAL)
+        self._prompts = PromptFiles((Path(__file__).parent / "prompts",), prompts)
+        for name, example in _EXAMPLES.items():
+            self._prompts.render(name, **example)
         self._shown_reasoning_chars = shown_reasoning_chars
         self._solution_chars = solution_max_chars
         self._seconds = f"{stated_time_limit_s:g}"

@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from evorun.tasks.base import Demonstration, LoadedTask, Provenance
+from evorun.tasks.base import LoadedTask, Provenance
+from evorun.tasks.loading import load_rows
 from evorun.tasks.math_contest.grader import ContestGrader
 from evorun.tasks.math_contest.records import Question
 from evorun.tasks.math_contest.simulator import ContestSimulator
@@ -14,11 +15,12 @@ def loaded(
 ) -> LoadedTask:
     """Return the task with the selected questions to work on and the held-out ones as demonstrations."""
     answers = {question.problem.id: question.answers for question in (*selected, *held_out)}
-    return LoadedTask(
-        task=task,
-        problems=tuple(question.problem for question in selected),
-        grader=ContestGrader(answers, integers=task.integers),
-        simulator=ContestSimulator({id: accepted[0] for id, accepted in answers.items()}, task.largest),
+    rows, validation = ([(q.problem, q.answers[0]) for q in questions] for questions in (selected, held_out))
+    return load_rows(
+        task,
+        rows,
+        validation=validation,
         provenance=provenance,
-        validation=tuple(Demonstration(problem=q.problem, answer=q.answers[0]) for q in held_out),
+        grader=ContestGrader(task, answers),
+        simulator=ContestSimulator,
     )

@@ -7,13 +7,13 @@ from pathlib import Path
 import msgspec
 
 from evorun.errors import ConfigError, DataError, at_least, one_of
-from evorun.tasks.base import Demonstration, LoadedTask, Provenance, TaskConfig
+from evorun.tasks.base import LoadedTask, Provenance, TaskConfig
 from evorun.tasks.benchmark_files import default_folder, download
+from evorun.tasks.loading import load_rows
 from evorun.tasks.mathbench import files
 from evorun.tasks.mathbench.records import Question
 from evorun.tasks.mathbench.simulator import MathBenchSimulator
 from evorun.tasks.mathbench.task import MathBench
-from evorun.tasks.multiple_choice import LetterGrader
 from evorun.tasks.sampling import stratified_draw
 
 SOURCES = ("auto", "benchmark", "stand_in", "sample", "hub")
@@ -86,15 +86,9 @@ class MathBenchConfig(TaskConfig):
             allow_fewer=self.source == "sample",
         )
         selected = draw.selected[: self.limit]
-        answers = {question.problem.id: question.answer for question in (*selected, *draw.held_out)}
-        return LoadedTask(
-            task=task,
-            problems=tuple(question.problem for question in selected),
-            grader=LetterGrader(answers),
-            simulator=MathBenchSimulator(answers),
-            provenance=self._provenance(root, place, selected),
-            validation=tuple(Demonstration(problem=q.problem, answer=q.answer) for q in draw.held_out),
-        )
+        rows, held_out = ([(q.problem, q.answer) for q in part] for part in (selected, draw.held_out))
+        provenance = self._provenance(root, place, selected)
+        return load_rows(task, rows, validation=held_out, provenance=provenance, simulator=MathBenchSimulator)
 
     def _locate(self) -> tuple[Path, str]:
         """Return the folder to read and how results name it."""

@@ -12,9 +12,10 @@ from evorun.models.base import Message
 from evorun.tasks.attempts import shown_attempts
 from evorun.tasks.base import Demonstration, DrawHelp, Problem, Prompt, Response, Task, Tools
 from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, Judgment, ScoredResponse, Verification
+from evorun.tasks.diagnosis import last_score
 from evorun.tasks.judging import VERDICT_SCHEMA, parse_judgment
 from evorun.tasks.prompt_files import PromptFiles
-from evorun.tasks.puzzles.reading import fenced, last_block, last_score
+from evorun.tasks.puzzles.reading import fenced, last_block
 
 PENALISED_SCORE = "penalised_score"
 """PS of section 3, in [0, 100]: every puzzle has it, and it is the oracle's fitness (section 4.1.4)."""
@@ -44,7 +45,6 @@ _EXAMPLES: dict[str, dict[str, Any]] = {
 """Every prompt file that all puzzles share, with a value for each variable that it is given."""
 _OWN = ("rules", "puzzle", "answer_format", "error_format", "fitness_rule")
 """Prompt files that each puzzle has of its own; they are given what `Puzzle.shown` returns."""
-_OPTIONAL = frozenset({"number", "error", "right_answer", "reasoning", "rules"})
 
 
 class Measure(NamedTuple):
@@ -78,8 +78,9 @@ class Puzzle(Task):
         """
         shared = Path(__file__).parent / "prompts"
         examples = {**_EXAMPLES, **{name: dict(self.example) for name in _OWN}}
-        optional = _OPTIONAL | set(self.example)
-        self._prompts = PromptFiles((self.prompts_folder, shared), prompts, examples, optional)
+        self._prompts = PromptFiles((self.prompts_folder, shared), prompts)
+        for name, example in examples.items():
+            self._prompts.render(name, **example)
         self._reasoning_chars = shown_reasoning_chars
         self._instruction = self._prompts.render("instruction")
         self._rendered: dict[str, tuple[Problem, dict[str, str]]] = {}

@@ -31,7 +31,7 @@ def verifier() -> Iterator[Verifier]:
 
 
 async def graded(task: MathContest, verifier: Verifier | None, gold: tuple[str, ...], text: str) -> Grade:
-    grader = ContestGrader({"p": gold}, integers=task is AIME, verifier=verifier)
+    grader = ContestGrader(task, {"p": gold}, verifier=verifier)
     return await grader.grade(PROBLEM, task.parse(PROBLEM, text), NO_TOOLS)
 
 
@@ -120,7 +120,7 @@ async def test_a_text_without_an_answer_is_wrong_and_says_why() -> None:
 
 
 async def test_a_stranger_is_refused() -> None:
-    grader = ContestGrader({"other": ("5",)}, integers=True)
+    grader = ContestGrader(AIME, {"other": ("5",)})
     with pytest.raises(DataError, match="'p'"):
         await grader.grade(PROBLEM, AIME.parse(PROBLEM, boxed(5)), NO_TOOLS)
 

@@ -1,0 +1,110 @@
+"""The model of simulated runs, for any task in text: it knows the right answers, and errs as its skill says."""
+
+from collections.abc import Mapping, Sequence
+from copy import copy
+from itertools import islice
+from typing import ClassVar
+from zlib import crc32
+
+import msgspec
+import numpy as np
+
+from evorun.models.base import Request
+from evorun.models.simulator import DEFAULT_SKILL, Filler, Skill, new_instruction
+from evorun.tasks.base import Problem, Response
+from evorun.tasks.diagnosis import EVALUATIONS, evaluation
+from evorun.tasks.text_task import TextTask
+
+_MOST_MISTAKES = 40
+"""As many wrong answers as a problem has, if there are so many."""
+_MOST_TRIED = 200
+"""As many other problems' answers are looked at for them."""
+
+
+class TextSimulator:
+    """Answers, judges, scores and finds errors by coin tosses around the truth.
+
+    Reads `hints`: `role` (generate | evolve | refine | few_shot | instruct | crossover | mutate | judge | fitness |
+    errors | reflect), `problem` (id), and `answers` (texts or None): the parents', the incumbent's, the two judged
+    ones in the order shown, or the one that is evaluated.
+    """
+
+    filler: ClassVar[Filler] = Filler(
+        "Say what is asked, find a way to it, take one step at a time and check each of them before the next."
+    )
+    """What its reasoning is made of."""
+    malformed: ClassVar[Sequence[str]] = ("",)
+    """Replies from which no answer can be read."""
+
+    def __init__(self, task: TextTask, rows: Sequence[tuple[Problem, str | None]]) -> None:
+        """Hold the problems and their right answers; where a problem has none, any reply will do."""
+        self._task = task
+        self._rows: Mapping[str, tuple[Problem, str | None]] = {row[0].id: row for row in rows}
+        self._skill = DEFAULT_SKILL
+        self._mistakes: dict[str, Sequence[str]] = {}
+
+    def with_skill(self, skill: Skill) -> "TextSimulator":
+        simulator = copy(self)
+        simulator._skill = skill
+        return simulator
+
+    def respond(self, request: Request, rng: np.random.Generator) -> str:
+        hints, skill = request.hints, self._skill
+        if hints["role"] == "reflect":
+            return new_instruction(rng)
+        malformed, luck, other, length = rng.random(4).tolist()
+        if malformed < skill.malformed:
+            return self.malformed[int(other * len(self.malformed))]
+        problem, gold = self._rows[hints["problem"]]
+        values = [self.value(problem, answer) for answer in hints["answers"]]
+        if hints["role"] == "judge":
+            verdict = skill.verdict(values[0] >= values[1], values[1] >= values[0], luck, other)
+            return msgspec.json.encode({"solution": verdict, "reasoning": "It checks each step."}).decode()
+        best = None if gold is None else self.value(problem, gold)
+        right = [best is not None and value >= best for value in values]
+        if hints["role"] in EVALUATIONS:
+            return evaluation(hints["role"], right[0] == (luck < skill.judge_skill), other)
+        steps = self.filler.text(skill.words(length))
+        if gold is None:
+            return self.reply(problem, steps.strip(), steps)
+        if luck < skill.chance(problem.id, right, hints.get("instruction", "")):
+            return self.reply(problem, gold, steps)
+        mistake = self._mistake(problem, gold, other)
+        return self.malformed[0] if mistake is None else self.reply(problem, mistake, steps)
+
+    def value(self, problem: Problem, answer: str | None) -> float:
+        """Return how good an answer is; higher is better, and right answers are equally good."""
+        _, gold = self._rows[problem.id]
+        grade = self._task.score(problem, Response(text=answer or "", answer=answer), gold)
+        if grade.correct is not None:
+            return float(grade.correct)
+        primary = self._task.scores[0]
+        value = grade.scores[primary.name]
+        return value if primary.higher_is_better else -value
+
+    def reply(self, problem: Problem, answer: str, steps: str) -> str:
+        """Return a whole reply; `steps` are words of reasoning, with a blank behind them."""
+        return self._task.write(problem, answer, steps)
+
+    def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
+        """Return the mistakes that it makes with a problem: right answers to others that are readable but not right."""
+        if problem.id not in self._mistakes:
+            others = dict.fromkeys(answer for _, answer in self._rows.values() if answer not in (None, gold))
+            best, found = self.value(problem, gold), []
+            for answer in islice(others, _MOST_TRIED):
+                reply = self._task.parse(problem, self._task.write(problem, str(answer)))
+                if reply.answer is not None and self.value(problem, reply.answer) < best:
+                    found.append(str(answer))
+                if len(found) == _MOST_MISTAKES:
+                    break
+            self._mistakes[problem.id] = found
+        return self._mistakes[problem.id]
+
+    def _mistake(self, problem: Problem, gold: str, luck: float) -> str | None:
+        """Return a wrong answer: the problem's typical mistake as often as the skill says, else any; None without."""
+        wrong, share = self.wrong_answers(problem, gold), self._skill.typical_mistake
+        if not wrong:
+            return None
+        if luck < share:
+            return wrong[crc32(problem.id.encode()) % len(wrong)]
+        return wrong[int((luck - share) / (1 - share) * len(wrong))]

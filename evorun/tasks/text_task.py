@@ -1,0 +1,277 @@
+"""A task that is asked and answered in text: it states its question and how a reply is read, and has every capability.
+
+What a method may ask for is rendered from prompt files: the defaults in `prompts/` beside this module, a family's own
+before them, and the user's (`task.prompts`) before both. A family whose prompts show more than a question and an answer
+says so in `problem_values` and `response_values`; what no file can say, it overrides.
+"""
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from evorun.models.base import Message
+from evorun.tasks.base import Demonstration, Grade, Problem, Prompt, Response, Task
+from evorun.tasks.capabilities import Attempt, AttemptOutcome, Diagnosis, Individual, Judgment, ScoredResponse
+from evorun.tasks.diagnosis import ERRORS_SCHEMA, FITNESS_SCHEMA, bulleted, read_errors, read_fitness
+from evorun.tasks.json_text import read_object, well_formed
+from evorun.tasks.judging import VERDICT_SCHEMA, parse_judgment
+from evorun.tasks.prompt_files import PromptFiles
+
+DEFAULTS = Path(__file__).parent / "prompts"
+_OUTCOMES: dict[AttemptOutcome, str] = {
+    "first": "the first attempt",
+    "won": "judged better than the best answer before it",
+    "lost": "judged worse than the best answer of its time",
+    "undecided": "judged neither better nor worse than the best answer of its time",
+}
+
+
+class TextTask(Task):
+    """Asks and reads in text; a subclass states `question`, `answer_format`, `read` and `write`, and may state `score`.
+
+    Its replies are free text of which all is the reasoning or, where `reply_schema` is set, JSON objects with their
+    reasoning under `reasoning`.
+    """
+
+    prompt_folders: ClassVar[Sequence[Path]] = ()
+    """Folders with the family's own prompt files; of several with the same name the first one counts."""
+    placeholder_synonyms: ClassVar[Mapping[str, str]] = {}
+    """Older names of placeholders, which a user's files may still use, and the present ones."""
+    reply_schema: dict[str, Any] | None = None
+    """JSON schema of an answer; None: free text."""
+
+    def __init__(self, *, prompts: str | None = None, shown_reasoning_chars: int = 2000) -> None:
+        """Compile the prompts. Raises ConfigError naming the file that cannot be used.
+
+        prompts: folder of the user's own files. shown_reasoning_chars: as much of a response's reasoning as a later
+        prompt shows.
+        """
+        self.prompts = PromptFiles((*self.prompt_folders, DEFAULTS), prompts, self.placeholder_synonyms)
+        self.shown_reasoning_chars = shown_reasoning_chars
+        system = self.prompts.render("system")
+        self._system = (Message(role="system", content=system),) if system else ()
+        self._posed: dict[str, tuple[Problem, Mapping[str, Any]]] = {}
+
+    # --- what a task states ---
+
+    answer_format: str
+    """What a reply must look like, as prompts say it: a sentence or more."""
+
+    @abstractmethod
+    def question(self, problem: Problem) -> str:
+        """Return the problem as prompts show it."""
+
+    @abstractmethod
+    def read(self, problem: Problem, text: str) -> str:
+        """Return the answer that a completion gives; the text is not blank.
+
+        Raises ValueError with `kind: what is wrong` where there is none.
+        """
+
+    @abstractmethod
+    def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
+        """Return a reply from which `read` reads this answer: demonstrations show it, simulated models say it."""
+
+    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+        """Grade a response, one that could not be read too; only the driver holds the right answer."""
+        return Grade(correct=response.answer is not None and response.answer == gold)
+
+    # --- what a family may show otherwise ---
+
+    def shared_values(self) -> Mapping[str, Any]:
+        """Return the placeholders of all prompt files, those too that speak of no problem (`instruction`)."""
+        return {"answer_format": self.answer_format}
+
+    def problem_values(self, problem: Problem) -> Mapping[str, Any]:
+        """Return the placeholders of the prompt files that pose a problem; asked for once a problem."""
+        return {**self.shared_values(), "question": self.question(problem)}
+
+    def response_values(self, problem: Problem, response: Response) -> Mapping[str, Any]:
+        """Return the placeholders of a response: its answer and the end of its reasoning."""
+        text, chars = response.reasoning, self.shown_reasoning_chars
+        shown = text if len(text) <= chars else f"[...] {text[-chars:]}"
+        return {"answer": response.answer or "none", "reasoning": shown}
+
+    def truth_values(
+        self, problem: Problem, response: Response, demonstration: Demonstration | None
+    ) -> Mapping[str, Any]:
+        """Return the placeholders by which `reflection` tells the truth; without the demonstration they are empty."""
+        if demonstration is None:
+            return {"right": False, "right_answer": "", "grade": ""}
+        grade = self.score(problem, response, demonstration.answer)
+        if grade.correct is not None:
+            return {"right": grade.correct, "right_answer": demonstration.answer, "grade": ""}
+        scores = ", ".join(f"{name} {value:.4g}" for name, value in grade.scores.items())
+        return {"right": False, "right_answer": "", "grade": scores}
+
+    def reasoning(self, text: str, answer: str | None) -> str:
+        """Return the part of a completion that argues for its answer, None where it has none."""
+        if self.reply_schema is None:
+            return text.strip()
+        reply = read_object(text)
+        if reply is None:
+            return text if answer else ""
+        reasoning = reply.get("reasoning")
+        return well_formed(reasoning) if isinstance(reasoning, str) else ""
+
+    def solution(self, demonstration: Demonstration) -> str:
+        """Return a solved problem's reply, as a demonstration shows it."""
+        problem, answer, reasoning = demonstration.problem, demonstration.answer, demonstration.reasoning
+        if self.reply_schema is None and reasoning:  # it is the whole reply
+            return reasoning
+        return self.write(problem, answer, reasoning)
+
+    # --- reading ---
+
+    def parse(self, problem: Problem, text: str) -> Response:
+        text = well_formed(text)
+        if not text.strip():
+            return Response(text=text, answer=None, error="empty: the completion has no text")
+        try:
+            answer, error = self.read(problem, text), None
+        except ValueError as reason:
+            answer, error = None, str(reason)
+        return Response(text=text, answer=answer, reasoning=self.reasoning(text, answer), error=error)
+
+    def parse_judgment(self, text: str) -> Judgment:
+        return parse_judgment(text)
+
+    def parse_errors(self, problem: Problem, text: str, max_errors: int) -> Diagnosis | None:
+        errors = read_errors(text, max_errors)
+        return None if errors is None else Diagnosis(text=bulleted(errors), findings=tuple(errors))
+
+    def parse_fitness(self, text: str) -> float | None:
+        return read_fitness(text)
+
+    def demonstration(self, demonstration: Demonstration, response: Response) -> Demonstration:
+        return msgspec.structs.replace(demonstration, answer=response.answer or "", reasoning=response.reasoning)
+
+    # --- asking ---
+
+    def generation_prompt(self, problem: Problem) -> Prompt:
+        return self.ask("generate", "generation", problem)
+
+    def evolution_prompt(self, problem: Problem, parents: Sequence[ScoredResponse]) -> Prompt:
+        blocks = [
+            self.shown(
+                "parent",
+                problem,
+                parent.response,
+                score=parent.score,
+                win_reason=parent.win_reason,
+                loss_reason=parent.loss_reason,
+            )
+            for parent in parents
+        ]
+        seen = [parent.response for parent in parents]
+        return self.ask("evolve", "evolution", problem, seen, parent_solutions="\n\n".join(blocks))
+
+    def judge_prompt(self, problem: Problem, first: Response, second: Response) -> Prompt:
+        a, b = (self.shown("candidate", problem, response) for response in (first, second))
+        return self.ask("judge", "judge", problem, [first, second], VERDICT_SCHEMA, candidate_a=a, candidate_b=b)
+
+    def few_shot_prompt(self, problem: Problem, demonstrations: Sequence[Demonstration]) -> Prompt:
+        blocks = [
+            self.prompts.render("demonstration", **self.posed(d.problem), response=self.solution(d))
+            for d in demonstrations
+        ]
+        shown = "\n\n".join(blocks)
+        return self.ask("few_shot", "few_shot", problem, few_shot_examples=shown, count=len(blocks))
+
+    def refinement_prompt(self, problem: Problem, incumbent: Response, attempts: Sequence[Attempt]) -> Prompt:
+        blocks = [
+            self.shown("attempt", problem, a.response, number=number, outcome=_OUTCOMES[a.outcome], reason=a.reason)
+            for number, a in enumerate(attempts, 1)
+        ]
+        best = self.shown("candidate", problem, incumbent)
+        return self.ask("refine", "refinement", problem, [incumbent], incumbent=best, attempts="\n\n".join(blocks))
+
+    def seed_instruction(self) -> str:
+        return self.prompts.render("instruction", **self.shared_values())
+
+    def instructed_prompt(self, problem: Problem, instruction: str) -> Prompt:
+        own = instruction != self.seed_instruction()
+        hint = blake2b(instruction.encode("utf-8", "replace")).hexdigest() if own else ""
+        prompt = self.ask("instruct", "instructed", problem, hints={"instruction": hint})
+        system = Message(role="system", content=instruction)
+        return msgspec.structs.replace(prompt, messages=(system, *prompt.messages[len(self._system) :]))
+
+    def reflection_record(self, problem: Problem, response: Response, demonstration: Demonstration | None) -> str:
+        truth = self.truth_values(problem, response, demonstration)
+        return self.shown("reflection", problem, response, error=response.error or "", **truth)
+
+    def crossover_prompt(self, problem: Problem, first: Individual, second: Individual) -> Prompt:
+        one, other = self._individual(problem, first, 1), self._individual(problem, second, 2)
+        return self.ask("crossover", "crossover", problem, [first.response, second.response], first=one, second=other)
+
+    def mutation_prompt(self, problem: Problem, individual: Individual) -> Prompt:
+        shown = self._individual(problem, individual, 1)
+        return self.ask("mutate", "mutation", problem, [individual.response], individual=shown)
+
+    def errors_prompt(self, problem: Problem, response: Response) -> Prompt:
+        shown = self.response_values(problem, response)
+        return self.ask("errors", "errors", problem, [response], ERRORS_SCHEMA, **shown)
+
+    def fitness_prompt(self, problem: Problem, response: Response) -> Prompt:
+        shown = self.response_values(problem, response)
+        return self.ask("fitness", "fitness", problem, [response], FITNESS_SCHEMA, **shown)
+
+    def ask(
+        self,
+        role: str,
+        file: str,
+        problem: Problem,
+        seen: Sequence[Response] = (),
+        schema: dict[str, Any] | None = None,
+        hints: Mapping[str, Any] = {},
+        **values: Any,
+    ) -> Prompt:
+        """Return the request of a role: a prompt file, given the problem and further placeholders.
+
+        seen: the responses that it shows, in order. schema: of the reply, where no answer is asked for.
+        """
+        text = self.prompts.render(file, **{**self.posed(problem), **values})
+        return Prompt(
+            messages=(*self._system, Message(role="user", content=text)),
+            json_schema=schema or self.reply_schema,
+            hints={"role": role, "problem": problem.id, "answers": [response.answer for response in seen], **hints},
+        )
+
+    def shown(self, file: str, problem: Problem, response: Response, **values: Any) -> str:
+        """Return a response as a prompt file of its own shows it, given further placeholders."""
+        return self.prompts.render(file, **self.response_values(problem, response), **values)
+
+    def posed(self, problem: Problem) -> Mapping[str, Any]:
+        """Return the problem's placeholders, made once."""
+        known = self._posed.get(problem.id)
+        if known is None or known[0] is not problem:
+            known = self._posed[problem.id] = (problem, self.problem_values(problem))
+        return known[1]
+
+    def _individual(self, problem: Problem, one: Individual, number: int) -> str:
+        return self.shown(
+            "individual", problem, one.response, number=number, fitness=one.fitness, errors=one.errors.text
+        )
+
+    def try_prompts(self, problem: Problem, gold: str | None) -> None:
+        """Render every prompt once. Raises ConfigError naming a file with an unknown placeholder, or that fails."""
+        read = Response(text="text", answer=gold, reasoning="reasoning")
+        unread = Response(text="text", answer=None, error="kind: reason")
+        solved = Demonstration(problem=problem, answer=gold or "")
+        for response in (read, unread):
+            individual = Individual(response=response, fitness=50, errors=Diagnosis(text="- error"))
+            self.generation_prompt(problem)
+            self.evolution_prompt(problem, [ScoredResponse(response=response, score=0.5)])
+            self.judge_prompt(problem, response, response)
+            self.few_shot_prompt(problem, [solved] if gold else [])
+            self.refinement_prompt(problem, response, [Attempt(response=response, outcome="won", reason="reason")])
+            self.instructed_prompt(problem, "instruction")
+            self.reflection_record(problem, response, solved if gold else None)
+            self.crossover_prompt(problem, individual, individual)
+            self.mutation_prompt(problem, individual)
+            self.errors_prompt(problem, response)
+            self.fitness_prompt(problem, response)
