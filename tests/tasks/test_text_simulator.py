@@ -1,0 +1,202 @@
+"""The default simulator: its rates are those of its skill, whatever the task; contests and MathBench add mistakes."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from text_tasks import Essays, JsonSums, Sums, essays, sums
+
+from building import load_task
+from evorun.errors import ConfigError
+from evorun.models.base import Request
+from evorun.models.simulator import Skill
+from evorun.tasks.base import LoadedTask, Prompt, Response
+from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
+from evorun.tasks.loading import load_rows
+from evorun.tasks.math_contest.reading import canonical
+
+DRAWS = 3000
+TOLERANCE = 0.04  # four standard errors of a rate over DRAWS
+LOADED = load_rows(Sums(), sums(12), validation=sums(3, 20))
+TASK: Any = LOADED.task
+PROBLEM = LOADED.problems[0]
+RIGHT, WRONG, WRONG_TOO = (Response(text="", answer=answer) for answer in ("5", "6", "7"))
+UNREAD = Response(text="", answer=None, error="no_number: ...")
+FAMILIES = {
+    "sums": LOADED,
+    "json_sums": load_rows(JsonSums(), sums(12)),
+    "mathbench": load_task("mathbench", source="sample"),
+    "integers": load_task("aime", source="sample"),
+    "expressions": load_task("hmmt", source="sample"),
+}
+
+
+def texts(loaded: LoadedTask, skill: Skill, prompt: Prompt, draws: int = DRAWS) -> list[str]:
+    simulator = loaded.simulator.with_skill(skill)
+    rng = np.random.default_rng(1)
+    request = Request(messages=prompt.messages, hints=prompt.hints)
+    return [simulator.respond(request, rng) for _ in range(draws)]
+
+
+def rate(skill: Skill, prompt: Prompt, hit: Callable[[str], bool]) -> float:
+    return float(np.mean([hit(text) for text in texts(LOADED, skill, prompt)]))
+
+
+def is_right(text: str) -> bool:
+    return TASK.parse(PROBLEM, text).answer == "5"
+
+
+def says(verdict: str) -> Callable[[str], bool]:
+    return lambda text: TASK.parse_judgment(text).verdict == verdict
+
+
+def individual(response: Response) -> Individual:
+    return Individual(response=response, fitness=50, errors=Diagnosis())
+
+
+@pytest.mark.parametrize("skill", [0.0, 0.4, 1.0])
+def test_answers_from_scratch_are_right_at_its_skill(skill: float) -> None:
+    for prompt in (TASK.generation_prompt(PROBLEM), TASK.few_shot_prompt(PROBLEM, LOADED.validation)):
+        assert rate(Skill(skill=skill, malformed=0), prompt, is_right) == pytest.approx(skill, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize(("shown", "share"), [([RIGHT, RIGHT], 1), ([RIGHT, UNREAD], 0.5), ([WRONG], 0), ([], 0)])
+def test_right_answers_in_view_improve_new_ones_by_their_share(shown: list[Response], share: float) -> None:
+    prompts = [TASK.evolution_prompt(PROBLEM, [ScoredResponse(response=one, score=0) for one in shown])]
+    if len(shown) == 2:
+        prompts.append(TASK.crossover_prompt(PROBLEM, *map(individual, shown)))
+    if len(shown) == 1:
+        prompts.append(TASK.mutation_prompt(PROBLEM, individual(*shown)))
+        prompts.append(TASK.refinement_prompt(PROBLEM, *shown, [Attempt(response=RIGHT, outcome="lost")]))
+    for prompt in prompts:
+        found = rate(Skill(skill=0.3, improvement=0.4, malformed=0), prompt, is_right)
+        assert found == pytest.approx(0.3 + 0.4 * share, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "prefers_first"), [(RIGHT, WRONG, 0.9), (WRONG, RIGHT, 0.4), (RIGHT, UNREAD, 0.9)]
+)
+def test_the_judge_prefers_the_right_one_at_its_skill_and_bias(
+    first: Response, second: Response, prefers_first: float
+) -> None:
+    skill = Skill(judge_skill=0.75, position_bias=0.15, malformed=0, tie_rate=1)
+    found = rate(skill, TASK.judge_prompt(PROBLEM, first, second), says("A"))
+    assert found == pytest.approx(prefers_first, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("pair", [(RIGHT, RIGHT), (WRONG, WRONG_TOO), (WRONG, UNREAD)])
+def test_the_judge_ties_equals_at_its_rate(pair: tuple[Response, Response]) -> None:
+    found = rate(Skill(tie_rate=0.25, malformed=0), TASK.judge_prompt(PROBLEM, *pair), says("T"))
+    assert found == pytest.approx(0.25, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize(("response", "sound"), [(RIGHT, 0.8), (WRONG, 0.2), (UNREAD, 0.2)])
+def test_evaluations_are_right_at_the_judges_skill(response: Response, sound: float) -> None:
+    skill = Skill(judge_skill=0.8, malformed=0)
+    scores = [TASK.parse_fitness(text) for text in texts(LOADED, skill, TASK.fitness_prompt(PROBLEM, response))]
+    assert np.mean([score >= 60 for score in scores]) == pytest.approx(sound, abs=TOLERANCE)
+    found = [
+        TASK.parse_errors(PROBLEM, text, 3) for text in texts(LOADED, skill, TASK.errors_prompt(PROBLEM, response))
+    ]
+    assert np.mean([not diagnosis.findings for diagnosis in found]) == pytest.approx(sound, abs=TOLERANCE)
+
+
+def test_an_instruction_moves_the_skill_by_its_own_amount() -> None:
+    def found(instruction: str) -> float:
+        skill = Skill(skill=0.5, instruction_gain=0.3, malformed=0)
+        return rate(skill, TASK.instructed_prompt(PROBLEM, instruction), is_right)
+
+    assert found(TASK.seed_instruction()) == pytest.approx(0.5, abs=TOLERANCE)
+    rates = [found(f"Solve it in way {n}.") for n in range(6)]
+    assert all(0.2 - TOLERANCE <= one <= 0.8 + TOLERANCE for one in rates)
+    assert max(rates) - min(rates) > 0.2
+    assert found("Solve it in way 0.") == rates[0]
+
+
+def test_the_malformed_share_cannot_be_read() -> None:
+    skill = Skill(malformed=0.2)
+    unread = rate(skill, TASK.generation_prompt(PROBLEM), lambda text: TASK.parse(PROBLEM, text).answer is None)
+    invalid = rate(skill, TASK.judge_prompt(PROBLEM, RIGHT, WRONG), says("invalid"))
+    assert (unread, invalid) == pytest.approx((0.2, 0.2), abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_its_mistakes_are_answers_and_never_right_and_one_is_typical(family: str) -> None:
+    loaded = FAMILIES[family]
+    task: Any = loaded.task
+    for problem in loaded.problems[:12]:
+        prompt = task.generation_prompt(problem)
+        [gold] = {task.parse(problem, text).answer for text in texts(loaded, Skill(skill=1, malformed=0), prompt, 3)}
+        skill = Skill(skill=0, malformed=0, typical_mistake=0.5)
+        answers = [task.parse(problem, text).answer for text in texts(loaded, skill, prompt, 200)]
+        assert None not in answers
+        assert canonical(gold) not in map(canonical, answers)
+        assert max(map(answers.count, answers)) / 200 > 0.4
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_malformed_replies_are_unread_and_reasoning_has_the_mean_length(family: str) -> None:
+    loaded = FAMILIES[family]
+    task: Any = loaded.task
+    problem = loaded.problems[0]
+    prompt = task.generation_prompt(problem)
+    for text in set(texts(loaded, Skill(malformed=1), prompt, 100)):
+        assert task.parse(problem, text).answer is None
+    lengths = [
+        len(task.parse(problem, text).reasoning.split())
+        for text in texts(loaded, Skill(malformed=0, mean_tokens=100), prompt, 500)
+    ]
+    assert np.mean(lengths) == pytest.approx(105, rel=0.05)
+
+
+def test_right_parents_improve_answers_in_any_writing() -> None:
+    loaded = FAMILIES["expressions"]
+    task: Any = loaded.task
+    problem = loaded.problems[0]
+    [text] = texts(loaded, Skill(skill=1, malformed=0), task.generation_prompt(problem), 1)
+    gold = task.parse(problem, text).answer
+    prompt = task.evolution_prompt(problem, [ScoredResponse(response=Response(text="", answer=f" {gold} "), score=0)])
+    made = texts(loaded, Skill(skill=0.3, improvement=0.4, malformed=0), prompt)
+    found = np.mean([task.parse(problem, text).answer == gold for text in made])
+    assert found == pytest.approx(0.7, abs=TOLERANCE)
+
+
+def test_the_same_stream_gives_the_same_text_and_a_reflecting_model_writes_a_fence() -> None:
+    hints: list[Any] = [TASK.generation_prompt(PROBLEM).hints, {"role": "reflect"}]
+    for one in hints:
+        request = Request(messages=(), hints=one)
+        made = [LOADED.simulator.respond(request, np.random.default_rng(seed)) for seed in (5, 5, *range(20))]
+        assert made[0] == made[1]
+        assert len(set(made)) > 5
+    assert all(text.count("```") == 2 for text in made)
+
+
+def test_without_right_and_wrong_the_better_score_counts() -> None:
+    loaded = load_rows(Essays(), essays("One two three four.", "One.", "One two."))
+    task: Any = loaded.task
+    best, worse = loaded.problems[0], loaded.problems[1]
+    skill = Skill(skill=0.5, judge_skill=0.9, position_bias=0, malformed=0, improvement=0.4)
+    long, short = (Response(text="", answer=answer) for answer in ("a b c d", "a b"))
+    judged = [task.parse_judgment(text).verdict for text in texts(loaded, skill, task.judge_prompt(best, short, long))]
+    assert judged.count("B") / DRAWS == pytest.approx(0.9, abs=TOLERANCE)
+    made = texts(loaded, skill, task.generation_prompt(best))
+    assert made.count("One two three four.") / DRAWS == pytest.approx(0.5, abs=TOLERANCE)
+    assert set(made) == {"One two three four.", "One.", "One two."}
+    scores = [task.parse_fitness(text) for text in texts(loaded, skill, task.fitness_prompt(worse, short))]
+    assert np.mean([score >= 60 for score in scores]) == pytest.approx(0.9, abs=TOLERANCE)
+
+
+def test_without_a_reference_it_writes_something() -> None:
+    loaded = load_rows(Essays(), essays(None))
+    task: Any = loaded.task
+    [problem] = loaded.problems
+    made = texts(loaded, Skill(malformed=0), task.generation_prompt(problem), 20)
+    assert all(task.parse(problem, text).answer for text in made)
+    assert len(set(made)) > 5
+
+
+@pytest.mark.parametrize("key", ["skill", "improvement", "judge_skill", "tie_rate", "instruction_gain", "malformed"])
+def test_rates_lie_between_zero_and_one(key: str) -> None:
+    with pytest.raises(ConfigError, match=f"engine.{key}"):
+        Skill(**{key: 1.5})  # type: ignore[arg-type]

@@ -1,0 +1,319 @@
+"""What every task in text has from the default: prompts for all capabilities, reading, a user's files, loading."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import msgspec
+import pytest
+from text_tasks import Essays, JsonSums, Sums, essays, sums
+
+from building import load_task
+from evorun.errors import ConfigError, DataError
+from evorun.tasks.base import Demonstration, LoadedTask, Problem, Prompt, Response
+from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
+from evorun.tasks.loading import load_rows
+from evorun.tasks.text_task import TextTask
+
+NO_TOOLS: Any = None
+LOADED: dict[str, LoadedTask] = {
+    "sums": load_rows(Sums(), sums(12), validation=sums(4, 20)),
+    "json_sums": load_rows(JsonSums(), sums(3), validation=sums(1, 20)),
+    "essays": load_rows(Essays(), essays("One two.", "Three."), validation=essays("", "", "Four five.")[2:]),
+    "mathbench": load_task("mathbench", source="sample"),
+    "arithmetic": load_task("arithmetic"),
+    "aime": load_task("aime", source="sample"),
+    "hmmt": load_task("hmmt", source="sample"),
+}
+EVALUATING = ("judge", "errors", "fitness")
+TASK = Sums()
+[(PROBLEM, _), (OTHER, _)] = sums(2)
+RIGHT = TASK.parse(PROBLEM, "Five and none.\n#### 5")
+WRONG = TASK.parse(PROBLEM, "Nearly.\n#### 6")
+UNREAD = TASK.parse(PROBLEM, "I do not know.")
+
+
+@pytest.fixture(params=LOADED)
+def loaded(request: pytest.FixtureRequest) -> LoadedTask:
+    return LOADED[request.param]
+
+
+def task_of(loaded: LoadedTask) -> TextTask:
+    assert isinstance(loaded.task, TextTask)
+    return loaded.task
+
+
+def right_answer(loaded: LoadedTask) -> str:
+    return loaded.validation[0].answer
+
+
+def every_prompt(task: TextTask, problem: Problem, response: Response, *shots: Demonstration) -> dict[str, Prompt]:
+    individual = Individual(response=response, fitness=81.25, errors=Diagnosis(text="- It is short."))
+    return {
+        "generate": task.generation_prompt(problem),
+        "evolve": task.evolution_prompt(problem, [ScoredResponse(response=response, score=0.25)]),
+        "refine": task.refinement_prompt(problem, response, [Attempt(response=response, outcome="won", reason="ok")]),
+        "few_shot": task.few_shot_prompt(problem, shots),
+        "instruct": task.instructed_prompt(problem, task.seed_instruction()),
+        "crossover": task.crossover_prompt(problem, individual, individual),
+        "mutate": task.mutation_prompt(problem, individual),
+        "judge": task.judge_prompt(problem, response, response),
+        "errors": task.errors_prompt(problem, response),
+        "fitness": task.fitness_prompt(problem, response),
+    }
+
+
+def words(prompt: Prompt) -> str:
+    return "\n".join(message["content"] for message in prompt.messages)
+
+
+# --- of all families ---
+
+
+def test_every_prompt_poses_the_problem_and_says_its_role(loaded: LoadedTask) -> None:
+    task, shot = task_of(loaded), loaded.validation[0]
+    response = task.parse(shot.problem, task.write(shot.problem, shot.answer, "Thinking."))
+    for role, prompt in every_prompt(task, shot.problem, response, shot).items():
+        assert task.question(shot.problem) in words(prompt), role
+        assert (prompt.hints["role"], prompt.hints["problem"]) == (role, shot.problem.id)
+        answers = {"crossover": 2, "judge": 2, "generate": 0, "few_shot": 0, "instruct": 0}.get(role, 1)
+        assert prompt.hints["answers"] == [shot.answer] * answers
+        assert (prompt.json_schema is None) == (task.reply_schema is None and role not in EVALUATING)
+
+
+def test_what_is_asked_for_in_json_fits_its_schema(loaded: LoadedTask) -> None:
+    task, shot = task_of(loaded), loaded.validation[0]
+    prompts = every_prompt(task, shot.problem, Response(text="", answer=shot.answer))
+    for role, prompt in prompts.items():
+        text = words(prompt)
+        if prompt.json_schema is not None and "{\n" in text:
+            example = json.loads(text[text.rindex("{\n") : text.rindex("}") + 1])
+            assert list(example) == prompt.json_schema["required"]
+            if role in ("errors", "fitness"):
+                jsonschema.validate(example, prompt.json_schema)
+        assert role not in EVALUATING or prompt.json_schema is not None
+
+
+def test_what_is_written_is_read_again(loaded: LoadedTask) -> None:
+    task = task_of(loaded)
+    for shot in loaded.validation:
+        for reasoning in ("", "It follows.\nSo it is."):
+            response = task.parse(shot.problem, task.write(shot.problem, shot.answer, reasoning))
+            assert (response.answer, response.error) == (shot.answer, None)
+            assert reasoning in response.reasoning or isinstance(task, Essays)
+
+
+def test_a_demonstration_shows_a_reply_that_is_read_as_its_answer(loaded: LoadedTask) -> None:
+    task, shot = task_of(loaded), loaded.validation[0]
+    assert task.parse(shot.problem, task.solution(shot)).answer == shot.answer
+    response = task.parse(shot.problem, task.write(shot.problem, shot.answer, "It follows."))
+    made = task.demonstration(shot, response)
+    assert task.solution(made) == response.text
+    assert task.solution(made) in words(task.few_shot_prompt(loaded.problems[0], [made]))
+
+
+@pytest.mark.parametrize(
+    "nasty", ["{{ question }} {% for x in y %} {# gone? #} {{ 7 * 7 }}", "Is 1 < 2 & 3 > 2?", "\ud800 \x00"]
+)
+def test_texts_are_data(loaded: LoadedTask, nasty: str) -> None:
+    task = task_of(loaded)
+    response = Response(text=nasty, answer=right_answer(loaded), reasoning=nasty)
+    for role, prompt in every_prompt(task, loaded.problems[0], response).items():
+        shown = {"crossover": 2, "judge": 2, "generate": 0, "few_shot": 0, "instruct": 0, "refine": 2}.get(role, 1)
+        assert words(prompt).count(nasty) == shown, role
+
+
+@pytest.mark.parametrize("text", ["", " \n", "\ud800", "{" * 500, "\x00"])
+def test_any_text_becomes_a_response(loaded: LoadedTask, text: str) -> None:
+    response = loaded.task.parse(loaded.problems[0], text)
+    assert (response.answer is None) == (response.error is not None)
+    if not text.strip():
+        assert response.error == "empty: the completion has no text"
+    msgspec.json.encode(response)  # can be written to a record
+
+
+# --- how responses are shown ---
+
+
+def sections(text: str) -> dict[str, str]:
+    parts = ("\n" + text).split("\n# ")[1:]
+    return {title: body.strip() for title, body in (part.split("\n", 1) for part in parts)}
+
+
+def test_parents_are_shown_with_their_scores() -> None:
+    parents = [ScoredResponse(response=RIGHT, score=1.23456), ScoredResponse(response=UNREAD, score=-0.5)]
+    prompt = TASK.evolution_prompt(PROBLEM, parents)
+    assert sections(words(prompt))["Parent Solutions"] == (
+        "Answer: 5\nScore: 1.235\nSolution:\nFive and none.\n#### 5\n\n"
+        "Answer: none\nScore: -0.500\nSolution:\nI do not know."
+    )
+    assert prompt.hints["answers"] == ["5", None]
+
+
+def test_the_first_of_two_is_judged_as_a() -> None:
+    prompt = TASK.judge_prompt(PROBLEM, WRONG, RIGHT)
+    parts = sections(words(prompt))
+    assert parts["Candidate A"] == "Answer: 6\nSolution:\nNearly.\n#### 6"
+    assert parts["Candidate B"].startswith("Answer: 5\n")
+    assert prompt.hints["answers"] == ["6", "5"]
+
+
+def test_attempts_are_shown_in_order_with_what_became_of_them() -> None:
+    attempts = [
+        Attempt(response=WRONG, outcome="first"),
+        Attempt(response=RIGHT, outcome="won", reason="It is exact."),
+        Attempt(response=UNREAD, outcome="lost", reason="It has no answer."),
+        Attempt(response=WRONG, outcome="undecided"),
+    ]
+    parts = sections(words(TASK.refinement_prompt(PROBLEM, RIGHT, attempts)))
+    assert parts["Best Solution So Far"] == "Answer: 5\nSolution:\nFive and none.\n#### 5"
+    shown = [block.splitlines()[:3] for block in re.split("^## ", parts["Latest Attempts"], flags=re.M)[1:]]
+    assert shown == [
+        ["Attempt 1: the first attempt", "Answer: 6", "Judge: no explanation"],
+        ["Attempt 2: judged better than the best answer before it", "Answer: 5", "Judge: It is exact."],
+        ["Attempt 3: judged worse than the best answer of its time", "Answer: none", "Judge: It has no answer."],
+        [
+            "Attempt 4: judged neither better nor worse than the best answer of its time",
+            "Answer: 6",
+            "Judge: no explanation",
+        ],
+    ]
+
+
+def test_individuals_are_shown_with_fitness_and_errors() -> None:
+    one = Individual(response=RIGHT, fitness=12.34, errors=Diagnosis(text="- No check."))
+    other = Individual(response=WRONG, fitness=100, errors=Diagnosis())
+    parts = sections(words(TASK.crossover_prompt(PROBLEM, one, other)))
+    scale = "on a scale from 0 (worthless) to 100 (no error known)"
+    first = f"Answer: 5\nQuality: 12.3 {scale}\nErrors found:\n- No check.\nSolution:\nFive and none.\n#### 5"
+    assert parts["Solution 1"] == first
+    assert f"Quality: 100.0 {scale}\nErrors found:\nnone named\n" in parts["Solution 2"]
+    assert sections(words(TASK.mutation_prompt(PROBLEM, one)))["Solution"] == first
+    assert "No check." not in words(TASK.errors_prompt(PROBLEM, RIGHT)) + words(TASK.fitness_prompt(PROBLEM, RIGHT))
+
+
+def test_of_a_long_text_the_end_is_shown_but_for_demonstrations() -> None:
+    task = Sums(shown_reasoning_chars=20)
+    response = task.parse(PROBLEM, "start " + "step " * 100 + "\n#### 5")
+    shown = words(task.judge_prompt(PROBLEM, response, response))
+    assert "start" not in shown
+    assert shown.count("[...] ") == 2
+    shot = task.demonstration(Demonstration(problem=OTHER, answer="6"), response)
+    assert "start" in words(task.few_shot_prompt(PROBLEM, [shot]))
+
+
+def test_an_instruction_takes_the_system_prompts_place() -> None:
+    prompt = TASK.instructed_prompt(PROBLEM, "Be brief.")
+    assert [message["role"] for message in prompt.messages] == ["system", "user"]
+    assert prompt.messages[0]["content"] == "Be brief."
+    assert TASK.answer_format in TASK.seed_instruction()
+    assert TASK.instructed_prompt(PROBLEM, TASK.seed_instruction()).hints["instruction"] == ""
+    hints = [TASK.instructed_prompt(PROBLEM, text).hints["instruction"] for text in ("Be brief.", "Be long. \ud800")]
+    assert hints[0] == prompt.hints["instruction"] != hints[1]
+
+
+def test_the_truth_is_told_only_with_the_demonstration() -> None:
+    gold = Demonstration(problem=PROBLEM, answer="5")
+    assert TASK.reflection_record(PROBLEM, WRONG, None) == "Answer: 6\nSolution:\nNearly.\n#### 6"
+    assert TASK.reflection_record(PROBLEM, WRONG, gold).endswith("The right answer is 5.")
+    assert TASK.reflection_record(PROBLEM, RIGHT, gold).endswith("The answer is right.")
+    assert "no_number: expected" in TASK.reflection_record(PROBLEM, UNREAD, None)
+
+
+def test_a_task_without_right_and_wrong_tells_its_scores() -> None:
+    [(problem, reference)] = essays("Three long words.")
+    record = Essays().reflection_record(
+        problem, Response(text="x", answer="One two"), Demonstration(problem=problem, answer=str(reference))
+    )
+    assert record.endswith("Its grade: missing 98, words 2")
+
+
+def test_errors_and_scores_are_read() -> None:
+    found = TASK.parse_errors(PROBLEM, '{"errors": ["Step 1: it is 5.", "6 is wrong.", "More."]}', 2)
+    assert found == Diagnosis(text="- Step 1: it is 5.\n- 6 is wrong.", findings=("Step 1: it is 5.", "6 is wrong."))
+    assert TASK.parse_errors(PROBLEM, "The steps hold up.", 2) is None
+    assert TASK.parse_fitness('{"reasoning": "7 of 10 steps hold", "score": 70}') == 70
+    assert TASK.parse_fitness("nothing") is None
+
+
+# --- loading ---
+
+
+async def test_rows_become_splits_with_one_grader() -> None:
+    loaded = load_rows(TASK, sums(3), validation=sums(2, 10), training=sums(4, 20))
+    assert [problem.id for problem in loaded.problems] == ["q0", "q1", "q2"]
+    assert [(shot.problem.id, shot.answer) for shot in loaded.validation] == [("q10", "15"), ("q11", "16")]
+    assert [problem.id for problem in loaded.training] == ["q20", "q21", "q22", "q23"]
+    for problem in (*loaded.problems, *loaded.training, *(shot.problem for shot in loaded.validation)):
+        right = str(int(problem.id[1:]) + 5)
+        for answer, correct in ((right, True), ("-1", False), (None, False)):
+            grade = await loaded.grader.grade(problem, Response(text="", answer=answer), NO_TOOLS)
+            assert (grade.correct, grade.scores) == (correct, {})
+    with pytest.raises(DataError, match=r"'stranger': expected one of the 9 loaded problems"):
+        await loaded.grader.grade(msgspec.structs.replace(PROBLEM, id="stranger"), RIGHT, NO_TOOLS)
+    assert loaded.provenance.digest != load_rows(TASK, sums(4)).provenance.digest
+
+
+def test_rows_that_cannot_be_a_task_are_refused() -> None:
+    with pytest.raises(DataError, match="task=sums: expected at least one problem"):
+        load_rows(TASK, [], validation=sums(2))
+    with pytest.raises(DataError, match="task=sums: expected problems with different ids"):
+        load_rows(TASK, sums(2), validation=sums(1))
+
+
+# --- a user's own files ---
+
+
+def test_a_users_file_replaces_the_one_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "generation.md").write_text("Q: {{ question }}\nF: {{ answer_format }}\n")
+    (tmp_path / "README.md").write_text("{{ not a prompt }}")
+    task = Sums(prompts=str(tmp_path))
+    assert task.generation_prompt(PROBLEM).messages[-1]["content"] == "Q: How much is 0 + 5?\nF: End with #### NUMBER."
+    assert task.judge_prompt(PROBLEM, RIGHT, WRONG) == TASK.judge_prompt(PROBLEM, RIGHT, WRONG)
+
+
+def test_a_users_file_may_leave_out_a_placeholder_with_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "parent.md").write_text("{{ answer }}")
+    (tmp_path / "system.md").write_text("Solve.")
+    load_rows(Sums(prompts=str(tmp_path)), sums(1))
+    [record] = caplog.records
+    assert str(tmp_path / "parent.md") in record.getMessage()
+    assert "leaves out {{ reasoning }}, {{ score }}" in record.getMessage()
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        (
+            "generation.md",
+            "{{ question }} {{ qestion }}",
+            "unknown variable 'qestion'; .* use: answer_format, question",
+        ),
+        ("generation.md", "{% if 0 %}{{ gold }}{% endif %}", "unknown variable 'gold'"),
+        ("system.md", "Solve {{ question }}", "unknown variable 'question'; this template may use: none"),
+        ("parent.md", "{{ answer }}\n{{ score }}\n{% if reasoning", ":3: the prompt template does not render"),
+        ("parent.md", "{{ score | upsidedown }}", "does not render"),
+        ("individual.md", "{{ fitness.value.more }}", "does not render"),
+        ("attempt.md", "{{ number / 0 }}", "does not render"),
+        ("system.md", "{{ ''.__class__.__mro__ }}", "does not render"),
+        ("system.md", b"\xff\xfe", "cannot read the prompt template"),
+    ],
+)
+def test_a_bad_prompt_file_is_named_before_the_run(tmp_path: Path, name: str, text: Any, reason: str) -> None:
+    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ConfigError) as caught:
+        load_rows(Sums(prompts=str(tmp_path)), sums(1))
+    assert str(tmp_path / name) in str(caught.value)
+    assert re.search(reason, str(caught.value))
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_or_empty_prompt_folder_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^task\.prompts: expected a folder"):
+        Sums(prompts=str(tmp_path / "none"))
+    with pytest.raises(ConfigError, match=r"^task\.prompts: expected at least one of attempt\.md, .* system\.md in"):
+        Sums(prompts=str(tmp_path))

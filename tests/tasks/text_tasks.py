@@ -1,0 +1,74 @@
+"""Small tasks as a third party would write them: with right answers, with replies in JSON, and with scores alone."""
+
+import re
+from typing import Any
+
+import msgspec
+
+from evorun.tasks.base import Grade, Problem, Response, Score
+from evorun.tasks.loading import Row
+from evorun.tasks.text_task import TextTask
+
+
+class Sums(TextTask):
+    name = "sums"
+    answer_format = "End with #### NUMBER."
+
+    def question(self, problem: Problem) -> str:
+        return str(problem.data["question"])
+
+    def read(self, problem: Problem, text: str) -> str:
+        found = re.findall(r"#### (-?\d+)", text)
+        if not found:
+            raise ValueError("no_number: expected #### NUMBER")
+        return str(found[-1])
+
+    def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
+        return f"{reasoning}\n#### {answer}".lstrip()
+
+
+class JsonSums(Sums):
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        self.reply_schema = {"type": "object"}
+
+    def read(self, problem: Problem, text: str) -> str:
+        reply: dict[str, Any] = msgspec.json.decode(text)
+        return str(reply["solution"])
+
+    def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
+        return msgspec.json.encode({"reasoning": reasoning, "solution": answer}).decode()
+
+
+class Essays(TextTask):
+    """Scored by how many words are missing: there is no right or wrong."""
+
+    name = "essays"
+    scores = (Score("missing", 0, None, higher_is_better=False), Score("words", 0, None))
+    answer_format = "Write it as plain text."
+
+    def question(self, problem: Problem) -> str:
+        return f"Write about {problem.data['topic']}."
+
+    def read(self, problem: Problem, text: str) -> str:
+        return text.strip()
+
+    def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
+        return answer
+
+    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+        words = len((response.answer or "").split())
+        return Grade(scores={"missing": max(0.0, 100.0 - words), "words": float(words)})
+
+
+def sums(count: int, start: int = 0) -> list[Row]:
+    return [
+        (Problem(id=f"q{n}", stratum="all", data={"question": f"How much is {n} + 5?"}), str(n + 5))
+        for n in range(start, start + count)
+    ]
+
+
+def essays(*references: str | None) -> list[Row]:
+    return [
+        (Problem(id=f"e{n}", stratum="all", data={"topic": f"subject {n}"}), text) for n, text in enumerate(references)
+    ]
