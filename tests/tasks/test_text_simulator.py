@@ -183,6 +183,7 @@ def test_without_right_and_wrong_the_better_score_counts() -> None:
     made = texts(loaded, skill, task.generation_prompt(best))
     assert made.count("One two three four.") / DRAWS == pytest.approx(0.5, abs=TOLERANCE)
     assert set(made) == {"One two three four.", "One.", "One two."}
+    assert set(texts(loaded, skill, task.generation_prompt(loaded.problems[2]), 50)) == {"One two.", "One."}
     scores = [task.parse_fitness(text) for text in texts(loaded, skill, task.fitness_prompt(worse, short))]
     assert np.mean([score >= 60 for score in scores]) == pytest.approx(0.9, abs=TOLERANCE)
 

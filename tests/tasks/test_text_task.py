@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from text_tasks import Essays, JsonSums, Sums, essays, sums
 
 from building import load_task
 from evorun.errors import ConfigError, DataError
-from evorun.tasks.base import Demonstration, LoadedTask, Problem, Prompt, Response
+from evorun.tasks.base import Demonstration, LoadedTask, Problem, Prompt, Response, TaskConfig
 from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
 from evorun.tasks.loading import load_rows
 from evorun.tasks.text_task import TextTask
@@ -254,6 +255,30 @@ async def test_rows_become_splits_with_one_grader() -> None:
     with pytest.raises(DataError, match=r"'stranger': expected one of the 9 loaded problems"):
         await loaded.grader.grade(msgspec.structs.replace(PROBLEM, id="stranger"), RIGHT, NO_TOOLS)
     assert loaded.provenance.digest != load_rows(TASK, sums(4)).provenance.digest
+
+
+@dataclass
+class SumsConfig(TaskConfig):
+    task_class = Sums
+
+    name: str = "sums"
+    to_train_on: int = 4
+
+    def load(self, seed: int) -> LoadedTask:
+        return load_rows(Sums(), sums(3), validation=sums(2, 10), training=sums(self.to_train_on, 20))
+
+
+@pytest.mark.parametrize(("to_train_on", "expected"), [(4, ["q20", "q21", "q22", "q23"]), (0, ["q10", "q11"])])
+async def test_weights_are_trained_on_the_training_rows_else_on_those_of_validation(
+    to_train_on: int, expected: list[str]
+) -> None:
+    training = SumsConfig(to_train_on=to_train_on).training(0)
+    assert [problem.id for problem in training.problems] == expected
+    assert not training.validation
+    assert training.provenance.description == ("training" if to_train_on else "validation") + " split of sums"
+    assert training.provenance.digest != SumsConfig().load(0).provenance.digest
+    right = Response(text="", answer=str(int(expected[0][1:]) + 5))
+    assert (await training.grader.grade(training.problems[0], right, NO_TOOLS)).correct
 
 
 def test_rows_that_cannot_be_a_task_are_refused() -> None:
