@@ -11,12 +11,12 @@ import msgspec
 
 from building import make_context, make_driver, toy_task
 from evorun.methods.base import Method, PerProblem
-from evorun.methods.steps import Step
 from evorun.models import Completion, Message, Reply, Request
 from evorun.runner.driver import Driver
 from evorun.runs.budget import Meter
+from evorun.runs.candidates import Feedback, Response, Step
 from evorun.runs.directory import RunDirectory
-from evorun.tasks.base import Demonstration, Feedback, Grade, LoadedTask, Problem, Prompt, Response, Task, Tools
+from evorun.tasks.base import Demonstration, Grade, LoadedTask, Problem, Prompt, Task, Tools
 from evorun.tasks.capabilities import Attempt, Judgment, ScoredResponse
 
 SEED_INSTRUCTION = "Answer."
@@ -200,7 +200,7 @@ async def steps(course: AsyncIterator[Step]) -> AsyncIterator[Step]:
     async for step in course:
         assert step.step > last
         last = step.step
-        ids = [rated.candidate.id for rated in step.candidates]
+        ids = [rated.id for rated in step.candidates]
         assert len(set(ids)) == len(ids)
         assert step.best is None or step.best in step.candidates
         assert {side for duel in step.comparisons for side in (duel.first, duel.second)} <= set(ids)

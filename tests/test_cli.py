@@ -16,7 +16,8 @@ from evorun_process import DRY_RUN, SMALL, environment, evorun
 
 PLUGIN = """
 from dataclasses import dataclass
-from evorun.tasks.base import (LoadedTask, Response, Task, TaskConfig)
+from evorun.tasks.base import LoadedTask, Task, TaskConfig
+from evorun.runs.candidates import Response
 
 class Riddle(Task):
     name = "riddle"

@@ -11,21 +11,14 @@ from building import make_budget
 from evorun.errors import DataError, EngineError, RunDirectoryError
 from evorun.methods.base import DatasetLevel, Method, PerProblem
 from evorun.methods.context import Context, RunContext
-from evorun.methods.steps import Candidate, Rated, Step
 from evorun.models import Sampling
 from evorun.rollouts.calls import Calls
 from evorun.runs.budget import BudgetConfig
-from evorun.tasks.base import Demonstration, Prompt, Response, Task
+from evorun.runs.candidates import Candidate, Response, Step
+from evorun.tasks.base import Demonstration, Prompt, Task
 from method_fixture import Driven, Quiz, TestedQuiz, drive, example, problem
 
-BEST = Rated(
-    candidate=Candidate(
-        id="0.0", generation=0, parents=(), operator="init", response=Response(text="right", answer="right")
-    ),
-    mean=0.0,
-    sd=1.0,
-    survivor=True,
-)
+BEST = Candidate(id="0.0", generation=0, operator="init", text="right", answer="right", mean=0.0, sd=1.0, survivor=True)
 ANSWERED = Step(step=0, best=BEST, candidates=[BEST])
 NOTHING = Step(step=0, best=None, candidates=[])
 

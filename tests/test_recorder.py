@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from building import NoTools, no_progress
-from evorun.methods.steps import Candidate, Rated, Step
 from evorun.runner.recorder import ProblemRecorder
+from evorun.runs.candidates import Candidate, Response, Step
 from evorun.runs.directory import RunDirectory
 from evorun.runs.schema import Spent
-from evorun.tasks.base import Grade, Problem, Response, Tools
+from evorun.tasks.base import Grade, Problem, Tools
 from method_fixture import problem
 
 COST = {"generate": Spent(1, 5, 3)}
@@ -30,10 +30,9 @@ class Lengths:
         return Grade(correct=length == 5, scores={"score": 20.0 * length, "missing": 5.0 - length})
 
 
-def rated(name: str, answer: str | None, **more: Any) -> Rated:
+def rated(name: str, answer: str | None, **more: Any) -> Candidate:
     response = Response(text=answer or "?", answer=answer, error=None if answer else "no block")
-    candidate = Candidate(id=name, generation=0, parents=(), operator="init", response=response, **more)
-    return Rated(candidate=candidate, mean=None, sd=None, survivor=True)
+    return Candidate.of(response, id=name, generation=0, operator="init", survivor=True, **more)
 
 
 def recorded(folder: Path, steps: Sequence[Step]) -> tuple[dict[str, list[dict[str, Any]]], Lengths]:
@@ -97,7 +96,7 @@ def test_candidates_keep_fitness_errors_and_the_call_that_wrote_them(tmp_path: P
 def test_a_step_s_samples_give_a_pass_rate_and_are_graded_once(tmp_path: Path) -> None:
     greedy = rated("1.0", "wrong")  # five characters are right
     samples = [rated("1.1", "12345"), rated("1.2", "123"), rated("1.3", "54321"), rated("1.4", None)]
-    step = Step(step=1, best=greedy, candidates=[greedy, *samples], samples=[one.candidate for one in samples])
+    step = Step(step=1, best=greedy, candidates=[greedy, *samples], samples=samples)
     files, grader = recorded(tmp_path, [step])
     assert files["steps"][0]["scores"]["pass_rate"] == 0.5
     assert files["predictions"][0]["scores"]["pass_rate"] == 0.5

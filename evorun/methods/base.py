@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from evorun.methods.context import Context, RunContext
-from evorun.methods.steps import Step
+from evorun.runs.candidates import Step
 from evorun.tasks.base import Problem, Task
 from evorun.tasks.capabilities import GivesFeedback
 from evorun.training.wire import FineTuning, PolicyGradient

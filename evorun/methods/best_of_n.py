@@ -13,8 +13,8 @@ from evorun.methods.breeding import Offspring, Plan, breed
 from evorun.methods.context import Context
 from evorun.methods.duels import Arena, DuelSettings, hold_duels, no_duels
 from evorun.methods.oracle import lacking_verifier, regime_with_verifier
-from evorun.methods.proposals import Proposal, ResponseSettings, observed, propose, unrated
-from evorun.methods.steps import Candidate, Comparison, Rated, Step
+from evorun.methods.proposals import Proposal, ResponseSettings, observed, propose
+from evorun.runs.candidates import Candidate, Comparison, Step
 from evorun.tasks.base import Task
 from evorun.tasks.capabilities import Generates, Judges
 
@@ -101,7 +101,7 @@ class BestOfN(PerProblem):
             yield Step(
                 step=step,
                 best=None if best is None else rated[best],
-                candidates=[*rated, *unrated(offspring.unparsed)],
+                candidates=[*rated, *offspring.unparsed],
                 comparisons=comparisons,
                 extra=offspring.diagnostics() if step == 0 else {},
             )
@@ -109,7 +109,7 @@ class BestOfN(PerProblem):
     async def _by_oracle(self, ctx: Context) -> AsyncIterator[Step]:
         """Draw one batch of responses a step; the answer is the first of the highest fitness."""
         plan = Plan(operator="init", prompt=ctx.task.generation_prompt(ctx.problem))
-        rated: list[Rated] = []
+        rated: list[Candidate] = []
         keys: list[str] = []
         for step, indices in enumerate(self._batches()):
             offspring = await breed(
@@ -126,7 +126,7 @@ class BestOfN(PerProblem):
                 return
             keys += [child.key for child in offspring.children]
             rated += await _verified(ctx, offspring)
-            readable = [one for one in rated if one.candidate.response.answer is not None]
+            readable = [one for one in rated if one.answer is not None]
             best = max(readable, key=lambda one: one.mean or 0.0, default=None)
             yield Step(step=step, best=best, candidates=list(rated), extra=offspring.diagnostics())
             if ctx.out_of_budget:
@@ -138,22 +138,18 @@ class BestOfN(PerProblem):
         return [range(first, min(first + size, self.config.samples)) for first in range(0, self.config.samples, size)]
 
 
-async def _verified(ctx: Context, offspring: Offspring) -> list[Rated]:
+async def _verified(ctx: Context, offspring: Offspring) -> list[Candidate]:
     found = await ctx.verify([child.response for child in offspring.children], max_errors=0)
     return [
-        Rated(
-            candidate=Candidate(
-                id=f"0.{index}",
-                generation=0,
-                parents=(),
-                operator="init",
-                response=child.response,
-                attempts=child.attempt + 1,
-                call=ctx.key(0, "generate", index, child.attempt),
-                fitness=verification.fitness,
-            ),
+        Candidate.of(
+            child.response,
+            id=f"0.{index}",
+            generation=0,
+            operator="init",
+            attempts=child.attempt + 1,
+            call=ctx.key(0, "generate", index, child.attempt),
+            fitness=verification.fitness,
             mean=verification.fitness,
-            sd=None,
             survivor=True,
         )
         for index, child, verification in zip(offspring.indices, offspring.children, found, strict=True)

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 from evorun.methods.context import Context
 from evorun.methods.replies import TextCounts, read_reply
-from evorun.methods.steps import Candidate
 from evorun.models.base import Reply, Sampling
-from evorun.tasks.base import Prompt, Response
+from evorun.runs.candidates import Candidate, Response
+from evorun.tasks.base import Prompt
 from evorun.tasks.capabilities import Diagnosis, Individual
 
 
@@ -123,7 +123,7 @@ def key_of(ctx: Context, response: Response) -> str:
 
 def _response(ctx: Context, plan: Plan, reply: Reply | None, offspring: Offspring) -> Response | None:
     if plan.copy is not None:
-        return plan.copy.candidate.response
+        return plan.copy.candidate
     if plan.response is not None or reply is None:
         return plan.response
     response = read_reply(ctx.task, ctx.problem, reply)
@@ -149,5 +149,5 @@ def _repeats(
 
 def member(candidate: Candidate, fitness: float, errors: Diagnosis, key: str) -> Member:
     """Return a candidate as a member of a population."""
-    individual = Individual(response=candidate.response, fitness=fitness, errors=errors)
+    individual = Individual(response=candidate, fitness=fitness, errors=errors)
     return Member(candidate, individual, key)

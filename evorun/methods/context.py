@@ -9,8 +9,9 @@ from typing import Any, Protocol, TypeVar
 
 from evorun.rollouts.calls import Caller, Calls
 from evorun.runs.budget import Meter
+from evorun.runs.candidates import Response
 from evorun.runs.records import write_json
-from evorun.tasks.base import Demonstration, Grade, Problem, Response, Task, Tools
+from evorun.tasks.base import Demonstration, Grade, Problem, Task, Tools
 from evorun.tasks.capabilities import GivesFeedback, Verification
 from evorun.training.policy import Policy
 

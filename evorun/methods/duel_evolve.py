@@ -16,8 +16,8 @@ from evorun.errors import ConfigError, at_least, within
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.duels import Arena, DuelSettings, hold_duels, no_duels
-from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, observed, propose, unrated
-from evorun.methods.steps import Candidate, Comparison, Step
+from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, observed, propose
+from evorun.runs.candidates import Candidate, Comparison, Step
 from evorun.tasks.capabilities import Evolves, Generates, Judges
 
 
@@ -106,7 +106,7 @@ class DuelEvolve(PerProblem):
         fresh: list[Candidate] = []
         repeated: list[Candidate] = []
         for child in children:
-            signature = ctx.task.signature(ctx.problem, child.response)
+            signature = ctx.task.signature(ctx.problem, child)
             (repeated if signature in seen else fresh).append(child)
             seen.add(signature)
         return fresh, repeated
@@ -145,7 +145,7 @@ class DuelEvolve(PerProblem):
         return Step(
             step=step,
             best=None if best is None else rated[best],
-            candidates=[*rated, *unrated(lost)],
+            candidates=[*rated, *lost],
             comparisons=comparisons,
             extra=extra,
         )

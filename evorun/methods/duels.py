@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from evorun.errors import above, at_least
 from evorun.methods.context import Context
-from evorun.methods.steps import Candidate, Comparison, Rated
 from evorun.models.base import Reply, Sampling
 from evorun.ratings import bradley_terry
-from evorun.runs.schema import Outcome, Verdict
+from evorun.runs.candidates import Candidate, Comparison, Outcome, Verdict
 from evorun.tasks.capabilities import Judgment, ScoredResponse
 
 Pair = tuple[int, int]
@@ -112,17 +112,17 @@ class Arena:
     def scored(self, index: int) -> ScoredResponse:
         """Return a candidate as the evolution prompt shows it: with its posterior mean and what judges said of it."""
         return ScoredResponse(
-            response=self.candidates[index].response,
+            response=self.candidates[index],
             score=float(self.mean[index]),
             win_reason=self._win_reasons.get(index, ""),
             loss_reason=self._loss_reasons.get(index, ""),
         )
 
-    def rated(self, survivors: NDArray[np.intp]) -> list[Rated]:
+    def rated(self, survivors: NDArray[np.intp]) -> list[Candidate]:
         """Return all candidates with the current belief in them."""
         alive = set(survivors.tolist())
         return [
-            Rated(candidate=candidate, mean=round(mean, 9), sd=round(sd, 9), survivor=index in alive)
+            replace(candidate, mean=round(mean, 9), sd=round(sd, 9), survivor=index in alive)
             for index, (candidate, mean, sd) in enumerate(
                 zip(self.candidates, self.mean.tolist(), self.sd.tolist(), strict=True)
             )
@@ -196,9 +196,8 @@ async def judge_pairs(
     pairs = pairs[: ctx.affordable(2 * len(pairs), "judge") // 2]
     prompts = []
     for i, j in pairs:
-        first, second = candidates[i].response, candidates[j].response
-        prompts.append(ctx.task.judge_prompt(ctx.problem, first, second))
-        prompts.append(ctx.task.judge_prompt(ctx.problem, second, first))
+        prompts.append(ctx.task.judge_prompt(ctx.problem, candidates[i], candidates[j]))
+        prompts.append(ctx.task.judge_prompt(ctx.problem, candidates[j], candidates[i]))
     replies = await ctx.generate(prompts, role="judge", step=step, sampling=sampling)
     judgments = [read_judgment(ctx, reply) for reply in replies]
     return [

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from evorun.errors import above, at_least, within
 from evorun.methods.context import RunContext
 from evorun.methods.replies import TextCounts, read_reply
-from evorun.methods.steps import Candidate, Rated, Step
 from evorun.models.base import Sampling
+from evorun.runs.candidates import Candidate, Step
 from evorun.tasks.base import Problem, Prompt
 
 ROLE = "evaluate"
@@ -54,7 +54,7 @@ class Evaluations:
 
     ctx: RunContext
     settings: EvaluationSettings
-    _candidates: dict[str, list[Rated]] = field(default_factory=dict)
+    _candidates: dict[str, list[Candidate]] = field(default_factory=dict)
     """Of each problem, over all evaluations."""
 
     async def evaluate(self, step: int, prompts: Mapping[str, Prompt] | None = None) -> dict[str, Step]:
@@ -81,28 +81,23 @@ class Evaluations:
             response = read_reply(ctx.task, problem, reply)
             texts.add(reply, response)
             candidates.append(
-                Candidate(
+                Candidate.of(
+                    response,
                     id=f"{step}.{index}",
                     generation=step,
-                    parents=(),
                     operator="greedy" if index == 0 else "sample",
-                    response=response,
+                    survivor=index == 0 and response.error is None,
                     call=ctx.key(step, ROLE, index, 0),
                 )
             )
         return self._step(problem, step, candidates, texts)
 
     def _step(self, problem: Problem, step: int, candidates: Sequence[Candidate], texts: TextCounts) -> Step:
-        answered = bool(candidates) and candidates[0].operator == "greedy" and candidates[0].response.error is None
-        rated = [
-            Rated(candidate=candidate, mean=None, sd=None, survivor=index == 0 and answered)
-            for index, candidate in enumerate(candidates)
-        ]
         known = self._candidates.setdefault(problem.id, [])
-        known += rated
+        known += candidates
         return Step(
             step=step,
-            best=rated[0] if answered else None,
+            best=next((candidate for candidate in candidates if candidate.survivor), None),
             candidates=list(known),
             samples=[candidate for candidate in candidates if candidate.operator == "sample"],
             extra=texts.diagnostics(),

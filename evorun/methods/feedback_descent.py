@@ -3,13 +3,15 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from evorun.errors import at_least
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.duels import read_judgment
-from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, observed, propose, unrated
-from evorun.methods.steps import Candidate, Comparison, Rated, Step
+from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, observed, propose
 from evorun.models.base import Sampling
+from evorun.runs.candidates import Candidate, Comparison, Step
 from evorun.tasks.capabilities import Attempt, AttemptOutcome, Generates, Judges, Refines
 
 
@@ -83,7 +85,7 @@ class FeedbackDescent(PerProblem):
             proposal = Proposal(ctx.task.generation_prompt(ctx.problem), ())
         else:
             latest = state.attempts[-self.config.window :]
-            prompt = ctx.task.refinement_prompt(ctx.problem, state.incumbent.response, latest)
+            prompt = ctx.task.refinement_prompt(ctx.problem, state.incumbent, latest)
             proposal = Proposal(prompt, (state.incumbent.id,))
         operator = "refine" if proposal.parents else "init"
         return await propose(ctx, [proposal], operator=operator, step=step, settings=self.config)
@@ -93,7 +95,7 @@ class FeedbackDescent(PerProblem):
         state.candidates.append(challenger)
         if state.incumbent is None:
             state.incumbent = challenger
-            state.attempts.append(Attempt(response=challenger.response, outcome="first"))
+            state.attempts.append(Attempt(response=challenger, outcome="first"))
             return []
         duel = await self._duel(ctx, state.incumbent, challenger, step)
         if duel is None:
@@ -104,7 +106,7 @@ class FeedbackDescent(PerProblem):
             outcome = "won" if winner == challenger.id else "lost"
         if outcome == "won":
             state.incumbent = challenger
-        state.attempts.append(Attempt(response=challenger.response, outcome=outcome, reason=duel.reasons[0]))
+        state.attempts.append(Attempt(response=challenger, outcome=outcome, reason=duel.reasons[0]))
         return [duel]
 
     async def _duel(self, ctx: Context, incumbent: Candidate, challenger: Candidate, step: int) -> Comparison | None:
@@ -113,7 +115,7 @@ class FeedbackDescent(PerProblem):
         if ctx.rng("order", step).random() < 0.5:
             pair.reverse()
         first, second = pair
-        prompt = ctx.task.judge_prompt(ctx.problem, first.response, second.response)
+        prompt = ctx.task.judge_prompt(ctx.problem, first, second)
         replies = await ctx.generate([prompt], role="judge", step=step, sampling=self.judge_sampling)
         if not replies:
             return None
@@ -128,12 +130,12 @@ class FeedbackDescent(PerProblem):
 
 
 def _report(state: _State, step: int, duels: list[Comparison], offspring: Proposed) -> Step:
-    rated = [Rated(candidate=c, mean=None, sd=None, survivor=c is state.incumbent) for c in state.candidates]
-    best = next((one for one in rated if one.survivor), None)
+    candidates = [replace(one, survivor=one is state.incumbent) for one in state.candidates]
+    best = next((one for one in candidates if one.survivor), None)
     return Step(
         step=step,
         best=best,
-        candidates=[*rated, *unrated(state.unparsed)],
+        candidates=[*candidates, *state.unparsed],
         comparisons=duels,
         extra=offspring.diagnostics(),
     )

@@ -17,9 +17,9 @@ from evorun.errors import ConfigError, DataError, at_least
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context, RunContext
 from evorun.methods.proposals import Proposal, ResponseSettings, propose
-from evorun.methods.steps import Step
 from evorun.methods.zero_shot import only_step
-from evorun.tasks.base import Demonstration, Problem, Response, Task
+from evorun.runs.candidates import Response, Step
+from evorun.tasks.base import Demonstration, Problem, Task
 from evorun.tasks.capabilities import Demonstrates, Generates
 
 log = logging.getLogger(__name__)

@@ -20,8 +20,8 @@ from evorun.methods.context import RunContext
 from evorun.methods.gepa_bridge import Bridge, GepaState, Rollouts, Settings, optimise
 from evorun.methods.gepa_rollouts import OnProblems, OnValidation
 from evorun.methods.proposals import SamplingSettings
-from evorun.methods.steps import Step
 from evorun.models.base import Sampling
+from evorun.runs.candidates import Step
 from evorun.tasks.base import Problem, Task
 from evorun.tasks.capabilities import GivesFeedback, Instructs
 

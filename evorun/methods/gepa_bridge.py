@@ -14,9 +14,9 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from evorun.errors import ConfigError
 from evorun.methods.context import RunContext
-from evorun.methods.steps import Step
 from evorun.models.base import Message, Sampling
 from evorun.rollouts.calls import Calls
+from evorun.runs.candidates import Step
 from evorun.tasks.base import Prompt
 
 log = logging.getLogger("evorun.gepa")

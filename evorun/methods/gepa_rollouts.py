@@ -8,10 +8,10 @@ from typing import Any, TypeVar
 from evorun.methods.context import RunContext
 from evorun.methods.gepa_bridge import GepaState, Rollout
 from evorun.methods.replies import read_reply
-from evorun.methods.steps import Candidate, Rated, Step
 from evorun.models.base import Reply, Sampling
 from evorun.rollouts.calls import Calls
-from evorun.tasks.base import Demonstration, Problem, Prompt, Response
+from evorun.runs.candidates import Candidate, Response, Step
+from evorun.tasks.base import Demonstration, Problem, Prompt
 
 T = TypeVar("T")
 
@@ -35,8 +35,8 @@ class OnValidation:
         self.validation = validation
         self._ctx = ctx
         self._sampling = sampling
-        self._answered: tuple[int, dict[str, Rated]] | None = None
-        self._answers: dict[str, list[Rated]] = {problem.id: [] for problem in ctx.problems}
+        self._answered: tuple[int, dict[str, Candidate]] | None = None
+        self._answers: dict[str, list[Candidate]] = {problem.id: [] for problem in ctx.problems}
 
     async def evaluate(self, instruction: str, batch: Sequence[Demonstration], number: int) -> list[Rollout]:
         """Answer the batch under the instruction and grade it with the labels."""
@@ -84,7 +84,7 @@ class OnValidation:
             for problem in self._ctx.problems
         }
 
-    async def _answer(self, step: int, instruction: str) -> dict[str, Rated]:
+    async def _answer(self, step: int, instruction: str) -> dict[str, Candidate]:
         """Return the response to each problem that parses; the last one where the budget allows no other."""
         problems = self._ctx.problems
         before = self._answered[1] if self._answered is not None else {}
@@ -93,9 +93,9 @@ class OnValidation:
             problem.id: before.get(problem.id) if rated is None else rated
             for problem, rated in zip(problems, answers, strict=True)
         }
-        return {name: rated for name, rated in current.items() if rated and rated.candidate.response.error is None}
+        return {name: rated for name, rated in current.items() if rated and rated.error is None}
 
-    async def _respond(self, problem: Problem, step: int, instruction: str) -> Rated | None:
+    async def _respond(self, problem: Problem, step: int, instruction: str) -> Candidate | None:
         ctx = self._ctx.context_for(problem)
         prompt = ctx.task.instructed_prompt(problem, instruction)
         replies = await ctx.generate([prompt], role="answer", step=step, sampling=self._sampling)
@@ -116,7 +116,7 @@ class OnProblems:
         self._taking_part = {problem.id for problem in ctx.problems}
         self._ctx = ctx
         self._sampling = sampling
-        self._responses: dict[str, list[tuple[Rated, str]]] = {problem.id: [] for problem in ctx.problems}
+        self._responses: dict[str, list[tuple[Candidate, str]]] = {problem.id: [] for problem in ctx.problems}
         """Every response to a problem, with the instruction that it came from."""
 
     async def evaluate(self, instruction: str, batch: Sequence[Problem], number: int) -> list[Rollout]:
@@ -129,7 +129,9 @@ class OnProblems:
                 self._responses[problem.id].append((rated, instruction))
         return [tried_out for tried_out, _ in tried]
 
-    async def _try(self, instruction: str, problem: Problem, number: int, index: int) -> tuple[Rollout, Rated | None]:
+    async def _try(
+        self, instruction: str, problem: Problem, number: int, index: int
+    ) -> tuple[Rollout, Candidate | None]:
         """Answer a problem; `index` in the batch, which GEPA may fill up with a problem that it holds already.
 
         Nothing is rated where the budget allows no answer.
@@ -216,12 +218,13 @@ def _unanswered() -> Response:
     return Response(text="", answer=None, error="rejected: the budget has ended")
 
 
-def _rated(name: str, generation: int, response: Response, mean: float | None) -> Rated:
-    candidate = Candidate(id=name, generation=generation, parents=(), operator="instruct", response=response)
-    return Rated(candidate=candidate, mean=mean, sd=None, survivor=response.error is None)
+def _rated(name: str, generation: int, response: Response, mean: float | None) -> Candidate:
+    return Candidate.of(
+        response, id=name, generation=generation, operator="instruct", mean=mean, survivor=response.error is None
+    )
 
 
-def _best(responses: Sequence[tuple[Rated, str]], score_of: Mapping[str, float]) -> Rated | None:
+def _best(responses: Sequence[tuple[Candidate, str]], score_of: Mapping[str, float]) -> Candidate | None:
     """Return the response with the best public score; among equals the one of the best prompt, then the earliest."""
     usable = [(rated, instruction) for rated, instruction in responses if rated.mean is not None]
     if not usable:

@@ -19,6 +19,8 @@ The sequential loops are rounds of parallel calls with the same outcome; see `ev
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 
+from msgspec.structs import replace
+
 from evorun.errors import at_least, one_of, within
 from evorun.methods.base import PerProblem, Regime
 from evorun.methods.breeding import Member, Offspring, Plan, breed, member
@@ -27,8 +29,8 @@ from evorun.methods.lyria_evaluation import Evaluator, counts
 from evorun.methods.lyria_selection import ExperiencePool, replay, select
 from evorun.methods.oracle import lacking_verifier, regime_with_verifier
 from evorun.methods.proposals import SamplingSettings
-from evorun.methods.steps import Candidate, Rated, Step
 from evorun.models.base import Sampling
+from evorun.runs.candidates import Candidate, Step
 from evorun.tasks.base import Task
 from evorun.tasks.capabilities import Diagnoses, Generates, Operates, Recombines, Scores, Verifies
 
@@ -111,7 +113,7 @@ class _State:
         """Take note of members that were made."""
         self.members += members
         for one in members:
-            readable = one.candidate.response.answer is not None
+            readable = one.candidate.answer is not None
             if readable and (self.best is None or one.fitness > self.best.fitness):
                 self.best = one
 
@@ -261,16 +263,17 @@ class Lyria(PerProblem):
                 continue
             found = evaluator.known[child.key]
             asked = child.plan.prompt is not None
-            candidate = Candidate(
+            candidate = Candidate.of(
+                child.response,
                 id=f"{prefix}{index}",
                 generation=step,
                 parents=tuple(parent.candidate.id for parent in child.plan.parents),
                 operator=child.plan.operator,
-                response=child.response,
                 attempts=child.attempt + 1,
                 call=ctx.key(step, role, index, child.attempt) if asked else None,
                 fitness=found.fitness,
                 errors=found.errors.text,
+                mean=found.fitness,
             )
             new.append(member(candidate, found.fitness, found.errors, child.key))
             population.append(new[-1])
@@ -279,9 +282,9 @@ class Lyria(PerProblem):
 
 
 def _report(state: _State, step: int, broods: list[Offspring]) -> Step:
-    alive = {id(one) for one in state.population}
-    rated = [_rated(one, survivor=id(one) in alive) for one in state.members]
-    best = next((one for one in rated if state.best and one.candidate is state.best.candidate), None)
+    alive = {one.candidate.id for one in state.population}
+    candidates = [replace(one.candidate, survivor=one.candidate.id in alive) for one in state.members]
+    best = next((one for one in candidates if state.best and one.id == state.best.candidate.id), None)
     totals: dict[str, float] = {}
     for offspring in broods:
         for name, value in offspring.diagnostics().items():
@@ -290,8 +293,4 @@ def _report(state: _State, step: int, broods: list[Offspring]) -> Step:
     extra = {"population": float(len(fitness)), **totals, **counts(state.evaluator)}
     if fitness:
         extra |= {"best_fitness": max(fitness), "mean_fitness": sum(fitness) / len(fitness)}
-    return Step(step=step, best=best, candidates=rated, extra=extra)
-
-
-def _rated(one: Member, *, survivor: bool) -> Rated:
-    return Rated(candidate=one.candidate, mean=one.fitness, sd=None, survivor=survivor)
+    return Step(step=step, best=best, candidates=candidates, extra=extra)

@@ -7,7 +7,8 @@ from typing import Any
 from evorun.methods.breeding import Child
 from evorun.methods.context import Context
 from evorun.models.base import Reply, Sampling
-from evorun.tasks.base import Prompt, Response
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Prompt
 from evorun.tasks.capabilities import Diagnosis, Verification
 
 NO_ERRORS = Diagnosis()

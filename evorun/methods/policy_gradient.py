@@ -20,9 +20,9 @@ from evorun.methods.context import RunContext
 from evorun.methods.evaluation import Evaluations, EvaluationSettings
 from evorun.methods.proposals import SamplingSettings
 from evorun.methods.replies import read_reply
-from evorun.methods.steps import Step
 from evorun.models.base import Reply
-from evorun.tasks.base import Grade, Problem, Prompt, Response, Task
+from evorun.runs.candidates import Response, Step
+from evorun.tasks.base import Grade, Problem, Prompt, Task
 from evorun.tasks.capabilities import Generates, Instructs
 from evorun.training.wire import PolicyGradient, Row
 

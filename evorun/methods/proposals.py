@@ -4,14 +4,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from evorun.errors import above, at_least, within
 from evorun.methods.context import Context
 from evorun.methods.replies import TextCounts, read_reply
-from evorun.methods.steps import Candidate, Rated
 from evorun.models.base import Sampling
-from evorun.tasks.base import Prompt, Response
+from evorun.runs.candidates import Candidate, Response
+from evorun.tasks.base import Prompt
 
 
 @dataclass
@@ -62,7 +62,7 @@ class Proposed(NamedTuple):
 
     parsed: list[Candidate]
     unparsed: list[Candidate]
-    """Those whose every attempt failed to parse; `response.error` says how the last one did."""
+    """Those whose every attempt failed to parse; `error` says how the last one did."""
     texts: TextCounts
 
     def diagnostics(self) -> dict[str, float]:
@@ -106,33 +106,28 @@ async def propose(
         if not pending:
             break
     candidates = [
-        Candidate(
+        Candidate.of(
+            response,
             id=f"{step}.{i}",
             generation=step,
             parents=proposals[i].parents,
             operator=operator,
-            response=response,
             attempts=attempts[i],
             call=ctx.key(step, "generate", i, attempts[i] - 1),
         )
         for i, response in sorted(responses.items())
     ]
     return Proposed(
-        parsed=[c for c in candidates if c.response.error is None],
-        unparsed=[c for c in candidates if c.response.error is not None],
+        parsed=[c for c in candidates if c.error is None],
+        unparsed=[c for c in candidates if c.error is not None],
         texts=texts,
     )
 
 
 async def observed(ctx: Context, candidates: Sequence[Candidate]) -> list[Candidate]:
     """Return the candidates with the task's feedback on their responses, where it gives any."""
-    responses = await ctx.observe([candidate.response for candidate in candidates])
+    responses = await ctx.observe(candidates)
     return [
-        msgspec.structs.replace(candidate, response=response)
+        replace(candidate, feedback=response.feedback)
         for candidate, response in zip(candidates, responses, strict=True)
     ]
-
-
-def unrated(candidates: Sequence[Candidate], survivor: bool = False) -> list[Rated]:
-    """Return candidates that the method has no belief in."""
-    return [Rated(candidate=candidate, mean=None, sd=None, survivor=survivor) for candidate in candidates]

@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from evorun.models.base import Reply
-from evorun.tasks.base import Problem, Response, Task
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Problem, Task
 
 
 def read_reply(task: Task, problem: Problem, reply: Reply) -> Response:

@@ -5,12 +5,13 @@ from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from msgspec.structs import replace
 
 from evorun.errors import at_least
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
-from evorun.methods.proposals import Proposal, ResponseSettings, propose, unrated
-from evorun.methods.steps import Candidate, Rated, Step
+from evorun.methods.proposals import Proposal, ResponseSettings, propose
+from evorun.runs.candidates import Candidate, Step
 from evorun.tasks.capabilities import Generates
 
 
@@ -49,13 +50,13 @@ class SelfConsistency(PerProblem):
         """Draw all responses at once and let them vote; a candidate's mean is its answer's share of the votes."""
         proposals = [Proposal(ctx.task.generation_prompt(ctx.problem), ())] * self.config.samples
         offspring = await propose(ctx, proposals, operator="init", step=0, settings=self.config)
-        ballots = [ctx.task.signature(ctx.problem, candidate.response) for candidate in offspring.parsed]
+        ballots = [ctx.task.signature(ctx.problem, candidate) for candidate in offspring.parsed]
         rated = _rated(offspring.parsed, ballots)
         winner = majority(ballots, ctx.rng("ties"))
         yield Step(
             step=0,
             best=None if winner is None else rated[winner],
-            candidates=[*rated, *unrated(offspring.unparsed)],
+            candidates=[*rated, *offspring.unparsed],
             extra=offspring.diagnostics() | {"distinct_answers": len(set(ballots))},
         )
 
@@ -70,9 +71,9 @@ def majority(ballots: Sequence[str], rng: np.random.Generator) -> int | None:
     return ballots.index(leaders[int(rng.integers(len(leaders)))])
 
 
-def _rated(candidates: Sequence[Candidate], ballots: Sequence[str]) -> list[Rated]:
+def _rated(candidates: Sequence[Candidate], ballots: Sequence[str]) -> list[Candidate]:
     votes = Counter(ballots)
     return [
-        Rated(candidate=candidate, mean=votes[ballot] / len(ballots), sd=None, survivor=True)
+        replace(candidate, mean=votes[ballot] / len(ballots), survivor=True)
         for candidate, ballot in zip(candidates, ballots, strict=True)
     ]

@@ -17,7 +17,7 @@ from evorun.errors import ConfigError, RunDirectoryError, above, at_least, withi
 from evorun.methods.base import DatasetLevel
 from evorun.methods.context import RunContext
 from evorun.methods.evaluation import ROLE, Evaluations, EvaluationSettings
-from evorun.methods.steps import Step
+from evorun.runs.candidates import Step
 from evorun.runs.paths import display
 from evorun.runs.records import write_atomically
 from evorun.tasks.base import Problem, Task

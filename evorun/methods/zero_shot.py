@@ -3,10 +3,12 @@
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
-from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, propose, unrated
-from evorun.methods.steps import Step
+from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, propose
+from evorun.runs.candidates import Step
 from evorun.tasks.capabilities import Generates
 
 
@@ -42,10 +44,10 @@ class ZeroShot(PerProblem):
 
 def only_step(offspring: Proposed) -> Step:
     """Return the step of a method that draws one response and keeps it."""
-    kept = unrated(offspring.parsed, survivor=True)
+    kept = [replace(candidate, survivor=True) for candidate in offspring.parsed]
     return Step(
         step=0,
         best=kept[0] if kept else None,
-        candidates=[*kept, *unrated(offspring.unparsed)],
+        candidates=[*kept, *offspring.unparsed],
         extra=offspring.diagnostics(),
     )

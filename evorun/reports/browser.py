@@ -10,13 +10,12 @@ from typing import Any
 import msgspec
 
 from evorun.errors import RunDirectoryError
+from evorun.runs.candidates import CandidateId, Feedback
 from evorun.runs.directory import PROBLEMS
 from evorun.runs.reading import read_records
 from evorun.runs.schema import (
-    CandidateId,
     CandidateRecord,
     ComparisonRecord,
-    FeedbackRecord,
     PredictionRecord,
     ProblemRecord,
     StepRecord,
@@ -193,7 +192,7 @@ def _candidate(candidate: CandidateRecord, position: dict[CandidateId, int], lim
     }
 
 
-def _feedback(feedback: FeedbackRecord | None, limit: int) -> dict[str, Any] | None:
+def _feedback(feedback: Feedback | None, limit: int) -> dict[str, Any] | None:
     return None if feedback is None else {"text": _cut(feedback.text, limit), "score": feedback.score}
 
 

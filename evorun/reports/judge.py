@@ -3,8 +3,9 @@
 from collections import defaultdict
 from dataclasses import dataclass, field
 
+from evorun.runs.candidates import CandidateId
 from evorun.runs.results import Proportion
-from evorun.runs.schema import CandidateId, ComparisonRecord
+from evorun.runs.schema import ComparisonRecord
 
 
 @dataclass

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 
 from evorun.reports.judge import JudgeDiagnostics
+from evorun.runs.candidates import CandidateId
 from evorun.runs.directory import load_manifest
 from evorun.runs.reading import read_metrics, read_predictions, read_records, read_results, read_steps, read_training
 from evorun.runs.results import (
@@ -20,7 +21,6 @@ from evorun.runs.results import (
     training_series,
 )
 from evorun.runs.schema import (
-    CandidateId,
     CandidateRecord,
     ComparisonRecord,
     Manifest,

@@ -9,15 +9,15 @@ from pathlib import Path
 from evorun.errors import DataError
 from evorun.methods.base import DatasetLevel, Method, PerProblem
 from evorun.methods.context import SHARED, Context, RunContext, TrainingSplit
-from evorun.methods.steps import Step
 from evorun.rollouts.calls import Calls
 from evorun.runner.recorder import Cost, ProblemRecorder
 from evorun.runs.budget import BudgetConfig, Meter, meters, part, total, whole_meter
+from evorun.runs.candidates import Response, Step
 from evorun.runs.directory import TRAINING, RunDirectory
 from evorun.runs.effects import JournaledModel, remembered
 from evorun.runs.progress import Progress
 from evorun.runs.schema import Spent, TrainingRecord
-from evorun.tasks.base import Demonstration, Grade, LoadedTask, Problem, Response, Tools
+from evorun.tasks.base import Demonstration, Grade, LoadedTask, Problem, Tools
 from evorun.training.policy import Policy
 
 ARTIFACTS = "artifacts"

@@ -3,7 +3,9 @@
 import asyncio
 from collections.abc import Mapping
 
-from evorun.methods.steps import Candidate, Comparison, Rated, Step
+from msgspec.structs import asdict
+
+from evorun.runs.candidates import Candidate, Response, Step
 from evorun.runs.directory import RunDirectory
 from evorun.runs.progress import Progress
 from evorun.runs.schema import (
@@ -11,13 +13,12 @@ from evorun.runs.schema import (
     Best,
     CandidateRecord,
     ComparisonRecord,
-    FeedbackRecord,
     PredictionRecord,
     Spent,
     StepRecord,
     Stop,
 )
-from evorun.tasks.base import Grade, Grader, Problem, Response, Tools
+from evorun.tasks.base import Grade, Grader, Problem, Tools
 
 Cost = Mapping[str, Spent]
 """By role."""
@@ -66,9 +67,14 @@ class ProblemRecorder:
     async def write_end(self, cost: Cost, stopped_by_budget: bool) -> None:
         """Grade and write the candidates and the prediction; all steps have been written."""
         candidates = [] if self._last is None else self._last.candidates
-        grades = await asyncio.gather(*(self._grades.of(rated.candidate) for rated in candidates))
+        grades = await asyncio.gather(*(self._grades.of(candidate) for candidate in candidates))
         self._directory.records("candidates").append(
-            [self._candidate_record(rated, grade) for rated, grade in zip(candidates, grades, strict=True)]
+            [
+                CandidateRecord(
+                    **asdict(candidate), problem=self._problem.id, correct=bool(grade.correct), scores=grade.scores
+                )
+                for candidate, grade in zip(candidates, grades, strict=True)
+            ]
         )
         best = None if self._last is None else self._last.best
         grade = await self._grades.of_best(best)
@@ -77,8 +83,8 @@ class ProblemRecorder:
         record = PredictionRecord(
             problem=self._problem.id,
             stratum=self._problem.stratum,
-            candidate=None if best is None else best.candidate.id,
-            answer=None if best is None else best.candidate.response.answer,
+            candidate=None if best is None else best.id,
+            answer=None if best is None else best.answer,
             correct=bool(grade.correct),
             scores=scores,
             belief=_belief(best),
@@ -103,54 +109,20 @@ class ProblemRecorder:
             problem=self._problem.id,
             stratum=self._problem.stratum,
             step=step.step,
-            best=None if best is None else _named(best.candidate),
+            best=None if best is None else Best(best.id, best.answer, best.text),
             belief=_belief(best),
             correct=correct,
-            pool=sum(rated.survivor for rated in step.candidates),
+            pool=sum(candidate.survivor for candidate in step.candidates),
             candidates=len(step.candidates),
             cost=dict(cost),
             extra={**step.extra, **_duel_counts(step)},
             scores=dict(scores),
         )
         self._directory.records("steps").append([record])
-        duels = [self._comparison_record(step.step, duel) for duel in step.comparisons]
+        duels = [
+            ComparisonRecord(**asdict(duel), problem=self._problem.id, step=step.step) for duel in step.comparisons
+        ]
         self._directory.records("comparisons").append(duels)
-
-    def _comparison_record(self, step: int, duel: Comparison) -> ComparisonRecord:
-        return ComparisonRecord(
-            problem=self._problem.id,
-            step=step,
-            first=duel.first,
-            second=duel.second,
-            verdicts=duel.verdicts,
-            outcome=duel.outcome,
-            reasons=duel.reasons,
-        )
-
-    def _candidate_record(self, rated: Rated, grade: Grade) -> CandidateRecord:
-        candidate = rated.candidate
-        return CandidateRecord(
-            problem=self._problem.id,
-            id=candidate.id,
-            generation=candidate.generation,
-            parents=candidate.parents,
-            operator=candidate.operator,
-            text=candidate.response.text,
-            answer=candidate.response.answer,
-            reasoning=candidate.response.reasoning,
-            error=candidate.response.error,
-            mean=rated.mean,
-            sd=rated.sd,
-            survivor=rated.survivor,
-            correct=bool(grade.correct),
-            attempts=candidate.attempts,
-            memory=candidate.response.memory,
-            feedback=_feedback(candidate.response),
-            scores=grade.scores,
-            fitness=candidate.fitness,
-            errors=candidate.errors,
-            call=candidate.call,
-        )
 
 
 class _Grades:
@@ -163,10 +135,10 @@ class _Grades:
         self._known: dict[str | None, Grade] = {}
 
     async def of(self, candidate: Candidate) -> Grade:
-        return await self._of(candidate.id, candidate.response)
+        return await self._of(candidate.id, candidate)
 
-    async def of_best(self, best: Rated | None) -> Grade:
-        return await self._of(None, _NO_RESPONSE) if best is None else await self.of(best.candidate)
+    async def of_best(self, best: Candidate | None) -> Grade:
+        return await self._of(None, _NO_RESPONSE) if best is None else await self.of(best)
 
     async def _of(self, key: str | None, response: Response) -> Grade:
         if key not in self._known:
@@ -174,17 +146,8 @@ class _Grades:
         return self._known[key]
 
 
-def _named(candidate: Candidate) -> Best:
-    return Best(candidate.id, candidate.response.answer, candidate.response.text)
-
-
-def _belief(rated: Rated | None) -> Belief | None:
-    return None if rated is None else Belief(rated.mean, rated.sd)
-
-
-def _feedback(response: Response) -> FeedbackRecord | None:
-    seen = response.feedback
-    return None if seen is None else FeedbackRecord(seen.text, seen.score)
+def _belief(best: Candidate | None) -> Belief | None:
+    return None if best is None else Belief(best.mean, best.sd)
 
 
 def _duel_counts(step: Step) -> dict[str, float]:

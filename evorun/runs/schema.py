@@ -8,15 +8,10 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-CandidateId = str
-"""Names a candidate within its problem."""
+from evorun.runs.candidates import Candidate, CandidateId, Comparison
 
 Status = Literal["running", "completed", "failed", "interrupted"]
 Stop = Literal["generations", "budget", "failed"]
-Verdict = Literal["A", "B", "T", "invalid"]
-"""A judge's answer: the response shown as A, the one shown as B, a tie, or a text that says none of the three."""
-Outcome = Literal["first", "second"]
-"""The winner of a duel, as it is recorded."""
 
 
 class ModelInRun(msgspec.Struct):
@@ -189,57 +184,20 @@ class StepRecord(msgspec.Struct, frozen=True):
     """The best candidate's, as the task's grader has them; those of no answer while there is no candidate."""
 
 
-class FeedbackRecord(msgspec.Struct, frozen=True):
-    """What public tests say of a candidate."""
-
-    text: str
-    score: float
-    """Share of them passed, in [0, 1]."""
-
-
-class CandidateRecord(msgspec.Struct, frozen=True):
+class CandidateRecord(Candidate, frozen=True, kw_only=True):
     """A line of candidates.jsonl, with the beliefs after the last step."""
 
     problem: str
-    id: CandidateId
-    generation: int
-    parents: tuple[CandidateId, ...]
-    operator: str
-    text: str
-    answer: str | None
-    reasoning: str
-    error: str | None
-    """Why the text could not be parsed."""
-    mean: float | None
-    sd: float | None
-    survivor: bool
     correct: bool
-    attempts: int
-    memory: str = ""
-    """Notes for those who build on it."""
-    feedback: FeedbackRecord | None = None
-    scores: dict[str, float] = {}
+    scores: dict[str, float] = msgspec.field(default_factory=dict)
     """As the task's grader has them."""
-    fitness: float | None = None
-    """In [0, 100], where the method has one."""
-    errors: str = ""
-    """What an error detector said of it."""
-    call: str | None = None
-    """Key of the model call that wrote it, in the journal; None for what no model wrote."""
 
 
-class ComparisonRecord(msgspec.Struct, frozen=True):
-    """A line of comparisons.jsonl: one duel, judged once or in both orders."""
+class ComparisonRecord(Comparison, frozen=True, kw_only=True):
+    """A line of comparisons.jsonl."""
 
     problem: str
     step: int
-    first: CandidateId
-    second: CandidateId
-    verdicts: tuple[Verdict, ...]
-    """With `first` shown as A, then, when the judge was asked twice, with `first` shown as B."""
-    outcome: Outcome | None
-    """None when the duel was not decisive."""
-    reasons: tuple[str, ...]
 
 
 class PredictionRecord(msgspec.Struct, frozen=True):

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from evorun.tasks.base import Response
+from evorun.runs.candidates import Response
 from evorun.tasks.capabilities import Attempt, AttemptOutcome
 from evorun.tasks.prompt_files import PromptFiles
 

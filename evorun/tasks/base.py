@@ -14,6 +14,7 @@ import msgspec
 from evorun.errors import DataError
 from evorun.models.base import Message
 from evorun.models.simulator import Simulator
+from evorun.runs.candidates import Response
 from evorun.sandbox.base import CaseResult, Program, Suite
 
 
@@ -34,28 +35,6 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     json_schema: dict[str, Any] | None = None
     hints: Mapping[str, Any] = {}
     """Reaches the simulated engine only."""
-
-
-class Feedback(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be known of a response without ground truth: the outcome of a problem's public tests."""
-
-    text: str
-    """As prompts show it."""
-    score: float
-    """Share of the public tests passed, in [0, 1]."""
-
-
-class Response(msgspec.Struct, frozen=True, kw_only=True):
-    """A completion, parsed. A text that could not be parsed has `answer=None` and says why in `error`."""
-
-    text: str
-    answer: str | None
-    reasoning: str = ""
-    memory: str = ""
-    """Notes that the model leaves for those who build on this response (evolving memory, appendix A.1)."""
-    error: str | None = None
-    feedback: Feedback | None = None
-    """None while nobody has looked, or where the task gives none."""
 
 
 class Score(NamedTuple):

@@ -9,8 +9,8 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import msgspec
 import numpy as np
 
-from evorun.runs.schema import Verdict
-from evorun.tasks.base import Demonstration, Problem, Prompt, Response, Tools
+from evorun.runs.candidates import Response, Verdict
+from evorun.tasks.base import Demonstration, Problem, Prompt, Tools
 
 
 class ScoredResponse(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from evorun.runs.schema import Verdict
+from evorun.runs.candidates import Verdict
 from evorun.tasks.capabilities import Judgment
 from evorun.tasks.json_text import read_object, well_formed
 

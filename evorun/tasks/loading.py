@@ -7,7 +7,8 @@ from typing import TypeAlias
 import msgspec
 
 from evorun.errors import DataError
-from evorun.tasks.base import Demonstration, Grade, Grader, LoadedTask, Problem, Provenance, Response, Tools
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Demonstration, Grade, Grader, LoadedTask, Problem, Provenance, Tools
 from evorun.tasks.simulator import TextSimulator
 from evorun.tasks.text_task import TextTask
 

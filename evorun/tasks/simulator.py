@@ -11,7 +11,8 @@ import numpy as np
 
 from evorun.models.base import Request
 from evorun.models.simulator import DEFAULT_SKILL, Filler, Skill, new_instruction
-from evorun.tasks.base import Problem, Response
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Problem
 from evorun.tasks.diagnosis import EVALUATIONS, evaluation
 from evorun.tasks.text_task import TextTask
 

@@ -14,7 +14,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from evorun.models.base import Message
-from evorun.tasks.base import Demonstration, Grade, Problem, Prompt, Response, Task
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Demonstration, Grade, Problem, Prompt, Task
 from evorun.tasks.capabilities import Attempt, AttemptOutcome, Diagnosis, Individual, Judgment, ScoredResponse
 from evorun.tasks.diagnosis import ERRORS_SCHEMA, FITNESS_SCHEMA, bulleted, read_errors, read_fitness
 from evorun.tasks.json_text import read_object, well_formed

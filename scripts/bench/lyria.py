@@ -11,8 +11,9 @@ from evorun.methods.context import Context
 from evorun.methods.lyria import Lyria, LyriaConfig
 from evorun.models import Completion, Reply, Request
 from evorun.runs.budget import Meter
+from evorun.runs.candidates import Response
 from evorun.runs.streams import stream
-from evorun.tasks.base import LoadedTask, Response
+from evorun.tasks.base import LoadedTask
 from evorun.tasks.capabilities import Individual
 from evorun.tasks.graph_coloring import GraphColoringConfig
 from evorun.tasks.puzzles.config import PuzzleConfig

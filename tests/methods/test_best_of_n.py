@@ -7,7 +7,7 @@ import pytest
 from building import make_meter, make_method
 from evorun.methods.best_of_n import BestOfN
 from evorun.methods.duels import Arena
-from evorun.methods.steps import Comparison, Step
+from evorun.runs.candidates import Comparison, Step
 from method_fixture import Ask, Scripted, TestedQuiz, solve
 
 
@@ -63,14 +63,14 @@ async def test_the_best_sample_wins() -> None:
     course = await solve(best_of(rounds=30, duels=12), Scripted(judges_by_quality))
     best = course[-1].best
     assert best is not None
-    assert best.candidate.id == max((f"0.{i}" for i in range(12)), key=lambda name: quality(name[2:]))
+    assert best.id == max((f"0.{i}" for i in range(12)), key=lambda name: quality(name[2:]))
     assert best.mean == max(rated.mean or 0 for rated in course[-1].candidates)
 
 
 async def test_the_belief_is_that_of_duel_evolves_arena() -> None:
     course = await solve(best_of(), Scripted(judges_by_quality))
     arena = Arena(1.0)
-    arena.add([rated.candidate for rated in course[0].candidates])
+    arena.add(course[0].candidates)
     for step in course:
         arena.update(step.comparisons)
         assert [rated.mean for rated in step.candidates] == pytest.approx(arena.mean.tolist(), abs=1e-5)
@@ -103,7 +103,7 @@ async def test_zero_rounds_return_the_first_sample_unjudged() -> None:
     (step,) = await solve(best_of(rounds=0), model)
     assert not model.of("judge")
     assert step.best is not None
-    assert step.best.candidate.id == "0.0"
+    assert step.best.id == "0.0"
 
 
 @pytest.mark.parametrize("calls", range(1, 40, 3))

@@ -8,9 +8,9 @@ import pytest
 
 from building import load_task, make_config, make_context, make_meter, make_method
 from evorun.errors import ConfigError
-from evorun.methods.steps import Step
 from evorun.models import Completion, Reply, Request
 from evorun.runs.budget import Meter
+from evorun.runs.candidates import Step
 
 LOADED = load_task("mathbench", source="sample")
 PROBLEM = LOADED.problems[0]
@@ -71,7 +71,7 @@ async def test_the_preferred_answer_wins() -> None:
         steps = await solve(ScriptedModel(prefers(letter)))
         best = steps[-1].best
         assert best is not None
-        assert best.candidate.response.answer == letter
+        assert best.answer == letter
         assert best.mean == max(rated.mean for rated in steps[-1].candidates)
 
 
@@ -99,8 +99,8 @@ async def test_each_pair_is_judged_in_both_orders() -> None:
 async def test_parents_are_shown_with_their_posterior_means() -> None:
     model = ScriptedModel(prefers("A"))
     steps = await solve(model, generations=1)
-    means = {rated.candidate.id: rated.mean for rated in steps[0].candidates}
-    children = [rated.candidate for rated in steps[1].candidates if rated.candidate.generation == 1]
+    means = {rated.id: rated.mean for rated in steps[0].candidates}
+    children = [rated for rated in steps[1].candidates if rated.generation == 1]
     prompts = [request.messages[-1]["content"] for key, request in model.asked if "|1|generate|" in key]
     for child, prompt in zip(children, prompts, strict=True):
         assert len(child.parents) == 3
@@ -111,7 +111,7 @@ async def test_parents_are_shown_with_their_posterior_means() -> None:
 
 async def test_each_child_may_have_its_own_parents() -> None:
     steps = await solve(ScriptedModel(prefers("A")), shared_parents=False, initial_candidates=8, children=8)
-    children = [rated.candidate for rated in steps[1].candidates if rated.candidate.generation == 1]
+    children = [rated for rated in steps[1].candidates if rated.generation == 1]
     assert len({child.parents for child in children}) > 1
 
 
@@ -119,8 +119,8 @@ async def test_every_newcomer_duels() -> None:
     steps = await solve(ScriptedModel(prefers("A")), duels=4)
     for step in steps[1:]:
         dueled = {side for duel in step.comparisons for side in (duel.first, duel.second)}
-        alive = {r.candidate.id for r in steps[step.step - 1].candidates}
-        newcomers = {r.candidate.id for r in step.candidates} - alive
+        alive = {r.id for r in steps[step.step - 1].candidates}
+        newcomers = {r.id for r in step.candidates} - alive
         assert newcomers <= dueled
 
 
@@ -136,7 +136,7 @@ async def test_an_unparsable_text_is_retried_once_with_another_seed() -> None:
     first, second = [request for key, request in model.asked if "|generate|1|" in key]
     assert first.messages == second.messages
     assert first.seed != second.seed
-    assert sorted(rated.candidate.attempts for rated in step.candidates) == [1, 1, 1, 2]
+    assert sorted(rated.attempts for rated in step.candidates) == [1, 1, 1, 2]
     assert step.extra["unparsable_texts"] == 1
 
 
@@ -148,11 +148,11 @@ async def test_a_candidate_that_never_parses_is_kept_aside() -> None:
         return "nonsense" if role == "generate" and place == "3" else good(key, request)
 
     (step,) = await solve(ScriptedModel(script), generations=0)
-    lost = [rated for rated in step.candidates if rated.candidate.response.error is not None]
+    lost = [rated for rated in step.candidates if rated.error is not None]
     assert len(lost) == 1
     assert not lost[0].survivor
-    assert lost[0].candidate.attempts == 2
-    assert all(lost[0].candidate.id not in (duel.first, duel.second) for duel in step.comparisons)
+    assert lost[0].attempts == 2
+    assert all(lost[0].id not in (duel.first, duel.second) for duel in step.comparisons)
 
 
 async def test_without_any_candidate_it_starts_again_from_the_problem() -> None:
@@ -165,13 +165,13 @@ async def test_without_any_candidate_it_starts_again_from_the_problem() -> None:
     steps = await solve(model, generations=1)
     assert steps[0].best is None
     assert steps[1].best is not None
-    assert {r.candidate.operator for r in steps[1].candidates} == {"init"}
+    assert {r.operator for r in steps[1].candidates} == {"init"}
 
 
 async def test_rejected_requests_are_data() -> None:
     (step,) = await solve(ScriptedModel(lambda key, request: None), generations=0)
     assert step.best is None
-    assert all("prompt too long" in (r.candidate.response.error or "") for r in step.candidates)
+    assert all("prompt too long" in (r.error or "") for r in step.candidates)
 
 
 async def test_a_judge_that_talks_nonsense_decides_nothing() -> None:
@@ -230,11 +230,11 @@ async def test_newcomers_duel_however_far_ahead_the_front_runner_is(judge: str) 
     steps = await solve(ScriptedModel(script), generations=25, duels=12, max_pool=20)
     for step in steps:
         dueled = {side for duel in step.comparisons for side in (duel.first, duel.second)}
-        newcomers = {r.candidate.id for r in step.candidates if r.candidate.generation == step.step}
+        newcomers = {r.id for r in step.candidates if r.generation == step.step}
         assert newcomers <= dueled
         assert sum(rated.survivor for rated in step.candidates) <= 20
     best = steps[-1].best
     assert best is not None
     if judge == "sharp":
         # it has gone on improving: the answer is one of the last generations, not of the first ones
-        assert best.candidate.generation >= 20
+        assert best.generation >= 20

@@ -9,7 +9,7 @@ import pytest
 
 from building import make_meter, make_method
 from evorun.methods.duel_evolve import DuelEvolve
-from evorun.methods.steps import Step
+from evorun.runs.candidates import Step
 from method_fixture import Ask, Quiz, Scripted, TestedQuiz, drive, solve
 
 
@@ -27,7 +27,7 @@ def fresh(ask: Ask) -> str:
 
 
 def born(step: Step) -> list[Any]:
-    return [rated for rated in step.candidates if rated.candidate.generation == step.step]
+    return [rated for rated in step.candidates if rated.generation == step.step]
 
 
 def repeats(ask: Ask) -> str:
@@ -42,7 +42,7 @@ async def test_repeats_are_discarded_and_not_replaced() -> None:
     course = await solve(evolve(deduplicate=True), model)
     in_pool: set[str] = set()
     for step in course:
-        rated = {r.candidate.id: r for r in step.candidates}
+        rated = {r.id: r for r in step.candidates}
         assert len(rated) == 4 * (step.step + 1)
         fresh_now = {f"{step.step}.{i}" for i in ((0, 3) if step.step == 0 else (3,))}
         in_pool |= fresh_now
@@ -52,7 +52,7 @@ async def test_repeats_are_discarded_and_not_replaced() -> None:
         assert {side for duel in step.comparisons for side in (duel.first, duel.second)} <= in_pool
         assert step.extra["repeated_children"] == 4 - len(fresh_now)
         assert step.extra["children"] == 4
-        assert all(r.candidate.response.error is None for r in rated.values())
+        assert all(r.error is None for r in rated.values())
     assert len(model.of("generate")) == 16
     shown = [parent["answer"] for ask in model.of("generate") for parent in ask.shown.get("parents", [])]
     assert set(shown) <= {"twin", "new0", "new1", "new2"}
@@ -70,7 +70,7 @@ async def test_a_generation_of_repeats_only_goes_on_with_those_before(tmp_path: 
 
     course = await solve(evolve(deduplicate=True), Scripted(stuck))
     assert [step.step for step in course] == [0, 1, 2, 3]
-    assert all(step.best is not None and step.best.candidate.id == "0.0" for step in course)
+    assert all(step.best is not None and step.best.id == "0.0" for step in course)
     driven = await drive(evolve(deduplicate=True), tmp_path, stuck, problems=1)
     assert len(driven.records("candidates")) == 16
     assert driven.records("comparisons") == []
@@ -103,7 +103,7 @@ async def test_memory_scores_and_feedback_of_the_parents_are_shown() -> None:
     model = Scripted(fresh)
     course = await solve(evolve(), model, task=TestedQuiz())
     for before, step in pairwise(course):
-        belief = {r.candidate.response.answer: r.mean for r in before.candidates}
+        belief = {r.answer: r.mean for r in before.candidates}
         shown = parents_of(model)[step.step]
         assert len(shown) == 3
         for parent in shown:
@@ -112,7 +112,7 @@ async def test_memory_scores_and_feedback_of_the_parents_are_shown() -> None:
             assert parent["score"] == pytest.approx(belief[parent["answer"]], abs=1e-8)
     for ask in model.of("judge"):
         assert all(ask.shown[side]["feedback"] == f"tests of {ask.shown[side]['answer']}" for side in "ab")
-    assert all(r.candidate.response.feedback is not None for r in course[-1].candidates)
+    assert all(r.feedback is not None for r in course[-1].candidates)
 
 
 async def test_without_public_tests_there_is_no_feedback() -> None:
@@ -123,7 +123,7 @@ async def test_without_public_tests_there_is_no_feedback() -> None:
 
 def last_reasons(course: Sequence[Step], before: int) -> dict[str, tuple[str, str]]:
     """Return by answer what the judge last said when it won, and when it lost: of the call that showed it as A."""
-    answer = {r.candidate.id: r.candidate.response.answer or "" for r in course[-1].candidates}
+    answer = {r.id: r.answer or "" for r in course[-1].candidates}
     told: dict[str, list[str]] = {name: ["", ""] for name in answer.values()}
     for step in course[:before]:
         for duel in step.comparisons:

@@ -9,15 +9,13 @@ from hypothesis import strategies as st
 from building import make_method
 from evorun.methods.duel_evolve import select_parents
 from evorun.methods.duels import Arena, order_consistent_outcome, select_duels
-from evorun.methods.steps import Candidate, Comparison
-from evorun.runs.schema import Outcome, Verdict
-from evorun.tasks.base import Response
+from evorun.runs.candidates import Candidate, Comparison, Outcome, Response, Verdict
 from method_fixture import Ask, Scripted, solve
 
 
 def candidate(number: int, generation: int = 0) -> Candidate:
     response = Response(text=str(number), answer="A")
-    return Candidate(id=str(number), generation=generation, parents=(), operator="init", response=response)
+    return Candidate.of(response, id=str(number), generation=generation, operator="init")
 
 
 def arena_of(means: list[float], sds: list[float] | None = None, generations: list[int] | None = None) -> Arena:
@@ -153,7 +151,7 @@ async def test_newcomers_duel_though_narrow_bounds_would_rule_the_prior_out() ->
         lowest = max(r.mean - 0.3 * r.sd for r in before.candidates if r.mean is not None and r.sd is not None)
         ruled_out += lowest > 0.3 * 1.0
         dueled = {side for duel in step.comparisons for side in (duel.first, duel.second)}
-        born = {r.candidate.id for r in step.candidates if r.candidate.generation == step.step}
+        born = {r.id for r in step.candidates if r.generation == step.step}
         assert len(born) == 30
         assert born <= dueled
     assert ruled_out > 0

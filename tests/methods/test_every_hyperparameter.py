@@ -16,7 +16,8 @@ from evorun.errors import ConfigError
 from evorun.methods.base import Method
 from evorun.models import Message
 from evorun.runner import registry
-from evorun.tasks.base import Problem, Prompt, Response, Tools
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Problem, Prompt, Tools
 from evorun.tasks.capabilities import Diagnosis, Individual, Verification
 from method_fixture import Ask, Driven, Quiz, TestedQuiz, drive
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from building import make_meter, make_method
 from evorun.methods.feedback_descent import FeedbackDescent
-from evorun.methods.steps import Step
+from evorun.runs.candidates import Step
 from method_fixture import Ask, Script, Scripted, TestedQuiz, solve
 
 
@@ -34,7 +34,7 @@ def other(letter: str) -> str:
 
 
 def incumbents(course: list[Step]) -> list[str]:
-    return [str(step.best.candidate.response.answer) for step in course if step.best]
+    return [str(step.best.answer) for step in course if step.best]
 
 
 async def test_two_calls_a_step() -> None:
@@ -88,8 +88,8 @@ async def test_the_course_by_definition(script: list[str], window: int) -> None:
         incumbent = f"a{number}" if outcome == "win" else incumbent
         best = course[number].best
         assert best is not None
-        assert best.candidate.response.answer == incumbent
-        assert [rated.candidate.id for rated in course[number].candidates if rated.survivor] == [best.candidate.id]
+        assert best.answer == incumbent
+        assert [rated.id for rated in course[number].candidates if rated.survivor] == [best.id]
 
 
 async def test_the_order_of_presentation_is_random_and_repeats() -> None:
@@ -120,7 +120,7 @@ async def test_every_duel_is_recorded_as_it_was_shown() -> None:
     assert not course[0].comparisons
     for step, ask in zip(course[1:], model.of("judge"), strict=True):
         (duel,) = step.comparisons
-        answer = {rated.candidate.id: rated.candidate.response.answer for rated in step.candidates}
+        answer = {rated.id: rated.answer for rated in step.candidates}
         assert (answer[duel.first], answer[duel.second]) == (ask.shown["a"]["answer"], ask.shown["b"]["answer"])
         assert duel.reasons == (f"why {step.step}",)
         assert len(duel.verdicts) == 1

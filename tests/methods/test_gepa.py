@@ -19,8 +19,9 @@ from evorun.errors import ConfigError, EngineError, RunDirectoryError
 from evorun.methods.context import RunContext
 from evorun.methods.gepa import Gepa
 from evorun.models import Reply, Request
+from evorun.runs.candidates import Response
 from evorun.runs.directory import RunDirectory
-from evorun.tasks.base import Problem, Response, Tools
+from evorun.tasks.base import Problem, Tools
 from method_fixture import SEED_INSTRUCTION, TOKENS, Ask, Driven, Quiz, Script, Scripted, TestedQuiz, drive, quiz
 
 BETTER = "A better prompt."

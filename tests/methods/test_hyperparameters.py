@@ -10,9 +10,8 @@ from scipy.special import expit
 
 from building import load_task, make_context, make_method
 from evorun.methods.duels import Arena
-from evorun.methods.steps import Candidate, Comparison, Step
 from evorun.models import Completion, Reply, Request, Sampling
-from evorun.tasks.base import Response
+from evorun.runs.candidates import Candidate, Comparison, Step
 
 LOADED = load_task("mathbench", source="sample")
 PROBLEM, OTHER_PROBLEM = LOADED.problems[:2]
@@ -67,11 +66,11 @@ async def solve(models: dict[str, Model], **config: object) -> list[Step]:
 
 
 def survivors(step: Step) -> set[str]:
-    return {rated.candidate.id for rated in step.candidates if rated.survivor}
+    return {rated.id for rated in step.candidates if rated.survivor}
 
 
 def born(step: Step) -> list[Candidate]:
-    return [rated.candidate for rated in step.candidates if rated.candidate.generation == step.step]
+    return [rated for rated in step.candidates if rated.generation == step.step]
 
 
 async def test_generations_initial_candidates_children_duels() -> None:
@@ -86,7 +85,7 @@ async def test_prior_sd_is_the_belief_without_evidence() -> None:
     steps = await solve({"policy": Model(tie)}, prior_sd=3.0)
     assert {(rated.mean, rated.sd) for rated in steps[-1].candidates} == {(0.0, 3.0)}
     arena = Arena(3.0)
-    arena.add([Candidate(id="x", generation=0, parents=(), operator="init", response=Response(text="", answer="A"))])
+    arena.add([Candidate(id="x", generation=0, operator="init", text="", answer="A")])
     assert arena.sd.tolist() == [3.0]
 
 
@@ -103,14 +102,14 @@ async def test_prior_sd_weighs_the_evidence() -> None:
         expected = brentq(lambda m, s=prior_sd: m / s**2 - expit(-2 * m), 0, 20)
         assert step.best is not None
         assert step.best.mean == pytest.approx(expected, abs=1e-5)
-        assert step.best.candidate.id == step.comparisons[0].first
+        assert step.best.id == step.comparisons[0].first
 
 
 @pytest.mark.parametrize("width", [0.1, 0.7])
 async def test_bound_width_decides_who_survives(width: float) -> None:
     lost = 0
     for step in await solve({"policy": Model(sharp)}, generations=4, duels=12, bound_width=width):
-        bounds = {r.candidate.id: (r.mean - width * r.sd, r.mean + width * r.sd) for r in step.candidates}  # type: ignore[operator]
+        bounds = {r.id: (r.mean - width * r.sd, r.mean + width * r.sd) for r in step.candidates}  # type: ignore[operator]
         best_lower = max(lower for lower, _ in bounds.values())
         assert survivors(step) == {name for name, (_, upper) in bounds.items() if upper >= best_lower}
         lost += len(step.candidates) - len(survivors(step))
@@ -167,7 +166,7 @@ async def test_retries(retries: int) -> None:
     (step,) = await solve({"policy": model}, generations=0, retries=retries)
     asked = [attempt for _, role, place, attempt, _ in model.asked if (role, place) == ("generate", 1)]
     assert asked == list(range(retries + 1))
-    assert {r.candidate.id: r.candidate.attempts for r in step.candidates} == {
+    assert {r.id: r.attempts for r in step.candidates} == {
         "0.0": 1, "0.1": retries + 1, "0.2": 1, "0.3": 1
     }  # fmt: skip
 

@@ -19,9 +19,9 @@ from evorun.methods.best_of_n import BestOfN
 from evorun.methods.breeding import Member
 from evorun.methods.lyria import Lyria, LyriaConfig
 from evorun.methods.lyria_selection import ExperiencePool, replay, select
-from evorun.methods.steps import Candidate
 from evorun.models.base import Message
-from evorun.tasks.base import Problem, Prompt, Response, Task, Tools
+from evorun.runs.candidates import Candidate, Response
+from evorun.tasks.base import Problem, Prompt, Task, Tools
 from evorun.tasks.capabilities import Diagnosis, Individual, Verification
 from method_fixture import Ask, Scripted, TestedQuiz, drive, problem, solve, steps
 
@@ -163,7 +163,7 @@ async def test_the_same_as_algorithm_1_done_sequentially(
     course = await solve(Lyria(settings_), asked, task=Breeding(), seed=seed)
     assert len(course) == len(expected.populations)
     for step, population in zip(course, expected.populations, strict=True):
-        alive = Counter(rated.candidate.response.text for rated in step.candidates if rated.survivor)
+        alive = Counter(rated.text for rated in step.candidates if rated.survivor)
         assert set(alive) == {one.answer for one in population}
         assert step.extra["population"] == len(population)
         assert step.extra["mean_fitness"] == pytest.approx(np.mean([one.fitness for one in population]))
@@ -173,19 +173,19 @@ async def test_the_same_as_algorithm_1_done_sequentially(
     best = course[-1].best
     if readable and expected.best is not None:
         assert best is not None
-        assert (best.candidate.response.answer, best.mean) == (expected.best.answer, expected.best.fitness)
+        assert (best.answer, best.mean) == (expected.best.answer, expected.best.fitness)
 
 
 async def test_what_a_candidate_records() -> None:
     """Its parents are those whose texts were shown; fitness, errors and call are its own."""
     asked = model(10_000)
     course = await solve(Lyria(config(max_errors=2)), asked, task=Breeding())
-    candidates = {rated.candidate.id: rated.candidate for rated in course[-1].candidates}
+    candidates = {rated.id: rated for rated in course[-1].candidates}
     calls = {f"p0|{ask.step}|{ask.role}|{ask.place}|{ask.attempt}": ask for ask in asked.asked}
     operators = {"init": "generate", "crossover": "crossover", "mutation": "mutate"}
     seen = set()
     for candidate in candidates.values():
-        text = candidate.response.text
+        text = candidate.text
         assert (candidate.fitness, candidate.errors) == (fitness_of(text), errors_of(text, 2))
         seen.add(candidate.operator)
         if candidate.operator not in operators:
@@ -195,7 +195,7 @@ async def test_what_a_candidate_records() -> None:
         ask = calls[candidate.call or ""]
         assert ask.role == operators[candidate.operator]
         parents = [candidates[parent] for parent in candidate.parents]
-        assert ask.shown["shown"] == [[p.response.text, p.fitness, p.errors] for p in parents]
+        assert ask.shown["shown"] == [[p.text, p.fitness, p.errors] for p in parents]
     assert seen == {*operators, "external_crossover", "external_mutation"}
 
 
@@ -224,7 +224,7 @@ async def test_equal_answers_in_other_words_are_repeats() -> None:
 
     asked = Scripted(script)
     course = await solve(Lyria(config(population=4, dedup_attempts=3)), asked, task=Described())
-    alive = [rated.candidate.response.answer or "" for rated in course[0].candidates]
+    alive = [rated.answer or "" for rated in course[0].candidates]
     assert alive == ["a", "C", "b", "D"]
     assert course[0].extra["duplicates"] == 2
     assert len(asked.of("fitness")) == len({word.shown["answer"].lower() for word in asked.of("fitness")}) <= 6
@@ -249,14 +249,14 @@ async def test_without_operators_or_verifier_a_model_does_it_all() -> None:
 
     asked = Scripted(script)
     course = await solve(Lyria(config()), asked, task=Described())
-    candidates = [rated.candidate for rated in course[-1].candidates]
-    texts = {candidate.response.text for candidate in candidates}
+    candidates = course[-1].candidates
+    texts = {candidate.text for candidate in candidates}
     scored = [ask.shown["answer"] for ask in asked.of("fitness")]
     assert sorted(scored) == sorted(text for text in texts if not text.startswith("?"))  # each answer once
     diagnosed = len(asked.of("errors"))
     assert diagnosed == len(texts)
     for candidate in candidates:
-        text = candidate.response.text
+        text = candidate.text
         unread = text.startswith("?") or not number(text) % 5
         assert candidate.fitness == (0 if unread else number(text) % 90)
     assert {c.operator for c in candidates} <= {"init", "crossover", "mutation"}
@@ -315,7 +315,7 @@ async def test_refused_requests_are_data() -> None:
     asked = Scripted(lambda ask: None if ask.place % 2 else said(*ask[1:5], ask.shown["shown"], 10**6))
     course = await solve(Lyria(config(dedup_attempts=0)), asked, task=Breeding())
     assert course[0].extra["rejected_requests"] == 3
-    refused = [r.candidate for r in course[0].candidates if r.candidate.response.text == ""]
+    refused = [r for r in course[0].candidates if r.text == ""]
     assert len(refused) == 3
     assert {c.fitness for c in refused} == {fitness_of("")}
 
@@ -325,7 +325,7 @@ async def test_refused_requests_are_data() -> None:
 
 def a_member(key: str, fitness: float) -> Member:
     response = Response(text=key, answer=key)
-    candidate = Candidate(id=key, generation=0, parents=(), operator="init", response=response)
+    candidate = Candidate.of(response, id=key, generation=0, operator="init")
     return Member(candidate, Individual(response=response, fitness=fitness, errors=Diagnosis()), key)
 
 
@@ -470,12 +470,12 @@ async def test_best_of_n_by_the_oracle(samples: int, batches: int, dedup: int, v
         expected.append(text)
     asked = model(variety)
     course = await solve(best_of_n(samples=samples, batches=batches, dedup_attempts=dedup), asked, task=Breeding())
-    assert [rated.candidate.response.text for rated in course[-1].candidates] == expected
+    assert [rated.text for rated in course[-1].candidates] == expected
     assert sorted((ask.place, ask.attempt) for ask in asked.asked) == sorted(calls)
     assert len(course) <= min(batches, samples)
     readable = [text for text in expected if not text.startswith("?")]
     best = course[-1].best
-    assert (best and best.candidate.response.text) == (max(readable, key=fitness_of) if readable else None)
+    assert (best and best.text) == (max(readable, key=fitness_of) if readable else None)
 
 
 def test_best_of_n_says_what_it_knows() -> None:

@@ -19,8 +19,9 @@ from evorun.models import Completion, Reply, Request
 from evorun.runner import registry
 from evorun.runner.training_runs import training_problems
 from evorun.runs.budget import BudgetConfig
+from evorun.runs.candidates import Response
 from evorun.runs.directory import RunDirectory
-from evorun.tasks.base import Grade, Response, Task
+from evorun.tasks.base import Grade, Task
 from evorun.tasks.capabilities import Generates
 from evorun.training.wire import Row
 from method_fixture import Ask, Driven, Quiz, RightIsRight, Scripted, problem, quiz

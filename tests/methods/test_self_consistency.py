@@ -44,7 +44,7 @@ def test_every_leader_of_a_tie_is_as_likely() -> None:
 async def test_the_vote_is_on_signatures_and_its_share_is_the_belief() -> None:
     (step,) = await solve(vote(5), says("x", "Yes", "YES", "y", "yes;a note"))
     assert step.best is not None
-    assert step.best.candidate.response.answer == "Yes"
+    assert step.best.answer == "Yes"
     assert [rated.mean for rated in step.candidates] == [0.2, 0.6, 0.6, 0.2, 0.6]
     assert step.extra["distinct_answers"] == 3
 
@@ -53,7 +53,7 @@ async def test_ties_depend_on_seed_and_problem_only() -> None:
     async def winner(seed: int, number: int) -> str:
         (step,) = await solve(vote(4), says("a", "b", "b", "a"), seed=seed, number=number)
         assert step.best is not None
-        return str(step.best.candidate.response.answer)
+        return str(step.best.answer)
 
     by_seed = [await winner(seed, 0) for seed in range(20)]
     assert by_seed == [await winner(seed, 0) for seed in range(20)]
@@ -64,9 +64,9 @@ async def test_ties_depend_on_seed_and_problem_only() -> None:
 async def test_texts_that_do_not_parse_have_no_vote() -> None:
     (step,) = await solve(vote(5), says("?", "b", "?", "?", "b"))
     assert step.best is not None
-    assert step.best.candidate.response.answer == "b"
+    assert step.best.answer == "b"
     assert step.best.mean == 1.0
-    assert sorted(rated.candidate.id for rated in step.candidates if rated.mean is None) == ["0.0", "0.2", "0.3"]
+    assert sorted(rated.id for rated in step.candidates if rated.mean is None) == ["0.0", "0.2", "0.3"]
 
 
 @pytest.mark.parametrize("said", ["?", None])
@@ -91,5 +91,5 @@ async def test_a_retry_replaces_the_text_in_its_place() -> None:
         return "?" if ask.place == 1 and ask.attempt == 0 else f"answer {ask.place}"
 
     (step,) = await solve(vote(3, retries=1), Scripted(script))
-    found = {rated.candidate.id: rated.candidate.response.answer for rated in step.candidates}
+    found = {rated.id: rated.answer for rated in step.candidates}
     assert found == {"0.0": "answer 0", "0.1": "answer 1", "0.2": "answer 2"}

@@ -10,7 +10,7 @@ async def test_one_call_and_its_answer() -> None:
     model = Scripted(lambda ask: "blue")
     (step,) = await solve(make_method("zero_shot"), model)
     assert step.best is not None
-    assert step.best.candidate.response.answer == "blue"
+    assert step.best.answer == "blue"
     assert step.best.survivor
     assert [(ask.shown["ask"], ask.step, ask.place) for ask in model.asked] == [("generate", 0, 0)]
 
@@ -21,7 +21,7 @@ async def test_a_text_that_does_not_parse_is_asked_for_again(retries: int, calls
     (step,) = await solve(make_method("zero_shot", retries=retries), model)
     assert len(model.asked) == calls
     assert (step.best is not None) is (retries == 3)
-    assert [rated.candidate.attempts for rated in step.candidates] == [calls]
+    assert [rated.attempts for rated in step.candidates] == [calls]
 
 
 async def test_a_refused_request_is_not_repeated() -> None:

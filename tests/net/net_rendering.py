@@ -189,7 +189,7 @@ def _read(task: Any, cases: list[_Case]) -> Digests:
 
 def _word(name: str) -> Any:
     """Return a struct that tasks are handed, from whichever module defines it."""
-    for module in ("evorun.tasks.base", "evorun.tasks.capabilities"):
+    for module in ("evorun.tasks.base", "evorun.tasks.capabilities", "evorun.runs.candidates"):
         try:
             return getattr(import_module(module), name)
         except (ImportError, AttributeError):

@@ -2,8 +2,9 @@ import pytest
 from scipy.stats import binomtest
 
 from evorun.reports.judge import JudgeDiagnostics, calibration, judge_warning
+from evorun.runs.candidates import CandidateId, Outcome, Verdict
 from evorun.runs.results import Proportion
-from evorun.runs.schema import CandidateId, ComparisonRecord, Outcome, Verdict
+from evorun.runs.schema import ComparisonRecord
 
 RIGHT, WRONG, ALSO_RIGHT, UNKNOWN = "right", "wrong", "also right", "unknown"
 CORRECT = {("p", RIGHT): True, ("p", ALSO_RIGHT): True, ("p", WRONG): False, ("q", RIGHT): False}
@@ -12,7 +13,9 @@ CORRECT = {("p", RIGHT): True, ("p", ALSO_RIGHT): True, ("p", WRONG): False, ("q
 def duel(
     step: int, first: CandidateId, second: CandidateId, *verdicts: Verdict, won: Outcome | None, problem: str = "p"
 ) -> ComparisonRecord:
-    return ComparisonRecord(problem, step, first, second, (verdicts[0], verdicts[1]), won, ("", ""))
+    return ComparisonRecord(
+        problem=problem, step=step, first=first, second=second, verdicts=verdicts, outcome=won, reasons=("", "")
+    )
 
 
 # Worked by hand: 7 duels, 5 of them decisive.

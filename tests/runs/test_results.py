@@ -7,13 +7,13 @@ import msgspec
 import pytest
 from scipy.stats import binomtest
 
+from evorun.runs.candidates import Outcome, Verdict
 from evorun.runs.results import cost_by_role, metric_series, proportion, write_results
 from evorun.runs.schema import (
     CandidateRecord,
     ComparisonRecord,
     Metric,
     MetricPoint,
-    Outcome,
     PredictionRecord,
     Results,
     RoleCost,
@@ -21,7 +21,6 @@ from evorun.runs.schema import (
     StepRecord,
     Stop,
     TrainingRecord,
-    Verdict,
 )
 from evorun.runs.statistics import mean_interval
 
@@ -36,11 +35,15 @@ def prediction(problem: str, correct: bool, stop: Stop) -> PredictionRecord:
 
 
 def candidate(error: str | None) -> CandidateRecord:
-    return CandidateRecord("p", "0.0", 0, (), "init", "", None, "", error, 0.0, 1.0, True, False, 1)
+    return CandidateRecord(
+        problem="p", id="0.0", generation=0, operator="init", text="", answer=None, error=error, correct=False
+    )
 
 
 def duel(first: Verdict, second: Verdict, outcome: Outcome | None) -> ComparisonRecord:
-    return ComparisonRecord("p", 1, "0.0", "0.1", (first, second), outcome, ("", ""))
+    return ComparisonRecord(
+        problem="p", step=1, first="0.0", second="0.1", verdicts=(first, second), outcome=outcome, reasons=("", "")
+    )
 
 
 def series(steps: list[StepRecord]) -> dict[tuple[int, str], MetricPoint]:
@@ -206,10 +209,10 @@ def test_records_of_an_older_run_have_no_scores() -> None:
     del old["scores"]
     assert msgspec.convert(old, StepRecord).scores == {}
     old = msgspec.json.decode(msgspec.json.encode(candidate(None)))
-    for name in ("scores", "fitness", "errors", "call"):
+    for name in ("kind", "scores", "fitness", "errors", "call"):
         del old[name]
     record = msgspec.convert(old, CandidateRecord)
-    assert (record.scores, record.fitness, record.errors, record.call) == ({}, None, "", None)
+    assert (record.kind, record.scores, record.fitness, record.errors, record.call) == ("response", {}, None, "", None)
 
 
 def test_the_interval_along_a_run_is_that_of_the_single_figure_to_what_a_band_shows() -> None:

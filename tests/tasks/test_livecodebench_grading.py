@@ -10,10 +10,11 @@ import pytest_asyncio
 
 from building import load_task
 from evorun.errors import DataError
+from evorun.runs.candidates import Response
 from evorun.sandbox.base import Case, CaseResult, Limits, Program, Suite
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
-from evorun.tasks.base import LoadedTask, Problem, Response
+from evorun.tasks.base import LoadedTask, Problem
 from evorun.tasks.livecodebench import files
 from evorun.tasks.livecodebench.feedback import feedback_of
 from evorun.tasks.livecodebench.task import LiveCodeBench

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evorun.tasks.base import Problem, Response
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import Diagnosis, Individual
 from evorun.tasks.livecodebench import files
 from evorun.tasks.livecodebench.operators import crossover, mutate

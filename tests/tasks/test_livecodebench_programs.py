@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from evorun.tasks.base import Problem, Response
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Problem
 from evorun.tasks.livecodebench.programs import program_for
 from evorun.tasks.livecodebench.signature import signature
 from evorun.tasks.livecodebench.task import LiveCodeBench

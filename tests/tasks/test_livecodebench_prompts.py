@@ -10,8 +10,9 @@ import pytest
 
 from building import load_task
 from evorun.errors import ConfigError
+from evorun.runs.candidates import Feedback, Response
 from evorun.sandbox.base import CaseResult, Program, Suite
-from evorun.tasks.base import Demonstration, Feedback, Problem, Prompt, Response
+from evorun.tasks.base import Demonstration, Problem, Prompt
 from evorun.tasks.capabilities import (
     Attempt,
     Demonstrates,

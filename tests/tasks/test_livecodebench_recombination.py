@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from building import load_task
 from evorun.models.base import Request
 from evorun.models.simulator import Skill
+from evorun.runs.candidates import Response
 from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
-from evorun.tasks.base import Problem, Prompt, Response
+from evorun.tasks.base import Problem, Prompt
 from evorun.tasks.capabilities import Diagnoses, Diagnosis, Individual, Operates, Recombines, Scores, Verifies
 from evorun.tasks.livecodebench import LiveCodeBenchConfig
 from evorun.tasks.livecodebench.syntax import syntax_error

@@ -11,7 +11,8 @@ import pytest
 
 from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
-from evorun.tasks.base import LoadedTask, Response
+from evorun.runs.candidates import Response
+from evorun.tasks.base import LoadedTask
 from evorun.tasks.mathbench import files
 
 STAGES = ("middle", "high", "college")

@@ -6,7 +6,8 @@ import msgspec
 import pytest
 
 from building import load_task
-from evorun.tasks.base import Demonstration, Problem, Prompt, Response
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Demonstration, Problem, Prompt
 from evorun.tasks.capabilities import Diagnosis, Individual, Operates, ScoredResponse, Verifies
 from evorun.tasks.mathbench.task import MathBench
 

@@ -11,7 +11,8 @@ from building import load_task
 from evorun.errors import ConfigError
 from evorun.models.base import Request
 from evorun.models.simulator import Skill
-from evorun.tasks.base import LoadedTask, Prompt, Response
+from evorun.runs.candidates import Response
+from evorun.tasks.base import LoadedTask, Prompt
 from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
 from evorun.tasks.loading import load_rows
 from evorun.tasks.math_contest.reading import canonical

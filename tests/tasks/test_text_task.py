@@ -13,7 +13,8 @@ from text_tasks import Essays, JsonSums, Sums, essays, sums
 
 from building import load_task
 from evorun.errors import ConfigError, DataError
-from evorun.tasks.base import Demonstration, LoadedTask, Problem, Prompt, Response, TaskConfig
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Demonstration, LoadedTask, Problem, Prompt, TaskConfig
 from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
 from evorun.tasks.loading import load_rows
 from evorun.tasks.text_task import TextTask

@@ -5,7 +5,8 @@ from typing import Any
 
 import msgspec
 
-from evorun.tasks.base import Grade, Problem, Response, Score
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Grade, Problem, Score
 from evorun.tasks.loading import Row
 from evorun.tasks.text_task import TextTask
 

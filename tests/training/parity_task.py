@@ -21,7 +21,8 @@ from evorun.models.embedded import is_ready, model_folder
 from evorun.runner import registry
 from evorun.runner.experiment import Outcome, run_experiment
 from evorun.runner.settings import RunConfig, check
-from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, Response, Task, TaskConfig, Tools
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, Task, TaskConfig, Tools
 
 EMBEDDED = is_ready()
 NO_TOKENIZER = "needs the embedded model's tokenizer"

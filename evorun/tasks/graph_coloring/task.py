@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from evorun.tasks.base import Problem, Response
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import Individual
 from evorun.tasks.graph_coloring import operators, reading
 from evorun.tasks.graph_coloring.graph import Coloring, Graph, as_coloring, as_text, conflicts

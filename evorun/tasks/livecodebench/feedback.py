@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from evorun.runs.candidates import Feedback
 from evorun.sandbox.base import Case, CaseResult, Limits
-from evorun.tasks.base import Feedback
 
 SHOWN_TESTS = 3
 """B.2.3 shows three."""

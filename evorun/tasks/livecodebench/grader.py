@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from evorun.errors import DataError
+from evorun.runs.candidates import Response
 from evorun.sandbox.base import Suite
-from evorun.tasks.base import Grade, Problem, Response, Tools
+from evorun.tasks.base import Grade, Problem, Tools
 from evorun.tasks.livecodebench.programs import program_for
 
 

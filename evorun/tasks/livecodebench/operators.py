@@ -27,7 +27,7 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
-from evorun.tasks.base import Response
+from evorun.runs.candidates import Response
 from evorun.tasks.capabilities import Individual
 from evorun.tasks.livecodebench.reading import MAX_SOURCE_BYTES
 from evorun.tasks.livecodebench.syntax import parsed

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from evorun.tasks.base import Response
+from evorun.runs.candidates import Response
 from evorun.tasks.json_text import read_object, well_formed
 from evorun.tasks.livecodebench.syntax import parsed
 

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from evorun.runs.candidates import Response
 from evorun.sandbox.base import CaseResult, Suite
-from evorun.tasks.base import Problem, Prompt, Response, Tools
+from evorun.tasks.base import Problem, Prompt, Tools
 from evorun.tasks.capabilities import Diagnosis, Individual, Verification
 from evorun.tasks.diagnosis import ERRORS_SCHEMA, FITNESS_SCHEMA, bulleted, read_errors, read_fitness
 from evorun.tasks.livecodebench import operators

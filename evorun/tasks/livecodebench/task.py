@@ -8,9 +8,10 @@ from typing import Any
 import msgspec
 
 from evorun.models.base import Message
+from evorun.runs.candidates import Response
 from evorun.sandbox.base import Case, CaseResult, Limits, Suite
 from evorun.tasks.attempts import shown_attempts
-from evorun.tasks.base import Demonstration, Problem, Prompt, Response, Task, Tools
+from evorun.tasks.base import Demonstration, Problem, Prompt, Task, Tools
 from evorun.tasks.capabilities import Attempt, Judgment, ScoredResponse
 from evorun.tasks.judging import REASONED_VERDICT_SCHEMA, parse_judgment
 from evorun.tasks.livecodebench import recombination

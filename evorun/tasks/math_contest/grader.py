@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from evorun.errors import DataError
-from evorun.tasks.base import Grade, Problem, Response, Tools
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Grade, Problem, Tools
 from evorun.tasks.math_contest.task import MathContest
 from evorun.tasks.math_contest.verification import Verifier, shared
 

@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from evorun.tasks.base import ACCURACY, DrawHelp, Grade, Problem, Response, Score
+from evorun.runs.candidates import Response
+from evorun.tasks.base import ACCURACY, DrawHelp, Grade, Problem, Score
 from evorun.tasks.math_contest.boxes import is_in_form, last_boxed
 from evorun.tasks.math_contest.reading import canonical, read_integer
 from evorun.tasks.text_task import TextTask

@@ -6,7 +6,8 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from evorun.tasks.base import Demonstration, Problem, Response
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Demonstration, Problem
 from evorun.tasks.mathbench.records import OPTIONS
 from evorun.tasks.multiple_choice import answer_schema, lettered, letters, option_text, read_letter
 from evorun.tasks.text_task import TextTask

@@ -1,6 +1,7 @@
 """Ground truth of a puzzle: its own metrics."""
 
-from evorun.tasks.base import Grade, Problem, Response, Tools
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Grade, Problem, Tools
 from evorun.tasks.puzzles.task import Puzzle
 
 

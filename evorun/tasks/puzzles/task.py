@@ -9,8 +9,9 @@ from typing import Any, ClassVar, NamedTuple
 import msgspec
 
 from evorun.models.base import Message
+from evorun.runs.candidates import Response
 from evorun.tasks.attempts import shown_attempts
-from evorun.tasks.base import Demonstration, DrawHelp, Problem, Prompt, Response, Task, Tools
+from evorun.tasks.base import Demonstration, DrawHelp, Problem, Prompt, Task, Tools
 from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, Judgment, ScoredResponse, Verification
 from evorun.tasks.diagnosis import last_score
 from evorun.tasks.judging import VERDICT_SCHEMA, parse_judgment

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from evorun.tasks.base import Response
+from evorun.runs.candidates import Response
 from evorun.tasks.capabilities import Individual
 from evorun.tasks.sudoku.board import Board, cells_of
 from evorun.tasks.sudoku.grid import joined

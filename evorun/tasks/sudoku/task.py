@@ -11,7 +11,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from evorun.tasks.base import Problem, Response
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import Individual
 from evorun.tasks.puzzles.task import Measure, Puzzle
 from evorun.tasks.sudoku import grid, metrics, operators

@@ -5,7 +5,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from evorun.tasks.base import Problem, Response
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import Diagnosis, Individual
 from evorun.tasks.graph_coloring.graph import Graph, graph
 from evorun.tasks.graph_coloring.task import GraphColoring

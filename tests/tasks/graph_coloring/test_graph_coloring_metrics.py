@@ -8,7 +8,8 @@ from graph_coloring_cases import TASK, answered, problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evorun.tasks.base import Problem, Response
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Problem
 from evorun.tasks.puzzles.grader import PuzzleGrader
 
 NO_TOOLS: Any = None  # a puzzle's grader uses none

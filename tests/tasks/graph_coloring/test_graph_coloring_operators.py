@@ -9,7 +9,8 @@ from graph_coloring_cases import TASK, answered, individual, problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from evorun.tasks.base import Problem, Response
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import Individual
 
 PATH = problem(4, [(0, 1), (1, 2), (2, 3)], 3)

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from evorun.tasks.base import Demonstration, Problem, Prompt, Response
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Demonstration, Problem, Prompt
 from evorun.tasks.math_contest.task import MathContest
 
 AIME = MathContest(integers=True, largest=999)

@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 
 from building import load_task
-from evorun.tasks.base import LoadedTask, Problem, Response
+from evorun.runs.candidates import Response
+from evorun.tasks.base import LoadedTask, Problem
 from evorun.tasks.capabilities import Diagnosis, Individual
 from evorun.tasks.sudoku.task import Sudoku
 

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sudoku_fixture import NO_TOOLS, TASK, loaded, noisy, paper_errors, paper_metrics, problems, solution, text_of
 
-from evorun.tasks.base import Response
+from evorun.runs.candidates import Response
 
 CASES = [(box, number) for box in (2, 3, 4) for number in range(2)]
 

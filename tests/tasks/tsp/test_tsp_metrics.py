@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tsp_fixture import Matrix, expected, matrices, problem_of, shortest, symmetric, task_for
 
-from evorun.tasks.base import Response
+from evorun.runs.candidates import Response
 from evorun.tasks.puzzles.grader import PuzzleGrader
 from evorun.tasks.tsp import metrics
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tsp_fixture import matrices, problem_of, symmetric, task_for
 
-from evorun.tasks.base import Response
+from evorun.runs.candidates import Response
 
 MATRIX = symmetric(4, [100, 141, 100, 100, 141, 100])
 TASK, PROBLEM = task_for(MATRIX), problem_of(MATRIX)

@@ -11,7 +11,8 @@ from tsp_fixture import individual
 from building import load_task
 from evorun.models.base import Request
 from evorun.models.simulator import Skill
-from evorun.tasks.base import Prompt, Response
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Prompt
 from evorun.tasks.tsp.simulator import SolvedTour
 
 LOADED = load_task("tsp", instances=2)

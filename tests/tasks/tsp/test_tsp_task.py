@@ -11,8 +11,9 @@ from tsp_fixture import TEST_DATA, individual, tsplib_records
 
 from building import load_task, task_config
 from evorun.errors import ConfigError
+from evorun.runs.candidates import Response
 from evorun.tasks import capabilities
-from evorun.tasks.base import LoadedTask, Response
+from evorun.tasks.base import LoadedTask
 from evorun.tasks.puzzles.task import Puzzle
 
 NO_TOOLS: Any = None

@@ -12,7 +12,8 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from evorun.tasks.base import Problem, Response
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import Diagnosis, Individual
 from evorun.tasks.tsp.task import Tsp
 

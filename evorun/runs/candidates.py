@@ -1,0 +1,100 @@
+"""Candidates, duels and steps: the structs that methods hand over, and that the records of a run extend."""
+
+from collections.abc import Sequence
+from typing import Any, Literal, Self
+
+import msgspec
+
+CandidateId = str
+"""Names a candidate within its problem."""
+Kind = Literal["response", "system_prompt", "rubric"]
+Verdict = Literal["A", "B", "T", "invalid"]
+"""A judge's answer: the response shown as A, the one shown as B, a tie, or a text that says none of the three."""
+Outcome = Literal["first", "second"]
+"""The winner of a duel."""
+
+
+class Feedback(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be known of a response without ground truth: the outcome of a problem's public tests."""
+
+    text: str
+    """As prompts show it."""
+    score: float
+    """Share of the public tests passed, in [0, 1]."""
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    """A completion, parsed. A text that could not be parsed has `answer=None` and says why in `error`."""
+
+    text: str
+    answer: str | None
+    reasoning: str = ""
+    memory: str = ""
+    """Notes that the model leaves for those who build on this response (evolving memory, appendix A.1)."""
+    error: str | None = None
+    feedback: Feedback | None = None
+    """None while nobody has looked, or where the task gives none."""
+
+
+class Candidate(Response, frozen=True, kw_only=True):
+    """What evolves, where it came from, and the method's own belief in it.
+
+    A response to a problem, or a text that serves all problems (a system prompt, a rubric), which has no answer.
+    """
+
+    id: CandidateId
+    kind: Kind = "response"
+    generation: int
+    parents: tuple[CandidateId, ...] = ()
+    operator: str
+    """`init`, `evolve`, ...: the step of the algorithm that made it."""
+    attempts: int = 1
+    """Model calls that it took to get this text."""
+    call: str | None = None
+    """Key of the model call that wrote it, in the run's journal; None for what no model wrote."""
+    fitness: float | None = None
+    """In [0, 100], where the method has one."""
+    errors: str = ""
+    """What an error detector said of it."""
+    mean: float | None = None
+    """Posterior mean of its utility, or another estimate of it; None for one that the method could not rate."""
+    sd: float | None = None
+    survivor: bool = False
+    """Whether the method still considers it."""
+
+    @classmethod
+    def of(cls, response: Response, **origin: Any) -> Self:
+        """Return a response as a candidate; of one that is a candidate already, only the response is taken.
+
+        origin: the fields that a candidate has beyond a response.
+        """
+        return cls(**{name: getattr(response, name) for name in Response.__struct_fields__}, **origin)
+
+
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """One duel: two candidates, judged once or in both orders."""
+
+    first: CandidateId
+    second: CandidateId
+    verdicts: tuple[Verdict, ...]
+    """As said by the judge: with `first` shown as A, then, when it was asked twice, with `first` shown as B."""
+    outcome: Outcome | None
+    """The winner, or None when the duel was not decisive."""
+    reasons: tuple[str, ...]
+    """The judge's explanations, one a verdict."""
+
+
+class Step(msgspec.Struct, kw_only=True):
+    """What a method reports after each step of its loop."""
+
+    step: int
+    best: Candidate | None
+    """The candidate that the method would return now; None while it has none that parses."""
+    candidates: Sequence[Candidate]
+    """All candidates so far, with the beliefs after this step."""
+    comparisons: Sequence[Comparison] = ()
+    """The duels of this step."""
+    extra: dict[str, float] = {}
+    """Diagnostics of this step, by name."""
+    samples: Sequence[Candidate] = ()
+    """Candidates of this step that stand for what the model would say: the share of correct ones is its pass rate."""
