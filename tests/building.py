@@ -16,17 +16,20 @@ from rich.console import Console
 from evorun.cli.compose import config_folder, register
 from evorun.methods.base import Method
 from evorun.methods.context import Context
-from evorun.models.config import EngineConfig, ModelConfig
+from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
+from evorun.rollouts.calls import Role
 from evorun.runner import registry
 from evorun.runner.driver import Driver
 from evorun.runner.settings import ProgramSettings, RunConfig, typed
-from evorun.runs.budget import BudgetConfig, Meter
+from evorun.runs.budget import BudgetConfig, Meter, divide
 from evorun.runs.directory import RunDirectory
 from evorun.runs.effects import Traffic
 from evorun.runs.progress import Progress, Tally, make_progress
 from evorun.tasks.base import Demonstration, LoadedTask, Problem, Provenance, Task, TaskConfig
 from evorun.training.config import TrainingConfig
 from evorun.training.wire import FineTuning, Job, PolicyGradient
+
+MODEL_ROLES = ("policy", "reference", *OTHER_ROLES)
 
 # --- configs ---
 
@@ -93,7 +96,7 @@ def make_run_config(
     values: dict[str, Any] = {
         **{"seed": 0, "method": method, "task": task, "budget": make_budget(), "raw": {"seed": 0}},
         **{"model": ModelConfig(name="small", id="small"), "engine": engine},
-        **{"judge": ModelConfig(name="large", id="large"), "judge_engine": judge_engine},
+        "others": {"judge": ServedModel(ModelConfig(name="large", id="large"), judge_engine)},
         "evorun": ProgramSettings(progress="off"),
     }
     return RunConfig(**{**values, **changes})
@@ -151,8 +154,11 @@ def make_context(
     task: Task, problem: Problem, policy: Any = None, *, judge: Any = None, meter: Meter | None = None, seed: int = 0
 ) -> Context:
     """Return the context of one problem; without a judge, the policy judges too."""
-    models = {role: one for role, one in (("policy", policy), ("judge", judge)) if one is not None}
-    return Context(task=task, problem=problem, seed=seed, meter=meter or Meter(), models=models, tools=NoTools())
+    models = {**dict.fromkeys(MODEL_ROLES, policy), "judge": judge or policy}
+    roles = dict.fromkeys(("judge", "fitness", "errors"), Role("judge"))
+    return Context(
+        task=task, problem=problem, seed=seed, meter=meter or Meter(), models=models, roles=roles, tools=NoTools()
+    )
 
 
 def no_progress(problems: int = 1) -> Progress:
@@ -177,11 +183,11 @@ def make_driver(
     return Driver(
         method=method,
         loaded=loaded,
-        models={"policy": model},
+        models=dict.fromkeys(MODEL_ROLES, model),
         tools=NoTools(),
         directory=directory,
         seed=seed,
-        budget=budget or make_budget(),
+        shares=divide(budget or make_budget(), len(loaded.problems)),
         concurrency=concurrency,
         progress=no_progress(len(loaded.problems)),
         policy=policy,

@@ -197,7 +197,7 @@ class MethodConformance:
         config = composed(arguments, changes)
         engine: Any = config.engine
         if isinstance(engine, SimulatedConfig):
-            config.engine = config.judge_engine = engine = counting(engine, breaks_after)
+            config.engine = engine = counting(engine, breaks_after)
         with nullcontext() if cls.real_sandbox else pretended_sandbox():
             outcome = run_experiment(config, path, ["evorun", *arguments], Console(file=io.StringIO()))
         return Run(path, outcome, getattr(engine, "asked", []))

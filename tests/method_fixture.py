@@ -146,7 +146,7 @@ class Scripted:
         self.script = script
         self.asked: list[Ask] = []
 
-    async def complete(self, key: str, request: Request) -> Reply:
+    async def complete(self, key: str, request: Request, step: int) -> Reply:
         ask = _read_back(key, request)
         self.asked.append(ask)
         await asyncio.sleep(0)

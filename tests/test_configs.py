@@ -96,4 +96,4 @@ def test_every_budget_composes(name: str) -> None:
 def test_every_model_can_generate_and_judge(name: str) -> None:
     local = ["++model.id=x", "++judge.id=x"] if name in ("local", "api") else []
     config = check(composed(f"model={name}", f"judge={name}", *local))
-    assert config.model.name == config.judge.name == name  # type: ignore[union-attr]
+    assert config.model.name == config.others["judge"].model.name == name

@@ -1,7 +1,7 @@
 """A whole run in this process, with engines that are watched: when they close, and what the manifest says of them."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,7 @@ from rich.console import Console
 from building import make_config, make_method, make_run_config, task_config
 from evorun.errors import EngineError
 from evorun.models import Completion, LanguageModel, Reply, Request
-from evorun.models.config import EngineConfig, ModelConfig
+from evorun.models.config import EngineConfig, ModelConfig, ServedModel
 from evorun.runner.experiment import Outcome, run_experiment
 
 
@@ -63,6 +63,17 @@ def test_engines_are_closed_at_the_end(tmp_path: Path) -> None:
     assert (engine.opened, engine.closed) == (["small"], ["small"])
     assert (judge.opened, judge.closed) == (["large"], ["large"])
     assert manifest["status"] == "completed"
+
+
+def test_roles_with_an_equal_model_and_engine_share_one(tmp_path: Path) -> None:
+    engine = WatchedConfig()
+    method = make_method("duel_evolve", generations=1, initial_candidates=3, children=2, duels=2)
+    task = task_config("mathbench", source="sample", limit=2)
+    config = make_run_config(method, task, engine, engine)
+    config.others["judge"] = ServedModel(replace(config.model), replace(engine))
+    assert run_experiment(config, tmp_path, ["evorun"], Console()) == Outcome("completed")
+    assert (engine.opened, engine.closed) == (["small"], ["small"])
+    assert sorted(json.loads((tmp_path / "manifest.json").read_text())["models"]) == ["judge", "policy"]
 
 
 @pytest.mark.parametrize("failure", [EngineError("the judge is gone"), ZeroDivisionError("a defect")])

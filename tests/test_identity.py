@@ -8,6 +8,9 @@ import pytest
 
 from building import composed
 from evorun.errors import ConfigError
+from evorun.methods.zero_shot import ZeroShot
+from evorun.models.config import ModelConfig, ServedModel
+from evorun.rollouts.calls import Role
 from evorun.runner.settings import check
 from evorun.runs.directory import config_digest
 from evorun_process import DRY_RUN, SMALL, evorun
@@ -48,9 +51,24 @@ def checked(*overrides: str) -> Any:
 
 def test_a_judge_engine_alone_serves_the_same_model_elsewhere() -> None:
     config = checked("model=gemma3_4b", "engine=simulated", "judge_engine=replay")
-    assert config.judge == config.model
-    assert config.judge_engine.name == "replay"
-    assert checked("engine=simulated").judge is None
+    assert config.others["judge"].model == config.model
+    assert config.others["judge"].engine.name == "replay"
+    assert checked("engine=simulated").others == {}
+
+
+REWARD = {"reward": {"name": "other", "id": "other"}, "reward_engine": {"name": "policy"}}
+
+
+def test_a_role_that_the_method_has_is_given_a_model_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = composed("engine=simulated", "method=zero_shot")
+    with pytest.raises(
+        ConfigError, match=r"^reward: has no effect, method=zero_shot asks no reward model; leave it out$"
+    ):
+        check({**config, **REWARD})
+    monkeypatch.setattr(ZeroShot, "roles", {"score": Role("reward")})
+    given = check({**config, **REWARD})
+    assert given.others == {"reward": ServedModel(ModelConfig(name="other", id="other"), given.engine)}
+    assert check({**config, "reward": {"name": "policy"}}).others == {}
 
 
 @pytest.mark.parametrize(

@@ -407,10 +407,9 @@ def test_a_judge_of_the_same_model_is_the_student_too(config: dict[str, Any], fi
     root = first.folder.parent
     elsewhere = changed(config, "judge_engine", to={"name": "server", "base_urls": ["http://localhost:1/v1"]})
     done = prepare(elsewhere, root, Runs(), name="elsewhere")
-    assert done.config.judge == done.config.model
+    assert done.config.others["judge"].model == done.config.model
     other = prepare(changed(config, "judge", to=config["teacher"]), root, Runs(), name="other_judge")
-    assert other.config.judge is not None
-    assert other.config.judge.adapter is None
+    assert other.config.others["judge"].model.adapter is None
 
 
 @pytest.mark.parametrize(

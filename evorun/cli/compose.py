@@ -5,19 +5,8 @@ from pathlib import Path
 from hydra.core.config_store import ConfigStore
 
 import evorun
+from evorun.models.config import OTHER_ROLES
 from evorun.runner import registry
-
-CHOSEN_GROUPS = (
-    *("method", "task", "model", "engine", "judge", "judge_engine", "budget", "experiment"),
-    *("student", "teacher", "teacher_engine", "training"),
-)
-"""Groups with a choice by name."""
-
-TYPED_GROUPS = (*(group for group in CHOSEN_GROUPS if group != "experiment"), "sandbox", "run", "evorun")
-"""Groups whose keys evorun checks against their schema; a key may be set whether or not the YAML lists it."""
-
-LIKE = {"judge": "model", "judge_engine": "engine", "teacher": "model", "teacher_engine": "engine"}
-"""Groups that offer what another one does."""
 
 
 def config_folder() -> Path:
@@ -25,6 +14,30 @@ def config_folder() -> Path:
     package = Path(evorun.__file__).parent
     inside = package / "conf"
     return inside if inside.is_dir() else package.parent / "conf"
+
+
+ROLES = tuple(role for role in OTHER_ROLES if (config_folder() / role).is_dir())
+"""Model roles that can be given a model of their own."""
+
+RUN_GROUPS = (
+    *("method", "task", "model", "engine"),
+    *(group for role in ROLES for group in (role, f"{role}_engine")),
+    "budget",
+)
+"""Groups that make a run."""
+
+CHOSEN_GROUPS = (*RUN_GROUPS, "experiment", "student", "teacher", "teacher_engine", "training")
+"""Groups with a choice by name."""
+
+TYPED_GROUPS = (*(group for group in CHOSEN_GROUPS if group != "experiment"), "sandbox", "run", "evorun")
+"""Groups whose keys evorun checks against their schema; a key may be set whether or not the YAML lists it."""
+
+LIKE = {
+    group: "engine" if group.endswith("_engine") else "model"
+    for role in (*ROLES, "teacher")
+    for group in (role, f"{role}_engine")
+}
+"""Groups that offer what another one does."""
 
 
 def choices(group: str) -> list[str]:

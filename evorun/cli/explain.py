@@ -6,7 +6,7 @@ import re
 from hydra.errors import OverrideParseException
 from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue
 
-from evorun.cli.compose import CHOSEN_GROUPS, TYPED_GROUPS, choices
+from evorun.cli.compose import CHOSEN_GROUPS, RUN_GROUPS, choices
 from evorun.cli.usage import USAGES
 from evorun.runner import registry
 
@@ -25,7 +25,7 @@ def explain(error: Exception) -> str:
     if stray and stray.group(1) in ("teacher", "teacher_engine"):
         return f"{stray.group(1)}: expected a student that it teaches, got none; set student=laft, or leave it out"
     if stray:
-        known = ", ".join((*TYPED_GROUPS[:7], "sandbox", "seed", "experiment", "run", "evorun", "hydra"))
+        known = ", ".join((*RUN_GROUPS, "sandbox", "seed", "experiment", "run", "evorun", "hydra"))
         return f"{stray.group(1)}: unknown key; the top level has {known}"
     if "training appears more than once" in text:
         return "student: expected none with a method that trains weights itself; set student=none or another method"

@@ -1,14 +1,20 @@
 """`evorun --help`: what can be composed, with examples."""
 
-from evorun.cli.compose import LIKE, choices
+from evorun.cli.compose import LIKE, ROLES, choices
 
 GROUPS = {
     "method": "the algorithm",
     "task": "the problems",
     "model": "what generates",
     "engine": "how it is served",
-    "judge": "what judges; default: the model itself",
-    "judge_engine": "how the judge is served; default: like the model",
+    **{
+        group: about
+        for role in ROLES
+        for group, about in (
+            (role, f"the method's {role} model; default: the model itself"),
+            (f"{role}_engine", "how that model is served; default: like the model"),
+        )
+    },
     "student": "how the model is fine-tuned before the run; default: it is not",
     "teacher": "what answers the questions that a student learns from",
     "teacher_engine": "how the teacher is served",
@@ -54,6 +60,6 @@ def print_help() -> None:
 
 def _group_line(group: str, about: str) -> str:
     if group in LIKE:
-        policy = "policy or " if group.startswith("judge") else ""
+        policy = "policy or " if group.removesuffix("_engine") in ROLES else ""
         return f"  {group:15} {policy}any {LIKE[group]}  ({about})"
     return f"  {group:15} {', '.join(choices(group)) or '-'}  ({about})"

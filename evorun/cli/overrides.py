@@ -13,13 +13,13 @@ from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from evorun.cli.compose import CHOSEN_GROUPS, TYPED_GROUPS, choices
+from evorun.cli.compose import CHOSEN_GROUPS, ROLES, TYPED_GROUPS, choices
 from evorun.cli.explain import explain
 from evorun.errors import ConfigError
 from evorun.runner import registry
 from evorun.runs.directory import HOW_IT_TRAINS
 
-MAY_CHANGE = ("engine", "judge_engine", "teacher_engine", "sandbox", "run", "evorun")
+MAY_CHANGE = ("engine", *(f"{role}_engine" for role in (*ROLES, "teacher")), "sandbox", "run", "evorun")
 """Groups that say how a run is carried out: their keys may change on a resume."""
 
 MAY_CHANGE_IN_TRAINING = tuple(f"training.{key}" for key in HOW_IT_TRAINS)

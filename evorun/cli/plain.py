@@ -12,10 +12,11 @@ from omegaconf.errors import OmegaConfBaseException
 
 from evorun.cli.explain import explain
 from evorun.errors import ConfigError, EvorunError
+from evorun.models.config import OTHER_ROLES
 from evorun.runs.directory import load_manifest
 
 _TASK_PATHS = ("data", "prompts")
-_MODELS = {"model": "engine", "judge": "judge_engine", "teacher": "teacher_engine"}
+_MODELS = {"model": "engine", **{role: f"{role}_engine" for role in OTHER_ROLES}, "teacher": "teacher_engine"}
 
 
 def plain(composed: DictConfig) -> dict[str, Any]:
@@ -55,9 +56,9 @@ def _is_folder(name: object) -> TypeGuard[str]:
 
 
 def _served(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return the settings of the engine of that key; the judge's is the policy's where it has none of its own."""
+    """Return the settings of the engine of that key; a role's is the policy's where it has none of its own."""
     engine = config.get(key)
-    if key == "judge_engine" and isinstance(engine, dict) and engine.get("name") == "policy":
+    if isinstance(engine, dict) and engine.get("name") == "policy":
         engine = config.get("engine")
     return engine if isinstance(engine, dict) else {}
 

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from evorun.methods.context import Context, RunContext
+from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Step
 from evorun.tasks.base import Problem, Task
 from evorun.tasks.capabilities import GivesFeedback
@@ -24,6 +25,8 @@ class Method(ABC):
     regime: ClassVar[Regime]
     needs: ClassVar[tuple[type, ...]]
     """The task protocols that it relies on."""
+    roles: ClassVar[Mapping[str, Role]] = {}
+    """Who answers the calls of each role; the policy answers those of a role that is not named here."""
     observes: ClassVar[bool] = False
     """Whether it looks at a task's feedback (public tests) where there is any."""
     requires_student: ClassVar[bool] = False

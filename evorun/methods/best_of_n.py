@@ -6,6 +6,7 @@ of the Lyria paper (section 4.2.1), where a repeated answer is drawn anew.
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from typing import ClassVar
 
 from evorun.errors import at_least, one_of
 from evorun.methods.base import PerProblem, Regime
@@ -14,6 +15,7 @@ from evorun.methods.context import Context
 from evorun.methods.duels import Arena, DuelSettings, hold_duels, no_duels
 from evorun.methods.oracle import lacking_verifier, regime_with_verifier
 from evorun.methods.proposals import Proposal, ResponseSettings, observed, propose
+from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Comparison, Step
 from evorun.tasks.base import Task
 from evorun.tasks.capabilities import Generates, Judges
@@ -53,6 +55,7 @@ class BestOfN(PerProblem):
     description = "N independent responses, the best by the duels and the posterior of Duel-Evolve, or by an oracle"
     regime = "problem_only"
     needs = (Generates, Judges)
+    roles: ClassVar = {"judge": Role("judge")}
     observes = True
     Config = BestOfNConfig
 

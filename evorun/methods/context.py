@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from evorun.rollouts.calls import Caller, Calls
+import msgspec
+
+from evorun.rollouts.calls import Caller, Calls, Role
 from evorun.runs.budget import Meter
 from evorun.runs.candidates import Response
 from evorun.runs.records import write_json
@@ -31,9 +33,10 @@ class Context(Calls):
         seed: int,
         meter: Meter,
         models: Mapping[str, Caller],
+        roles: Mapping[str, Role],
         tools: Tools,
     ) -> None:
-        super().__init__(name=problem.id, task=task, seed=seed, meter=meter, models=models)
+        super().__init__(name=problem.id, task=task, seed=seed, meter=meter, models=models, roles=roles)
         self.problem = problem
         self._tools = tools
 
@@ -76,9 +79,9 @@ class TrainingSplit:
 
 
 class Remember(Protocol):
-    """Looks an effect up in the journal, or carries it out (`evorun.runs.effects.remembered`)."""
+    """`evorun.runs.journal.Journal.remember`, without its options."""
 
-    async def __call__(self, key: str, about: Any, compute: Callable[[], Awaitable[T]], kind: type[T]) -> T:
+    async def __call__(self, key: str, about: bytes, compute: Callable[[], Awaitable[T]], kind: type[T]) -> T:
         """Return the result."""
         ...
 
@@ -130,7 +133,8 @@ class RunContext:
 
         about: all that the value depends on, as JSON. kind: its type.
         """
-        return await self._remember(self.shared.key(step, what, 0, 0), about, compute, kind)
+        encoded = msgspec.json.encode(about, order="deterministic")
+        return await self._remember(self.shared.key(step, what, 0, 0), encoded, compute, kind)
 
     def record(self, step: int, figures: Mapping[str, float]) -> None:
         """Put a training step's figures into training.jsonl, the series of metrics.jsonl and the progress display."""

@@ -8,6 +8,7 @@ answer is chosen.
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,7 @@ from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.duels import Arena, DuelSettings, hold_duels, no_duels
 from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, observed, propose
+from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Comparison, Step
 from evorun.tasks.capabilities import Evolves, Generates, Judges
 
@@ -63,6 +65,7 @@ class DuelEvolve(PerProblem):
     description = "evolution of responses by the model's pairwise preferences: Bradley-Terry, double Thompson sampling"
     regime = "problem_only"
     needs = (Generates, Evolves, Judges)
+    roles: ClassVar = {"judge": Role("judge")}
     observes = True
     Config = DuelEvolveConfig
 

@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -11,6 +12,7 @@ from evorun.methods.context import Context
 from evorun.methods.duels import read_judgment
 from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, observed, propose
 from evorun.models.base import Sampling
+from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Comparison, Step
 from evorun.tasks.capabilities import Attempt, AttemptOutcome, Generates, Judges, Refines
 
@@ -53,6 +55,7 @@ class FeedbackDescent(PerProblem):
     description = "one incumbent, challenged by proposals made from the latest attempts and what the judge said of them"
     regime = "problem_only"
     needs = (Generates, Refines, Judges)
+    roles: ClassVar = {"judge": Role("judge")}
     observes = True
     Config = FeedbackDescentConfig
 

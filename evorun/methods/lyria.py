@@ -18,6 +18,7 @@ The sequential loops are rounds of parallel calls with the same outcome; see `ev
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from msgspec.structs import replace
 
@@ -30,6 +31,7 @@ from evorun.methods.lyria_selection import ExperiencePool, replay, select
 from evorun.methods.oracle import lacking_verifier, regime_with_verifier
 from evorun.methods.proposals import SamplingSettings
 from evorun.models.base import Sampling
+from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Step
 from evorun.tasks.base import Task
 from evorun.tasks.capabilities import Diagnoses, Generates, Operates, Recombines, Scores, Verifies
@@ -127,6 +129,7 @@ class Lyria(PerProblem):
     )
     regime = "problem_only"
     needs = (Generates, Recombines)
+    roles: ClassVar = {"fitness": Role("judge"), "errors": Role("judge")}
     Config = LyriaConfig
 
     def __init__(self, config: LyriaConfig) -> None:

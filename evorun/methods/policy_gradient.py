@@ -21,6 +21,7 @@ from evorun.methods.evaluation import Evaluations, EvaluationSettings
 from evorun.methods.proposals import SamplingSettings
 from evorun.methods.replies import read_reply
 from evorun.models.base import Reply
+from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Response, Step
 from evorun.tasks.base import Grade, Problem, Prompt, Task
 from evorun.tasks.capabilities import Generates, Instructs
@@ -124,6 +125,7 @@ class _PolicyGradientMethod(DatasetLevel):
 
     regime = "labels"
     needs = (Generates,)
+    roles: ClassVar = {ROLE: Role("policy", lag=1)}  # completions come before the step's update
     trains = True
     learns_from_problems = True
     trainer: ClassVar[str] = "grpo"
@@ -206,7 +208,7 @@ class _PolicyGradientMethod(DatasetLevel):
             Row(messages=one.prompt.messages, tokens=one.reply.completions[0].token_ids or (), reward=reward.value)
             for one, reward in zip(rollouts, rewards, strict=True)
         ]
-        return {**figures, **await ctx.policy.update(rows)}
+        return {**figures, **await ctx.policy.update(step, rows)}
 
     async def _roll_out(self, ctx: RunContext, step: int) -> list[Rollout]:
         """Return the batch's completions; those of one problem stand in a row."""

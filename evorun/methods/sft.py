@@ -116,7 +116,7 @@ class Sft(DatasetLevel):
         yield await evaluations.evaluate(0)
         steps = int(data["steps"])
         for step in range(1, steps + 1):
-            figures = await ctx.policy.train_step()
+            figures = await ctx.policy.train_step(step)
             evaluated = step == steps or (step % self.config.eval_every == 0 and self._affordable(ctx))
             if evaluated and "held_out_loss" in data:
                 figures = {**figures, **_with_perplexity(_loss_of(await ctx.policy.evaluate()))}

@@ -126,6 +126,24 @@ class TakesAdapters(Protocol):
         ...
 
 
+@runtime_checkable
+class Trained(Protocol):
+    """A model whose weights change from training step to training step."""
+
+    @property
+    def name(self) -> str:
+        """Identity of the model that is trained."""
+        ...
+
+    def at(self, step: int) -> LanguageModel:
+        """Return the model with the weights of a step, under a name that stays true when the weights change again."""
+        ...
+
+    async def close(self) -> None:
+        """Release what it holds; idempotent."""
+        ...
+
+
 def rejected(request: Request, reason: str, *, prompt_tokens: int = 0, seconds: float = 0.0) -> Reply:
     """Return the reply that an engine gives for a request which it refuses."""
     empty = Completion(text="", finish_reason="rejected", tokens=0)

@@ -1,11 +1,15 @@
 """Typed configuration of models (what is served) and engines (how it is served)."""
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from evorun.errors import ConfigError, at_least, one_of
 from evorun.models.adapters import read_adapter
 from evorun.models.base import LanguageModel
+
+OTHER_ROLES = ("judge", "reward", "meta")
+"""What a model can be in a run beside the policy and its reference; a configuration gives such a role a model and an
+engine of its own with two groups (`judge=`, `judge_engine=`)."""
 
 
 @dataclass
@@ -65,3 +69,10 @@ class EngineConfig:
     async def open(self, model: ModelConfig) -> LanguageModel:
         """Make the engine ready to serve `model`. Raises EngineError with one line when it cannot."""
         raise NotImplementedError
+
+
+class ServedModel(NamedTuple):
+    """A model and what serves it."""
+
+    model: ModelConfig
+    engine: EngineConfig

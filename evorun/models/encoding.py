@@ -1,6 +1,5 @@
-"""The canonical form of a request: what a journal keeps of it, and the digest that recognises it again."""
+"""The canonical form of a request, which a journal keeps and recognises it by."""
 
-from hashlib import blake2b
 from typing import Any
 
 import msgspec
@@ -25,8 +24,3 @@ def encode_request(model: str, request: Request) -> bytes:
     return _ENCODER.encode(
         RecordedRequest(model, request.messages, request.sampling, request.seed, request.json_schema)
     )
-
-
-def request_digest(body: bytes) -> bytes:
-    """Return the 16-byte digest of an encoded request."""
-    return blake2b(body, digest_size=16).digest()

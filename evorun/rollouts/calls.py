@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
@@ -11,28 +11,48 @@ from evorun.runs.budget import Meter
 from evorun.runs.streams import call_seed, stream
 from evorun.tasks.base import Prompt, Task
 
-EVALUATING = ("judge", "fitness", "errors")
-"""Roles that the judge model plays where a run has one."""
+
+class Role(NamedTuple):
+    """Who answers the calls of a role."""
+
+    model: Literal["policy", "reference", "judge", "reward", "meta"]
+    """policy: with the weights of a step. reference: without what the run trains."""
+    lag: int = 0
+    """The policy's weights of so many steps before the call's. A call's weights are those of its step, never of the
+    moment; what is asked while the step's update is under way has them without it (1)."""
+
+
+POLICY = Role("policy")
 
 
 class Caller(Protocol):
     """A model behind the journal."""
 
-    async def complete(self, key: str, request: Request) -> Reply:
-        """Answer the request that belongs to `key`."""
+    async def complete(self, key: str, request: Request, step: int) -> Reply:
+        """Answer the request that belongs to `key` with the weights of a step, where weights change."""
         ...
 
 
 class Calls:
     """Random streams, a budget and model calls under one name: a problem's, or those that a method makes for all."""
 
-    def __init__(self, *, name: str, task: Task, seed: int, meter: Meter, models: Mapping[str, Caller]) -> None:
-        """`models` maps roles to models; the role `policy` serves every role that has none of its own."""
+    def __init__(
+        self,
+        *,
+        name: str,
+        task: Task,
+        seed: int,
+        meter: Meter,
+        models: Mapping[str, Caller],
+        roles: Mapping[str, Role],
+    ) -> None:
+        """models: of each model role that is asked for. roles: who answers each role of the calls; else the policy."""
         self.name = name
         self.task: Any = task  # methods rely on the protocols that they declare in `needs`
         self._seed = seed
         self._meter = meter
         self._models = models
+        self._roles = roles
         self._indices: set[tuple[int, str, int, int]] = set()
 
     def rng(self, *names: str | int) -> np.random.Generator:
@@ -74,12 +94,11 @@ class Calls:
         index (in `prompts`, unless `indices` gives others) and attempt (one for all, or each its own): the same call
         must have the same index on every repetition. token_ids: ask for the completions' token ids too.
         """
-        model = self._model(role)
         allowed = self.affordable(len(prompts), role)
         attempts = [attempt] * allowed if isinstance(attempt, int) else attempt
         async with asyncio.TaskGroup() as group:
             calls = [
-                group.create_task(self._call(model, prompt, sampling, (step, role, index, number), token_ids))
+                group.create_task(self._call(prompt, sampling, (step, role, index, number), token_ids))
                 for index, number, prompt in zip(
                     range(allowed) if indices is None else indices, attempts, prompts[:allowed], strict=False
                 )
@@ -89,18 +108,8 @@ class Calls:
             self._meter.charge(role, reply)
         return replies
 
-    def _model(self, role: str) -> Caller:
-        """Return the model of a role: evaluating is the judge's, and the policy serves where there is no other."""
-        name = "judge" if role in EVALUATING else role
-        return self._models.get(name, self._models["policy"])
-
     async def _call(
-        self,
-        model: Caller,
-        prompt: Prompt,
-        sampling: Sampling,
-        index: tuple[int, str, int, int],
-        token_ids: bool,
+        self, prompt: Prompt, sampling: Sampling, index: tuple[int, str, int, int], token_ids: bool
     ) -> Reply:
         if index in self._indices:
             raise ValueError(f"the method makes two calls with the same step, role, index and attempt: {index}")
@@ -113,4 +122,6 @@ class Calls:
             hints=prompt.hints,
             token_ids=token_ids,
         )
-        return await model.complete(self.key(*index), request)
+        step, name, *_ = index
+        role = self._roles.get(name, POLICY)
+        return await self._models[role.model].complete(self.key(*index), request, step - role.lag)

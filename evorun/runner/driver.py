@@ -11,10 +11,10 @@ from evorun.methods.base import DatasetLevel, Method, PerProblem
 from evorun.methods.context import SHARED, Context, RunContext, TrainingSplit
 from evorun.rollouts.calls import Calls
 from evorun.runner.recorder import Cost, ProblemRecorder
-from evorun.runs.budget import BudgetConfig, Meter, meters, part, total, whole_meter
+from evorun.runs.budget import Meter, part, share, total, whole
 from evorun.runs.candidates import Response, Step
 from evorun.runs.directory import TRAINING, RunDirectory
-from evorun.runs.effects import JournaledModel, remembered
+from evorun.runs.effects import JournaledModel
 from evorun.runs.progress import Progress
 from evorun.runs.schema import Spent, TrainingRecord
 from evorun.tasks.base import Demonstration, Grade, LoadedTask, Problem, Tools
@@ -33,7 +33,8 @@ class Driver:
     tools: Tools
     directory: RunDirectory
     seed: int
-    budget: BudgetConfig
+    shares: Sequence[Meter]
+    """What each problem may spend, in order (`evorun.runs.budget.divide`)."""
     concurrency: int
     progress: Progress
     policy: Policy | None = None
@@ -65,19 +66,21 @@ class Driver:
     async def _solve_all(self, method: PerProblem) -> list[Meter]:
         """Work on each problem by itself, at most `concurrency` at once; return all meters."""
         problems = self.loaded.problems
-        shared = whole_meter(self.budget, len(problems), reserved=len(problems))  # a call to answer each one
+        shared = whole(self.shares, reserved=len(problems))  # a call to answer each one
         await method.prepare(self._run_context(shared, {}))
-        own = meters(self.budget, len(problems), total(shared.by_role.values()))
+        spent = shared.total
         indices = asyncio.Semaphore(self.concurrency)
 
         async def in_turn(index: int, problem: Problem) -> None:
+            own = self.shares[index]
+            own.deduct(share(spent.calls, len(problems), index), share(spent.tokens, len(problems), index))
             async with indices:
-                await self._solve(method, problem, _Account(own[index], shared, len(problems), index))
+                await self._solve(method, problem, _Account(own, shared, len(problems), index))
 
         async with asyncio.TaskGroup() as group:
             for index, problem in enumerate(problems):
                 group.create_task(in_turn(index, problem))
-        return [shared, *own]
+        return [shared, *self.shares]
 
     async def _solve(self, method: PerProblem, problem: Problem, account: "_Account") -> None:
         recorder = self._recorder(problem)
@@ -91,10 +94,11 @@ class Driver:
     async def _learn(self, method: DatasetLevel) -> list[Meter]:
         """Work on all problems together; return the meter of the whole run, which counts every problem's calls."""
         problems = self.loaded.problems
-        whole = whole_meter(self.budget, len(problems))
-        shared = Meter(parent=whole)
-        own = meters(self.budget, len(problems), parent=whole)
-        accounts = [_Account(meter, shared, len(problems), i) for i, meter in enumerate(own)]
+        everything = whole(self.shares)
+        shared = Meter(parent=everything)
+        for one in self.shares:
+            one.parent = everything
+        accounts = [_Account(own, shared, len(problems), index) for index, own in enumerate(self.shares)]
         recorders = [self._recorder(problem) for problem in problems]
         contexts = {p.id: self._context(p, a.own) for p, a in zip(problems, accounts, strict=True)}
         ctx = self._run_context(shared, contexts)
@@ -107,27 +111,40 @@ class Driver:
             for recorder in recorders:
                 recorder.close()
         for recorder, account in zip(recorders, accounts, strict=True):
-            await recorder.write_end(account.cost(), account.own.exhausted or whole.exhausted)
-        return [whole]
+            await recorder.write_end(account.cost(), account.own.exhausted or everything.exhausted)
+        return [everything]
 
     def _recorder(self, problem: Problem) -> ProblemRecorder:
         return ProblemRecorder(problem, self.loaded.grader, self.tools, self.directory, self.progress)
 
     def _context(self, problem: Problem, meter: Meter) -> Context:
         return Context(
-            task=self.loaded.task, problem=problem, seed=self.seed, meter=meter, models=self.models, tools=self.tools
+            task=self.loaded.task,
+            problem=problem,
+            seed=self.seed,
+            meter=meter,
+            models=self.models,
+            roles=self.method.roles,
+            tools=self.tools,
         )
 
     def _run_context(self, meter: Meter, contexts: Mapping[str, Context]) -> RunContext:
         may_see = self.method.regime_on(type(self.loaded.task)) in ("demonstrations", "labels")
-        shared = Calls(name=SHARED, task=self.loaded.task, seed=self.seed, meter=meter, models=self.models)
+        shared = Calls(
+            name=SHARED,
+            task=self.loaded.task,
+            seed=self.seed,
+            meter=meter,
+            models=self.models,
+            roles=self.method.roles,
+        )
         return RunContext(
             contexts=contexts,
             shared=shared,
             demonstrations=self.loaded.validation if may_see else (),
             grade=self._grade_demonstration,
             artifacts=self._artifacts(),
-            remember=partial(remembered, self.directory.journal),
+            remember=self.directory.journal.remember,
             record=partial(self._record, meter),
             policy=self.policy,
             training=self._training_split(),

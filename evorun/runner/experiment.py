@@ -15,22 +15,22 @@ from rich.console import Console
 
 from evorun.errors import EvorunError, RunDirectoryError, SandboxError
 from evorun.methods.base import Method
-from evorun.models.base import LanguageModel
-from evorun.models.config import EngineConfig, ModelConfig
+from evorun.models.base import LanguageModel, Trained
+from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
 from evorun.models.lazy import LazyModel
 from evorun.models.simulated import SimulatedConfig
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.runner.driver import Driver
 from evorun.runner.settings import RunConfig
 from evorun.runner.stages import with_student
-from evorun.runner.training_runs import TRAINED_ROLES, open_policy, serving, training_problems
-from evorun.runs.budget import Meter, meters
-from evorun.runs.directory import JOURNAL, PROBLEMS, RunDirectory, load_manifest, new_manifest
+from evorun.runner.training_runs import open_policy, serving, training_problems
+from evorun.runs.budget import Meter, divide
+from evorun.runs.directory import PROBLEMS, RunDirectory, load_manifest, new_manifest
 from evorun.runs.effects import Traffic, journaled
-from evorun.runs.program_tests import JournaledTests, ReplayedTests, Tester
+from evorun.runs.program_tests import JournaledTests, Tester
 from evorun.runs.progress import Tally, make_progress
 from evorun.runs.records import write_records
-from evorun.runs.replay import ReplayConfig
+from evorun.runs.replay import RecordedRun, ReplayConfig
 from evorun.runs.results import write_results
 from evorun.runs.schema import Manifest, ModelInRun, ProblemRecord, Provenance, SandboxInRun, Status
 from evorun.sandbox.isolation import not_full, probe
@@ -60,7 +60,7 @@ def run_experiment(config: RunConfig, path: Path, command: Sequence[str], consol
     loaded = config.task.load(config.seed)
     config.method.check(config.task.task_class, [example.problem for example in loaded.validation])
     training = training_problems(config, loaded)
-    shares = meters(config.budget, len(loaded.problems))  # refuses a budget that leaves a problem with nothing
+    shares = divide(config.budget, len(loaded.problems))
     manifest = _manifest(config, loaded, command)
     directory = RunDirectory(path)
     try:
@@ -69,7 +69,7 @@ def run_experiment(config: RunConfig, path: Path, command: Sequence[str], consol
             for line in _warnings(config.method, manifest.sandbox, shares):
                 log.warning(line)
             started = time.monotonic()
-            outcome = _carry_out(config, loaded, training, directory, console)
+            outcome = _carry_out(config, loaded, training, shares, directory, console)
             _note_end(directory, outcome, time.monotonic() - started)
             return outcome
     finally:
@@ -94,12 +94,17 @@ def _note_end(directory: RunDirectory, outcome: Outcome, seconds: float) -> None
 
 
 def _carry_out(
-    config: RunConfig, loaded: LoadedTask, training: LoadedTask | None, directory: RunDirectory, console: Console
+    config: RunConfig,
+    loaded: LoadedTask,
+    training: LoadedTask | None,
+    shares: Sequence[Meter],
+    directory: RunDirectory,
+    console: Console,
 ) -> Outcome:
     try:
         config = with_student(config, directory, console, run_experiment)
         write_records(directory.path / PROBLEMS, [_problem_record(problem) for problem in loaded.problems])
-        asyncio.run(_run(config, loaded, training, directory, console))
+        asyncio.run(_run(config, loaded, training, shares, directory, console))
     except (KeyboardInterrupt, asyncio.CancelledError):
         log.info("interrupted")
         return Outcome("interrupted")
@@ -110,7 +115,12 @@ def _carry_out(
 
 
 async def _run(
-    config: RunConfig, loaded: LoadedTask, training: LoadedTask | None, directory: RunDirectory, console: Console
+    config: RunConfig,
+    loaded: LoadedTask,
+    training: LoadedTask | None,
+    shares: Sequence[Meter],
+    directory: RunDirectory,
+    console: Console,
 ) -> None:
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine always runs in a task
@@ -121,13 +131,12 @@ async def _run(
     tally = Tally(title, len(loaded.problems), config.method.last_step, traffic)
     async with contextlib.AsyncExitStack() as stack:
         engines, policy = _engines(config, loaded, directory)
-        for engine in engines.values():
+        for engine in {id(engine): engine for engine in engines.values()}.values():
             stack.push_async_callback(engine.close)
         if policy is not None:
             stack.push_async_callback(policy.close)
         models = journaled(engines, directory.journal, traffic)
         tools = JournaledTests(await _tester(config, stack), directory.journal)
-        stack.push_async_callback(tools.close)
         progress = stack.enter_context(make_progress(tally, console, config.evorun.progress))
         driver = Driver(
             method=config.method,
@@ -136,7 +145,7 @@ async def _run(
             tools=tools,
             directory=directory,
             seed=config.seed,
-            budget=config.budget,
+            shares=shares,
             concurrency=config.run.concurrency,
             progress=progress,
             policy=policy,
@@ -153,7 +162,7 @@ async def _run(
 async def _tester(config: RunConfig, stack: contextlib.AsyncExitStack) -> Tester:
     """Return what runs programs: a recorded run's journal when its model is replayed, else the sandbox."""
     if isinstance(config.engine, ReplayConfig) and config.engine.run is not None:
-        return await asyncio.to_thread(ReplayedTests, Path(config.engine.run) / JOURNAL)
+        return await asyncio.to_thread(RecordedRun, Path(config.engine.run))
     sandbox = LazySandbox(config.sandbox)
     stack.push_async_callback(sandbox.close)
     return sandbox
@@ -168,29 +177,34 @@ def _cancel(task: asyncio.Task[Any]) -> None:
 
 def _engines(
     config: RunConfig, loaded: LoadedTask, directory: RunDirectory
-) -> tuple[dict[str, LanguageModel], Policy | None]:
-    """Return the models by role, and what is trained."""
-    engines: dict[str, LanguageModel] = {}
+) -> tuple[dict[str, LanguageModel | Trained], Policy | None]:
+    """Return what plays each model role, and what is trained; roles with an equal model and engine share one."""
     policy = open_policy(config, directory) if config.training is not None else None
+    trained: LanguageModel | Trained
+    reference: LanguageModel
     if policy is not None and isinstance(config.engine, TransformersConfig):
-        engines["policy"] = policy.reference
-        engines |= dict.fromkeys(TRAINED_ROLES, policy.current)
+        trained, reference = policy.current, policy.reference
     else:
-        base = LazyModel(config.engine.name_of(config.model), _opener(serving(config), config.model, loaded))
-        engines["policy"] = base
-        if policy is not None:
-            engines |= dict.fromkeys(TRAINED_ROLES, policy.serve_via(base))
-    if config.judge is not None:
-        engines["judge"] = LazyModel(
-            config.judge_engine.name_of(config.judge), _opener(config.judge_engine, config.judge, loaded)
-        )
+        reference = base = _lazy(ServedModel(config.model, config.engine), serving(config), loaded)
+        trained = base if policy is None else policy.serve_via(base)
+    engines: dict[str, LanguageModel | Trained] = {"policy": trained, "reference": reference}
+    opened = [(ServedModel(config.model, config.engine), reference)]
+    for role in OTHER_ROLES:
+        served = config.others.get(role, opened[0][0])
+        known = next((engine for one, engine in opened if one == served), None)
+        if known is None:
+            known = _lazy(served, served.engine, loaded)
+            opened.append((served, known))
+        engines[role] = known
     return engines, policy
 
 
-def _opener(engine: EngineConfig, model: ModelConfig, loaded: LoadedTask) -> Callable[[], Awaitable[LanguageModel]]:
+def _lazy(served: ServedModel, engine: EngineConfig, loaded: LoadedTask) -> LazyModel:
+    """Return a model whose engine starts when it is first needed."""
+    open_engine: Callable[[], Awaitable[LanguageModel]] = partial(engine.open, served.model)
     if isinstance(engine, SimulatedConfig):
-        return partial(_open_simulated, engine, model, loaded)
-    return partial(engine.open, model)
+        open_engine = partial(_open_simulated, engine, served.model, loaded)
+    return LazyModel(served.engine.name_of(served.model), open_engine)
 
 
 async def _open_simulated(engine: SimulatedConfig, model: ModelConfig, loaded: LoadedTask) -> LanguageModel:
@@ -198,25 +212,21 @@ async def _open_simulated(engine: SimulatedConfig, model: ModelConfig, loaded: L
 
 
 def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str]) -> Manifest:
-    models = {"policy": _model_in_run(config.model, config.engine)}
-    if config.judge is not None:
-        models["judge"] = _model_in_run(config.judge, config.judge_engine)
+    served = {"policy": ServedModel(config.model, config.engine), **config.others}
     return new_manifest(
         command=list(command),
         seed=config.seed,
         method=config.method.name,
         task=config.task.name,
-        models=models,
+        models={
+            role: ModelInRun(model.name, engine.name_of(model), engine.name) for role, (model, engine) in served.items()
+        },
         regime=config.method.regime_on(config.task.task_class),
         sandbox=_sandbox(config),
-        simulated=any(_is_simulated(engine) for engine in (config.engine, config.judge_engine)),
+        simulated=any(_is_simulated(engine) for _, engine in served.values()),
         provenance=msgspec.convert(loaded.provenance, Provenance, from_attributes=True),
         config=config.raw,
     )
-
-
-def _model_in_run(model: ModelConfig, engine: EngineConfig) -> ModelInRun:
-    return ModelInRun(model.name, engine.name_of(model), engine.name)
 
 
 def _sandbox(config: RunConfig) -> SandboxInRun | None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 import difflib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar, cast
 
@@ -13,7 +13,7 @@ from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 from evorun.errors import ConfigError, at_least, one_of
 from evorun.methods.base import Method
 from evorun.models.auto import automatic_engine
-from evorun.models.config import EngineConfig, ModelConfig
+from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
 from evorun.models.simulated import SimulatedConfig
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.runner import registry
@@ -31,14 +31,16 @@ AUTOMATIC = "auto"
 """`engine=auto`: evorun chooses the engine."""
 
 TOP_LEVEL = (
-    *("method", "task", "model", "engine", "judge", "judge_engine", "budget", "sandbox", "training"),
+    *("method", "task", "model", "engine"),
+    *(key for role in OTHER_ROLES for key in (role, f"{role}_engine")),
+    *("budget", "sandbox", "training"),
     *("student", "teacher", "teacher_engine"),
     *("seed", "run", "evorun", "reported"),
 )
 """What a run's configuration is made of."""
 
 SAME_AS_POLICY = "policy"
-"""`judge=policy`: the policy model judges; `judge_engine=policy`: on the policy's kind of engine."""
+"""`judge=policy`: the policy model judges; `judge_engine=policy`: on the policy's kind of engine. So for any role."""
 
 
 @dataclass
@@ -80,10 +82,9 @@ class RunConfig:
     task: TaskConfig
     model: ModelConfig
     engine: EngineConfig
-    judge: ModelConfig | None
-    """None: the policy model judges."""
-    judge_engine: EngineConfig
     budget: BudgetConfig
+    others: dict[str, ServedModel] = field(default_factory=dict)
+    """Models of other roles (`OTHER_ROLES`); a role that is not here is played by the model itself."""
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     training: TrainingConfig | None = None
     """For methods that train; None for the others."""
@@ -113,7 +114,6 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     student = _student(config, method_class)
     if student is not None:
         model = dataclasses.replace(model, name=f"{model.name}-{student.name}")
-    judge, judge_engine = _judge(config, model, engine)
     method = cast(Any, method_class)(typed(method_class.Config, config["method"], "method"))
     incompatibility = method.incompatibility(task.task_class)
     if incompatibility is not None:
@@ -124,9 +124,8 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         task=task,
         model=model,
         engine=engine,
-        judge=judge,
-        judge_engine=judge_engine,
         budget=typed(BudgetConfig, config["budget"], "budget"),
+        others=_others(config, method_class, ServedModel(model, engine)),
         sandbox=typed(SandboxConfig, config.get("sandbox", {}), "sandbox"),
         training=_training(config, method, model, engine),
         run=typed(RunSettings, config.get("run", {}), "run"),
@@ -194,18 +193,31 @@ def _training(
     return training
 
 
-def _judge(
-    config: Mapping[str, Any], model: ModelConfig, engine: EngineConfig
-) -> tuple[ModelConfig | None, EngineConfig]:
-    """Return the judge, None when the policy model judges where it is, and the engine that serves it."""
-    same_model = _name_of(config, "judge") == SAME_AS_POLICY
-    same_engine = _name_of(config, "judge_engine") == SAME_AS_POLICY
-    for key, same in (("judge", same_model), ("judge_engine", same_engine)):
-        if same:
-            typed(EngineConfig, config[key], key)  # nothing beside its name
-    judge = model if same_model else typed(ModelConfig, config["judge"], "judge")
-    judge_engine = engine if same_engine else _engine(config, "judge_engine")
-    return None if same_model and same_engine else judge, judge_engine
+def _others(config: Mapping[str, Any], method: type[Method], own: ServedModel) -> dict[str, ServedModel]:
+    """Return the models of other roles than the policy's, where they are not the policy's model on its engine.
+
+    Raises ConfigError for one that the method has no use for; a judge is accepted by every method.
+    """
+    others = {}
+    for role in OTHER_ROLES:
+        model = _given(config, role, lambda key: typed(ModelConfig, config[key], key))
+        engine = _given(config, f"{role}_engine", lambda key: _engine(config, key))
+        if model is None and engine is None:
+            continue
+        if role != "judge" and role not in {played.model for played in method.roles.values()}:
+            raise ConfigError(f"{role}: has no effect, method={method.name} asks no {role} model; leave it out")
+        others[role] = ServedModel(model or own.model, engine or own.engine)
+    return others
+
+
+def _given(config: Mapping[str, Any], key: str, read: Callable[[str], T]) -> T | None:
+    """Return what a role's key gives; None where it is the policy's."""
+    if key not in config:
+        return None
+    if _name_of(config, key) != SAME_AS_POLICY:
+        return read(key)
+    typed(EngineConfig, config[key], key)  # nothing beside its name
+    return None
 
 
 def _refuse_unknown_keys(config: Mapping[str, Any]) -> None:

@@ -82,9 +82,12 @@ def with_student(config: RunConfig, directory: RunDirectory, console: Console, r
 
 
 def _under(config: RunConfig, adapter: str) -> RunConfig:
-    """Return the configuration with the adapter on the policy, and on a judge that is the policy's model."""
+    """Return the configuration with the adapter on the policy, and on other roles that its model plays."""
     model = replace(config.model, adapter=adapter)
-    return replace(config, model=model, judge=model if config.judge == config.model else config.judge)
+    others = {
+        role: one._replace(model=model) if one.model == config.model else one for role, one in config.others.items()
+    }
+    return replace(config, model=model, others=others)
 
 
 def _recorded_adapter(engine: ReplayConfig) -> str:

@@ -4,19 +4,14 @@ import dataclasses
 from pathlib import Path
 
 from evorun.errors import DataError
-from evorun.methods import evaluation, policy_gradient
 from evorun.models.config import EngineConfig
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.models.vllm_engine import VllmConfig
 from evorun.runner.settings import RunConfig
-from evorun.runs.directory import JOURNAL, RunDirectory
-from evorun.runs.journal import open_read_only
-from evorun.runs.replay import ReplayConfig
+from evorun.runs.directory import RunDirectory
+from evorun.runs.replay import RecordedRun, ReplayConfig
 from evorun.tasks.base import LoadedTask
-from evorun.training.policy import Past, Policy
-
-TRAINED_ROLES = (policy_gradient.ROLE, evaluation.ROLE)
-"""Roles that the policy plays with its present weights; all others are the reference policy's."""
+from evorun.training.policy import Policy
 
 
 def training_problems(config: RunConfig, loaded: LoadedTask) -> LoadedTask | None:
@@ -49,7 +44,7 @@ def open_policy(config: RunConfig, directory: RunDirectory) -> Policy:
         seed=config.seed,
         run=directory.path,
         journal=directory.journal,
-        past=_past(engine),
+        past=RecordedRun(Path(engine.run)) if isinstance(engine, ReplayConfig) and engine.run is not None else None,
     )
 
 
@@ -58,21 +53,3 @@ def serving(config: RunConfig) -> EngineConfig:
     if config.training is not None and isinstance(config.engine, VllmConfig):
         return dataclasses.replace(config.engine, lora_rank=config.training.rank)
     return config.engine
-
-
-def _past(engine: object) -> Past | None:
-    return _RecordedUpdates(Path(engine.run)) if isinstance(engine, ReplayConfig) and engine.run is not None else None
-
-
-class _RecordedUpdates:
-    """The updates of a recorded run."""
-
-    def __init__(self, run: Path) -> None:
-        self._connection = open_read_only(run / JOURNAL)
-
-    def get(self, key: str, digest: bytes) -> bytes | None:
-        """Return an update's figures; None when the run made no such update."""
-        row = self._connection.execute(
-            "SELECT result FROM effects WHERE key = ? AND digest = ?", (key, digest)
-        ).fetchone()
-        return None if row is None else bytes(row[0])

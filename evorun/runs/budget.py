@@ -5,7 +5,7 @@ depends on how fast the others were.
 """
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -122,6 +122,13 @@ class Meter:
         if self.parent is not None:
             self.parent.charge(role, reply)
 
+    def deduct(self, calls: int, tokens: int) -> None:
+        """Lower the limits by what was spent for this problem elsewhere."""
+        if self.max_calls is not None:
+            self.max_calls = max(0, self.max_calls - calls)
+        if self.max_tokens is not None:
+            self.max_tokens = max(0, self.max_tokens - tokens)
+
     def counts(self) -> dict[str, dict[str, int]]:
         """Return the counts by role, roles in alphabetical order."""
         return {role: usage.counts() for role, usage in sorted(self.by_role.items())}
@@ -135,35 +142,24 @@ def total(usages: Iterable[Usage]) -> Usage:
     return result
 
 
-def whole_meter(budget: BudgetConfig, problems: int, reserved: int = 0) -> Meter:
-    """Return a meter for what a run spends on all its problems together, so many calls left over."""
-    return Meter(
-        _tighter(budget.calls, _times(budget.calls_per_problem, problems)),
-        _tighter(budget.tokens, _times(budget.tokens_per_problem, problems)),
-        reserved=reserved,
-    )
-
-
-def meters(
-    budget: BudgetConfig, problems: int, shared: Usage | None = None, parent: Meter | None = None
-) -> list[Meter]:
+def divide(budget: BudgetConfig, problems: int) -> list[Meter]:
     """Return one meter for each problem, the run's budget divided evenly; the first problems get the remainder.
 
-    What has been spent for all problems together (`shared`) counts against every problem's part; `parent` counts what
-    they all spend. Raises ConfigError when the budget leaves a problem with nothing.
+    Raises ConfigError when the budget leaves a problem with nothing.
     """
-    for key, amount in (("calls", budget.calls), ("tokens", budget.tokens)):
+    limits: dict[str, list[int | None]] = {}
+    for key in ("calls", "tokens"):
+        amount, each = getattr(budget, key), getattr(budget, f"{key}_per_problem")
         if amount is not None and amount < problems:
             raise ConfigError(f"budget.{key}: expected at least one for each of the {problems} problems, got {amount}")
-    spent = shared or Usage()
-    return [
-        Meter(
-            _left(_tighter(_share(budget.calls, problems, i), budget.calls_per_problem), spent.calls, problems, i),
-            _left(_tighter(_share(budget.tokens, problems, i), budget.tokens_per_problem), spent.tokens, problems, i),
-            parent,
-        )
-        for i in range(problems)
-    ]
+        both = [(each, None if amount is None else share(amount, problems, index)) for index in range(problems)]
+        limits[key] = [min((limit for limit in one if limit is not None), default=None) for one in both]
+    return [Meter(calls, tokens) for calls, tokens in zip(limits["calls"], limits["tokens"], strict=True)]
+
+
+def whole(shares: Sequence[Meter], reserved: int = 0) -> Meter:
+    """Return a meter for what a run spends on all its problems together, so many calls left over."""
+    return Meter(_sum(one.max_calls for one in shares), _sum(one.max_tokens for one in shares), reserved=reserved)
 
 
 def part(usage: Usage, problems: int, index: int) -> Usage:
@@ -179,18 +175,6 @@ def share(amount: int, problems: int, index: int) -> int:
     return whole + (index < remainder)
 
 
-def _left(limit: int | None, spent: int, problems: int, index: int) -> int | None:
-    return None if limit is None else max(0, limit - share(spent, problems, index))
-
-
-def _share(amount: int | None, problems: int, index: int) -> int | None:
-    return None if amount is None else share(amount, problems, index)
-
-
-def _times(amount: int | None, problems: int) -> int | None:
-    return None if amount is None else amount * problems
-
-
-def _tighter(first: int | None, second: int | None) -> int | None:
-    given = [limit for limit in (first, second) if limit is not None]
-    return min(given) if given else None
+def _sum(limits: Iterable[int | None]) -> int | None:
+    known = list(limits)
+    return None if None in known else sum(limit for limit in known if limit is not None)

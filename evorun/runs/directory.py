@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 
 import evorun
 from evorun.errors import RunDirectoryError
+from evorun.models.config import OTHER_ROLES
 from evorun.runs.environment import git_commit, hardware, package_versions
 from evorun.runs.journal import Journal
 from evorun.runs.records import RecordFile, write_atomically, write_json
@@ -25,7 +26,8 @@ TRAINING = "training"
 """Records of training steps, in runs that train."""
 RECORDS = ("steps", "candidates", "comparisons", "predictions")
 
-HOW_IT_RUNS = ("engine", "judge_engine", "teacher_engine", "sandbox", "run", "evorun", "hydra", "reported")
+ENGINES = ("engine", *(f"{role}_engine" for role in OTHER_ROLES), "teacher_engine")
+HOW_IT_RUNS = (*ENGINES, "sandbox", "run", "evorun", "hydra", "reported")
 """Top-level config keys that say how a run is carried out, not what it computes; they may change on a resume."""
 
 HOW_IT_TRAINS = ("micro_batch", "gradient_checkpointing", "num_processes", "accelerate_config", "save_every", "keep")

@@ -7,14 +7,25 @@ transactions by a thread of their own; the event loop only waits for them.
 
 import asyncio
 import contextlib
+import logging
 import os
 import queue
 import sqlite3
 import threading
+import time
+from collections.abc import Awaitable, Callable
+from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
+from weakref import WeakValueDictionary
+
+import msgspec
 
 from evorun.errors import JournalError, RunDirectoryError
+
+T = TypeVar("T")
+
+log = logging.getLogger("evorun")
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS effects (
@@ -43,13 +54,18 @@ class Effect(NamedTuple):
     seconds: float
 
 
+def digest_of(about: bytes) -> bytes:
+    """Return the 16-byte digest by which an effect's request is recognised."""
+    return blake2b(about, digest_size=16).digest()
+
+
 class _Write(NamedTuple):
     effect: Effect
     done: "asyncio.Future[None]"
 
 
 class Journal:
-    """A run's journal. `get` and `put` belong to one event loop; the file belongs to one process."""
+    """A run's journal. `remember` and `put` belong to one event loop; the file belongs to one process."""
 
     def __init__(self, path: Path) -> None:
         """Open or create the journal. Raises RunDirectoryError when the file cannot be read or written."""
@@ -61,6 +77,7 @@ class Journal:
             self._recorded = {key for (key,) in self._reader.execute("SELECT key FROM effects")}
         except sqlite3.Error as error:
             raise RunDirectoryError(f"cannot use the journal {path}: {error}") from error
+        self._in_flight: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write_groups, name="journal", daemon=True)
         self._writer.start()
@@ -71,6 +88,41 @@ class Journal:
 
     def __contains__(self, key: str) -> bool:
         return key in self._recorded
+
+    async def remember(
+        self,
+        key: str,
+        about: bytes,
+        compute: Callable[[], Awaitable[T]],
+        kind: type[T],
+        *,
+        request: bytes | None = None,
+        record: Callable[[Effect, T], Awaitable[None]] | None = None,
+        repeat: bool = False,
+    ) -> T:
+        """Return the recorded result of an effect, or carry it out and record it; what it raises is not recorded.
+
+        about: all that the result depends on, encoded. kind: the result's type. request: what the journal keeps of
+        `about`, when that is too much to keep. record: puts the effect into the journal in place of `put`, perhaps
+        later. repeat: carry it out although it is recorded; the recorded result is returned even so.
+
+        Who asks for an effect that is being carried out waits, and then finds it recorded. Raises JournalError as `get`
+        does.
+        """
+        digest = digest_of(about)
+        async with self._in_flight.setdefault(key, asyncio.Lock()):
+            recorded = self.get(key, digest)
+            if recorded is None or repeat:
+                started = time.perf_counter()
+                made = await compute()
+                result, seconds = msgspec.json.encode(made), time.perf_counter() - started
+                if recorded is None:
+                    effect = Effect(key, digest, request or about, result, None, seconds)
+                    await (self.put(effect) if record is None else record(effect, made))
+                    recorded = result
+                elif result != recorded:
+                    log.warning("%s, made again, gives %r, not %r as recorded", key, result, recorded)
+        return msgspec.json.decode(recorded, type=kind)
 
     def get(self, key: str, digest: bytes) -> bytes | None:
         """Return the recorded result of `key`, or None.

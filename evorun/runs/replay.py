@@ -1,20 +1,23 @@
-"""The `replay` engine: answers from a recorded run's journal, so that the run repeats without its model."""
+"""A recorded run repeats without its model, its sandbox and its trainer: its journal says what they said."""
 
 import asyncio
 import copy
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
 from evorun.errors import ConfigError, JournalError
 from evorun.models.base import LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig
-from evorun.models.encoding import encode_request, request_digest
+from evorun.models.encoding import encode_request
 from evorun.runs.directory import JOURNAL, load_manifest
-from evorun.runs.journal import open_read_only
+from evorun.runs.journal import digest_of, open_read_only
+from evorun.runs.program_tests import Results, TestRequests
+from evorun.sandbox.base import Program, Suite
 
-_REPLY = msgspec.json.Decoder(Reply)
+T = TypeVar("T")
 
 
 @dataclass
@@ -36,31 +39,54 @@ class ReplayConfig(EngineConfig):
         """Index the recorded replies. Raises ConfigError or RunDirectoryError when there is no recording."""
         if self.run is None:
             raise ConfigError("engine.run: expected the directory of the run to replay, got null")
-        return await asyncio.to_thread(ReplayedModel, self.name_of(model), Path(self.run) / JOURNAL)
+        return await asyncio.to_thread(RecordedRun, Path(self.run), self.name_of(model))
 
 
-class ReplayedModel:
-    """Says what the recorded model said, and refuses what it was never asked."""
+class RecordedRun:
+    """Says what a run's model, its sandbox and its trainer said; raises JournalError for what they were never asked."""
 
-    def __init__(self, name: str, journal: Path) -> None:
-        """Read which requests the journal holds. Raises RunDirectoryError when it cannot be read."""
-        self.name = name
-        self._journal = journal
-        self._connection = open_read_only(journal)
+    def __init__(self, run: Path, model: str = "") -> None:
+        """Read what the run's journal holds; model: the name of the model that answers requests here.
+
+        Raises RunDirectoryError when it cannot be read.
+        """
+        self.name = model
+        self._journal = run / JOURNAL
+        self._connection = open_read_only(self._journal)
         self._key_of = {
-            bytes(digest): key for key, digest in self._connection.execute("SELECT key, digest FROM effects")
+            bytes(digest): str(key) for key, digest in self._connection.execute("SELECT key, digest FROM effects")
         }
+        self._requests = TestRequests()
 
     async def complete(self, request: Request) -> Reply:
-        """Return the recorded reply, its recorded seconds included. Raises JournalError when there is none."""
-        key = self._key_of.get(request_digest(encode_request(self.name, request)))
-        if key is None:
-            raise JournalError(
-                f"{self._journal} holds no reply to this request: replay needs the recorded run's method, task, "
-                "model, seed and settings"
-            )
-        row = self._connection.execute("SELECT result FROM effects WHERE key = ?", (key,)).fetchone()
-        return _REPLY.decode(row[0])
+        """Return the recorded reply, its recorded seconds included, whatever the key of the call."""
+        about = encode_request(self.name, request)
+        key = self._key_of.get(digest_of(about), "")
+        unknown = "no reply to this request: replay needs the recorded run's method, task, model, seed and settings"
+        return self._recorded(key, about, Reply, unknown)
+
+    async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> Results:
+        """Return the recorded results of a program."""
+        key, about = self._requests.encode(program, suite, stop_at_failure)
+        unknown = (
+            "no run of a program that this run wants to test: it was recorded with another configuration, other "
+            "problems or other limits"
+        )
+        return self._recorded(key, about, Results, unknown)
+
+    def figures(self, key: str, about: bytes) -> dict[str, float]:
+        """Return what the trainer measured in a step or an assessment."""
+        return self._recorded(
+            key, about, dict[str, float], f"no {key}: it had not come so far, or learned from something else"
+        )
+
+    def _recorded(self, key: str, about: bytes, kind: type[T], unknown: str) -> T:
+        row = self._connection.execute(
+            "SELECT result FROM effects WHERE key = ? AND digest = ?", (key, digest_of(about))
+        ).fetchone()
+        if row is None:
+            raise JournalError(f"{self._journal} holds {unknown}")
+        return msgspec.json.decode(row[0], type=kind)
 
     async def under(self, folder: Path, name: str) -> LanguageModel:
         """Return what the model said under that name; the adapter itself is not needed."""

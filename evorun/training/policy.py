@@ -9,23 +9,24 @@ The trainer process starts when something is first asked of it that neither jour
 """
 
 import asyncio
-import logging
 import shutil
-import time
-from collections.abc import Sequence
-from hashlib import blake2b
+from bisect import bisect_right
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Protocol
 
 import msgspec
 
-from evorun.errors import JournalError, RunDirectoryError, TrainingError
-from evorun.models.base import LanguageModel, Reply, Request, TakesAdapters
+from evorun.errors import RunDirectoryError, TrainingError
+from evorun.models.adapters import ModelUnderAdapter
+from evorun.models.base import LanguageModel, Reply, Request, TakesAdapters, Trained
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
 from evorun.models.transformers.engine import TransformersConfig
-from evorun.runs.journal import Effect, Journal
+from evorun.runs.journal import Journal, digest_of
 from evorun.runs.records import write_json
+from evorun.runs.replay import RecordedRun
 from evorun.training.checkpoints import ROLLOUTS, Checkpoints
 from evorun.training.config import TrainingConfig
 from evorun.training.process import LOG, TrainerProcess
@@ -47,8 +48,6 @@ from evorun.training.wire import (
     encode,
 )
 
-log = logging.getLogger("evorun")
-
 CHECKPOINTS = "checkpoints"
 ADAPTER = "adapter"
 """What has been trained, in artifacts/: a LoRA adapter in PEFT's format."""
@@ -59,16 +58,6 @@ MADE_BY = "evorun.json"
 
 AT_ONCE = 4
 """Requests given to the trainer at once, in units of its largest batch: what a killed process loses (ours)."""
-
-FIGURES = msgspec.json.Decoder(dict[str, float])
-
-
-class Past(Protocol):
-    """A recorded run's updates, where one is repeated without its model."""
-
-    def get(self, key: str, digest: bytes) -> bytes | None:
-        """Return what was recorded under the key; None when nothing was."""
-        ...
 
 
 class Policy:
@@ -84,9 +73,9 @@ class Policy:
         seed: int,
         run: Path,
         journal: Journal,
-        past: Past | None = None,
+        past: RecordedRun | None = None,
     ) -> None:
-        """engine: how the trainer decodes. run: the run directory. past: makes updates known without a trainer.
+        """engine: how the trainer decodes. run: the run directory. past: the run that this one repeats untrained.
 
         Raises ConfigError when a batch cannot be divided among the trainer's processes.
         """
@@ -97,9 +86,9 @@ class Policy:
         self.training = training
         self.updates = 0
         """Updates so far."""
-        self.current: LanguageModel = _Served(self, model.id, adapter=True)
-        """Completions from the present weights; its name tells how many updates have made them."""
-        self.reference: LanguageModel = _Served(self, model.id, adapter=False)
+        self.current: Trained = _ByStep(self, model.id, self.generate)
+        """Completions from the weights of a step; a model's name tells how many updates have made them."""
+        self.reference: LanguageModel = ModelUnderAdapter(model.id, partial(self.generate, None))
         """Completions with the adapter off."""
         self._model = model
         self._engine = engine
@@ -112,28 +101,36 @@ class Policy:
         known = [number for number in self._checkpoints.numbers() if _key(number) in journal]
         self._resumed = 0 if past is not None else max(known, default=0)
         """The update whose checkpoint the trainer starts from."""
+        self._weights = self._resumed
+        """Updates that the trainer's weights have behind them, or will have before it answers the next request."""
+        self._steps: list[int] = []
+        """The step of each update that has been asked for."""
+        self._updating = asyncio.Lock()
         self._process: TrainerProcess | None = None
         self._starting = asyncio.Lock()
-        self._waiting: dict[bool, list[tuple[Request, asyncio.Future[Reply]]]] = {True: [], False: []}
+        self._waiting: dict[int | None, list[tuple[Request, asyncio.Future[Reply]]]] = {}
+        """Requests by the update whose weights answer; None: the reference policy's."""
         self._pump: asyncio.Task[None] | None = None
 
-    def serve_via(self, base: TakesAdapters) -> LanguageModel:
-        """Return the present weights' completions as another engine gives them, which is told of each update."""
-        return _Synchronised(self, base, self._model.id)
+    def serve_via(self, base: TakesAdapters) -> Trained:
+        """Return the completions of a step's weights as another engine gives them, which is told of each update."""
+        return _ByStep(self, self._model.id, _Synchronised(self, base, self._model.id).generate)
 
-    async def update(self, rows: Sequence[Row]) -> dict[str, float]:
-        """Learn from a batch of completions; return what TRL measured. Raises TrainingError or RunDirectoryError."""
-        return await self._learn(Train(number=self.updates + 1, rows=tuple(rows)))
+    async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
+        """Learn from a batch of completions; return what TRL measured.
 
-    async def train_step(self) -> dict[str, float]:
+        What is asked of the step's weights (`Role.lag` 0) waits for the update; what is asked of those before it must
+        be asked for before it. Raises TrainingError or RunDirectoryError.
+        """
+        return await self._learn(step, tuple(rows))
+
+    async def train_step(self, step: int) -> dict[str, float]:
         """Make a step on the data of a fine-tuning; return what TRL measured."""
-        return await self._learn(Train(number=self.updates + 1))
+        return await self._learn(step)
 
     async def evaluate(self) -> dict[str, float]:
         """Return what a fine-tuning's data are, and the loss on those held out (`fine_tuning.FineTuner.assess`)."""
-        key, digest = f"*|{self.updates}|assess|0|0", _digest(Assess())
-        recorded = self._recorded(key, digest)
-        return await self._carry_out(key, digest, Assess(), None) if recorded is None else recorded
+        return await self._measured(f"*|{self.updates}|assess|0|0", Assess())
 
     async def export(self) -> Path:
         """Leave what has been trained in artifacts/; return its folder.
@@ -143,6 +140,7 @@ class Policy:
         folder = self._run / "artifacts" / (ADAPTER if self.training.weights == "lora" else WHOLE)
         made_by = {"model": self._model.id, "updates": self.updates, "seed": self._seed}
         if self._past is None and not _is_made_by(folder, made_by):
+            self._require(self.updates)
             if self.updates > self._resumed:
                 await self._save()
             await self._write(Export(str(folder), self._model.id), folder)
@@ -160,48 +158,50 @@ class Policy:
 
     # --- updates ---
 
-    async def _learn(self, train: Train) -> dict[str, float]:
-        key, digest = _key(train.number), _digest(train)
-        figures = self._recorded(key, digest)
-        if figures is None or not self._holds(train.number):
-            figures = await self._carry_out(key, digest, train, figures)
-        self.updates = train.number
-        if train.number % self.training.save_every == 0 and not self._holds(train.number):
-            await self._save()
+    def version(self, step: int) -> int:
+        """Return how many updates made the weights of a step: not of the moment, so that a resume asks the same."""
+        return bisect_right(self._steps, step)
+
+    async def _learn(self, step: int, rows: tuple[Row, ...] = ()) -> dict[str, float]:
+        self._steps.append(step)
+        number = len(self._steps)
+        async with self._updating:
+            to_make = self._past is None and number > self._resumed
+            figures = await self._measured(_key(number), Train(number=number, rows=rows), repeat=to_make)
+            self.updates = number
+            if to_make and number % self.training.save_every == 0:
+                await self._save()
         return figures
 
-    def _holds(self, update: int) -> bool:
-        """Whether the weights after an update are to be had, or not needed, without making it."""
-        return self._past is not None or update <= self._resumed
+    async def _measured(self, key: str, command: Train | Assess, *, repeat: bool = False) -> dict[str, float]:
+        """Return what the trainer measures, or measured when it was first told to.
 
-    def _recorded(self, key: str, digest: bytes) -> dict[str, float] | None:
-        found = self._journal.get(key, digest)
-        if found is None and self._past is not None:
-            found = self._past.get(key, digest)
-        return None if found is None else FIGURES.decode(found)
-
-    async def _carry_out(
-        self, key: str, digest: bytes, command: Command, recorded: dict[str, float] | None
-    ) -> dict[str, float]:
-        """Let the trainer do it; return what it measured, or what it measured when it was first done.
-
-        Raises JournalError in a replayed run, which trains nothing.
+        Raises JournalError in a replayed run, which trains nothing, where the recorded run did not do it.
         """
-        if self._past is not None:
-            raise JournalError(
-                f"{self._run}: the recorded run holds no {key}: it had not come so far, or learned from something else"
+        about = encode(command)
+
+        async def measure() -> dict[str, float]:
+            if self._past is not None:
+                return self._past.figures(key, about)
+            while self._pump is not None and not self._pump.done():
+                await asyncio.wait({self._pump})  # what was asked for before this update, the weights before it answer
+            self._require(self.updates)
+            if isinstance(command, Train):
+                self._weights = command.number
+            answer = await self._ask(command)
+            return answer.figures if isinstance(answer, Figures) else {}
+
+        request = msgspec.json.encode({"model": f"{self._model.id}@{self.updates}", "digest": digest_of(about).hex()})
+        return await self._journal.remember(key, about, measure, dict[str, float], request=request, repeat=repeat)
+
+    def _require(self, version: int) -> None:
+        """Raise TrainingError when the trainer, as it is or would start, has other weights than those of an update."""
+        if version != self._weights:
+            raise TrainingError(
+                f"{self._run}: expected the trainer to have the weights of update {version}, it has those of update "
+                f"{self._weights}; where the journal lacks what led to a checkpoint, remove the folder {CHECKPOINTS} "
+                "to begin anew"
             )
-        started = time.perf_counter()
-        answer = await self._ask(command)
-        figures = answer.figures if isinstance(answer, Figures) else {}
-        if recorded is not None:
-            if figures != recorded:
-                log.warning("%s, made again, gives other figures than recorded: %s, not %s", key, figures, recorded)
-            return recorded
-        request = msgspec.json.encode({"model": self.current.name, "digest": digest.hex()})
-        seconds = time.perf_counter() - started
-        await self._journal.put(Effect(key, digest, request, msgspec.json.encode(figures), None, seconds))
-        return figures
 
     async def _save(self) -> None:
         """Write a checkpoint; what a full disk has cut short does not count as one."""
@@ -210,7 +210,7 @@ class Policy:
         self._checkpoints.seal(self.updates)
         self._resumed = self.updates
 
-    async def _write(self, command: Command, folder: Path) -> None:
+    async def _write(self, command: Save | Export, folder: Path) -> None:
         try:
             folder.parent.mkdir(parents=True, exist_ok=True)
             await self._ask(command)
@@ -221,23 +221,37 @@ class Policy:
 
     # --- completions ---
 
-    async def generate(self, request: Request, *, adapter: bool) -> Reply:
-        """Answer a request; those that are waiting together are decoded together."""
+    async def generate(self, version: int | None, request: Request) -> Reply:
+        """Answer a request with the weights of an update (None: with the adapter off).
+
+        Those that are waiting together are decoded together. Raises TrainingError when the weights have gone.
+        """
+        if version is not None:
+            await self.reached(version)
+            self._require(version)
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
-        self._waiting[adapter].append((request, answer))
+        self._waiting.setdefault(version, []).append((request, answer))
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._answer_waiting())
         return await answer
 
+    async def reached(self, version: int) -> None:
+        """Wait for an update that is under way."""
+        if version > self.updates:
+            async with self._updating:
+                pass
+
     async def _answer_waiting(self) -> None:
         await asyncio.sleep(0)  # those who ask at the same time come together
-        while any(self._waiting.values()):
-            adapter = bool(self._waiting[True])
-            size = AT_ONCE * self._engine.max_batch_size
-            taken, self._waiting[adapter] = self._waiting[adapter][:size], self._waiting[adapter][size:]
+        size = AT_ONCE * self._engine.max_batch_size
+        while self._waiting:
+            version = min(self._waiting, key=lambda version: version is None)  # the policy's before the reference's
+            taken, rest = self._waiting[version][:size], self._waiting.pop(version)[size:]
+            if rest:
+                self._waiting[version] = rest
             asked = [(request, answer) for request, answer in taken if not answer.done()]
             try:
-                replies = await self._replies([request for request, _ in asked], adapter)
+                replies = await self._replies([request for request, _ in asked], version is not None)
             except Exception as error:
                 for _, answer in asked:
                     if not answer.done():
@@ -251,10 +265,11 @@ class Policy:
         answer = await self._ask(Generate(requests=tuple(requests), adapter=adapter))
         return answer.replies if isinstance(answer, Replies) else ()
 
-    async def exported_for_rollouts(self) -> Path:
-        """Write the present adapter into a folder that another engine reads it from; return the folder."""
-        folder = (self._checkpoints.folder / f"{ROLLOUTS}{self.updates}").resolve()
+    async def exported_for_rollouts(self, version: int) -> Path:
+        """Write the adapter of an update into a folder that another engine reads it from; return the folder."""
+        folder = (self._checkpoints.folder / f"{ROLLOUTS}{version}").resolve()
         if self._past is None:
+            self._require(version)
             await self._write(Export(str(folder), self._model.id), folder)
         return folder
 
@@ -266,11 +281,6 @@ class Policy:
     async def _trainer(self) -> TrainerProcess:
         async with self._starting:
             if self._process is None:
-                if self.updates != self._resumed:
-                    raise TrainingError(
-                        f"{self._run}: the checkpoint of update {self._resumed} is there, and the journal lacks what "
-                        f"led to it after update {self.updates}; remove the folder {CHECKPOINTS} to begin anew"
-                    )
                 self._process = await TrainerProcess.start(self._job(), self._run / LOG)
             return self._process
 
@@ -291,22 +301,19 @@ class Policy:
         )
 
 
-class _Served:
-    """The trainer's own weights as a language model."""
+@dataclass(frozen=True)
+class _ByStep:
+    """The weights that a run trains, step by step."""
 
-    def __init__(self, policy: Policy, model: str, *, adapter: bool) -> None:
-        self._policy = policy
-        self._model = model
-        self._adapter = adapter
+    policy: Policy
+    name: str
+    generate: Callable[[int, Request], Awaitable[Reply]]
+    """Answers a request with the weights of an update."""
 
-    @property
-    def name(self) -> str:
-        """The model, and after how many updates."""
-        return f"{self._model}@{self._policy.updates}" if self._adapter else self._model
-
-    async def complete(self, request: Request) -> Reply:
-        """Answer one request; see `LanguageModel.complete`."""
-        return await self._policy.generate(request, adapter=self._adapter)
+    def at(self, step: int) -> LanguageModel:
+        """Return the model with the weights of a step, under a name that tells how many updates have made them."""
+        version = self.policy.version(step)
+        return ModelUnderAdapter(f"{self.name}@{version}", partial(self.generate, version))
 
     async def close(self) -> None:
         """Nothing of its own to release."""
@@ -319,40 +326,32 @@ class _Synchronised:
         self._policy = policy
         self._base = base
         self._model = model
-        self._view: LanguageModel | None = None
+        self._views: dict[int, LanguageModel] = {}
+        """Of the two latest updates that something was asked of, as `TakesAdapters` has it."""
         self._folder: Path | None = None
         self._changing = asyncio.Lock()
 
-    @property
-    def name(self) -> str:
-        """The model, and after how many updates."""
-        return f"{self._model}@{self._policy.updates}"
-
-    async def complete(self, request: Request) -> Reply:
-        """Answer one request with the present weights."""
+    async def generate(self, version: int, request: Request) -> Reply:
+        """Answer a request with the weights of an update."""
+        await self._policy.reached(version)
         async with self._changing:
-            if self._view is None or self._view.name != self.name:
-                self._view = await self._renewed()
-        return await self._view.complete(request)
+            if version not in self._views:
+                self._views[version] = await self._exported(version)
+                self._views = dict(list(self._views.items())[-2:])
+            view = self._views[version]
+        return await view.complete(request)
 
-    async def _renewed(self) -> LanguageModel:
+    async def _exported(self, version: int) -> LanguageModel:
         former = self._folder
-        self._folder = await self._policy.exported_for_rollouts()
-        view = await self._base.under(self._folder, self.name)
+        self._folder = await self._policy.exported_for_rollouts(version)
+        view = await self._base.under(self._folder, f"{self._model}@{version}")
         if former is not None:
             shutil.rmtree(former, ignore_errors=True)
         return view
 
-    async def close(self) -> None:
-        """The base is closed by whoever opened it."""
-
 
 def _key(update: int) -> str:
     return f"*|{update}|update|0|0"
-
-
-def _digest(command: Command) -> bytes:
-    return blake2b(encode(command), digest_size=16).digest()
 
 
 def _is_made_by(folder: Path, made_by: dict[str, object]) -> bool:

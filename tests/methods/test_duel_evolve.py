@@ -24,7 +24,7 @@ class ScriptedModel:
         self.script = script
         self.asked: list[tuple[str, Request]] = []
 
-    async def complete(self, key: str, request: Request) -> Reply:
+    async def complete(self, key: str, request: Request, step: int) -> Reply:
         self.asked.append((key, request))
         text = self.script(key, request)
         if text is None:

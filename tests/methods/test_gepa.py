@@ -374,8 +374,8 @@ def costs(driven: Driven) -> list[int]:
 class Dear(Scripted):
     """A model whose replies to problem p0 cost ten times as much as others."""
 
-    async def complete(self, key: str, request: Request) -> Reply:
-        reply = await super().complete(key, request)
+    async def complete(self, key: str, request: Request, step: int) -> Reply:
+        reply = await super().complete(key, request, step)
         return msgspec.structs.replace(reply, prompt_tokens=10 * TOKENS - 3) if key.startswith("p0|") else reply
 
 
@@ -503,10 +503,10 @@ async def test_an_error_cancels_what_goes_on_beside_it(
     hanging, cancelled = 0, 0
 
     class Failing(Scripted):
-        async def complete(self, key: str, request: Request) -> Reply:
+        async def complete(self, key: str, request: Request, step: int) -> Reply:
             nonlocal hanging, cancelled
             if f"|{role}|" not in key:
-                return await super().complete(key, request)
+                return await super().complete(key, request, step)
             if hanging == 3:
                 raise failure
             hanging += 1
@@ -533,11 +533,11 @@ async def test_cancellation_ends_it_at_once(tmp_path: Path, role: str, caplog: p
     hangs = asyncio.Event()
 
     class Hanging(Scripted):
-        async def complete(self, key: str, request: Any) -> Any:
+        async def complete(self, key: str, request: Any, step: int) -> Any:
             if f"|{role}|" in key:
                 hangs.set()
                 await asyncio.Event().wait()
-            return await super().complete(key, request)
+            return await super().complete(key, request, step)
 
     async def cancel(running: asyncio.Task[None]) -> None:
         await hangs.wait()

@@ -28,7 +28,7 @@ class Model:
         self.say = say
         self.asked: list[tuple[int, str, int, int, Request]] = []
 
-    async def complete(self, key: str, request: Request) -> Reply:
+    async def complete(self, key: str, request: Request, step: int) -> Reply:
         _, step, role, place, attempt = key.rsplit("|", 4)
         self.asked.append((int(step), role, int(place), int(attempt), request))
         text = self.say(int(step), role, int(place), request)

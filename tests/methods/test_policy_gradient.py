@@ -38,8 +38,8 @@ SPLIT = 5
 class Sampled(Scripted):
     """Gives token ids, of the text's letters, where they are asked for."""
 
-    async def complete(self, key: str, request: Request) -> Reply:
-        reply = await super().complete(key, request)
+    async def complete(self, key: str, request: Request, step: int) -> Reply:
+        reply = await super().complete(key, request, step)
         [completion] = reply.completions
         if request.token_ids and reply.error is None:
             ids = tuple(map(ord, completion.text))
@@ -56,7 +56,7 @@ class NotedPolicy:
         self.batches: list[list[Row]] = []
         self.exported = 0
 
-    async def update(self, rows: Sequence[Row]) -> dict[str, float]:
+    async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
         self.batches.append(list(rows))
         return {"loss": 0.5 * len(self.batches)}
 

@@ -45,7 +45,7 @@ class Counting:
         loss = {} if self._data["held_out"] == 0 else {"held_out_loss": 2 - self.updates / 10}
         return {**self._data, **loss}
 
-    async def train_step(self) -> dict[str, float]:
+    async def train_step(self, step: int) -> dict[str, float]:
         self.updates += 1
         self.course.append(f"step {self.updates}")
         return {"loss": 3 - self.updates / 10}

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from building import make_budget
 from evorun.errors import ConfigError
 from evorun.models import Completion, Reply
-from evorun.runs.budget import BudgetConfig, Meter, Usage, meters, part, share, total, whole_meter
+from evorun.runs.budget import BudgetConfig, Meter, Usage, divide, part, share, total, whole
 
 
 def reply(prompt: int, completion: int) -> Reply:
@@ -15,7 +15,7 @@ def reply(prompt: int, completion: int) -> Reply:
 
 @given(calls=st.integers(60, 500), problems=st.integers(1, 60))
 def test_the_run_budget_is_divided_evenly_and_wholly(calls: int, problems: int) -> None:
-    shares = [meter.max_calls for meter in meters(make_budget(calls=calls), problems)]
+    shares = [meter.max_calls for meter in divide(make_budget(calls=calls), problems)]
     assert all(share is not None for share in shares)
     given = [share or 0 for share in shares]
     assert sum(given) == calls
@@ -25,7 +25,7 @@ def test_the_run_budget_is_divided_evenly_and_wholly(calls: int, problems: int) 
 @pytest.mark.parametrize("key", ["calls", "tokens"])
 def test_a_budget_that_leaves_a_problem_with_nothing_is_refused(key: str) -> None:
     with pytest.raises(ConfigError, match=rf"budget\.{key}: expected at least one for each of the 9 problems, got 5"):
-        meters(make_budget(**{key: 5}), 9)
+        divide(make_budget(**{key: 5}), 9)
 
 
 def test_tokens_admit_what_fits_at_the_mean_cost_so_far() -> None:
@@ -39,9 +39,9 @@ def test_tokens_admit_what_fits_at_the_mean_cost_so_far() -> None:
 
 
 def test_the_tighter_limit_counts() -> None:
-    (meter,) = meters(make_budget(calls=100, calls_per_problem=7), 1)
+    (meter,) = divide(make_budget(calls=100, calls_per_problem=7), 1)
     assert meter.max_calls == 7
-    (meter,) = meters(make_budget(tokens=5, tokens_per_problem=7), 1)
+    (meter,) = divide(make_budget(tokens=5, tokens_per_problem=7), 1)
     assert meter.max_tokens == 5
 
 
@@ -111,9 +111,9 @@ def test_shares_add_up_and_are_even(amount: int, problems: int) -> None:
 
 @given(usage=st.tuples(*[st.integers(0, 300)] * 3), problems=st.integers(1, 25))
 def test_parts_of_a_usage_add_up(usage: tuple[int, int, int], problems: int) -> None:
-    whole = Usage(*usage)
-    parts = total(part(whole, problems, i) for i in range(problems))
-    assert parts.counts() == whole.counts()
+    spent = Usage(*usage)
+    parts = total(part(spent, problems, i) for i in range(problems))
+    assert parts.counts() == spent.counts()
 
 
 BUDGETS = st.builds(
@@ -130,21 +130,24 @@ def test_shared_calls_and_the_problems_own_keep_to_every_limit(
     budget: BudgetConfig, problems: int, shared: int, wanted: int
 ) -> None:
     """What a driver does: first the calls for all problems, then each problem's, from what is left of its part."""
-    whole = whole_meter(budget, problems)
-    for _ in range(whole.admit(shared, "shared")):
-        whole.charge("shared", reply(6, 2))
+    shares = divide(budget, problems)
+    together = whole(shares)
+    for _ in range(together.admit(shared, "shared")):
+        together.charge("shared", reply(6, 2))
+    spent = together.total
     made = [0] * problems
-    for index, meter in enumerate(meters(budget, problems, whole.total)):
+    for index, meter in enumerate(shares):
+        meter.deduct(share(spent.calls, problems, index), share(spent.tokens, problems, index))
         # one call at a time, so that tokens may be off by one call at most
         for _ in range(wanted):
             if meter.admit(1, "own"):
                 meter.charge("own", reply(6, 2))
                 made[index] += 1
         assert (made[index] < wanted) is meter.exhausted
-    calls = whole.total.calls + sum(made)
+    calls = spent.calls + sum(made)
     assert budget.calls is None or calls <= budget.calls
     for index in range(problems):
-        costs = made[index] + share(whole.total.calls, problems, index)
+        costs = made[index] + share(spent.calls, problems, index)
         assert budget.calls_per_problem is None or costs <= budget.calls_per_problem
 
 
@@ -181,11 +184,11 @@ def test_a_child_that_is_refused_by_its_parent_is_exhausted() -> None:
 
 
 @given(budget=BUDGETS, problems=st.integers(1, 10))
-def test_the_whole_allows_what_its_parts_allow(budget: BudgetConfig, problems: int) -> None:
-    whole, parts = whole_meter(budget, problems), meters(budget, problems)
-    for limit in ("max_calls", "max_tokens"):
-        limits = [getattr(meter, limit) for meter in parts]
-        if getattr(whole, limit) is None:
-            assert set(limits) == {None}
-        else:
-            assert 0 <= sum(limits) <= getattr(whole, limit)
+def test_the_whole_allows_what_the_budget_does(budget: BudgetConfig, problems: int) -> None:
+    together = whole(divide(budget, problems))
+    for limit, amount, each in (
+        (together.max_calls, budget.calls, budget.calls_per_problem),
+        (together.max_tokens, budget.tokens, budget.tokens_per_problem),
+    ):
+        limits = [one for one in (amount, None if each is None else problems * each) if one is not None]
+        assert limit == min(limits, default=None)

@@ -1,11 +1,14 @@
 """Model calls through the journal: asked once, refusals at the start kept back, wrong settings noticed."""
 
+import json
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from evorun.errors import EngineError
-from evorun.models import Completion, Reply, Request, rejected
+from evorun.models import Completion, LanguageModel, Reply, Request, rejected
 from evorun.runs.effects import REFUSALS_AT_FIRST, JournaledModel, Traffic, journaled
 from evorun.runs.journal import Journal
 
@@ -55,6 +58,30 @@ async def test_an_engine_that_has_answered_in_one_role_has_answered_in_all(tmp_p
     await models["rollout"].complete("answered", ask(3))
     assert len(journal) == 2  # an update may follow, which a resumed run reaches only with the refusal recorded
     journal.close()
+
+
+async def test_of_a_model_that_is_trained_each_call_names_the_weights_of_its_step(tmp_path: Path) -> None:
+    class Weights:
+        """Weights that have been updated in steps 1 and 3."""
+
+        name = "m"
+
+        def at(self, step: int) -> LanguageModel:
+            engine = Engine(0)
+            engine.name = f"m@{(step >= 1) + (step >= 3)}"
+            return engine
+
+        async def close(self) -> None:
+            return
+
+    journal = Journal(tmp_path / "j")
+    model = JournaledModel(Weights(), journal, Traffic())
+    for step in range(4):
+        await model.complete(f"k{step}", ask(0), step)
+    journal.close()
+    with closing(sqlite3.connect(tmp_path / "j")) as db:
+        requests = [json.loads(request) for (request,) in db.execute("SELECT request FROM effects ORDER BY key")]
+    assert [request["model"] for request in requests] == ["m@0", "m@1", "m@1", "m@2"]
 
 
 async def test_an_engine_that_refuses_everything_stops_the_run(tmp_path: Path) -> None:

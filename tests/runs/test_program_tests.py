@@ -11,7 +11,8 @@ import pytest
 
 from evorun.errors import JournalError, RunDirectoryError, SandboxError
 from evorun.runs.journal import Journal
-from evorun.runs.program_tests import JournaledTests, ReplayedTests
+from evorun.runs.program_tests import JournaledTests
+from evorun.runs.replay import RecordedRun
 from evorun.sandbox.base import Case, CaseResult, Limits, Program, Suite
 
 SECRET = "the hidden expected output"
@@ -105,7 +106,7 @@ async def test_one_waiter_that_is_cancelled_harms_no_other(journal: Journal, doo
     said = await asyncio.gather(*waiting, return_exceptions=True)
     assert isinstance(said[doomed], asyncio.CancelledError)
     assert [one for i, one in enumerate(said) if i != doomed] == [results("print(1)")] * 2
-    assert len(tester.given) == 1
+    assert len(tester.given) == (2 if doomed == 0 else 1)  # the first waiter's execution ends with it
 
 
 async def test_what_differs_in_anything_is_run_by_itself(journal: Journal) -> None:
@@ -182,7 +183,7 @@ async def test_what_a_program_prints_on_public_tests_is_kept(journal: Journal) -
     public = Suite((Case("a public input", "1"), Case("2", "3")), "lines", Limits())
     said = await JournaledTests(Echo(), journal).test(ONE, public, stop_at_failure=False)
     assert [(one.stdout, one.stderr, one.value) for one in said] == [("a public input",) * 3, ("2",) * 3]
-    assert await ReplayedTests(journal.path).test(ONE, public, stop_at_failure=False) == said
+    assert await RecordedRun(journal.path.parent).test(ONE, public, stop_at_failure=False) == said
 
 
 async def test_a_sandbox_that_breaks_down_is_told_to_all_and_tried_again(journal: Journal) -> None:
@@ -193,13 +194,12 @@ async def test_a_sandbox_that_breaks_down_is_told_to_all_and_tried_again(journal
         *(tests.test(ONE, SUITE, stop_at_failure=False) for _ in range(3)), return_exceptions=True
     )
     assert [str(error) for error in said] == ["no more processes"] * 3
-    assert len(tester.given) == 1
     assert len(journal) == 0
     tester.failure = None
     assert await tests.test(ONE, SUITE, stop_at_failure=False) == results("print(1)")
 
 
-async def test_closing_stops_what_nobody_waits_for(journal: Journal) -> None:
+async def test_what_nobody_waits_for_is_stopped(journal: Journal) -> None:
     tester = Slow()
     tests = JournaledTests(tester, journal)
     waiting = [asyncio.create_task(tests.test(p, SUITE, stop_at_failure=True)) for p in (ONE, TWO)]
@@ -207,18 +207,16 @@ async def test_closing_stops_what_nobody_waits_for(journal: Journal) -> None:
     for one in waiting:
         one.cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
-    await tests.close()
     assert tester.cancelled == 2
     assert asyncio.all_tasks() == {asyncio.current_task()}
     assert len(journal) == 0
-    await tests.close()
 
 
 async def test_replay_says_what_was_said_and_refuses_the_rest(journal: Journal) -> None:
     tester = Slow()
     tester.go_on.set()
     await JournaledTests(tester, journal).test(ONE, SUITE, stop_at_failure=False)
-    replayed = ReplayedTests(journal.path)
+    replayed = RecordedRun(journal.path.parent)
     assert await replayed.test(ONE, SUITE, stop_at_failure=False) == results("print(1)")
     unknown = [
         (TWO, SUITE, False),
@@ -234,4 +232,4 @@ async def test_replay_says_what_was_said_and_refuses_the_rest(journal: Journal) 
 
 def test_replay_needs_a_recording(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="expected a run's journal, found no file"):
-        ReplayedTests(tmp_path / "journal.sqlite")
+        RecordedRun(tmp_path)

@@ -35,7 +35,9 @@ from evorun.models import Message, Reply, Request, Sampling
 from evorun.models.config import ModelConfig
 from evorun.runner.experiment import Outcome
 from evorun.runner.settings import check
+from evorun.runs.directory import JOURNAL
 from evorun.runs.journal import Journal
+from evorun.runs.replay import RecordedRun
 from evorun.training import process, worker
 from evorun.training.policy import Policy
 from evorun.training.process import TrainerProcess
@@ -261,11 +263,10 @@ class TestATrainer:
 
 
 async def test_a_replayed_run_trains_nothing(tmp_path: Path) -> None:
-    class NothingRecorded:
-        def get(self, key: str, digest: bytes) -> bytes | None:
-            return None
-
-    journal = Journal(tmp_path / "journal")
+    nothing = tmp_path / "recorded"
+    nothing.mkdir()
+    Journal(nothing / JOURNAL).close()
+    journal = Journal(tmp_path / JOURNAL)
     policy = Policy(
         model=ModelConfig(name="m", id="m"),
         engine=make_config("engine", "transformers"),
@@ -274,10 +275,10 @@ async def test_a_replayed_run_trains_nothing(tmp_path: Path) -> None:
         seed=0,
         run=tmp_path,
         journal=journal,
-        past=NothingRecorded(),
+        past=RecordedRun(nothing),
     )
-    with pytest.raises(JournalError, match=r"the recorded run holds no .*update"):
-        await policy.update(rows([1.0, 0.0, 1.0, 0.0]))
+    with pytest.raises(JournalError, match=r"recorded.* holds no .*update"):
+        await policy.update(1, rows([1.0, 0.0, 1.0, 0.0]))
     await policy.close()
     journal.close()
     assert not (tmp_path / "trainer.log").exists()

@@ -12,7 +12,7 @@ import msgspec
 from evorun.reports.banners import SOURCES
 from evorun.reports.comparison.reported import ReportedFigures, reported_of
 from evorun.reports.overview import Outcome, load_curves, load_outcome
-from evorun.runs.directory import PROBLEMS, SIMULATED, identity
+from evorun.runs.directory import ENGINES, PROBLEMS, SIMULATED, identity
 from evorun.runs.paths import display
 from evorun.runs.reading import read_records, read_steps
 from evorun.runs.results import ACCURACY, MAIN_SCORE
@@ -123,7 +123,7 @@ def policy(manifest: Manifest) -> ModelInRun:
 def setup(manifest: Manifest) -> dict[str, Any]:
     """Return what two runs must share to differ by chance alone: all that decides the results, but for the seed."""
     return {
-        key: _answers(value) if key in ("engine", "judge_engine", "teacher_engine") else value
+        key: _answers(value) if key in ENGINES else value
         for key, value in identity(manifest.config).items()
         if key != SEED
     }
