@@ -36,6 +36,7 @@ class TextSimulator:
     """What its reasoning is made of."""
     malformed: ClassVar[Sequence[str]] = ("",)
     """Replies from which no answer can be read."""
+    verdict_reason: ClassVar[str] = "It checks each step."
 
     def __init__(self, task: TextTask, rows: Sequence[tuple[Problem, str | None]]) -> None:
         """Hold the problems and their right answers; where a problem has none, any reply will do."""
@@ -60,7 +61,7 @@ class TextSimulator:
         values = [self.value(problem, answer) for answer in hints["answers"]]
         if hints["role"] == "judge":
             verdict = skill.verdict(values[0] >= values[1], values[1] >= values[0], luck, other)
-            return msgspec.json.encode({"solution": verdict, "reasoning": "It checks each step."}).decode()
+            return msgspec.json.encode({"solution": verdict, "reasoning": self.verdict_reason}).decode()
         best = None if gold is None else self.value(problem, gold)
         right = [best is not None and value >= best for value in values]
         if hints["role"] in EVALUATIONS:

@@ -1,7 +1,5 @@
 """What models write around answers: the forms of fences and of scores, as models use them."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -119,10 +117,8 @@ PIECES = (
 )
 
 
-@pytest.mark.parametrize("piece", PIECES)
-def test_long_texts_take_linear_time(piece: str) -> None:
-    text = piece * (300_000 // len(piece)) + "x"
-    started = time.process_time()
-    blocks(text)
-    last_score(text)
-    assert time.process_time() - started < 1
+def test_long_texts_come_to_an_end() -> None:
+    for piece in PIECES:  # in time that grows with the square of the length, one of them would take minutes
+        text = piece * (100_000 // len(piece)) + "x"
+        assert bool(blocks(text)) == (piece in ("`", "```x", "``` "))
+        assert last_score(f"{text}\n7") == 7

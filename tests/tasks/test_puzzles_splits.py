@@ -71,11 +71,13 @@ def test_a_split_is_the_same_whatever_the_others_sizes() -> None:
     for split, own in (("evaluation", {"instances": 9}), ("training", {"training_instances": 9})):
         first = load_task("graph_coloring", split=split, **own, validation_instances=2)  # type: ignore[arg-type]
         second = load_task("graph_coloring", 3, split=split, instances=9, training_instances=9, validation_instances=5)
-        assert first.problems == second.problems
+        assert first.problems == second.problems  # the run's seed has no part in it
         assert first.validation == second.validation[:2]
         limited = load_task("graph_coloring", split=split, **own, limit=4, validation_instances=2)  # type: ignore[arg-type]
         assert limited.problems == first.problems[:4]
         assert limited.validation == first.validation
+        other = load_task("graph_coloring", split=split, **own, instance_seed=1)  # type: ignore[arg-type]
+        assert not identities(other.problems) & identities(first.problems)
 
 
 def test_only_what_is_used_is_solved() -> None:

@@ -11,7 +11,7 @@ The paper reports no right answer by any model and method (table 1: GC_CR 0 ever
 scores could not come near 97. Taking ECC literally and CR from it would: no answer could be right (see `metrics`).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -22,12 +22,10 @@ import numpy as np
 from evorun.errors import ConfigError, at_least, within
 from evorun.tasks.base import Problem
 from evorun.tasks.graph_coloring import files, solver
-from evorun.tasks.graph_coloring.generator import random_graph
-from evorun.tasks.graph_coloring.graph import Coloring, Graph, as_text
-from evorun.tasks.graph_coloring.simulator import SolvedGraph
+from evorun.tasks.graph_coloring.graph import Coloring, Graph, as_text, random_graph
+from evorun.tasks.graph_coloring.simulator import GraphColoringSimulator
 from evorun.tasks.graph_coloring.task import GraphColoring
 from evorun.tasks.puzzles.config import Draft, Instance, PuzzleConfig
-from evorun.tasks.puzzles.task import Puzzle
 
 
 @dataclass
@@ -39,6 +37,7 @@ class GraphColoringConfig(PuzzleConfig):
     """
 
     task_class = GraphColoring
+    simulator = GraphColoringSimulator
 
     name: str = "graph_coloring"
     vertices: int = 9
@@ -68,7 +67,6 @@ class GraphColoringConfig(PuzzleConfig):
         return Draft(msgspec.json.encode(of), partial(self._fitting_instance, of))
 
     def more_room(self) -> str:
-        """Name what makes for more graphs."""
         if self.colorable_only:
             return (
                 f"leave task.colorable_only out, raise task.colors ({self.colors}) or lower task.edge_probability "
@@ -79,14 +77,6 @@ class GraphColoringConfig(PuzzleConfig):
     def read_data(self, path: Path) -> list[Callable[[], Instance]]:
         """Find a DIMACS file, or the .col files of a folder: one graph each."""
         return [partial(self._read_instance, file) for file in files.graph_files(path)]
-
-    def make_task(self, instances: Sequence[Instance]) -> GraphColoring:
-        """Return the task; it keeps nothing of the instances."""
-        return GraphColoring(prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars)
-
-    def solved(self, task: Puzzle, instance: Instance) -> SolvedGraph:
-        """Return what a simulated model makes of an instance."""
-        return SolvedGraph(task, instance.problem, instance.solution)
 
     def _fitting_instance(self, of: Graph) -> Instance | None:
         """Return a graph with its best colouring; None where it must have a right answer and none was found."""

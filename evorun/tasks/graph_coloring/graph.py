@@ -1,7 +1,10 @@
 """Graphs and colourings as plain values."""
 
 from collections.abc import Iterable, Sequence
+from itertools import combinations, compress
 from typing import NamedTuple
+
+import numpy as np
 
 Edge = tuple[int, int]
 Coloring = Sequence[int]
@@ -19,6 +22,13 @@ class Graph(NamedTuple):
 def graph(vertices: int, edges: Iterable[Edge]) -> Graph:
     """Return a graph from edges in any order and direction; repeated ones count once."""
     return Graph(vertices, tuple(sorted({(u, v) if u < v else (v, u) for u, v in edges})))
+
+
+def random_graph(vertices: int, probability: float, rng: np.random.Generator) -> Graph:
+    """Draw from G(vertices, probability): every pair is joined with the same probability (section 3.2)."""
+    pairs = combinations(range(vertices), 2)
+    joined = rng.random(vertices * (vertices - 1) // 2) < probability
+    return Graph(vertices, tuple(compress(pairs, joined.tolist())))
 
 
 def neighbours(of: Graph) -> list[set[int]]:

@@ -17,10 +17,11 @@ In graphs with many more vertices than colours the formula makes colours beyond 
 score, and can save more conflicts than that. It stays as the paper has it; CR knows the difference.
 """
 
+from evorun.tasks.base import Grade
 from evorun.tasks.graph_coloring.graph import Coloring, Graph, conflicts
-from evorun.tasks.puzzles.task import PENALISED_SCORE, Measure
+from evorun.tasks.puzzles.task import PENALISED_SCORE
 
-UNREADABLE = Measure(False, {"score": 0.0, PENALISED_SCORE: 0.0, "conflict_ratio": 1.0})
+UNREADABLE = Grade(correct=False, scores={"score": 0.0, PENALISED_SCORE: 0.0, "conflict_ratio": 1.0})
 
 
 def excess(coloring: Coloring, k: int) -> int:
@@ -28,12 +29,12 @@ def excess(coloring: Coloring, k: int) -> int:
     return sum(color >= k for color in set(coloring))
 
 
-def measured(coloring: Coloring, of: Graph, k: int) -> Measure:
+def measured(coloring: Coloring, of: Graph, k: int) -> Grade:
     """Return all metrics of a colouring in any non-negative colours."""
     ratio = len(conflicts(coloring, of.edges)) / len(of.edges) if of.edges else 0.0
     score, over = 100 * (1 - ratio), excess(coloring, k)
     scores = {"score": score, PENALISED_SCORE: score * _left(over, of.vertices - k), "conflict_ratio": ratio}
-    return Measure(ratio == 0 and over == 0, scores)
+    return Grade(correct=ratio == 0 and over == 0, scores=scores)
 
 
 def _left(over: int, most: int) -> float:

@@ -12,30 +12,28 @@ import numpy as np
 
 from evorun.tasks.base import Problem
 from evorun.tasks.graph_coloring.graph import Coloring, as_coloring, as_text
-from evorun.tasks.puzzles.reading import fenced
-from evorun.tasks.puzzles.task import PENALISED_SCORE, Puzzle
+from evorun.tasks.puzzles.simulator import PuzzleSimulator, SolvedPuzzle
+from evorun.tasks.puzzles.task import Puzzle
 
 _BEYOND = 0.1
 """Share of a model's mistakes that use a colour which is not allowed (ours)."""
 
 
-class SolvedGraph:
+class SolvedGraph(SolvedPuzzle):
     """A graph with the best colouring that is known."""
 
     def __init__(self, task: Puzzle, problem: Problem, solution: str) -> None:
-        self._task, self._problem = task, problem
+        super().__init__(task, problem, solution)
         self._colors: int = problem.data["colors"]
         self._known = as_coloring(solution)
-        self._fitness = self.fitness(solution)
+        self._best = self.fitness(solution)
 
     def attempt(self, skill: float, rng: np.random.Generator) -> str:
-        """Return an answer from scratch: each vertex is right with probability `skill`."""
         return as_text(self._with_slips(self._known, 1 - skill, rng))
 
     def revise(
         self, answers: Sequence[str], choice: float, repair: float, slip: float, rng: np.random.Generator
     ) -> str:
-        """Return an answer made from others; see `SolvedPuzzle.revise`."""
         colorings = [as_coloring(answer) for answer in answers]
         right = self._right(answers, colorings)
         child = [_choose(options, right[v], choice, rng) for v, options in enumerate(zip(*colorings, strict=True))]
@@ -44,19 +42,10 @@ class SolvedGraph:
         slipped = self._with_slips(child, slip, rng)
         return as_text([(right[v] if mended[v] else own) if wrong[v] else slipped[v] for v, own in enumerate(child)])
 
-    def fitness(self, answer: str) -> float:
-        """Return the penalised score, in [0, 100]."""
-        return self._task.measure(self._problem, answer).scores[PENALISED_SCORE]
-
-    def errors(self, answer: str) -> str:
-        """Return what a detector without mistakes would reply."""
-        findings = self._task.findings(self._problem, answer)
-        return fenced(self._task.describe(self._problem, findings) if findings else "none")
-
     def _right(self, answers: Sequence[str], colorings: Sequence[Coloring]) -> Coloring:
         """Return what is right in view of these answers."""
         for answer, coloring in zip(answers, colorings, strict=True):
-            if self.fitness(answer) >= self._fitness:
+            if self.fitness(answer) >= self._best:
                 return coloring
         names = _renaming(self._known, colorings, self._colors)
         return [names[color] for color in self._known]
@@ -71,6 +60,12 @@ class SolvedGraph:
         if own != self._colors and (not others or rng.random() < _BEYOND):
             return self._colors
         return others[int(rng.integers(len(others)))]
+
+
+class GraphColoringSimulator(PuzzleSimulator):
+    """Colours a graph vertex by vertex."""
+
+    solved = SolvedGraph
 
 
 def _choose(options: tuple[int, ...], right: int, choice: float, rng: np.random.Generator) -> int:

@@ -10,36 +10,45 @@ paper's templates do not speak of such graphs, though most of those that it draw
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from evorun.runs.candidates import Response
-from evorun.tasks.base import Problem
+from evorun.tasks.base import Grade, Problem, Score
 from evorun.tasks.capabilities import Individual
 from evorun.tasks.graph_coloring import operators, reading
 from evorun.tasks.graph_coloring.graph import Coloring, Graph, as_coloring, as_text, conflicts
 from evorun.tasks.graph_coloring.metrics import UNREADABLE, excess, measured
-from evorun.tasks.graph_coloring.showing import shown
-from evorun.tasks.puzzles.task import Measure, Puzzle
+from evorun.tasks.puzzles.task import Puzzle
+
+MATRIX_VERTICES = 60
+"""Most vertices of a graph shown as a matrix, as in the paper; beyond, lists of neighbours are shorter (ours)."""
 
 
 class GraphColoring(Puzzle):
     """Colour a graph's vertices in k colours (section 3.2)."""
 
-    prompts_folder = Path(__file__).parent / "prompts"
-    example = shown(Graph(3, ((0, 1), (1, 2))), 2)
+    name = "graph_coloring"
+    scores = (*Puzzle.scores, Score("score", 0, 100), Score("conflict_ratio", 0, 1, higher_is_better=False))
+    prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", *Puzzle.prompt_folders)
 
-    def shown(self, problem: Problem) -> Mapping[str, Any]:
+    def puzzle_values(self, problem: Problem) -> Mapping[str, Any]:
         """Return the graph as text, and its numbers."""
-        return shown(_graph(problem), problem.data["colors"])
+        of = _graph(problem)
+        as_matrix = of.vertices <= MATRIX_VERTICES
+        return {
+            "vertices": of.vertices,
+            "colors": problem.data["colors"],
+            "edges": len(of.edges),
+            "as_matrix": as_matrix,
+            "graph": _matrix(of) if as_matrix else _lists(of),
+        }
 
-    def read(self, problem: Problem, block: str) -> str:
-        """Return a list of colours, one for each vertex; those out of range are the answer's errors, not the form's."""
+    def read_answer(self, problem: Problem, block: str) -> str:
         return reading.read_answer(block, problem.data["vertices"])
 
-    def measure(self, problem: Problem, answer: str | None) -> Measure:
-        """Return CR, CF, SC and PS (section 3.2)."""
+    def measure(self, problem: Problem, answer: str | None) -> Grade:
         return UNREADABLE if answer is None else measured(as_coloring(answer), _graph(problem), problem.data["colors"])
 
     def findings(self, problem: Problem, answer: str) -> tuple[Any, ...]:
@@ -49,11 +58,9 @@ class GraphColoring(Puzzle):
         return reading.found(coloring, conflicts(coloring, problem.data["edges"]), over)
 
     def describe(self, problem: Problem, findings: Sequence[Any]) -> str:
-        """Return errors one a line."""
         return reading.describe(findings)
 
     def read_findings(self, problem: Problem, block: str) -> tuple[Any, ...] | None:
-        """Return the errors that a model names."""
         return reading.read_findings(block, problem.data["vertices"])
 
     def crossover(self, problem: Problem, first: Individual, second: Individual, rng: np.random.Generator) -> Response:
@@ -82,3 +89,22 @@ class GraphColoring(Puzzle):
 
 def _graph(problem: Problem) -> Graph:
     return Graph(problem.data["vertices"], problem.data["edges"])
+
+
+def _matrix(of: Graph) -> str:
+    rows = [["n"] * of.vertices for _ in range(of.vertices)]
+    for u, v in of.edges:
+        rows[u][v] = rows[v][u] = "y"
+    return _lines(rows)
+
+
+def _lists(of: Graph) -> str:
+    """Return a line for each vertex with neighbours of a higher number: `0: 3 5`."""
+    rows: dict[int, list[str]] = {}
+    for u, v in of.edges:
+        rows.setdefault(u, [f"{u}:"]).append(str(v))
+    return _lines(list(rows.values()))
+
+
+def _lines(rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(" ".join(row) for row in rows)

@@ -13,16 +13,16 @@ from dataclasses import dataclass, replace
 from hashlib import blake2b, sha256
 from itertools import count, islice
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
 
 from evorun.errors import ConfigError, DataError, at_least, one_of
 from evorun.runs.streams import stream
-from evorun.tasks.base import Demonstration, LoadedTask, Problem, Provenance, TaskConfig
-from evorun.tasks.puzzles.grader import PuzzleGrader
-from evorun.tasks.puzzles.simulator import PuzzleSimulator, SolvedPuzzle
+from evorun.tasks.base import LoadedTask, Problem, Provenance, TaskConfig
+from evorun.tasks.loading import load_rows
+from evorun.tasks.puzzles.simulator import PuzzleSimulator
 from evorun.tasks.puzzles.task import Puzzle
 
 TRAINING = "training"
@@ -37,7 +37,7 @@ _TRIES = 3000
 """Draws without a new instance of a split after which there are no more."""
 
 
-class Instance(msgspec.Struct, frozen=True):
+class Instance(NamedTuple):
     """A puzzle with an answer to it."""
 
     problem: Problem
@@ -58,6 +58,8 @@ class Draft(NamedTuple):
 class PuzzleConfig(TaskConfig):
     """What all puzzles configure."""
 
+    task_class: ClassVar[type[Puzzle]]
+    simulator: ClassVar[type[PuzzleSimulator]]
     training_split = TRAINING
 
     split: str = "evaluation"
@@ -102,13 +104,9 @@ class PuzzleConfig(TaskConfig):
     def read_data(self, path: Path) -> Iterable[Callable[[], Instance]]:
         """Read the user's file, one by one: what is yielded solves an instance. Both raise DataError with one line."""
 
-    @abstractmethod
     def make_task(self, instances: Sequence[Instance]) -> Puzzle:
         """Return the task for these instances."""
-
-    @abstractmethod
-    def solved(self, task: Puzzle, instance: Instance) -> SolvedPuzzle:
-        """Return what a simulated model makes of an instance."""
+        return self.task_class(prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars)
 
     # --- loading ---
 
@@ -120,15 +118,8 @@ class PuzzleConfig(TaskConfig):
         """
         selected, held_out = self._from_file() if self.data is not None else self._generated()
         task = self.make_task([*selected, *held_out])
-        known = {i.problem.id: self.solved(task, i) for i in (*selected, *held_out)}
-        return LoadedTask(
-            task=task,
-            problems=tuple(instance.problem for instance in selected),
-            grader=PuzzleGrader(task),
-            simulator=PuzzleSimulator(known),
-            provenance=self._provenance(selected),
-            validation=tuple(Demonstration(problem=i.problem, answer=i.solution) for i in held_out),
-        )
+        provenance = self._provenance(selected)
+        return load_rows(task, selected, validation=held_out, provenance=provenance, simulator=self.simulator)
 
     def training(self, seed: int) -> LoadedTask:
         """Give the whole training split.
@@ -171,7 +162,8 @@ class PuzzleConfig(TaskConfig):
             instance = draft.finish() if _split_of(draft.content) == split else None
             key = b"" if instance is None else msgspec.json.encode(instance.problem.data)
             if instance is not None and key not in seen:
-                yield _named(instance, f"{self.name}_{self.instance_seed}_{split}_{len(seen):03d}")
+                name = f"{self.name}_{self.instance_seed}_{split}_{len(seen):03d}"
+                yield instance._replace(problem=msgspec.structs.replace(instance.problem, id=name))
                 seen.add(key)
                 last = place
 
@@ -194,10 +186,6 @@ class PuzzleConfig(TaskConfig):
             return Provenance(source="stand_in", description=f"instances of file {name}", digest=digest)
         description = f"{self.split} split, instance_seed {self.instance_seed}"
         return Provenance(source="generated", description=description, digest=digest)
-
-
-def _named(instance: Instance, name: str) -> Instance:
-    return msgspec.structs.replace(instance, problem=msgspec.structs.replace(instance.problem, id=name))
 
 
 def _split_of(content: bytes) -> str:

@@ -1,33 +1,36 @@
-"""What plays the model in simulated runs of the puzzles: it knows a solution and errs as often as its skill says."""
+"""The model of simulated runs of the puzzles: it knows a solution and errs as often as its skill says."""
 
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
 
-import msgspec
 import numpy as np
 
 from evorun.models.base import Request
-from evorun.models.simulator import DEFAULT_SKILL, Filler, Skill, new_instruction
+from evorun.models.simulator import Filler
+from evorun.tasks.base import Problem
 from evorun.tasks.puzzles.reading import fenced
+from evorun.tasks.puzzles.task import PENALISED_SCORE, Puzzle
+from evorun.tasks.simulator import TextSimulator
 
-_FILLER = Filler("Look at what is fixed, see what it leaves open, decide the narrowest choice first and check it.")
-_MALFORMED = (
-    "I would begin with the most constrained place and go on from there.",
-    "```\nno answer\n```",
-    "The answer is easy to see",
-    "",
-)
 _SLIPS = 0.1
 """Share of a model's mistakes from scratch that it makes again where it revises something right (ours)."""
 
 
-class SolvedPuzzle(Protocol):
+class SolvedPuzzle(ABC):
     """One problem with a solution: what a simulated model makes of it. A decision is a cell, a vertex, a place."""
 
+    def __init__(self, task: Puzzle, problem: Problem, solution: str) -> None:
+        """Hold the problem and its solution, in canonical form."""
+        self._task = task
+        self._problem = problem
+        self._solution = solution
+
+    @abstractmethod
     def attempt(self, skill: float, rng: np.random.Generator) -> str:
         """Return an answer from scratch: each decision is right with probability `skill`."""
-        ...
 
+    @abstractmethod
     def revise(
         self, answers: Sequence[str], choice: float, repair: float, slip: float, rng: np.random.Generator
     ) -> str:
@@ -36,72 +39,61 @@ class SolvedPuzzle(Protocol):
         Where they differ, a decision comes from one that has it right with probability `choice`; then each wrong one
         is mended with probability `repair` and each right one is lost with probability `slip`.
         """
-        ...
 
-    def fitness(self, answer: str) -> float:
+    def fitness(self, answer: str | None) -> float:
         """Return the penalised score, in [0, 100]."""
-        ...
+        return self._task.measure(self._problem, answer).scores[PENALISED_SCORE]
 
-    def errors(self, answer: str) -> str:
-        """Return what a detector without mistakes would reply."""
-        ...
+    def errors(self, answer: str | None) -> str:
+        """Return what a detector without mistakes would put into its block."""
+        if answer is None:
+            return "unreadable"
+        found = self._task.findings(self._problem, answer)
+        return self._task.describe(self._problem, found) if found else "none"
 
 
-class PuzzleSimulator:
-    """Answers, improves, judges, scores and finds errors, each as well as the skill says.
+class PuzzleSimulator(TextSimulator):
+    """Decides a puzzle's cells, vertices or places one by one: `Skill.skill` is the probability of each."""
 
-    Reads `hints`: `role`, `problem` (id) and `answers` (those shown, None for one that cannot be read).
-    `Skill.skill` is the probability that a single decision is right, not a whole answer.
-    """
+    filler: ClassVar[Filler] = Filler(
+        "Look at what is fixed, see what it leaves open, decide the narrowest choice first and check it."
+    )
+    malformed: ClassVar[Sequence[str]] = (
+        "I would begin with the most constrained place and go on from there.",
+        "```\nno answer\n```",
+        "The answer is easy to see",
+        "",
+    )
+    verdict_reason: ClassVar[str] = "It breaks fewer rules."
+    solved: ClassVar[type[SolvedPuzzle]]
 
-    def __init__(self, puzzles: Mapping[str, SolvedPuzzle], skill: Skill = DEFAULT_SKILL) -> None:
-        """puzzles: by problem id."""
-        self._puzzles = puzzles
-        self._skill = skill
-
-    def with_skill(self, skill: Skill) -> "PuzzleSimulator":
-        """Return a simulator with the same puzzles that plays as well as `skill` says."""
-        return PuzzleSimulator(self._puzzles, skill)
+    def __init__(self, task: Puzzle, rows: Sequence[tuple[Problem, str | None]]) -> None:
+        super().__init__(task, rows)
+        self._puzzles = {problem.id: self.solved(task, problem, gold or "") for problem, gold in rows}
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
-        """Return the completion's text. The request must carry the hints of a puzzle's prompts."""
-        role = request.hints["role"]
-        if role == "reflect":
-            return new_instruction(rng)
+        hints, skill = request.hints, self._skill
+        if hints["role"] in ("judge", "reflect"):
+            return super().respond(request, rng)
         malformed, luck, other, length = rng.random(4).tolist()
-        if malformed < self._skill.malformed:
-            return _MALFORMED[int(other * len(_MALFORMED))]
-        puzzle, answers = self._puzzles[request.hints["problem"]], request.hints["answers"]
-        if role == "judge":
-            return self._judgment(puzzle, answers, luck, other)
-        words = _FILLER.text(self._skill.words(length))
-        if role == "fitness":
-            return f"{words}\n{self._fitness(puzzle, answers[0], luck, other):.1f}"
-        if role == "errors":
-            return f"{words}\n{self._errors(puzzle, answers[0], luck)}"
-        return f"{words}\n{fenced(self._answer(puzzle, request, rng))}"
+        if malformed < skill.malformed:
+            return self.malformed[int(other * len(self.malformed))]
+        puzzle, answers = self._puzzles[hints["problem"]], hints["answers"]
+        careful = luck < skill.judge_skill
+        if hints["role"] == "fitness":
+            reply = f"{puzzle.fitness(answers[0]) if careful else 100 * other:.1f}"
+        elif hints["role"] == "errors":
+            reply = fenced(puzzle.errors(answers[0]) if careful or answers[0] is None else "none")
+        else:
+            chance = skill.chance(hints["problem"], (), hints.get("instruction", ""))
+            readable = [answer for answer in answers if answer is not None]
+            slip = _SLIPS * max(0.0, 1 - chance)
+            reply = fenced(
+                puzzle.revise(readable, skill.judge_skill, skill.improvement, slip, rng)
+                if readable
+                else puzzle.attempt(chance, rng)
+            )
+        return f"{self.filler.text(skill.words(length))}\n{reply}"
 
-    def _answer(self, puzzle: SolvedPuzzle, request: Request, rng: np.random.Generator) -> str:
-        hints = request.hints
-        chance = self._skill.chance(hints["problem"], (), hints.get("instruction", ""))
-        readable = [answer for answer in hints["answers"] if answer is not None]
-        if not readable:
-            return puzzle.attempt(chance, rng)
-        return puzzle.revise(
-            readable, self._skill.judge_skill, self._skill.improvement, _SLIPS * max(0.0, 1 - chance), rng
-        )
-
-    def _judgment(self, puzzle: SolvedPuzzle, answers: Sequence[str | None], luck: float, tie: float) -> str:
-        first, second = (-1.0 if answer is None else puzzle.fitness(answer) for answer in answers)
-        best = max(first, second)
-        verdict = self._skill.verdict(first == best, second == best, luck, tie)
-        return msgspec.json.encode({"solution": verdict, "reasoning": "It breaks fewer rules."}).decode()
-
-    def _fitness(self, puzzle: SolvedPuzzle, answer: str | None, luck: float, other: float) -> float:
-        right = 0.0 if answer is None else puzzle.fitness(answer)
-        return right if luck < self._skill.judge_skill else 100 * other
-
-    def _errors(self, puzzle: SolvedPuzzle, answer: str | None, luck: float) -> str:
-        if answer is None:
-            return fenced("unreadable")
-        return puzzle.errors(answer) if luck < self._skill.judge_skill else fenced("none")
+    def value(self, problem: Problem, answer: str | None) -> float:
+        return -1.0 if answer is None else self._puzzles[problem.id].fitness(answer)

@@ -1,6 +1,6 @@
 """Configuration of the task: how large the puzzles are and how much of them is left to fill."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,12 +11,10 @@ import numpy as np
 from evorun.errors import ConfigError, within
 from evorun.tasks.base import Problem
 from evorun.tasks.puzzles.config import Draft, Instance, PuzzleConfig
-from evorun.tasks.puzzles.simulator import SolvedPuzzle
-from evorun.tasks.puzzles.task import Puzzle
 from evorun.tasks.sudoku import files
 from evorun.tasks.sudoku.generator import MOST_EMPTY, emptied, random_grid
 from evorun.tasks.sudoku.grid import BOXES, written
-from evorun.tasks.sudoku.simulator import SolvedSudoku
+from evorun.tasks.sudoku.simulator import SudokuSimulator
 from evorun.tasks.sudoku.task import Sudoku
 
 
@@ -29,6 +27,7 @@ class SudokuConfig(PuzzleConfig):
     """
 
     task_class = Sudoku
+    simulator = SudokuSimulator
 
     name: str = "sudoku"
     box: int = 3
@@ -37,7 +36,6 @@ class SudokuConfig(PuzzleConfig):
     """Cells to fill, exactly as many in every puzzle (section 3.1: 40)."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         super().__post_init__()
         within("task.box", self.box, BOXES[0], BOXES[-1])
         if self.data is None and not 1 <= self.empty_cells <= MOST_EMPTY[self.box]:
@@ -53,20 +51,10 @@ class SudokuConfig(PuzzleConfig):
         return Draft(bytes(solution), partial(self._emptied, solution, random))
 
     def more_room(self) -> str:
-        """Name what makes for more puzzles."""
         return "raise task.box, or bring task.empty_cells nearer to half of the cells"
 
     def read_data(self, path: Path) -> Iterator[Callable[[], Instance]]:
-        """Read puzzles. Raises DataError naming file and line."""
         return files.read(path)
-
-    def make_task(self, instances: Sequence[Instance]) -> Puzzle:
-        """Return the task; it needs to know none of the instances."""
-        return Sudoku(prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars)
-
-    def solved(self, task: Puzzle, instance: Instance) -> SolvedPuzzle:
-        """Return what a simulated model makes of a puzzle."""
-        return SolvedSudoku(task, instance.problem, instance.solution)
 
     def _emptied(self, solution: list[int], random: Random) -> Instance | None:
         """Return a puzzle with this solution; None when the cells that were tried could not be emptied."""

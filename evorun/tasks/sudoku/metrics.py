@@ -16,7 +16,8 @@ Decisions:
 
 from typing import Any
 
-from evorun.tasks.puzzles.task import PENALISED_SCORE, Measure
+from evorun.tasks.base import Grade
+from evorun.tasks.puzzles.task import PENALISED_SCORE
 from evorun.tasks.sudoku.board import Board, Cells, cells_of
 
 SCORE = "score"
@@ -24,16 +25,16 @@ KINDS = ("row", "col", "box", "given")
 """What an error is about; the first three in the order of a layout's units."""
 
 
-def measure(board: Board, answer: str | None) -> Measure:
+def measure(board: Board, answer: str | None) -> Grade:
     """Return CR, SC and PS of an answer in canonical form; None stands for one that could not be read."""
     if answer is None:
-        return Measure(correct=False, scores={SCORE: 0.0, PENALISED_SCORE: 0.0})
+        return Grade(correct=False, scores={SCORE: 0.0, PENALISED_SCORE: 0.0})
     size = board.layout.size
     satisfied = _satisfied(board, cells_of(answer))
     rows, columns, boxes = (sum(satisfied[kind * size : (kind + 1) * size]) for kind in range(3))
     score = 100 * sum(satisfied) / (3 * size)
     penalised = 100 * (rows / size * (columns / size) * (boxes / size)) ** (1 / 3)
-    return Measure(correct=all(satisfied), scores={SCORE: score, PENALISED_SCORE: penalised})
+    return Grade(correct=all(satisfied), scores={SCORE: score, PENALISED_SCORE: penalised})
 
 
 def findings(board: Board, answer: str) -> tuple[Any, ...]:

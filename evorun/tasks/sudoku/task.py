@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from evorun.runs.candidates import Response
-from evorun.tasks.base import Problem
+from evorun.tasks.base import Grade, Problem, Score
 from evorun.tasks.capabilities import Individual
-from evorun.tasks.puzzles.task import Measure, Puzzle
+from evorun.tasks.puzzles.task import Puzzle
 from evorun.tasks.sudoku import grid, metrics, operators
 from evorun.tasks.sudoku.board import board_of
 
@@ -26,24 +26,20 @@ class Sudoku(Puzzle):
     """Sudoku with boxes of 2 to 5 cells a side. A problem's data: `box`, and `grid` with dots for empty cells."""
 
     name = "sudoku"
-    prompts_folder = Path(__file__).parent / "prompts"
-    example: ClassVar[Mapping[str, Any]] = {"size": 4, "box": 2, "grid": "1 . 3 4\n. . 2 .\n2 . . 3\n. 3 . ."}
+    scores = (*Puzzle.scores, Score(metrics.SCORE, 0, 100))
+    prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", *Puzzle.prompt_folders)
 
-    def shown(self, problem: Problem) -> Mapping[str, Any]:
-        """Return `size`, `box` and `grid`."""
+    def puzzle_values(self, problem: Problem) -> Mapping[str, Any]:
         box = problem.data["box"]
         return {"size": box * box, "box": box, "grid": problem.data["grid"]}
 
-    def read(self, problem: Problem, block: str) -> str:
-        """Read a completed grid; see `grid.read`. Raises ValueError."""
+    def read_answer(self, problem: Problem, block: str) -> str:
         return grid.read(block, problem.data["box"] ** 2)
 
-    def measure(self, problem: Problem, answer: str | None) -> Measure:
-        """Return CR, SC and PS; see `metrics`."""
+    def measure(self, problem: Problem, answer: str | None) -> Grade:
         return metrics.measure(board_of(problem), answer)
 
     def findings(self, problem: Problem, answer: str) -> tuple[Any, ...]:
-        """Return the cells in error; see `metrics`."""
         return metrics.findings(board_of(problem), answer)
 
     def describe(self, problem: Problem, findings: Sequence[Any]) -> str:

@@ -10,13 +10,10 @@ import numpy as np
 
 from evorun.errors import above, within
 from evorun.tasks.puzzles.config import Draft, Instance, PuzzleConfig
-from evorun.tasks.puzzles.simulator import SolvedPuzzle
-from evorun.tasks.puzzles.task import Puzzle
 from evorun.tasks.tsp import files
-from evorun.tasks.tsp.generator import Points, draw
-from evorun.tasks.tsp.instances import make_instance
+from evorun.tasks.tsp.instances import Points, draw, make_instance
 from evorun.tasks.tsp.routes import Distances, as_route, length
-from evorun.tasks.tsp.simulator import SolvedTour
+from evorun.tasks.tsp.simulator import TspSimulator
 from evorun.tasks.tsp.solver import MOST_CITIES, optimal_route
 from evorun.tasks.tsp.task import Tsp
 
@@ -29,6 +26,7 @@ class TspConfig(PuzzleConfig):
     """
 
     task_class = Tsp
+    simulator = TspSimulator
 
     name: str = "tsp"
     cities: int = 10
@@ -38,7 +36,6 @@ class TspConfig(PuzzleConfig):
     """Coordinates are uniform in [0, side] (section 3.3: 100)."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         super().__post_init__()
         within("task.cities", self.cities, 3, MOST_CITIES)
         above("task.side", self.side, 0)
@@ -50,21 +47,15 @@ class TspConfig(PuzzleConfig):
         return Draft(msgspec.json.encode(distances), partial(_solved, coordinates, distances))
 
     def more_room(self) -> str:
-        """Name what makes for more instances."""
         return "raise task.side or task.cities"
 
     def read_data(self, path: Path) -> Iterator[Callable[[], Instance]]:
-        """Read instances. Raises DataError naming file and line."""
         return files.read(path)
 
-    def make_task(self, instances: Sequence[Instance]) -> Puzzle:
+    def make_task(self, instances: Sequence[Instance]) -> Tsp:
         """Return the task, which knows the instances' shortest lengths."""
         optima = {i.problem.id: length(i.problem.data["distances"], as_route(i.solution)) for i in instances}
         return Tsp(optima, prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars)
-
-    def solved(self, task: Puzzle, instance: Instance) -> SolvedPuzzle:
-        """Return what a simulated model makes of an instance."""
-        return SolvedTour(task, instance.problem, instance.solution)
 
 
 def _solved(coordinates: Points, distances: Distances) -> Instance | None:

@@ -1,10 +1,22 @@
-"""Putting an instance together."""
+"""Drawing instances (Lyria paper, section 3.3), and putting them together."""
 
 from collections.abc import Sequence
 
+import numpy as np
+
 from evorun.tasks.base import Problem
 from evorun.tasks.puzzles.config import Instance
-from evorun.tasks.tsp.routes import Distances, Route, as_text
+from evorun.tasks.tsp.routes import DECIMALS, Distances, Route, as_text
+
+Points = list[list[float]]
+
+
+def draw(cities: int, side: float, rng: np.random.Generator) -> tuple[Points, list[list[float]]]:
+    """Return coordinates, uniform in a square, and their Euclidean distances to two decimals."""
+    points = rng.uniform(0, side, (cities, 2))
+    apart = points[:, None] - points
+    distances = np.round(np.hypot(apart[..., 0], apart[..., 1]), DECIMALS)
+    return points.tolist(), distances.tolist()
 
 
 def make_instance(

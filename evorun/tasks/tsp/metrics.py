@@ -21,7 +21,8 @@ Decisions:
 
 from typing import Any
 
-from evorun.tasks.puzzles.task import PENALISED_SCORE, Measure
+from evorun.tasks.base import Grade
+from evorun.tasks.puzzles.task import PENALISED_SCORE
 from evorun.tasks.tsp.routes import DECIMALS, Distances, Route, length, missing, repeated
 
 EXCESS_DISTANCE_MULTIPLIER = "excess_distance_multiplier"
@@ -33,17 +34,17 @@ _SATURATION = 3.0
 _TOLERANCE = 1e-9
 
 
-def measure(distances: Distances, optimum: float, route: Route | None) -> Measure:
+def measure(distances: Distances, optimum: float, route: Route | None) -> Grade:
     """Return CR, EDM, MC and PS of a route; None stands for a text that could not be read."""
     cities = len(distances)
     if route is None:
-        return _measure(False, 0.0, _SATURATION, cities)
+        return _grade(False, 0.0, _SATURATION, cities)
     omitted = len(missing(cities, route))
     multiplier = min(_SATURATION, _excess(distances, optimum, route) / optimum)
     correct = not omitted and not multiplier and len(route) == cities + 1
     counted = omitted if omitted or multiplier or correct else 1
     score = 100 * min(1 - multiplier / _SATURATION, 1 - counted / cities)
-    return _measure(correct, score, multiplier, omitted)
+    return _grade(correct, score, multiplier, omitted)
 
 
 def findings(distances: Distances, optimum: float, route: Route) -> tuple[Any, ...]:
@@ -61,10 +62,10 @@ def _excess(distances: Distances, optimum: float, route: Route) -> float:
     return excess if excess > _TOLERANCE * optimum else 0.0
 
 
-def _measure(correct: bool, score: float, multiplier: float, omitted: int) -> Measure:
+def _grade(correct: bool, score: float, multiplier: float, omitted: int) -> Grade:
     scores = {
         PENALISED_SCORE: score,
         EXCESS_DISTANCE_MULTIPLIER: multiplier,
         MISSING_CITIES: float(omitted),
     }
-    return Measure(correct, scores)
+    return Grade(correct=correct, scores=scores)

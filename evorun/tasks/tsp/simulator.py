@@ -10,20 +10,19 @@ from itertools import pairwise
 import numpy as np
 
 from evorun.tasks.base import Problem
-from evorun.tasks.puzzles.reading import fenced
-from evorun.tasks.puzzles.task import PENALISED_SCORE, Puzzle
+from evorun.tasks.puzzles.simulator import PuzzleSimulator, SolvedPuzzle
+from evorun.tasks.puzzles.task import Puzzle
 from evorun.tasks.tsp.routes import as_route, as_text
 
 _LOSES_A_CITY = 0.2
 """Probability, times that of a wrong decision, that an answer leaves a city out (ours)."""
 
 
-class SolvedTour:
-    """A problem with a shortest route, in canonical form."""
+class SolvedTour(SolvedPuzzle):
+    """A problem with a shortest route."""
 
     def __init__(self, task: Puzzle, problem: Problem, solution: str) -> None:
-        self._task = task
-        self._problem = problem
+        super().__init__(task, problem, solution)
         self._route = as_route(solution)
         self._next = dict(pairwise(self._route))
 
@@ -40,10 +39,7 @@ class SolvedTour:
     def revise(
         self, answers: Sequence[str], choice: float, repair: float, slip: float, rng: np.random.Generator
     ) -> str:
-        """Begin with the best answer (with probability `choice`) or any; take the others' edges, mend and lose some.
-
-        See `evorun.tasks.puzzles.simulator.SolvedPuzzle`.
-        """
+        """Begin with the best answer (with probability `choice`) or any; take the others' edges, mend and lose some."""
         shown = [as_route(answer) for answer in answers]
         scores = [self.fitness(answer) for answer in answers]
         best = rng.random() < choice
@@ -58,15 +54,6 @@ class SolvedTour:
         for _ in range(int(rng.binomial(len(self._route) - 2, slip))):
             _disturb(route, rng)
         return as_text(route)
-
-    def fitness(self, answer: str) -> float:
-        """Return the penalised score, in [0, 100]."""
-        return self._task.measure(self._problem, answer).scores[PENALISED_SCORE]
-
-    def errors(self, answer: str) -> str:
-        """Return a fenced block with all errors, or `none`."""
-        found = self._task.findings(self._problem, answer)
-        return fenced(self._task.describe(self._problem, found) if found else "none")
 
     def _forwards(self, route: list[int]) -> list[int]:
         """Return the route in the direction that shares more edges with the known one."""
@@ -95,6 +82,12 @@ class SolvedTour:
         if self._next[tour[0]] == here:
             tour[:-1] = tour[-2::-1]
         tour += block
+
+
+class TspSimulator(PuzzleSimulator):
+    """Decides a route place by place, or edge by edge."""
+
+    solved = SolvedTour
 
 
 def _turn(tour: list[int], first: int) -> None:

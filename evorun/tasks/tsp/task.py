@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from evorun.runs.candidates import Response
-from evorun.tasks.base import Problem
+from evorun.tasks.base import Grade, Problem, Score
 from evorun.tasks.capabilities import Individual
-from evorun.tasks.puzzles.task import Measure, Puzzle
+from evorun.tasks.puzzles.task import Puzzle
 from evorun.tasks.tsp import metrics, operators, routes
 from evorun.tasks.tsp.metrics import EXCESS, MISSING, REPEATED
 
@@ -26,12 +26,12 @@ class Tsp(Puzzle):
     """Round trips from city 0. A problem's data: `cities`, `distances` (to two decimals), `coordinates` or null."""
 
     name = "tsp"
-    prompts_folder = Path(__file__).parent / "prompts"
-    example: ClassVar[Mapping[str, Any]] = {
-        "cities": 3,
-        "distances": "0 1 2\n1 0 2.5\n2 2.5 0",
-        "coordinates": "0 0\n0 1\n2 0",
-    }
+    scores = (
+        *Puzzle.scores,
+        Score(metrics.EXCESS_DISTANCE_MULTIPLIER, 0, 3, higher_is_better=False),
+        Score(metrics.MISSING_CITIES, 0, None, higher_is_better=False),
+    )
+    prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", *Puzzle.prompt_folders)
 
     def __init__(self, optima: Mapping[str, float], *, prompts: str | None = None, shown_reasoning_chars: int = 1200):
         """optima: the shortest length for each problem id. The rest: see `Puzzle`."""
@@ -43,7 +43,7 @@ class Tsp(Puzzle):
         route = routes.as_route(response.answer or "0")
         return routes.as_text(min(route, route[::-1]))
 
-    def shown(self, problem: Problem) -> Mapping[str, Any]:
+    def puzzle_values(self, problem: Problem) -> Mapping[str, Any]:
         """Return `cities`, `distances` (a line a city) and `coordinates` (the same; empty where there are none)."""
         data = problem.data
         return {
@@ -52,17 +52,14 @@ class Tsp(Puzzle):
             "coordinates": _table(data["coordinates"] or ()),
         }
 
-    def read(self, problem: Problem, block: str) -> str:
-        """Read a route; see `routes.read`. Raises ValueError."""
+    def read_answer(self, problem: Problem, block: str) -> str:
         return routes.read(block, problem.data["cities"])
 
-    def measure(self, problem: Problem, answer: str | None) -> Measure:
-        """Return CR, EDM, MC and PS; see `metrics`."""
+    def measure(self, problem: Problem, answer: str | None) -> Grade:
         route = None if answer is None else routes.as_route(answer)
         return metrics.measure(problem.data["distances"], self._optima[problem.id], route)
 
     def findings(self, problem: Problem, answer: str) -> tuple[Any, ...]:
-        """Return the missing cities and the excess distance, or repeated cities; see `metrics`."""
         return metrics.findings(problem.data["distances"], self._optima[problem.id], routes.as_route(answer))
 
     def describe(self, problem: Problem, findings: Sequence[Any]) -> str:

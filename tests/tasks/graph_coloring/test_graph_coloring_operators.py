@@ -37,7 +37,7 @@ def parents(draw: st.DrawFn) -> tuple[Problem, Individual, Individual, np.random
     return of, both[0], both[1], np.random.default_rng(draw(st.integers(0, 2**32)))
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(parents())
 def test_a_child_has_each_vertex_from_the_parent_without_a_conflict_there(
     case: tuple[Problem, Individual, Individual, np.random.Generator],
@@ -59,7 +59,7 @@ def test_a_child_has_each_vertex_from_the_parent_without_a_conflict_there(
     assert TASK.parse(of, child.text).answer == child.answer or child in (first.response, second.response)
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(parents())
 def test_a_mutant_differs_in_one_conflict_vertex_and_in_colours_that_are_not_allowed(
     case: tuple[Problem, Individual, Individual, np.random.Generator],
@@ -132,10 +132,3 @@ def test_an_individual_without_an_answer_gives_way() -> None:
     assert TASK.crossover(PATH, some, none, rng) is some.response
     assert TASK.crossover(PATH, none, other, rng) is none.response
     assert TASK.mutate(PATH, none, rng) is none.response
-
-
-def test_equal_draws_give_equal_children() -> None:
-    first, second = individual(PATH, "0,0,1,2"), individual(PATH, "1,2,2,1")
-    children = {TASK.crossover(PATH, first, second, np.random.default_rng(3)).answer for _ in range(5)}
-    mutants = {TASK.mutate(PATH, first, np.random.default_rng(3)).answer for _ in range(5)}
-    assert (len(children), len(mutants)) == (1, 1)

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from evorun.tasks.graph_coloring import solver
-from evorun.tasks.graph_coloring.generator import random_graph
-from evorun.tasks.graph_coloring.graph import Graph, graph
+from evorun.tasks.graph_coloring.graph import Graph, graph, random_graph
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 TEST_DATA = Path(os.environ.get("EVORUN_TEST_DATA", REPOSITORY.parent / "shared" / "data"))

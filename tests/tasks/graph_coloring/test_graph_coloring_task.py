@@ -5,34 +5,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from graph_coloring_cases import TASK, individual, problem
+from graph_coloring_cases import TASK, problem
 
 from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
 from evorun.models.base import Request
 from evorun.models.simulator import Skill
 from evorun.tasks.base import Problem
-from evorun.tasks.capabilities import (
-    Attempt,
-    Demonstrates,
-    Diagnoses,
-    Evolves,
-    Generates,
-    Instructs,
-    Judges,
-    Operates,
-    Recombines,
-    Refines,
-    ScoredResponse,
-    Scores,
-    Verifies,
-)
-from evorun.tasks.graph_coloring.generator import random_graph
-from evorun.tasks.graph_coloring.graph import graph
-from evorun.tasks.graph_coloring.showing import MATRIX_VERTICES
+from evorun.tasks.graph_coloring.graph import random_graph
 from evorun.tasks.graph_coloring.simulator import SolvedGraph
+from evorun.tasks.graph_coloring.task import MATRIX_VERTICES
 
-NO_TOOLS: Any = None  # a puzzle's grader uses none
 SHARE_COLORABLE = 22_249_524_024 / 2**36
 PAPER = load_task("graph_coloring")
 PATH = problem(4, [(0, 1), (1, 2), (2, 3)], 2)
@@ -48,15 +31,6 @@ def colorable(of: Problem) -> bool:
 
 
 # --- generated graphs ---
-
-
-def test_the_papers_setting_is_the_default_and_the_splits_are_disjoint() -> None:
-    training = load_task("graph_coloring", split="training")
-    assert (len(PAPER.problems), len(PAPER.validation), len(training.problems)) == (50, 8, 100)
-    every = [*PAPER.problems, *training.problems, *(shot.problem for shot in PAPER.validation)]
-    assert len({one.data["edges"] for one in every}) == len({one.id for one in every}) == 158
-    assert {(one.data["vertices"], one.data["colors"], one.stratum) for one in every} == {(9, 3, "9 vertices")}
-    assert training.validation == PAPER.validation
 
 
 def test_edges_are_sorted_pairs_that_join_at_the_given_rate() -> None:
@@ -75,9 +49,9 @@ def test_edges_are_sorted_pairs_that_join_at_the_given_rate() -> None:
 
 
 def test_the_share_of_colourable_graphs_is_the_one_that_the_docs_name() -> None:
-    drawn = load_task("graph_coloring", instances=400, validation_instances=0, instance_seed=7)
+    drawn = load_task("graph_coloring", instances=200, validation_instances=0, instance_seed=7)
     share = np.mean([colorable(one) for one in drawn.problems])
-    assert share == pytest.approx(SHARE_COLORABLE, abs=4 * (SHARE_COLORABLE * (1 - SHARE_COLORABLE) / 400) ** 0.5)
+    assert share == pytest.approx(SHARE_COLORABLE, abs=4 * (SHARE_COLORABLE * (1 - SHARE_COLORABLE) / 200) ** 0.5)
 
 
 def test_only_colourable_graphs_on_request() -> None:
@@ -85,11 +59,6 @@ def test_only_colourable_graphs_on_request() -> None:
     assert len(drawn.problems) == 50
     assert all(colorable(one) for one in drawn.problems)
     assert not all(colorable(one) for one in PAPER.problems)
-
-
-def test_the_seed_of_the_instances_decides_not_the_runs() -> None:
-    assert load_task("graph_coloring", 5).problems == PAPER.problems
-    assert load_task("graph_coloring", instance_seed=1).problems != PAPER.problems
 
 
 def test_as_many_colours_as_each_graph_needs() -> None:
@@ -157,45 +126,16 @@ def test_what_leaves_too_few_colourable_graphs_is_named(changes: dict[str, Any],
 # --- gold answers ---
 
 
-async def test_gold_answers_pass_the_grader_and_none_does_better_where_there_is_no_right_one() -> None:
+def test_gold_answers_pass_the_grader_and_none_does_better_where_there_is_no_right_one() -> None:
     for shot in PAPER.validation:
-        right = await PAPER.grader.grade(shot.problem, TASK.response(shot.answer), NO_TOOLS)
+        right = TASK.score(shot.problem, TASK.response(shot.answer), None)
         assert right.correct == colorable(shot.problem)
         if not right.correct:
             every = (TASK.measure(shot.problem, ",".join(map(str, c))) for c in product(range(3), repeat=9))
             assert right.scores["conflict_ratio"] == min(measure.scores["conflict_ratio"] for measure in every)
 
 
-# --- prompts ---
-
-
-def test_it_offers_what_methods_ask_for() -> None:
-    offers = (Generates, Evolves, Judges, Refines, Demonstrates, Instructs)
-    assert all(isinstance(TASK, offer) for offer in (*offers, Recombines, Operates, Verifies, Diagnoses, Scores))
-
-
-def test_every_prompt_shows_the_graph_and_what_it_is_about() -> None:
-    one, other = individual(PATH, "0,0,1,1"), individual(PATH, "7,1,7,1")
-    matrix = "n y n n\ny n y n\nn y n y\nn n y n"
-    demonstration = TASK.demonstration(PAPER.validation[0], TASK.response("0,1,2,0,1,2,0,1,2"))
-    prompts = [
-        TASK.generation_prompt(PATH),
-        TASK.evolution_prompt(PATH, [ScoredResponse(response=one.response, score=0.25)]),
-        TASK.judge_prompt(PATH, one.response, other.response),
-        TASK.refinement_prompt(PATH, one.response, [Attempt(response=other.response, outcome="lost")]),
-        TASK.few_shot_prompt(PATH, [demonstration]),
-        TASK.instructed_prompt(PATH, TASK.seed_instruction()),
-        TASK.crossover_prompt(PATH, one, other),
-        TASK.mutation_prompt(PATH, one),
-        TASK.errors_prompt(PATH, one.response),
-        TASK.fitness_prompt(PATH, one.response),
-    ]
-    texts = [prompt.messages[-1]["content"] for prompt in prompts]
-    assert all(matrix in str(text) and "from 0 to 1" in str(text) for text in texts)
-    assert "0,1,0\n2,3,1" in str(texts[6])
-    assert "excess 1" in str(texts[6])
-    assert "`u,v,colour`" in str(texts[8])
-    assert "100 * (1 - C / 3) * (1 - X / 2)" in str(texts[9])
+# --- what is shown ---
 
 
 @pytest.mark.parametrize(
@@ -250,7 +190,7 @@ GOLD = ",".join(str(v % 3) for v in range(600))
 def test_from_scratch_each_vertex_is_right_at_its_skill(skill: float) -> None:
     answer = solved(WIDE, GOLD).attempt(skill, np.random.default_rng(0))
     assert agreement(answer, GOLD) == pytest.approx(skill, abs=0.08)
-    assert TASK.read(WIDE, answer) == answer
+    assert TASK.read_answer(WIDE, answer) == answer
     beyond = answer.count("3") / 600
     assert beyond == pytest.approx(0.1 * (1 - skill), abs=0.06)
 
@@ -287,16 +227,6 @@ def test_an_answer_as_good_as_the_known_one_is_not_spoilt() -> None:
     assert solved(WIDE, GOLD).revise([other, GOLD], 1, 1, 0, np.random.default_rng(0)) == other
 
 
-def test_its_errors_and_fitness_are_the_tasks() -> None:
-    puzzle = solved(PATH, "0,1,0,1")
-    assert (
-        TASK.parse_errors(PATH, puzzle.errors("0,0,7,7"), 9) == TASK.verified(PATH, TASK.response("0,0,7,7"), 9).errors
-    )
-    assert puzzle.errors("0,1,0,1") == "```\nnone\n```"
-    assert puzzle.fitness("0,1,0,1") == 100
-
-
 def test_one_colour_leaves_no_other_to_err_with_but_those_that_are_not_allowed() -> None:
     of = problem(3, [], 1)
     assert solved(of, "0,0,0").attempt(0, np.random.default_rng(0)) == "1,1,1"
-    assert graph(3, []).edges == ()

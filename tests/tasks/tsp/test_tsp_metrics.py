@@ -1,6 +1,5 @@
 """Metrics and errors against the formulas, in exact arithmetic."""
 
-import asyncio
 from typing import Any
 
 import numpy as np
@@ -10,7 +9,6 @@ from hypothesis import strategies as st
 from tsp_fixture import Matrix, expected, matrices, problem_of, shortest, symmetric, task_for
 
 from evorun.runs.candidates import Response
-from evorun.tasks.puzzles.grader import PuzzleGrader
 from evorun.tasks.tsp import metrics
 
 NO_TOOLS: Any = None
@@ -33,18 +31,11 @@ def answered(draw: st.DrawFn) -> tuple[Matrix, list[int]]:
 
 
 def measured(matrix: Matrix, route: list[int] | None) -> tuple[bool, dict[str, float]]:
-    return task_for(matrix).measure(problem_of(matrix), None if route is None else ",".join(map(str, route)))
+    grade = task_for(matrix).measure(problem_of(matrix), None if route is None else ",".join(map(str, route)))
+    return bool(grade.correct), grade.scores
 
 
-@settings(max_examples=600, deadline=None)
-@given(answered())
-def test_metrics_are_the_formulas(given_: tuple[Matrix, list[int]]) -> None:
-    matrix, route = given_
-    assume(shortest(matrix))
-    check(matrix, route)
-
-
-def test_metrics_are_the_formulas_for_thousands_of_routes() -> None:
+def test_metrics_are_the_formulas() -> None:
     rng = np.random.default_rng(0)
     for cities in (3, 4, 5, 6, 7):
         for high in (3, 10_000):
@@ -70,7 +61,7 @@ def check(matrix: Matrix, route: list[int]) -> None:
     assert 0 <= scores["penalised_score"] <= 100
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(answered())
 def test_findings_are_the_missing_cities_and_then_the_excess_or_else_the_repeats(
     given_: tuple[Matrix, list[int]],
@@ -133,21 +124,3 @@ def test_a_detour_that_costs_nothing_is_named() -> None:
         assert found.fitness == 75
         assert found.errors.findings == tuple(["repeated", int(city)] for city in again)
         assert found.errors.text == f"repeated {','.join(again)}"
-
-
-def test_a_detector_names_no_more_than_asked_and_the_excess_last() -> None:
-    task, problem = task_for(SQUARE), problem_of(SQUARE)
-    response = Response(text="", answer="0," + "2,0," * 6 + "2,0")
-    full = [["missing", 1], ["missing", 3], ["excess", pytest.approx(7 * 2.82 - 4)]]
-    for most in range(5):
-        found = task.verified(problem, response, most)
-        assert list(found.errors.findings) == full[:most]
-        assert bool(found.errors.text) == (most > 0)
-        assert found.fitness == 0
-
-
-def test_the_grader_reports_all_metrics() -> None:
-    grader = PuzzleGrader(task_for(SQUARE))
-    grade = asyncio.run(grader.grade(problem_of(SQUARE), Response(text="", answer="0,1,2,3,0"), NO_TOOLS))
-    assert grade.correct
-    assert set(grade.scores) == {"penalised_score", "excess_distance_multiplier", "missing_cities"}

@@ -6,13 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tsp_fixture import individual
 
 from building import load_task
-from evorun.models.base import Request
-from evorun.models.simulator import Skill
-from evorun.runs.candidates import Response
-from evorun.tasks.base import Prompt
 from evorun.tasks.tsp.simulator import SolvedTour
 
 LOADED = load_task("tsp", instances=2)
@@ -109,22 +104,3 @@ def test_two_answers_are_merged_well_or_badly_by_choice() -> None:
 def test_slips_lose_what_was_right() -> None:
     kept = mean(answer == GOLD for answer in revisions([GOLD], slip=0.05, draws=DRAWS))
     assert kept == pytest.approx(0.95**9, abs=0.05)
-
-
-def asked(prompt: Prompt, skill: Skill) -> str:
-    simulator = LOADED.simulator.with_skill(skill)
-    return simulator.respond(Request(messages=prompt.messages, hints=prompt.hints), np.random.default_rng(0))
-
-
-def test_a_perfect_model_scores_finds_and_judges_like_the_symbolic_system() -> None:
-    perfect = Skill(skill=1, judge_skill=1, malformed=0, position_bias=0, tie_rate=0)
-    bad = Response(text="", answer="0,1,2,3,4,5,6,0")
-    found = TASK.parse_errors(PROBLEM, asked(TASK.errors_prompt(PROBLEM, bad), perfect), 9)
-    assert found.findings == TASK.findings(PROBLEM, bad.answer)
-    score = TASK.parse_fitness(asked(TASK.fitness_prompt(PROBLEM, bad), perfect))
-    assert score == pytest.approx(TASK.measure(PROBLEM, bad.answer).scores["penalised_score"], abs=0.05)
-    good = Response(text="", answer=GOLD)
-    assert TASK.parse_errors(PROBLEM, asked(TASK.errors_prompt(PROBLEM, good), perfect), 9).findings == ()
-    assert TASK.parse_judgment(asked(TASK.judge_prompt(PROBLEM, bad, good), perfect)).verdict == "B"
-    crossed = asked(TASK.crossover_prompt(PROBLEM, individual(GOLD), individual(bad.answer)), perfect)
-    assert TASK.parse(PROBLEM, crossed).answer is not None

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from tsp_fixture import Matrix, matrices, shortest, tsplib_records, walk
 
-from evorun.tasks.tsp.generator import draw
+from evorun.tasks.tsp.instances import draw
 from evorun.tasks.tsp.routes import length
 from evorun.tasks.tsp.solver import branch_and_cut, held_karp, optimal_route
 
@@ -25,7 +25,7 @@ def random_matrix(cities: int, seed: int) -> Any:
 @pytest.mark.parametrize("solve", SOLVERS)
 @pytest.mark.parametrize("high", [1, 3, 10_000])
 def test_the_route_is_a_shortest_of_all(solve: Any, high: int) -> None:
-    @settings(max_examples=60, deadline=None)
+    @settings(max_examples=30, deadline=None)
     @given(matrices(largest=7, high=high))
     def check(matrix: Matrix) -> None:
         route = solve(np.array(matrix))
