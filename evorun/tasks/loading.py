@@ -1,12 +1,13 @@
 """From problems with their right answers to a loaded task: the default grader, simulator and splits."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import TypeAlias
 
 import msgspec
 
 from evorun.errors import DataError
+from evorun.models.simulator import Simulator
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, Grade, Grader, LoadedTask, Problem, Provenance, Tools
 from evorun.tasks.simulator import TextSimulator
@@ -39,7 +40,7 @@ def load_rows(
     training: Sequence[Row] = (),
     provenance: Provenance | None = None,
     grader: Grader | None = None,
-    simulator: type[TextSimulator] = TextSimulator,
+    simulator: Callable[[TextTask, Sequence[Row]], Simulator] = TextSimulator,
 ) -> LoadedTask:
     """Return the task with rows to work on, and others that are held out.
 

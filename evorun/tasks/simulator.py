@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from copy import copy
 from itertools import islice
-from typing import ClassVar
+from typing import Any, ClassVar
 from zlib import crc32
 
 import msgspec
@@ -57,22 +57,20 @@ class TextSimulator:
         malformed, luck, other, length = rng.random(4).tolist()
         if malformed < skill.malformed:
             return self.malformed[int(other * len(self.malformed))]
-        problem, gold = self._rows[hints["problem"]]
-        values = [self.value(problem, answer) for answer in hints["answers"]]
+        problem, _ = self._rows[hints["problem"]]
         if hints["role"] == "judge":
-            verdict = skill.verdict(values[0] >= values[1], values[1] >= values[0], luck, other)
-            return msgspec.json.encode({"solution": verdict, "reasoning": self.verdict_reason}).decode()
-        best = None if gold is None else self.value(problem, gold)
-        right = [best is not None and value >= best for value in values]
+            first, second = (self.value(problem, answer) for answer in hints["answers"])
+            return self.judgment(skill.verdict(first >= second, second >= first, luck, other))
+        right = [self.is_right(problem, answer) for answer in hints["answers"]]
         if hints["role"] in EVALUATIONS:
             return evaluation(hints["role"], right[0] == (luck < skill.judge_skill), other)
-        steps = self.filler.text(skill.words(length))
-        if gold is None:
-            return self.reply(problem, steps.strip(), steps)
-        if luck < skill.chance(problem.id, right, hints.get("instruction", "")):
-            return self.reply(problem, gold, steps)
-        mistake = self._mistake(problem, gold, other)
-        return self.malformed[0] if mistake is None else self.reply(problem, mistake, steps)
+        succeeds = luck < skill.chance(problem.id, right, hints.get("instruction", ""))
+        return self.attempt(hints, succeeds, other, self.filler.text(skill.words(length)), rng)
+
+    def is_right(self, problem: Problem, answer: str | None) -> bool:
+        """Tell whether an answer is as good as the right one; none is where the problem has no right one."""
+        _, gold = self._rows[problem.id]
+        return gold is not None and self.value(problem, answer) >= self.value(problem, gold)
 
     def value(self, problem: Problem, answer: str | None) -> float:
         """Return how good an answer is; higher is better, and right answers are equally good."""
@@ -83,6 +81,23 @@ class TextSimulator:
         primary = self._task.scores[0]
         value = grade.scores[primary.name]
         return value if primary.higher_is_better else -value
+
+    def judgment(self, verdict: str) -> str:
+        """Return a judge's whole reply."""
+        return msgspec.json.encode({"solution": verdict, "reasoning": self.verdict_reason}).decode()
+
+    def attempt(
+        self, hints: Mapping[str, Any], succeeds: bool, luck: float, steps: str, rng: np.random.Generator
+    ) -> str:
+        """Return a reply with a right answer if it `succeeds`, else with a mistake; any will do where none is right.
+
+        luck: uniform in [0, 1). steps: words of reasoning, with a blank behind them. rng: for what else is drawn.
+        """
+        problem, gold = self._rows[hints["problem"]]
+        if gold is None:
+            return self.reply(problem, steps.strip(), steps)
+        answer = gold if succeeds else self._mistake(problem, gold, luck)
+        return self.malformed[0] if answer is None else self.reply(problem, answer, steps)
 
     def reply(self, problem: Problem, answer: str, steps: str) -> str:
         """Return a whole reply; `steps` are words of reasoning, with a blank behind them."""

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -11,7 +12,7 @@ import msgspec
 
 from evorun.errors import ConfigError, DataError, above, at_least, one_of
 from evorun.sandbox.base import Limits, Suite
-from evorun.tasks.base import Demonstration, LoadedTask, Provenance, TaskConfig
+from evorun.tasks.base import LoadedTask, Provenance, TaskConfig
 from evorun.tasks.benchmark_files import default_folder, download
 from evorun.tasks.livecodebench import files
 from evorun.tasks.livecodebench.files import Entry
@@ -20,6 +21,7 @@ from evorun.tasks.livecodebench.programs import check_of
 from evorun.tasks.livecodebench.records import STRATA, Answers
 from evorun.tasks.livecodebench.simulator import LiveCodeBenchSimulator
 from evorun.tasks.livecodebench.task import LiveCodeBench
+from evorun.tasks.loading import load_rows
 from evorun.tasks.sampling import stratified_draw
 
 SOURCES = ("auto", "benchmark", "stand_in", "sample", "hub")
@@ -141,20 +143,21 @@ class LiveCodeBenchConfig(TaskConfig):
         )
         selected = draw.selected[: self.limit]
         answers = {entry.problem.id: entry.answers() for entry in (*selected, *draw.held_out)}
-        drawn = {entry.problem.id: entry.problem for entry in (*selected, *draw.held_out)}
-        hidden = {
-            identity: Suite(answers[identity].hidden, check_of(problem), limits) for identity, problem in drawn.items()
+        rows, held_out = (
+            [(one.problem, answers[one.problem.id].solution) for one in p] for p in (selected, draw.held_out)
+        )
+        suites = {
+            problem.id: Suite(answers[problem.id].hidden, check_of(problem), limits)
+            for problem, _ in (*rows, *held_out)
         }
-        return LoadedTask(
-            task=task,
-            problems=tuple(entry.problem for entry in selected),
-            grader=TestGrader(hidden),
-            simulator=LiveCodeBenchSimulator(drawn, {identity: suite.cases for identity, suite in hidden.items()}),
+        hidden = {identity: suite.cases for identity, suite in suites.items()}
+        return load_rows(
+            task,
+            rows,
+            validation=held_out,
             provenance=self._provenance(paths, entries, place, selected, answers),
-            validation=tuple(
-                Demonstration(problem=entry.problem, answer=answers[entry.problem.id].solution)
-                for entry in draw.held_out
-            ),
+            grader=TestGrader(suites),
+            simulator=partial(LiveCodeBenchSimulator, hidden=hidden),
         )
 
     def _locate(self) -> tuple[list[Path], str]:

@@ -29,8 +29,8 @@ import numpy as np
 
 from evorun.runs.candidates import Response
 from evorun.tasks.capabilities import Individual
+from evorun.tasks.livecodebench.programs import parsed
 from evorun.tasks.livecodebench.reading import MAX_SOURCE_BYTES
-from evorun.tasks.livecodebench.syntax import parsed
 
 _RIGHT = 100.0
 _MAX_BITS = 256

@@ -1,11 +1,10 @@
-"""Reading the program out of a completion."""
+"""Reading a completion: the program in it, what argues for it, and the notes that it leaves."""
 
 import re
 from typing import Any
 
-from evorun.runs.candidates import Response
 from evorun.tasks.json_text import read_object, well_formed
-from evorun.tasks.livecodebench.syntax import parsed
+from evorun.tasks.livecodebench.programs import parsed
 
 MAX_SOURCE_BYTES = 64 * 1024
 """Longest program that is taken; AtCoder's and Codeforces' own bound."""
@@ -19,52 +18,52 @@ _PYTHON = re.compile(_BLOCK.format(optional=""), re.DOTALL | re.IGNORECASE)
 _TICKED = re.compile(r"`{1,2}(?:python3?|py)?\s(.*)`{1,2}", re.DOTALL | re.IGNORECASE)
 
 
-def read_program(text: str) -> Response:
-    """Parse a completion; never raises.
+def read_program(text: str) -> str:
+    """Return the program that a completion hands in; one that does not compile too, as running it shows that.
 
     A JSON object's `solution` is the program, its fence stripped. Near-JSON is repaired, and where the repaired program
     is no Python while the text's last ```python block is, that block counts: unescaped quotes and line breaks can
-    mislead a repair. A text without such an object counts by its last ```python block alone. A program that does not
-    compile is an answer all the same: running it is what shows. Otherwise `answer` is None and `error` starts with its
-    kind: `empty`, `no_json`, `no_solution` or `too_long`.
+    mislead a repair. A text without such an object counts by its last ```python block alone.
+
+    Raises ValueError with one of the kinds `no_json`, `no_solution` and `too_long`.
     """
-    text = well_formed(text)
-    if not text.strip():
-        return Response(text=text, answer=None, error="empty: the completion has no text")
     reply = read_object(text)
+    block = _last_block(text)
     if reply is None or "solution" not in reply:
+        source = block
         error = "no_json: neither a JSON object nor a fenced Python block"
         if reply is not None:
             error = "no_solution: neither a key 'solution' in the JSON object nor a fenced Python block"
-        return _response(text, _last_block(text), error, reasoning=_PYTHON.sub("", text).strip())
-    source, error = _stated(reply["solution"])
-    if source is None or not _is_python(source):
-        block = _last_block(text)
-        source = block if block and _is_python(block) else source
-    return _response(text, source, error, reasoning=_text(reply, "reasoning"), memory=_text(reply, "evolving_memory"))
+    else:
+        source, error = _stated(reply["solution"])
+        if (source is None or not _is_python(source)) and block and _is_python(block):
+            source = block
+    if source is None:
+        raise ValueError(error)
+    if _too_long(source):
+        raise ValueError(f"too_long: the program has more than {MAX_SOURCE_BYTES // 1024} kB")
+    return source
 
 
-def _response(text: str, source: str | None, error: str, *, reasoning: str = "", memory: str = "") -> Response:
-    if source is not None and _too_long(source):
-        source, error = None, f"too_long: the program has more than {MAX_SOURCE_BYTES // 1024} kB"
-    return Response(
-        text=text,
-        answer=source,
-        reasoning=reasoning if source is not None else "",
-        memory=memory[:MEMORY_CHARS],
-        error=error if source is None else None,
-    )
+def read_reasoning(text: str) -> str:
+    """Return what a completion says for its program: the JSON object's `reasoning`, or all but the Python blocks."""
+    reply = _reply(text)
+    return _PYTHON.sub("", text).strip() if reply is None else _text(reply, "reasoning")
 
 
-def _too_long(source: str) -> bool:
-    return len(source.encode()) > MAX_SOURCE_BYTES
+def read_memory(text: str) -> str:
+    """Return the notes of a JSON object that states a solution, readable or not; empty without any."""
+    reply = _reply(text)
+    return "" if reply is None else _text(reply, "evolving_memory")[:MEMORY_CHARS]
 
 
-def _is_python(source: str) -> bool:
-    return not _too_long(source) and parsed(source) is not None
+def _reply(text: str) -> dict[str, Any] | None:
+    reply = read_object(text)
+    return reply if reply is not None and "solution" in reply else None
 
 
 def _stated(value: object) -> tuple[str | None, str]:
+    """Return a JSON object's program, or None and why there is none."""
     if not isinstance(value, str):
         return None, f"no_solution: expected a program as text, got {type(value).__name__}"
     source = _without_fence(well_formed(value))
@@ -82,6 +81,14 @@ def _without_fence(value: str) -> str:
 def _last_block(text: str) -> str | None:
     blocks = [block for block in _PYTHON.findall(text) if block.strip()]
     return blocks[-1] if blocks else None
+
+
+def _too_long(source: str) -> bool:
+    return len(source.encode()) > MAX_SOURCE_BYTES
+
+
+def _is_python(source: str) -> bool:
+    return not _too_long(source) and parsed(source) is not None
 
 
 def _text(reply: dict[str, Any], key: str) -> str:

@@ -1,18 +1,18 @@
-"""What plays the model in simulated runs of LiveCodeBench: it knows the tests and a skill, and writes programs."""
+"""The model of simulated runs of LiveCodeBench: it knows the tests and a skill, and writes programs."""
 
 import base64
 import zlib
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import msgspec
 import numpy as np
 
-from evorun.models.base import Request
-from evorun.models.simulator import DEFAULT_SKILL, Filler, Skill, new_instruction
+from evorun.models.simulator import Filler
 from evorun.sandbox.base import Case
 from evorun.tasks.base import Problem
-from evorun.tasks.diagnosis import EVALUATIONS, evaluation
+from evorun.tasks.simulator import TextSimulator
+from evorun.tasks.text_task import TextTask
 
 MAX_TABLE_CHARS = 2400
 """Longest table that a program may embed. A problem whose outputs take more is never solved in simulated runs."""
@@ -20,9 +20,6 @@ _MAX_OUTPUT_CHARS = 200_000
 _VARIANTS = 1000
 """Different programs of a kind: with more of them written, some are repeats, as with a real model."""
 
-_FILLER = Filler(
-    "Read the input, look at the sizes that it may have, pick a method that is fast enough and trace an example."
-)
 _LOOK_UP = """\
 import base64
 import json
@@ -39,20 +36,11 @@ _BROKEN = """\
 VARIANT = {variant}
 print(solve(input())
 """
-_MALFORMED = (
-    '{"reasoning": "Read the input, look at the sizes',
-    "I would sort the values first and then go through them once.",
-    '{"reasoning": "It cannot be done.", "solution": ""}',
-    '{"reasoning": "A program is not needed.", "answer": 42}',
-    "",
-)
-
-
 _WITH_MEMORY = ("generate", "evolve", "refine", "crossover", "mutate")
 
 
 class _Tables(NamedTuple):
-    """What programs for one problem embed: answers by checksum of the input, compressed."""
+    """Answers by checksum of the input, compressed: what programs for one problem embed."""
 
     full: str | None
     """None where it would be too long."""
@@ -60,75 +48,63 @@ class _Tables(NamedTuple):
     """The public tests' answers only: right there, wrong on hidden tests."""
 
 
-class LiveCodeBenchSimulator:
-    """Writes programs that look answers up, judges and scores them and finds errors, by coin tosses around the truth.
+class LiveCodeBenchSimulator(TextSimulator):
+    """Writes programs that look answers up.
 
-    Reads `hints`: `role` (generate | evolve | refine | few_shot | instruct | crossover | mutate | judge | fitness |
-    errors | reflect), `problem` (id), and `answers` (programs or None): the parents', the incumbent's, the two judged
-    ones in the order shown, or the one that is evaluated.
     Its right programs hold every test's output; those of wrong ones pass the public tests, or none, or stop with an
     error. Only its own right programs count as right where it sees programs.
     """
 
+    filler: ClassVar[Filler] = Filler(
+        "Read the input, look at the sizes that it may have, pick a method that is fast enough and trace an example."
+    )
+    malformed: ClassVar[Sequence[str]] = (
+        '{"reasoning": "Read the input, look at the sizes',
+        "I would sort the values first and then go through them once.",
+        '{"reasoning": "It cannot be done.", "solution": ""}',
+        '{"reasoning": "A program is not needed.", "answer": 42}',
+        "",
+    )
+
     def __init__(
-        self, problems: Mapping[str, Problem], hidden: Mapping[str, Sequence[Case]], skill: Skill = DEFAULT_SKILL
+        self, task: TextTask, rows: Sequence[tuple[Problem, str | None]], hidden: Mapping[str, Sequence[Case]]
     ) -> None:
-        """Both by problem id."""
-        self._problems = problems
+        """hidden: tests by problem id."""
+        super().__init__(task, rows)
         self._hidden = hidden
-        self._skill = skill
         self._tables: dict[str, _Tables] = {}
 
-    def with_skill(self, skill: Skill) -> "LiveCodeBenchSimulator":
-        """Return a simulator with the same problems that plays as well as `skill` says."""
-        return LiveCodeBenchSimulator(self._problems, self._hidden, skill)
+    def value(self, problem: Problem, answer: str | None) -> float:
+        return float(self.is_right(problem, answer))
 
-    def respond(self, request: Request, rng: np.random.Generator) -> str:
-        """Return the completion's text. The request must carry the hints of this task's prompts."""
-        hints = request.hints
-        if hints["role"] == "reflect":
-            return new_instruction(rng)
-        malformed, luck, other, length, variety = rng.random(5).tolist()
-        if malformed < self._skill.malformed:
-            return _MALFORMED[int(other * len(_MALFORMED))]
-        tables = self._tables_of(hints["problem"])
-        right = [_is_right(answer, tables) for answer in hints["answers"]]
-        if hints["role"] == "judge":
-            first, second = right
-            verdict = self._skill.verdict(first, second, luck, other)
-            return _text(reasoning="It reads the input as the examples have it.", solution=verdict)
-        if hints["role"] in EVALUATIONS:
-            return evaluation(hints["role"], right[0] == (luck < self._skill.judge_skill), other)
-        succeeds = luck < self._skill.chance(hints["problem"], right, hints.get("instruction", ""))
-        variant = int(variety * _VARIANTS)
-        memory = {"evolving_memory": f"Variant {variant}: mind the smallest input."}
-        return _text(
-            reasoning=_FILLER.text(self._skill.words(length)).strip(),
-            **(memory if hints["role"] in _WITH_MEMORY else {}),
-            solution=f"```python\n{_program(tables, succeeds, other, variant)}```",
-        )
+    def is_right(self, problem: Problem, answer: str | None) -> bool:
+        full = self._tables_of(problem).full
+        return answer is not None and full is not None and full in answer
 
-    def _tables_of(self, identity: str) -> _Tables:
-        if identity not in self._tables:
-            public = [Case(test["input"], test["output"]) for test in self._problems[identity].data["public_tests"]]
-            self._tables[identity] = _tables(public, self._hidden[identity])
-        return self._tables[identity]
+    def judgment(self, verdict: str) -> str:
+        reason = "It reads the input as the examples have it."
+        return msgspec.json.encode({"reasoning": reason, "solution": verdict}).decode()
 
+    def attempt(
+        self, hints: Mapping[str, Any], succeeds: bool, luck: float, steps: str, rng: np.random.Generator
+    ) -> str:
+        problem, _ = self._rows[hints["problem"]]
+        variant = int(rng.random() * _VARIANTS)
+        reply = {"reasoning": steps.strip()}
+        if hints["role"] in _WITH_MEMORY:
+            reply["evolving_memory"] = f"Variant {variant}: mind the smallest input."
+        program = _program(self._tables_of(problem), succeeds, luck, variant)
+        return msgspec.json.encode({**reply, "solution": f"```python\n{program}```"}).decode()
 
-def _is_right(answer: str | None, tables: _Tables) -> bool:
-    return answer is not None and tables.full is not None and tables.full in answer
-
-
-def _text(**reply: str) -> str:
-    return msgspec.json.encode(reply).decode()
-
-
-def _tables(public: Sequence[Case], hidden: Sequence[Case]) -> _Tables:
-    everything, examples = _table([*public, *hidden]), _table(public)
-    # Where the public tests are all there is, knowing them would be right.
-    if examples is None or examples == everything:
-        examples = _encoded({})
-    return _Tables(everything, examples)
+    def _tables_of(self, problem: Problem) -> _Tables:
+        if problem.id not in self._tables:
+            public = [Case(test["input"], test["output"]) for test in problem.data["public_tests"]]
+            everything, examples = _table([*public, *self._hidden[problem.id]]), _table(public)
+            # Where the public tests are all there is, knowing them would be right.
+            if examples is None or examples == everything:
+                examples = _encoded({})
+            self._tables[problem.id] = _Tables(everything, examples)
+        return self._tables[problem.id]
 
 
 def _table(cases: Sequence[Case]) -> str | None:

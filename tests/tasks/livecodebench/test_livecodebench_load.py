@@ -21,7 +21,7 @@ from evorun.tasks.livecodebench import files
 from evorun.tasks.livecodebench.private_tests import decode_private_tests
 
 STRATA = ("easy", "medium", "hard")
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 TEST_DATA = Path(os.environ.get("EVORUN_TEST_DATA", REPOSITORY.parent / "shared" / "data")) / "code"
 HIDDEN = [{"input": "40\n", "output": "41\n"}, {"input": "-1\n", "output": "0\n"}]
 

@@ -16,7 +16,7 @@ from scipy.optimize import linear_sum_assignment
 
 from evorun.tasks.livecodebench.files import SAMPLE
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "make_livecodebench_sample.py"
+SCRIPT = Path(__file__).resolve().parents[3] / "scripts" / "make_livecodebench_sample.py"
 RECORDS = [json.loads(line) for line in SAMPLE.read_bytes().splitlines()]
 
 
