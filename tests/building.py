@@ -20,12 +20,13 @@ from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedM
 from evorun.rollouts.calls import Role
 from evorun.runner import registry
 from evorun.runner.driver import Driver
-from evorun.runner.settings import ProgramSettings, RunConfig, typed
+from evorun.runner.settings import ProgramSettings, RunConfig, check, typed
 from evorun.runs.budget import BudgetConfig, Meter, divide
 from evorun.runs.directory import RunDirectory
 from evorun.runs.effects import Traffic
 from evorun.runs.progress import Progress, Tally, make_progress
 from evorun.tasks.base import Demonstration, LoadedTask, Problem, Provenance, Task, TaskConfig
+from evorun.testing.runs import Run, carry_out
 from evorun.training.config import TrainingConfig
 from evorun.training.wire import FineTuning, Job, PolicyGradient
 
@@ -100,6 +101,11 @@ def make_run_config(
         "evorun": ProgramSettings(progress="off"),
     }
     return RunConfig(**{**values, **changes})
+
+
+def simulated_run(folder: Path, *words: str) -> Run:
+    """Carry out in this process what the words after `evorun` stand for, on simulated models."""
+    return carry_out(check(composed("engine=simulated", "evorun.progress=off", *words)), folder)
 
 
 # --- methods and tasks ---

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 import yaml
 
+from building import composed
 from evorun.cli.compose import config_folder
-from test_configs import composed
 
 TABLES: dict[str, dict[tuple[str, str], tuple[int, float]]] = {
     # (student, method) -> (CR in percent, PS)

@@ -90,7 +90,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
 class LanguageModel(Protocol):
     """An engine serving one model. Safe to call from many coroutines at once; it batches or pools by itself.
 
-    Every engine passes the conformance suite in `tests/engine_conformance.py`.
+    Every engine passes the conformance suite `evorun.testing.check_engine`.
     """
 
     @property

@@ -24,7 +24,7 @@ def judges_by_quality(ask: Ask) -> str:
 
 
 def best_of(**config: object) -> BestOfN:
-    return make_method("best_of_n", **{"samples": 12, "rounds": 6, "duels": 5, **config})  # type: ignore[arg-type]
+    return make_method("best_of_n", **{"samples": 12, "rounds": 6, "duels": 5, **config})
 
 
 def duels(step: Step) -> list[tuple[str, str]]:
@@ -87,7 +87,7 @@ async def test_a_round_is_a_generation_of_duel_evolve_without_children() -> None
 
     evolving, sampling = Scripted(childless), Scripted(childless)
     settings = {"generations": 7, "initial_candidates": 6, "children": 1, "parents": 2, "duels": 5, "retries": 0}
-    evolved = await solve(make_method("duel_evolve", **settings), evolving)  # type: ignore[arg-type]
+    evolved = await solve(make_method("duel_evolve", **settings), evolving)
     sampled = await solve(best_of(samples=6, rounds=7), sampling)
     judged = [[(a.step, a.place, a.request) for a in m.of("judge") if a.step > 2] for m in (evolving, sampling)]
     assert len(judged[0]) == 50

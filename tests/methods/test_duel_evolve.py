@@ -61,7 +61,7 @@ def prefers(letter: str) -> Script:
 
 async def solve(model: ScriptedModel, meter: Meter | None = None, **config: object) -> list[Step]:
     small = {"generations": 2, "initial_candidates": 4, "children": 4, "parents": 3, "duels": 5, **config}
-    method = make_method("duel_evolve", **small)  # type: ignore[arg-type]
+    method = make_method("duel_evolve", **small)
     ctx = make_context(LOADED.task, PROBLEM, model, meter=meter)
     return [step async for step in method.solve(ctx)]
 
@@ -209,7 +209,7 @@ async def test_the_same_seed_asks_the_same_questions() -> None:
 def test_values_out_of_range_are_refused() -> None:
     for key, value in {"children": 0, "prior_sd": 0.0, "recent_share": 1.5, "max_pool": 1, "top_p": 0.0}.items():
         with pytest.raises(ConfigError, match=rf"method\.{key}"):
-            make_config("method", "duel_evolve", **{key: value})  # type: ignore[arg-type]
+            make_config("method", "duel_evolve", **{key: value})
     with pytest.raises(ConfigError, match=r"method\.initial_candidates: expected at most method\.max_pool"):
         make_config("method", "duel_evolve", initial_candidates=300)
 

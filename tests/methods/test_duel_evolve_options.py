@@ -15,7 +15,7 @@ from method_fixture import Ask, Quiz, Scripted, TestedQuiz, drive, solve
 
 def evolve(**config: object) -> DuelEvolve:
     small = {"generations": 3, "initial_candidates": 4, "children": 4, "parents": 3, "duels": 6, "retries": 0}
-    return make_method("duel_evolve", **{**small, **config})  # type: ignore[arg-type]
+    return make_method("duel_evolve", **{**small, **config})
 
 
 def fresh(ask: Ask) -> str:

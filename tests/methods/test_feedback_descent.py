@@ -13,7 +13,7 @@ from method_fixture import Ask, Script, Scripted, TestedQuiz, solve
 
 
 def descent(**config: object) -> FeedbackDescent:
-    return make_method("feedback_descent", **{"generations": 6, "retries": 0, **config})  # type: ignore[arg-type]
+    return make_method("feedback_descent", **{"generations": 6, "retries": 0, **config})
 
 
 def judged(say: Callable[[Ask, str], str]) -> Script:

@@ -16,7 +16,7 @@ from method_fixture import TOKENS, Ask, Driven, Scripted, drive, solve
 
 
 def few(**config: object) -> FewShot:
-    return make_method("few_shot", **{"shots": 3, "retries": 0, **config})  # type: ignore[arg-type]
+    return make_method("few_shot", **{"shots": 3, "retries": 0, **config})
 
 
 def always_right(ask: Ask) -> str:

@@ -28,7 +28,7 @@ BETTER = "A better prompt."
 
 
 def gepa(**config: object) -> Gepa:
-    return make_method("gepa", **{"generations": 4, "minibatch": 2, **config})  # type: ignore[arg-type]
+    return make_method("gepa", **{"generations": 4, "minibatch": 2, **config})
 
 
 def learns(ask: Ask) -> str:

@@ -60,7 +60,7 @@ def sharp(step: int, role: str, place: int, request: Request) -> str:
 
 
 async def solve(models: dict[str, Model], **config: object) -> list[Step]:
-    method = make_method("duel_evolve", **{**SMALL, **config})  # type: ignore[arg-type]
+    method = make_method("duel_evolve", **{**SMALL, **config})
     ctx = make_context(LOADED.task, PROBLEM, **models)
     return [step async for step in method.solve(ctx)]
 

@@ -18,7 +18,7 @@ def says(*texts: str) -> Scripted:
 
 
 def vote(samples: int, **config: int) -> SelfConsistency:
-    return make_method("self_consistency", samples=samples, **{"retries": 0, **config})  # type: ignore[arg-type]
+    return make_method("self_consistency", samples=samples, **{"retries": 0, **config})
 
 
 @given(ballots=st.lists(st.sampled_from("abcde"), max_size=12), seed=st.integers(0, 1000))

@@ -180,7 +180,7 @@ def test_empty_answers_are_said_before_the_run(tmp_path: Path) -> None:
 def test_bad_data_cost_one_line_and_no_run(tmp_path: Path) -> None:
     (tmp_path / "chats.jsonl").write_text('{"messages": [{"role": "user", "content": "Why?"}]}\n')
     with pytest.raises(DataError, match=r"chats.jsonl, line 1: expected an answer of the assistant, got none$"):
-        make_method("sft", data=str(tmp_path / "chats.jsonl")).check(None, [])  # type: ignore[arg-type]
+        make_method("sft", data=str(tmp_path / "chats.jsonl")).check(None, [])
     wanted = ("method=sft", "task=sudoku", "engine=transformers", "hydra.run.dir=run")
     refused = evorun(*wanted, "method.data=chats.jsonl", cwd=tmp_path)
     assert refused.returncode != 0

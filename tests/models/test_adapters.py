@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from building import make_config
-from engine_conformance import ask
 from evorun.errors import EngineError
 from evorun.models.adapters import SERVED_RANKS, read_adapter, require_fit, served_rank
 from evorun.models.config import ModelConfig
+from evorun.testing.engines import ask
 from lora_adapters import greedy_under, load_base, write_adapters
 
 EMBEDDED = {"name": "smollm2_135m", "id": "HuggingFaceTB/SmolLM2-135M-Instruct", "dtype": "float32", "embedded": True}

@@ -9,7 +9,7 @@ import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -22,7 +22,6 @@ from hypothesis import strategies as st
 
 import hostile_server as hostile
 from building import make_config
-from engine_conformance import EOS, VERDICT_SCHEMA, EngineConformance, ask
 from evorun.errors import ConfigError, EngineError
 from evorun.models.adapters import read_adapter
 from evorun.models.base import LanguageModel, Message, Request, Sampling
@@ -35,6 +34,8 @@ from evorun.models.server.retry import (
     parse_retry_after,
 )
 from evorun.models.server.wire import ChatResponse, decode_response, read_draw
+from evorun.testing import check_engine
+from evorun.testing.engines import EOS, VERDICT_SCHEMA, ask
 from hostile_server import ChatServer
 
 KEY = "sk-not-a-real-key-0123456789abcdef"
@@ -73,15 +74,13 @@ def one_line_of(error: pytest.ExceptionInfo[EngineError]) -> str:
     return message
 
 
-class TestServerEngine(EngineConformance):
-    @pytest.fixture
-    def decode(self) -> Callable[[Sequence[int]], str]:
-        return lambda ids: "".join(hostile.PIECES[i] or EOS for i in ids)
+async def test_it_is_an_engine() -> None:
+    async with ChatServer() as server, opened(server) as engine:
 
-    @pytest.fixture
-    async def engine(self) -> AsyncIterator[LanguageModel]:
-        async with ChatServer() as server, opened(server) as engine:
-            yield engine
+        async def open_engine() -> LanguageModel:
+            return engine
+
+        await check_engine(open_engine, lambda ids: "".join(hostile.PIECES[i] or EOS for i in ids))
 
 
 # --- token ids ----------------------------------------------------------------------------------------------------

@@ -11,11 +11,13 @@ import jsonschema
 import pytest
 
 from building import make_config
-from engine_conformance import EngineConformance, ask
 from evorun.errors import ConfigError, EngineError
 from evorun.models import Message
 from evorun.models.config import ModelConfig
+from evorun.models.embedded import ensure
 from evorun.models.transformers.engine import TransformersModel
+from evorun.testing import check_engine
+from evorun.testing.engines import ask, decoder
 
 EMBEDDED = ModelConfig(name="smollm2_135m", id="HuggingFaceTB/SmolLM2-135M-Instruct", dtype="float32", embedded=True)
 
@@ -38,8 +40,6 @@ def reference() -> Any:
     """The same weights under transformers' own attention, cache and `generate`."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    from evorun.models.embedded import ensure
 
     folder = ensure()
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -196,5 +196,11 @@ def test_bad_settings_name_the_key(setting: dict[str, Any]) -> None:
         make_config("engine", "transformers", **setting)
 
 
-class TestConformance(EngineConformance):
-    """Last in this file: its last test closes the engine."""
+async def test_it_is_an_engine(engine: TransformersModel) -> None:
+    """Last in this file: it closes the engine."""
+    from transformers import AutoTokenizer
+
+    async def opened() -> TransformersModel:
+        return engine
+
+    await check_engine(opened, decoder(AutoTokenizer.from_pretrained(ensure())))

@@ -12,12 +12,12 @@ import pytest
 import pytest_asyncio
 
 from building import make_config
-from engine_conformance import ask
 from evorun.errors import EngineError
 from evorun.models import LanguageModel, Reply
 from evorun.models.adapters import read_adapter
 from evorun.models.config import ModelConfig
 from evorun.models.vllm_engine import VllmConfig, VllmModel
+from evorun.testing.engines import ask
 from lora_adapters import RANK, greedy_under, load_base, write_adapters
 
 needs_vllm = [

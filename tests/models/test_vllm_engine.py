@@ -18,11 +18,13 @@ import pytest
 import pytest_asyncio
 
 from building import make_config
-from engine_conformance import EngineConformance, ask
 from evorun.errors import ConfigError, EngineError
 from evorun.models import LanguageModel, Message, Request, Sampling
 from evorun.models.config import ModelConfig
+from evorun.models.embedded import ensure
 from evorun.models.vllm_engine import VllmConfig
+from evorun.testing import check_engine
+from evorun.testing.engines import ask, decoder
 
 needs_vllm = [
     pytest.mark.vllm,
@@ -79,7 +81,7 @@ class TestConfig:
     )
     def test_out_of_range_is_refused_by_name(self, key: str, value: float) -> None:
         with pytest.raises(ConfigError, match=f"engine.{key}: expected .* got {value}"):
-            make_config("engine", "vllm", **{key: value})  # type: ignore[arg-type]
+            make_config("engine", "vllm", **{key: value})
 
     def test_extra_args_may_not_repeat_a_key(self) -> None:
         with pytest.raises(ConfigError, match=r"engine.extra_args.dtype: .* model.dtype"):
@@ -278,8 +280,16 @@ class TestServing:
         assert max(gaps) < 0.15  # tokenizing the longest prompt takes about 0.5 s
 
 
-class TestConformance(EngineConformance):
+class TestConformance:
     pytestmark = needs_vllm
+
+    async def test_it_is_an_engine(self, engine: LanguageModel) -> None:
+        from transformers import AutoTokenizer
+
+        async def opened() -> LanguageModel:
+            return engine
+
+        await check_engine(opened, decoder(AutoTokenizer.from_pretrained(ensure())))
 
 
 class TestDeath:

@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 import msgspec
 from net_digests import Digests, digest, prompt_digests
 
-from method_conformance import composed
+from building import load_task
 
-FAMILIES: dict[str, tuple[str, ...]] = {
-    "mathbench": ("task.source=sample",),
-    "arithmetic": (),
-    "aime": ("task.source=sample",),
-    "math500": ("task.source=sample",),
-    "sudoku": (),
-    "graph_coloring": (),
-    "tsp": (),
-    "livecodebench": ("task.source=sample",),
+FAMILIES: dict[str, dict[str, str]] = {
+    "mathbench": {"source": "sample"},
+    "arithmetic": {},
+    "aime": {"source": "sample"},
+    "math500": {"source": "sample"},
+    "sudoku": {},
+    "graph_coloring": {},
+    "tsp": {},
+    "livecodebench": {"source": "sample"},
 }
 
 _ODD = (
@@ -77,8 +77,8 @@ class _Case(NamedTuple):
 
 def render_family(name: str, own_prompts: Path | None = None) -> Digests:
     """Return the digests of everything that a task renders and reads; `own_prompts` replaces its prompt files."""
-    chosen = {} if own_prompts is None else {"task.prompts": str(own_prompts)}
-    loaded = composed(("method=zero_shot", f"task={name}", *FAMILIES[name], "task.limit=2"), chosen).task.load(0)
+    chosen = {} if own_prompts is None else {"prompts": str(own_prompts)}
+    loaded = load_task(name, limit=2, **FAMILIES[name], **chosen)
     task: Any = loaded.task
     cases = [_case(name, task, demonstration) for demonstration in loaded.validation[:2]]
     found: Digests = {"prompts": {}}

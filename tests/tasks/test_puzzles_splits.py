@@ -56,7 +56,7 @@ def test_no_two_sudoku_splits_share_a_solved_grid() -> None:
     rng = np.random.default_rng(0)
 
     def grids(**sizes: int | str) -> tuple[set[str], set[str]]:
-        loaded = load_task("sudoku", **{"box": 2, "empty_cells": 8, **sizes})  # type: ignore[arg-type]
+        loaded = load_task("sudoku", **{"box": 2, "empty_cells": 8, **sizes})
         known: Any = loaded.simulator
         own = {known._puzzles[problem.id].attempt(1.0, rng) for problem in loaded.problems}
         return own, {shot.answer for shot in loaded.validation}
@@ -69,11 +69,11 @@ def test_no_two_sudoku_splits_share_a_solved_grid() -> None:
 
 def test_a_split_is_the_same_whatever_the_others_sizes() -> None:
     for split, own in (("evaluation", {"instances": 9}), ("training", {"training_instances": 9})):
-        first = load_task("graph_coloring", split=split, **own, validation_instances=2)  # type: ignore[arg-type]
+        first = load_task("graph_coloring", split=split, **own, validation_instances=2)
         second = load_task("graph_coloring", 3, split=split, instances=9, training_instances=9, validation_instances=5)
         assert first.problems == second.problems  # the run's seed has no part in it
         assert first.validation == second.validation[:2]
-        limited = load_task("graph_coloring", split=split, **own, limit=4, validation_instances=2)  # type: ignore[arg-type]
+        limited = load_task("graph_coloring", split=split, **own, limit=4, validation_instances=2)
         assert limited.problems == first.problems[:4]
         assert limited.validation == first.validation
         other = load_task("graph_coloring", split=split, **own, instance_seed=1)  # type: ignore[arg-type]

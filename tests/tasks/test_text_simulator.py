@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from text_tasks import Essays, JsonSums, Sums, essays, sums
 
 from building import load_task
 from evorun.errors import ConfigError
@@ -16,6 +15,7 @@ from evorun.tasks.base import LoadedTask, Prompt
 from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
 from evorun.tasks.loading import load_rows
 from evorun.tasks.math_contest.reading import canonical
+from text_tasks import Essays, JsonSums, Sums, essays, sums
 
 DRAWS = 3000
 TOLERANCE = 0.04  # four standard errors of a rate over DRAWS

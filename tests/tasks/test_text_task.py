@@ -9,7 +9,6 @@ from typing import Any
 import jsonschema
 import msgspec
 import pytest
-from text_tasks import Essays, JsonSums, Sums, essays, sums
 
 from building import load_task
 from evorun.errors import ConfigError, DataError
@@ -18,6 +17,7 @@ from evorun.tasks.base import Demonstration, LoadedTask, Problem, Prompt, TaskCo
 from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
 from evorun.tasks.loading import load_rows
 from evorun.tasks.text_task import TextTask
+from text_tasks import Essays, JsonSums, Sums, essays, sums
 
 NO_TOOLS: Any = None
 LOADED: dict[str, LoadedTask] = {

@@ -12,9 +12,9 @@ import pytest
 from rich.console import Console
 from traces_fixture import Made, calls, lines, make_run
 
+from building import simulated_run
 from evorun.cli.exporting import export_traces
 from evorun.errors import EvorunError
-from method_conformance import MethodConformance
 
 
 def export(*arguments: str | Path, output: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
@@ -162,7 +162,7 @@ LYRIA = ("method=lyria", *SUDOKU, "method.population=8", "method.generations=3",
 
 def run(folder: Path, *arguments: str) -> Path:
     """Carry out a run in this process."""
-    finished = MethodConformance.run(folder, arguments)
+    finished = simulated_run(folder, *arguments)
     assert finished.outcome.status == "completed", finished.outcome.error
     return folder
 

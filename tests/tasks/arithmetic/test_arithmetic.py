@@ -119,7 +119,7 @@ def test_its_prompt_files_can_be_replaced(tmp_path: Path) -> None:
 
 
 def test_strata_name_the_operations() -> None:
-    problems = load_task("arithmetic", **HARD).problems  # type: ignore[arg-type]
+    problems = load_task("arithmetic", **HARD).problems
     for problem in problems:
         signs = {sign for sign in SIGNS.values() if f" {sign} " in text_of(problem)}
         assert {SIGNS[operation] for operation in problem.stratum.split(" and ")} == signs

@@ -22,7 +22,7 @@ def line(box: int, number: int, empty: str = ".") -> str:
 
 
 def load(path: Path, **changes: object) -> LoadedTask:
-    return load_task("sudoku", data=str(path), **changes)  # type: ignore[arg-type]
+    return load_task("sudoku", data=str(path), **changes)
 
 
 def write(path: Path, content: str | bytes) -> Path:

@@ -91,4 +91,4 @@ def test_every_small_grid_comes_up() -> None:
 )
 def test_impossible_settings_are_refused(settings: dict[str, object], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
-        task_config("sudoku", **settings)  # type: ignore[arg-type]
+        task_config("sudoku", **settings)

@@ -1,13 +1,15 @@
 """Small tasks as a third party would write them: with right answers, with replies in JSON, and with scores alone."""
 
 import re
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
 from evorun.runs.candidates import Response
-from evorun.tasks.base import Grade, Problem, Score
-from evorun.tasks.loading import Row
+from evorun.tasks.base import Grade, LoadedTask, Problem, Score, TaskConfig
+from evorun.tasks.json_text import read_object
+from evorun.tasks.loading import Row, load_rows
 from evorun.tasks.text_task import TextTask
 
 
@@ -34,7 +36,9 @@ class JsonSums(Sums):
         self.reply_schema = {"type": "object"}
 
     def read(self, problem: Problem, text: str) -> str:
-        reply: dict[str, Any] = msgspec.json.decode(text)
+        reply = read_object(text)
+        if reply is None or "solution" not in reply:
+            raise ValueError("no_solution: expected a JSON object with a solution")
         return str(reply["solution"])
 
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
@@ -62,6 +66,18 @@ class Essays(TextTask):
         return Grade(scores={"missing": max(0.0, 100.0 - words), "words": float(words)})
 
 
+class Haikus(Essays):
+    """Scored from 0 to 10 by their form, a third of it for each line."""
+
+    name = "haikus"
+    scores = (Score("form", 0, 10),)
+    answer_format = "Write three lines."
+
+    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+        lines = (response.answer or "").splitlines()
+        return Grade(scores={"form": 10 * min(len(lines), 3) / 3})
+
+
 def sums(count: int, start: int = 0) -> list[Row]:
     return [
         (Problem(id=f"q{n}", stratum="all", data={"question": f"How much is {n} + 5?"}), str(n + 5))
@@ -73,3 +89,16 @@ def essays(*references: str | None) -> list[Row]:
     return [
         (Problem(id=f"e{n}", stratum="all", data={"topic": f"subject {n}"}), text) for n, text in enumerate(references)
     ]
+
+
+@dataclass
+class HaikusConfig(TaskConfig):
+    """Two problems to work on and one that is held out, with examples that are as good as can be and not."""
+
+    task_class = Haikus
+
+    name: str = "haikus"
+
+    def load(self, seed: int) -> LoadedTask:
+        *rows, held_out = essays("Rain.\nWind.\nSun.", "Frogs.\nPonds.", "Snow.\nIce.\nCold.")
+        return load_rows(Haikus(), rows, validation=[held_out])

@@ -1,0 +1,196 @@
+"""What every engine must do, whatever its model knows: texts, usage, limits, seeds, schemas, refusals, cancelling."""
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from evorun.models.base import Completion, LanguageModel, Message, Reply, Request, Sampling
+from evorun.models.encoding import encode_request
+from evorun.testing.expectations import expect, expect_equal
+
+Decode = Callable[[Sequence[int]], str]
+"""Turns token ids into text, the end-of-sequence token into `EOS`."""
+
+EOS = "<end of sequence>"
+OVERLONG_WORDS = 40_000
+"""Length of a prompt that exceeds the context of any model that engines are checked with."""
+
+VERDICT_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "solution": {"type": "string", "enum": ["A", "B", "T"]},
+        "reasoning": {"type": "string", "maxLength": 40},
+    },
+    "required": ["solution", "reasoning"],
+    "additionalProperties": False,
+}
+
+
+def ask(text: str, **more: Any) -> Request:
+    """Return a request with a system and a user message; `more` are fields of Request and of Sampling."""
+    own = {key: more.pop(key) for key in ("seed", "json_schema", "token_ids") if key in more}
+    messages = (
+        Message(role="system", content="You are a helpful assistant."),
+        Message(role="user", content=text),
+    )
+    return Request(messages=messages, sampling=Sampling(**more), **own)
+
+
+def decoder(tokenizer: Any) -> Decode:
+    """Return what turns the token ids of a Hugging Face tokenizer into text."""
+
+    def decode(ids: Sequence[int]) -> str:
+        return str(tokenizer.decode(list(ids), skip_special_tokens=False)).replace(tokenizer.eos_token, EOS)
+
+    return decode
+
+
+async def check_engine(open_engine: Callable[[], Awaitable[LanguageModel]], decode: Decode | None = None) -> None:
+    """Check an engine serving some model, and close it. Raises AssertionError for what it does otherwise.
+
+    decode: the model's tokenizer; without it, token ids are not checked against the texts.
+    """
+    engine = await open_engine()
+    try:
+        await _check_usage(engine)
+        await _check_limits(engine)
+        await _check_token_ids(engine, decode)
+        await _check_stop_strings(engine, decode)
+        await _check_schemas(engine)
+        await _check_repetition(engine)
+        await _check_many_at_once(engine)
+        await _check_refusals(engine)
+        await _check_cancelling(engine)
+    finally:
+        await engine.close()
+        await engine.close()  # closing is idempotent
+
+
+async def _one(engine: LanguageModel, text: str, **more: Any) -> Completion:
+    reply = await engine.complete(ask(text, **more))
+    expect_equal(len(reply.completions), 1, "completions of a request for one")
+    return reply.completions[0]
+
+
+async def _check_usage(engine: LanguageModel) -> None:
+    reply = await engine.complete(ask("Name a colour.", max_tokens=8, temperature=0.0))
+    [completion] = reply.completions
+    expect(completion.text, "expected a text, found none")
+    expect(completion.finish_reason in ("stop", "length"), f"finish_reason: found {completion.finish_reason}")
+    expect(1 <= completion.tokens <= 8, f"expected 1 to 8 tokens with max_tokens=8, found {completion.tokens}")
+    expect(reply.prompt_tokens > 0, "expected the prompt's tokens to be counted")
+    expect(reply.seconds >= 0, f"seconds: expected at least 0, found {reply.seconds}")
+    expect_equal(reply.error, None, "error of a request that was answered")
+    several = await engine.complete(ask("Write a word.", max_tokens=6, temperature=1.0, n=3))
+    expect_equal(len(several.completions), 3, "completions with n=3")
+    expect_equal(several.completion_tokens, sum(c.tokens for c in several.completions), "tokens of all completions")
+    longer = await engine.complete(ask("Hello there, friend. " * 50, max_tokens=2))
+    expect(longer.prompt_tokens > reply.prompt_tokens + 100, "expected a longer prompt to cost more tokens")
+
+
+async def _check_limits(engine: LanguageModel) -> None:
+    cut = await _one(engine, "Count from one to one hundred in words.", max_tokens=3, temperature=0.0)
+    expect_equal((cut.finish_reason, cut.tokens), ("length", 3), "a completion that max_tokens=3 cuts")
+
+
+async def _check_token_ids(engine: LanguageModel, decode: Decode | None) -> None:
+    requests = [
+        ask("Name a colour.", max_tokens=70, temperature=0.7, n=4, seed=1, token_ids=True),
+        ask("Count from one to one hundred in words.", max_tokens=3, temperature=0.0, n=2, token_ids=True),
+    ]
+    replies = await asyncio.gather(*(engine.complete(request) for request in requests))
+    completions = [completion for reply in replies for completion in reply.completions]
+    for completion in completions:
+        ids = completion.token_ids or ()
+        expect_equal(len(ids), completion.tokens, "token ids of a completion")
+        if decode is not None:
+            # With nothing else to end it, a completion stops at the end-of-sequence token, which is sampled too.
+            expected = completion.text + EOS * (completion.finish_reason == "stop")
+            expect_equal(decode(ids), expected, "the text of the sampled tokens")
+    reasons = {completion.finish_reason for completion in completions}
+    expect_equal(reasons, {"stop", "length"}, "how a few colours and cut completions end")
+    await _check_that_token_ids_change_nothing(engine)
+
+
+async def _check_that_token_ids_change_nothing(engine: LanguageModel) -> None:
+    request = ask("Name a colour.", max_tokens=8, temperature=0.0)
+    asking = msgspec.structs.replace(request, token_ids=True)
+    without, with_ids = await engine.complete(request), await engine.complete(asking)
+    expect_equal(without.completions[0].token_ids, None, "token ids that nobody asked for")
+    fields = set(msgspec.to_builtins(without.completions[0]))
+    expect_equal(fields, {"text", "finish_reason", "tokens"}, "a completion in the journal")
+    expect_equal(encode_request("m", request), encode_request("m", asking), "the digest with and without token ids")
+    recorded = msgspec.json.decode(msgspec.json.encode(with_ids), type=Reply)
+    expect_equal(recorded, with_ids, "a reply read back from the journal")
+
+
+async def _check_stop_strings(engine: LanguageModel, decode: Decode | None) -> None:
+    about = "Tell me about the sea."
+    text = (await _one(engine, about, max_tokens=24, temperature=0.0)).text
+    stop = text[10:14]
+    cut = await _one(engine, about, max_tokens=24, temperature=0.0, stop=(stop,), token_ids=True)
+    expect_equal(cut.text, text[: text.index(stop)], f"the text before the stop string {stop!r}")
+    expect_equal(cut.finish_reason, "stop", "how a completion with a stop string ends")
+    ids = cut.token_ids or ()
+    expect_equal(len(ids), cut.tokens, "token ids up to the end of a stop string")
+    if decode is not None:
+        whole = cut.text + stop
+        expect(decode(ids).startswith(whole), "expected the token ids to reach the end of the stop string")
+        expect(not decode(ids[:-1]).startswith(whole), "expected no token ids beyond the stop string")
+
+
+async def _check_schemas(engine: LanguageModel) -> None:
+    request = ask("Which is better, A or B?", max_tokens=80, temperature=0.7, n=4, json_schema=VERDICT_SCHEMA)
+    finished = [c for c in (await engine.complete(request)).completions if c.finish_reason == "stop"]
+    expect(finished, "expected some completion under a JSON schema to end within 80 tokens")
+    for completion in finished:
+        value = json.loads(completion.text)
+        expect_equal(set(value), {"solution", "reasoning"}, "keys under a JSON schema")
+        expect(value["solution"] in ("A", "B", "T"), f"expected a value of the schema's enum, found {value!r}")
+        fits = isinstance(value["reasoning"], str) and len(value["reasoning"]) <= 40
+        expect(fits, f"expected at most 40 characters, as the schema has it, found {value!r}")
+
+
+async def _check_repetition(engine: LanguageModel) -> None:
+    texts = [(await _one(engine, "Say something.", max_tokens=10, temperature=0.0)).text for _ in range(2)]
+    expect_equal(texts[1], texts[0], "the same greedy request alone, again")
+
+
+async def _check_many_at_once(engine: LanguageModel) -> None:
+    requests = [
+        ask(
+            f"Tell me fact number {i}.",
+            max_tokens=4 + i % 5,
+            temperature=0.3 * (i % 3),
+            seed=i,
+            json_schema=VERDICT_SCHEMA if i % 4 == 0 else None,
+        )
+        for i in range(12)
+    ]
+    replies = await asyncio.gather(*(engine.complete(request) for request in requests))
+    for request, reply in zip(requests, replies, strict=True):
+        tokens, limit = reply.completions[0].tokens, request.sampling.max_tokens
+        expect(1 <= tokens <= limit, f"expected 1 to {limit} tokens of one request among others, found {tokens}")
+
+
+async def _check_refusals(engine: LanguageModel) -> None:
+    refused, fine = await asyncio.gather(
+        engine.complete(ask("word " * OVERLONG_WORDS, max_tokens=4)), engine.complete(ask("Hello.", max_tokens=4))
+    )
+    found = [(completion.finish_reason, completion.text) for completion in refused.completions]
+    expect_equal(found, [("rejected", "")], "the reply to a prompt that is too long")
+    expect(refused.error, "expected the error to say why a prompt was refused")
+    expect(fine.completions[0].finish_reason in ("stop", "length"), "expected a refusal to leave other requests alone")
+
+
+async def _check_cancelling(engine: LanguageModel) -> None:
+    doomed = asyncio.create_task(engine.complete(ask("Write a long story.", max_tokens=64)))
+    others = [asyncio.create_task(engine.complete(ask(f"Number {i}?", max_tokens=4))) for i in range(3)]
+    await asyncio.sleep(0)
+    doomed.cancel()
+    for reply in await asyncio.gather(*others):
+        expect(reply.completions[0].tokens >= 1, "expected a cancelled request to leave the others alone")
+    expect(doomed.cancelled() or doomed.cancelling(), "expected the cancelled request to end as cancelled")

@@ -1,0 +1,218 @@
+"""What every method must do on every task that suits it: records that agree, costs that add up, runs that resume."""
+
+import copy
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from evorun.errors import ConfigError, EngineError
+from evorun.methods.base import Method
+from evorun.models.config import EngineConfig, ModelConfig
+from evorun.models.simulated import SimulatedConfig
+from evorun.runner.settings import ProgramSettings, RunConfig, RunSettings, refuse_impossible_pair
+from evorun.runs.budget import BudgetConfig
+from evorun.runs.replay import ReplayConfig
+from evorun.tasks.base import LoadedTask, Problem, TaskConfig
+from evorun.testing.expectations import expect, expect_equal
+from evorun.testing.runs import COMPLETED, PretendedSandbox, Run, carry_out
+
+UNINFORMED = ("problem_only", "public_tests")
+"""Regimes in which a method must not see the validation split."""
+
+RunOnce = Callable[..., Run]
+"""Carries out the run in a folder of this name, with changes of RunConfig's fields."""
+
+
+def check_method(method: type[Method], config: Any, task: TaskConfig, *, real_programs: bool = False) -> None:
+    """Check a method that trains no weights on a task's simulated model. Raises AssertionError for what it breaks.
+
+    config: an instance of the method's `Config`, of a size that takes some dozens of calls. task: of a few problems
+    that are at hand. real_programs: run the programs of a task that has any; else they get verdicts unseen.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+
+        def run(name: str, breaks_after: int | None = None, **changes: Any) -> Run:
+            made = _run_config(method, config, task, changes)
+            return carry_out(made, Path(folder) / name, breaks_after=breaks_after, real_programs=real_programs)
+
+        finished = run("finished")
+        expect_equal(finished.outcome, COMPLETED, "how an undisturbed run ends")
+        _check_predictions(finished)
+        _check_references(finished)
+        _check_costs(finished)
+        _check_regime(finished, task)
+        _check_concurrency(finished, run)
+        _check_replay(finished, run)
+        _check_resume(finished, run, counted=not real_programs)
+        _check_budgets(finished, run)
+
+
+def _run_config(method: type[Method], config: Any, task: TaskConfig, changes: Mapping[str, Any]) -> RunConfig:
+    refuse_impossible_pair(method, task)
+    make: Any = method
+    made, engine = make(copy.deepcopy(config)), SimulatedConfig(name="simulated")
+    incompatibility = made.incompatibility(task.task_class)
+    expect(incompatibility is None, f"expected a task that suits the method: {incompatibility}")
+    values: dict[str, Any] = {
+        **{"seed": 0, "method": made, "task": copy.deepcopy(task), "budget": BudgetConfig()},
+        **{"model": ModelConfig(name="simulated", id="simulated"), "engine": engine},
+        "evorun": ProgramSettings(progress="off"),
+        **changes,
+    }
+    raw = {"seed": 0, "method": asdict(config), "task": asdict(task), "budget": asdict(values["budget"])}
+    return RunConfig(**values, raw=raw)
+
+
+def _check_predictions(finished: Run) -> None:
+    problems = [record["problem"] for record in finished.records("problems")]
+    predictions = finished.records("predictions")
+    expect(problems, "expected problems to work on")
+    expect_equal([record["problem"] for record in predictions], problems, "problems with a prediction, in order")
+    stops = {record["stop"] for record in predictions}
+    expect(stops <= {"generations", "failed"}, f"stop: expected generations or failed without a budget, found {stops}")
+    expect_equal(finished.json("results.json")["counts"]["problems"], len(problems), "problems in results.json")
+
+
+def _check_references(finished: Run) -> None:
+    candidates = {(one["problem"], one["id"]): one for one in finished.records("candidates")}
+    expect_equal(len(candidates), len(finished.records("candidates")), "candidates with an id of their own")
+    seen: dict[tuple[str, str], dict[str, Any]] = {}
+    for (problem, name), candidate in candidates.items():
+        for parent in candidate["parents"]:
+            # parents come first; a mutant and its original may be of the same generation
+            expect((problem, parent) in seen, f"candidate {name}: expected its parent {parent} to stand before it")
+            older = seen[problem, parent]["generation"] <= candidate["generation"]
+            expect(older, f"candidate {name}: its parent {parent} is of a later generation")
+        seen[problem, name] = candidate
+    for step in finished.records("steps"):
+        if step["best"] is not None:
+            recorded = candidates.get((step["problem"], step["best"]["id"]), {}).get("text")
+            expect_equal(step["best"]["text"], recorded, f"text of the best candidate of step {step['step']}")
+    for duel in finished.records("comparisons"):
+        sides = {(duel["problem"], duel["first"]), (duel["problem"], duel["second"])}
+        expect(len(sides) == 2 and sides <= set(candidates), f"a duel: expected two candidates, found {sides}")
+        expect_equal(len(duel["reasons"]), len(duel["verdicts"]), "reasons of a duel's verdicts")
+    for record in finished.records("predictions"):
+        if record["candidate"] is not None:
+            chosen = candidates[record["problem"], record["candidate"]]
+            expect_equal(record["answer"], chosen["answer"], f"answer to {record['problem']}")
+
+
+def _check_costs(finished: Run) -> None:
+    made = Counter(key.rsplit("|", 4)[2] for key in finished.calls())
+    cost = finished.json("results.json")["cost"]
+    paid = {role: spent["calls"] for role, spent in cost.items() if role != "total"}
+    expect_equal(paid, dict(made), "calls that are paid for, by role")
+    expect_equal(cost["total"]["calls"], len(finished.asked), "calls of all roles")
+    usages = [json.loads(usage) for *_, usage, _ in finished.effects() if usage is not None]
+    for kind in ("prompt_tokens", "completion_tokens"):
+        expect_equal(cost["total"][kind], sum(usage[kind] for usage in usages), kind)
+        predicted = [spent[kind] for p in finished.records("predictions") for spent in p["cost"].values()]
+        expect_equal(sum(predicted), cost["total"][kind], f"{kind} of all problems together")
+    last: dict[str, dict[str, Any]] = {}
+    for step in finished.records("steps"):
+        for role, spent in last.get(step["problem"], {}).items():
+            grows = all(step["cost"][role][kind] >= amount for kind, amount in spent.items())
+            expect(grows, f"step {step['step']} of {step['problem']}: expected costs that only grow")
+        last[step["problem"]] = step["cost"]
+
+
+def _check_regime(finished: Run, task: TaskConfig) -> None:
+    regime = finished.json("manifest.json")["regime"]
+    if regime not in UNINFORMED:
+        return
+    prompts = [message["content"] for request in finished.asked for message in request.messages]
+    for line in _own_lines_of_examples(task.load(0)):
+        seen = any(line in prompt for prompt in prompts)
+        expect(not seen, f"regime {regime}: expected no prompt to show the validation split, found {line!r}")
+
+
+def _own_lines_of_examples(loaded: LoadedTask) -> set[str]:
+    """Return a line of each validation problem's prompt by which it can be told from the problems of the run."""
+    task: Any = loaded.task
+
+    def lines(problem: Problem) -> set[str]:
+        messages = task.generation_prompt(problem).messages
+        return {line for message in messages for line in message["content"].splitlines()}
+
+    common = {line for problem in loaded.problems for line in lines(problem)}
+    return {max(lines(example.problem) - common, key=len) for example in loaded.validation}
+
+
+def _check_same(again: Run, finished: Run, what: str) -> None:
+    expect_equal(again.outcome, COMPLETED, f"how {what} ends")
+    for name, content in finished.files().items():
+        expect_equal(again.files()[name], content, f"{name}.jsonl of {what}")
+    expect_equal(again.results_without_times(), finished.results_without_times(), f"results.json of {what}")
+    requests = [effect[:2] for effect in finished.effects()]
+    expect_equal([effect[:2] for effect in again.effects()], requests, f"requests in the journal of {what}")
+
+
+def _check_concurrency(finished: Run, run: RunOnce) -> None:
+    _check_same(run("alone", run=RunSettings(concurrency=1)), finished, "a run with one problem in flight")
+
+
+def _check_replay(finished: Run, run: RunOnce) -> None:
+    tested = PretendedSandbox.tested
+    engine: EngineConfig = ReplayConfig(name="replay", run=str(finished.path))
+    again = run("replayed", engine=engine)
+    _check_same(again, finished, "a replayed run")
+    results = [(path / "results.json").read_bytes() for path in (again.path, finished.path)]
+    expect(results[0] == results[1], "expected a replayed run to have the recorded times too")
+    expect_equal(PretendedSandbox.tested, tested, "programs tested, with those of a replayed run")
+
+
+def _check_resume(finished: Run, run: RunOnce, counted: bool) -> None:
+    """Break a run off early, go on with it and break it off again, then let it end.
+
+    counted: programs get pretended verdicts, which are counted.
+    """
+    before: list[tuple[str, bytes, bytes, str | None, float]] = []
+    asked = 0
+    tested = PretendedSandbox.tested
+    for share in (0.1, 0.6):
+        broken = run("resumed", breaks_after=max(0, int(share * len(finished.asked)) - asked))
+        expect(isinstance(broken.outcome.error, EngineError), f"expected the engine's error, got {broken.outcome}")
+        asked += len(broken.asked)
+        _check_kept(before, broken)
+        before = broken.effects()
+    resumed = run("resumed")
+    _check_same(resumed, finished, "a resumed run")
+    _check_kept(before, resumed)
+    recorded = sum(effect[3] is not None for effect in before)
+    expect_equal(len(resumed.asked), len(resumed.calls()) - recorded, "calls of a resumed run beside those recorded")
+    if counted:
+        programs = len(resumed.effects()) - len(resumed.calls())
+        expect_equal(PretendedSandbox.tested - tested, programs, "programs tested by a run and its resumptions")
+
+
+def _check_kept(before: list[tuple[str, bytes, bytes, str | None, float]], run: Run) -> None:
+    after = {effect[0]: effect for effect in run.effects()}
+    expect([after.get(effect[0]) for effect in before] == before, "expected what was recorded to stand as it was")
+
+
+def _check_budgets(finished: Run, run: RunOnce) -> None:
+    problems = len(finished.records("problems"))
+    whole = max(problems, 2 * len(finished.asked) // 3)
+    each = max(1, whole // problems)
+    for key, limit, budget in (
+        ("calls", whole, BudgetConfig(calls=whole)),
+        ("calls_per_problem", each, BudgetConfig(calls_per_problem=each)),
+    ):
+        limited = run(key, budget=budget)
+        expect_equal(len(limited.asked), len(limited.calls()), f"calls under budget.{key}={limit}")
+        allowed = limit if key == "calls" else limit * problems
+        expect(len(limited.asked) <= allowed, f"budget.{key}={limit}: found {len(limited.asked)} calls")
+        if isinstance(limited.outcome.error, ConfigError):  # a method may refuse what it can do nothing with
+            expect_equal(limited.asked, [], "calls of a run that was refused")
+            expect("\n" not in str(limited.outcome.error), "expected a refusal of one line")
+            continue
+        expect_equal(limited.outcome, COMPLETED, f"how a run under budget.{key}={limit} ends")
+        costs = [sum(spent["calls"] for spent in p["cost"].values()) for p in limited.records("predictions")]
+        expect_equal(sum(costs), len(limited.asked), "calls of all problems together")
+        if key == "calls_per_problem":
+            expect(max(costs) <= limit, f"budget.{key}={limit}: a problem cost {max(costs)} calls")

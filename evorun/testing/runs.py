@@ -1,0 +1,139 @@
+"""Runs in this process on simulated models: counted, broken off on request, with verdicts instead of programs."""
+
+import contextlib
+import io
+import json
+import sqlite3
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+from rich.console import Console
+
+from evorun.errors import EngineError
+from evorun.models.base import LanguageModel, Reply, Request
+from evorun.models.config import ModelConfig
+from evorun.models.simulated import SimulatedConfig
+from evorun.models.simulator import Simulator
+from evorun.runner import experiment
+from evorun.runner.experiment import Outcome, run_experiment
+from evorun.runner.settings import RunConfig
+from evorun.sandbox.base import CaseResult, Program, Suite
+from evorun.sandbox.config import SandboxConfig
+from evorun.sandbox.isolation import Probe
+
+COMPLETED = Outcome("completed")
+RECORDS = ("problems", "predictions", "steps", "comparisons", "candidates", "metrics")
+
+
+@dataclass
+class CountedConfig(SimulatedConfig):
+    """The simulated engine, with a count of its calls; it breaks down once it has answered `breaks_after` of them."""
+
+    breaks_after: int | None = None
+    asked: list[Request] = field(default_factory=list)
+
+    def open_for(self, model: ModelConfig, simulator: Simulator) -> LanguageModel:
+        """Return the simulated model behind the count."""
+        return _Counted(self, super().open_for(model, simulator))
+
+
+class _Counted:
+    def __init__(self, config: CountedConfig, model: LanguageModel) -> None:
+        self.name = model.name
+        self._config = config
+        self._model = model
+
+    async def complete(self, request: Request) -> Reply:
+        if self._config.breaks_after is not None and len(self._config.asked) >= self._config.breaks_after:
+            raise EngineError("the engine has broken down")
+        self._config.asked.append(request)
+        return await self._model.complete(request)
+
+    async def close(self) -> None:
+        await self._model.close()
+
+
+class PretendedSandbox:
+    """Gives verdicts without running anything: the same program has the same ones, and half of them are right."""
+
+    tested = 0
+
+    def __init__(self, config: SandboxConfig) -> None: ...
+
+    async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> tuple[CaseResult, ...]:
+        """Give each case a verdict that depends on the program and on the case's number."""
+        PretendedSandbox.tested += 1
+        results: list[CaseResult] = []
+        for number in range(len(suite.cases)):
+            passed = blake2b(f"{number % 2}{program.source}".encode(), digest_size=1).digest()[0] % 2 == 0
+            verdict: Any = "accepted" if passed else "wrong_answer"
+            results.append(CaseResult(verdict=verdict, stdout="0", stderr="", value=None, cpu_seconds=0.0))
+            if stop_at_failure and not passed:
+                break
+        return tuple(results)
+
+    async def close(self) -> None:
+        """Do nothing: nothing was started."""
+
+
+class Run(NamedTuple):
+    """A run that has ended, and what its engine was asked."""
+
+    path: Path
+    outcome: Outcome
+    asked: list[Request]
+
+    def records(self, name: str) -> list[dict[str, Any]]:
+        """Return the records of a file."""
+        return [json.loads(line) for line in (self.path / f"{name}.jsonl").read_text().splitlines()]
+
+    def files(self) -> dict[str, bytes]:
+        """Return the bytes of all record files."""
+        return {name: (self.path / f"{name}.jsonl").read_bytes() for name in RECORDS}
+
+    def json(self, name: str) -> Any:
+        """Return a JSON file's value."""
+        return json.loads((self.path / name).read_text())
+
+    def effects(self) -> list[tuple[str, bytes, bytes, str | None, float]]:
+        """Return the journal's rows: key, request, result, usage (of model calls), seconds."""
+        with contextlib.closing(sqlite3.connect(self.path / "journal.sqlite")) as db:
+            return db.execute("SELECT key, request, result, usage, seconds FROM effects ORDER BY key").fetchall()
+
+    def calls(self) -> list[str]:
+        """Return the keys of the model calls in the journal."""
+        return [key for key, _, _, usage, _ in self.effects() if usage is not None]
+
+    def results_without_times(self) -> Any:
+        """Return results.json without the seconds, which no two runs share."""
+        results = self.json("results.json")
+        for role in results["cost"].values():
+            del role["seconds"]
+        return results
+
+
+def carry_out(config: RunConfig, path: Path, *, breaks_after: int | None = None, real_programs: bool = False) -> Run:
+    """Carry out a run to its end, or to the simulated engine's after so many calls.
+
+    real_programs: run programs in the sandbox; else they get verdicts by their digests.
+    """
+    engine: Any = config.engine
+    if isinstance(engine, SimulatedConfig):
+        values = {one.name: getattr(engine, one.name) for one in fields(engine)}
+        config.engine = engine = CountedConfig(**values, breaks_after=breaks_after)
+    with contextlib.nullcontext() if real_programs else _pretended_sandbox():
+        outcome = run_experiment(config, path, ["evorun"], Console(file=io.StringIO()))
+    return Run(path, outcome, getattr(engine, "asked", []))
+
+
+@contextlib.contextmanager
+def _pretended_sandbox() -> Iterator[None]:
+    with (
+        mock.patch.object(experiment, "LazySandbox", PretendedSandbox),
+        mock.patch.object(experiment, "probe", mock.Mock(return_value=Probe("pretended", True, ""))),
+    ):
+        yield

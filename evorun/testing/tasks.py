@@ -1,0 +1,304 @@
+"""What every task must do: the same splits each time, hidden answers, parsers that never raise, right grades."""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from evorun.errors import DataError
+from evorun.models.base import Request
+from evorun.models.simulator import Skill
+from evorun.runs.candidates import Response
+from evorun.sandbox.config import SandboxConfig
+from evorun.sandbox.lazy import LazySandbox
+from evorun.tasks.base import ACCURACY, Demonstration, LoadedTask, Problem, Prompt, TaskConfig, Tools
+from evorun.tasks.capabilities import (
+    Attempt,
+    Demonstrates,
+    Diagnoses,
+    Diagnosis,
+    Evolves,
+    Generates,
+    GivesFeedback,
+    Individual,
+    Instructs,
+    Judges,
+    Operates,
+    Recombines,
+    Refines,
+    ScoredResponse,
+    Scores,
+    Verifies,
+)
+from evorun.testing.expectations import expect, expect_equal
+
+ODD_TEXTS = (
+    *("", " \r\n\t", "\x00", "\ud800 lone", "```", "```\n```", "~~~\n[[1, 2]]\n~~~", "\\boxed{", "\\boxed{}"),
+    *("{", "{}", "[]", "null", "42", "A", "T", "57.5/100", "The answer is B.", "{" * 500, "A" * 20_000),
+    *('{"solution": "A"}', '{"solution": ["A"], "reasoning": {"a": 1}}', '{"reasoning": "cut o', '{"solution": 1e999}'),
+    *('{"reasoning": "\\ud800", "solution": "b"}', '{"fitness": 180}', '{"errors": ["a", "b", "c", "d"]}'),
+    *("```\n1 2 3\n```", "```python\ndef solve(:\n```", "{{ 7 * 7 }}{% raw %} {problem} %s {0} \\1 ${x}"),
+)
+"""Completions that have broken parsers, templates or encoders."""
+
+LONG = 12
+"""Characters of a right answer that nobody writes by chance: no prompt may hold it."""
+
+MAX_ERRORS = 2
+
+
+@dataclass(frozen=True)
+class _Case:
+    """A problem with three responses to it, by its simulated models."""
+
+    problem: Problem
+    right: Response
+    wrong: Response
+    unread: Response
+
+    @property
+    def responses(self) -> tuple[Response, Response, Response]:
+        return self.right, self.wrong, self.unread
+
+
+def check_task(config: TaskConfig, *, problems: int = 3) -> None:
+    """Check a task on its first problems. Raises AssertionError for what it does otherwise than evorun relies on.
+
+    Programs, where it has any, run in the sandbox.
+    """
+    loaded = _check_loading(config)
+    training = _training(config, loaded)
+    cases = [_case(loaded, problem) for problem in loaded.problems[:problems]]
+    _check_hidden_answers(loaded, cases)
+    _check_parsers(loaded.task, cases[0].problem)
+    for case in cases:
+        _check_prompts(loaded, case)
+    asyncio.run(_check_grading(loaded, cases))
+    if training is not None:
+        asyncio.run(_check_grading(training, [_case(training, problem) for problem in training.problems[:problems]]))
+
+
+def _check_loading(config: TaskConfig) -> LoadedTask:
+    loaded, again = config.load(0), config.load(0)
+    expect(loaded.problems, "expected problems to work on")
+    for what in ("problems", "validation", "provenance"):
+        expect(getattr(again, what) == getattr(loaded, what), f"{what}: expected the same when loaded twice")
+    held_out = [example.problem for example in loaded.validation]
+    ids = [problem.id for problem in (*loaded.problems, *held_out)]
+    expect_equal(len(set(ids)), len(ids), "problems with an id of their own, in both splits together")
+    _check_apart(loaded.problems, held_out, "the validation split")
+    for problem in loaded.problems:
+        expect(problem.id.strip() and "|" not in problem.id, f"expected an id without '|', found {problem.id!r}")
+        msgspec.json.encode(problem.data)
+    return loaded
+
+
+def _training(config: TaskConfig, loaded: LoadedTask) -> LoadedTask | None:
+    """Return the problems to train on, checked; None where there are none."""
+    try:
+        training = config.training(0)
+    except DataError:
+        return None
+    expect(training.problems, "expected problems to train on")
+    expect_equal(training.validation, (), "validation split of the problems to train on")
+    _check_apart(loaded.problems, training.problems, "the training split")
+    expect(training.problems == config.training(0).problems, "expected the same problems to train on when loaded twice")
+    expect(training.provenance.digest != loaded.provenance.digest, "expected a digest of the training split's own")
+    return training
+
+
+def _check_apart(problems: Sequence[Problem], others: Sequence[Problem], split: str) -> None:
+    def identities(problem: Problem) -> set[object]:
+        return {problem.id, msgspec.json.encode(problem.data, order="deterministic")}
+
+    known = set[object]().union(*map(identities, problems))
+    for other in others:
+        expect(
+            known.isdisjoint(identities(other)), f"expected no problem of {split} among the others, found {other.id}"
+        )
+
+
+def _case(loaded: LoadedTask, problem: Problem) -> _Case:
+    task: Any = loaded.task
+    expect(isinstance(task, Generates), "expected a task that generates: methods answer its problems from scratch")
+    prompt = task.generation_prompt(problem)
+    right, wrong = (_said(loaded, prompt, Skill(skill=skill, malformed=0, spread=0)) for skill in (1, 0))
+    unread = task.parse(problem, _said(loaded, prompt, Skill(malformed=1)))
+    expect(unread.answer is None and unread.error, "expected a malformed reply to have no answer, and to say why")
+    return _Case(problem, task.parse(problem, right), task.parse(problem, wrong), unread)
+
+
+def _said(loaded: LoadedTask, prompt: Prompt, skill: Skill) -> str:
+    request = Request(messages=prompt.messages, json_schema=prompt.json_schema, hints=prompt.hints)
+    return loaded.simulator.with_skill(skill).respond(request, np.random.default_rng(0))
+
+
+def _check_hidden_answers(loaded: LoadedTask, cases: Sequence[_Case]) -> None:
+    task: Any = loaded.task
+    for case in cases:
+        answer = case.right.answer or ""
+        found = answer in _leaves(msgspec.to_builtins(case.problem.data))
+        expect(not found, f"problem {case.problem.id}: expected no answer among its data, found {answer!r}")
+        prompt = "\n".join(message["content"] for message in task.generation_prompt(case.problem).messages)
+        told = len(answer) >= LONG and answer in prompt
+        expect(not told, f"problem {case.problem.id}: expected no answer in its prompt, found {answer!r}")
+
+
+def _leaves(value: Any) -> Iterator[str]:
+    if isinstance(value, Mapping):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        for one in value:
+            yield from _leaves(one)
+    else:
+        yield str(value)
+
+
+def _check_parsers(task: Any, problem: Problem) -> None:
+    for text in ODD_TEXTS:
+        try:
+            read = list(_readings(task, problem, text))
+        except Exception as error:
+            raise AssertionError(f"expected parsers that never raise, got {error!r} for {text[:50]!r}") from error
+        for what, value, holds in read:
+            expect(holds, f"{what}: found {value!r} for {text[:50]!r}")
+
+
+def _readings(task: Any, problem: Problem, text: str) -> Iterator[tuple[str, Any, object]]:
+    """Yield what the task's parsers make of a text: the parser, its result, and whether that is of the right form."""
+    response = task.parse(problem, text)
+    yield "parse", response, isinstance(response, Response) and (response.answer is not None or response.error)
+    if response.answer is not None:
+        signature = task.signature(problem, response)
+        yield "signature", signature, isinstance(signature, str)
+    if isinstance(task, Judges):
+        judgment = task.parse_judgment(text)
+        yield "parse_judgment", judgment, judgment.verdict in ("A", "B", "T", "invalid")
+    if isinstance(task, Scores):
+        fitness = task.parse_fitness(text)
+        yield "parse_fitness", fitness, fitness is None or 0 <= fitness <= 100
+    if isinstance(task, Diagnoses):
+        diagnosis = task.parse_errors(problem, text, MAX_ERRORS)
+        yield "parse_errors", diagnosis, diagnosis is None or len(diagnosis.findings) <= MAX_ERRORS
+
+
+def _check_prompts(loaded: LoadedTask, case: _Case) -> None:
+    """Render every prompt that the task offers twice, and read what its simulated model replies."""
+    task: Any = loaded.task
+    asked, again = (list(_prompts(task, case, loaded.validation)) for _ in range(2))
+    for (name, prompt, read), (_, same, _) in zip(asked, again, strict=True):
+        expect(prompt == same, f"{name}: expected the same prompt when rendered twice")
+        expect(prompt.messages, f"{name}: expected messages, found none")
+        for message in prompt.messages:
+            expect(isinstance(message["content"], str), f"{name}: expected texts, found {message['content']!r}")
+        json.dumps(prompt.json_schema)
+        text = _said(loaded, prompt, Skill(skill=1, malformed=0))
+        expect(read(text), f"{name}: expected its simulated model to reply what can be read, found {text[:300]!r}")
+    if isinstance(task, Instructs):
+        expect(task.seed_instruction().strip(), "seed_instruction: expected a system prompt, found a blank one")
+        for response in case.responses:
+            for example in (None, *loaded.validation[:1]):
+                expect(task.reflection_record(case.problem, response, example).strip(), "reflection_record: is blank")
+
+
+def _prompts(
+    task: Any, case: _Case, validation: Sequence[Demonstration]
+) -> Iterator[tuple[str, Prompt, Callable[[str], object]]]:
+    """Yield each prompt with its name and what says whether a reply can be read."""
+    problem, responses = case.problem, case.responses
+    individuals = [_individual(response) for response in responses]
+
+    def answered(text: str) -> bool:
+        return task.parse(problem, text).answer is not None
+
+    yield "generation_prompt", task.generation_prompt(problem), answered
+    if isinstance(task, Evolves):
+        parents = [ScoredResponse(response=response, score=0.5, win_reason="It is right.") for response in responses]
+        yield "evolution_prompt", task.evolution_prompt(problem, parents), answered
+    if isinstance(task, Refines):
+        attempts = [Attempt(response=response, outcome="lost", reason="It is wrong.") for response in responses]
+        yield "refinement_prompt", task.refinement_prompt(problem, case.wrong, attempts), answered
+    if isinstance(task, Demonstrates):
+        solved = [task.demonstration(example, case.right) for example in validation[:1]]
+        yield "few_shot_prompt", task.few_shot_prompt(problem, [*solved, *validation[1:3]]), answered
+    if isinstance(task, Instructs):
+        yield "instructed_prompt", task.instructed_prompt(problem, "Take care."), answered
+    if isinstance(task, Recombines):
+        for first, second in pairwise(individuals):
+            yield "crossover_prompt", task.crossover_prompt(problem, first, second), answered
+        for individual in individuals:
+            yield "mutation_prompt", task.mutation_prompt(problem, individual), answered
+    if isinstance(task, Judges):
+        readable = task.judge_prompt(problem, case.right, case.wrong)
+        yield "judge_prompt", readable, lambda text: task.parse_judgment(text).verdict != "invalid"
+    if isinstance(task, Scores):
+        yield (
+            "fitness_prompt",
+            task.fitness_prompt(problem, case.wrong),
+            lambda text: task.parse_fitness(text) is not None,
+        )
+    if isinstance(task, Diagnoses):
+        yield (
+            "errors_prompt",
+            task.errors_prompt(problem, case.wrong),
+            lambda text: task.parse_errors(problem, text, 2) is not None,
+        )
+
+
+def _individual(response: Response) -> Individual:
+    errors = Diagnosis(text="- It is wrong.") if response.answer is None else Diagnosis()
+    return Individual(response=response, fitness=50.0, errors=errors)
+
+
+async def _check_grading(loaded: LoadedTask, cases: Sequence[_Case]) -> None:
+    tools = LazySandbox(SandboxConfig())
+    try:
+        for case in cases:
+            await _check_grades(loaded, case, tools)
+            await _check_symbolic_system(loaded.task, case, tools)
+    finally:
+        await tools.close()
+
+
+async def _check_grades(loaded: LoadedTask, case: _Case, tools: Tools) -> None:
+    grades = [await loaded.grader.grade(case.problem, response, tools) for response in case.responses]
+    if grades[0].correct is not None:
+        found = [grade.correct for grade in grades]
+        answers = [response.answer for response in case.responses]
+        expected = "a right, a wrong and an unread answer to be graded as that"
+        expect(
+            found == [True, False, False], f"problem {case.problem.id}: expected {expected}, found {found}: {answers}"
+        )
+    for score in loaded.task.scores:
+        if score == ACCURACY:
+            continue
+        for grade in grades:
+            value = grade.scores.get(score.name)
+            fits = value is not None and _within(value, score.low, score.high)
+            expect(fits, f"score {score.name}: expected {score.low} to {score.high} of any response, found {value}")
+
+
+def _within(value: float, low: float | None, high: float | None) -> bool:
+    return (low is None or value >= low) and (high is None or value <= high)
+
+
+async def _check_symbolic_system(task: Any, case: _Case, tools: Tools) -> None:
+    problem, rng = case.problem, np.random.default_rng(0)
+    if isinstance(task, GivesFeedback):
+        seen = await task.observe(problem, case.right, tools)
+        expect(seen.feedback is not None and 0 <= seen.feedback.score <= 1, "observe: expected a score from 0 to 1")
+    if isinstance(task, Verifies):
+        right, wrong, unread = [await task.verify(problem, one, MAX_ERRORS, tools) for one in case.responses]
+        expect_equal(right.fitness, 100, "verify: fitness of a right answer")
+        expect(0 <= wrong.fitness <= 100, f"verify: expected a fitness from 0 to 100, found {wrong.fitness}")
+        expect_equal(unread.fitness, 0, "verify: fitness of what cannot be read")
+        expect(len(wrong.errors.findings) <= MAX_ERRORS, f"verify: expected at most {MAX_ERRORS} errors")
+    if isinstance(task, Operates):
+        for one in map(_individual, case.responses):
+            for child in (task.mutate(problem, one, rng), task.crossover(problem, one, _individual(case.right), rng)):
+                expect(isinstance(child, Response), f"an operator: expected a Response, found {child!r}")

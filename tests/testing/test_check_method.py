@@ -1,0 +1,186 @@
+"""Every method of evorun's own passes the suite; what each can be paired with; and methods that break a rule do not."""
+
+import json
+import signal
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from building import make_config, simulated_run, task_config
+from evorun.methods.base import PerProblem
+from evorun.methods.context import Context
+from evorun.models import Sampling
+from evorun.runner import registry
+from evorun.runner.settings import missing_capabilities
+from evorun.runs.candidates import Candidate, Step
+from evorun.testing import check_method
+from evorun_process import evorun, records, start
+from test_resume import wait_for_effects
+from text_tasks import HaikusConfig
+
+SMALL: dict[str, dict[str, Any]] = {
+    "zero_shot": {},
+    "few_shot": {"shots": 2},
+    "self_consistency": {"samples": 4},
+    "best_of_n": {"samples": 4, "rounds": 3, "duels": 3},
+    "feedback_descent": {"generations": 3},
+    "gepa": {"generations": 3, "minibatch": 2},
+    "lyria": {"population": 4, "generations": 2, "elites": 1},
+    "duel_evolve": {"generations": 2, "initial_candidates": 4, "children": 3, "parents": 2, "duels": 3},
+}
+PROBLEMS: dict[str, dict[str, Any]] = {
+    "mathbench": {"source": "sample"},
+    "livecodebench": {"source": "sample"},
+    "sudoku": {},
+    "graph_coloring": {},
+    "tsp": {},
+    "aime": {"source": "sample"},
+    "hmmt": {"source": "sample"},
+    "arithmetic": {},
+}
+"""Tasks that are one class with other data stand for each other (here: contests with integers and with expressions)."""
+
+ON = {
+    "zero_shot": "arithmetic",
+    "few_shot": "graph_coloring",
+    "self_consistency": "hmmt",
+    "best_of_n": "tsp",
+    "feedback_descent": "livecodebench",
+    "gepa": "mathbench",
+    "lyria": "sudoku",
+    "duel_evolve": "livecodebench",
+}
+"""What a method does on the other tasks, tests/net knows: all pairs' requests and records."""
+
+WITHOUT_TRAINING = [
+    name
+    for name in registry.METHODS
+    if not (registry.method_class(name).trains or registry.method_class(name).requires_student)
+]
+"""Methods that a simulated model can serve; those that need weights have tests of their own."""
+
+
+def check(name: str, **how: Any) -> None:
+    task = ON[name]
+    config = make_config("method", name, **SMALL[name])
+    check_method(registry.method_class(name), config, task_config(task, limit=3, **PROBLEMS[task]), **how)
+
+
+@pytest.mark.parametrize("name", WITHOUT_TRAINING)
+def test_every_method_passes(name: str) -> None:
+    check(name)
+
+
+def test_a_method_passes_on_a_task_without_right_and_wrong() -> None:
+    config = make_config("method", "duel_evolve", **SMALL["duel_evolve"])
+    check_method(registry.method_class("duel_evolve"), config, HaikusConfig())
+
+
+@pytest.mark.slow
+def test_a_method_passes_with_programs_that_really_run() -> None:
+    check("duel_evolve", real_programs=True)
+
+
+def test_lyrias_symbolic_operators_change_programs(tmp_path: Path) -> None:
+    """With the public tests for an oracle it would mostly end before they are used."""
+    finished = simulated_run(
+        tmp_path / "run",
+        *("method=lyria", "method.fitness=model", "method.population=4", "method.generations=2", "method.elites=1"),
+        *("method.crossover_rate=1", "method.external_crossover_rate=0.6", "method.external_mutation_rate=0.6"),
+        *("task=livecodebench", "task.source=sample", "task.limit=3"),
+    )
+    children = [record for record in finished.records("candidates") if record["operator"].startswith("external")]
+    assert {record["operator"] for record in children} == {"external_crossover", "external_mutation"}
+    parents = {(record["problem"], record["id"]): record["answer"] for record in finished.records("candidates")}
+    assert [c for c in children if c["answer"] not in [parents[c["problem"], p] for p in c["parents"]]]
+    assert all(child["call"] is None for child in children)
+
+
+@pytest.mark.parametrize("method", ["gepa", "few_shot"])
+def test_a_signal_ends_a_run_that_shares_calls_and_a_resume_completes_it(tmp_path: Path, method: str) -> None:
+    """GEPA waits in a thread of its own, few-shot is still preparing: both end at once, and go on where they were."""
+    size = (f"method.{key}={value}" for key, value in SMALL[method].items())
+    task = ("task=mathbench", "task.source=sample", "task.limit=3", "engine=simulated")
+    arguments = (f"method={method}", *size, *task, "engine.seconds_per_token=0.001")
+    reference = evorun(*arguments, "hydra.run.dir=reference", cwd=tmp_path)
+    assert reference.returncode == 0, reference.stderr
+    process = start(*arguments, "hydra.run.dir=run", cwd=tmp_path)
+    wait_for_effects(tmp_path / "run", 3, process)
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=20) == 130
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"] == "interrupted"
+    assert "never retrieved" not in (tmp_path / "run" / "evorun.log").read_text()
+    assert evorun("resume", "run", cwd=tmp_path).returncode == 0
+    assert records(tmp_path / "run") == records(tmp_path / "reference")
+
+
+def test_every_method_suits_every_task() -> None:
+    for method in WITHOUT_TRAINING:
+        for task in registry.TASKS:
+            assert not missing_capabilities(registry.method_class(method), registry.task_config_class(task))
+    classes = {task: registry.task_config_class(task).task_class for task in registry.TASKS}
+    assert set(classes.values()) == {classes[task] for task in PROBLEMS}
+
+
+# --- methods that break a rule ---
+
+
+class Asks(PerProblem):
+    """Asks once and reports the reply."""
+
+    name = "asks"
+    description = ""
+    regime = "problem_only"
+    needs = ()
+    Config: Any = type(make_config("method", "zero_shot"))
+    runs = 0
+
+    def __init__(self, config: Any) -> None:
+        type(self).runs += 1
+
+    async def solve(self, ctx: Context) -> AsyncIterator[Step]:
+        [reply] = await ctx.generate([self.prompt(ctx)], role="generate", step=0, sampling=Sampling(max_tokens=99))
+        response = ctx.task.parse(ctx.problem, self.text(reply.completions[0].text))
+        candidate = Candidate.of(response, id="0.0", generation=0, operator="init", survivor=True)
+        yield Step(step=0, best=self.best(candidate), candidates=[candidate])
+
+    def prompt(self, ctx: Context) -> Any:
+        return ctx.task.generation_prompt(ctx.problem)
+
+    def text(self, reply: str) -> str:
+        return reply
+
+    def best(self, candidate: Candidate) -> Candidate:
+        return candidate
+
+
+class Peeks(Asks):
+    def prompt(self, ctx: Context) -> Any:
+        [example, *_] = task_config("arithmetic").load(0).validation
+        return ctx.task.generation_prompt(example.problem)
+
+
+class IsOtherwiseEachTime(Asks):
+    def text(self, reply: str) -> str:
+        return f"{reply} in run {self.runs}"
+
+
+class ReportsWhatItDoesNotHave(Asks):
+    def best(self, candidate: Candidate) -> Candidate:
+        return msgspec.structs.replace(candidate, id="0.1")
+
+
+@pytest.mark.parametrize(
+    ("method", "message"),
+    [
+        (Peeks, "expected no prompt to show the validation split"),
+        (IsOtherwiseEachTime, "of a run with one problem in flight"),
+        (ReportsWhatItDoesNotHave, "text of the best candidate of step 0"),
+    ],
+)
+def test_a_method_that_breaks_a_rule_fails(method: type[Asks], message: str) -> None:
+    with pytest.raises(AssertionError, match=message):
+        check_method(method, make_config("method", "zero_shot"), task_config("arithmetic", limit=2))

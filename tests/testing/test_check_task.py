@@ -1,0 +1,123 @@
+"""Every task of evorun's own passes the suite, and tasks that break a rule do not."""
+
+import copy
+import random
+from collections.abc import Callable
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from building import load_task, task_config
+from evorun.errors import DataError
+from evorun.runner import registry
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Grade, LoadedTask, Prompt, TaskConfig
+from evorun.tasks.loading import load_rows
+from evorun.testing import check_task
+from text_tasks import HaikusConfig, JsonSums, sums
+
+SMALL: dict[str, dict[str, Any]] = {
+    "aime": {"source": "sample"},
+    "arithmetic": {"largest_operand": 9, "train_problems": 30, "test_problems": 30, "validation_problems": 4},
+    "beyond_aime": {"source": "sample"},
+    "dapo_aime25": {"source": "sample"},
+    "graph_coloring": {"vertices": 5, "colorable_only": True, "instances": 30, "training_instances": 30},
+    "hmmt": {"source": "sample"},
+    "livecodebench": {"source": "sample", "validation_per_stratum": 1},
+    "math500": {"source": "sample"},
+    "mathbench": {"source": "sample", "validation_per_stratum": 3},
+    "sudoku": {"box": 2, "empty_cells": 2, "instances": 60, "training_instances": 60},
+    "tsp": {"cities": 4, "instances": 20, "training_instances": 20},
+}
+"""So few possible problems that the splits of the puzzles and of arithmetic meet the same ones."""
+
+
+@pytest.mark.parametrize("name", registry.TASKS)
+def test_every_task_passes(name: str) -> None:
+    check_task(task_config(name, **SMALL[name]))
+
+
+@pytest.mark.parametrize("name", registry.TASKS)
+def test_the_problems_to_train_on_are_the_same_whatever_the_limit(name: str) -> None:
+    training, again = (task_config(name, **SMALL[name], limit=limit).training(0) for limit in (2, None))
+    assert training.problems == again.problems
+    assert training.provenance == again.provenance
+
+
+# --- tasks of a third party ---
+
+
+class SumsConfig(HaikusConfig):
+    def load(self, seed: int) -> LoadedTask:
+        return load_rows(JsonSums(), sums(6), validation=sums(3, 20), training=sums(3, 40))
+
+
+@pytest.mark.parametrize("config", [HaikusConfig(), SumsConfig()])
+def test_a_task_of_a_third_party_passes(config: TaskConfig) -> None:
+    check_task(config)
+
+
+# --- tasks that break a rule ---
+
+
+def with_task(loaded: LoadedTask, **methods: Any) -> LoadedTask:
+    """Return the loaded task with some methods of its task replaced; they are given what the original returns."""
+    task = copy.copy(loaded.task)
+    for name, change in methods.items():
+        original = getattr(task, name)
+        setattr(task, name, lambda *args, original=original, change=change: change(original(*args)))
+    return replace(loaded, task=task)
+
+
+def told(loaded: LoadedTask) -> LoadedTask:
+    """Return the validation split as the problems, each with its answer in its data."""
+    problems = [
+        msgspec.structs.replace(one.problem, data={**one.problem.data, "note": {"key": one.answer}})
+        for one in loaded.validation
+    ]
+    return replace(loaded, problems=problems, validation=())
+
+
+def raises(response: Response) -> Response:
+    if response.text == "42":
+        raise KeyError("solution")
+    return response
+
+
+def never_the_same(prompt: Prompt) -> Prompt:
+    message = {**prompt.messages[-1], "content": f"{prompt.messages[-1]['content']} {random.random()}"}
+    return msgspec.structs.replace(prompt, messages=(*prompt.messages[:-1], message))
+
+
+class AllRight:
+    async def grade(self, *args: Any) -> Grade:
+        return Grade(correct=True)
+
+
+@pytest.mark.parametrize(
+    ("broken", "message"),
+    [
+        (lambda loaded: replace(loaded, problems=random.sample(loaded.problems, 9)), "the same when loaded twice"),
+        (lambda loaded: replace(loaded, problems=[loaded.validation[0].problem]), "problems with an id of their own"),
+        (told, "expected no answer among its data"),
+        (lambda loaded: with_task(loaded, parse=raises), r"parsers that never raise, got KeyError\('solution'\)"),
+        (lambda loaded: with_task(loaded, judge_prompt=never_the_same), "judge_prompt: expected the same prompt"),
+        (
+            lambda loaded: with_task(loaded, parse_fitness=lambda fitness: None),
+            "fitness_prompt: expected its simulated",
+        ),
+        (lambda loaded: replace(loaded, grader=AllRight()), "to be graded as that"),
+    ],
+)
+def test_a_task_that_breaks_a_rule_fails(broken: Callable[[LoadedTask], LoadedTask], message: str) -> None:
+    def no_training(seed: int) -> LoadedTask:
+        raise DataError("no problems to train on")
+
+    config: Any = SimpleNamespace(
+        load=lambda seed: broken(load_task("mathbench", seed, source="sample")), training=no_training
+    )
+    with pytest.raises(AssertionError, match=message):
+        check_task(config)
