@@ -11,6 +11,7 @@ from evorun.runner.recorder import ProblemRecorder
 from evorun.runs.candidates import Candidate, Response, Step
 from evorun.runs.directory import RunDirectory
 from evorun.runs.schema import Spent
+from evorun.runs.scores import ACCURACY
 from evorun.tasks.base import Grade, Problem, Tools
 from method_fixture import problem
 
@@ -40,7 +41,7 @@ def recorded(folder: Path, steps: Sequence[Step]) -> tuple[dict[str, list[dict[s
 
     async def write() -> None:
         directory = RunDirectory(folder)
-        recorder = ProblemRecorder(problem(0), grader, NoTools(), directory, no_progress())
+        recorder = ProblemRecorder(problem(0), grader, NoTools(), ACCURACY, directory, no_progress())
         for step in steps:
             recorder.offer(step, COST)
         recorder.close()

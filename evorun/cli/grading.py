@@ -20,12 +20,15 @@ from evorun.cli.plain import plain
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError, DataError
 from evorun.models.server.wire import without_lone_surrogates
+from evorun.reports.text import label
 from evorun.runner import registry
 from evorun.runner.settings import typed
 from evorun.runs.paths import display
 from evorun.runs.printable import printable
 from evorun.runs.records import write_atomically
-from evorun.runs.results import mean, proportion
+from evorun.runs.results import mean_score, recorded_scores
+from evorun.runs.schema import Metric
+from evorun.runs.scores import ACCURACY, Score
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.isolation import not_full, probe
 from evorun.sandbox.lazy import LazySandbox
@@ -48,8 +51,9 @@ class GradedResponse(msgspec.Struct):
 
     id: str
     answer: str | None
-    correct: bool
-    scores: dict[str, float]
+    correct: bool | None
+    """None where there is no right and wrong."""
+    scores: dict[str, float | None]
     detail: str
     """What happened (`wrong_answer at hidden test 3`), where the task has more to say than right or wrong."""
     error: str | None
@@ -72,12 +76,13 @@ def grade_file(arguments: Sequence[str], console: Console) -> int:
     _refuse_unknown(given, loaded, responses)
     graded = asyncio.run(_grade(loaded, sandbox, [record for _, record in given]))
     write_atomically(output, b"".join(msgspec.json.encode(record) + b"\n" for record in graded))
-    names = list(dict.fromkeys(name for record in graded for name in record.scores))
-    if names:
-        console.print(_scores(graded, names))
-    console.print(_summary(graded, loaded))
-    if names:
-        console.print(_means(graded, names))
+    primary, *others = recorded_scores(graded, loaded.task.scores)
+    right_or_wrong = primary.name == ACCURACY.name
+    if others or not right_or_wrong:
+        console.print(_scores(graded, others if right_or_wrong else [primary, *others], right_or_wrong))
+    console.print(_summary(graded, loaded, primary))
+    if others:
+        console.print(_means(graded, others))
     missing = len(loaded.problems) - len({record.id for record in graded})
     if missing:
         console.print(f"{missing} of the task's {len(loaded.problems)} problems have no response")
@@ -193,48 +198,57 @@ async def _graded(loaded: LoadedTask, problem: Problem, record: GivenResponse, t
     return GradedResponse(
         id=record.id,
         answer=response.answer,
-        correct=bool(grade.correct),
-        scores=grade.scores,
+        correct=grade.correct,
+        scores=dict(grade.scores),
         detail=grade.detail,
         error=response.error,
         stratum=problem.stratum,
     )
 
 
-def _summary(graded: Sequence[GradedResponse], loaded: LoadedTask) -> Table:
-    figures = ["responses", "correct", "accuracy", "95 % interval", "unparsable"]
+def _summary(graded: Sequence[GradedResponse], loaded: LoadedTask, primary: Score) -> Table:
+    right_or_wrong = primary.name == ACCURACY.name
+    figures = ["responses", "correct" if right_or_wrong else "scored", label(primary), "95 % interval", "unparsable"]
     table = _table(loaded.provenance.description, ["stratum"], figures)
     strata = sorted({record.stratum for record in graded})
     for stratum in [*strata, "all"]:
         rows = [record for record in graded if stratum in ("all", record.stratum)]
-        share = proportion(record.correct for record in rows)
-        interval = "-" if share.ci95 is None else "{:.1%} to {:.1%}".format(*share.ci95)
-        value = "-" if share.value is None else f"{share.value:.1%}"
+        figure = mean_score(primary, map(primary.value_in, rows))
+        value, interval = _shown(primary, figure)
         unparsable = sum(record.error is not None for record in rows)
-        correct = sum(record.correct for record in rows)
-        table.add_row(Text(printable(stratum)), str(len(rows)), str(correct), value, interval, str(unparsable))
+        counted = sum(bool(record.correct) for record in rows) if right_or_wrong else figure.n
+        table.add_row(Text(printable(stratum)), str(len(rows)), str(counted), value, interval, str(unparsable))
     return table
 
 
-def _scores(graded: Sequence[GradedResponse], names: Sequence[str]) -> Table:
-    table = _table("each response", ["problem"], ["correct", *names])
+def _scores(graded: Sequence[GradedResponse], scores: Sequence[Score], right_or_wrong: bool) -> Table:
+    correct = ["correct"] if right_or_wrong else []
+    table = _table("each response", ["problem"], [*correct, *(score.name for score in scores)])
     for record in graded:
-        shown = ("-" if name not in record.scores else f"{record.scores[name]:.6g}" for name in names)
-        table.add_row(Text(printable(record.id)), "yes" if record.correct else "no", *shown)
+        values = (score.value_in(record) for score in scores)
+        verdict = ["yes" if record.correct else "no"] if right_or_wrong else []
+        shown = ("-" if value is None else f"{value:.6g}" for value in values)
+        table.add_row(Text(printable(record.id)), *verdict, *shown)
     return table
 
 
-def _means(graded: Sequence[GradedResponse], names: Sequence[str]) -> Table:
+def _means(graded: Sequence[GradedResponse], scores: Sequence[Score]) -> Table:
     table = _table("means of the scores", ["stratum", "score"], ["responses", "mean", "95 % interval"])
     strata = sorted({record.stratum for record in graded})
     for stratum in [*(strata if len(strata) > 1 else []), "all"]:
-        for name in names:
-            rows = [record for record in graded if stratum in ("all", record.stratum) and name in record.scores]
-            score = mean([record.scores[name] for record in rows])
-            interval = "-" if score.ci95 is None else "{:.4g} to {:.4g}".format(*score.ci95)
-            value = "-" if score.value is None else f"{score.value:.4g}"
-            table.add_row(Text(printable(stratum)), name, str(score.n), value, interval)
+        for score in scores:
+            rows = [record for record in graded if stratum in ("all", record.stratum)]
+            figure = mean_score(score, map(score.value_in, rows))
+            value, interval = _shown(score, figure)
+            table.add_row(Text(printable(stratum)), score.name, str(figure.n), value, interval)
     return table
+
+
+def _shown(score: Score, figure: Metric) -> tuple[str, str]:
+    """Return a mean and its interval."""
+    form = "{:.1%}" if score.rate else "{:.4g}"
+    value = "-" if figure.value is None else form.format(figure.value)
+    return value, "-" if figure.ci95 is None else f"{form} to {form}".format(*figure.ci95)
 
 
 def _table(title: str, words: Sequence[str], figures: Sequence[str]) -> Table:

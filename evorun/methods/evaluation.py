@@ -21,7 +21,7 @@ class EvaluationSettings:
     eval_every: int = 10
     """Training steps between two evaluations; there is one before the first step and one after the last, too."""
     eval_samples: int = 4
-    """Completions a problem, beside the greedy one, that the pass rate is the share of correct ones of."""
+    """Completions a problem, beside the greedy one; their mean score (of right and wrong: pass rate) is recorded."""
     eval_temperature: float = 1.0
     eval_top_p: float = 1.0
     eval_max_tokens: int = 4096

@@ -19,6 +19,7 @@ from evorun.methods.context import Context, RunContext
 from evorun.methods.proposals import Proposal, ResponseSettings, propose
 from evorun.methods.zero_shot import only_step
 from evorun.runs.candidates import Response, Step
+from evorun.runs.scores import yardstick
 from evorun.tasks.base import Demonstration, Problem, Task
 from evorun.tasks.capabilities import Demonstrates, Generates
 
@@ -73,6 +74,12 @@ class FewShot(PerProblem):
     def last_step(self) -> int:
         """There is one step."""
         return 0
+
+    def incompatibility(self, task: type[Task]) -> str | None:
+        """Examples are those that the model got right."""
+        if yardstick(task.scores).rate:
+            return None
+        return f"task={task.name} has no right and wrong, by which few_shot chooses its examples; choose another method"
 
     def check(self, task: type[Task], validation: Sequence[Problem]) -> None:
         """Raise ConfigError or DataError for a validation split or a demonstrations file with too few examples.
@@ -168,7 +175,9 @@ class FewShot(PerProblem):
     @staticmethod
     async def _correct(ctx: RunContext, example: Demonstration, response: Response) -> list[Demonstration]:
         """Return the example with this response as its solution, or nothing when it is wrong."""
-        right = response.answer is not None and (await ctx.grade(example, response)).correct
+        if response.answer is None:
+            return []
+        right = yardstick(ctx.shared.task.scores).value_in(await ctx.grade(example, response))
         return [ctx.shared.task.demonstration(example, response)] if right else []
 
 

@@ -22,6 +22,7 @@ from evorun.methods.gepa_rollouts import OnProblems, OnValidation
 from evorun.methods.proposals import SamplingSettings
 from evorun.models.base import Sampling
 from evorun.runs.candidates import Step
+from evorun.runs.scores import yardstick
 from evorun.tasks.base import Problem, Task
 from evorun.tasks.capabilities import GivesFeedback, Instructs
 
@@ -127,6 +128,7 @@ class Gepa(DatasetLevel):
         return round(examples * self.config.train_share)
 
     def _settings(self, ctx: RunContext) -> Settings:
+        measure = yardstick(ctx.shared.task.scores)
         return Settings(
             iterations=self.config.generations,
             metric_calls=self.config.metric_calls,
@@ -135,6 +137,7 @@ class Gepa(DatasetLevel):
             reflection=Sampling(
                 temperature=self.config.reflection_temperature, max_tokens=self.config.reflection_max_tokens
             ),
+            has_perfect=self._search(type(ctx.shared.task)) == "inference" or None not in (measure.low, measure.high),
         )
 
 

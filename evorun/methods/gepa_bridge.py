@@ -101,6 +101,8 @@ class Settings:
     minibatch: int
     seed: int
     reflection: Sampling
+    has_perfect: bool
+    """Whether 1 is the best score that there is: nothing is then learned from a batch that is all perfect."""
 
 
 class _Stopped(Exception):
@@ -245,6 +247,7 @@ def _run(bridge: Bridge) -> None:
         adapter=bridge,  # type: ignore[arg-type]
         reflection_lm=bridge.reflect,  # type: ignore[arg-type]
         reflection_minibatch_size=bridge.settings.minibatch,
+        skip_perfect_score=bridge.settings.has_perfect,
         stop_callbacks=bridge.should_stop,  # type: ignore[arg-type]
         logger=_Log(),
         seed=bridge.settings.seed,

@@ -11,6 +11,7 @@ from evorun.methods.replies import read_reply
 from evorun.models.base import Reply, Sampling
 from evorun.rollouts.calls import Calls
 from evorun.runs.candidates import Candidate, Response, Step
+from evorun.runs.scores import yardstick
 from evorun.tasks.base import Demonstration, Problem, Prompt
 
 T = TypeVar("T")
@@ -45,11 +46,21 @@ class OnValidation:
         replies = await self._ctx.shared.generate(prompts, role=self.role, step=number, sampling=self._sampling)
         responses = [read_reply(task, example.problem, reply) for example, reply in zip(batch, replies, strict=False)]
         responses += [_unanswered()] * (len(batch) - len(replies))
-        return await _together(map(self._graded, batch, responses))
-
-    async def _graded(self, example: Demonstration, response: Response) -> Rollout:
-        correct = bool((await self._ctx.grade(example, response)).correct)
-        return rollout(self._ctx, example.problem, response, float(correct), example)
+        grades = await _together(map(self._ctx.grade, batch, responses))
+        measure = yardstick(task.scores)
+        values = [measure.value_in(grade) for grade in grades]
+        known = [measure.utility(value) for value in values if value is not None]
+        unscored = min(known, default=0.0)
+        if len(known) < len(values):
+            self._ctx.warn(
+                f"{len(values) - len(known)} of {len(values)} responses have no {measure.name}: the task could not "
+                "score them; GEPA counts them with the worst of their batch"
+            )
+        scores = [unscored if value is None else measure.utility(value) for value in values]
+        return [
+            rollout(self._ctx, example.problem, response, score, example)
+            for example, response, score in zip(batch, responses, scores, strict=True)
+        ]
 
     def least_calls(self) -> int:
         """Return a response to everything that chooses among prompts and one to every problem."""

@@ -23,6 +23,7 @@ from evorun.methods.replies import read_reply
 from evorun.models.base import Reply
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Response, Step
+from evorun.runs.scores import yardstick
 from evorun.tasks.base import Grade, Problem, Prompt, Task
 from evorun.tasks.capabilities import Generates, Instructs
 from evorun.training.wire import PolicyGradient, Row
@@ -45,7 +46,11 @@ class PolicyGradientConfig(EvaluationSettings, SamplingSettings):
     system_prompt: str | None = None
     """The fixed system prompt; null: the task's own prompt for an answer."""
     format_reward: float = 0.0
-    """Added to the reward, 1 for a correct response and else 0, of a response in the task's format."""
+    """Added to the reward of a response in the task's format.
+
+    The reward is 1 for a correct response and else 0. On a task without right and wrong it is the primary score: where
+    its range is known brought to [0, 1], 1 the best; else as it is, negated where lower is better.
+    """
     minibatches: int = 1
     """Optimiser steps that a batch is divided into; clipping acts from the second one on."""
     kl: float = 0.0
@@ -115,8 +120,9 @@ class Reward(msgspec.Struct, frozen=True):
     """What a completion earns."""
 
     value: float | None
-    """None for a request that the engine refused: nothing can be learned from it."""
-    correct: bool
+    """None where nothing can be learned: the engine refused the request, or the task could not score the response."""
+    correct: bool | None
+    """None on a task without right and wrong."""
     formatted: bool
 
 
@@ -241,12 +247,13 @@ class _PolicyGradientMethod(DatasetLevel):
         return await ctx.remember(step, "reward", about, compute, list[Reward])
 
     async def _reward(self, ctx: RunContext, rollout: Rollout) -> Reward:
+        measure = yardstick(ctx.training.task.scores)
         if rollout.reply.error is not None:
-            return Reward(None, correct=False, formatted=False)
+            return Reward(None, correct=False if measure.rate else None, formatted=False)
         grade = await ctx.training.grade(rollout.problem, rollout.response)
-        formatted = _formatted(rollout.response, grade)
-        correct = bool(grade.correct)
-        return Reward(correct + self.config.format_reward * formatted, correct, bool(formatted))
+        formatted, worth = _formatted(rollout.response, grade), measure.value_in(grade)
+        value = None if worth is None else measure.utility(worth) + self.config.format_reward * formatted
+        return Reward(value, grade.correct, bool(formatted))
 
     def _prompt(self, task: Task, problem: Problem) -> Prompt:
         """Ask for an answer under the fixed prompt."""
@@ -308,12 +315,16 @@ def _figures(rollouts: Sequence[Rollout], rewards: Sequence[Reward], group: int)
     groups = [[v for v in values[i : i + group] if v is not None] for i in range(0, len(values), group)]
     completions = [one.reply.completions[0] for one in rollouts if one.reply.error is None]
     n = max(len(scored), 1)
+    correct = [reward.correct for reward in rewards if reward.correct is not None]
+    rejected = len(rollouts) - len(completions)
+    unscored = len(values) - len(scored) - rejected
     return {
         "reward": sum(scored) / n,
-        "correct": sum(reward.correct for reward in rewards) / len(rewards),
+        **({"correct": sum(correct) / len(rewards)} if correct else {}),
         "formatted": sum(reward.formatted for reward in rewards) / len(rewards),
         "equal_groups": sum(len(set(values)) <= 1 for values in groups) / len(groups),
         "completion_tokens": sum(one.tokens for one in completions) / max(len(completions), 1),
         "truncated": sum(one.finish_reason == "length" for one in completions) / max(len(completions), 1),
-        "rejected": float(len(rollouts) - len(completions)),
+        "rejected": float(rejected),
+        **({"unscored": float(unscored)} if unscored else {}),
     }

@@ -1,5 +1,6 @@
 """What a reader must know before trusting a run's figures."""
 
+from evorun.reports import text
 from evorun.reports.overview import Outcome
 from evorun.runs.printable import printable
 
@@ -27,6 +28,10 @@ def banners(outcome: Outcome) -> list[str]:
     if manifest.provenance.source != "benchmark":
         label = SOURCES.get(manifest.provenance.source, f"Data source '{manifest.provenance.source}'")
         found.append(f"{label}: {manifest.provenance.description}" if manifest.provenance.description else label)
+    unscored = [p for p in outcome.predictions if outcome.primary.value_in(p) is None]
+    if unscored:
+        n, name = len(outcome.predictions), text.words(outcome.primary.name)
+        found.append(f"{len(unscored)} of {n} problems have no {name}: the task could not score them; means omit them.")
     refused = outcome.counts.get("rejected_requests", 0)
     if refused:
         found.append(f"{refused} requests were refused by the engine; the candidates' errors say why.")

@@ -3,6 +3,8 @@
 (() => {
   const byId = (id) => document.getElementById(id);
   const index = JSON.parse(byId("browser-index").textContent);
+  // What says how good a response is; null: it is right or wrong.
+  const score = JSON.parse(byId("browser-score").textContent);
   const problems = new Map();
   let problem = null;
   let selected = 0;
@@ -33,10 +35,17 @@
     return node;
   }
 
-  const mark = (correct) => (correct === true ? "✓" : correct === false ? "✗" : "·");
-  const tone = (correct) => (correct === true ? "right" : correct === false ? "wrong" : "ungraded");
-  const graded = (correct) =>
-    element("span", { class: tone(correct), title: tone(correct) }, `${mark(correct)} ${tone(correct)}`);
+  // Of a problem, a step or a candidate.
+  const figure = (value) => (value === null ? "–" : String(Number(value.toPrecision(4))));
+  const mark = ({ correct, value }) => (score ? figure(value) : correct === true ? "✓" : correct === false ? "✗" : "·");
+  const tone = ({ correct, value }) => {
+    if (score) return value === null ? "ungraded" : "scored";
+    return correct === true ? "right" : correct === false ? "wrong" : "ungraded";
+  };
+  const graded = (one) => {
+    const words = score ? score.words : tone(one);
+    return element("span", { class: tone(one), title: words }, score ? `${words} ${mark(one)}` : `${mark(one)} ${words}`);
+  };
   const percent = (share) => `${Math.round(100 * share)} %`;
   const belief = (c) =>
     c.mean === null ? "–" : c.mean.toFixed(2) + (c.sd === null ? "" : ` ± ${c.sd.toFixed(2)}`);
@@ -58,8 +67,8 @@
     const before = list.value;
     list.replaceChildren();
     index.forEach((entry, position) => {
-      const label = `${mark(entry.correct)}  ${entry.id}   ${entry.stratum}   ${entry.candidates} candidates`;
-      const found = label.toLowerCase().includes(wanted) && (outcome === "all" || outcome === tone(entry.correct));
+      const label = `${mark(entry)}  ${entry.id}   ${entry.stratum}   ${entry.candidates} candidates`;
+      const found = label.toLowerCase().includes(wanted) && (outcome === "all" || outcome === tone(entry));
       if (found) list.append(element("option", { value: position }, label));
     });
     byId("problem-none").hidden = list.options.length > 0;
@@ -85,11 +94,11 @@
   function showOutcome(entry) {
     const answer = problem.answer === null ? "none" : isBlock(problem.answer) ? "see the one returned" : problem.answer;
     const parts = [element("strong", {}, problem.id), ` ${problem.stratum}: answer `, element("b", {}, answer), " "];
-    parts.push(graded(problem.correct));
+    parts.push(graded(problem));
     parts.push(problem.stop === null ? " (not ended)" : ` (stopped: ${problem.stop})`);
     const cut = `Texts longer than ${entry.text_limit.toLocaleString("en")} characters are cut.`;
     const line = element("p", {}, ...parts.map((p) => (p instanceof Node ? p : document.createTextNode(visible(p)))));
-    const best = problem.steps.map((s) => `${s.step} ${mark(s.correct)}`).join("  ·  ");
+    const best = problem.steps.map((s) => `${s.step}${score ? ":" : ""} ${mark(s)}`).join("  ·  ");
     const path = best ? element("p", { class: "note" }, `Best answer by generation: ${best}`) : "";
     byId("problem-outcome-line").replaceChildren(line, path, element("p", { class: "note" }, cut));
   }
@@ -131,7 +140,7 @@
         element("td", {}, link(position), position === problem.chosen ? element("span", { class: "tag" }, "returned") : ""),
         element("td", { class: "num" }, c.generation),
         element("td", { class: "clip", title: visible(c.answer ?? "") }, c.answer ?? "none"),
-        element("td", {}, graded(c.correct)),
+        score ? element("td", { class: "num" }, mark(c)) : element("td", {}, graded(c)),
         element("td", { class: "num" }, belief(c)),
         element("td", {}, c.survivor === true ? "kept" : c.survivor === false ? "dropped" : "–"),
       );
@@ -181,11 +190,12 @@
     ].flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]);
     if (c.error) facts.push(element("dt", {}, "Error"), element("dd", {}, c.error));
     for (const [name, value] of Object.entries(c.scores)) {
-      facts.push(element("dt", {}, name.replaceAll("_", " ")), element("dd", {}, Number(value.toFixed(4))));
+      const shown = value === null ? "–" : Number(value.toFixed(4));
+      facts.push(element("dt", {}, name.replaceAll("_", " ")), element("dd", {}, shown));
     }
     if (c.errors) facts.push(element("dt", {}, "Errors found"), element("dd", {}, element("pre", {}, c.errors)));
     const parts = [
-      element("h3", {}, `Candidate ${c.id} `, graded(c.correct)),
+      element("h3", {}, `Candidate ${c.id} `, graded(c)),
       element("dl", {}, ...facts, ...family("Parents", c.parents), ...family("Children", problem.children[selected])),
     ];
     if (c.feedback) parts.push(folded(`Public tests: ${percent(c.feedback.score)} passed`, c.feedback.text));
@@ -238,7 +248,7 @@
       " against ",
       link(opponent),
       " ",
-      graded(problem.candidates[opponent].correct),
+      graded(problem.candidates[opponent]),
       element("span", { class: "note" }, ` generation ${step}; shown ${judged}`),
     );
     const given = reasons.map((reason, i) => [seats[i], reason]).filter(([, reason]) => reason);
@@ -322,14 +332,23 @@
     );
   }
 
+  // How far a value is from the worst to the best among the problem's candidates, in percent.
+  function share(value) {
+    const values = problem.candidates.map((c) => c.value).filter((one) => one !== null);
+    const low = Math.min(...values), high = Math.max(...values);
+    const up = high > low ? (value - low) / (high - low) : 1;
+    return 100 * (score.higher_is_better ? up : 1 - up);
+  }
+
   function node(position, x, y) {
     const c = problem.candidates[position];
-    const classes = `node ${tone(c.correct)}${position === selected ? " selected" : ""}`;
-    // Shape repeats what colour says: right candidates are discs, wrong ones diamonds.
+    const classes = `node ${tone(c)}${position === selected ? " selected" : ""}`;
+    // Shape repeats what colour says: right candidates are discs, wrong ones diamonds. Scores are colours in between.
     const shape = c.correct === false
       ? svg("path", { d: `M${x} ${y - 6}L${x + 6} ${y}L${x} ${y + 6}L${x - 6} ${y}Z`, class: classes })
       : svg("circle", { cx: x, cy: y, r: 5, class: classes });
-    shape.append(svg("title", {}, `${c.id}: ${belief(c)}, ${tone(c.correct)}`));
+    if (tone(c) === "scored") shape.style.fill = `color-mix(in oklab, var(--right) ${share(c.value)}%, var(--wrong))`;
+    shape.append(svg("title", {}, `${c.id}: ${belief(c)}, ${score ? `${score.words} ${mark(c)}` : tone(c)}`));
     shape.dataset.node = position;
     shape.addEventListener("click", () => select(position, true));
     return shape;

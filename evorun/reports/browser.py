@@ -13,13 +13,8 @@ from evorun.errors import RunDirectoryError
 from evorun.runs.candidates import CandidateId, Feedback
 from evorun.runs.directory import PROBLEMS
 from evorun.runs.reading import read_records
-from evorun.runs.schema import (
-    CandidateRecord,
-    ComparisonRecord,
-    PredictionRecord,
-    ProblemRecord,
-    StepRecord,
-)
+from evorun.runs.schema import CandidateRecord, ComparisonRecord, PredictionRecord, ProblemRecord, StepRecord
+from evorun.runs.scores import Score
 
 MAX_PROBLEMS = 12
 """Problems in a report unless the caller names others."""
@@ -36,6 +31,8 @@ class ProblemData:
     id: str
     stratum: str
     correct: bool | None
+    value: float | None
+    """Of what measures candidates; None where it is not known."""
     answer: str | None
     chosen: CandidateId | None
     """The candidate that the method returned."""
@@ -54,6 +51,7 @@ class BrowserProblem:
     id: str
     stratum: str
     correct: bool | None
+    value: float | None
     candidates: int
     duels: int
     text_limit: int
@@ -67,19 +65,22 @@ def load_browser(
     predictions: Sequence[PredictionRecord],
     steps: Sequence[StepRecord],
     candidates_by_problem: dict[str, int],
+    measure: Score,
     problems: Sequence[str] | None = None,
 ) -> list[BrowserProblem]:
-    """Load the named problems, or up to `MAX_PROBLEMS` spread over strata and over right and wrong.
+    """Load the named problems, or up to `MAX_PROBLEMS` spread over strata and over right and wrong (high and low).
+
+    `measure` says how good a response is.
 
     Raises RunDirectoryError when a named problem has no candidates in this run.
     """
-    outlines = {p.id: p for p in _outlines(predictions, steps) if candidates_by_problem.get(p.id)}
+    outlines = {p.id: p for p in _outlines(predictions, steps, measure) if candidates_by_problem.get(p.id)}
     for problem in candidates_by_problem:
-        outlines.setdefault(problem, ProblemData(problem, "", None, None, None, None))
+        outlines.setdefault(problem, ProblemData(problem, "", None, None, None, None, None))
     chosen = _spread(outlines.values()) if problems is None else _named(outlines, problems, run_dir)
     _fill(run_dir, {p.id: p for p in chosen}, steps)
     share = MAX_BYTES // max(len(chosen), 1)
-    return [_fitted(problem, share) for problem in chosen]
+    return [_fitted(problem, share, measure) for problem in chosen]
 
 
 def script_json(value: Any) -> str:
@@ -88,13 +89,24 @@ def script_json(value: Any) -> str:
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _outlines(predictions: Sequence[PredictionRecord], steps: Sequence[StepRecord]) -> list[ProblemData]:
+def _outlines(
+    predictions: Sequence[PredictionRecord], steps: Sequence[StepRecord], measure: Score
+) -> list[ProblemData]:
     """Ended problems first, then those under way, as their last step has them."""
-    ended = [ProblemData(p.problem, p.stratum, p.correct, p.answer, p.candidate, p.stop) for p in predictions]
+    ended = [
+        ProblemData(p.problem, p.stratum, p.correct, measure.value_in(p), p.answer, p.candidate, p.stop)
+        for p in predictions
+    ]
     ended_ids = {p.id for p in ended}
     under_way = {
         s.problem: ProblemData(
-            s.problem, s.stratum, s.correct, s.best.answer if s.best else None, s.best.id if s.best else None, None
+            id=s.problem,
+            stratum=s.stratum,
+            correct=s.correct,
+            value=measure.value_in(s),
+            answer=s.best.answer if s.best else None,
+            chosen=s.best.id if s.best else None,
+            stop=None,
         )
         for s in steps
         if s.problem not in ended_ids
@@ -103,9 +115,13 @@ def _outlines(predictions: Sequence[PredictionRecord], steps: Sequence[StepRecor
 
 
 def _spread(outlines: Iterable[ProblemData]) -> list[ProblemData]:
+    outlines = list(outlines)
+    values = sorted(problem.value for problem in outlines if problem.value is not None)
+    middle = (values[0] + values[-1]) / 2 if values else 0.0
     groups: dict[tuple[str, bool | None], list[ProblemData]] = defaultdict(list)
     for problem in outlines:
-        groups[problem.stratum, problem.correct].append(problem)
+        outcome = problem.correct if problem.value is None else problem.value > middle
+        groups[problem.stratum, outcome].append(problem)
     in_turn = chain.from_iterable(zip_longest(*groups.values()))
     chosen = [problem for problem in in_turn if problem is not None][:MAX_PROBLEMS]
     return sorted(chosen, key=lambda p: p.stratum)
@@ -136,17 +152,24 @@ def _fill(run_dir: Path, chosen: dict[str, ProblemData], steps: Sequence[StepRec
             chosen[duel.problem].duels.append(duel)
 
 
-def _fitted(problem: ProblemData, share: int) -> BrowserProblem:
+def _fitted(problem: ProblemData, share: int, measure: Score) -> BrowserProblem:
     for limit in TEXT_LIMITS:
-        json = script_json(_page_data(problem, limit))
+        json = script_json(_page_data(problem, limit, measure))
         if len(json) <= share:
             break
     return BrowserProblem(
-        problem.id, problem.stratum, problem.correct, len(problem.candidates), len(problem.duels), limit, json
+        problem.id,
+        problem.stratum,
+        problem.correct,
+        problem.value,
+        len(problem.candidates),
+        len(problem.duels),
+        limit,
+        json,
     )
 
 
-def _page_data(problem: ProblemData, limit: int) -> dict[str, Any]:
+def _page_data(problem: ProblemData, limit: int, measure: Score) -> dict[str, Any]:
     """The problem for the page's script; candidates are referred to by their position in the list."""
     position = {candidate.id: index for index, candidate in enumerate(problem.candidates)}
     duels = [d for d in problem.duels if d.first in position and d.second in position]
@@ -154,12 +177,13 @@ def _page_data(problem: ProblemData, limit: int) -> dict[str, Any]:
         "id": problem.id,
         "stratum": problem.stratum,
         "correct": problem.correct,
+        "value": problem.value,
         "answer": _cut(problem.answer, limit),
         "chosen": position.get(problem.chosen) if problem.chosen is not None else None,
         "stop": problem.stop,
         "data": {name: _cut_within(value, limit) for name, value in problem.data.items()},
-        "steps": [_step(s, position) for s in problem.steps],
-        "candidates": [_candidate(c, position, limit) for c in problem.candidates],
+        "steps": [{**_step(s, position), "value": measure.value_in(s)} for s in problem.steps],
+        "candidates": [{**_candidate(c, position, limit), "value": measure.value_in(c)} for c in problem.candidates],
         "duels": [_duel(d, position, limit // 4) for d in duels],
     }
 

@@ -1,4 +1,4 @@
-"""What all figures share: the page's colours and fonts, axes of accuracy and of generations, and inline SVG.
+"""What all figures share: the page's colours and fonts, axes of scores and of generations, and inline SVG.
 
 Colours and fonts are the page's, so that a figure follows its light or dark scheme.
 """
@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
+
+from evorun.runs.scores import Score
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,6 +61,15 @@ X_LABELS: dict[XAxis, str] = {"step": "generation", "calls": "calls per problem"
 def number(value: float | None) -> float:
     """A missing value leaves a gap in a line."""
     return float("nan") if value is None else value
+
+
+def score_axis(axes: "Axes", score: Score) -> None:
+    """Show a score's whole range on the vertical axis, a rate's as percentages; leave an unbounded one alone."""
+    if score.rate:
+        unit_axis(axes)
+    elif score.low is not None and score.high is not None:
+        margin = 0.02 * (score.high - score.low)
+        axes.set_ylim(score.low - margin, score.high + margin)
 
 
 def unit_axis(axes: "Axes") -> None:

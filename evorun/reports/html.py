@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 from evorun.reports import plots, text
 from evorun.reports.banners import banners
 from evorun.reports.browser import BrowserProblem, load_browser, script_json
+from evorun.reports.drawing import X_LABELS
 from evorun.reports.fingerprint import fingerprint, page_made_from
 from evorun.reports.judge import JudgeDiagnostics, calibration, judge_warning
 from evorun.reports.overview import (
@@ -20,10 +21,11 @@ from evorun.reports.overview import (
     load_outcome,
 )
 from evorun.reports.page import content_hash, markup, own_file, render, write_page
-from evorun.reports.scores import score_rows
+from evorun.reports.scores import score_cells, score_rows
 from evorun.runs.reading import read_steps
-from evorun.runs.results import ACCURACY, MAIN_SCORE, Proportion
+from evorun.runs.results import Proportion
 from evorun.runs.schema import Manifest, SandboxInRun, StageInRun
+from evorun.runs.scores import ACCURACY, Score, yardstick
 
 REPORT = "report.html"
 
@@ -58,10 +60,11 @@ def render_report(run_dir: Path, problems: Sequence[str] | None = None) -> str:
 def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     outcome = load_outcome(run_dir)
     steps = read_steps(run_dir)
-    curves = load_curves(run_dir, outcome.predictions, steps)
-    figures = load_candidate_figures(run_dir)
-    judge = load_judge(run_dir, figures.correct)
-    browser = load_browser(run_dir, outcome.predictions, steps, figures.by_problem, problems)
+    curves = load_curves(outcome, steps)
+    measure = yardstick(outcome.manifest.scores)
+    figures = load_candidate_figures(run_dir, measure)
+    judge = load_judge(run_dir, figures.utilities)
+    browser = load_browser(run_dir, outcome.predictions, steps, figures.by_problem, measure, problems)
     script = own_file("browser.js")
     return {
         "outcome": outcome,
@@ -70,17 +73,21 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "tiles": _tiles(outcome, figures),
         "facts": _facts(outcome.manifest),
         "curves": curves,
+        "primary": outcome.primary,
+        "score_cells": score_cells,
         "score_rows": score_rows(outcome),
-        "main_score": text.words(MAIN_SCORE),
+        "second": outcome.second,
+        "right_or_wrong": measure.name == ACCURACY.name,
         "strata_left_out": max(len(curves.series) - 1 - plots.MAX_PANELS, 0),
         "cost_rows": [text.cost_row(role, spent) for role, spent in outcome.cost.items()],
         "judge": judge,
-        "judge_rows": _judge_rows(judge) if judge else [],
+        "judge_rows": _judge_rows(judge, measure) if judge else [],
         "judge_warning": judge_warning(judge) if judge else None,
-        "plots": {name: markup(svg) if svg else None for name, svg in _plots(curves, figures, judge).items()},
+        "plots": {name: markup(svg) if svg else None for name, svg in _plots(outcome, curves, figures, judge).items()},
         "browser": browser,
-        "browser_note": _browser_note(browser, figures),
+        "browser_note": _browser_note(browser, figures, measure),
         "browser_index": markup(_index(browser)),
+        "browser_score": markup(script_json(_score_of_browser(measure))),
         "style": markup(own_file("report.css")),
         "script": markup(script),
         "script_hash": markup(content_hash(script)),
@@ -88,17 +95,13 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
 
 
 def _tiles(outcome: Outcome, figures: CandidateFigures) -> list[Tile]:
-    accuracy = outcome.metrics.get(ACCURACY)
     total = outcome.cost.get("total")
     failed = sum(p.stop == "failed" for p in outcome.predictions)
     tiles = []
-    if accuracy is not None:
-        note = f"95 % interval {text.interval(accuracy.ci95)}; n = {text.count(accuracy.n)}"
-        tiles.append(Tile("Accuracy", text.percent(accuracy.value), note))
-    if MAIN_SCORE in outcome.scores:
-        score = outcome.scores[MAIN_SCORE]
-        note = f"95 % interval {text.number_interval(score.ci95)}; n = {text.count(score.n)}"
-        tiles.append(Tile(text.words(MAIN_SCORE).capitalize(), text.number(score.value), note))
+    for score in filter(None, (outcome.primary, outcome.second)):
+        if (metric := outcome.metrics.get(score.name)) is not None:
+            note = f"95 % interval {text.value_interval(score, metric.ci95)}; n = {text.count(metric.n)}"
+            tiles.append(Tile(text.sentence(text.label(score)), text.value(score, metric.value), note))
     ended = "all ended" if outcome.finished else "so far"
     tiles.append(
         Tile("Problems ended", text.count(len(outcome.predictions)), f"{failed} without result" if failed else ended)
@@ -155,41 +158,52 @@ def _isolation(sandbox: SandboxInRun) -> str:
     return ": ".join(filter(None, [isolation, sandbox.note]))
 
 
-def _judge_rows(judge: JudgeDiagnostics) -> list[tuple[str, Proportion, str]]:
+def _judge_rows(judge: JudgeDiagnostics, measure: Score) -> list[tuple[str, Proportion, str]]:
+    better = "right candidate, when one is right and one wrong"
+    if measure.name != ACCURACY.name:
+        better = f"candidate with the better {text.words(measure.name)}, when they differ"
     return [
         ("Decisive: the same winner in each order judged", judge.decisive, "duels"),
         ("Position: verdict A among verdicts A or B (50 % is unbiased)", judge.position_a, "verdicts"),
-        ("Agreement: won by the right candidate, when one is right and one wrong", judge.agreement, "decisive duels"),
+        (f"Agreement: won by the {better}", judge.agreement, "decisive duels"),
         ("Ties", judge.tie, "verdicts"),
         ("Unparsable", judge.invalid, "verdicts"),
     ]
 
 
-def _plots(curves: Curves, figures: CandidateFigures, judge: JudgeDiagnostics | None) -> dict[str, str | None]:
-    overall = curves.series.get(ACCURACY, [])
-    strata = {name.partition("/")[2]: points for name, points in curves.series.items() if name != ACCURACY}
-    score = curves.scores.get(MAIN_SCORE, [])
-    return {
-        "step": plots.accuracy_plot(overall, "step"),
-        "calls": plots.accuracy_plot(overall, "calls"),
-        "tokens": plots.accuracy_plot(overall, "tokens"),
-        "strata": plots.strata_plot(strata) if len(strata) > 1 else None,
-        "score_step": plots.score_plot(MAIN_SCORE, score, "step"),
-        "score_calls": plots.score_plot(MAIN_SCORE, score, "calls"),
-        "score_tokens": plots.score_plot(MAIN_SCORE, score, "tokens"),
-        "scores": plots.scores_plot({name: p for name, p in curves.scores.items() if name != MAIN_SCORE}),
+def _plots(
+    outcome: Outcome, curves: Curves, figures: CandidateFigures, judge: JudgeDiagnostics | None
+) -> dict[str, str | None]:
+    primary, second, measure = outcome.primary, outcome.second, yardstick(outcome.manifest.scores)
+    strata = {name.partition("/")[2]: points for name, points in curves.series.items() if name != primary.name}
+    drawn: dict[str, str | None] = {
+        "strata": plots.strata_plot(primary, strata) if len(strata) > 1 else None,
+        "scores": plots.scores_plot([score for score in curves.others if score != second], curves.scores),
         "training": plots.training_plot(curves.training),
         "decisive": plots.decisive_plot(judge.decisive_by_step) if judge else None,
-        "calibration": plots.calibration_plot(calibration(figures.graded_means)) if judge else None,
+        "calibration": plots.calibration_plot(calibration(figures.graded_means, measure), measure) if judge else None,
     }
+    for x in X_LABELS:
+        drawn[x] = plots.score_plot(primary, curves.series.get(primary.name, []), x, whole_range=True)
+        of_second = [] if second is None else curves.scores.get(second.name, [])
+        drawn[f"second_{x}"] = None if second is None else plots.score_plot(second, of_second, x)
+    return drawn
 
 
-def _browser_note(browser: list[BrowserProblem], figures: CandidateFigures) -> str:
+def _score_of_browser(measure: Score) -> dict[str, Any] | None:
+    """Return what the browser must know of the score that candidates have; None where they are right or wrong."""
+    if measure.name == ACCURACY.name:
+        return None
+    return {"words": text.words(measure.name), "higher_is_better": measure.higher_is_better}
+
+
+def _browser_note(browser: list[BrowserProblem], figures: CandidateFigures, measure: Score) -> str:
     total = len(figures.by_problem)
     if len(browser) == total:
         return f"All {total} problems with candidates."
+    outcomes = "right and wrong" if measure.name == ACCURACY.name else f"high and low {text.words(measure.name)}"
     return (
-        f"{len(browser)} of {total} problems with candidates, chosen to spread over strata and over right and wrong "
+        f"{len(browser)} of {total} problems with candidates, chosen to spread over strata and over {outcomes} "
         "unless named; evorun report RUN --problem=ID shows others."
     )
 
@@ -201,6 +215,7 @@ def _index(browser: list[BrowserProblem]) -> str:
                 "id": p.id,
                 "stratum": p.stratum,
                 "correct": p.correct,
+                "value": p.value,
                 "candidates": p.candidates,
                 "text_limit": p.text_limit,
             }

@@ -1,11 +1,13 @@
 """Judge diagnostics, gathered duel by duel: how often it decides, its bias to a position, and how often it is right."""
 
 from collections import defaultdict
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from evorun.runs.candidates import CandidateId
-from evorun.runs.results import Proportion
-from evorun.runs.schema import ComparisonRecord
+from evorun.runs.results import Proportion, mean_score
+from evorun.runs.schema import ComparisonRecord, Metric
+from evorun.runs.scores import Score
 
 
 @dataclass
@@ -19,14 +21,14 @@ class JudgeDiagnostics:
     """Verdicts A among verdicts A or B. Pairs are shown both ways round or in random order, so an unbiased judge
     gives 0.5."""
     agreement: Proportion = field(default_factory=Proportion)
-    """Won by the right candidate, among decisive duels between a right and a wrong one."""
+    """Won by the better candidate (the right one), among decisive duels between two that are not equally good."""
     tie: Proportion = field(default_factory=Proportion)
     """Verdicts T, among all verdicts."""
     invalid: Proportion = field(default_factory=Proportion)
     """Verdicts that could not be parsed, among all verdicts."""
 
-    def add(self, duel: ComparisonRecord, correct: dict[tuple[str, CandidateId], bool]) -> None:
-        """Count one duel; `correct` holds ground truth by (problem, candidate) where it is known."""
+    def add(self, duel: ComparisonRecord, utilities: Mapping[tuple[str, CandidateId], float]) -> None:
+        """Count one duel; `utilities` says by (problem, candidate) how good each is, where ground truth is known."""
         is_decisive = duel.outcome is not None
         self.decisive.add(is_decisive)
         self.decisive_by_step[duel.step].add(is_decisive)
@@ -35,9 +37,9 @@ class JudgeDiagnostics:
             self.invalid.add(verdict == "invalid")
             if verdict in ("A", "B"):
                 self.position_a.add(verdict == "A")
-        first, second = correct.get((duel.problem, duel.first)), correct.get((duel.problem, duel.second))
+        first, second = utilities.get((duel.problem, duel.first)), utilities.get((duel.problem, duel.second))
         if is_decisive and first is not None and second is not None and first != second:
-            self.agreement.add((duel.outcome == "first") == first)
+            self.agreement.add((duel.outcome == "first") == (first > second))
 
 
 def judge_warning(judge: JudgeDiagnostics) -> str | None:
@@ -53,15 +55,16 @@ def judge_warning(judge: JudgeDiagnostics) -> str | None:
 
 @dataclass(frozen=True)
 class Bin:
-    """Candidates whose posterior means lie in [low, high], and the share of them that is right."""
+    """Candidates whose posterior means lie in [low, high], and how good they are."""
 
     low: float
     high: float
-    correct: Proportion
+    figure: Metric
+    """The mean of what measures them: of right and wrong, the share that is right."""
 
 
-def calibration(graded: list[tuple[float, bool]], bins: int = 8) -> list[Bin]:
-    """Cut candidates, given as (posterior mean, correct), into at most `bins` groups of about equal size by mean.
+def calibration(graded: list[tuple[float, float]], measure: Score, bins: int = 8) -> list[Bin]:
+    """Cut candidates, given as (posterior mean, value), into at most `bins` groups of about equal size by mean.
 
     Candidates with equal means share a group, so groups can be fewer.
     """
@@ -74,7 +77,7 @@ def calibration(graded: list[tuple[float, bool]], bins: int = 8) -> list[Bin]:
         while end < len(ordered) and ordered[end][0] == ordered[end - 1][0]:
             end += 1
         members = ordered[start:end]
-        share = Proportion(sum(correct for _, correct in members), len(members))
-        groups.append(Bin(members[0][0], members[-1][0], share))
+        figure = mean_score(measure, [value for _, value in members])
+        groups.append(Bin(members[0][0], members[-1][0], figure))
         start = end
     return groups

@@ -1,6 +1,7 @@
 """The figures of one run, from its files; what an unfinished run has not written yet is counted from its records."""
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,13 +12,12 @@ from evorun.runs.candidates import CandidateId
 from evorun.runs.directory import load_manifest
 from evorun.runs.reading import read_metrics, read_predictions, read_records, read_results, read_steps, read_training
 from evorun.runs.results import (
-    ACCURACY,
     TRAINING_PREFIX,
     Proportion,
     cost_by_role,
     metric_series,
     outcome_metrics,
-    score_names,
+    recorded_scores,
     training_series,
 )
 from evorun.runs.schema import (
@@ -31,6 +31,7 @@ from evorun.runs.schema import (
     RoleCost,
     StepRecord,
 )
+from evorun.runs.scores import Score
 
 
 @dataclass(frozen=True)
@@ -47,21 +48,36 @@ class Outcome:
     predictions: list[PredictionRecord]
     finished: bool
     """True when results.json exists; else the figures are over the problems that have ended so far."""
+    scores: Sequence[Score]
+    """The primary one, then the others that are recorded."""
 
     @property
-    def scores(self) -> dict[str, Metric]:
-        """The means of the task's scores, by name, in the task's order."""
-        return {name: self.metrics[name] for name in score_names(self.predictions) if name in self.metrics}
+    def primary(self) -> Score:
+        """What tables and curves speak of."""
+        return self.scores[0]
+
+    @property
+    def other_scores(self) -> Sequence[Score]:
+        """All but the primary one."""
+        return self.scores[1:]
+
+    @property
+    def second(self) -> Score | None:
+        """The second score that the task declares: it orders what is equal in the primary one."""
+        names = [score.name for score in self.manifest.scores[1:2]]
+        return next((score for score in self.scores if score.name in names), None)
 
 
 @dataclass(frozen=True)
 class Curves:
-    """Accuracy and scores along a run."""
+    """Scores along a run."""
 
     series: dict[str, list[MetricPoint]]
-    """Points in step order, by metric name: `accuracy`, `accuracy/<stratum>`."""
+    """Points of the primary score in step order, by metric name: `<score>`, `<score>/<stratum>`."""
     scores: dict[str, list[MetricPoint]]
-    """By score name, over all strata."""
+    """The other ones by name, over all strata."""
+    others: Sequence[Score]
+    """Those, in order."""
     training: dict[str, list[MetricPoint]]
     """What training steps measured, by the figure's name."""
     from_steps: bool
@@ -77,8 +93,10 @@ class CandidateFigures:
     """Candidates without an answer, after their retry."""
     retried: Proportion = field(default_factory=Proportion)
     by_problem: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    correct: dict[tuple[str, CandidateId], bool] = field(default_factory=dict)
-    graded_means: list[tuple[float, bool]] = field(default_factory=list)
+    utilities: dict[tuple[str, CandidateId], float] = field(default_factory=dict)
+    """How good each candidate is, as ground truth has it: more is better."""
+    graded_means: list[tuple[float, float]] = field(default_factory=list)
+    """Posterior mean and value of the same score."""
 
 
 def load_outcome(run_dir: Path) -> Outcome:
@@ -88,7 +106,7 @@ def load_outcome(run_dir: Path) -> Outcome:
     results = read_results(run_dir)
     finished = results is not None
     if results is None:
-        results = _results_so_far(predictions, read_steps(run_dir))
+        results = _results_so_far(manifest, predictions, read_steps(run_dir))
     return Outcome(
         run_dir=run_dir,
         manifest=manifest,
@@ -98,45 +116,50 @@ def load_outcome(run_dir: Path) -> Outcome:
         counts=results.counts,
         predictions=predictions,
         finished=finished,
+        scores=recorded_scores(predictions, manifest.scores),
     )
 
 
-def load_curves(run_dir: Path, predictions: list[PredictionRecord], steps: list[StepRecord]) -> Curves:
+def load_curves(outcome: Outcome, steps: list[StepRecord]) -> Curves:
     """Read the curves, or count them from the steps of a run that has not written them."""
-    recorded = read_metrics(run_dir)
-    accuracy: dict[str, list[MetricPoint]] = defaultdict(list)
-    scores: dict[str, list[MetricPoint]] = {name: [] for name in score_names([*predictions, *steps])}
-    for point in recorded or metric_series(steps):
-        if point.name == ACCURACY or point.name.startswith(f"{ACCURACY}/"):
-            accuracy[point.name].append(point)
+    recorded = read_metrics(outcome.run_dir)
+    run_dir, declared = outcome.run_dir, outcome.manifest.scores
+    first, *others = recorded_scores([*outcome.predictions, *steps], declared)
+    primary: dict[str, list[MetricPoint]] = defaultdict(list)
+    scores: dict[str, list[MetricPoint]] = {score.name: [] for score in others}
+    for point in recorded or metric_series(steps, declared):
+        if point.name == first.name or point.name.startswith(f"{first.name}/"):
+            primary[point.name].append(point)
         elif point.name in scores:
             scores[point.name].append(point)
     training: dict[str, list[MetricPoint]] = defaultdict(list)
     for point in training_series(read_training(run_dir)):
         training[point.name.removeprefix(TRAINING_PREFIX)].append(point)
     kept = {name: points for name, points in scores.items() if points}
-    return Curves(dict(accuracy), kept, dict(training), not recorded)
+    return Curves(dict(primary), kept, [score for score in others if score.name in kept], dict(training), not recorded)
 
 
-def load_candidate_figures(run_dir: Path) -> CandidateFigures:
-    """Count over candidates.jsonl, holding no texts."""
+def load_candidate_figures(run_dir: Path, measure: Score) -> CandidateFigures:
+    """Count over candidates.jsonl, holding no texts; `measure` says how good a candidate is."""
     figures = CandidateFigures()
     for record in read_records(run_dir / "candidates.jsonl", CandidateRecord):
         figures.total += 1
         figures.unparsable.add(record.answer is None)
         figures.retried.add(record.attempts > 1)
         figures.by_problem[record.problem] += 1
-        figures.correct[record.problem, record.id] = record.correct
-        if record.mean is not None:
-            figures.graded_means.append((record.mean, record.correct))
+        value = measure.value_in(record)
+        if value is not None:
+            figures.utilities[record.problem, record.id] = measure.utility(value)
+        if record.mean is not None and value is not None:
+            figures.graded_means.append((record.mean, value))
     return figures
 
 
-def load_judge(run_dir: Path, correct: dict[tuple[str, CandidateId], bool]) -> JudgeDiagnostics | None:
+def load_judge(run_dir: Path, utilities: dict[tuple[str, CandidateId], float]) -> JudgeDiagnostics | None:
     """Gather the judge diagnostics; None when the run has no duels."""
     diagnostics = JudgeDiagnostics()
     for duel in read_records(run_dir / "comparisons.jsonl", ComparisonRecord):
-        diagnostics.add(duel, correct)
+        diagnostics.add(duel, utilities)
     return diagnostics if diagnostics.decisive.n else None
 
 
@@ -149,8 +172,8 @@ class _Judged(msgspec.Struct):
     verdicts: list[str]
 
 
-def _results_so_far(predictions: list[PredictionRecord], steps: list[StepRecord]) -> Results:
-    metrics, by_stratum = outcome_metrics(predictions)
+def _results_so_far(manifest: Manifest, predictions: list[PredictionRecord], steps: list[StepRecord]) -> Results:
+    metrics, by_stratum = outcome_metrics(predictions, manifest.scores)
     return Results(
         metrics=metrics,
         by_stratum=by_stratum,

@@ -34,6 +34,8 @@ def render(template: str, context: Mapping[str, Any]) -> str:
         number=text.number,
         number_interval=text.number_interval,
         words=text.words,
+        label=text.label,
+        sentence=text.sentence,
         trusted=markup,
     )
     return environment.from_string(own_file(template)).render(context)

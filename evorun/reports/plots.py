@@ -3,12 +3,23 @@
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from evorun.reports.drawing import SERIES, X_LABELS, XAxis, figure_of, integer_axis, number, svg_of, unit_axis
+from evorun.reports.drawing import (
+    SERIES,
+    X_LABELS,
+    XAxis,
+    figure_of,
+    integer_axis,
+    number,
+    score_axis,
+    svg_of,
+    unit_axis,
+)
 from evorun.reports.judge import Bin
-from evorun.reports.text import words
+from evorun.reports.text import label, words
 from evorun.runs.printable import printable
 from evorun.runs.results import Proportion
-from evorun.runs.schema import MetricPoint
+from evorun.runs.schema import Metric, MetricPoint
+from evorun.runs.scores import ACCURACY, Score
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -17,53 +28,45 @@ MAX_PANELS = 12
 """Strata that get a panel of their own; all of them are in the table."""
 
 
-def accuracy_plot(points: Sequence[MetricPoint], x: XAxis) -> str | None:
-    """Draw accuracy with its 95 % band against generations, calls or tokens; None without points."""
-    drawn = [p for p in points if getattr(p, x) is not None]
+def score_plot(score: Score, points: Sequence[MetricPoint], x: XAxis, *, whole_range: bool = False) -> str | None:
+    """Draw a score's mean with its 95 % band against generations, calls or tokens; None without points."""
+    drawn = [p for p in points if p.value is not None]
     if not drawn:
         return None
     with figure_of(5.2, 3.1) as figure:
         axes = figure.subplots()
-        _accuracy_axes(axes, drawn, x)
-        axes.set_ylabel("accuracy")
-        return svg_of(figure, f"accuracy-{x}", f"Accuracy against {X_LABELS[x]}")
+        _curve(axes, drawn, x)
+        if whole_range:
+            score_axis(axes, score)
+        axes.set_ylabel(label(score))
+        return svg_of(figure, f"{score.name}-{x}", f"{words(score.name).capitalize()} against {X_LABELS[x]}")
 
 
-def score_plot(name: str, points: Sequence[MetricPoint], x: XAxis) -> str | None:
-    """Draw a score's mean with its 95 % band against generations, calls or tokens; None without points."""
-    if not points:
-        return None
-    with figure_of(5.2, 3.1) as figure:
-        axes = figure.subplots()
-        _curve(axes, points, x)
-        axes.set_ylabel(words(name))
-        return svg_of(figure, f"{name}-{x}", f"{words(name).capitalize()} against {X_LABELS[x]}")
-
-
-def scores_plot(series: Mapping[str, Sequence[MetricPoint]]) -> str | None:
+def scores_plot(scores: Sequence[Score], series: Mapping[str, Sequence[MetricPoint]]) -> str | None:
     """Draw scores by generation, one panel a score with its own scale; None without points."""
-    panels = [(words(name), points) for name, points in series.items() if points]
-    return _panels(panels, "scores", "Scores by generation", of_accuracy=False)
+    panels = [(label(score), points) for score in scores if (points := series.get(score.name))]
+    return _panels(panels, "scores", "Scores by generation")
 
 
 def training_plot(series: Mapping[str, Sequence[MetricPoint]]) -> str | None:
     """Draw what training steps measured, one panel a figure with its own scale; None without points."""
     panels = [(words(name), points) for name, points in series.items() if len({p.value for p in points}) > 1]
-    return _panels(panels, "training", "What training steps measured", of_accuracy=False, label_of_x="training step")
+    return _panels(panels, "training", "What training steps measured", label_of_x="training step")
 
 
-def strata_plot(series: Mapping[str, Sequence[MetricPoint]]) -> str | None:
-    """Draw accuracy by generation, one panel a stratum; None without points."""
+def strata_plot(score: Score, series: Mapping[str, Sequence[MetricPoint]]) -> str | None:
+    """Draw the primary score by generation, one panel a stratum; None without points."""
     panels = [(printable(name), points) for name, points in series.items() if points]
-    return _panels(panels, "accuracy-strata", "Accuracy by generation in each stratum", of_accuracy=True)
+    title = f"{words(score.name).capitalize()} by generation in each stratum"
+    return _panels(panels, f"{score.name}-strata", title, shared=score)
 
 
 def _panels(
     panels: Sequence[tuple[str, Sequence[MetricPoint]]],
     name: str,
-    label: str,
+    title: str,
     *,
-    of_accuracy: bool,
+    shared: Score | None = None,
     label_of_x: str | None = None,
 ) -> str | None:
     if not panels:
@@ -72,17 +75,20 @@ def _panels(
     columns = min(len(drawn), 3)
     rows = -(-len(drawn) // columns)
     with figure_of(10.4, 2.7 * rows) as figure:
-        grid = figure.subplots(rows, columns, squeeze=False, sharey=of_accuracy)
-        for axes, (title, points) in zip(grid.flat, drawn, strict=False):
-            (_accuracy_axes if of_accuracy else _curve)(axes, points, "step")
-            axes.set_title(title[:40])
+        grid = figure.subplots(rows, columns, squeeze=False, sharey=shared is not None)
+        for axes, (name_of_panel, points) in zip(grid.flat, drawn, strict=False):
+            _curve(axes, points, "step")
+            if shared is not None:
+                score_axis(axes, shared)
+            axes.set_title(name_of_panel[:40])
             if label_of_x is not None:
                 axes.set_xlabel(label_of_x)
         for axes in grid.flat[len(drawn) :]:
             axes.remove()
-        for axes in grid[:, 0] if of_accuracy else ():
-            axes.set_ylabel("accuracy")
-        return svg_of(figure, name, label)
+        if shared is not None:
+            for axes in grid[:, 0]:
+                axes.set_ylabel(label(shared))
+        return svg_of(figure, name, title)
 
 
 def decisive_plot(by_step: dict[int, Proportion]) -> str | None:
@@ -92,7 +98,7 @@ def decisive_plot(by_step: dict[int, Proportion]) -> str | None:
         return None
     with figure_of(5.2, 2.8) as figure:
         axes = figure.subplots()
-        _points_with_bars(axes, steps, [by_step[step] for step in steps])
+        _points_with_bars(axes, steps, [by_step[step].metric() for step in steps])
         unit_axis(axes)
         integer_axis(axes)
         axes.set_xlabel("generation")
@@ -100,22 +106,17 @@ def decisive_plot(by_step: dict[int, Proportion]) -> str | None:
         return svg_of(figure, "decisive", "Decisive share of duels by generation")
 
 
-def calibration_plot(bins: Sequence[Bin]) -> str | None:
-    """Draw the share of right candidates by posterior mean, with 95 % intervals; None with fewer than two groups."""
+def calibration_plot(bins: Sequence[Bin], measure: Score) -> str | None:
+    """Draw how good candidates are by posterior mean, with 95 % intervals; None with fewer than two groups."""
     if len(bins) < 2:
         return None
     with figure_of(5.2, 2.8) as figure:
         axes = figure.subplots()
-        _points_with_bars(axes, [(b.low + b.high) / 2 for b in bins], [b.correct for b in bins])
-        unit_axis(axes)
+        _points_with_bars(axes, [(b.low + b.high) / 2 for b in bins], [b.figure for b in bins])
+        score_axis(axes, measure)
         axes.set_xlabel("posterior mean (middle of the group)")
-        axes.set_ylabel("right candidates")
-        return svg_of(figure, "calibration", "Share of right candidates by posterior mean")
-
-
-def _accuracy_axes(axes: "Axes", points: Sequence[MetricPoint], x: XAxis) -> None:
-    _curve(axes, points, x)
-    unit_axis(axes)
+        axes.set_ylabel("right candidates" if measure.name == ACCURACY.name else label(measure))
+        return svg_of(figure, "calibration", "Ground truth of candidates by posterior mean")
 
 
 def _curve(axes: "Axes", points: Sequence[MetricPoint], x: XAxis) -> None:
@@ -138,8 +139,8 @@ def _curve(axes: "Axes", points: Sequence[MetricPoint], x: XAxis) -> None:
     axes.set_xlabel(X_LABELS[x])
 
 
-def _points_with_bars(axes: "Axes", xs: Sequence[float], shares: Sequence[Proportion]) -> None:
-    for x, share in zip(xs, shares, strict=True):
-        if share.ci95 is not None:
-            axes.vlines(x, *share.ci95, color=SERIES, alpha=0.45, linewidth=2)
-    axes.plot(xs, [number(share.value) for share in shares], color=SERIES, marker="o")
+def _points_with_bars(axes: "Axes", xs: Sequence[float], figures: Sequence[Metric]) -> None:
+    for x, figure in zip(xs, figures, strict=True):
+        if figure.ci95 is not None:
+            axes.vlines(x, *figure.ci95, color=SERIES, alpha=0.45, linewidth=2)
+    axes.plot(xs, [number(figure.value) for figure in figures], color=SERIES, marker="o")

@@ -1,12 +1,13 @@
-"""The table of a task's scores, cell by cell: the same on a page and in a terminal."""
+"""The tables of a task's scores, cell by cell: the same on a page and in a terminal."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from evorun.reports import text
 from evorun.reports.overview import Outcome
 from evorun.runs.printable import printable
-from evorun.runs.schema import Metric
+from evorun.runs.schema import Metric, MetricPoint
+from evorun.runs.scores import Score
 
 
 class ScoreRow(NamedTuple):
@@ -19,25 +20,30 @@ class ScoreRow(NamedTuple):
 
 
 def score_rows(outcome: Outcome) -> list[ScoreRow]:
-    """Return the means of the scores by stratum, where there are several, and over all problems."""
+    """Return the means of all scores but the primary one by stratum, where there are several, and over all problems."""
     rows: list[ScoreRow] = []
     if len(outcome.by_stratum) > 1:
         for stratum, metrics in outcome.by_stratum.items():
-            rows += _rows(printable(stratum), {name: metrics[name] for name in outcome.scores if name in metrics})
-    return rows + _rows("all" if outcome.finished else "all so far", outcome.scores)
+            rows += _rows(printable(stratum), outcome.other_scores, metrics)
+    return rows + _rows("all" if outcome.finished else "all so far", outcome.other_scores, outcome.metrics)
 
 
-def _rows(group: str, metrics: Mapping[str, Metric]) -> list[ScoreRow]:
+def score_cells(score: Score, mean: Metric | MetricPoint | None) -> tuple[str, str, str]:
+    """Return a mean of a score, its interval and n."""
+    found = mean or Metric(None, None, 0)
+    return text.value(score, found.value), text.value_interval(score, found.ci95), text.count(found.n)
+
+
+def _rows(group: str, scores: Sequence[Score], metrics: Mapping[str, Metric]) -> list[ScoreRow]:
+    found = [(score, metrics[score.name]) for score in scores if score.name in metrics]
     return [
         ScoreRow(
             (
                 group if place == 0 else "",
-                text.words(name),
-                text.number(metric.value),
-                text.number_interval(metric.ci95),
-                text.count(metric.n),
+                text.label(score),
+                *score_cells(score, metric),
             ),
             begins_group=place == 0,
         )
-        for place, (name, metric) in enumerate(metrics.items())
+        for place, (score, metric) in enumerate(found)
     ]

@@ -1,14 +1,15 @@
-"""The end of a run in the terminal: accuracy and scores by stratum, cost by role, and where the report is."""
+"""The end of a run in the terminal: scores by stratum, cost by role, and where the report is."""
 
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evorun.methods import policy_gradient
+from evorun.reports import text
 from evorun.reports.banners import banners
 from evorun.reports.overview import Outcome, count_verdicts, load_outcome
-from evorun.reports.scores import score_rows
+from evorun.reports.scores import score_cells, score_rows
 from evorun.reports.tables import add_row, new_table
 from evorun.reports.text import (
     MISSING,
@@ -23,8 +24,9 @@ from evorun.reports.text import (
 from evorun.runs.paths import display
 from evorun.runs.printable import printable
 from evorun.runs.reading import read_metrics, read_training
-from evorun.runs.results import ACCURACY, Proportion
-from evorun.runs.schema import Metric, MetricPoint, TrainingRecord
+from evorun.runs.results import Proportion
+from evorun.runs.schema import MetricPoint, TrainingRecord
+from evorun.runs.scores import Score
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -47,8 +49,8 @@ def print_summary(run_dir: Path, console: "Console") -> None:
     outcome = load_outcome(run_dir)
     for line in banners(outcome):
         console.print(Text(line, style="bold yellow"))
-    console.print(_accuracy_table(outcome))
-    if outcome.scores:
+    console.print(_primary_table(outcome))
+    if outcome.other_scores:
         console.print(_scores_table(outcome))
     if outcome.cost:
         console.print(_cost_table(outcome))
@@ -73,15 +75,15 @@ def _training_table(records: Sequence[TrainingRecord]) -> "Table":
     return table
 
 
-def _effect_table(points: Sequence[MetricPoint], scores: Collection[str]) -> "Table":
+def _effect_table(points: Sequence[MetricPoint], scores: Sequence[Score]) -> "Table":
     """Show what the test problems' figures were at the first evaluation, before any step, and at the last one."""
     table = new_table("test problems, before and after training", "figure", "before", "after", "steps", "n")
-    for name in (ACCURACY, *scores):
-        shown = percent if name == ACCURACY else number
-        found = [(point, point.value) for point in points if point.name == name and point.value is not None]
+    for score in scores:
+        found = [(point, point.value) for point in points if point.name == score.name and point.value is not None]
         if found:
             (_, before), (last, after) = found[0], found[-1]
-            add_row(table, name.replace("_", " "), shown(before), shown(after), count(last.step), count(last.n))
+            values = [text.value(score, before), text.value(score, after)]
+            add_row(table, text.label(score), *values, count(last.step), count(last.n))
     return table
 
 
@@ -90,15 +92,14 @@ def _mean_of(name: str, records: Sequence[TrainingRecord]) -> str:
     return number(sum(values) / len(values)) if values else MISSING
 
 
-def _accuracy_table(outcome: Outcome) -> "Table":
-    manifest = outcome.manifest
-    rows = [(stratum, metrics.get(ACCURACY)) for stratum, metrics in outcome.by_stratum.items()]
-    overall = outcome.metrics.get(ACCURACY)
-    table = new_table(f"{manifest.method} on {manifest.task}", "stratum", "accuracy", "95 % interval", "n")
-    for name, metric in rows:
-        add_row(table, printable(name), *_metric_cells(metric))
+def _primary_table(outcome: Outcome) -> "Table":
+    manifest, primary = outcome.manifest, outcome.primary
+    table = new_table(f"{manifest.method} on {manifest.task}", "stratum", text.label(primary), "95 % interval", "n")
+    for name, metrics in outcome.by_stratum.items():
+        add_row(table, printable(name), *score_cells(primary, metrics.get(primary.name)))
     table.add_section()
-    add_row(table, "all" if outcome.finished else "all so far", *_metric_cells(overall))
+    overall = outcome.metrics.get(primary.name)
+    add_row(table, "all" if outcome.finished else "all so far", *score_cells(primary, overall))
     return table
 
 
@@ -109,12 +110,6 @@ def _scores_table(outcome: Outcome) -> "Table":
             table.add_section()
         add_row(table, *row.cells)
     return table
-
-
-def _metric_cells(metric: Metric | None) -> tuple[str, str, str]:
-    if metric is None:
-        return MISSING, MISSING, "0"
-    return percent(metric.value), interval(metric.ci95), count(metric.n)
 
 
 def _cost_table(outcome: Outcome) -> "Table":
@@ -132,14 +127,15 @@ def _cost_table(outcome: Outcome) -> "Table":
 def _diagnostics_table(outcome: Outcome) -> "Table":
     judged = bool(outcome.counts.get("comparisons"))
     table = new_table("judge and texts" if judged else "texts", "diagnostic", "value", "95 % interval", "n")
+    scored = {score.name for score in outcome.scores}
     for name, metric in outcome.metrics.items():
         if name in _RATES:
-            add_row(table, _RATES[name], *_metric_cells(metric))
-        elif name != ACCURACY and name not in outcome.scores:
+            add_row(table, _RATES[name], percent(metric.value), interval(metric.ci95), count(metric.n))
+        elif name not in scored:
             add_row(table, printable(name), number(metric.value), number_interval(metric.ci95), count(metric.n))
     for name, share in _losses(outcome).items():
         if share.n:
-            add_row(table, name, *_metric_cells(share.metric()))
+            add_row(table, name, percent(share.value), interval(share.ci95), count(share.n))
     return table
 
 

@@ -2,9 +2,45 @@
 
 from evorun.runs.printable import printable
 from evorun.runs.schema import RoleCost
+from evorun.runs.scores import Score
 
 MISSING = "\u2013"
 """Stands where there is no figure."""
+
+
+def label(score: Score) -> str:
+    """Name a score, with its range and its direction where they do not go without saying."""
+    about = []
+    if not score.rate and score.low is not None and score.high is not None:
+        about.append(f"{number(score.low)} to {number(score.high)}")
+    if not score.higher_is_better:
+        about.append("lower is better")
+    return words(score.name) + (f" ({', '.join(about)})" if about else "")
+
+
+def sentence(words: str) -> str:
+    """Begin with a capital letter, leaving the others as they are."""
+    return words[:1].upper() + words[1:]
+
+
+def value(score: Score, mean: float | None) -> str:
+    """Format a mean of a score: of a rate as a percentage."""
+    return percent(mean) if score.rate else number(mean)
+
+
+def value_interval(score: Score, ci95: tuple[float, float] | None) -> str:
+    """Format an interval of means of a score."""
+    return interval(ci95) if score.rate else number_interval(ci95)
+
+
+def difference(score: Score, means: float | None) -> str:
+    """Format a difference of means of a score, with its sign: of a rate in percentage points."""
+    return points(means) if score.rate else signed_number(means)
+
+
+def difference_interval(score: Score, ci95: tuple[float, float] | None) -> str:
+    """Format an interval of differences of means of a score."""
+    return points_interval(ci95) if score.rate else signed_interval(ci95)
 
 
 def percent(value: float | None) -> str:

@@ -115,7 +115,8 @@ class Driver:
         return [everything]
 
     def _recorder(self, problem: Problem) -> ProblemRecorder:
-        return ProblemRecorder(problem, self.loaded.grader, self.tools, self.directory, self.progress)
+        primary = self.loaded.task.scores[0]
+        return ProblemRecorder(problem, self.loaded.grader, self.tools, primary, self.directory, self.progress)
 
     def _context(self, problem: Problem, meter: Meter) -> Context:
         return Context(

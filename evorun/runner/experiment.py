@@ -128,7 +128,7 @@ async def _run(
         asyncio.get_running_loop().add_signal_handler(number, _cancel, task)
     traffic = Traffic()
     title = f"{config.method.name} on {config.task.name}"
-    tally = Tally(title, len(loaded.problems), config.method.last_step, traffic)
+    tally = Tally(title, len(loaded.problems), config.method.last_step, traffic, loaded.task.scores[0])
     async with contextlib.AsyncExitStack() as stack:
         engines, policy = _engines(config, loaded, directory)
         for engine in {id(engine): engine for engine in engines.values()}.values():
@@ -155,7 +155,7 @@ async def _run(
         for model in models.values():
             await model.finish()
     directory.finish_records([problem.id for problem in loaded.problems])
-    await asyncio.to_thread(write_results, directory.path, driver.seconds_by_role)
+    await asyncio.to_thread(write_results, directory.path, loaded.task.scores, driver.seconds_by_role)
     log.info("%s; %s", tally.title, tally.fields())
 
 
@@ -225,6 +225,7 @@ def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str]) -> 
         sandbox=_sandbox(config),
         simulated=any(_is_simulated(engine) for _, engine in served.values()),
         provenance=msgspec.convert(loaded.provenance, Provenance, from_attributes=True),
+        scores=loaded.task.scores,
         config=config.raw,
     )
 

@@ -18,13 +18,11 @@ from evorun.runs.schema import (
     StepRecord,
     Stop,
 )
+from evorun.runs.scores import Score, mean_of_samples
 from evorun.tasks.base import Grade, Grader, Problem, Tools
 
 Cost = Mapping[str, Spent]
 """By role."""
-
-PASS_RATE = "pass_rate"  # noqa: S105 - no password
-"""Score of a problem: the share of correct ones among a step's samples."""
 
 _NO_RESPONSE = Response(text="", answer=None, error="no response")
 """Stands where a problem has no candidate: the grader says what is worst in the task's scores."""
@@ -34,10 +32,17 @@ class ProblemRecorder:
     """Writes one problem's records, in order. What was offered is graded and written while the method goes on."""
 
     def __init__(
-        self, problem: Problem, grader: Grader, tools: Tools, directory: RunDirectory, progress: Progress
+        self,
+        problem: Problem,
+        grader: Grader,
+        tools: Tools,
+        primary: Score,
+        directory: RunDirectory,
+        progress: Progress,
     ) -> None:
         self._problem = problem
         self._grades = _Grades(problem, grader, tools)
+        self._primary = primary
         self._directory = directory
         self._progress = progress
         self._offered: asyncio.Queue[tuple[Step, Cost] | None] = asyncio.Queue()
@@ -60,7 +65,8 @@ class ProblemRecorder:
             correct = None if step.best is None else grade.correct
             scores = await self._scores(step, grade)
             self._write_step(step, correct, scores, cost)
-            self._progress.stepped(self._problem.id, step.step, correct)
+            value = None if step.best is None else self._primary.value_in(grade)
+            self._progress.stepped(self._problem.id, step.step, value)
             self._last = step
             self._steps += 1
 
@@ -71,7 +77,7 @@ class ProblemRecorder:
         self._directory.records("candidates").append(
             [
                 CandidateRecord(
-                    **asdict(candidate), problem=self._problem.id, correct=bool(grade.correct), scores=grade.scores
+                    **asdict(candidate), problem=self._problem.id, correct=grade.correct, scores=dict(grade.scores)
                 )
                 for candidate, grade in zip(candidates, grades, strict=True)
             ]
@@ -85,8 +91,8 @@ class ProblemRecorder:
             stratum=self._problem.stratum,
             candidate=None if best is None else best.id,
             answer=None if best is None else best.answer,
-            correct=bool(grade.correct),
-            scores=scores,
+            correct=grade.correct,
+            scores=dict(scores),
             belief=_belief(best),
             candidates=len(candidates),
             steps=self._steps,
@@ -96,12 +102,15 @@ class ProblemRecorder:
         self._directory.records("predictions").append([record])
         self._progress.ended(self._problem.id)
 
-    async def _scores(self, step: Step, grade: Grade) -> dict[str, float]:
-        """Return the scores of the best candidate, and the pass rate of a step's samples where it has any."""
+    async def _scores(self, step: Step, grade: Grade) -> Mapping[str, float]:
+        """Return the scores of the best candidate, and the mean of the primary one over a step's samples."""
         if not step.samples:
             return grade.scores
         grades = await asyncio.gather(*(self._grades.of(sample) for sample in step.samples))
-        return {**grade.scores, PASS_RATE: sum(bool(one.correct) for one in grades) / len(grades)}
+        values = [value for one in grades if (value := self._primary.value_in(one)) is not None]
+        if not values:
+            return grade.scores
+        return {**grade.scores, mean_of_samples(self._primary).name: sum(values) / len(values)}
 
     def _write_step(self, step: Step, correct: bool | None, scores: Mapping[str, float], cost: Cost) -> None:
         best = step.best

@@ -97,4 +97,4 @@ class Step(msgspec.Struct, kw_only=True):
     extra: dict[str, float] = {}
     """Diagnostics of this step, by name."""
     samples: Sequence[Candidate] = ()
-    """Candidates of this step that stand for what the model would say: the share of correct ones is its pass rate."""
+    """Candidates of this step that stand for what the model would say: the mean of their primary scores is recorded."""

@@ -11,6 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from evorun.runs.effects import Traffic
+from evorun.runs.scores import ACCURACY, Score
 
 SHOWN_FIGURES = ("reward", "loss", "held_out_loss", "grad_norm", "completion_tokens")
 """What the display shows of a training step."""
@@ -28,8 +29,8 @@ class Progress(Protocol):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None: ...
 
-    def stepped(self, problem: str, step: int, correct: bool | None) -> None:
-        """A problem has taken a step; `correct` grades its answer as of now."""
+    def stepped(self, problem: str, step: int, value: float | None) -> None:
+        """A problem has taken a step; `value` is the primary score of its answer as of now."""
         ...
 
     def ended(self, problem: str) -> None:
@@ -44,23 +45,26 @@ class Progress(Protocol):
 class Tally:
     """What the displays show: counts since the start and an estimate of the time left."""
 
-    def __init__(self, title: str, problems: int, last_step: int | None, traffic: Traffic) -> None:
+    def __init__(
+        self, title: str, problems: int, last_step: int | None, traffic: Traffic, primary: Score = ACCURACY
+    ) -> None:
         self.title = title
         self.problems = problems
         self.last_step = last_step
+        self._primary = primary
         self.done = 0
         self._traffic = traffic
         self._started = time.monotonic()
         self._step_of: dict[str, int] = {}
         self._ended: set[str] = set()
-        self._correct: dict[str, bool | None] = {}
+        self._values: dict[str, float | None] = {}
         self._training = ""
         self.training_step = 0
 
-    def stepped(self, problem: str, step: int, correct: bool | None) -> None:
+    def stepped(self, problem: str, step: int, value: float | None) -> None:
         """Note a step."""
         self._step_of[problem] = step
-        self._correct[problem] = correct
+        self._values[problem] = value
 
     def ended(self, problem: str) -> None:
         """Note that a problem is done."""
@@ -82,12 +86,12 @@ class Tally:
     def fields(self) -> dict[str, str]:
         """Return what is worth showing, label to text. Called from the display's thread: works on copies."""
         seconds = max(self.seconds, 1e-9)
-        graded = [correct for correct in list(self._correct.values()) if correct is not None]
+        scored = [value for value in list(self._values.values()) if value is not None]
         steps = Counter(list(self._step_of.values()))
         shown = {
             "problems": f"{self.done}/{self.problems} done, {len(self._step_of)} begun",
             "generation": f"{min(steps)} to {max(steps)}" if steps else "-",
-            "accuracy": f"{sum(graded) / len(graded):.1%} (n={len(graded)})" if graded else "-",
+            self._primary.name: f"{self._shown(sum(scored) / len(scored))} (n={len(scored)})" if scored else "-",
             "calls": f"{self._traffic.calls:,} ({self._traffic.calls / seconds:.1f}/s)",
             "tokens": f"{self._traffic.completion_tokens:,} ({self._traffic.completion_tokens / seconds:.0f}/s)",
             "elapsed": _clock(seconds),
@@ -98,6 +102,9 @@ class Tally:
         if self._traffic.replayed:
             shown["from the journal"] = f"{self._traffic.replayed:,} calls"
         return shown
+
+    def _shown(self, value: float) -> str:
+        return f"{value:.1%}" if self._primary.rate else f"{value:.4g}"
 
     def _left(self, seconds: float) -> str:
         if self.last_step is None or not self._step_of:
@@ -127,9 +134,9 @@ class LiveProgress:
     ) -> None:
         self._live.stop()
 
-    def stepped(self, problem: str, step: int, correct: bool | None) -> None:
+    def stepped(self, problem: str, step: int, value: float | None) -> None:
         """Note a step."""
-        self._tally.stepped(problem, step, correct)
+        self._tally.stepped(problem, step, value)
 
     def ended(self, problem: str) -> None:
         """Note that a problem is done."""
@@ -164,9 +171,9 @@ class PlainProgress:
     ) -> None:
         return
 
-    def stepped(self, problem: str, step: int, correct: bool | None) -> None:
+    def stepped(self, problem: str, step: int, value: float | None) -> None:
         """Note a step, and say so when the last line is old enough."""
-        self._tally.stepped(problem, step, correct)
+        self._tally.stepped(problem, step, value)
         self._say_so()
 
     def ended(self, problem: str) -> None:

@@ -24,13 +24,11 @@ from evorun.runs.schema import (
     StepRecord,
     TrainingRecord,
 )
+from evorun.runs.scores import ACCURACY, Graded, Score, mean_of_samples
 from evorun.runs.statistics import clustered_mean, mean_interval, wilson
 
-ACCURACY = "accuracy"
 TRAINING_PREFIX = "training/"
 """Begins the names of the series that training steps measure."""
-MAIN_SCORE = "penalised_score"
-"""The score that reports rank runs by where accuracies are equal, and draw against cost: higher is better."""
 
 TEXT_COUNTS = ("unparsable_texts", "rejected_requests", "truncated_texts")
 """Step diagnostics that are summed over the run."""
@@ -84,18 +82,29 @@ def mean(values: Sequence[float], resamples: int = 9_999) -> Metric:
     return Metric(sum(values) / len(values), mean_interval(values, resamples=resamples), len(values))
 
 
-def score_names(records: Iterable[PredictionRecord | StepRecord]) -> list[str]:
-    """Return the names of all scores, in the task's order."""
-    return list(dict.fromkeys(name for record in records for name in record.scores))
+def mean_score(score: Score, values: Iterable[float | None], resamples: int = 9_999) -> Metric:
+    """Return the mean of a score over those that have a value; the interval is Wilson's for a rate, else bootstrap."""
+    known = [value for value in values if value is not None]
+    return proportion(map(bool, known)) if score.rate else mean(known, resamples)
 
 
-def write_results(path: Path, seconds_by_role: Mapping[str, float]) -> Results:
-    """Write metrics.jsonl and results.json of a run directory whose records are complete; return the results."""
+def recorded_scores(records: Iterable[Graded], declared: Sequence[Score]) -> list[Score]:
+    """Return the primary score and then all others that are recorded, in the grader's order."""
+    known = {score.name: score for score in (*declared, mean_of_samples(declared[0]))}
+    names = dict.fromkeys([declared[0].name, *(name for record in records for name in record.scores)])
+    return [known.get(name) or Score(name) for name in names]
+
+
+def write_results(path: Path, declared: Sequence[Score], seconds_by_role: Mapping[str, float]) -> Results:
+    """Write metrics.jsonl and results.json of a run directory whose records are complete; return the results.
+
+    `declared` are the task's scores.
+    """
     steps = list(_read(path / "steps.jsonl", StepRecord))
-    write_records(path / "metrics.jsonl", [*training_series(read_training(path)), *metric_series(steps)])
+    write_records(path / "metrics.jsonl", [*training_series(read_training(path)), *metric_series(steps, declared)])
     predictions = list(_read(path / "predictions.jsonl", PredictionRecord))
     judging, duel_counts = _judging(_read(path / "comparisons.jsonl", ComparisonRecord))
-    metrics, by_stratum = outcome_metrics(predictions)
+    metrics, by_stratum = outcome_metrics(predictions, declared)
     results = Results(
         metrics={**metrics, **judging},
         by_stratum=by_stratum,
@@ -114,20 +123,16 @@ def write_results(path: Path, seconds_by_role: Mapping[str, float]) -> Results:
 
 
 def outcome_metrics(
-    predictions: Sequence[PredictionRecord],
+    predictions: Sequence[PredictionRecord], declared: Sequence[Score]
 ) -> tuple[dict[str, Metric], dict[str, dict[str, Metric]]]:
-    """Return the accuracy and the mean of each score over all predictions, and by stratum."""
+    """Return the mean of each score over all predictions that have it, the primary one first, and by stratum."""
+
+    def means(members: Sequence[PredictionRecord]) -> dict[str, Metric]:
+        scores = recorded_scores(members, declared)
+        return {score.name: mean_score(score, map(score.value_in, members)) for score in scores}
+
     by_stratum = _grouped((p.stratum, p) for p in predictions)
-    return _metrics_of(predictions), {stratum: _metrics_of(members) for stratum, members in sorted(by_stratum.items())}
-
-
-def _metrics_of(predictions: Sequence[PredictionRecord]) -> dict[str, Metric]:
-    scores = {name: mean(_scores(predictions, name)) for name in score_names(predictions)}
-    return {ACCURACY: proportion(p.correct for p in predictions), **scores}
-
-
-def _scores(records: Iterable[PredictionRecord | StepRecord], name: str) -> list[float]:
-    return [record.scores[name] for record in records if name in record.scores]
+    return means(predictions), {stratum: means(members) for stratum, members in sorted(by_stratum.items())}
 
 
 def training_series(records: Iterable[TrainingRecord]) -> Iterator[MetricPoint]:
@@ -137,8 +142,8 @@ def training_series(records: Iterable[TrainingRecord]) -> Iterator[MetricPoint]:
             yield MetricPoint(record.step, f"{TRAINING_PREFIX}{name}", value, None, 1, record.calls, record.tokens)
 
 
-def metric_series(steps: Iterable[StepRecord]) -> list[MetricPoint]:
-    """Return accuracy, overall and by stratum, the mean of each score, and the step's diagnostics, for each step.
+def metric_series(steps: Iterable[StepRecord], declared: Sequence[Score]) -> list[MetricPoint]:
+    """Return the means of the primary score, overall and by stratum, and of the others, and diagnostics, for each step.
 
     A problem that stopped early counts with its last state in all later steps, so that every point is over the same
     problems. `calls` and `tokens` are means a problem, all roles together, up to that step.
@@ -152,7 +157,7 @@ def metric_series(steps: Iterable[StepRecord]) -> list[MetricPoint]:
     for number in sorted({record.step for records in by_problem.values() for record in records}):
         states = [_state_at(number, records) for records in by_problem.values()]
         reached = [record for record in states if record.step == number]
-        series += _points_of_step(number, states, reached)
+        series += _points_of_step(number, states, reached, declared)
     return series
 
 
@@ -161,17 +166,19 @@ def _state_at(number: int, records: list[StepRecord]) -> StepRecord:
     return records[max(bisect_right(records, number, key=lambda record: record.step) - 1, 0)]
 
 
-def _points_of_step(number: int, states: list[StepRecord], reached: list[StepRecord]) -> Iterator[MetricPoint]:
-    yield _accuracy_point(number, ACCURACY, states)
+def _points_of_step(
+    number: int, states: list[StepRecord], reached: list[StepRecord], declared: Sequence[Score]
+) -> Iterator[MetricPoint]:
+    primary, *others = recorded_scores(states, declared)
+    yield _point(number, primary.name, primary, states)
     for stratum, members in sorted(_grouped((state.stratum, state) for state in states).items()):
-        yield _accuracy_point(number, f"{ACCURACY}/{stratum}", members)
+        yield _point(number, f"{primary.name}/{stratum}", primary, members)
+    for score in others:
+        yield _point(number, score.name, score, states)
     cost = _mean_cost(states)
-    scores = score_names(states)
-    for name in scores:
-        score = mean(_scores(states, name), RESAMPLES_OF_A_POINT)
-        yield MetricPoint(number, name, score.value, score.ci95, score.n, *cost)
     # a name stands for one series: a diagnostic does not hide the task's score of the same name
-    for name in sorted({name for state in reached for name in state.extra} - set(scores)):
+    scored = {primary.name, *(score.name for score in others)}
+    for name in sorted({name for state in reached for name in state.extra} - scored):
         values = [state.extra[name] for state in reached if name in state.extra]
         yield MetricPoint(number, name, sum(values) / len(values), None, len(values), *cost)
     duels = sum(int(state.extra.get("duels", 0)) for state in reached)
@@ -180,9 +187,15 @@ def _points_of_step(number: int, states: list[StepRecord], reached: list[StepRec
         yield MetricPoint(number, "decisive_rate", decisive / duels, None, duels, *cost)
 
 
-def _accuracy_point(number: int, name: str, states: list[StepRecord]) -> MetricPoint:
-    share = proportion(bool(state.correct) for state in states)
-    return MetricPoint(number, name, share.value, share.ci95, share.n, *_mean_cost(states))
+def _point(number: int, name: str, score: Score, states: list[StepRecord]) -> MetricPoint:
+    figure = mean_score(score, (_value_at(state, score) for state in states), RESAMPLES_OF_A_POINT)
+    return MetricPoint(number, name, figure.value, figure.ci95, figure.n, *_mean_cost(states))
+
+
+def _value_at(step: StepRecord, score: Score) -> float | None:
+    if score.name == ACCURACY.name and step.best is None:  # no answer yet is none that is right
+        return float(bool(step.correct))
+    return score.value_in(step)
 
 
 def _mean_cost(states: list[StepRecord]) -> tuple[float, float]:

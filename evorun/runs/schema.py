@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from evorun.runs.candidates import Candidate, CandidateId, Comparison
+from evorun.runs.scores import ACCURACY, Score
 
 Status = Literal["running", "completed", "failed", "interrupted"]
 Stop = Literal["generations", "budget", "failed"]
@@ -81,6 +82,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     sandbox: SandboxInRun | None = None
     """None when the run tests no programs."""
     provenance: Provenance
+    scores: tuple[Score, ...] = (ACCURACY,)
+    """As the task declares them, the primary one first; runs of older versions have right and wrong."""
     config: dict[str, Any]
     config_digest: str
     error: str | None = None
@@ -173,6 +176,7 @@ class StepRecord(msgspec.Struct, frozen=True):
     """None while the problem has no candidate that parses."""
     belief: Belief | None
     correct: bool | None
+    """None without a candidate, and where there is no right and wrong."""
     pool: int
     """Candidates that the method still considers."""
     candidates: int
@@ -180,16 +184,17 @@ class StepRecord(msgspec.Struct, frozen=True):
     """By role, of this problem so far."""
     extra: dict[str, float]
     """Diagnostics of this step, by name."""
-    scores: dict[str, float] = {}
-    """The best candidate's, as the task's grader has them; those of no answer while there is no candidate."""
+    scores: dict[str, float | None] = {}
+    """The best candidate's, as the task's grader has them; those of no answer while there is no candidate. None: no
+    finite value."""
 
 
 class CandidateRecord(Candidate, frozen=True, kw_only=True):
     """A line of candidates.jsonl, with the beliefs after the last step."""
 
     problem: str
-    correct: bool
-    scores: dict[str, float] = msgspec.field(default_factory=dict)
+    correct: bool | None
+    scores: dict[str, float | None] = msgspec.field(default_factory=dict)
     """As the task's grader has them."""
 
 
@@ -207,8 +212,8 @@ class PredictionRecord(msgspec.Struct, frozen=True):
     stratum: str
     candidate: CandidateId | None
     answer: str | None
-    correct: bool
-    scores: dict[str, float]
+    correct: bool | None
+    scores: dict[str, float | None]
     """Where there is no candidate, those of a response without an answer."""
     belief: Belief | None
     candidates: int

@@ -15,6 +15,8 @@ from evorun.errors import DataError
 from evorun.models.base import Message
 from evorun.models.simulator import Simulator
 from evorun.runs.candidates import Response
+from evorun.runs.scores import ACCURACY as ACCURACY
+from evorun.runs.scores import Score as Score
 from evorun.sandbox.base import CaseResult, Program, Suite
 
 
@@ -35,22 +37,6 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     json_schema: dict[str, Any] | None = None
     hints: Mapping[str, Any] = {}
     """Reaches the simulated engine only."""
-
-
-class Score(NamedTuple):
-    """A figure that grading gives a response."""
-
-    name: str
-    low: float | None
-    high: float | None
-    """The bounds; None: there is none."""
-    higher_is_better: bool = True
-    rate: bool = False
-    """Each response has 0 or 1, so that their mean is a share."""
-
-
-ACCURACY = Score("accuracy", 0, 1, rate=True)
-"""1 for a right response, 0 for a wrong one."""
 
 
 class Grade(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +74,7 @@ class Task(ABC):
 
     name: str
     scores: ClassVar[tuple[Score, ...]] = (ACCURACY,)
-    """What a grade holds; tables and curves speak of the first one."""
+    """What a grade holds; tables and curves speak of the first one, and the second one orders what is equal in it."""
     draw_help: ClassVar[DrawHelp] = DrawHelp()
 
     @abstractmethod

@@ -14,9 +14,10 @@ from evorun.errors import DataError
 from evorun.models.base import Request
 from evorun.models.simulator import Skill
 from evorun.runs.candidates import Response
+from evorun.runs.scores import ACCURACY
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
-from evorun.tasks.base import ACCURACY, Demonstration, LoadedTask, Problem, Prompt, TaskConfig, Tools
+from evorun.tasks.base import Demonstration, LoadedTask, Problem, Prompt, TaskConfig, Tools
 from evorun.tasks.capabilities import (
     Attempt,
     Demonstrates,

@@ -144,12 +144,13 @@ def _improves(fragment: Fragment) -> bool:
 
 def _penalised_score(fragment: Fragment) -> float:
     record = fragment.record
-    if PENALISED_SCORE not in record.scores:
+    score = record.scores.get(PENALISED_SCORE)
+    if score is None:
         raise DataError(
             f"{fragment.run}: expected a {PENALISED_SCORE} to rank by, candidate '{record.id}' of problem "
             f"'{record.problem}' has none; export this task ({fragment.task}) as kind=dpft_full"
         )
-    return record.scores[PENALISED_SCORE]
+    return score
 
 
 def _top(kept: Sequence[_Kept], share: Decimal) -> set[int]:

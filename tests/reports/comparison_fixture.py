@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from evorun.runs.directory import load_manifest
 from evorun.runs.results import write_results
 from evorun.runs.schema import Best, PredictionRecord, ProblemRecord, Spent, StepRecord
 from run_fixture import RunSpec, write_run
@@ -24,13 +25,14 @@ def write_method(
     calls: Mapping[str, int] | None = None,
     ended: int | None = None,
     scores: Mapping[str, Sequence[float]] | None = None,
+    declared: Sequence[Mapping[str, Any]] | None = None,
     **manifest: Any,
 ) -> Path:
     """Write a run without duels and beliefs; of `ended` problems only, and then without results.
 
     `correct` says how each problem ends, `calls` what a step of a problem costs by role: each call has 100 prompt and
-    10 completion tokens, `scores` how each problem ends in each score, to which it rises from step to step. Further
-    arguments override the manifest.
+    10 completion tokens, `scores` how each problem ends in each score, to which it rises from step to step, `declared`
+    the task's scores in the manifest. Further arguments override the manifest.
     """
     by_problem = correct if isinstance(correct, Mapping) else {f"p{i}": right for i, right in enumerate(correct)}
     finished = ended is None
@@ -39,6 +41,7 @@ def write_method(
         "status": "completed" if finished else "interrupted",
         "provenance": BENCHMARK,
         "config": {"method": {"name": method}, "seed": manifest.get("seed", 0)},
+        **({} if declared is None else {"scores": declared}),
         **manifest,
     }
     write_run(run_dir, RunSpec(problems=0, finished=False, manifest=given))
@@ -52,7 +55,7 @@ def write_method(
     _write(run_dir / "steps.jsonl", [step for _, steps_of, _ in records[:ended] for step in steps_of])
     _write(run_dir / "predictions.jsonl", [prediction for _, _, prediction in records[:ended]])
     if finished:
-        write_results(run_dir, {})
+        write_results(run_dir, load_manifest(run_dir).scores, {})
     return run_dir
 
 

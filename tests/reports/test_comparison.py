@@ -8,6 +8,8 @@ from comparison_fixture import BENCHMARK, edit_manifest, write_method
 
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.reports.comparison import Comparison, compare, comparison_folder
+from evorun.reports.comparison.paired import PairedScores
+from evorun.reports.comparison.pairs import Pair
 from evorun.reports.comparison.reported import reported_of
 from evorun.runs.folders import run_folders
 
@@ -36,16 +38,16 @@ def _reasons(comparison: Comparison) -> dict[str, str]:
 def test_runs_are_ordered_by_accuracy_and_the_best_is_the_reference(three: list[Path]) -> None:
     comparison = compare(three)
     assert _names(comparison) == ["duel_evolve", "gepa", "zero_shot"]
-    assert [row.accuracy.value for row in comparison.rows] == [0.8, 0.6, 0.3]
+    assert [row.figure("accuracy").value for row in comparison.rows] == [0.8, 0.6, 0.3]
     assert comparison.pairs.reference.name == "duel_evolve"
     assert not comparison.chosen
 
 
 def test_pairs_count_problem_by_problem(three: list[Path]) -> None:
     gepa, zero_shot = compare(three).pairs.pairs
-    assert (gepa.counts.both, gepa.counts.ours_only, gepa.counts.theirs_only, gepa.counts.neither) == (5, 1, 3, 1)
+    assert (gepa.compared.n, gepa.gained, gepa.lost) == (10, 1, 3)
     assert gepa.p == pytest.approx(2 * (1 + 4) / 16)  # at most one of four
-    assert (zero_shot.counts.ours_only, zero_shot.counts.theirs_only) == (0, 5)
+    assert (zero_shot.gained, zero_shot.lost) == (0, 5)
     assert zero_shot.p == pytest.approx(2 / 32)
     assert zero_shot.p_holm == pytest.approx(2 * 2 / 32)
     assert gepa.p_holm == pytest.approx(10 / 16)
@@ -57,7 +59,7 @@ def test_the_reference_can_be_named(three: list[Path]) -> None:
     comparison = compare(three, against=three[2].parent / "poor" / ".." / "fair")
     assert comparison.chosen
     assert comparison.pairs.reference.name == "gepa"
-    assert {pair.name: pair.counts.difference for pair in comparison.pairs.pairs} == {
+    assert {pair.name: pair.compared.difference for pair in comparison.pairs.pairs} == {
         "duel_evolve": pytest.approx(0.2),
         "zero_shot": pytest.approx(-0.3),
     }
@@ -124,8 +126,8 @@ def test_an_unfinished_run_is_paired_on_what_both_have_ended_and_says_so(tmp_pat
     comparison = compare(runs)
     assert comparison.pairs.reference.name == "zero_shot"  # a run without its end is no reference
     (pair,) = comparison.pairs.pairs
-    assert pair.counts.n == 7
-    assert (pair.counts.ours_only, pair.counts.theirs_only) == (2, 0)
+    assert pair.compared.n == 7
+    assert (pair.gained, pair.lost) == (2, 0)
     assert pair.remark == "the 7 problems that both have ended"
     row = comparison.rows[0]
     assert (row.name, row.n, row.facts["marks"]) == ("duel_evolve", "7 of 10", "so far")
@@ -173,7 +175,7 @@ def test_runs_of_several_seeds_have_a_mean_whose_interval_knows_the_problems(tmp
     runs.append(write_method(tmp_path / "alone", [True] * 6, method="gepa"))
     (mean,) = compare(runs).means
     assert (mean.name, mean.n, mean.facts["seed"]) == ("zero_shot, 2 runs", "2 x 6", "0, 1")
-    assert mean.accuracy.value == pytest.approx(0.5)
+    assert mean.figure("accuracy").value == pytest.approx(0.5)
     assert mean.by_stratum["middle"].value == pytest.approx(0)
     # all 6^6 draws of problems, each with both its outcomes
     import itertools
@@ -182,15 +184,15 @@ def test_runs_of_several_seeds_have_a_mean_whose_interval_knows_the_problems(tmp
 
     shares = np.array(outcomes).mean(axis=0)
     draws = shares[np.array(list(itertools.product(range(6), repeat=6)))].mean(axis=1)
-    assert mean.accuracy.ci95 == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=0.09)
-    assert mean.accuracy.ci95 is not None
-    assert mean.accuracy.ci95[1] - mean.accuracy.ci95[0] > 0.5
+    assert mean.figure("accuracy").ci95 == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=0.09)
+    assert mean.figure("accuracy").ci95 is not None
+    assert mean.figure("accuracy").ci95[1] - mean.figure("accuracy").ci95[0] > 0.5
 
 
 def test_a_mean_of_nothing_but_right_answers_keeps_its_doubt(tmp_path: Path) -> None:
     runs = [write_method(tmp_path / str(seed), [True] * 10, seed=seed) for seed in range(3)]
     (mean,) = compare(runs).means
-    assert mean.accuracy.ci95 == pytest.approx((0.7224672, 1.0))  # Wilson, 10 of 10: seeds add no problems
+    assert mean.figure("accuracy").ci95 == pytest.approx((0.7224672, 1.0))  # Wilson, 10 of 10: seeds add no problems
 
 
 def test_seeds_of_other_set_ups_and_unfinished_runs_have_no_mean(tmp_path: Path) -> None:
@@ -221,7 +223,7 @@ def test_measured_stands_beside_reported(tmp_path: Path) -> None:
     comparison = compare(runs)
     duel_evolve, zero_shot = comparison.rows
     assert duel_evolve.reported is not None
-    assert duel_evolve.reported.accuracy == 0.94
+    assert duel_evolve.reported_figure("accuracy") == 0.94
     assert duel_evolve.above_reported == pytest.approx(0.8 - 0.94)
     assert duel_evolve.reported.of_stratum("middle") == 0.98
     assert zero_shot.reported is None
@@ -297,8 +299,7 @@ ROWS = [
 def test_the_most_specific_row_that_fits_is_shown(task: str, model: str, accuracy: float, order: int) -> None:
     figures = reported_of({"reported": {"source": "x", "rows": ROWS[::order]}}, "lyria", task, model)
     assert figures is not None
-    assert figures.accuracy == accuracy
-    assert figures.metrics == ({"penalised_score": 61.0} if accuracy == 0.4 else {})
+    assert figures.metrics == {"accuracy": accuracy, **({"penalised_score": 61.0} if accuracy == 0.4 else {})}
 
 
 def test_a_row_for_another_method_task_or_model_is_not_shown() -> None:
@@ -389,9 +390,23 @@ SCORES = {
 NONE_RIGHT = [False] * 10
 
 
+PUZZLE = [
+    *({"name": "accuracy", "low": 0, "high": 1, "rate": True}, {"name": "penalised_score", "low": 0, "high": 100}),
+    {"name": "missing_cities", "low": 0, "higher_is_better": False},
+]
+
+
+def _other(pair: Pair, name: str) -> PairedScores:
+    return {score.name: compared for score, compared in pair.others.items()}[name]
+
+
+def _drawn(comparison: Comparison) -> list[str]:
+    return [score.name for score in comparison.drawn_scores]
+
+
 def _scored(folder: Path, method: str, scores: list[float], **more: Any) -> Path:
     both = {"penalised_score": scores, "missing_cities": [i % 3 for i in range(10)]}
-    return write_method(folder, NONE_RIGHT, method=method, scores=both, **more)
+    return write_method(folder, NONE_RIGHT, method=method, scores=both, declared=PUZZLE, **more)
 
 
 def test_scores_are_means_and_rank_runs_that_are_equally_accurate(tmp_path: Path) -> None:
@@ -399,21 +414,21 @@ def test_scores_are_means_and_rank_runs_that_are_equally_accurate(tmp_path: Path
     comparison = compare(runs)
     assert _names(comparison) == ["lyria", "best_of_n"]
     assert comparison.pairs.reference.name == "lyria"
-    assert comparison.scores == ["penalised_score", "missing_cities"]
+    assert [score.name for score in comparison.other_scores] == ["penalised_score", "missing_cities"]
     lyria, best_of_n = comparison.rows
-    assert lyria.scores["penalised_score"].value == pytest.approx(85.4)
-    assert best_of_n.scores["missing_cities"].value == pytest.approx(0.9)
+    assert lyria.figure("penalised_score").value == pytest.approx(85.4)
+    assert best_of_n.figure("missing_cities").value == pytest.approx(0.9)
 
 
 def test_scores_are_paired_on_the_same_problems(tmp_path: Path) -> None:
     runs = [_scored(tmp_path / "a", "best_of_n", SCORES["poor"]), _scored(tmp_path / "b", "lyria", SCORES["good"])]
     (pair,) = compare(runs).pairs.pairs
-    compared = pair.scores["penalised_score"]
+    compared = _other(pair, "penalised_score")
     assert (compared.n, compared.higher, compared.lower) == (10, 1, 7)
     assert compared.difference == pytest.approx(44.9 - 85.4)
     assert compared.ci95 is not None
     assert compared.ci95[0] < 44.9 - 85.4 < compared.ci95[1] < 0
-    assert pair.scores["missing_cities"].difference == 0
+    assert _other(pair, "missing_cities").difference == 0
     assert pair.p == 1
 
 
@@ -424,24 +439,24 @@ def test_an_unfinished_runs_scores_are_paired_on_what_both_have_ended(tmp_path: 
     ]
     comparison = compare(runs)
     (pair,) = comparison.pairs.pairs
-    assert pair.scores["penalised_score"].n == 4
-    assert pair.scores["penalised_score"].difference == pytest.approx((205 - 365) / 4)
+    assert _other(pair, "penalised_score").n == 4
+    assert _other(pair, "penalised_score").difference == pytest.approx((205 - 365) / 4)
     (turned,) = compare(runs, against=runs[0]).pairs.pairs
-    assert turned.scores["penalised_score"].difference == pytest.approx((365 - 205) / 4)
-    assert comparison.rows[1].scores["penalised_score"].value == pytest.approx(205 / 4)
+    assert _other(turned, "penalised_score").difference == pytest.approx((365 - 205) / 4)
+    assert comparison.rows[1].figure("penalised_score").value == pytest.approx(205 / 4)
     assert [point.value for point in comparison.runs[1].curves["penalised_score"]] == [205 / 8, 205 / 4]
 
 
 def test_curves_are_of_the_scores_that_all_runs_have(tmp_path: Path) -> None:
     with_scores = [_scored(tmp_path / name, name, scores, steps=3) for name, scores in SCORES.items()]
-    assert compare(with_scores).drawn_scores == ["penalised_score", "missing_cities"]
+    assert _drawn(compare(with_scores)) == ["penalised_score", "missing_cities"]
     other = write_method(tmp_path / "other", NONE_RIGHT, scores={"missing_cities": [1.0] * 10})
-    assert compare([*with_scores, other]).drawn_scores == ["missing_cities"]
+    assert _drawn(compare([*with_scores, other])) == ["missing_cities"]
     plain = write_method(tmp_path / "plain", NONE_RIGHT, method="gepa")
     comparison = compare([*with_scores, plain])
     assert comparison.drawn_scores == []
-    assert comparison.rows[-1].scores == {}
-    assert comparison.pairs.pairs[-1].scores == {}
+    assert [score.name for score in comparison.rows[-1].scores] == ["accuracy"]
+    assert comparison.pairs.pairs[-1].others == {}
 
 
 def test_the_mean_of_scores_over_seeds_draws_problems_with_all_their_runs(tmp_path: Path) -> None:
@@ -455,7 +470,7 @@ def test_the_mean_of_scores_over_seeds_draws_problems_with_all_their_runs(tmp_pa
         for seed in range(2)
     ]
     (mean,) = compare(runs).means
-    score = mean.scores["penalised_score"]
+    score = mean.figure("penalised_score")
     assert (score.value, score.n) == (pytest.approx(50), 12)
     means = np.array(values).mean(axis=0)
     draws = means[np.array(list(itertools.product(range(6), repeat=6)))].mean(axis=1)
@@ -464,7 +479,7 @@ def test_the_mean_of_scores_over_seeds_draws_problems_with_all_their_runs(tmp_pa
         write_method(tmp_path / f"alike{seed}", [False] * 6, seed=seed, scores={"penalised_score": [7.0] * 6})
         for seed in range(2)
     ]
-    assert compare(alike).means[0].scores["penalised_score"].ci95 is None
+    assert compare(alike).means[0].figure("penalised_score").ci95 is None
 
 
 def test_a_papers_scores_stand_beside_the_measured_ones(tmp_path: Path) -> None:

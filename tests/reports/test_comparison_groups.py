@@ -11,7 +11,7 @@ from comparison_fixture import BENCHMARK, write_method
 from scipy import stats
 
 from evorun.reports.comparison import Comparison, compare
-from evorun.reports.comparison.paired import holm, mcnemar
+from evorun.reports.comparison.paired import holm
 from evorun.reports.comparison.pairs import Pair
 
 GOOD = [True] * 8 + [False] * 2
@@ -72,7 +72,7 @@ def test_each_run_of_a_sweep_meets_the_reference_method_in_its_own_group(sweep: 
         for task, skill, method in itertools.product(("tsp", "sudoku"), (0.5, 0.9), ("gepa", "zero_shot"))
     }
     assert _reasons(comparison) == {}
-    by_name = {pair.name: pair.counts.difference for pair in comparison.pairs.pairs}
+    by_name = {pair.name: pair.compared.difference for pair in comparison.pairs.pairs}
     assert by_name["gepa, tsp, skill=0.9"] == pytest.approx(0.2)
     assert by_name["gepa, sudoku, skill=0.9"] == pytest.approx(-0.2)
 
@@ -80,8 +80,9 @@ def test_each_run_of_a_sweep_meets_the_reference_method_in_its_own_group(sweep: 
 def test_holm_counts_all_groups_together(sweep: list[Path]) -> None:
     pairs = compare(sweep).pairs.pairs
     assert len(pairs) == 8
-    assert [pair.p for pair in pairs] == [mcnemar(pair.counts) for pair in pairs]
-    assert [pair.p_holm for pair in pairs] == holm([pair.p for pair in pairs])
+    discordant = [(pair.gained, pair.gained + pair.lost) for pair in pairs]
+    assert [pair.p for pair in pairs] == [stats.binomtest(*counts).pvalue if counts[1] else 1 for counts in discordant]
+    assert [pair.p_holm for pair in pairs] == holm([pair.p or 0 for pair in pairs])
 
 
 def test_a_named_reference_stands_for_its_method_in_all_groups(sweep: list[Path]) -> None:
@@ -185,10 +186,9 @@ def test_seeds_are_paired_within_themselves_and_pooled(tmp_path: Path) -> None:
     assert _pairs(comparison) == {f"gepa, seed {seed}": f"lyria, seed {seed}" for seed in range(2)}
     pooled = _pooled(comparison)
     assert (pooled.name, pooled.reference) == ("gepa, 2 runs", "lyria, 2 runs")
-    counts = pooled.counts
-    assert (counts.n, counts.ours_only, counts.theirs_only) == (12, 1, 5)
-    assert counts.difference == pytest.approx(np.mean(THEIRS) - np.mean(OURS))
-    assert [pair.p_holm for pair in comparison.pairs.shown] == holm([pair.p for pair in comparison.pairs.shown])
+    assert (pooled.compared.n, pooled.gained, pooled.lost) == (12, 1, 5)
+    assert pooled.compared.difference == pytest.approx(np.mean(THEIRS) - np.mean(OURS))
+    assert [pair.p_holm for pair in comparison.pairs.shown] == holm([pair.p or 0 for pair in comparison.pairs.shown])
     assert len(comparison.pairs.shown) == 3
 
 
@@ -197,15 +197,15 @@ def test_the_pooled_p_exchanges_whole_problems(tmp_path: Path) -> None:
     oracle = stats.permutation_test((sums,), np.sum, permutation_type="samples", alternative="two-sided")
     pooled = _pooled(compare(_seeded(tmp_path)))
     assert pooled.p == pytest.approx(oracle.pvalue)
-    assert pooled.p != pytest.approx(mcnemar(pooled.counts))  # which would take the seeds for independent
+    assert pooled.p != pytest.approx(stats.binomtest(1, 6).pvalue)  # which would take the seeds for independent
 
 
 def test_the_pooled_interval_draws_whole_problems(tmp_path: Path) -> None:
     each = (np.array(THEIRS, dtype=float) - np.array(OURS, dtype=float)).mean(axis=0)
     draws = each[np.array(list(itertools.product(range(6), repeat=6)))].mean(axis=1)
     pooled = _pooled(compare(_seeded(tmp_path)))
-    assert pooled.ci95 == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=0.09)
-    score = pooled.scores["penalised_score"]
+    assert pooled.compared.ci95 == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=0.09)
+    (score,) = pooled.others.values()
     scores = [[_scores(of[seed], seed)["penalised_score"] for seed in range(2)] for of in (THEIRS, OURS)]
     differences = np.array(scores[0]) - np.array(scores[1])
     assert (score.n, score.difference) == (12, pytest.approx(differences.mean()))
@@ -227,7 +227,7 @@ def test_seeds_that_draw_their_own_problems_are_pooled_too(tmp_path: Path) -> No
         sums[3 * seed : 3 * seed + 6] += np.array(THEIRS[seed], dtype=int) - np.array(OURS[seed], dtype=int)
     oracle = stats.permutation_test((sums,), np.sum, permutation_type="samples", alternative="two-sided")
     assert pooled.p == pytest.approx(oracle.pvalue)
-    assert pooled.counts.n == 12
+    assert pooled.compared.n == 12
 
 
 def test_a_seed_without_a_reference_meets_another_and_says_so(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_a_seed_without_a_reference_meets_another_and_says_so(tmp_path: Path) ->
     assert _pairs(comparison)["gepa, seed 7"] == "lyria, seed 0"
     remarks = {pair.name: pair.remark for pair in comparison.pairs.shown}
     assert remarks["gepa, seed 7"] == "seed 7, not 0"
-    assert _pooled(comparison).counts.n == 12
+    assert _pooled(comparison).compared.n == 12
     assert remarks["gepa, 2 runs"] == ""
 
 
@@ -259,9 +259,8 @@ def test_pairs_are_made_problem_by_problem_in_whatever_order_runs_ended_them(tmp
     (pair,) = compare(runs, against=runs[1]).pairs.pairs
     common = range(3, 8)
     kinds = [(ours[f"p{i}"], theirs[f"p{i}"]) for i in common]
-    found = (pair.counts.both, pair.counts.ours_only, pair.counts.theirs_only, pair.counts.neither)
-    assert found == tuple(map(kinds.count, [(True, True), (True, False), (False, True), (False, False)]))
-    score = pair.scores["score"]
+    assert (pair.gained, pair.lost) == (kinds.count((True, False)), kinds.count((False, True)))
+    (score,) = pair.others.values()
     assert (score.n, score.higher, score.lower, score.difference) == (5, 4, 1, pytest.approx(3 / 5))
     assert pair.remark == "the 5 problems that both have ended"
 

@@ -240,6 +240,10 @@ def _scored(tmp_path: Path) -> list[Path]:
         write_method(
             tmp_path / method, [False] * 6, method=method, steps=3, config=config,
             scores={"penalised_score": scores, "missing_cities": [0, 1, 2, 0, 1, 2]},
+            declared=[
+                {"name": "accuracy", "low": 0, "high": 1, "rate": True},
+                {"name": "penalised_score", "low": 0, "high": 100},
+            ],
         )
         for method, scores in (("lyria", good), ("best_of_n", poor))
     ]  # fmt: skip
@@ -250,7 +254,7 @@ def test_scores_have_columns_intervals_reported_figures_and_pairs(scored: list[P
     (main,) = [row for row in rows if row.startswith("lyria problem_only")]
     assert " 86.7 1 " in main
     scores = [row for row in rows if row.startswith(("lyria penalised", "missing cities 1 "))]
-    assert re.fullmatch(r"lyria penalised score 86\.7 7\d\.\d to 9\d\.\d 6 95\.0 -8\.33", scores[0])
+    assert re.fullmatch(r"lyria penalised score \(0 to 100\) 86\.7 7\d\.\d to 9\d\.\d 6 95\.0 -8\.33", scores[0])
     assert re.fullmatch(r"missing cities 1 0\.\d+ to 1\.\d+ 6 none none", scores[1])
     (pair,) = [row for row in rows if row.startswith("best_of_n penalised score 6 ")]
     assert re.fullmatch(r"best_of_n penalised score 6 -36\.7 -5\d\.\d to -1\d\.\d 0 4", pair)
@@ -263,14 +267,14 @@ def test_scores_have_columns_intervals_reported_figures_and_pairs(scored: list[P
 def test_scores_are_not_cut_in_a_narrow_terminal(scored: list[Path]) -> None:
     printed = _printed(scored, 80)
     assert "\u2026" not in printed
-    assert re.search(r"lyria penalised (score )?86\.7 7\d\.\d to 9\d\.\d 6 95\.0 -8\.33", _plain(printed))
+    assert re.search(r"lyria penalised (score )?(\(0 to )?86\.7 7\d\.\d to 9\d\.\d 6 95\.0 -8\.33", _plain(printed))
 
 
 def test_the_page_shows_scores_and_draws_them(scored: list[Path]) -> None:
     html = _page(scored)
     page = _Page(html)
     text = _plain(page.text)
-    assert re.search(r"lyria penalised score 86\.7 7\d\.\d to 9\d\.\d 6 95\.0 -8\.33", text)
+    assert re.search(r"lyria penalised score \(0 to 100\) 86\.7 7\d\.\d to 9\d\.\d 6 95\.0 -8\.33", text)
     assert re.search(r"best_of_n penalised score 6 -36\.7 -5\d\.\d to -1\d\.\d 0 4", text)
     labels = [a["aria-label"] for tag, a in page.elements if tag == "svg" and a.get("aria-label")]
     assert [label for label in labels if label and "enalised" in label] == [

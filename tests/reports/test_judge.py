@@ -5,6 +5,7 @@ from evorun.reports.judge import JudgeDiagnostics, calibration, judge_warning
 from evorun.runs.candidates import CandidateId, Outcome, Verdict
 from evorun.runs.results import Proportion
 from evorun.runs.schema import ComparisonRecord
+from evorun.runs.scores import ACCURACY
 
 RIGHT, WRONG, ALSO_RIGHT, UNKNOWN = "right", "wrong", "also right", "unknown"
 CORRECT = {("p", RIGHT): True, ("p", ALSO_RIGHT): True, ("p", WRONG): False, ("q", RIGHT): False}
@@ -71,18 +72,18 @@ def test_a_proportion_of_nothing_has_no_value() -> None:
 
 def test_calibration_groups_are_of_about_equal_size_and_in_order() -> None:
     graded = [(i / 10, i >= 60) for i in range(100)]
-    bins = calibration(graded[::-1], bins=4)
+    bins = calibration(graded[::-1], ACCURACY, bins=4)
     assert [(b.low, b.high) for b in bins] == [(0, 2.4), (2.5, 4.9), (5, 7.4), (7.5, 9.9)]
-    assert [b.correct.value for b in bins] == [0, 0, 15 / 25, 1]
+    assert [b.figure.value for b in bins] == [0, 0, 15 / 25, 1]
 
 
 def test_calibration_keeps_equal_means_together() -> None:
-    bins = calibration([(0.0, True)] * 50 + [(1.0, False)] * 3, bins=8)
-    assert [(b.correct.successes, b.correct.n) for b in bins] == [(50, 50), (0, 3)]
+    bins = calibration([(0.0, True)] * 50 + [(1.0, False)] * 3, ACCURACY, bins=8)
+    assert [(b.figure.value, b.figure.n) for b in bins] == [(1, 50), (0, 3)]
 
 
 def test_calibration_of_nothing() -> None:
-    assert calibration([]) == []
+    assert calibration([], ACCURACY) == []
 
 
 def _warning(*duels: ComparisonRecord) -> str | None:

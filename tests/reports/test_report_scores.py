@@ -11,9 +11,14 @@ from evorun.reports import write_report
 from evorun.reports.browser import load_browser
 from evorun.reports.overview import load_candidate_figures, load_curves, load_outcome
 from evorun.runs.reading import read_steps
+from evorun.runs.scores import ACCURACY
 from run_fixture import HOSTILE, RunSpec, write_run
 
 SCORES = {"penalised_score": [100.0, 20.0, 60.0], "missing_cities": [0.0, 3.0, 1.0]}
+DECLARED = [
+    {"name": "accuracy", "low": 0, "high": 1, "rate": True},
+    {"name": "penalised_score", "low": 0, "high": 100},
+]
 
 
 class _Page(HTMLParser):
@@ -39,17 +44,19 @@ def _page(run: Path) -> _Page:
 
 
 def test_the_page_has_a_table_and_curves_of_the_scores(tmp_path: Path) -> None:
-    page = _page(write_method(tmp_path / "run", [False] * 3, steps=4, scores=SCORES))
+    page = _page(write_method(tmp_path / "run", [False] * 3, steps=4, scores=SCORES, declared=DECLARED))
     text = " ".join(page.text.split())
-    assert re.search(r"Penalised score 60\.0 95 % interval \d+\.\d to \d+(\.\d)?; n = 3", text)  # the tile
-    assert re.search(r"all penalised score 60\.0 \d+\.\d to \d+(\.\d)? 3", text)
+    assert re.search(r"Penalised score \(0 to 100\) 60\.0 95 % interval \d+\.\d to \d+(\.\d)?; n = 3", text)  # the tile
+    assert re.search(r"all penalised score \(0 to 100\) 60\.0 \d+\.\d to \d+(\.\d)? 3", text)
     assert [label for label in page.labels if "core" in label] == [
         "Penalised score against generation",
         "Penalised score against calls per problem",
         "Penalised score against tokens per problem",
         "Scores by generation",
     ]
-    assert "penalised score 1 30.0 " in text  # the numbers behind the curve: half of the way after two steps of four
+    assert (
+        "penalised score (0 to 100) 1 30.0 " in text
+    )  # the numbers behind the curve: half of the way after two steps of four
 
 
 def test_a_page_without_scores_does_not_mention_them(tmp_path: Path) -> None:
@@ -66,12 +73,14 @@ def test_scores_of_other_names_have_a_panel_each(tmp_path: Path) -> None:
 
 def test_the_curves_of_an_unfinished_run_are_counted_from_its_steps(tmp_path: Path) -> None:
     run = write_method(tmp_path / "run", [False] * 3, steps=2, ended=2, scores=SCORES)
-    outcome = load_outcome(run)
-    curves = load_curves(run, outcome.predictions, read_steps(run))
+    curves = load_curves(load_outcome(run), read_steps(run))
     assert curves.from_steps
     assert [point.value for point in curves.scores["penalised_score"]] == [30.0, 60.0]
     (run / "predictions.jsonl").write_text("")  # none has ended
-    assert [point.value for point in load_curves(run, [], read_steps(run)).scores["missing_cities"]] == [0.75, 1.5]
+    assert [point.value for point in load_curves(load_outcome(run), read_steps(run)).scores["missing_cities"]] == [
+        0.75,
+        1.5,
+    ]
 
 
 def test_hostile_score_names_stay_texts(tmp_path: Path) -> None:
@@ -87,8 +96,8 @@ def test_the_browser_carries_scores_fitness_and_errors(tmp_path: Path) -> None:
     scored |= {"scores": {"score": 12.5}, "fitness": 12.5, "errors": "row 3 repeats 7"}
     long |= {"errors": "e" * 5000}
     (run / "candidates.jsonl").write_text("".join(json.dumps(record) + "\n" for record in (plain, scored, long)))
-    figures = load_candidate_figures(run)
-    (problem,) = load_browser(run, load_outcome(run).predictions, read_steps(run), figures.by_problem)
+    figures = load_candidate_figures(run, ACCURACY)
+    (problem,) = load_browser(run, load_outcome(run).predictions, read_steps(run), figures.by_problem, ACCURACY)
     shown = json.loads(problem.json)["candidates"]
     assert [(c["scores"], c["fitness"], c["errors"]) for c in shown[:2]] == [
         ({}, None, ""),

@@ -7,8 +7,9 @@ import pytest
 
 from evorun.errors import DataError, RunDirectoryError
 from evorun.reports.browser import MAX_BYTES, MAX_PROBLEMS, load_browser, script_json
-from evorun.reports.overview import load_candidate_figures, load_curves, load_judge, load_outcome
+from evorun.reports.overview import Curves, load_candidate_figures, load_curves, load_judge, load_outcome
 from evorun.runs.reading import read_predictions, read_records, read_steps
+from evorun.runs.scores import ACCURACY
 from run_fixture import RunSpec, write_run
 
 
@@ -57,10 +58,14 @@ def test_an_unfinished_run_is_counted_from_its_records(tmp_path: Path) -> None:
         assert unfinished.cost[role].tokens == finished.cost[role].tokens
 
 
+def _curves(run: Path) -> Curves:
+    return load_curves(load_outcome(run), read_steps(run))
+
+
 def test_curves_counted_from_steps_are_those_of_metrics(tmp_path: Path) -> None:
-    recorded = load_curves(write_run(tmp_path / "a"), [], read_steps(tmp_path / "a"))
+    recorded = _curves(write_run(tmp_path / "a"))
     run = write_run(tmp_path / "b", RunSpec(finished=False))
-    counted = load_curves(run, [], read_steps(run))
+    counted = _curves(run)
     assert counted.from_steps
     assert not recorded.from_steps
     assert counted.series == recorded.series
@@ -73,7 +78,7 @@ def test_curves_of_an_unfinished_run_carry_the_last_state_forward(tmp_path: Path
     (run / "steps.jsonl").write_text("".join(json.dumps(r) + "\n" for r in begun))
     correct = {(r["problem"], r["step"]): r["correct"] for r in begun}
     correct["problem-001", 2] = correct["problem-001", 1]
-    points = load_curves(run, [], read_steps(run)).series["accuracy"]
+    points = _curves(run).series["accuracy"]
     assert [p.n for p in points] == [3, 3, 3]
     for point in points:
         assert point.value == sum(right for (_, step), right in correct.items() if step == point.step) / 3
@@ -81,11 +86,11 @@ def test_curves_of_an_unfinished_run_carry_the_last_state_forward(tmp_path: Path
 
 def test_candidates_and_duels_are_counted(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", RunSpec(problems=3, candidates=30, duels=11))
-    figures = load_candidate_figures(run)
+    figures = load_candidate_figures(run, ACCURACY)
     records = [json.loads(line) for line in (run / "candidates.jsonl").open()]
     assert figures.total == 90
     assert figures.unparsable.successes == sum(r["answer"] is None for r in records)
-    judge = load_judge(run, figures.correct)
+    judge = load_judge(run, figures.utilities)
     assert judge is not None
     assert judge.decisive.n == 33
 
@@ -95,8 +100,8 @@ def test_a_run_without_duels_has_no_judge(tmp_path: Path) -> None:
 
 
 def _browser(run: Path, problems: list[str] | None = None):
-    figures = load_candidate_figures(run)
-    return load_browser(run, read_predictions(run), read_steps(run), figures.by_problem, problems)
+    figures = load_candidate_figures(run, ACCURACY)
+    return load_browser(run, read_predictions(run), read_steps(run), figures.by_problem, ACCURACY, problems)
 
 
 def test_the_browser_spreads_over_strata_and_outcomes(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from evorun.reports import print_summary, write_report
 from evorun.runs.results import write_results
+from evorun.runs.scores import ACCURACY
 from run_fixture import HOSTILE, RunSpec, write_run
 
 
@@ -124,7 +125,7 @@ def test_verdicts_are_counted_as_they_were_given_and_by_whatever_role(tmp_path: 
     verdicts = ["A", "invalid", "A"]
     duels = [{**record, "problem": "p0", "verdicts": [verdict]} for verdict in verdicts]
     (run / "comparisons.jsonl").write_text("".join(json.dumps(duel) + "\n" for duel in duels))
-    write_results(run, {})
+    write_results(run, (ACCURACY,), {})
     rows = [" ".join(line.split()) for line in _summary(run).splitlines()]
     assert "unparsable verdicts 33.3 % 6.1 to 79.2 % 3" in rows
     (texts,) = [row for row in rows if row.startswith("unparsable texts")]

@@ -22,6 +22,7 @@ from evorun.runs.schema import (
     Stop,
     TrainingRecord,
 )
+from evorun.runs.scores import ACCURACY
 from evorun.runs.statistics import mean_interval
 
 
@@ -47,7 +48,7 @@ def duel(first: Verdict, second: Verdict, outcome: Outcome | None) -> Comparison
 
 
 def series(steps: list[StepRecord]) -> dict[tuple[int, str], MetricPoint]:
-    return {(point.step, point.name): point for point in metric_series(steps)}
+    return {(point.step, point.name): point for point in metric_series(steps, [ACCURACY])}
 
 
 def test_accuracy_by_step_carries_early_finishers_forward() -> None:
@@ -76,7 +77,7 @@ def test_strata_are_separate_series_with_their_own_cost() -> None:
 
 
 def test_a_run_without_steps_has_no_series() -> None:
-    assert metric_series([]) == []
+    assert metric_series([], [ACCURACY]) == []
 
 
 def test_proportion_against_scipy() -> None:
@@ -103,7 +104,7 @@ def write_records(folder: Path) -> None:
 
 def test_results_add_up(tmp_path: Path) -> None:
     write_records(tmp_path)
-    returned = write_results(tmp_path, {"generate": 1.23456})
+    returned = write_results(tmp_path, [ACCURACY], {"generate": 1.23456})
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["metrics"]["accuracy"]["value"] == 0.5
     assert results["metrics"]["decisive_rate"]["value"] == pytest.approx(1 / 3)
@@ -122,7 +123,7 @@ def test_results_add_up(tmp_path: Path) -> None:
 
 def test_metrics_are_written_a_point_a_line(tmp_path: Path) -> None:
     write_records(tmp_path)
-    write_results(tmp_path, {})
+    write_results(tmp_path, [ACCURACY], {})
     rows: list[dict[str, Any]] = [json.loads(line) for line in (tmp_path / "metrics.jsonl").open()]
     assert [row["name"] for row in rows] == [
         "accuracy", "accuracy/high", "unparsable_texts", "accuracy", "accuracy/high"
@@ -159,7 +160,7 @@ def test_only_a_budget_stops_by_budget(tmp_path: Path) -> None:
     (tmp_path / "predictions.jsonl").write_bytes(
         b"".join(msgspec.json.encode(prediction(f"p{i}", False, stop)) + b"\n" for i, stop in enumerate(stops))
     )
-    assert write_results(tmp_path, {}).counts["stopped_by_budget"] == 1
+    assert write_results(tmp_path, [ACCURACY], {}).counts["stopped_by_budget"] == 1
 
 
 SCORED = {"p": ("high", {"score": 80.0, "missing": 0.0}), "q": ("high", {"score": 20.0, "missing": 3.0}),
@@ -174,7 +175,7 @@ def write_scored(folder: Path) -> Results:
     (folder / "predictions.jsonl").write_bytes(b"".join(msgspec.json.encode(p) + b"\n" for p in predictions))
     for name in ("steps", "candidates", "comparisons"):
         (folder / f"{name}.jsonl").touch()
-    return write_results(folder, {})
+    return write_results(folder, [ACCURACY], {})
 
 
 def test_each_score_has_a_mean_overall_and_by_stratum(tmp_path: Path) -> None:
@@ -199,7 +200,9 @@ def scored_step(problem: str, number: int, calls: int, **scores: float) -> StepR
 
 def test_scores_by_step_carry_early_finishers_forward_and_hide_no_series() -> None:
     steps = [scored_step("p", 0, 2, score=50.0), scored_step("q", 0, 4, score=10.0), scored_step("q", 1, 8, score=30.0)]
-    points = [point for point in metric_series(steps) if point.name == "score"]  # also the name of a diagnostic
+    points = [
+        point for point in metric_series(steps, [ACCURACY]) if point.name == "score"
+    ]  # also the name of a diagnostic
     assert [(p.step, p.value, p.n, p.calls) for p in points] == [(0, 30.0, 2, 3.0), (1, 40.0, 2, 5.0)]
     assert points[0].ci95 is not None
 
@@ -218,7 +221,7 @@ def test_records_of_an_older_run_have_no_scores() -> None:
 def test_the_interval_along_a_run_is_that_of_the_single_figure_to_what_a_band_shows() -> None:
     values = [float((37 * i) % 101) for i in range(60)]
     steps = [scored_step(f"p{i}", 0, 1, score=value) for i, value in enumerate(values)]
-    (point,) = [point for point in metric_series(steps) if point.name == "score"]
+    (point,) = [point for point in metric_series(steps, [ACCURACY]) if point.name == "score"]
     whole = mean_interval(values)
     assert whole is not None
     assert point.ci95 == pytest.approx(whole, abs=0.05 * (whole[1] - whole[0]))
@@ -226,7 +229,7 @@ def test_the_interval_along_a_run_is_that_of_the_single_figure_to_what_a_band_sh
 
 def test_evaluations_far_apart_are_points_of_their_own() -> None:
     steps = [step("a", 0, False, 1), step("a", 10, True, 5), step("b", 0, False, 1), step("b", 25, True, 5)]
-    shares = {point.step: point.value for point in metric_series(steps) if point.name == "accuracy"}
+    shares = {point.step: point.value for point in metric_series(steps, [ACCURACY]) if point.name == "accuracy"}
     assert shares == {0: 0.0, 10: 0.5, 25: 1.0}
 
 
@@ -234,7 +237,7 @@ def test_training_steps_are_series_beside_the_others(tmp_path: Path) -> None:
     write_records(tmp_path)
     lines = [TrainingRecord(number, 10 * number, 100 * number, {"reward": number / 4}) for number in (1, 2)]
     (tmp_path / "training.jsonl").write_bytes(b"".join(msgspec.json.encode(line) + b"\n" for line in lines))
-    write_results(tmp_path, {})
+    write_results(tmp_path, [ACCURACY], {})
     written = [json.loads(line) for line in (tmp_path / "metrics.jsonl").open()]
     training = [
         (one["step"], one["value"], one["calls"], one["tokens"]) for one in written if "training/" in one["name"]

@@ -1,7 +1,7 @@
 """A comparison of runs: one table, the pairs on the same problems, and what must be said beside them."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,8 +14,8 @@ from evorun.reports.comparison.runs import SEED, Cost, Run, engine_of, load_runs
 from evorun.reports.comparison.seeds import name_over_seeds, seed_groups
 from evorun.reports.text import count
 from evorun.runs.paths import display
-from evorun.runs.results import ACCURACY, MAIN_SCORE
 from evorun.runs.schema import Metric
+from evorun.runs.scores import ACCURACY, Score
 from evorun.runs.statistics import clustered_mean, wilson
 
 MARKS = "marks"
@@ -32,30 +32,41 @@ class Row:
     """Task, model, engine, seed and marks, by the heading that a column of them would have."""
     regime: str
     n: str
-    accuracy: Metric
-    scores: Mapping[str, Metric]
+    scores: Sequence[Score]
+    """The primary one first."""
+    metrics: Mapping[str, Metric]
     """Means, by score name."""
     by_stratum: Mapping[str, Metric]
+    """Of the primary score."""
     cost: Mapping[str, Cost]
     """A problem's, by role."""
     reported: ReportedFigures | None
     unlike_reported: str | None = None
     """Why the figures must not be held against reported ones; None when they may."""
 
+    @property
+    def primary(self) -> Score:
+        """What the run is judged by."""
+        return self.scores[0]
+
     def figure(self, name: str) -> Metric:
-        """Return the accuracy, or the score of that name."""
-        return self.accuracy if name == ACCURACY else self.scores.get(name, _NOTHING)
+        """Return the mean of the score of that name."""
+        return self.metrics.get(name, _NOTHING)
 
     def reported_figure(self, name: str) -> float | None:
-        """Return what a paper reports of the accuracy, or of the score of that name."""
-        if self.reported is None:
+        """Return what a paper reports of the score of that name."""
+        return None if self.reported is None else self.reported.metrics.get(name)
+
+    def reported_of_stratum(self, stratum: str) -> float | None:
+        """Return what a paper reports of the primary score in a stratum: papers' figures are accuracies."""
+        if self.reported is None or self.primary.name != ACCURACY.name:
             return None
-        return self.reported.accuracy if name == ACCURACY else self.reported.metrics.get(name)
+        return self.reported.of_stratum(stratum)
 
     @property
     def above_reported(self) -> float | None:
-        """Measured less reported accuracy, a fraction; None where one is missing or they do not compare."""
-        return self.above(self.accuracy.value, self.reported_figure(ACCURACY))
+        """Measured less reported primary score; None where one is missing or they do not compare."""
+        return self.above(self.figure(self.primary.name).value, self.reported_figure(self.primary.name))
 
     def above(self, measured: float | None, reported: float | None) -> float | None:
         """Return measured less reported; None where one is missing or they do not compare."""
@@ -67,14 +78,14 @@ class Comparison:
     """Several runs side by side."""
 
     runs: Sequence[Run]
-    """By task, the most accurate first; among equals, the one with the highest main score."""
+    """By task, the best first: by the primary score, among equals by the second one."""
     rows: Sequence[Row]
     """One for each run, in the same order."""
     means: Sequence[Row]
     """Means over the seeds of one set-up; empty when every set-up ran with one seed."""
     pairs: Pairs
     chosen: bool
-    """The reference was named, not taken for its accuracy."""
+    """The reference was named, not taken for its figures."""
     warnings: Sequence[str]
     remarks: Sequence[str]
 
@@ -90,15 +101,27 @@ class Comparison:
         return sorted({stratum for row in self.rows for stratum in row.by_stratum})
 
     @property
-    def scores(self) -> list[str]:
-        """The names of all scores, those of the first runs first."""
-        return list(dict.fromkeys(name for row in self.rows for name in row.scores))
+    def primaries(self) -> list[Score]:
+        """The primary scores of all tasks, mostly one."""
+        return _distinct(row.primary for row in self.rows)
 
     @property
-    def drawn_scores(self) -> list[str]:
-        """The scores that all runs have along their course, the main one first."""
-        common = [name for name in self.scores if all(run.curves.get(name) for run in self.runs)]
-        return sorted(common, key=lambda name: name != MAIN_SCORE)
+    def other_scores(self) -> list[Score]:
+        """All other scores, those of the first runs first."""
+        primaries = {score.name for score in self.primaries}
+        return _distinct(score for row in self.rows for score in row.scores if score.name not in primaries)
+
+    @property
+    def second(self) -> Score | None:
+        """The score that orders what is equal in the primary one, where all runs that have one have the same."""
+        found = _distinct(run.outcome.second for run in self.runs if run.outcome.second is not None)
+        return found[0] if len(found) == 1 and found[0] in self.other_scores else None
+
+    @property
+    def drawn_scores(self) -> list[Score]:
+        """The other scores that all runs have along their course, the second one first."""
+        common = [score for score in self.other_scores if all(run.curves.get(score.name) for run in self.runs)]
+        return sorted(common, key=lambda score: score != self.second)
 
     @property
     def has_reported(self) -> bool:
@@ -150,7 +173,7 @@ def _named(runs: Sequence[Run], against: Path) -> Run:
 
 def _row(run: Run) -> Row:
     manifest = run.manifest
-    n = count(run.accuracy.n)
+    n = count(run.metric(run.primary.name).n)
     return Row(
         name=run.name,
         facts={
@@ -162,10 +185,12 @@ def _row(run: Run) -> Row:
         },
         regime=manifest.regime,
         n=n if run.outcome.finished else f"{n} of {count(len(run.problems))}",
-        accuracy=run.accuracy,
         scores=run.outcome.scores,
+        metrics=run.outcome.metrics,
         by_stratum={
-            stratum: metrics[ACCURACY] for stratum, metrics in run.outcome.by_stratum.items() if ACCURACY in metrics
+            stratum: metrics[run.primary.name]
+            for stratum, metrics in run.outcome.by_stratum.items()
+            if run.primary.name in metrics
         },
         cost=run.cost,
         reported=run.reported,
@@ -176,55 +201,46 @@ def _row(run: Run) -> Row:
 def _mean_row(members: Sequence[Run]) -> Row:
     row = _row(members[0])
     seeds = sorted({run.manifest.seed for run in members})
-    sizes = [run.accuracy.n for run in members]
+    sizes = [run.metric(run.primary.name).n for run in members]
     return Row(
         name=name_over_seeds(members),
         facts={**row.facts, SEED: ", ".join(map(str, seeds))},
         regime=row.regime,
         n=f"{len(members)} x {row.n}" if len(set(sizes)) == 1 else count(sum(sizes)),
-        accuracy=_clustered(members, None),
-        scores={name: _clustered_score(members, name) for name in row.scores},
-        by_stratum={stratum: _clustered(members, stratum) for stratum in row.by_stratum},
+        scores=row.scores,
+        metrics={score.name: _clustered(members, score) for score in row.scores},
+        by_stratum={stratum: _clustered(members, row.primary, stratum) for stratum in row.by_stratum},
         cost={role: _mean_cost([run.cost.get(role, Cost(0, 0, 0)) for run in members]) for role in row.cost},
         reported=row.reported,
         unlike_reported=row.unlike_reported,
     )
 
 
-def _clustered(members: Sequence[Run], stratum: str | None) -> Metric:
-    """Return the accuracy over all the runs' problems; a problem's seeds count as one draw in the interval."""
-    hits: dict[str, int] = defaultdict(int)
-    trials: dict[str, int] = defaultdict(int)
-    for run in members:
-        for prediction in run.outcome.predictions:
-            if stratum in (None, prediction.stratum):
-                hits[prediction.problem] += prediction.correct
-                trials[prediction.problem] += 1
-    n, right = sum(trials.values()), sum(hits.values())
-    if not n:
-        return _NOTHING
-    # All right or all wrong: every draw of problems is alike, and each problem is one trial.
-    uniform = right in (0, n)
-    interval = (
-        wilson(len(trials) if right else 0, len(trials))
-        if uniform
-        else clustered_mean([hits[problem] for problem in trials], list(trials.values()))
-    )
-    return Metric(right / n, interval, n)
-
-
-def _clustered_score(members: Sequence[Run], name: str) -> Metric:
+def _clustered(members: Sequence[Run], score: Score, stratum: str | None = None) -> Metric:
     """Return the mean of a score over all the runs' problems; a problem's seeds count as one draw in the interval."""
     by_problem: dict[str, list[float]] = defaultdict(list)
     for run in members:
-        for problem, value in run.score(name).items():
-            by_problem[problem].append(value)
+        for prediction in run.outcome.predictions:
+            value = score.value_in(prediction)
+            if value is not None and stratum in (None, prediction.stratum):
+                by_problem[prediction.problem].append(value)
     sums, counts = [sum(values) for values in by_problem.values()], [len(values) for values in by_problem.values()]
     if not counts:
         return _NOTHING
-    # where all problems are alike every draw of them is, which says nothing about the uncertainty
+    mean = sum(sums) / sum(counts)
     alike = len({total / n for total, n in zip(sums, counts, strict=True)}) == 1
-    return Metric(sum(sums) / sum(counts), None if alike else clustered_mean(sums, counts), sum(counts))
+    if score.rate and mean in (0, 1):  # every draw of problems is alike, and each problem is one trial
+        return Metric(mean, wilson(len(counts) if mean else 0, len(counts)), sum(counts))
+    # where all problems are alike every draw of them is, which says nothing about the uncertainty
+    return Metric(mean, None if alike and not score.rate else clustered_mean(sums, counts), sum(counts))
+
+
+def _distinct(scores: Iterable[Score]) -> list[Score]:
+    """Return the scores, of each name the first."""
+    found: dict[str, Score] = {}
+    for score in scores:
+        found.setdefault(score.name, score)
+    return list(found.values())
 
 
 def _mean_cost(costs: Sequence[Cost]) -> Cost:

@@ -51,7 +51,7 @@ def groups_of(runs: Sequence[Run], against: Run | None) -> Groups:
     """Group the runs and find the references: `against` and, in other groups, the same method and settings.
 
     Without `against` it is the method, with its settings, that most runs can be paired with, of these the one with
-    the highest mean accuracy, then main score. Groups without it get theirs by the same rule among themselves.
+    the highest mean primary score, then second score. Groups without it get theirs by the same rule among themselves.
     """
     members: dict[bytes, list[Run]] = defaultdict(list)
     for run in runs:
@@ -93,11 +93,11 @@ def _chosen(groups: Sequence[list[Run]]) -> list[dict[int, Run]]:
 
 
 def _merit(groups: Sequence[Group]) -> tuple[int, float, float]:
-    """Return how many runs would have a reference, and the references' mean accuracy and mean main score."""
+    """Return how many runs would have a reference, and the references' mean ranks."""
     paired = sum(group.reference_of(run) is not None for group in groups for run in group.runs)
     ranks = [run.rank for group in groups for run in group.references.values()]
-    accuracies, scores = zip(*ranks, strict=True)
-    return paired, fmean(accuracies), fmean(scores)
+    primary, second = zip(*ranks, strict=True)
+    return paired, fmean(primary), fmean(second)
 
 
 def _candidates(groups: Sequence[list[Run]]) -> list[Run]:

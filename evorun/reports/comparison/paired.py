@@ -1,4 +1,4 @@
-"""Two runs on the same problems: the difference in accuracy or in a score, and whether it could be chance."""
+"""Two runs on the same problems: the difference in a rate or another score, and whether it could be chance."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class Paired:
 
     @property
     def difference(self) -> float:
-        """Accuracy of ours less accuracy of theirs, in [-1, 1]. Raises ZeroDivisionError without problems."""
+        """Share that ours got right less that of theirs, in [-1, 1]. Raises ZeroDivisionError without problems."""
         return (self.ours_only - self.theirs_only) / self.n
 
     def __add__(self, other: "Paired") -> "Paired":
@@ -74,6 +74,17 @@ def paired_scores(ours: Sequence[float], theirs: Sequence[float]) -> PairedScore
     return _compared(differences, mean_interval(differences))
 
 
+def paired_rates(counts: Paired) -> PairedScores:
+    """Compare a rate on the same problems, at least one."""
+    return PairedScores(
+        n=counts.n,
+        difference=counts.difference,
+        ci95=difference_interval(counts),
+        higher=counts.ours_only,
+        lower=counts.theirs_only,
+    )
+
+
 def pooled_scores(differences: Sequence[Sequence[float]]) -> PairedScores:
     """Compare a score over several seeds, given ours less theirs of each seed, by problem; at least one of each."""
     return _compared([value for values in differences for value in values], pooled_interval(differences))
@@ -103,7 +114,7 @@ def mcnemar(counts: Paired) -> float:
 
 
 def difference_interval(counts: Paired, confidence: float = 0.95) -> tuple[float, float] | None:
-    """Return the bootstrap percentile interval of the difference in accuracy, drawing problems again with their pair.
+    """Return the bootstrap percentile interval of the difference in a rate, drawing problems again with their pair.
 
     None when no problem is discordant: then every draw gives 0, which says nothing about the uncertainty. A problem
     adds 1, -1 or 0 to the difference, so drawing n problems with replacement is one multinomial draw of how many add

@@ -3,25 +3,21 @@
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from evorun.reports.comparison.groups import Groups, same_settings
 from evorun.reports.comparison.paired import (
-    Paired,
     PairedScores,
-    difference_interval,
     holm,
     mcnemar,
     paired,
+    paired_rates,
     paired_scores,
-    pooled_interval,
     pooled_p,
     pooled_scores,
 )
 from evorun.reports.comparison.runs import SEED, Run, policy, simulated_model
 from evorun.reports.comparison.seeds import name_over_seeds
-
-T = TypeVar("T")
+from evorun.runs.scores import Score
 
 
 @dataclass(frozen=True)
@@ -30,18 +26,27 @@ class Pair:
 
     name: str
     reference: str
-    counts: Paired
-    """Outcomes of the run (ours) beside the reference's (theirs), over all seeds."""
-    ci95: tuple[float, float] | None
-    """Of the difference in accuracy; None when no problem is discordant."""
-    p: float
-    """Two-sided and exact: McNemar's, over several seeds that of exchanged problems."""
-    p_holm: float
+    primary: Score
+    compared: PairedScores
+    """The primary score of the run (ours) beside the reference's (theirs), over all seeds."""
+    p: float | None
+    """Two-sided and exact: McNemar's, over several seeds that of exchanged problems; None unless it is a rate."""
+    p_holm: float | None
     """The same, adjusted for the number of comparisons."""
-    scores: Mapping[str, PairedScores]
-    """The scores that both have, by name."""
+    others: Mapping[Score, PairedScores]
+    """The other scores that both have."""
     remark: str
     """What the reader must know of this pair; mostly nothing."""
+
+    @property
+    def gained(self) -> int:
+        """Problems on which the run is better than the reference."""
+        return self.compared.higher if self.primary.higher_is_better else self.compared.lower
+
+    @property
+    def lost(self) -> int:
+        """Problems on which it is worse."""
+        return self.compared.lower if self.primary.higher_is_better else self.compared.higher
 
 
 @dataclass(frozen=True)
@@ -83,8 +88,8 @@ def pair_all(groups: Groups, seeds: Sequence[Sequence[Run]]) -> Pairs:
     matches = _matches(groups)
     pools = [pool for members in seeds if len(pool := _pool(members, matches)) > 1]
     found = [*map(_pair, matches), *map(_pooled_pair, pools)]
-    adjusted = holm([pair.p for pair in found])
-    found = [replace(pair, p_holm=p_holm) for pair, p_holm in zip(found, adjusted, strict=True)]
+    adjusted = iter(holm([pair.p for pair in found if pair.p is not None]))
+    found = [pair if pair.p is None else replace(pair, p_holm=next(adjusted)) for pair in found]
     involved = {run.name for match in matches for run in (match.run, match.reference)} | {groups.main.name}
     return Pairs(
         reference=groups.main,
@@ -106,23 +111,29 @@ def _matches(groups: Groups) -> list[_Match]:
     for group in groups.groups:
         for run in group.runs:
             reference = group.reference_of(run)
-            if reference is not None and run.correct.keys() & reference.correct.keys():
+            if reference is not None and run.values(run.primary).keys() & reference.values(run.primary).keys():
                 by_reference[reference.name].append(_Match(run, reference))
     return [match for matches in by_reference.values() for match in matches]
 
 
 def _pair(match: _Match) -> Pair:
-    counts = _counts(match)
-    p = mcnemar(counts)
+    primary, *others = match.run.outcome.scores
+    ours, theirs = _on_common(match, primary)
+    if primary.rate:
+        counts = paired([bool(value) for value in ours], [bool(value) for value in theirs])
+        compared, p = paired_rates(counts), mcnemar(counts)
+    else:
+        compared, p = paired_scores(ours, theirs), None
+    both = [(score, _on_common(match, score)) for score in others]
     return Pair(
         name=match.run.name,
         reference=match.reference.name,
-        counts=counts,
-        ci95=difference_interval(counts),
+        primary=primary,
+        compared=compared,
         p=p,
         p_holm=p,
-        scores={name: paired_scores(*_on_common(*both)) for name, both in _scores(match).items()},
-        remark="; ".join(_remarks(match, counts.n)),
+        others={score: paired_scores(*values) for score, values in both if values[0]},
+        remark="; ".join(_remarks(match, compared.n)),
     )
 
 
@@ -134,35 +145,33 @@ def _pool(members: Sequence[Run], matches: Sequence[_Match]) -> list[_Match]:
 
 
 def _pooled_pair(pool: Sequence[_Match]) -> Pair:
-    each = [_counts(match) for match in pool]
-    by_problem: dict[str, list[int]] = defaultdict(list)
-    for match in pool:
-        for problem, ours in match.run.correct.items():
-            if problem in match.reference.correct:
-                by_problem[problem].append(ours - match.reference.correct[problem])
-    differences = list(by_problem.values())
-    p = pooled_p([sum(values) for values in differences])
-    remarks = [remark for match, counts in zip(pool, each, strict=True) for remark in _remarks(match, counts.n)]
+    primary = pool[0].run.primary
+    differences = _differences(pool, primary)
+    p = pooled_p([round(sum(values)) for values in differences]) if primary.rate else None
+    remarks = [remark for match in pool for remark in _remarks(match, len(_on_common(match, primary)[0]))]
+    scores = list(dict.fromkeys(score for match in pool for score in match.run.outcome.other_scores))
+    both = [(score, _differences(pool, score)) for score in scores]
     return Pair(
         name=name_over_seeds([match.run for match in pool]),
         reference=name_over_seeds([match.reference for match in pool]),
-        counts=sum(each[1:], each[0]),
-        ci95=pooled_interval(differences),
+        primary=primary,
+        compared=pooled_scores(differences),
         p=p,
         p_holm=p,
-        scores=_pooled_scores(pool),
+        others={score: pooled_scores(found) for score, found in both if found},
         remark="; ".join(dict.fromkeys(remarks)),
     )
 
 
-def _pooled_scores(pool: Sequence[_Match]) -> dict[str, PairedScores]:
-    by_score: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+def _differences(pool: Sequence[_Match], score: Score) -> list[list[float]]:
+    """Return ours less theirs of each seed, by problem: sorted, for the draws of a bootstrap follow the order."""
+    by_problem: dict[str, list[float]] = defaultdict(list)
     for match in pool:
-        for name, (ours, theirs) in _scores(match).items():
-            for problem in ours.keys() & theirs.keys():
-                by_score[name][problem].append(ours[problem] - theirs[problem])
-    # a set has no order, and the draws of a bootstrap follow it
-    return {name: pooled_scores([found[problem] for problem in sorted(found)]) for name, found in by_score.items()}
+        theirs = match.reference.values(score)
+        for problem, ours in match.run.values(score).items():
+            if problem in theirs:
+                by_problem[problem].append(ours - theirs[problem])
+    return [by_problem[problem] for problem in sorted(by_problem)]
 
 
 def _reason(run: Run, reference: Run) -> str:
@@ -192,18 +201,9 @@ def _settings(run: Run, reference: Run) -> str:
     return ", ".join(f"{key} {ours.get(key)}, not {theirs.get(key)}" for key in keys)
 
 
-def _counts(match: _Match) -> Paired:
-    return paired(*_on_common(match.run.correct, match.reference.correct))
-
-
-def _scores(match: _Match) -> dict[str, tuple[dict[str, float], dict[str, float]]]:
-    """Return the scores that both have on some problem, by name and problem."""
-    both = {name: (match.run.score(name), match.reference.score(name)) for name in match.run.outcome.scores}
-    return {name: (ours, theirs) for name, (ours, theirs) in both.items() if ours.keys() & theirs.keys()}
-
-
-def _on_common(ours: Mapping[str, T], theirs: Mapping[str, T]) -> tuple[list[T], list[T]]:
-    """Return the values of the problems that both have, in one order."""
+def _on_common(match: _Match, score: Score) -> tuple[list[float], list[float]]:
+    """Return a score of the problems that both have it of, in one order."""
+    ours, theirs = match.run.values(score), match.reference.values(score)
     common = [problem for problem in ours if problem in theirs]
     return [ours[problem] for problem in common], [theirs[problem] for problem in common]
 
@@ -212,7 +212,8 @@ def _remarks(match: _Match, n: int) -> list[str]:
     run, reference = match.run, match.reference
     remarks = []
     if n < len(run.problems | reference.problems):
-        remarks.append(f"the {n} problems that both have ended")
+        all_scored = n == len(run.ended & reference.ended)
+        remarks.append(f"the {n} problems that both have {'ended' if all_scored else 'a score of'}")
     if run.manifest.regime != reference.manifest.regime:
         remarks.append(f"{run.manifest.regime}, not {reference.manifest.regime}")
     if run.manifest.seed != reference.manifest.seed:

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 from evorun.reports.comparison.comparison import Row
 from evorun.reports.comparison.runs import Run
 from evorun.reports.drawing import CARD, INK, RUNS, X_LABELS, XAxis, figure_of, integer_axis, number, svg_of
-from evorun.reports.text import words
+from evorun.reports.text import label, words
 from evorun.runs.printable import printable
-from evorun.runs.results import ACCURACY
 from evorun.runs.schema import MetricPoint
+from evorun.runs.scores import Score
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,14 +36,15 @@ def swatch(index: int) -> str:
         return svg_of(figure, f"swatch-{index}", "")
 
 
-def curves_plot(runs: Sequence[Run], name: str, x: XAxis) -> str | None:
-    """Draw each run's accuracy, or the score of that name, against generations, calls or tokens; None without points.
+def curves_plot(runs: Sequence[Run], score: Score, x: XAxis) -> str | None:
+    """Draw a score of each run against generations, calls or tokens; None without points.
 
     Few runs have 95 % bands.
 
     A method of one step is a mark with its interval, against generations anywhere on its dotted level.
     """
-    drawn = [(index, list(run.curves[name])) for index, run in enumerate(runs[:MAX_LINES]) if run.curves.get(name)]
+    curves = [run.curves.get(score.name, ()) for run in runs[:MAX_LINES]]
+    drawn = [(index, list(points)) for index, points in enumerate(curves) if points]
     if not drawn:
         return None
     with figure_of(*((10.4, 4.0) if x == "step" else (5.2, 3.6))) as figure:
@@ -52,19 +53,21 @@ def curves_plot(runs: Sequence[Run], name: str, x: XAxis) -> str | None:
             if len(points) > 1:
                 _curve(axes, index, points, x, with_band=len(drawn) <= MAX_BANDS)
         _one_step_methods(axes, [(index, points[0]) for index, points in drawn if len(points) == 1], x)
-        if name == ACCURACY:
-            _accuracy_axis(axes)
-        axes.set_ylabel(words(name))
+        if score.rate:
+            _rate_axis(axes)
+        axes.set_ylabel(label(score))
         _x_axis(axes, [getattr(point, x) for _, points in drawn for point in points], x)
-        return svg_of(figure, f"{name}-{x}", f"{words(name).capitalize()} of each run against {X_LABELS[x]}")
+        title = f"{words(score.name).capitalize()} of each run against {X_LABELS[x]}"
+        return svg_of(figure, f"{score.name}-{x}", title)
 
 
-def bars_plot(rows: Sequence[Row], name: str) -> str | None:
-    """Draw each run's final accuracy, or the score of that name, as a bar with its 95 % interval.
+def bars_plot(rows: Sequence[Row], score: Score) -> str | None:
+    """Draw the score that each run has ended with, as a bar with its 95 % interval.
 
     The paper's figure is a hollow mark. None without figures.
     """
-    drawn = [(index, row, metric) for index, row in enumerate(rows[:MAX_LINES]) if (metric := row.figure(name)).n]
+    figures = [row.figure(score.name) for row in rows[:MAX_LINES]]
+    drawn = [(index, rows[index], metric) for index, metric in enumerate(figures) if metric.n]
     if not drawn:
         return None
     with figure_of(10.4, 0.7 + 0.34 * len(drawn)) as figure:
@@ -74,17 +77,19 @@ def bars_plot(rows: Sequence[Row], name: str) -> str | None:
             if metric.ci95 is not None:
                 for colour, width in ((CARD, 4.0), (INK, 1.6)):  # a rim, to be seen on any bar
                     axes.hlines(place, *metric.ci95, color=colour, linewidth=width)
-            reported = row.reported_figure(name)
+            reported = row.reported_figure(score.name)
             if reported is not None:
                 axes.plot(reported, place, marker="D", markersize=6.5, color=INK, markerfacecolor=CARD)
         axes.set_yticks(range(len(drawn)), [printable(row.name)[:48] for _, row, _ in drawn])
-        if name == ACCURACY:
+        if score.rate:
             axes.set_xlim(0, 1.02)
             axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
+        else:
+            axes.set_xlabel(label(score))
         axes.invert_yaxis()
         axes.grid(visible=False, axis="y")
         axes.grid(visible=True, axis="x")
-        return svg_of(figure, f"{name}-bars", f"Final {words(name)} of each run")
+        return svg_of(figure, f"{score.name}-bars", f"Final {words(score.name)} of each run")
 
 
 def _curve(axes: "Axes", index: int, points: Sequence[MetricPoint], x: XAxis, *, with_band: bool) -> None:
@@ -110,8 +115,8 @@ def _one_step_methods(axes: "Axes", points: Sequence[tuple[int, MetricPoint]], x
         axes.plot([at], [number(point.value)], **style)
 
 
-def _accuracy_axis(axes: "Axes") -> None:
-    """Show the accuracies that occur, to the next tenth: lines are read by their distances, not from zero."""
+def _rate_axis(axes: "Axes") -> None:
+    """Show the rates that occur, to the next tenth: lines are read by their distances, not from zero."""
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
     low, high = axes.dataLim.intervaly

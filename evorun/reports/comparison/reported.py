@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from evorun.runs.schema import Manifest, Reported, ReportedRow
+from evorun.runs.scores import ACCURACY
 
 _OTHER_PROBLEMS = {
     "sample": "the problems are the sample set, not those that the paper measured on",
@@ -19,10 +20,8 @@ _OTHER_PROBLEMS = {
 class ReportedFigures:
     """The row of a paper's table that a run stands beside."""
 
-    accuracy: float | None
-    """A fraction in [0, 1]."""
     metrics: Mapping[str, float]
-    """Means of scores, by name."""
+    """Means of scores, by name; `accuracy` is among them."""
     by_stratum: Mapping[str, float]
     """Accuracies."""
 
@@ -45,11 +44,8 @@ def reported_of(config: Mapping[str, Any], method: str, task: str, model: str) -
     if not fitting:
         return None
     row = max(fitting, key=_specificity)
-    return ReportedFigures(
-        accuracy=row.accuracy,
-        metrics=row.metrics,
-        by_stratum=row.by_stratum,
-    )
+    accuracy = {} if row.accuracy is None else {ACCURACY.name: row.accuracy}
+    return ReportedFigures(metrics={**accuracy, **row.metrics}, by_stratum=row.by_stratum)
 
 
 def unlike_reported(manifest: Manifest) -> str | None:

@@ -15,8 +15,8 @@ from evorun.reports.overview import Outcome, load_curves, load_outcome
 from evorun.runs.directory import ENGINES, PROBLEMS, SIMULATED, identity
 from evorun.runs.paths import display
 from evorun.runs.reading import read_records, read_steps
-from evorun.runs.results import ACCURACY, MAIN_SCORE
 from evorun.runs.schema import Manifest, Metric, MetricPoint, ModelInRun
+from evorun.runs.scores import Score
 
 SEED = "seed"
 
@@ -51,7 +51,7 @@ class Run:
     problems: frozenset[str]
     """All problems of the run, ended or not."""
     curves: Mapping[str, Sequence[MetricPoint]]
-    """Accuracy, and scores by name, over all strata, in step order."""
+    """Scores by name, over all strata, in step order."""
     cost: Mapping[str, Cost]
     """A problem's, by role; the sum is under `total`."""
     reported: ReportedFigures | None
@@ -62,24 +62,33 @@ class Run:
         return self.outcome.manifest
 
     @property
-    def accuracy(self) -> Metric:
-        """Accuracy over the problems that have ended."""
-        return self.outcome.metrics.get(ACCURACY) or Metric(None, None, 0)
+    def ended(self) -> frozenset[str]:
+        """The problems that have ended."""
+        return frozenset(prediction.problem for prediction in self.outcome.predictions)
 
     @property
-    def correct(self) -> dict[str, bool]:
-        """Whether each problem that has ended is right."""
-        return {prediction.problem: prediction.correct for prediction in self.outcome.predictions}
+    def primary(self) -> Score:
+        """What the run is judged by."""
+        return self.outcome.primary
 
     @property
     def rank(self) -> tuple[float, float]:
-        """Accuracy, then main score: what orders runs; minus infinity for a missing one."""
-        accuracy, score = self.accuracy.value, (self.outcome.scores.get(MAIN_SCORE) or Metric(None, None, 0)).value
-        return -math.inf if accuracy is None else accuracy, -math.inf if score is None else score
+        """What orders runs, greater is better: the primary score, then the second; minus infinity for a missing one."""
+        primary, second = self._merit(self.primary), self._merit(self.outcome.second)
+        return primary, second
 
-    def score(self, name: str) -> dict[str, float]:
-        """Return a score of each problem that has ended, by problem."""
-        return {p.problem: p.scores[name] for p in self.outcome.predictions if name in p.scores}
+    def _merit(self, score: Score | None) -> float:
+        mean = None if score is None else self.metric(score.name).value
+        return -math.inf if score is None or mean is None else score.utility(mean)
+
+    def metric(self, name: str) -> Metric:
+        """Return the mean of a score over the problems that have ended."""
+        return self.outcome.metrics.get(name) or Metric(None, None, 0)
+
+    def values(self, score: Score) -> dict[str, float]:
+        """Return a score of each problem that has ended and has it, by problem."""
+        found = ((prediction.problem, score.value_in(prediction)) for prediction in self.outcome.predictions)
+        return {problem: value for problem, value in found if value is not None}
 
     @property
     def marks(self) -> list[str]:
@@ -154,12 +163,12 @@ def _run(name: str, outcome: Outcome) -> Run:
     steps = [] if outcome.finished else read_steps(outcome.run_dir)
     ids = {record.problem for record in read_records(outcome.run_dir / PROBLEMS, _ProblemId)}
     manifest = outcome.manifest
-    curves = load_curves(outcome.run_dir, outcome.predictions, steps)
+    curves = load_curves(outcome, steps)
     return Run(
         name=name,
         outcome=outcome,
         problems=frozenset(ids or (prediction.problem for prediction in outcome.predictions)),
-        curves={ACCURACY: curves.series.get(ACCURACY, []), **curves.scores},
+        curves={outcome.primary.name: curves.series.get(outcome.primary.name, []), **curves.scores},
         cost=_cost_of_results(outcome) if outcome.finished else _cost_of_ended(outcome),
         reported=reported_of(manifest.config, manifest.method, manifest.task, policy(manifest).name),
     )

@@ -1,23 +1,26 @@
-"""A comparison in the terminal: accuracy, scores and cost, the pairs, and where the page is."""
+"""A comparison in the terminal: scores and cost, the pairs, and where the page is."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from evorun.reports.comparison.comparison import Comparison
 from evorun.reports.comparison.grids import (
-    SCORE_PAIRS_NOTE,
     Grid,
     cost_grid,
     main_grid,
     pairs_grid,
-    pairs_heading,
-    pairs_note,
     reported_strata_grid,
     score_pairs_grid,
     scores_grid,
+    strata_grid,
+)
+from evorun.reports.comparison.notes import (
+    SCORE_PAIRS_NOTE,
+    pairs_heading,
+    pairs_note,
+    primary_words,
     shared_line,
     source_line,
-    strata_grid,
     unpaired_line,
 )
 from evorun.reports.tables import add_row, new_table
@@ -43,8 +46,8 @@ def print_comparison(comparison: Comparison, page: Path, console: "Console") -> 
 
     for line in comparison.warnings:
         say(line, "bold yellow")
-    _print_accuracy(comparison, console)
-    if comparison.scores:
+    _print_main_table(comparison, console)
+    if comparison.other_scores:
         _print_uncut(_table("scores", scores_grid(comparison)), console)
     reported = reported_strata_grid(comparison)
     if reported.rows:
@@ -70,18 +73,19 @@ def print_comparison(comparison: Comparison, page: Path, console: "Console") -> 
     )
 
 
-def _print_accuracy(comparison: Comparison, console: "Console") -> None:
+def _print_main_table(comparison: Comparison, console: "Console") -> None:
     """Print one table; where it is too wide, only what has no table of its own."""
     title = shared_line(comparison)
     runs = len(comparison.rows)
-    whole = _table(title, main_grid(comparison, comparison.strata, comparison.scores), section=runs)
+    whole = _table(title, main_grid(comparison, comparison.strata, comparison.other_scores), section=runs)
     # where nothing but a file's reader limits a line, no line is too long
     if not console.is_terminal or _measure(whole, console).maximum <= console.width:
         _print_uncut(whole, console)
         return
     _print_uncut(_table(title, main_grid(comparison, [], [], with_cost=False), section=runs), console)
     if comparison.strata:
-        _print_uncut(_table("accuracy by stratum", strata_grid(comparison, with_intervals=False)), console)
+        by_stratum = strata_grid(comparison, with_intervals=False)
+        _print_uncut(_table(f"{primary_words(comparison)} by stratum", by_stratum), console)
 
 
 def _table(title: str, grid: Grid, section: int | None = None) -> "Table":

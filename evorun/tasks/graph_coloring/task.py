@@ -15,7 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from evorun.runs.candidates import Response
-from evorun.tasks.base import Grade, Problem, Score
+from evorun.runs.scores import Score
+from evorun.tasks.base import Grade, Problem
 from evorun.tasks.capabilities import Individual
 from evorun.tasks.graph_coloring import operators, reading
 from evorun.tasks.graph_coloring.graph import Coloring, Graph, as_coloring, as_text, conflicts

@@ -5,7 +5,8 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from evorun.runs.candidates import Response
-from evorun.tasks.base import ACCURACY, DrawHelp, Grade, Problem, Score
+from evorun.runs.scores import ACCURACY, Score
+from evorun.tasks.base import DrawHelp, Grade, Problem
 from evorun.tasks.math_contest.boxes import is_in_form, last_boxed
 from evorun.tasks.math_contest.reading import canonical, read_integer
 from evorun.tasks.text_task import TextTask
@@ -18,7 +19,7 @@ class MathContest(TextTask):
     """Answers a problem in free text that ends in a box."""
 
     name = "math_contest"
-    scores = (ACCURACY, Score("format", 0, 1, rate=True))
+    scores = (ACCURACY, Score("format", 0, 1))
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
     placeholder_synonyms: ClassVar[Mapping[str, str]] = {"problem": "question", "form": "answer_format"}
     draw_help = DrawHelp(

@@ -8,7 +8,8 @@ from typing import Any, ClassVar
 import msgspec
 
 from evorun.runs.candidates import Response
-from evorun.tasks.base import ACCURACY, Demonstration, DrawHelp, Grade, Problem, Prompt, Score, Tools
+from evorun.runs.scores import ACCURACY, Score
+from evorun.tasks.base import Demonstration, DrawHelp, Grade, Problem, Prompt, Tools
 from evorun.tasks.capabilities import Diagnosis, Verification
 from evorun.tasks.diagnosis import last_score
 from evorun.tasks.puzzles.reading import fenced, last_block

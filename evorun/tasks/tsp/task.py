@@ -12,7 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from evorun.runs.candidates import Response
-from evorun.tasks.base import Grade, Problem, Score
+from evorun.runs.scores import Score
+from evorun.tasks.base import Grade, Problem
 from evorun.tasks.capabilities import Individual
 from evorun.tasks.puzzles.task import Puzzle
 from evorun.tasks.tsp import metrics, operators, routes

@@ -1,0 +1,65 @@
+"""What a task gives a response: its declared scores, of which right or wrong is one."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import msgspec
+
+
+class Graded(Protocol):
+    """A grade, or a record that carries one."""
+
+    @property
+    def correct(self) -> bool | None:
+        """None where there is no right and wrong."""
+        ...
+
+    @property
+    def scores(self) -> Mapping[str, float | None]:
+        """Values by name, without that of `accuracy`, which is `correct`."""
+        ...
+
+
+class Score(msgspec.Struct, frozen=True):
+    """A figure that a task gives each response; a task declares its own, the primary one first."""
+
+    name: str
+    low: float | None = None
+    """Least possible value, as `high` is the greatest; None: there is no bound."""
+    high: float | None = None
+    higher_is_better: bool = True
+    rate: bool = False
+    """A response is right (1) or wrong (0), so that the mean is a share of responses."""
+
+    def value_in(self, graded: Graded) -> float | None:
+        """Return the score's value in a grade; None where the task could not give one."""
+        if self.name == ACCURACY.name:
+            return None if graded.correct is None else float(graded.correct)
+        value = graded.scores.get(self.name)
+        return value if value is not None and math.isfinite(value) else None
+
+    def utility(self, value: float) -> float:
+        """Return a value of which more is better: from 0 (worst) to 1 where both bounds are known, else with its sign.
+
+        An unbounded score stays as it is, negated where lower is better.
+        """
+        if self.low is None or self.high is None or self.low == self.high:
+            return value if self.higher_is_better else -value
+        away = value - self.low if self.higher_is_better else self.high - value
+        return away / (self.high - self.low)
+
+
+ACCURACY = Score("accuracy", 0.0, 1.0, rate=True)
+"""The score of tasks with right and wrong: its value is a grade's `correct`."""
+
+
+def yardstick(scores: Sequence[Score]) -> Score:
+    """Return what says how good a response is: right and wrong where a task has them, else its primary score."""
+    return next((score for score in scores if score.name == ACCURACY.name), scores[0])
+
+
+def mean_of_samples(primary: Score) -> Score:
+    """Return the score of a problem that is the mean of the primary one over several samples."""
+    name = "pass_rate" if primary.name == ACCURACY.name else f"mean_{primary.name}"
+    return Score(name, primary.low, primary.high, primary.higher_is_better)
