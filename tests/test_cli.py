@@ -71,6 +71,13 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["method.generations=many"], "method.generations: expected int, got 'many'"),
         (["method.generations=-1"], "method.generations: expected a number >= 0, got -1"),
         (["method.temperature=hot"], "method.temperature: expected float, got 'hot'"),
+        (
+            ["task.sampling.max_tokenz=5"],
+            "task.sampling.max_tokenz: unknown key; did you mean task.sampling.max_tokens",
+        ),
+        (["task.sampling.max_tokens=many"], "task.sampling.max_tokens: expected int | None, got 'many'"),
+        (["task.sampling.top_p=3"], "task.sampling.top_p: expected a number in [0, 1], got 3.0"),
+        (["task.sampling=3"], "task.sampling: expected a group of settings (task.sampling.KEY=VALUE), got 3"),
         (["budget.calls=-5"], "budget.calls: expected a number >= 1, got -5"),
         (["seed=-1"], "seed: expected an integer >= 0, got -1"),
         (["run.concurrency=0"], "run.concurrency: expected a number >= 1, got 0"),

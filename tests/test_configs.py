@@ -1,6 +1,9 @@
 """Every file under conf/ composes, and says the same as the schema that it fills."""
 
 import dataclasses
+import json
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +14,11 @@ from omegaconf import OmegaConf
 from building import composed
 from evorun.cli.compose import config_folder
 from evorun.errors import ConfigError
+from evorun.methods.proposals import from_task
 from evorun.runner import registry
 from evorun.runner.settings import check
 from evorun.runs.budget import BudgetConfig
+from evorun.tasks.base import SamplingConfig, TaskConfig
 
 SCHEMAS: dict[str, Any] = {
     **{f"method/{name}": registry.method_class(name).Config for name in registry.METHODS},
@@ -28,6 +33,10 @@ EXPERIMENTS = sorted(
 )
 
 
+PINNED: Any = json.loads(Path(__file__).with_name("composed_values.json").read_text())
+"""`methods`: a method's values; `on_task` and `under_budget`: those that are others there."""
+
+
 @pytest.mark.parametrize("name", SCHEMAS)
 def test_yaml_and_schema_say_the_same(name: str) -> None:
     content = yaml.safe_load((config_folder() / f"{name}.yaml").read_text())
@@ -35,6 +44,8 @@ def test_yaml_and_schema_say_the_same(name: str) -> None:
     written: Any = OmegaConf.to_container(OmegaConf.create(content), resolve=True)
     schema = SCHEMAS[name]
     assert set(written) == {field.name for field in dataclasses.fields(schema)}
+    if "sampling" in written:  # values of the task, which its schema leaves open
+        assert set(written.pop("sampling")) == {field.name for field in dataclasses.fields(SamplingConfig)}
     defaults = dataclasses.asdict(schema(name=Path(name).name))
     del written["name"]
     written.pop("description", None)
@@ -62,19 +73,65 @@ def test_the_automatic_engine_is_vllm_only_with_a_gpu_and_vllm(tmp_path: Path, m
         check(composed("engine=auto", "++engine.max_num_seqs=3"))
 
 
-def test_what_a_method_does_otherwise_on_a_task_is_composed_beneath_the_command_line() -> None:
+def test_every_method_has_its_values_on_every_task() -> None:
+    """The table was written from the values that stood in a file for each pair before tasks owned theirs."""
     for method in registry.METHODS:
-        fields = {field.name for field in dataclasses.fields(registry.method_class(method).Config)}
         for task in registry.TASKS:
-            file = config_folder() / "method_on_task" / f"{method}_on_{task}.yaml"
-            special = yaml.safe_load(file.read_text()) if file.exists() else {}
-            for other in special.pop("defaults", ()):  # the same as on another task
-                special |= yaml.safe_load(file.with_name(f"{other}.yaml").read_text())
-            assert set(special) <= fields
-            made = composed(f"method={method}", f"task={task}")["method"]
-            assert special.items() <= made.items()
-    changed = composed("method=duel_evolve", "task=livecodebench", "++method.children=7")["method"]
+            config = composed(f"method={method}", f"task={task}")
+            expected = {"name": method, **PINNED["methods"][method], **PINNED["on_task"].get(task, {}).get(method, {})}
+            assert config["method"] == expected, (method, task)
+            if method == "laft":  # the teacher's is Lyria, as on this task
+                lyria = {**PINNED["methods"]["lyria"], **PINNED["on_task"].get(task, {}).get("lyria", {})}
+                assert config["student"]["teaching"] == {"name": "lyria", **lyria}, task
+
+
+def test_a_value_of_the_command_line_goes_before_the_tasks_and_those_before_the_methods() -> None:
+    def max_tokens(*overrides: str) -> tuple[int, int]:
+        method = composed("method=duel_evolve", *overrides)["method"]
+        return method["max_tokens"], method["judge_max_tokens"]
+
+    assert max_tokens("task=mathbench") == (1024, 192)
+    assert max_tokens("task=mathbench", "task.sampling.max_tokens=77") == (77, 192)
+    assert max_tokens("task=livecodebench", "task.sampling.judge_max_tokens=null") == (4096, 192)
+    assert max_tokens("task=livecodebench", "task.sampling.max_tokens=77", "method.max_tokens=78") == (78, 384)
+    changed = composed("method=duel_evolve", "task=livecodebench", "method.children=7")["method"]
     assert (changed["children"], changed["parents"]) == (7, 5)
+
+
+@dataclass
+class PluginMethodConfig:
+    name: str = "own_method"
+    max_tokens: int = from_task(300)
+    temperature: float = from_task(0.2)
+    tries: int = 2
+
+
+@dataclass
+class PluginTaskConfig(TaskConfig):
+    name: str = "own_task"
+    sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(max_tokens=55, judge_max_tokens=66))
+
+
+class PluginMethod:
+    Config = PluginMethodConfig
+
+
+def test_methods_and_tasks_of_plug_ins_share_sampling_values_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    points = {
+        kind: {f"own_{kind}": EntryPoint(f"own_{kind}", f"{__name__}:{target}", f"evorun.{kind}s")}
+        for kind, target in (("method", "PluginMethod"), ("task", "PluginTaskConfig"))
+    }
+    monkeypatch.setattr(registry, "plugins", points.__getitem__)
+
+    def values(method: str, task: str, *overrides: str) -> list[Any]:
+        config = composed(f"method={method}", f"task={task}", *overrides)["method"]
+        return [config.get(key) for key in ("max_tokens", "temperature", "judge_max_tokens")]
+
+    assert values("own_method", "arithmetic") == [300, 0.2, None]
+    assert values("own_method", "livecodebench") == [4096, 1.2, None]
+    assert values("duel_evolve", "own_task") == [55, 0.7, 66]
+    assert values("own_method", "own_task", "task.sampling.temperature=0.4", "method.max_tokens=9") == [9, 0.4, None]
+    assert PluginMethodConfig().max_tokens == 300
 
 
 def test_special_settings_belong_to_a_method_and_a_task() -> None:

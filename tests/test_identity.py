@@ -94,6 +94,13 @@ def test_the_seconds_of_a_resumed_run_add_up(simulated: Path, tmp_path: Path) ->
     assert json.loads((simulated / "manifest.json").read_text())["seconds"] > first
 
 
+def test_sampling_values_of_a_task_count_by_what_a_method_reads_of_them() -> None:
+    config = {"method": {"name": "lyria", "max_tokens": 9}, "task": {"name": "tsp", "sampling": {"max_tokens": 9}}}
+    unread = {**config, "task": {"name": "tsp", "sampling": {"max_tokens": 8}}}
+    read = {**config, "method": {"name": "lyria", "max_tokens": 8}}
+    assert config_digest(unread) == config_digest(config) != config_digest(read)
+
+
 def test_how_a_trainer_works_is_no_part_of_a_run_and_what_it_learns_is() -> None:
     training = {"name": "lora", "learning_rate": 1e-4, "micro_batch": 10, "num_processes": 1, "keep": 2}
     config = {"seed": 0, "method": {"name": "grpo"}, "training": training}

@@ -420,6 +420,7 @@ def test_a_judge_of_the_same_model_is_the_student_too(config: dict[str, Any], fi
         (("student", "nonsense"), 1, "student.nonsense: unknown key"),
         (("student", "teaching", "population"), 0, "student.teaching, model is teacher, engine is teacher_engine"),
         (("student", "task", "split"), "train", "task.split: expected one of evaluation, training, got 'train'"),
+        (("student", "task", "sampling"), {"max_tokens": 9}, "student.task.sampling: has no effect"),
         (("student", "task", "part"), 1, "student.task.part: task=sudoku has no such setting, expected one of name, "),
         (("student", "tuning", "data"), "mine.jsonl", "student.tuning.data: expected null, got mine.jsonl"),
         (("student", "tuning", "epoch"), 2, "method.epoch: unknown key"),

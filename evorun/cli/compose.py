@@ -1,10 +1,14 @@
 """What can be composed: the config groups, from YAML files and from plug-ins."""
 
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 from hydra.core.config_store import ConfigStore
+from omegaconf import DictConfig, OmegaConf
 
 import evorun
+from evorun.methods.proposals import FROM_TASK
 from evorun.models.config import OTHER_ROLES
 from evorun.runner import registry
 
@@ -58,6 +62,27 @@ def register() -> None:
         for name in choices(of):
             store.store(group=group, name=name, node={"defaults": [{f"/{of}@_here_": name}, "_self_"]})
     for name in registry.plugins("method"):
-        store.store(group="method", name=name, node=registry.method_class(name).Config)
+        store.store(group="method", name=name, node=_reading_the_task(registry.method_class(name).Config))
     for name in registry.plugins("task"):
         store.store(group="task", name=name, node=registry.task_config_class(name))
+
+
+def _reading_the_task(config: Any) -> DictConfig:
+    """Return a plug-in method's defaults; those declared with `from_task` are the task's where it has some."""
+    node = OmegaConf.structured(config)
+    for field in dataclasses.fields(config):
+        if FROM_TASK in field.metadata:
+            node[field.name] = f"${{{FROM_TASK}:{field.name},{field.default}}}"
+    return node
+
+
+def _from_task(key: str, default: Any, *, _root_: DictConfig) -> Any:
+    """Return a value of `task.sampling`; the method's own default where the task leaves it open."""
+    task = _root_.get("task")
+    sampling = task.get("sampling") if isinstance(task, DictConfig) else None
+    value = sampling.get(key) if isinstance(sampling, DictConfig) else None
+    return default if value is None else value
+
+
+# at import: a SLURM job resolves its configuration in a process that composes nothing itself
+OmegaConf.register_new_resolver(FROM_TASK, _from_task, replace=True)

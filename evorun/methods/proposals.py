@@ -1,8 +1,8 @@
 """Candidates from prompts: parallel calls, a bounded number of retries for texts that do not parse, nothing lost."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -12,6 +12,18 @@ from evorun.methods.replies import TextCounts, read_reply
 from evorun.models.base import Sampling
 from evorun.runs.candidates import Candidate, Response
 from evorun.tasks.base import Prompt
+
+FROM_TASK = "from_task"
+"""Names OmegaConf's resolver, and marks the fields, that read `task.sampling`."""
+
+
+def from_task(default: Any) -> Any:
+    """Declare a field of a plug-in method's configuration whose default is the task's, by its name in `task.sampling`.
+
+    `default` holds where the task leaves the value open; example: `max_tokens: int = from_task(1024)`. Built-in methods
+    say the same in their YAML: `max_tokens: ${from_task:max_tokens,1024}`.
+    """
+    return field(default=default, metadata={FROM_TASK: True})
 
 
 @dataclass

@@ -251,6 +251,9 @@ def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
     """Return an instance of the dataclass with these values. Raises ConfigError for a wrong key or type."""
     if not isinstance(values, Mapping):
         raise ConfigError(f"{key}: expected a group of settings ({key}.KEY=VALUE), got {values!r}")
+    for name, group in _groups(schema).items():
+        if name in values:
+            typed(group, values[name], f"{key}.{name}")
     try:
         merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(dict(values)))
         return cast(T, OmegaConf.to_object(merged))
@@ -258,6 +261,12 @@ def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
         raise ConfigError(_unknown_key(schema, key, str(error.full_key))) from error
     except OmegaConfBaseException as error:
         raise ConfigError(_wrong_type(schema, key, str(error.full_key), values)) from error
+
+
+def _groups(schema: type) -> dict[str, type]:
+    """Return the fields that are groups of settings themselves, with their dataclasses."""
+    fields = dataclasses.fields(cast(Any, schema))
+    return {field.name: cast(type, field.type) for field in fields if dataclasses.is_dataclass(field.type)}
 
 
 def refuse_impossible_pair(method: type[Method], task: TaskConfig) -> None:

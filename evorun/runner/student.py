@@ -105,6 +105,11 @@ def _task(config: Mapping[str, Any]) -> dict[str, Any]:
             f"student: task={task['name']} has no training split, so no questions for a teacher that nothing is "
             f"reported on; tasks that have one: {', '.join(registry.training_splits())}"
         )
+    if "sampling" in others:
+        raise ConfigError(
+            "student.task.sampling: has no effect, the teacher's method has read task.sampling; set "
+            "student.teaching.KEY=VALUE"
+        )
     for key in others:
         if key not in task:
             raise ConfigError(

@@ -57,6 +57,8 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     }
     if isinstance(kept.get("training"), Mapping):
         kept["training"] = {key: value for key, value in kept["training"].items() if key not in HOW_IT_TRAINS}
+    if isinstance(kept.get("task"), Mapping):  # what a method has read of `sampling` stands in its own settings
+        kept["task"] = {key: value for key, value in kept["task"].items() if key != "sampling"}
     return kept
 
 

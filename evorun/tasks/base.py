@@ -5,13 +5,13 @@ What else a task can do for methods is said by the protocols of `evorun.tasks.ca
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
-from evorun.errors import DataError
+from evorun.errors import DataError, above, at_least, within
 from evorun.models.base import Message
 from evorun.models.simulator import Simulator
 from evorun.runs.candidates import Response
@@ -131,6 +131,30 @@ class LoadedTask:
 
 
 @dataclass
+class SamplingConfig:
+    """Values that a task gives to whatever method reads them, as `${from_task:max_tokens,1024}` in its YAML.
+
+    None leaves a value to the method. A plug-in task gives them as `sampling: SamplingConfig = field(default_factory=
+    lambda: SamplingConfig(max_tokens=2048))`, or in a YAML file.
+    """
+
+    temperature: float | None = None
+    top_p: float | None = None
+    max_tokens: int | None = None
+    """Completion tokens of a response at most."""
+    judge_max_tokens: int | None = None
+    """Completion tokens of a judgment at most."""
+
+    def __post_init__(self) -> None:
+        """Raise ConfigError, naming the key, when a value is out of range."""
+        at_least("task.sampling.temperature", self.temperature, 0)
+        above("task.sampling.top_p", self.top_p, 0)
+        within("task.sampling.top_p", self.top_p, 0, 1)
+        for key in ("max_tokens", "judge_max_tokens"):
+            at_least(f"task.sampling.{key}", getattr(self, key), 1)
+
+
+@dataclass
 class TaskConfig:
     """Schema base of `conf/task/*.yaml`; each task module has its own subclass."""
 
@@ -143,6 +167,7 @@ class TaskConfig:
 
     name: str
     description: str = ""
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
 
     def load(self, seed: int) -> LoadedTask:
         """Read, select and check the problems. Raises DataError or ConfigError with one line."""
