@@ -103,6 +103,10 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["--cfg", "jobb"], "evorun: argument --cfg/-c: invalid choice: 'jobb'"),
         (["hydra/launcher=nope"], "hydra/launcher=nope: unknown hydra/launcher; choose one of basic, slurm"),
         (["hydra.foo=1"], "Could not override 'hydra.foo'"),
+        (
+            ["budget.methods.lyria.population=3"],
+            "has no effect, a budget's methods are composed first; set",
+        ),
         (["hydra.run.dir="], "hydra.run.dir: expected a folder, got an empty string"),
         (["experiment=duel_evolve/figure9"], "experiment=duel_evolve/figure9: unknown experiment; did you mean"),
         (

@@ -145,8 +145,18 @@ def test_every_experiment_composes(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in (config_folder() / "budget").glob("*.yaml")))
-def test_every_budget_composes(name: str) -> None:
-    check(composed(f"budget={name}"))
+def test_methods_have_their_sizes_under_every_budget(name: str) -> None:
+    sizes = PINNED["under_budget"].get(name, {})
+    for method in ("best_of_n", "gepa", "laft", "lyria", "self_consistency"):
+        config = composed(f"method={method}", "task=arithmetic", f"budget={name}")
+        assert config["method"] == {"name": method, **PINNED["methods"][method], **sizes.get(method, {})}, method
+    check(config)
+
+
+def test_a_budgets_sizes_go_before_a_tasks_and_the_command_lines_before_both() -> None:
+    arguments = ("method=best_of_n", "task=sudoku", "budget=lyria_5x5")
+    assert composed(*arguments)["method"]["samples"] == 23
+    assert composed(*arguments, "method.samples=7")["method"]["samples"] == 7
 
 
 @pytest.mark.parametrize("name", sorted(file.stem for file in (config_folder() / "model").glob("*.yaml")))

@@ -94,10 +94,10 @@ def test_the_seconds_of_a_resumed_run_add_up(simulated: Path, tmp_path: Path) ->
     assert json.loads((simulated / "manifest.json").read_text())["seconds"] > first
 
 
-def test_sampling_values_of_a_task_count_by_what_a_method_reads_of_them() -> None:
-    config = {"method": {"name": "lyria", "max_tokens": 9}, "task": {"name": "tsp", "sampling": {"max_tokens": 9}}}
-    unread = {**config, "task": {"name": "tsp", "sampling": {"max_tokens": 8}}}
-    read = {**config, "method": {"name": "lyria", "max_tokens": 8}}
+def test_what_task_and_budget_have_for_methods_counts_by_what_the_method_has_of_it() -> None:
+    config = {"method": {"max_tokens": 9}, "task": {"sampling": {"max_tokens": 9}}, "budget": {"methods": {}}}
+    unread = {**config, "task": {"sampling": {"max_tokens": 8}}, "budget": {"methods": {"gepa": {"generations": 7}}}}
+    read = {**config, "method": {"max_tokens": 8}}
     assert config_digest(unread) == config_digest(config) != config_digest(read)
 
 

@@ -56,7 +56,7 @@ def choices(group: str) -> list[str]:
 
 
 def register() -> None:
-    """Tell Hydra of the groups that are not files: judges, teachers, and the defaults of plug-in methods and tasks."""
+    """Tell Hydra of what is no file: judges, teachers, defaults of plug-ins, settings of methods under a budget."""
     store = ConfigStore.instance()
     for group, of in LIKE.items():
         for name in choices(of):
@@ -65,6 +65,10 @@ def register() -> None:
         store.store(group="method", name=name, node=_reading_the_task(registry.method_class(name).Config))
     for name in registry.plugins("task"):
         store.store(group="task", name=name, node=registry.task_config_class(name))
+    for name in choices("budget"):
+        budget: Any = OmegaConf.load(config_folder() / "budget" / f"{name}.yaml")
+        for method, values in budget.get("methods", {}).items():
+            store.store(group="method_on_budget", name=f"{method}_on_{name}", package="method", node=values)
 
 
 def _reading_the_task(config: Any) -> DictConfig:

@@ -45,6 +45,8 @@ def check_command_line(arguments: Sequence[str]) -> None:
         if re.fullmatch(r"\+*hydra\.(run|sweep)\.dir=(''|\"\")?", argument):
             key = argument.lstrip("+").partition("=")[0]
             raise ConfigError(f"{key}: expected a folder, got an empty string")
+        if re.match(r"\+*budget\.methods\b", argument):
+            raise ConfigError(f"{argument}: has no effect, a budget's methods are composed first; set method.KEY=VALUE")
     refuse_wrong_choices(arguments)
 
 

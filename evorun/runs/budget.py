@@ -6,7 +6,8 @@ depends on how fast the others were.
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
@@ -25,6 +26,8 @@ class BudgetConfig:
     """Prompt plus completion tokens of the whole run; divided evenly between the problems."""
     calls_per_problem: int | None = None
     tokens_per_problem: int | None = None
+    methods: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Settings of methods that are others under this budget, by method. They are composed beneath `method`."""
 
     def __post_init__(self) -> None:
         for key in ("calls", "tokens", "calls_per_problem", "tokens_per_problem"):

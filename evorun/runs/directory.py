@@ -57,8 +57,9 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     }
     if isinstance(kept.get("training"), Mapping):
         kept["training"] = {key: value for key, value in kept["training"].items() if key not in HOW_IT_TRAINS}
-    if isinstance(kept.get("task"), Mapping):  # what a method has read of `sampling` stands in its own settings
-        kept["task"] = {key: value for key, value in kept["task"].items() if key != "sampling"}
+    for group, given in (("task", "sampling"), ("budget", "methods")):  # what methods have of these stands in `method`
+        if isinstance(kept.get(group), Mapping):
+            kept[group] = {key: value for key, value in kept[group].items() if key != given}
     return kept
 
 
