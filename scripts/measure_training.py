@@ -24,9 +24,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from evorun.cli.compose import yaml_values
 from evorun.models import Message, Request, Sampling
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import ensure
+from evorun.runner.settings import typed
 from evorun.training.config import TrainingConfig
 from evorun.training.process import TrainerProcess
 from evorun.training.wire import Generate, Job, PolicyGradient, Replies, Row, Train
@@ -277,7 +279,7 @@ def job(arguments: argparse.Namespace, folder: Path) -> Job:
         socket="",
         model=MODEL,
         weights=str(ensure()),
-        training=TrainingConfig(micro_batch=arguments.rows),
+        training=typed(TrainingConfig, {**yaml_values("training", "lora"), "micro_batch": arguments.rows}, "training"),
         objective=objective,
         seed=0,
         folder=str(folder),

@@ -3,8 +3,7 @@
 Configs have the values of `conf/` beside those that a test names: no default of a dataclass is relied on.
 """
 
-import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
-from evorun.cli.compose import config_folder, register
+from evorun.cli.compose import config_folder, register, yaml_values
 from evorun.methods.base import Method
 from evorun.methods.context import Context
 from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
@@ -48,16 +47,6 @@ def composed(*overrides: str) -> dict[str, Any]:
     return dict(config)
 
 
-@cache
-def _defaults(group: str, name: str) -> Mapping[str, Any]:
-    register()
-    beside = ("+student=none", "+task=arithmetic") if group == "method" else ()  # some methods bring a student
-    with initialize_config_dir(str(config_folder()), version_base="1.3"):
-        composition = compose(overrides=[*beside, f"+{group}={name}"])
-    values: Any = OmegaConf.to_container(composition[group])
-    return dict(values)
-
-
 def _schema(group: str, name: str) -> type:
     if group == "method":
         return registry.method_class(name).Config
@@ -70,7 +59,7 @@ def _schema(group: str, name: str) -> type:
 
 def make_config(group: str, name: str, /, **changes: Any) -> Any:
     """Return the typed config of `conf/<group>/<name>.yaml` with other values for some keys."""
-    return typed(_schema(group, name), {**copy.deepcopy(_defaults(group, name)), **changes}, group)
+    return typed(_schema(group, name), {"name": name, **yaml_values(group, name), **changes}, group)
 
 
 def task_config(name: str, /, **changes: Any) -> Any:

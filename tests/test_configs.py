@@ -2,28 +2,29 @@
 
 import dataclasses
 import json
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
-from omegaconf import OmegaConf
 
 from building import composed
-from evorun.cli.compose import config_folder
+from evorun.cli.compose import config_folder, yaml_values
 from evorun.errors import ConfigError
 from evorun.methods.proposals import from_task
 from evorun.runner import registry
 from evorun.runner.settings import check
 from evorun.runs.budget import BudgetConfig
 from evorun.tasks.base import SamplingConfig, TaskConfig
+from evorun.training.config import TrainingConfig
 
 SCHEMAS: dict[str, Any] = {
     **{f"method/{name}": registry.method_class(name).Config for name in registry.METHODS},
     **{f"task/{name}": registry.task_config_class(name) for name in registry.TASKS},
     "budget/unlimited": BudgetConfig,
+    "training/lora": TrainingConfig,
+    "training/full": TrainingConfig,
     **{f"engine/{name}": registry.engine_config_class(name) for name in registry.ENGINES},
 }
 
@@ -38,18 +39,26 @@ PINNED: Any = json.loads(Path(__file__).with_name("composed_values.json").read_t
 
 
 @pytest.mark.parametrize("name", SCHEMAS)
-def test_yaml_and_schema_say_the_same(name: str) -> None:
-    content = yaml.safe_load((config_folder() / f"{name}.yaml").read_text())
-    content.pop("defaults", None)
-    written: Any = OmegaConf.to_container(OmegaConf.create(content), resolve=True)
-    schema = SCHEMAS[name]
-    assert set(written) == {field.name for field in dataclasses.fields(schema)}
+def test_a_yaml_gives_every_value_of_its_schema_and_the_schema_none_of_a_method_or_of_training(name: str) -> None:
+    group, _, stem = name.partition("/")
+    written = {"name": stem, **yaml_values(group, stem)}
+    fields = {one.name: one for one in dataclasses.fields(SCHEMAS[name])}
+    assert set(written) == set(fields)
+    if group in ("method", "training"):
+        assert {one.default for one in fields.values()} | {one.default_factory for one in fields.values()} == {MISSING}
+        return
     if "sampling" in written:  # values of the task, which its schema leaves open
-        assert set(written.pop("sampling")) == {field.name for field in dataclasses.fields(SamplingConfig)}
-    defaults = dataclasses.asdict(schema(name=Path(name).name))
-    del written["name"]
+        assert set(written.pop("sampling")) == {one.name for one in dataclasses.fields(SamplingConfig)}
+    defaults = dataclasses.asdict(SCHEMAS[name](name=stem))
     written.pop("description", None)
     assert written == {key: defaults[key] for key in written}
+
+
+def test_a_value_that_neither_a_yaml_nor_the_command_line_gives_is_one_line() -> None:
+    config = composed("method=few_shot", "engine=simulated")
+    del config["method"]["tries"]
+    with pytest.raises(ConfigError, match=r"^method\.tries: expected a value, none was given; set method\.tries=V"):
+        check(config)
 
 
 def test_every_method_task_and_engine_has_a_file() -> None:

@@ -7,7 +7,7 @@ import logging
 import shutil
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from building import composed
+from building import composed, make_config, training_config
 from evorun.errors import ConfigError, DataError, EngineError, RunDirectoryError
 from evorun.methods.base import DatasetLevel
 from evorun.runner import registry
@@ -130,12 +130,12 @@ STUDENT: dict[str, Any] = {
         "name": "laft",
         "kind": "laft",
         "task": {"limit": None},
-        "teaching": {"name": "lyria", "population": 4, "generations": 1},
+        "teaching": asdict(make_config("method", "lyria", population=4, generations=1)),
         "tuning": {"name": "tuning", "epochs": 1.0},
     },
     "teacher": {"name": "qwen2_5_32b", "id": "Qwen/Qwen2.5-32B-Instruct"},
     "teacher_engine": {"name": "simulated", "skill": 0.5},
-    "training": {"name": "lora", "rank": 4},
+    "training": asdict(training_config(rank=4)),
 }
 
 
@@ -319,7 +319,7 @@ def test_a_stage_is_known_by_what_its_models_adapter_holds_wherever_it_lies(
 
 
 def test_baselines_share_the_teachers_run(config: dict[str, Any], tmp_path: Path) -> None:
-    teaching = {"name": "best_of_n", "samples": 5, "choose": "oracle", "max_tokens": 4096}
+    teaching = asdict(make_config("method", "best_of_n", samples=5, choose="oracle", max_tokens=4096))
     direct = changed(config, "student", "teaching", to=teaching)
     made = {}
     for kind in ("dpft_full", "dpft_top"):

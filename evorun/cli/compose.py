@@ -1,6 +1,8 @@
 """What can be composed: the config groups, from YAML files and from plug-ins."""
 
 import dataclasses
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -55,6 +57,25 @@ def choices(group: str) -> list[str]:
     return sorted(files)
 
 
+@cache
+def yaml_values(group: str, name: str) -> Mapping[str, Any]:
+    """Return what a file of `conf/` says, over what it takes from others of its group; nothing where there is none."""
+    file = config_folder() / group / f"{name}.yaml"
+    values: Any = OmegaConf.to_container(OmegaConf.load(file)) if file.exists() else {}
+    for other in values.pop("defaults", ()):
+        if isinstance(other, str) and other != "_self_":
+            values = {**yaml_values(group, other), **values}
+    return values  # type: ignore[no-any-return]
+
+
+def default_config(kind: registry.Kind, name: str, **changes: Any) -> Any:
+    """Return the configuration of a method or task with the values of its YAML, a plug-in's of its dataclass."""
+    from evorun.runner.settings import typed
+
+    schema = registry.task_config_class(name) if kind == "task" else registry.method_class(name).Config
+    return typed(schema, {"name": name, **yaml_values(kind, name), **changes}, kind)
+
+
 def register() -> None:
     """Tell Hydra of what is no file: judges, teachers, defaults of plug-ins, settings of methods under a budget."""
     store = ConfigStore.instance()
@@ -73,7 +94,7 @@ def register() -> None:
 
 def _reading_the_task(config: Any) -> DictConfig:
     """Return a plug-in method's defaults; those declared with `from_task` are the task's where it has some."""
-    node = OmegaConf.structured(config)
+    node: DictConfig = OmegaConf.structured(config)
     for field in dataclasses.fields(config):
         if FROM_TASK in field.metadata:
             node[field.name] = f"${{{FROM_TASK}:{field.name},{field.default}}}"

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from evorun.cli.compose import default_config
 from evorun.errors import EvorunError
 from evorun.runner import registry
 from evorun.runs.environment import hardware
@@ -82,7 +83,7 @@ def _data() -> Iterator[Finding]:
     )
     for name in registry.names("task"):
         try:
-            provenance = registry.task_config_class(name)(name=name).load(0).provenance
+            provenance = default_config("task", name).load(0).provenance
         except EvorunError as error:
             yield Finding(f"data of task={name}", False, "not found", str(error))
         else:

@@ -1,14 +1,13 @@
 """`evorun list`: every method, task, model and engine in a line, and which methods fit which tasks."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
-from omegaconf import MISSING, OmegaConf
+from omegaconf import MISSING
 from rich.console import Console
 from rich.table import Table
 
-from evorun.cli.compose import choices, config_folder
+from evorun.cli.compose import choices, default_config, yaml_values
 from evorun.errors import ConfigError
 from evorun.runner import registry
 from evorun.runner.settings import missing_capabilities
@@ -67,7 +66,7 @@ def _tasks() -> Table:
 def _models() -> Table:
     table = _table("models (also for judge=)", "model=", "id", "context", "what it is")
     for name in choices("model"):
-        values = _values("model", name)
+        values = yaml_values("model", name)
         hub_id = "" if values.get("id") == MISSING else str(values.get("id"))
         table.add_row(name, hub_id, f"{values.get('context_length', 8192):,}", _described("model", name))
     return table
@@ -98,26 +97,11 @@ def _fit(method: str, task: str, lacking: Sequence[type]) -> str:
     if lacking:
         return f"needs {', '.join(protocol.__name__.lower() for protocol in lacking)}"
     found: Any = registry.method_class(method)
-    config = found.Config(**_special(f"{method}_on_{task}"))
+    config = default_config("method", method, **yaml_values("method_on_task", f"{method}_on_{task}"))
     return str(found(config).regime_on(registry.task_config_class(task).task_class))
 
 
-def _special(name: str) -> dict[str, Any]:
-    """Return what a method does otherwise on a task."""
-    if not (config_folder() / "method_on_task" / f"{name}.yaml").exists():
-        return {}
-    values = _values("method_on_task", name)
-    for other in values.pop("defaults", ()):
-        values = {**_values("method_on_task", other), **values}
-    return values
-
-
 def _described(group: str, name: str) -> str:
-    return str(_values(group, name).get("description", ""))
-
-
-def _values(group: str, name: str) -> dict[str, Any]:
-    file: Path = config_folder() / group / f"{name}.yaml"
-    if not file.exists():  # a plug-in's task: its defaults stand in for a file
-        return {"description": registry.task_config_class(name).description}
-    return dict(OmegaConf.to_container(OmegaConf.load(file), resolve=False) or {})  # type: ignore[arg-type]
+    if group == "task" and name in registry.plugins("task"):
+        return registry.task_config_class(name).description
+    return str(yaml_values(group, name).get("description", ""))

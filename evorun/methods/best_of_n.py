@@ -21,20 +21,20 @@ from evorun.tasks.base import Task
 from evorun.tasks.capabilities import Generates, Judges
 
 
-@dataclass
+@dataclass(kw_only=True)
 class BestOfNConfig(DuelSettings, ResponseSettings):
-    """Hyperparameters; `conf/method/best_of_n.yaml` gives the source of each default."""
+    """Hyperparameters; `conf/method/best_of_n.yaml` gives each default and its source."""
 
-    name: str = "best_of_n"
-    samples: int = 150
+    name: str
+    samples: int
     """N: independent responses."""
-    rounds: int = 150
+    rounds: int
     """Rounds of duels among them."""
-    choose: str = "duels"
+    choose: str
     """duels: by the judge. oracle: by the fitness that the task's symbolic system gives."""
-    dedup_attempts: int = 0
+    dedup_attempts: int
     """How often a response that repeats an earlier one is drawn anew; with the oracle only."""
-    batches: int = 15
+    batches: int
     """With the oracle: steps that the responses are drawn in, so that there is a curve."""
 
     def __post_init__(self) -> None:

@@ -23,24 +23,24 @@ from evorun.runs.candidates import Candidate, Comparison, Step
 from evorun.tasks.capabilities import Evolves, Generates, Judges
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DuelEvolveConfig(DuelSettings, ResponseSettings):
-    """Hyperparameters; `conf/method/duel_evolve.yaml` gives the source of each default."""
+    """Hyperparameters; `conf/method/duel_evolve.yaml` gives each default and its source."""
 
-    name: str = "duel_evolve"
-    generations: int = 150
+    name: str
+    generations: int
     """Evolution steps after the initial candidates; 0 judges the initial candidates only."""
-    initial_candidates: int = 12
+    initial_candidates: int
     """N0 of section 2.3.3."""
-    children: int = 12
+    children: int
     """B of section 2.3.3: candidates that one generation asks for."""
-    parents: int = 6
+    parents: int
     """|A_t|: scored parents in the evolution prompt."""
-    recent_share: float = 0.34
+    recent_share: float
     """Share of the parents taken from the last generation, the most uncertain first; the rest by Thompson sampling."""
-    shared_parents: bool = True
+    shared_parents: bool
     """One parent set for a generation (Eq. 5); false draws one for each child."""
-    deduplicate: bool = False
+    deduplicate: bool
     """Discard, and do not replace, a child whose answer has the signature of an earlier candidate (appendix A.1)."""
 
     def __post_init__(self) -> None:

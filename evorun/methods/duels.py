@@ -18,20 +18,20 @@ Pair = tuple[int, int]
 """Indices of two candidates of an arena."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class DuelSettings:
     """Hyperparameters of judging by duels, part of every configuration of a method that does so."""
 
-    duels: int = 24
+    duels: int
     """Pairs to judge in a round, each twice."""
-    max_pool: int = 200
+    max_pool: int
     """Survivors at most; those with the highest upper bounds stay."""
-    bound_width: float = 2.0
+    bound_width: float
     """Half width of the confidence bounds that decide survival, in posterior standard deviations."""
-    prior_sd: float = 1.0
+    prior_sd: float
     """sigma_0 of Eq. 4, in logits."""
-    judge_temperature: float = 0.7
-    judge_max_tokens: int = 192
+    judge_temperature: float
+    judge_max_tokens: int
 
     def __post_init__(self) -> None:
         """Raise ConfigError, naming the key, when a value is out of range."""

@@ -14,17 +14,17 @@ from evorun.tasks.base import Problem, Prompt
 ROLE = "evaluate"
 
 
-@dataclass
+@dataclass(kw_only=True)
 class EvaluationSettings:
     """How a method that trains is evaluated, part of its configuration."""
 
-    eval_every: int = 10
+    eval_every: int
     """Training steps between two evaluations; there is one before the first step and one after the last, too."""
-    eval_samples: int = 4
+    eval_samples: int
     """Completions a problem, beside the greedy one; their mean score (of right and wrong: pass rate) is recorded."""
-    eval_temperature: float = 1.0
-    eval_top_p: float = 1.0
-    eval_max_tokens: int = 4096
+    eval_temperature: float
+    eval_top_p: float
+    eval_max_tokens: int
     """Completion tokens of a response at most."""
 
     def __post_init__(self) -> None:

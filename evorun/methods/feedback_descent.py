@@ -17,17 +17,17 @@ from evorun.runs.candidates import Candidate, Comparison, Step
 from evorun.tasks.capabilities import Attempt, AttemptOutcome, Generates, Judges, Refines
 
 
-@dataclass
+@dataclass(kw_only=True)
 class FeedbackDescentConfig(ResponseSettings):
-    """Hyperparameters; `conf/method/feedback_descent.yaml` gives the source of each default."""
+    """Hyperparameters; `conf/method/feedback_descent.yaml` gives each default and its source."""
 
-    name: str = "feedback_descent"
-    generations: int = 150
+    name: str
+    generations: int
     """Proposals after the initial one."""
-    window: int = 15
+    window: int
     """W: latest attempts that the proposer is shown (A.1)."""
-    judge_temperature: float = 0.7
-    judge_max_tokens: int = 192
+    judge_temperature: float
+    judge_max_tokens: int
 
     def __post_init__(self) -> None:
         """Raise ConfigError, naming the key, when a value is out of range."""

@@ -29,17 +29,17 @@ ROLE = "demonstrate"
 """Role of the calls that work examples."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class FewShotConfig(ResponseSettings):
-    """Hyperparameters; `conf/method/few_shot.yaml` gives the source of each default."""
+    """Hyperparameters; `conf/method/few_shot.yaml` gives each default and its source."""
 
-    name: str = "few_shot"
-    shots: int = 8
+    name: str
+    shots: int
     """k: examples in the prompt."""
-    demonstrations: str | None = None
+    demonstrations: str | None
     """File of worked examples, `{"id": ..., "response": ...}` a line with ids of the validation split; null: the model
     works them."""
-    tries: int = 4
+    tries: int
     """Responses that the model gets to work an example correctly."""
 
     def __post_init__(self) -> None:

@@ -27,23 +27,23 @@ from evorun.tasks.base import Problem, Task
 from evorun.tasks.capabilities import GivesFeedback, Instructs
 
 
-@dataclass
+@dataclass(kw_only=True)
 class GepaConfig(SamplingSettings):
-    """Hyperparameters; `conf/method/gepa.yaml` gives the source of each default."""
+    """Hyperparameters; `conf/method/gepa.yaml` gives each default and its source."""
 
-    name: str = "gepa"
-    search: str = "auto"
+    name: str
+    search: str
     """auto: `inference` on tasks with public tests, else `split`."""
-    generations: int = 150
+    generations: int
     """GEPA's iterations: one reflection each."""
-    metric_calls: int | None = None
+    metric_calls: int | None
     """Rollouts at most, in GEPA's own counting; null: as many as the iterations and the budget take."""
-    minibatch: int = 3
+    minibatch: int
     """Problems that a reflection looks at."""
-    train_share: float = 0.5
+    train_share: float
     """Share of the validation split to reflect on; the rest chooses among prompts (`split`)."""
-    reflection_temperature: float = 1.0
-    reflection_max_tokens: int = 2048
+    reflection_temperature: float
+    reflection_max_tokens: int
 
     def __post_init__(self) -> None:
         """Raise ConfigError, naming the key, when a value is out of range."""

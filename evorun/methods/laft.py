@@ -4,18 +4,7 @@ What makes the student comes before the run and is no part of the algorithm: see
 `evorun.runner.student` and `evorun.runner.stages`.
 """
 
-from dataclasses import dataclass
-
-from evorun.methods.lyria import Lyria, LyriaConfig
-
-
-@dataclass
-class LaftConfig(LyriaConfig):
-    """Hyperparameters; `conf/method/laft.yaml` gives the source of each default."""
-
-    name: str = "laft"
-    population: int = 20
-    generations: int = 20
+from evorun.methods.lyria import Lyria
 
 
 class Laft(Lyria):
@@ -24,4 +13,3 @@ class Laft(Lyria):
     name = "laft"
     description = "Lyria by a model that is first fine-tuned on what a stronger one answered, by Lyria too"
     requires_student = True
-    Config = LaftConfig

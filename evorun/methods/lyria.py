@@ -37,38 +37,37 @@ from evorun.tasks.base import Task
 from evorun.tasks.capabilities import Diagnoses, Generates, Operates, Recombines, Scores, Verifies
 
 
-@dataclass
+@dataclass(kw_only=True)
 class LyriaConfig(SamplingSettings):
-    """Hyperparameters; `conf/method/lyria.yaml` gives the source of each default."""
+    """Hyperparameters; `conf/method/lyria.yaml` gives each default and its source."""
 
-    name: str = "lyria"
-    max_tokens: int = 4096
-    population: int = 30
-    generations: int = 15
-    elites: int | None = None
+    name: str
+    population: int
+    generations: int
+    elites: int | None
     """k_e: fittest members that enter the mating pool without a tournament; None: a tenth of the population."""
-    max_errors: int = 3
+    max_errors: int
     """epsilon: errors that the detector names at most."""
-    dedup_attempts: int = 3
+    dedup_attempts: int
     """tau: how often a repeat is made anew."""
-    replay_rate: float = 0.6
+    replay_rate: float
     """rho: largest share of a population that the experience pool replaces."""
-    crossover_rate: float = 0.7
+    crossover_rate: float
     """eta."""
-    external_crossover_rate: float = 0.3
+    external_crossover_rate: float
     """xi: share of crossovers by the task's symbolic operator; of no effect where the task has none."""
-    mutation_rate: float = 0.3
+    mutation_rate: float
     """kappa."""
-    external_mutation_rate: float = 0.3
+    external_mutation_rate: float
     """mu: share of mutations by the task's symbolic operator; of no effect where the task has none."""
-    fitness: str = "auto"
+    fitness: str
     """oracle: the task's symbolic system. model: the judge model's score. auto: the oracle where there is one."""
-    errors: str = "auto"
+    errors: str
     """verifier: the task's symbolic system. model: the judge model. auto: the verifier where there is one."""
-    fitness_threshold: float = 100.0
+    fitness_threshold: float
     """Stop as soon as the best fitness reaches it."""
-    evaluator_temperature: float = 0.0
-    evaluator_max_tokens: int = 4096
+    evaluator_temperature: float
+    evaluator_max_tokens: int
 
     def __post_init__(self) -> None:
         """Raise ConfigError, naming the key, when a value is out of range."""

@@ -32,31 +32,31 @@ ROLE = "rollout"
 LOSSES = ("grpo", "dr_grpo", "dapo", "bnpo")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class PolicyGradientConfig(EvaluationSettings, SamplingSettings):
-    """What the three methods have in common; their YAML files give the source of each default."""
+    """What the three methods have in common; their YAML files give each default and its source."""
 
-    steps: int = 100
+    name: str
+    steps: int
     """Training steps, one batch each."""
-    problems_per_step: int = 10
-    group: int = 5
+    problems_per_step: int
+    group: int
     """Completions of each problem in a batch."""
-    temperature: float = 1.0
-    max_tokens: int = 4096
-    system_prompt: str | None = None
+    system_prompt: str | None
     """The fixed system prompt; null: the task's own prompt for an answer."""
-    format_reward: float = 0.0
+    format_reward: float
     """Added to the reward of a response in the task's format.
 
     The reward is 1 for a correct response and else 0. On a task without right and wrong it is the primary score: where
     its range is known brought to [0, 1], 1 the best; else as it is, negated where lower is better.
     """
-    minibatches: int = 1
+    minibatches: int
     """Optimiser steps that a batch is divided into; clipping acts from the second one on."""
-    kl: float = 0.0
+    kl: float
     """Weight of the divergence from the reference policy (beta)."""
-    clip_low: float = 0.2
-    clip_high: float = 0.2
+    clip_low: float
+    clip_high: float
+    """With `cispo` importance weights are cut above this, and their gradient with them is not."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError, naming the key, when a value is out of range."""
@@ -77,34 +77,17 @@ class PolicyGradientConfig(EvaluationSettings, SamplingSettings):
         return self.problems_per_step * self.group
 
 
-@dataclass
+@dataclass(kw_only=True)
 class GrpoConfig(PolicyGradientConfig):
-    """Hyperparameters; `conf/method/grpo.yaml` gives the source of each default."""
+    """Hyperparameters; `conf/method/grpo.yaml` gives each default and its source."""
 
-    name: str = "grpo"
-    loss: str = "dr_grpo"
+    loss: str
     """grpo | dr_grpo | dapo | bnpo: how TRL weighs a batch's tokens."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError, naming the key, when a value is out of range."""
         super().__post_init__()
         one_of("method.loss", self.loss, LOSSES)
-
-
-@dataclass
-class CispoConfig(PolicyGradientConfig):
-    """Hyperparameters; `conf/method/cispo.yaml` gives the source of each default."""
-
-    name: str = "cispo"
-    clip_high: float = 5.0
-    """Importance weights are cut above this, and their gradient with them is not."""
-
-
-@dataclass
-class RlooConfig(PolicyGradientConfig):
-    """Hyperparameters; `conf/method/rloo.yaml` gives the source of each default."""
-
-    name: str = "rloo"
 
 
 class Rollout(NamedTuple):
@@ -135,6 +118,7 @@ class _PolicyGradientMethod(DatasetLevel):
     trains = True
     learns_from_problems = True
     trainer: ClassVar[str] = "grpo"
+    Config: ClassVar[type[PolicyGradientConfig]] = PolicyGradientConfig
 
     def __init__(self, config: PolicyGradientConfig) -> None:
         self.config = config
@@ -287,7 +271,6 @@ class Cispo(_PolicyGradientMethod):
     name = "cispo"
     description = "reinforcement learning with clipped importance weights (CISPO, TRL's GRPOTrainer)"
     loss = "cispo"
-    Config = CispoConfig
 
 
 class Rloo(_PolicyGradientMethod):
@@ -296,7 +279,6 @@ class Rloo(_PolicyGradientMethod):
     name = "rloo"
     description = "REINFORCE with a leave-one-out baseline (TRL's RLOOTrainer)"
     trainer = "rloo"
-    Config = RlooConfig
 
 
 def _digest(text: str) -> str:

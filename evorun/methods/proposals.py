@@ -26,13 +26,13 @@ def from_task(default: Any) -> Any:
     return field(default=default, metadata={FROM_TASK: True})
 
 
-@dataclass
+@dataclass(kw_only=True)
 class SamplingSettings:
     """How responses are sampled, part of every configuration of a method that asks for some."""
 
-    temperature: float = 0.7
-    top_p: float = 1.0
-    max_tokens: int = 1024
+    temperature: float
+    top_p: float
+    max_tokens: int
     """Completion tokens of a response at most."""
 
     def __post_init__(self) -> None:
@@ -48,11 +48,11 @@ class SamplingSettings:
         return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ResponseSettings(SamplingSettings):
     """The same for methods that ask again for what does not parse."""
 
-    retries: int = 1
+    retries: int
     """Further attempts at a response whose text could not be parsed."""
 
     def __post_init__(self) -> None:

@@ -15,12 +15,12 @@ from evorun.runs.candidates import Candidate, Step
 from evorun.tasks.capabilities import Generates
 
 
-@dataclass
+@dataclass(kw_only=True)
 class SelfConsistencyConfig(ResponseSettings):
-    """Hyperparameters; `conf/method/self_consistency.yaml` gives the source of each default."""
+    """Hyperparameters; `conf/method/self_consistency.yaml` gives each default and its source."""
 
-    name: str = "self_consistency"
-    samples: int = 150
+    name: str
+    samples: int
     """N: independent responses."""
 
     def __post_init__(self) -> None:

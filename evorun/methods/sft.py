@@ -30,25 +30,23 @@ TRAIN, HELD_OUT = "train.jsonl", "held_out.jsonl"
 """The run's own copies of its data, in artifacts/."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class SftConfig(EvaluationSettings):
-    """Hyperparameters; `conf/method/sft.yaml` gives the source of each default."""
+    """Hyperparameters; `conf/method/sft.yaml` gives each default and its source."""
 
-    name: str = "sft"
-    data: str | None = None
+    name: str
+    data: str | None
     """File with one conversation a line: `{"messages": [{"role": ..., "content": ...}, ...]}`."""
-    limit: int | None = None
+    limit: int | None
     """Conversations that are used, the file's first ones; null: all."""
-    held_out: float = 0.1
+    held_out: float
     """Share of the conversations that loss is measured on, and nothing learned from; 0: none."""
-    epochs: float = 3.0
-    batch: int = 16
+    epochs: float
+    batch: int
     """Conversations in a step."""
-    max_length: int = 4096
+    max_length: int
     """Tokens of a conversation, its prompt included, that are used at most: longer ones are cut, and dropped where no
     token of an answer is left. The model's context length is another limit."""
-    eval_every: int = 100
-    eval_max_tokens: int = 1024
 
     def __post_init__(self) -> None:
         """Raise ConfigError, naming the key, when a value is out of range."""

@@ -12,11 +12,11 @@ from evorun.runs.candidates import Step
 from evorun.tasks.capabilities import Generates
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ZeroShotConfig(ResponseSettings):
-    """Hyperparameters; `conf/method/zero_shot.yaml` gives the source of each default."""
+    """Hyperparameters; `conf/method/zero_shot.yaml` gives each default and its source."""
 
-    name: str = "zero_shot"
+    name: str
 
 
 class ZeroShot(PerProblem):

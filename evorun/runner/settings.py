@@ -256,6 +256,8 @@ def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
             typed(group, values[name], f"{key}.{name}")
     try:
         merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(dict(values)))
+        for name in sorted(OmegaConf.missing_keys(merged)):
+            raise ConfigError(f"{key}.{name}: expected a value, none was given; set {key}.{name}=VALUE")
         return cast(T, OmegaConf.to_object(merged))
     except ConfigKeyError as error:
         raise ConfigError(_unknown_key(schema, key, str(error.full_key))) from error

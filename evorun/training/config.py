@@ -1,6 +1,6 @@
 """How weights are trained, whatever the method: the adapter, the optimiser, checkpoints and processes."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from evorun.errors import ConfigError, above, at_least, one_of, within
@@ -10,43 +10,43 @@ PRECISIONS = ("auto", "float32", "bfloat16")
 SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class TrainingConfig:
-    """Schema of `conf/training/*.yaml`, which give the source of each default."""
+    """Schema of `conf/training/*.yaml`, which give each default and its source."""
 
-    name: str = "lora"
-    weights: str = "lora"
+    name: str
+    weights: str
     """lora: an adapter beside frozen weights. full: all weights (method=sft only: with an adapter the reference policy
     is the same weights with the adapter off)."""
-    rank: int = 32
-    alpha: float = 32.0
+    rank: int
+    alpha: float
     """The adapter's update is scaled by alpha / rank."""
-    dropout: float = 0.0
-    target_modules: list[str] = field(default_factory=lambda: ["all-linear"])
+    dropout: float
+    target_modules: list[str]
     """Names of the modules that get an adapter; all-linear: every linear layer but the output's."""
-    learning_rate: float = 4e-5
-    beta1: float = 0.9
-    beta2: float = 0.95
-    epsilon: float = 1e-8
-    weight_decay: float = 0.0
-    schedule: str = "constant"
-    warmup_steps: int = 0
-    max_grad_norm: float = 1.0
-    micro_batch: int = 10
+    learning_rate: float
+    beta1: float
+    beta2: float
+    epsilon: float
+    weight_decay: float
+    schedule: str
+    warmup_steps: int
+    max_grad_norm: float
+    micro_batch: int
     """Sequences in one forward and backward pass of one process, at most: a matter of time and memory (only the loss
     bnpo, which weighs each pass by itself, depends on it beyond rounding)."""
-    precision: str = "auto"
+    precision: str
     """auto: bfloat16 mixed precision on a GPU, float32 on a CPU."""
-    gradient_checkpointing: bool = False
+    gradient_checkpointing: bool
     """Compute activations again in the backward pass: slower, in less memory."""
-    save_every: int = 10
+    save_every: int
     """Steps between checkpoints."""
-    keep: int = 2
+    keep: int
     """Checkpoints that are kept, the newest ones."""
-    num_processes: int = 1
+    num_processes: int
     """Processes that share each batch, one a GPU, or that many on the CPU; several are started by `accelerate
     launch`."""
-    accelerate_config: str | None = None
+    accelerate_config: str | None
     """A file for `accelerate launch --config_file` (DeepSpeed, FSDP, several machines); null: its defaults."""
 
     def __post_init__(self) -> None:

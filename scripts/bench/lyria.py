@@ -7,8 +7,9 @@ from itertools import cycle, islice, pairwise
 
 import numpy as np
 
+from evorun.cli.compose import default_config
 from evorun.methods.context import Context
-from evorun.methods.lyria import Lyria, LyriaConfig
+from evorun.methods.lyria import Lyria
 from evorun.models import Completion, Reply, Request
 from evorun.runs.budget import Meter
 from evorun.runs.candidates import Response
@@ -130,7 +131,8 @@ def _generation(config: PuzzleConfig) -> Row:
     config.limit = 1
     loaded = config.load(0)
     texts = [response.text for _, response in _answers(loaded, 2000)]
-    method = Lyria(LyriaConfig(population=POPULATION, generations=GENERATIONS, elites=5, fitness_threshold=100.0))
+    sizes = {"population": POPULATION, "generations": GENERATIONS, "elites": 5}
+    method = Lyria(default_config("method", "lyria", **sizes))
 
     def solve() -> int:
         context = Context(
