@@ -106,9 +106,9 @@ def make_method(name: str, /, **changes: Any) -> Any:
     return of_name(make_config("method", name, **changes))
 
 
-def load_task(name: str, seed: int = 0, /, **changes: Any) -> LoadedTask:
+def load_task(name: str, /, **changes: Any) -> LoadedTask:
     """Return a task of evorun's own with its problems."""
-    loaded: LoadedTask = task_config(name, **changes).load(seed)
+    loaded: LoadedTask = task_config(name, **changes).load()
     return loaded
 
 

@@ -75,6 +75,8 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
             ["task.sampling.max_tokenz=5"],
             "task.sampling.max_tokenz: unknown key; did you mean task.sampling.max_tokens",
         ),
+        (["task.draw_seed=-1"], "task.draw_seed: expected a number >= 0, got -1"),
+        (["task.instance_seed=1"], "task.instance_seed: is task.draw_seed now"),
         (["task.sampling.max_tokens=many"], "task.sampling.max_tokens: expected int | None, got 'many'"),
         (["task.sampling.top_p=3"], "task.sampling.top_p: expected a number in [0, 1], got 3.0"),
         (["task.sampling=3"], "task.sampling: expected a group of settings (task.sampling.KEY=VALUE), got 3"),
@@ -291,7 +293,10 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
         (["grade", "task=5", "responses=x"], "task=5: unknown task"),
         (["grade", "task=mathbench", "task=mathbench", "responses=x"], "task: expected once, got it twice"),
         (["grade", "task=mathbench", "responses=x", "output=x"], "output: expected another file"),
-        (["grade", "task=mathbench", "responses=x", "seed=no"], "seed: expected an integer >= 0, got 'no'"),
+        (
+            ["grade", "task=mathbench", "responses=x", "seed=1"],
+            "seed: has no part in which problems are drawn",
+        ),
         (["grade", "task=mathbench", "task.source=sample", "responses=."], "expected a regular file"),
         (["list", "everything"], "expected methods, tasks, models, engines or nothing, got 'everything'"),
         (["grade", "task=mathbench"], "expected: evorun grade task=TASK responses=FILE.jsonl"),
@@ -349,6 +354,8 @@ def test_a_sweep_gives_each_job_a_stable_folder(tmp_path: Path) -> None:
     assert len(runs) == 4
     assert all(name.startswith("duel_evolve_mathbench_budget.calls_per_problem-") for name in runs)
     assert not any("+" in name for name in runs)
+    problems = {(tmp_path / "sweep" / name / "problems.jsonl").read_bytes() for name in runs}
+    assert len(problems) == 1  # whatever the run's seed
     again = evorun(
         "-m", *DRY_RUN, *SMALL, "seed=0,1", "budget.calls_per_problem=8,20", "hydra.sweep.dir=sweep", cwd=tmp_path
     )

@@ -239,7 +239,7 @@ TUNING, EVERYTHING = ["student"], ["teacher", "student"]
         (("student", "task", "limit"), 2, EVERYTHING),
         (("teacher", "id"), "other/teacher", EVERYTHING),
         (("teacher_engine", "skill"), 0.6, EVERYTHING),
-        (("task", "instance_seed"), 1, EVERYTHING),
+        (("task", "draw_seed"), 1, EVERYTHING),
         (("seed",), 1, EVERYTHING),
     ],
 )

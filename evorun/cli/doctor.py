@@ -83,7 +83,7 @@ def _data() -> Iterator[Finding]:
     )
     for name in registry.names("task"):
         try:
-            provenance = default_config("task", name).load(0).provenance
+            provenance = default_config("task", name).load().provenance
         except EvorunError as error:
             yield Finding(f"data of task={name}", False, "not found", str(error))
         else:

@@ -98,6 +98,8 @@ def _options(arguments: Sequence[str]) -> dict[str, str]:
             raise ConfigError(f"{key}: expected once, got it twice: {key}={options[key]} and {argument}")
         if equals:
             options[key] = value
+    if "seed" in options:
+        raise ConfigError("seed: has no part in which problems are drawn; expected task.draw_seed=N, or nothing")
     if len(options) < len(arguments) or not (options.get("responses") and options.get("task")):
         raise ConfigError(f"expected: {USAGES['grade'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
     return options
@@ -112,12 +114,9 @@ def _load(overrides: list[str]) -> tuple[LoadedTask, SandboxConfig]:
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error)) from error
     config = plain(composed)
-    seed = config.get("seed")
-    if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise ConfigError(f"seed: expected an integer >= 0, got {seed!r}")
     task = typed(registry.task_config_class(config["task"]["name"]), config["task"], "task")
     sandbox = typed(SandboxConfig, config["sandbox"], "sandbox")
-    loaded = task.load(seed)
+    loaded = task.load()
     if task.runs_programs:
         _warn_of_isolation(sandbox)
     return loaded, sandbox

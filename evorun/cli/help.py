@@ -39,7 +39,7 @@ groups and their choices
 
 TAIL = """
 keys that every run has
-  seed=0  budget.calls=N  budget.tokens=N  hydra.run.dir=FOLDER  evorun.debug=true
+  seed=0  task.draw_seed=0 (which problems)  budget.calls=N  budget.tokens=N  hydra.run.dir=FOLDER  evorun.debug=true
   task.data=FOLDER  task.source=sample  task.limit=N (problems)  method.generations=N
   --cfg job prints the whole composed configuration
 

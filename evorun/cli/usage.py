@@ -31,7 +31,7 @@ USAGES = {
         "folder. Each run meets the method of --against, else the best, on its own task, model and seed.",
     ),
     "grade": Usage(
-        "evorun grade task=TASK responses=FILE.jsonl [output=FILE.jsonl] [task.KEY=VALUE ...] [seed=N]",
+        "evorun grade task=TASK responses=FILE.jsonl [output=FILE.jsonl] [task.KEY=VALUE ...]",
         'Grades given responses ({"id": ..., "response": ...} a line) with the task\'s parser and grader; no model.',
     ),
     "traces": Usage(

@@ -57,7 +57,7 @@ def run_experiment(config: RunConfig, path: Path, command: Sequence[str], consol
     Raises EvorunError when the run cannot begin (data missing, directory in use or of another run). Once begun, the
     manifest says how it ended, and so does the returned outcome.
     """
-    loaded = config.task.load(config.seed)
+    loaded = config.task.load()
     config.method.check(config.task.task_class, [example.problem for example in loaded.validation])
     training = training_problems(config, loaded)
     shares = divide(config.budget, len(loaded.problems))

@@ -308,6 +308,8 @@ def _engine(config: Mapping[str, Any], key: str) -> EngineConfig:
 
 
 def _unknown_key(schema: type, key: str, given: str) -> str:
+    if (key, given) == ("task", "instance_seed"):
+        return "task.instance_seed: is task.draw_seed now, as for every task; expected task.draw_seed=N"
     known = [f.name for f in dataclasses.fields(cast(Any, schema))]
     close = difflib.get_close_matches(given, known, n=1)
     hint = f"did you mean {key}.{close[0]}? " if close else ""

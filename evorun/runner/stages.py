@@ -224,7 +224,7 @@ def _report(folder: Path) -> None:
 def run_digest(raw: Mapping[str, Any], counted: Mapping[str, Any]) -> str:
     """Digest what decides the result of a run, of whose configuration `counted` is what does."""
     config = check(raw)
-    problems = config.task.load(config.seed).provenance.digest
+    problems = config.task.load().provenance.digest
     model = {key: value for key, value in counted["model"].items() if key != "adapter"}  # a path; its content counts
     counted = {**counted, "model": [model, config.model.identity]}
     return _digest([counted, problems, _of_folder(raw["task"].get("prompts")), evorun.__version__])

@@ -21,7 +21,7 @@ def training_problems(config: RunConfig, loaded: LoadedTask) -> LoadedTask | Non
     """
     if not config.method.learns_from_problems:
         return None
-    training = config.task.training(config.seed)
+    training = config.task.training()
     if not training.problems:
         raise DataError(f"task={config.task.name}: expected problems to train on, found none in its training split")
     both = {problem.id for problem in training.problems} & {problem.id for problem in loaded.problems}

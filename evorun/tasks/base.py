@@ -65,7 +65,7 @@ class DrawHelp(NamedTuple):
     """How to get a larger validation split."""
     grade_held_out: str = "lower task.validation_per_stratum and raise task.per_stratum to grade it"
     """How a problem of the validation split becomes one of those that are worked on."""
-    keys: str = "task.per_stratum, task.validation_per_stratum, task.limit and seed"
+    keys: str = "task.per_stratum, task.validation_per_stratum, task.draw_seed and task.limit"
     """What decides the draw, beside `task.data`."""
 
 
@@ -168,19 +168,24 @@ class TaskConfig:
     name: str
     description: str = ""
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    draw_seed: int = 0
+    """Decides which problems are drawn or generated; not the run's seed, so that a comparison's seeds share them."""
 
-    def load(self, seed: int) -> LoadedTask:
+    def __post_init__(self) -> None:
+        at_least("task.draw_seed", self.draw_seed, 0)
+
+    def load(self) -> LoadedTask:
         """Read, select and check the problems. Raises DataError or ConfigError with one line."""
         raise NotImplementedError
 
-    def training(self, seed: int) -> LoadedTask:
+    def training(self) -> LoadedTask:
         """Give the problems to train on, with their grader: never one that `load` gives as `problems`.
 
         Here they are the training split that `load` gives, or the validation split where it gives none. Raises
         DataError where there are none, and as `load` does; ConfigError where the settings name a run that has nothing
         else to train on.
         """
-        loaded = self.load(seed)
+        loaded = self.load()
         split = "training" if loaded.training else "validation"
         problems = tuple(loaded.training) or tuple(demonstration.problem for demonstration in loaded.validation)
         if not problems:

@@ -126,7 +126,7 @@ def _check_regime(finished: Run, task: TaskConfig) -> None:
     if regime not in UNINFORMED:
         return
     prompts = [message["content"] for request in finished.asked for message in request.messages]
-    for line in _own_lines_of_examples(task.load(0)):
+    for line in _own_lines_of_examples(task.load()):
         seen = any(line in prompt for prompt in prompts)
         expect(not seen, f"regime {regime}: expected no prompt to show the validation split, found {line!r}")
 

@@ -85,7 +85,7 @@ def check_task(config: TaskConfig, *, problems: int = 3) -> None:
 
 
 def _check_loading(config: TaskConfig) -> LoadedTask:
-    loaded, again = config.load(0), config.load(0)
+    loaded, again = config.load(), config.load()
     expect(loaded.problems, "expected problems to work on")
     for what in ("problems", "validation", "provenance"):
         expect(getattr(again, what) == getattr(loaded, what), f"{what}: expected the same when loaded twice")
@@ -102,13 +102,13 @@ def _check_loading(config: TaskConfig) -> LoadedTask:
 def _training(config: TaskConfig, loaded: LoadedTask) -> LoadedTask | None:
     """Return the problems to train on, checked; None where there are none."""
     try:
-        training = config.training(0)
+        training = config.training()
     except DataError:
         return None
     expect(training.problems, "expected problems to train on")
     expect_equal(training.validation, (), "validation split of the problems to train on")
     _check_apart(loaded.problems, training.problems, "the training split")
-    expect(training.problems == config.training(0).problems, "expected the same problems to train on when loaded twice")
+    expect(training.problems == config.training().problems, "expected the same problems to train on when loaded twice")
     expect(training.provenance.digest != loaded.provenance.digest, "expected a digest of the training split's own")
     return training
 

@@ -73,7 +73,7 @@ def _sudokus() -> Row:
 def _calls(config: PuzzleConfig) -> list[Row]:
     """Measure metrics and operators on answers as a model of middling skill gives them."""
     config.limit = 10
-    loaded = config.load(0)
+    loaded = config.load()
     task = loaded.task
     assert isinstance(task, Puzzle)  # noqa: S101 - for the type checker
     known = _answers(loaded, 40)
@@ -129,7 +129,7 @@ class _NoTools:
 def _generation(config: PuzzleConfig) -> Row:
     """Measure a generation: prompts, reading, metrics, operators, selection; all but the model's time."""
     config.limit = 1
-    loaded = config.load(0)
+    loaded = config.load()
     texts = [response.text for _, response in _answers(loaded, 2000)]
     sizes = {"population": POPULATION, "generations": GENERATIONS, "elites": 5}
     method = Lyria(default_config("method", "lyria", **sizes))

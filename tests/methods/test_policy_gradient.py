@@ -238,8 +238,8 @@ def test_a_tasks_own_score_of_the_format_counts_before_what_can_be_read(
 def test_problems_to_test_on_are_not_trained_on() -> None:
     task = task_config("sudoku", box=2, empty_cells=2, instances=2, training_instances=3)
     config: Any = SimpleNamespace(seed=0, task=task, method=SimpleNamespace(learns_from_problems=True))
-    split = task.training(0)
-    found = training_problems(config, task.load(0))
+    split = task.training()
+    found = training_problems(config, task.load())
     assert found is not None
     assert found.problems == split.problems
     with pytest.raises(DataError, match="expected other problems to train on than to test on, got '"):

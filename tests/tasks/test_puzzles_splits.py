@@ -37,15 +37,15 @@ def test_splits_of_any_sizes_share_no_instance(kind: type[PuzzleConfig], changes
     evaluation, validation = set[bytes](), set[bytes]()
 
     def load(**sizes: int | str) -> set[bytes]:
-        loaded = kind(**{"name": "any", **changes, **sizes}).load(0)
+        loaded = kind(**{"name": "any", **changes, **sizes}).load()
         ids = [*(problem.id for problem in loaded.problems), *(shot.problem.id for shot in loaded.validation)]
         assert len(set(ids)) == len(ids)
         validation.update(identities(shot.problem for shot in loaded.validation))
         return identities(loaded.problems)
 
-    for instances, held_out, instance_seed in ((60, 1, 0), (5, 60, 0), (30, 30, 1)):
-        evaluation |= load(instances=instances, validation_instances=held_out, instance_seed=instance_seed)
-    training = load(split="training", training_instances=60, instances=1, instance_seed=2)
+    for instances, held_out, draw_seed in ((60, 1, 0), (5, 60, 0), (30, 30, 1)):
+        evaluation |= load(instances=instances, validation_instances=held_out, draw_seed=draw_seed)
+    training = load(split="training", training_instances=60, instances=1, draw_seed=2)
     assert min(len(evaluation), len(validation), len(training)) > 30
     assert not training & evaluation
     assert not training & validation
@@ -70,13 +70,13 @@ def test_no_two_sudoku_splits_share_a_solved_grid() -> None:
 def test_a_split_is_the_same_whatever_the_others_sizes() -> None:
     for split, own in (("evaluation", {"instances": 9}), ("training", {"training_instances": 9})):
         first = load_task("graph_coloring", split=split, **own, validation_instances=2)
-        second = load_task("graph_coloring", 3, split=split, instances=9, training_instances=9, validation_instances=5)
-        assert first.problems == second.problems  # the run's seed has no part in it
+        second = load_task("graph_coloring", split=split, instances=9, training_instances=9, validation_instances=5)
+        assert first.problems == second.problems
         assert first.validation == second.validation[:2]
         limited = load_task("graph_coloring", split=split, **own, limit=4, validation_instances=2)
         assert limited.problems == first.problems[:4]
         assert limited.validation == first.validation
-        other = load_task("graph_coloring", split=split, **own, instance_seed=1)  # type: ignore[arg-type]
+        other = load_task("graph_coloring", split=split, **own, draw_seed=1)
         assert not identities(other.problems) & identities(first.problems)
 
 
@@ -109,7 +109,7 @@ def test_only_what_is_used_of_a_file_is_solved(tmp_path: Path) -> None:
     ],
 )
 def test_errors_name_the_key_that_the_task_has(config: Any, key: str) -> None:
-    held_out = [shot.problem for shot in config.load(0).validation]
+    held_out = [shot.problem for shot in config.load().validation]
     for method in (make_method("few_shot"), make_method("gepa")):
         with pytest.raises(ConfigError, match=f"raise {key}"):
             method.check(config.task_class, held_out)

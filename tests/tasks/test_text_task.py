@@ -268,7 +268,7 @@ class SumsConfig(TaskConfig):
     name: str = "sums"
     to_train_on: int = 4
 
-    def load(self, seed: int) -> LoadedTask:
+    def load(self) -> LoadedTask:
         return load_rows(Sums(), sums(3), validation=sums(2, 10), training=sums(self.to_train_on, 20))
 
 
@@ -276,11 +276,11 @@ class SumsConfig(TaskConfig):
 async def test_weights_are_trained_on_the_training_rows_else_on_those_of_validation(
     to_train_on: int, expected: list[str]
 ) -> None:
-    training = SumsConfig(to_train_on=to_train_on).training(0)
+    training = SumsConfig(to_train_on=to_train_on).training()
     assert [problem.id for problem in training.problems] == expected
     assert not training.validation
     assert training.provenance.description == ("training" if to_train_on else "validation") + " split of sums"
-    assert training.provenance.digest != SumsConfig().load(0).provenance.digest
+    assert training.provenance.digest != SumsConfig().load().provenance.digest
     right = Response(text="", answer=str(int(expected[0][1:]) + 5))
     assert (await training.grader.grade(training.problems[0], right, NO_TOOLS)).correct
 

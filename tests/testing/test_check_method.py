@@ -159,7 +159,7 @@ class Asks(PerProblem):
 
 class Peeks(Asks):
     def prompt(self, ctx: Context) -> Any:
-        [example, *_] = task_config("arithmetic").load(0).validation
+        [example, *_] = task_config("arithmetic").load().validation
         return ctx.task.generation_prompt(example.problem)
 
 

@@ -42,7 +42,7 @@ def test_every_task_passes(name: str) -> None:
 
 @pytest.mark.parametrize("name", registry.TASKS)
 def test_the_problems_to_train_on_are_the_same_whatever_the_limit(name: str) -> None:
-    training, again = (task_config(name, **SMALL[name], limit=limit).training(0) for limit in (2, None))
+    training, again = (task_config(name, **SMALL[name], limit=limit).training() for limit in (2, None))
     assert training.problems == again.problems
     assert training.provenance == again.provenance
 

@@ -73,10 +73,10 @@ class ParityConfig(TaskConfig):
     count: str = ""
     """File that each of its gradings leaves a character in."""
 
-    def load(self, seed: int) -> LoadedTask:
+    def load(self) -> LoadedTask:
         return self._loaded("test", self.problems, Parity.grader(self, training=False))
 
-    def training(self, seed: int) -> LoadedTask:
+    def training(self) -> LoadedTask:
         return self._loaded("train", self.training_problems, Parity.grader(self, training=True))
 
     @staticmethod

@@ -86,7 +86,7 @@ def test_the_adapter_that_is_left_says_what_the_policy_said_last(run: Path, mode
     assert not [file for file in adapter.iterdir() if file.suffix in (".md", ".bin")]
     weights = PeftModel.from_pretrained(base, str(adapter))
     said = greedy_texts(run, 4)
-    for problem in ParityConfig().load(0).problems:
+    for problem in ParityConfig().load().problems:
         messages = list(Parity().generation_prompt(problem).messages)
         prompt = tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
@@ -101,7 +101,7 @@ async def test_evoruns_own_engine_serves_the_adapter(run: Path, model: Path) -> 
     config = ModelConfig(name="tiny", id=str(model), context_length=256, adapter=str(run / "artifacts" / "adapter"))
     served = await make_config("engine", "transformers", device="cpu").open(config)
     try:
-        for problem in ParityConfig().load(0).problems:
+        for problem in ParityConfig().load().problems:
             messages = Parity().generation_prompt(problem).messages
             reply = await served.complete(Request(messages=messages, sampling=Sampling(temperature=0, max_tokens=12)))
             assert reply.completions[0].text == greedy_texts(run, 4)[problem.id]

@@ -35,8 +35,6 @@ class ArithmeticConfig(TaskConfig):
     test_problems: int = 60
     validation_problems: int = 12
     """Further problems on the train split's side, for demonstrations."""
-    draw_seed: int = 0
-    """Which problems are drawn. Not the run's seed: runs that differ in their seed then share their problems."""
     limit: int | None = None
     """Work on this many problems only: the first ones of the split."""
     prompts: str | None = None
@@ -44,6 +42,7 @@ class ArithmeticConfig(TaskConfig):
 
     def __post_init__(self) -> None:
         """Raise ConfigError, naming the key, when a value is out of range."""
+        super().__post_init__()
         one_of("task.split", self.split, SPLITS)
         for operation in self.operations:
             one_of("task.operations", operation, SIGNS)
@@ -52,11 +51,10 @@ class ArithmeticConfig(TaskConfig):
         at_least("task.terms", self.terms, 2)
         for key in ("largest_operand", "train_problems", "test_problems", "limit"):
             at_least(f"task.{key}", getattr(self, key), 1)
-        for key in ("validation_problems", "draw_seed"):
-            at_least(f"task.{key}", getattr(self, key), 0)
+        at_least("task.validation_problems", self.validation_problems, 0)
 
-    def load(self, seed: int) -> LoadedTask:
-        """Draw the problems; the run's seed has no part in it.
+    def load(self) -> LoadedTask:
+        """Draw the problems.
 
         Raises DataError where there are fewer different problems than asked for, ConfigError for prompt files.
         """
@@ -67,13 +65,13 @@ class ArithmeticConfig(TaskConfig):
         provenance = Provenance(source="generated", description=description, digest=digest)
         return loaded(Arithmetic(prompts=self.prompts), selected, held_out, provenance)
 
-    def training(self, seed: int) -> LoadedTask:
+    def training(self) -> LoadedTask:
         """Give the whole train split. Raises ConfigError with task.split=train, and what `load` raises."""
         if self.split == "train":
             raise ConfigError(
                 "task.split: expected test where weights are trained, got train: the train split is what is trained on"
             )
-        return replace(self, split="train", limit=None, validation_problems=0).load(seed)
+        return replace(self, split="train", limit=None, validation_problems=0).load()
 
     def _train_side(self) -> tuple[Sequence[Question], Sequence[Question]]:
         """Return the train split and the demonstrations, which are drawn after it."""

@@ -96,6 +96,7 @@ class LiveCodeBenchConfig(TaskConfig):
     """Longest program that the JSON schema allows and that a later prompt shows (ours)."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         one_of("task.source", self.source, SOURCES)
         at_least("task.per_stratum", self.per_stratum, 1)
         at_least("task.validation_per_stratum", self.validation_per_stratum, 0)
@@ -117,8 +118,8 @@ class LiveCodeBenchConfig(TaskConfig):
         if self.source == "hub" and self.hub_id is None:
             raise ConfigError(f"task.hub_id: expected a hub data set with task.source=hub, such as {files.HUB_ID}")
 
-    def load(self, seed: int) -> LoadedTask:
-        """Read, filter and draw the problems; `seed` decides the draw. Hidden tests are decoded for drawn ones only.
+    def load(self) -> LoadedTask:
+        """Read, filter and draw the problems. Hidden tests are decoded for drawn ones only.
 
         Raises DataError for missing or malformed files and strata that are too small, ConfigError for prompt files.
         """
@@ -137,7 +138,7 @@ class LiveCodeBenchConfig(TaskConfig):
             self._strata(entries),
             per_stratum=self.per_stratum,
             held_out=self.validation_per_stratum,
-            seed=seed,
+            seed=self.draw_seed,
             name=self.name,
             allow_fewer=self.source == "sample",
         )

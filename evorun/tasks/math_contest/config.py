@@ -63,8 +63,6 @@ class MathContestConfig(TaskConfig):
     """integer: answers are compared as integers. expression: by their value, by math-verify."""
     largest_answer: int | None = None
     """Largest integer that is an answer, the smallest being 0 (AIME: 999); null: any integer."""
-    draw_seed: int = 0
-    """Decides the splits' draws and the order of problems; not the run's seed, so that all runs work on the same."""
     validation_problems: int = 12
     """Problems of the train split that serve as demonstrations, where the run does not work on them (ours)."""
     limit: int | None = None
@@ -75,10 +73,11 @@ class MathContestConfig(TaskConfig):
     """As much of a candidate's text, its end, as a later prompt shows (ours); demonstrations show all of theirs."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         one_of("task.split", self.split, ("train", "test"))
         one_of("task.source", self.source, SOURCES)
         one_of("task.answer", self.answer, ("integer", "expression"))
-        for key in ("largest_answer", "draw_seed", "validation_problems"):
+        for key in ("largest_answer", "validation_problems"):
             at_least(f"task.{key}", getattr(self, key), 0)
         for key in ("limit", "shown_reasoning_chars"):
             at_least(f"task.{key}", getattr(self, key), 1)
@@ -89,7 +88,7 @@ class MathContestConfig(TaskConfig):
         if self.source != "auto" and self.data is not None:
             raise ConfigError(f"task.data: has no effect with task.source={self.source}; leave one of the two out")
 
-    def load(self, seed: int) -> LoadedTask:
+    def load(self) -> LoadedTask:
         """Read, check and draw the problems of the chosen split.
 
         Raises DataError for missing or malformed files and splits that are too small, ConfigError for prompt files.
@@ -101,7 +100,7 @@ class MathContestConfig(TaskConfig):
         held_out = self._demonstrations(found, drawn)
         return loaded(task, selected, held_out, self._provenance(self.split, place, len(found), selected))
 
-    def training(self, seed: int) -> LoadedTask:
+    def training(self) -> LoadedTask:
         """Give the train split, less the problems that the test split has too.
 
         Raises ConfigError with task.split=train, DataError as `load` does and where no problem is left.

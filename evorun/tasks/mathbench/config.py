@@ -50,6 +50,7 @@ class MathBenchConfig(TaskConfig):
     """As much of a candidate's reasoning as a later prompt shows (ours); demonstrations show all of theirs."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         one_of("task.source", self.source, SOURCES)
         at_least("task.per_stratum", self.per_stratum, 1)
         at_least("task.validation_per_stratum", self.validation_per_stratum, 0)
@@ -65,8 +66,8 @@ class MathBenchConfig(TaskConfig):
         if self.source == "hub" and self.hub_id is None:
             raise ConfigError("task.hub_id: expected a hub data set with task.source=hub, got null")
 
-    def load(self, seed: int) -> LoadedTask:
-        """Read, check and draw the problems; `seed` decides the draw.
+    def load(self) -> LoadedTask:
+        """Read, check and draw the problems.
 
         Raises DataError for missing or malformed files and stages that are too small, ConfigError for prompt files.
         """
@@ -81,7 +82,7 @@ class MathBenchConfig(TaskConfig):
             files.read_stages(root, self.strata),
             per_stratum=self.per_stratum,
             held_out=self.validation_per_stratum,
-            seed=seed,
+            seed=self.draw_seed,
             name=self.name,
             allow_fewer=self.source == "sample",
         )

@@ -2,7 +2,7 @@
 
 The split of a generated instance is decided by what it is, not by when it was drawn: a digest of its content puts it
 into the evaluation, the validation or the training split, each with a chance of a third. So no instance is in two of
-them, however many of each are asked for, whatever the `instance_seed`, and however few there are in all. Each split has
+them, however many of each are asked for, whatever the `draw_seed`, and however few there are in all. Each split has
 a random stream of its own, from which instances are drawn until enough are found that belong to it. That is decided
 before anything is solved, and no more is drawn than is used.
 """
@@ -71,8 +71,6 @@ class PuzzleConfig(TaskConfig):
     validation_instances: int = 8
     """Further instances, for demonstrations and prompt optimisation (ours). They are solved in every run: where that
     takes long and the method needs none, set 0."""
-    instance_seed: int = 0
-    """Which instances are generated. Not the run's seed: runs that differ in their seed then share their problems."""
     data: str | None = None
     """File with instances to use instead of generated ones; null: generate."""
     limit: int | None = None
@@ -84,11 +82,11 @@ class PuzzleConfig(TaskConfig):
 
     def __post_init__(self) -> None:
         """Raise ConfigError, naming the key, when a value is out of range."""
+        super().__post_init__()
         one_of("task.split", self.split, SPLITS)
         for key in ("instances", "training_instances", "limit", "shown_reasoning_chars"):
             at_least(f"task.{key}", getattr(self, key), 1)
-        for key in ("validation_instances", "instance_seed"):
-            at_least(f"task.{key}", getattr(self, key), 0)
+        at_least("task.validation_instances", self.validation_instances, 0)
 
     # --- what a subclass knows ---
 
@@ -110,8 +108,8 @@ class PuzzleConfig(TaskConfig):
 
     # --- loading ---
 
-    def load(self, seed: int) -> LoadedTask:
-        """Generate or read the instances; the run's seed has no part in it.
+    def load(self) -> LoadedTask:
+        """Generate or read the instances.
 
         Raises DataError for a file that cannot be used or settings that leave too few instances, ConfigError for
         prompt files.
@@ -121,7 +119,7 @@ class PuzzleConfig(TaskConfig):
         provenance = self._provenance(selected)
         return load_rows(task, selected, validation=held_out, provenance=provenance, simulator=self.simulator)
 
-    def training(self, seed: int) -> LoadedTask:
+    def training(self) -> LoadedTask:
         """Give the whole training split.
 
         Raises ConfigError with a file, and with task.split=training; DataError as `load` does.
@@ -133,7 +131,7 @@ class PuzzleConfig(TaskConfig):
                 "task.split: expected evaluation where weights are trained, got training: that split is what is "
                 "trained on"
             )
-        return replace(self, split=TRAINING, validation_instances=0, limit=None).load(seed)
+        return replace(self, split=TRAINING, validation_instances=0, limit=None).load()
 
     def _generated(self) -> tuple[list[Instance], list[Instance]]:
         """Return the split's instances and the held-out ones."""
@@ -158,11 +156,11 @@ class PuzzleConfig(TaskConfig):
         for place in count():
             if place - last > _TRIES:
                 return
-            draft = self.draft(stream(self.instance_seed, "instances", self.name, split, place))
+            draft = self.draft(stream(self.draw_seed, "instances", self.name, split, place))
             instance = draft.finish() if _split_of(draft.content) == split else None
             key = b"" if instance is None else msgspec.json.encode(instance.problem.data)
             if instance is not None and key not in seen:
-                name = f"{self.name}_{self.instance_seed}_{split}_{len(seen):03d}"
+                name = f"{self.name}_{self.draw_seed}_{split}_{len(seen):03d}"
                 yield instance._replace(problem=msgspec.structs.replace(instance.problem, id=name))
                 seen.add(key)
                 last = place
@@ -184,7 +182,7 @@ class PuzzleConfig(TaskConfig):
         if self.data is not None:
             name = Path(self.data).expanduser().resolve().name
             return Provenance(source="stand_in", description=f"instances of file {name}", digest=digest)
-        description = f"{self.split} split, instance_seed {self.instance_seed}"
+        description = f"{self.split} split, draw_seed {self.draw_seed}"
         return Provenance(source="generated", description=description, digest=digest)
 
 

@@ -33,7 +33,7 @@ class Puzzle(TextTask):
     draw_help = DrawHelp(
         more_validation="raise task.validation_instances (with task.data also lower task.instances)",
         grade_held_out="no generated one of them can be graded; with task.data raise task.instances to grade it",
-        keys="task.split, task.instances, task.training_instances, task.instance_seed and task.limit",
+        keys="task.split, task.instances, task.training_instances, task.draw_seed and task.limit",
     )
 
     def __init__(self, *, prompts: str | None = None, shown_reasoning_chars: int = 1200) -> None:

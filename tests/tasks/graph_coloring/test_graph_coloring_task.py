@@ -49,7 +49,7 @@ def test_edges_are_sorted_pairs_that_join_at_the_given_rate() -> None:
 
 
 def test_the_share_of_colourable_graphs_is_the_one_that_the_docs_name() -> None:
-    drawn = load_task("graph_coloring", instances=200, validation_instances=0, instance_seed=7)
+    drawn = load_task("graph_coloring", instances=200, validation_instances=0, draw_seed=7)
     share = np.mean([colorable(one) for one in drawn.problems])
     assert share == pytest.approx(SHARE_COLORABLE, abs=4 * (SHARE_COLORABLE * (1 - SHARE_COLORABLE) / 200) ** 0.5)
 
@@ -74,7 +74,7 @@ def test_graphs_of_hundreds_of_vertices() -> None:
         "graph_coloring", vertices=300, edge_probability=0.05, colors=7, colorable_only=True, instances=2
     )
     config.validation_instances = 0
-    loaded = config.load(0)
+    loaded = config.load()
     assert [one.stratum for one in loaded.problems] == ["300 vertices"] * 2
     skilled = loaded.simulator.with_skill(Skill(skill=1, malformed=0))
     for one in loaded.problems:

@@ -83,8 +83,8 @@ def release(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def load(place: Path, seed: int = 0, **changes: Any) -> LoadedTask:
-    return load_task("livecodebench", seed, data=str(place), **changes)
+def load(place: Path, **changes: Any) -> LoadedTask:
+    return load_task("livecodebench", data=str(place), **changes)
 
 
 def one(tmp_path: Path, *records: Any) -> LoadedTask:
@@ -240,7 +240,7 @@ def test_the_draw_is_balanced_seeded_and_disjoint_from_validation(release: Path)
     every = [*ids(loaded), *(shot.problem.id for shot in loaded.validation)]
     assert len(set(every)) == len(every) == 111
     assert ids(load(release)) == ids(loaded)
-    assert set(ids(load(release, seed=1))) != set(ids(loaded))
+    assert set(ids(load(release, draw_seed=1))) != set(ids(loaded))
     assert ids(load(release, limit=7)) == ids(loaded)[:7]
 
 

@@ -76,10 +76,10 @@ def test_demonstrations_come_from_the_train_split_and_are_no_problems_of_the_run
 
 
 def test_the_draw_follows_its_own_seed(folder: Path) -> None:
-    def drawn(draw_seed: int, seed: int = 0) -> list[str]:
-        return ids(load_task("dapo_aime25", seed, data=str(folder), split="train", draw_seed=draw_seed))
+    def drawn(draw_seed: int) -> list[str]:
+        return ids(load_task("dapo_aime25", data=str(folder), split="train", draw_seed=draw_seed))
 
-    assert drawn(0) == drawn(0, seed=5)
+    assert drawn(0) == drawn(0)
     assert set(drawn(0)) != set(drawn(1))
 
 
@@ -148,7 +148,7 @@ def test_a_hub_data_set_is_read_in_both_formats(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr("huggingface_hub.snapshot_download", snapshot)
     hmmt = task_config("hmmt", source="hub", split="train", validation_problems=0)
     hmmt.train.hub = [f"{name}/data/*.parquet" for name in hmmt.train.hub]
-    loaded = hmmt.load(0)
+    loaded = hmmt.load()
     assert len(loaded.problems) == 9
     assert "hmmt_feb_2023/1" in ids(loaded)
     math = load_task("math500", source="hub", validation_problems=0)
