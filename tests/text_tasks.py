@@ -100,6 +100,6 @@ class HaikusConfig(TaskConfig):
 
     name: str = "haikus"
 
-    def load(self, seed: int) -> LoadedTask:
+    def load(self) -> LoadedTask:
         *rows, held_out = essays("Rain.\nWind.\nSun.", "Frogs.\nPonds.", "Snow.\nIce.\nCold.")
         return load_rows(Haikus(), rows, validation=[held_out])

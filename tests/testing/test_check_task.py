@@ -51,7 +51,7 @@ def test_the_problems_to_train_on_are_the_same_whatever_the_limit(name: str) -> 
 
 
 class SumsConfig(HaikusConfig):
-    def load(self, seed: int) -> LoadedTask:
+    def load(self) -> LoadedTask:
         return load_rows(JsonSums(), sums(6), validation=sums(3, 20), training=sums(3, 40))
 
 
