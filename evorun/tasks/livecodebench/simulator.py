@@ -65,6 +65,7 @@ class LiveCodeBenchSimulator(TextSimulator):
         '{"reasoning": "A program is not needed.", "answer": 42}',
         "",
     )
+    verdict_reason: ClassVar[str] = "It reads the input as the examples have it."
 
     def __init__(
         self, task: TextTask, rows: Sequence[tuple[Problem, str | None]], hidden: Mapping[str, Sequence[Case]]
@@ -82,8 +83,7 @@ class LiveCodeBenchSimulator(TextSimulator):
         return answer is not None and full is not None and full in answer
 
     def judgment(self, verdict: str) -> str:
-        reason = "It reads the input as the examples have it."
-        return msgspec.json.encode({"reasoning": reason, "solution": verdict}).decode()
+        return msgspec.json.encode({"reasoning": self.verdict_reason, "solution": verdict}).decode()
 
     def attempt(
         self, hints: Mapping[str, Any], succeeds: bool, luck: float, steps: str, rng: np.random.Generator
