@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from building import NoTools, no_progress
-from evorun.runner.recorder import ProblemRecorder
+from evorun.runner.recorder import ProblemRecorder, SharedRecorder
 from evorun.runs.candidates import Candidate, Response, Step
 from evorun.runs.directory import RunDirectory
-from evorun.runs.schema import Spent
+from evorun.runs.schema import CandidateRecord, Spent
 from evorun.runs.scores import ACCURACY
 from evorun.tasks.base import Grade, Problem, Tools
 from method_fixture import problem
@@ -103,3 +105,57 @@ def test_a_step_s_samples_give_a_pass_rate_and_are_graded_once(tmp_path: Path) -
     assert files["predictions"][0]["scores"]["pass_rate"] == 0.5
     assert files["predictions"][0]["correct"] is True
     assert len(grader.graded) == 5
+
+
+def prompt(name: str, mean: float, *, survivor: bool = True, **more: Any) -> Candidate:
+    return Candidate(
+        id=name, kind="system_prompt", generation=0, operator="mutate", text=f"Text {name}", answer=None,
+        mean=mean, sd=1.0, survivor=survivor, **more,
+    )  # fmt: skip
+
+
+SERIES = [
+    [prompt("a", 25.0)],
+    [prompt("a", 24.0), prompt("b", 26.0, parents=("a",))],
+    [prompt("a", 24.0), prompt("b", 26.0)],
+    [prompt("a", 24.0, survivor=False), prompt("b", 27.0)],
+]
+
+
+@pytest.mark.parametrize("broken_off_after", [0, 1, 2, 4])
+def test_what_serves_all_problems_is_written_once_and_rated_where_a_step_changes_that(
+    tmp_path: Path, broken_off_after: int
+) -> None:
+    for steps in (SERIES[:broken_off_after], SERIES):  # a resumed run repeats its records
+        directory = RunDirectory(tmp_path)
+        recorder = SharedRecorder(directory)
+        for number, candidates in enumerate(steps):
+            recorder.record(number, candidates)
+        if steps is SERIES:
+            directory.finish_records(["p0"])
+        directory.close()
+    candidates = [json.loads(line) for line in (tmp_path / "candidates.jsonl").open()]
+    assert [(c["problem"], c["kind"], c["id"], c["mean"], c["correct"]) for c in candidates] == [
+        ("*", "system_prompt", "a", 25.0, None),
+        ("*", "system_prompt", "b", 26.0, None),
+    ]
+    assert candidates[1]["parents"] == ["a"]
+    ratings = [json.loads(line) for line in (tmp_path / "ratings.jsonl").open()]
+    assert [(r["step"], r["candidate"], r["mean"], r["survivor"]) for r in ratings] == [
+        (0, "a", 25.0, True),
+        (1, "a", 24.0, True),
+        (1, "b", 26.0, True),
+        (3, "a", 24.0, False),
+        (3, "b", 27.0, True),
+    ]
+
+
+def test_what_serves_all_problems_stands_after_the_problems_own(tmp_path: Path) -> None:
+    directory = RunDirectory(tmp_path)
+    SharedRecorder(directory).record(0, [prompt("a", 25.0)])
+    own = [CandidateRecord(problem=name, id="0", generation=0, operator="init", text="", answer="") for name in "qp"]
+    directory.records("candidates").append(own)
+    directory.finish_records(["p", "q"])
+    directory.close()
+    lines = [json.loads(line)["problem"] for line in (tmp_path / "candidates.jsonl").open()]
+    assert lines == ["p", "q", "*"]

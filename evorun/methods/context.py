@@ -11,7 +11,7 @@ import msgspec
 
 from evorun.rollouts.calls import Caller, Calls, Role
 from evorun.runs.budget import Meter
-from evorun.runs.candidates import Response
+from evorun.runs.candidates import Candidate, Response
 from evorun.runs.records import write_json
 from evorun.tasks.base import Demonstration, Grade, Problem, Task, Tools
 from evorun.tasks.capabilities import GivesFeedback, Verification
@@ -64,10 +64,6 @@ class Context(Calls):
         return seen
 
 
-SHARED = "*"
-"""Name of the calls that a method makes for all problems together."""
-
-
 @dataclass(frozen=True)
 class TrainingSplit:
     """The problems that a policy is trained on; none of them is a problem of the run."""
@@ -98,7 +94,7 @@ class RunContext:
         grade: Callable[[Demonstration, Response], Awaitable[Grade]],
         artifacts: Path,
         remember: Remember,
-        record: Callable[[int, Mapping[str, float]], None],
+        record: Callable[[int, Mapping[str, float], Sequence[Candidate]], None],
         policy: Policy | None = None,
         training: TrainingSplit | None = None,
     ) -> None:
@@ -136,9 +132,14 @@ class RunContext:
         encoded = msgspec.json.encode(about, order="deterministic")
         return await self._remember(self.shared.key(step, what, 0, 0), encoded, compute, kind)
 
-    def record(self, step: int, figures: Mapping[str, float]) -> None:
-        """Put a training step's figures into training.jsonl, the series of metrics.jsonl and the progress display."""
-        self._record(step, figures)
+    def record(self, step: int, figures: Mapping[str, float], candidates: Sequence[Candidate] = ()) -> None:
+        """Record what a step has measured and the candidates that serve all problems.
+
+        figures: of a training step; they go into training.jsonl, the series of metrics.jsonl and the progress display.
+        candidates: all that there are, those of earlier steps too, with the beliefs after this step; what is new goes
+        into candidates.jsonl, and each belief that has changed into ratings.jsonl.
+        """
+        self._record(step, figures, candidates)
 
     @staticmethod
     def warn(line: str) -> None:

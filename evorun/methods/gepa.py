@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from evorun.errors import ConfigError, at_least, one_of, within
 from evorun.methods.base import DatasetLevel, Regime
 from evorun.methods.context import RunContext
-from evorun.methods.gepa_bridge import Bridge, GepaState, Rollouts, Settings, optimise
+from evorun.methods.gepa_bridge import Bridge, Rollouts, Settings, optimise
+from evorun.methods.gepa_prompts import GepaState
 from evorun.methods.gepa_rollouts import OnProblems, OnValidation
 from evorun.methods.proposals import SamplingSettings
 from evorun.models.base import Sampling
@@ -101,6 +102,7 @@ class Gepa(DatasetLevel):
             raise ConfigError(f"budget: expected at least {least} calls, which the seed prompt alone takes")
         async with aclosing(optimise(bridge)) as turns:
             async for step, state in turns:
+                ctx.record(step, {}, [*state.pool, *state.rejected])
                 yield await rollouts.steps(step, state)
                 ctx.save_artifact("prompts.json", _prompts(state))
 
@@ -143,5 +145,5 @@ class Gepa(DatasetLevel):
 
 def _prompts(state: GepaState) -> list[dict[str, object]]:
     """Return every accepted prompt with its mean score on the validation half, the best one first."""
-    prompts = [{"prompt": text, "score": score} for text, score in zip(state.prompts, state.scores, strict=True)]
-    return sorted(prompts, key=lambda prompt: -float(str(prompt["score"])))
+    best_first = sorted(state.pool, key=lambda prompt: -(prompt.mean or 0.0))
+    return [{"prompt": prompt.text, "score": prompt.mean} for prompt in best_first]

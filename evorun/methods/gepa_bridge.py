@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 from evorun.errors import ConfigError
 from evorun.methods.context import RunContext
+from evorun.methods.gepa_prompts import COMPONENT, GepaState, Prompts
 from evorun.models.base import Message, Sampling
 from evorun.rollouts.calls import Calls
 from evorun.runs.candidates import Step
@@ -21,23 +22,7 @@ from evorun.tasks.base import Prompt
 
 log = logging.getLogger("evorun.gepa")
 
-COMPONENT = "system_prompt"
-"""Name of the one text that GEPA evolves here."""
-
 T = TypeVar("T")
-
-
-class GepaState(NamedTuple):
-    """GEPA's pool of prompts after an iteration."""
-
-    prompts: list[str]
-    scores: list[float]
-    """Mean score of each on the validation half; a problem that could not pay for it any more counts 0."""
-
-    @property
-    def best(self) -> int:
-        """Index of the prompt with the highest score, the earliest of equals."""
-        return self.scores.index(max(self.scores))
 
 
 class Rollout(NamedTuple):
@@ -126,6 +111,7 @@ class Bridge:
         self._reflected_on: Sequence[Any] = ()
         self._batches = 0
         self._reflections = 0
+        self._prompts = Prompts(len(rollouts.validation))
 
     def evaluate(self, batch: Sequence[Any], candidate: Mapping[str, str], capture_traces: bool = False) -> Any:
         """Try a candidate on a batch (GEPA's adapter protocol)."""
@@ -152,14 +138,14 @@ class Bridge:
         number, self._reflections = self._reflections, self._reflections + 1
         return self._wait_for(self._reflect(prompt, number))
 
+    def on_proposal_end(self, event: Mapping[str, Any]) -> None:
+        """Take note of a prompt before it is tried (GEPA's callback protocol)."""
+        self._prompts.propose(event["new_instructions"][COMPONENT])
+
     def should_stop(self, state: Any) -> bool:
         """Report the iteration that has ended, and say whether to stop (GEPA's stopping protocol)."""
         done = state.i + 1
-        pool = GepaState(
-            [candidate[COMPONENT] for candidate in state.program_candidates],
-            [sum(scores.values()) / len(self.rollouts.validation) for scores in state.prog_candidate_val_subscores],
-        )
-        self._wait_for(self._turn(done, pool))
+        self._wait_for(self._turn(done, self._prompts.after(done, state)))
         limit = self.settings.metric_calls
         if done >= self.settings.iterations or (limit is not None and state.total_num_evals >= limit):
             return True
@@ -194,9 +180,9 @@ class Bridge:
             raise
         return result
 
-    async def _turn(self, done: int, pool: GepaState) -> None:
+    async def _turn(self, done: int, state: GepaState) -> None:
         reported = asyncio.Event()
-        self.turns.put_nowait((done, pool, reported))
+        self.turns.put_nowait((done, state, reported))
         await reported.wait()
 
     async def _affords(self) -> bool:
@@ -207,6 +193,7 @@ class Bridge:
         asked = Prompt(messages=messages, hints={"role": "reflect"})
         payer = self.rollouts.payer(self._reflected_on)
         replies = await payer.generate([asked], role="reflect", step=number, sampling=self.settings.reflection)
+        self._prompts.call = payer.key(number, "reflect", 0, 0) if replies else None
         text = replies[0].completions[0].text if replies else ""
         return text or f"```\n{self.ctx.shared.task.seed_instruction()}\n```"
 
@@ -249,6 +236,7 @@ def _run(bridge: Bridge) -> None:
         reflection_minibatch_size=bridge.settings.minibatch,
         skip_perfect_score=bridge.settings.has_perfect,
         stop_callbacks=bridge.should_stop,  # type: ignore[arg-type]
+        callbacks=[bridge],  # type: ignore[list-item]
         logger=_Log(),
         seed=bridge.settings.seed,
     )

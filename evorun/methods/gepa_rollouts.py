@@ -6,7 +6,8 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from evorun.methods.context import RunContext
-from evorun.methods.gepa_bridge import GepaState, Rollout
+from evorun.methods.gepa_bridge import Rollout
+from evorun.methods.gepa_prompts import GepaState
 from evorun.methods.replies import read_reply
 from evorun.models.base import Reply, Sampling
 from evorun.rollouts.calls import Calls
@@ -36,7 +37,7 @@ class OnValidation:
         self.validation = validation
         self._ctx = ctx
         self._sampling = sampling
-        self._answered: tuple[int, dict[str, Candidate]] | None = None
+        self._answered: tuple[Candidate, dict[str, Candidate]] | None = None
         self._answers: dict[str, list[Candidate]] = {problem.id: [] for problem in ctx.problems}
 
     async def evaluate(self, instruction: str, batch: Sequence[Demonstration], number: int) -> list[Rollout]:
@@ -81,9 +82,10 @@ class OnValidation:
 
     async def steps(self, step: int, state: GepaState) -> Mapping[str, Step]:
         """Answer the problems when there is a new best prompt, and say where they stand."""
-        if self._answered is None or self._answered[0] != state.best:
-            self._answered = (state.best, await self._answer(step, state.prompts[state.best]))
-        extra = {"prompts": float(len(state.prompts)), "validation_score": state.scores[state.best]}
+        best = state.best
+        if self._answered is None or self._answered[0] is not best:
+            self._answered = (best, await self._answer(step, best.text))
+        extra = {"prompts": float(len(state.pool)), "validation_score": best.mean or 0.0}
         current = self._answered[1]
         return {
             problem.id: Step(
@@ -186,8 +188,8 @@ class OnProblems:
 
     async def steps(self, step: int, state: GepaState) -> Mapping[str, Step]:
         """Return each problem's best response so far."""
-        score_of = dict(zip(state.prompts, state.scores, strict=True))
-        extra = {"prompts": float(len(state.prompts)), "validation_score": state.scores[state.best]}
+        score_of = {prompt.text: prompt.mean or 0.0 for prompt in state.pool}
+        extra = {"prompts": float(len(state.pool)), "validation_score": state.best.mean or 0.0}
         return {
             problem.id: Step(
                 step=step,

@@ -86,7 +86,7 @@ class Curves:
 
 @dataclass
 class CandidateFigures:
-    """What the candidates of a run say, without their texts."""
+    """What the responses of a run say, without their texts."""
 
     total: int = 0
     unparsable: Proportion = field(default_factory=Proportion)
@@ -143,6 +143,8 @@ def load_candidate_figures(run_dir: Path, measure: Score) -> CandidateFigures:
     """Count over candidates.jsonl, holding no texts; `measure` says how good a candidate is."""
     figures = CandidateFigures()
     for record in read_records(run_dir / "candidates.jsonl", CandidateRecord):
+        if record.kind != "response":
+            continue
         figures.total += 1
         figures.unparsable.add(record.answer is None)
         figures.retried.add(record.attempts > 1)

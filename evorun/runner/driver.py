@@ -8,11 +8,11 @@ from pathlib import Path
 
 from evorun.errors import DataError
 from evorun.methods.base import DatasetLevel, Method, PerProblem
-from evorun.methods.context import SHARED, Context, RunContext, TrainingSplit
+from evorun.methods.context import Context, RunContext, TrainingSplit
 from evorun.rollouts.calls import Calls
-from evorun.runner.recorder import Cost, ProblemRecorder
+from evorun.runner.recorder import Cost, ProblemRecorder, SharedRecorder
 from evorun.runs.budget import Meter, part, share, total, whole
-from evorun.runs.candidates import Response, Step
+from evorun.runs.candidates import SHARED, Candidate, Response, Step
 from evorun.runs.directory import TRAINING, RunDirectory
 from evorun.runs.effects import JournaledModel
 from evorun.runs.progress import Progress
@@ -146,7 +146,7 @@ class Driver:
             grade=self._grade_demonstration,
             artifacts=self._artifacts(),
             remember=self.directory.journal.remember,
-            record=partial(self._record, meter),
+            record=partial(self._record, meter, SharedRecorder(self.directory)),
             policy=self.policy,
             training=self._training_split(),
         )
@@ -160,11 +160,20 @@ class Driver:
         assert self.training is not None  # noqa: S101 - only a training split grades here
         return await self.training.grader.grade(problem, response, self.tools)
 
-    def _record(self, meter: Meter, step: int, figures: Mapping[str, float]) -> None:
-        spent = (meter.parent or meter).total
-        record = TrainingRecord(step, spent.calls, spent.tokens, dict(figures))
-        self.directory.records(TRAINING).append([record])
-        self.progress.trained(step, figures)
+    def _record(
+        self,
+        meter: Meter,
+        recorder: SharedRecorder,
+        step: int,
+        figures: Mapping[str, float],
+        candidates: Sequence[Candidate],
+    ) -> None:
+        if figures:
+            spent = (meter.parent or meter).total
+            record = TrainingRecord(step, spent.calls, spent.tokens, dict(figures))
+            self.directory.records(TRAINING).append([record])
+            self.progress.trained(step, figures)
+        recorder.record(step, candidates)
 
     async def _grade_demonstration(self, demonstration: Demonstration, response: Response) -> Grade:
         if demonstration not in self.loaded.validation:

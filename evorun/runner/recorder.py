@@ -1,12 +1,12 @@
-"""What a problem's course leaves in the run directory: steps graded beside the search, then candidates and the end."""
+"""What methods report, in the run directory: steps graded beside the search, then candidates and each problem's end."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from msgspec.structs import asdict
 
-from evorun.runs.candidates import Candidate, Response, Step
-from evorun.runs.directory import RunDirectory
+from evorun.runs.candidates import SHARED, Candidate, CandidateId, Response, Step
+from evorun.runs.directory import RATINGS, RunDirectory
 from evorun.runs.progress import Progress
 from evorun.runs.schema import (
     Belief,
@@ -14,6 +14,7 @@ from evorun.runs.schema import (
     CandidateRecord,
     ComparisonRecord,
     PredictionRecord,
+    RatingRecord,
     Spent,
     StepRecord,
     Stop,
@@ -132,6 +133,28 @@ class ProblemRecorder:
             ComparisonRecord(**asdict(duel), problem=self._problem.id, step=step.step) for duel in step.comparisons
         ]
         self._directory.records("comparisons").append(duels)
+
+
+class SharedRecorder:
+    """Writes the candidates that serve all problems: each once, and the belief in it whenever that has changed."""
+
+    def __init__(self, directory: RunDirectory) -> None:
+        self._directory = directory
+        self._ratings: dict[CandidateId, RatingRecord] = {}
+        """The belief in each, as of the step that changed it."""
+
+    def record(self, step: int, candidates: Sequence[Candidate]) -> None:
+        """Write what is new after a step, of all candidates that there are."""
+        new = [candidate for candidate in candidates if candidate.id not in self._ratings]
+        changed = []
+        for one in candidates:
+            last = self._ratings.get(one.id)
+            if last is None or (last.mean, last.sd, last.survivor) != (one.mean, one.sd, one.survivor):
+                self._ratings[one.id] = RatingRecord(step, one.id, one.mean, one.sd, one.survivor)
+                changed.append(self._ratings[one.id])
+        if changed:
+            self._directory.records("candidates").append([CandidateRecord(**asdict(c), problem=SHARED) for c in new])
+            self._directory.records(RATINGS).append(changed)
 
 
 class _Grades:

@@ -5,6 +5,9 @@ from typing import Any, Literal, Self
 
 import msgspec
 
+SHARED = "*"
+"""Stands for a problem's id where something serves all problems."""
+
 CandidateId = str
 """Names a candidate within its problem."""
 Kind = Literal["response", "system_prompt", "rubric"]

@@ -24,6 +24,8 @@ JOURNAL = "journal.sqlite"
 PROBLEMS = "problems.jsonl"
 TRAINING = "training"
 """Records of training steps, in runs that train."""
+RATINGS = "ratings"
+"""Ratings of candidates that serve all problems, in runs that have such candidates."""
 RECORDS = ("steps", "candidates", "comparisons", "predictions")
 
 ENGINES = ("engine", *(f"{role}_engine" for role in OTHER_ROLES), "teacher_engine")
@@ -158,11 +160,11 @@ class RunDirectory:
         self._save_manifest()
 
     def finish_records(self, problem_ids: list[str]) -> None:
-        """Put all records in the problems' order."""
+        """Put all records in the problems' order, those that belong to no problem last."""
         for name in RECORDS:
             self.records(name).finish(problem_ids)
-        if TRAINING in self._records:
-            self._records[TRAINING].close()
+        for name in self._records.keys() - RECORDS:  # of the run, in the order of its steps
+            self._records[name].close()
         self._records.clear()
 
     def close(self) -> None:

@@ -250,7 +250,8 @@ def _pooled(by_problem: Mapping[str, Proportion]) -> Metric:
 def _candidate_counts(candidates: Iterable[CandidateRecord]) -> dict[str, int]:
     lost = Proportion()
     for candidate in candidates:
-        lost.add(candidate.error is not None)
+        if candidate.kind == "response":
+            lost.add(candidate.error is not None)
     return {"candidates": lost.n, "unparsed_candidates": lost.successes}
 
 

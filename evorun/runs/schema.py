@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from evorun.runs.candidates import Candidate, CandidateId, Comparison
+from evorun.runs.candidates import SHARED, Candidate, CandidateId, Comparison
 from evorun.runs.scores import ACCURACY, Score
 
 Status = Literal["running", "completed", "failed", "interrupted"]
@@ -190,12 +190,30 @@ class StepRecord(msgspec.Struct, frozen=True):
 
 
 class CandidateRecord(Candidate, frozen=True, kw_only=True):
-    """A line of candidates.jsonl, with the beliefs after the last step."""
+    """A line of candidates.jsonl, with the belief after the last step.
+
+    A candidate that serves all problems is written when it comes up, with the belief of that step: ratings.jsonl has
+    what became of it. The beliefs of a problem's own candidates along the way are nowhere: all of them after every
+    step would be quadratic in size.
+    """
 
     problem: str
-    correct: bool | None
+    """`*` for one that serves all problems."""
+    correct: bool | None = None
+    """None where there is no right and wrong, and for what is not graded."""
     scores: dict[str, float | None] = msgspec.field(default_factory=dict)
     """As the task's grader has them."""
+
+
+class RatingRecord(msgspec.Struct, frozen=True):
+    """A line of ratings.jsonl: the belief in a candidate that serves all problems, where a step has changed it."""
+
+    step: int
+    candidate: CandidateId
+    mean: float | None
+    sd: float | None
+    survivor: bool
+    problem: str = SHARED
 
 
 class ComparisonRecord(Comparison, frozen=True, kw_only=True):
@@ -238,7 +256,7 @@ class TrainingRecord(msgspec.Struct, frozen=True):
     """Of the run, all roles together, up to this step; so are `tokens`."""
     tokens: int
     figures: dict[str, float]
-    problem: str = "*"
+    problem: str = SHARED
     """Training works on all problems together."""
 
 

@@ -61,6 +61,8 @@ def fragments(folder: Path, manifest: Manifest) -> Iterator[Fragment]:
     fitness: dict[tuple[str, str], float | None] = {}
     with Exchanges(folder) as exchanges:
         for record in read_records(file, CandidateRecord):
+            if record.kind != "response":
+                continue
             fitness[record.problem, record.id] = record.fitness
             yield Fragment(
                 run=display(folder),

@@ -138,6 +138,35 @@ async def test_a_prompt_that_wins_its_minibatch_and_loses_on_validation_is_not_u
     assert (last["step"], last["extra"]["prompts"], last["extra"]["validation_score"]) == (1, 2.0, 1.0)
 
 
+async def test_every_prompt_is_a_candidate_with_its_parent_its_call_and_its_score(tmp_path: Path) -> None:
+    def climbs(ask: Ask) -> str:
+        """Prompt 1 is right on even problems, prompt 2 is no better than its parent, prompt 3 is right everywhere."""
+        if ask.role == "reflect":
+            return f"```\nPrompt {ask.step + 1}.\n```"
+        even = "problem" in ask.shown and int(ask.shown["problem"][1:]) % 2 == 0
+        return "right" if ask.instruction == "Prompt 3." or (ask.instruction == "Prompt 1." and even) else "wrong"
+
+    driven = await drive(gepa(generations=3, minibatch=4), tmp_path, climbs)
+    prompts = [c for c in driven.records("candidates") if c["kind"] != "response"]
+    assert driven.records("candidates")[-4:] == prompts
+    names = ("id", "generation", "operator", "parents", "text", "call", "survivor")
+    assert [tuple(prompt[name] for name in names) for prompt in prompts] == [
+        ("0.0", 0, "seed", [], SEED_INSTRUCTION, None, True),
+        ("1.0", 1, "reflect", ["0.0"], "Prompt 1.", "*|0|reflect|0|0", True),
+        ("2.0", 2, "reflect", ["1.0"], "Prompt 2.", "*|1|reflect|0|0", False),
+        ("3.0", 3, "reflect", ["1.0"], "Prompt 3.", "*|2|reflect|0|0", True),
+    ]
+    seed, first, second, third = (prompt["mean"] for prompt in prompts)
+    assert (seed, second, third) == (0.0, None, 1.0)
+    assert 0 < first < 1
+    assert {(p["kind"], p["problem"], p["answer"], p["correct"]) for p in prompts} == {
+        ("system_prompt", "*", None, None)
+    }
+    ratings = [(r["step"], r["candidate"], r["mean"]) for r in driven.records("ratings")]
+    assert ratings == [(0, "0.0", 0.0), (1, "1.0", first), (2, "2.0", None), (3, "3.0", 1.0)]
+    assert [p["prompt"] for p in driven.artifact("prompts.json")] == ["Prompt 3.", "Prompt 1.", SEED_INSTRUCTION]
+
+
 @pytest.mark.parametrize("script", [learns, never_learns])
 async def test_the_meter_counts_metric_calls_reflections_and_answers(
     tmp_path: Path, script: Script, metric_calls: list[int]
@@ -233,7 +262,7 @@ async def test_inference_keeps_each_problems_best_response(tmp_path: Path, metri
     assert set(counted(driven)) == {"generate", "reflect"}
     assert counted(driven)["generate"] == metric_calls[0]
     assert driven.cost() == dict(counted(driven))
-    candidates = driven.records("candidates")
+    candidates = [c for c in driven.records("candidates") if c["kind"] == "response"]
     assert len(candidates) == counted(driven)["generate"]
     assert {(c["answer"], c["mean"]) for c in candidates} == {("wrong", 0.5), ("good", 1.0)}
     assert all(c["feedback"]["score"] == c["mean"] for c in candidates)

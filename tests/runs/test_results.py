@@ -98,7 +98,8 @@ def write_records(folder: Path) -> None:
 
     write("steps.jsonl", [step("p", 0, False, 3, unparsable_texts=1), step("p", 1, True, 5), step("q", 0, True, 4)])
     write("predictions.jsonl", [prediction("p", True, "generations"), prediction("q", False, "budget")])
-    write("candidates.jsonl", [candidate(None), candidate("no JSON")])
+    prompt = CandidateRecord(problem="*", id="0", kind="system_prompt", generation=0, operator="", text="", answer=None)
+    write("candidates.jsonl", [candidate(None), candidate("no JSON"), prompt])
     write("comparisons.jsonl", [duel("A", "B", "first"), duel("A", "invalid", None), duel("T", "A", None)])
 
 

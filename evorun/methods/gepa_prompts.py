@@ -1,0 +1,73 @@
+"""GEPA's prompts as candidates: those of its pool, with parents and scores, and those that it proposed and rejected."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from evorun.runs.candidates import Candidate
+
+COMPONENT = "system_prompt"
+"""Name of the one text that GEPA evolves here."""
+
+OPERATORS = ("seed", "reflect", "merge")
+"""By the number of parents."""
+
+
+class GepaState(NamedTuple):
+    """The prompts after an iteration."""
+
+    pool: list[Candidate]
+    """Those that GEPA has accepted, as it numbers them.
+
+    Their mean is the mean score on the validation half; a problem that could not pay for it any more counts 0.
+    """
+    rejected: list[Candidate]
+    """Those that did no better than their parent on its minibatch."""
+
+    @property
+    def best(self) -> Candidate:
+        """The prompt with the highest score, the earliest of equals."""
+        return max(self.pool, key=lambda prompt: prompt.mean or 0.0)
+
+
+class Prompts:
+    """Keeps what GEPA's iterations have brought; each proposes one prompt at most."""
+
+    def __init__(self, validation: int) -> None:
+        """validation: how many problems choose among prompts."""
+        self._validation = validation
+        self._state = GepaState([], [])
+        self._proposed: str | None = None
+        self.call: str | None = None
+        """Key of the call that writes the next proposal; None for what no model writes."""
+
+    def propose(self, text: str) -> None:
+        """Take note of the prompt that this iteration tries."""
+        self._proposed = text
+
+    def after(self, iteration: int, state: Any) -> GepaState:
+        """Return the prompts after an iteration, by GEPA's own state."""
+        pool, rejected = self._state
+        accepted = range(len(pool), len(state.program_candidates))
+        for index in accepted:
+            parents = [parent for parent in state.parent_program_for_candidate[index] if parent is not None]
+            mean = sum(state.prog_candidate_val_subscores[index].values()) / self._validation
+            pool.append(self._candidate(state.program_candidates[index][COMPONENT], iteration, parents, mean))
+        if self._proposed is not None and not accepted:
+            parent = state.full_program_trace[-1]["selected_program_candidate"]
+            rejected.append(self._candidate(self._proposed, iteration, [parent], None))
+        self._proposed = None
+        return GepaState(list(pool), list(rejected))
+
+    def _candidate(self, text: str, iteration: int, parents: Sequence[int], mean: float | None) -> Candidate:
+        return Candidate(
+            id=f"{iteration}.0",
+            kind="system_prompt",
+            generation=iteration,
+            parents=tuple(self._state.pool[parent].id for parent in parents),
+            operator=OPERATORS[len(parents)],
+            text=text,
+            answer=None,
+            call=self.call if len(parents) == 1 else None,
+            mean=mean,
+            survivor=mean is not None,
+        )
