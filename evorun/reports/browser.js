@@ -5,6 +5,7 @@
   const index = JSON.parse(byId("browser-index").textContent);
   // What says how good a response is; null: it is right or wrong.
   const score = JSON.parse(byId("browser-score").textContent);
+  const SHARED = "*"; // stands for the id of a problem where candidates serve all of them
   const problems = new Map();
   let problem = null;
   let selected = 0;
@@ -50,6 +51,10 @@
   const belief = (c) =>
     c.mean === null ? "–" : c.mean.toFixed(2) + (c.sd === null ? "" : ` ± ${c.sd.toFixed(2)}`);
 
+  const name = ({ id }) => (id === SHARED ? "all problems" : id);
+  const isShared = () => problem.id === SHARED;
+  const kindOf = (c) => c.kind.replaceAll("_", " ");
+
   // A program, say: its lines must stay lines.
   const isBlock = (answer) => answer !== null && answer.trim().includes("\n");
 
@@ -67,7 +72,7 @@
     const before = list.value;
     list.replaceChildren();
     index.forEach((entry, position) => {
-      const label = `${mark(entry)}  ${entry.id}   ${entry.stratum}   ${entry.candidates} candidates`;
+      const label = `${mark(entry)}  ${name(entry)}   ${entry.stratum}   ${entry.candidates} candidates`;
       const found = label.toLowerCase().includes(wanted) && (outcome === "all" || outcome === tone(entry));
       if (found) list.append(element("option", { value: position }, label));
     });
@@ -92,11 +97,17 @@
   }
 
   function showOutcome(entry) {
+    const cut = `Texts longer than ${entry.text_limit.toLocaleString("en")} characters are cut.`;
+    if (isShared()) {
+      const kinds = [...new Set(problem.candidates.map(kindOf))].map((kind) => `${kind}s`).join(" and ");
+      const line = element("p", {}, element("strong", {}, name(problem)), `: ${kinds} that serve all of them`);
+      byId("problem-outcome-line").replaceChildren(line, element("p", { class: "note" }, cut));
+      return;
+    }
     const answer = problem.answer === null ? "none" : isBlock(problem.answer) ? "see the one returned" : problem.answer;
     const parts = [element("strong", {}, problem.id), ` ${problem.stratum}: answer `, element("b", {}, answer), " "];
     parts.push(graded(problem));
     parts.push(problem.stop === null ? " (not ended)" : ` (stopped: ${problem.stop})`);
-    const cut = `Texts longer than ${entry.text_limit.toLocaleString("en")} characters are cut.`;
     const line = element("p", {}, ...parts.map((p) => (p instanceof Node ? p : document.createTextNode(visible(p)))));
     const best = problem.steps.map((s) => `${s.step}${score ? ":" : ""} ${mark(s)}`).join("  ·  ");
     const path = best ? element("p", { class: "note" }, `Best answer by generation: ${best}`) : "";
@@ -129,18 +140,24 @@
     );
   }
 
+  const HEADS = ["head-answer", "head-grade", "head-belief"].map(byId);
+  const OF_RESPONSES = HEADS.map((head) => head.textContent);
+
   function showTable() {
+    const heads = isShared() ? ["Text", "Operator", "Rating"] : OF_RESPONSES;
+    HEADS.forEach((head, i) => (head.textContent = heads[i]));
     const body = byId("candidate-rows");
     body.replaceChildren();
     for (const position of problem.ranking) {
       const c = problem.candidates[position];
+      const brief = c.answer ?? (isShared() ? c.text.trim() : "none");
       const row = element(
         "tr",
         { "data-row": position },
         element("td", {}, link(position), position === problem.chosen ? element("span", { class: "tag" }, "returned") : ""),
         element("td", { class: "num" }, c.generation),
-        element("td", { class: "clip", title: visible(c.answer ?? "") }, c.answer ?? "none"),
-        score ? element("td", { class: "num" }, mark(c)) : element("td", {}, graded(c)),
+        element("td", { class: "clip", title: visible(c.answer ?? "") }, brief),
+        isShared() ? element("td", {}, c.operator) : score ? element("td", { class: "num" }, mark(c)) : element("td", {}, graded(c)),
         element("td", { class: "num" }, belief(c)),
         element("td", {}, c.survivor === true ? "kept" : c.survivor === false ? "dropped" : "–"),
       );
@@ -183,8 +200,8 @@
   function showCandidate() {
     const c = problem.candidates[selected];
     const facts = [
-      ["Answer", isBlock(c.answer) ? "below" : (c.answer ?? "none (unparsable)")],
-      ...(c.fitness === null ? [["Posterior", belief(c)]] : [["Fitness", c.fitness.toFixed(2)]]),
+      isShared() ? ["Kind", kindOf(c)] : ["Answer", isBlock(c.answer) ? "below" : (c.answer ?? "none (unparsable)")],
+      ...(c.fitness === null ? [[isShared() ? "Rating" : "Posterior", belief(c)]] : [["Fitness", c.fitness.toFixed(2)]]),
       ["Generation", c.generation],
       ["Operator", c.operator + (c.attempts > 1 ? `, ${c.attempts} attempts` : "")],
     ].flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]);
@@ -195,16 +212,41 @@
     }
     if (c.errors) facts.push(element("dt", {}, "Errors found"), element("dd", {}, element("pre", {}, c.errors)));
     const parts = [
-      element("h3", {}, `Candidate ${c.id} `, graded(c)),
+      element("h3", {}, `Candidate ${c.id} `, isShared() ? "" : graded(c)),
       element("dl", {}, ...facts, ...family("Parents", c.parents), ...family("Children", problem.children[selected])),
     ];
     if (c.feedback) parts.push(folded(`Public tests: ${percent(c.feedback.score)} passed`, c.feedback.text));
     if (isBlock(c.answer)) parts.push(element("h4", {}, "Answer"), element("pre", { tabindex: 0 }, c.answer));
+    parts.push(...changes(selected));
     parts.push(element("h4", {}, "Text"), element("pre", { tabindex: 0 }, c.text || "(empty)"));
+    const ratings = problem.ratings.filter(([, position]) => position === selected);
+    const course = ratings.map(([step, , mean, sd]) => `step ${step}: ${belief({ mean, sd })}`);
+    if (course.length > 1) parts.push(folded("Rating by step", course.join("\n")));
     if (c.reasoning && c.reasoning !== c.text) parts.push(folded("Reasoning, as parsed", c.reasoning));
     if (c.memory) parts.push(folded("Memory left to its children", c.memory));
     byId("candidate").replaceChildren(...parts);
     byId("duels").replaceChildren(...duelsOf(selected));
+    byId("duels").hidden = isShared() && problem.duels.length === 0;
+  }
+
+  // What a candidate's text has in common with a parent's, line by line.
+  function changes(position) {
+    const { text } = problem.candidates[position];
+    const parents = [...new Set(problem.candidates[position].parents)];
+    if (!parents.length) return [];
+    const lines = element("pre", { class: "diff", tabindex: 0 });
+    const options = parents.map((parent) => element("option", { value: parent }, problem.candidates[parent].id));
+    const choice = element("select", {}, ...options);
+    const compare = () => {
+      const compared = lineDiff(problem.candidates[Number(choice.value)].text, text);
+      const tones = { "+": "added", "-": "gone", " ": "common" };
+      lines.replaceChildren(...compared.map(([sign, line]) => element("span", { class: tones[sign] }, `${sign} ${line}\n`)));
+    };
+    choice.addEventListener("change", compare);
+    compare();
+    const label = element("label", { class: "note" }, "Compared with parent ", choice);
+    const title = element("summary", {}, "Changes, line by line");
+    return [element("details", { class: "changes", open: isShared() ? "" : null }, title, label, lines)];
   }
 
   /* ---- its duels ---- */
@@ -265,12 +307,15 @@
   /* ---- lineage: generations from left to right, posterior mean upwards ---- */
 
   const WIDTH = 1040, HEIGHT = 300, LEFT = 56, RIGHT = 16, TOP = 18, BOTTOM = 40;
+  const MOST_COLUMNS = 32; // that have a number and a line of their own
 
   function places() {
     const candidates = problem.candidates;
     const generations = [...new Set(candidates.map((c) => c.generation))].sort((a, b) => a - b);
-    const known = candidates.every((c) => c.mean !== null);
-    const height = candidates.map((c, i) => (known ? c.mean : -problem.ranking.indexOf(i)));
+    // What serves all problems may be dropped unrated; such candidates stand at the bottom.
+    const known = candidates.every((c) => c.mean !== null) || (isShared() && candidates.some((c) => c.mean !== null));
+    const worst = Math.min(...candidates.map((c) => c.mean ?? Infinity));
+    const height = candidates.map((c, i) => (known ? (c.mean ?? worst) : -problem.ranking.indexOf(i)));
     const low = Math.min(...height), high = Math.max(...height);
     const column = (WIDTH - LEFT - RIGHT) / generations.length;
     const members = new Map(generations.map((g) => [g, []]));
@@ -301,22 +346,31 @@
     return found;
   }
 
+  function heightIs() {
+    if (isShared()) return "rating";
+    return problem.candidates.some((c) => c.fitness !== null) ? "fitness" : "posterior mean";
+  }
+
   function drawLineage() {
     const { generations, column, points, known, low, high } = places();
     const ancestors = ancestorsOf(selected);
     const drawing = [];
+    const radius = Math.min(5, Math.max(2, 0.45 * column)); // neighbours in a long lineage must not cover one another
+    const every = Math.ceil(generations.length / MOST_COLUMNS);
     generations.forEach((g, i) => {
+      if (i % every) return;
       const x = LEFT + column * i;
       if (i > 0) drawing.push(svg("line", { x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM, class: "rule" }));
       drawing.push(svg("text", { x: x + column / 2, y: HEIGHT - BOTTOM + 16, "text-anchor": "middle" }, g));
     });
     drawing.push(svg("text", { x: LEFT + (WIDTH - LEFT) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, "generation"));
     if (known) {
+      const digits = high - low < 1 ? 2 : 1;
       const middle = (TOP + HEIGHT - BOTTOM) / 2;
       const turned = { x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` };
-      drawing.push(svg("text", turned, problem.candidates.some((c) => c.fitness !== null) ? "fitness" : "posterior mean"));
-      drawing.push(svg("text", { x: LEFT - 8, y: TOP + 4, "text-anchor": "end" }, high.toFixed(1)));
-      drawing.push(svg("text", { x: LEFT - 8, y: HEIGHT - BOTTOM, "text-anchor": "end" }, low.toFixed(1)));
+      drawing.push(svg("text", turned, heightIs()));
+      drawing.push(svg("text", { x: LEFT - 8, y: TOP + 4, "text-anchor": "end" }, high.toFixed(digits)));
+      drawing.push(svg("text", { x: LEFT - 8, y: HEIGHT - BOTTOM, "text-anchor": "end" }, low.toFixed(digits)));
     }
     const edge = (from, to, kind) => {
       const [[x1, y1], [x2, y2]] = [points[from], points[to]];
@@ -326,7 +380,7 @@
     for (const ancestor of ancestors) problem.candidates[ancestor].parents.forEach((p) => edge(p, ancestor, "far"));
     problem.candidates[selected].parents.forEach((p) => edge(p, selected, "parent"));
     problem.children[selected].forEach((child) => edge(selected, child, "child"));
-    points.forEach(([x, y], i) => drawing.push(node(i, x, y)));
+    points.forEach(([x, y], i) => drawing.push(node(i, x, y, radius)));
     byId("lineage").replaceChildren(
       svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": "Lineage by generation" }, ...drawing),
     );
@@ -340,13 +394,15 @@
     return 100 * (score.higher_is_better ? up : 1 - up);
   }
 
-  function node(position, x, y) {
+  function node(position, x, y, radius) {
+    const half = 1.2 * radius;
     const c = problem.candidates[position];
-    const classes = `node ${tone(c)}${position === selected ? " selected" : ""}`;
+    const dropped = isShared() && c.survivor === false;
+    const classes = `node ${tone(c)}${dropped ? " dropped" : ""}${position === selected ? " selected" : ""}`;
     // Shape repeats what colour says: right candidates are discs, wrong ones diamonds. Scores are colours in between.
     const shape = c.correct === false
-      ? svg("path", { d: `M${x} ${y - 6}L${x + 6} ${y}L${x} ${y + 6}L${x - 6} ${y}Z`, class: classes })
-      : svg("circle", { cx: x, cy: y, r: 5, class: classes });
+      ? svg("path", { d: `M${x} ${y - half}L${x + half} ${y}L${x} ${y + half}L${x - half} ${y}Z`, class: classes })
+      : svg("circle", { cx: x, cy: y, r: radius, class: classes });
     if (tone(c) === "scored") shape.style.fill = `color-mix(in oklab, var(--right) ${share(c.value)}%, var(--wrong))`;
     shape.append(svg("title", {}, `${c.id}: ${belief(c)}, ${score ? `${score.words} ${mark(c)}` : tone(c)}`));
     shape.dataset.node = position;

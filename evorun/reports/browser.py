@@ -10,10 +10,17 @@ from typing import Any
 import msgspec
 
 from evorun.errors import RunDirectoryError
-from evorun.runs.candidates import CandidateId, Feedback
-from evorun.runs.directory import PROBLEMS
+from evorun.runs.candidates import SHARED, CandidateId, Feedback
+from evorun.runs.directory import PROBLEMS, RATINGS
 from evorun.runs.reading import read_records
-from evorun.runs.schema import CandidateRecord, ComparisonRecord, PredictionRecord, ProblemRecord, StepRecord
+from evorun.runs.schema import (
+    CandidateRecord,
+    ComparisonRecord,
+    PredictionRecord,
+    ProblemRecord,
+    RatingRecord,
+    StepRecord,
+)
 from evorun.runs.scores import Score
 
 MAX_PROBLEMS = 12
@@ -40,6 +47,8 @@ class ProblemData:
     steps: list[StepRecord] = field(default_factory=list)
     candidates: list[CandidateRecord] = field(default_factory=list)
     duels: list[ComparisonRecord] = field(default_factory=list)
+    ratings: list[RatingRecord] = field(default_factory=list)
+    """In the order of their steps."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """What the prompts showed; empty for a run that did not record it."""
 
@@ -70,15 +79,17 @@ def load_browser(
 ) -> list[BrowserProblem]:
     """Load the named problems, or up to `MAX_PROBLEMS` spread over strata and over right and wrong (high and low).
 
-    `measure` says how good a response is.
-
+    `measure` says how good a response is. The candidates that serve all problems come first, as those of a problem `*`.
     Raises RunDirectoryError when a named problem has no candidates in this run.
     """
     outlines = {p.id: p for p in _outlines(predictions, steps, measure) if candidates_by_problem.get(p.id)}
     for problem in candidates_by_problem:
         outlines.setdefault(problem, ProblemData(problem, "", None, None, None, None, None))
     chosen = _spread(outlines.values()) if problems is None else _named(outlines, problems, run_dir)
-    _fill(run_dir, {p.id: p for p in chosen}, steps)
+    shared = ProblemData(SHARED, "", None, None, None, None, None)
+    _fill(run_dir, {p.id: p for p in (shared, *chosen)}, steps)
+    if shared.candidates:
+        chosen = [shared, *chosen]
     share = MAX_BYTES // max(len(chosen), 1)
     return [_fitted(problem, share, measure) for problem in chosen]
 
@@ -150,6 +161,9 @@ def _fill(run_dir: Path, chosen: dict[str, ProblemData], steps: Sequence[StepRec
     for duel in read_records(run_dir / "comparisons.jsonl", ComparisonRecord):
         if duel.problem in chosen:
             chosen[duel.problem].duels.append(duel)
+    for rating in read_records(run_dir / f"{RATINGS}.jsonl", RatingRecord):
+        if rating.problem in chosen:
+            chosen[rating.problem].ratings.append(rating)
 
 
 def _fitted(problem: ProblemData, share: int, measure: Score) -> BrowserProblem:
@@ -173,6 +187,8 @@ def _page_data(problem: ProblemData, limit: int, measure: Score) -> dict[str, An
     """The problem for the page's script; candidates are referred to by their position in the list."""
     position = {candidate.id: index for index, candidate in enumerate(problem.candidates)}
     duels = [d for d in problem.duels if d.first in position and d.second in position]
+    last = {rating.candidate: rating for rating in problem.ratings}
+    candidates = [_candidate(c, position, limit, last.get(c.id, c)) for c in problem.candidates]
     return {
         "id": problem.id,
         "stratum": problem.stratum,
@@ -183,8 +199,11 @@ def _page_data(problem: ProblemData, limit: int, measure: Score) -> dict[str, An
         "stop": problem.stop,
         "data": {name: _cut_within(value, limit) for name, value in problem.data.items()},
         "steps": [{**_step(s, position), "value": measure.value_in(s)} for s in problem.steps],
-        "candidates": [{**_candidate(c, position, limit), "value": measure.value_in(c)} for c in problem.candidates],
+        "candidates": [
+            {**shown, "value": measure.value_in(c)} for c, shown in zip(problem.candidates, candidates, strict=True)
+        ],
         "duels": [_duel(d, position, limit // 4) for d in duels],
+        "ratings": [[r.step, position[r.candidate], r.mean, r.sd] for r in problem.ratings if r.candidate in position],
     }
 
 
@@ -193,9 +212,13 @@ def _step(step: StepRecord, position: dict[CandidateId, int]) -> dict[str, Any]:
     return {"step": step.step, "best": best, "correct": step.correct, "pool": step.pool}
 
 
-def _candidate(candidate: CandidateRecord, position: dict[CandidateId, int], limit: int) -> dict[str, Any]:
+def _candidate(
+    candidate: CandidateRecord, position: dict[CandidateId, int], limit: int, rated: CandidateRecord | RatingRecord
+) -> dict[str, Any]:
+    """Return a candidate with the latest belief in it."""
     return {
         "id": candidate.id,
+        "kind": candidate.kind,
         "generation": candidate.generation,
         "parents": [position[p] for p in candidate.parents if p in position],
         "operator": candidate.operator,
@@ -205,9 +228,9 @@ def _candidate(candidate: CandidateRecord, position: dict[CandidateId, int], lim
         "error": _cut(candidate.error, max(limit, 100)),
         "memory": _cut(candidate.memory, limit),
         "feedback": _feedback(candidate.feedback, limit),
-        "mean": candidate.mean,
-        "sd": candidate.sd,
-        "survivor": candidate.survivor,
+        "mean": rated.mean,
+        "sd": rated.sd,
+        "survivor": rated.survivor,
         "correct": candidate.correct,
         "attempts": candidate.attempts,
         "scores": candidate.scores,

@@ -22,6 +22,7 @@ from evorun.reports.overview import (
 )
 from evorun.reports.page import content_hash, markup, own_file, render, write_page
 from evorun.reports.scores import score_cells, score_rows
+from evorun.runs.candidates import SHARED
 from evorun.runs.reading import read_steps
 from evorun.runs.results import Proportion
 from evorun.runs.schema import Manifest, SandboxInRun, StageInRun
@@ -65,7 +66,7 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     figures = load_candidate_figures(run_dir, measure)
     judge = load_judge(run_dir, figures.utilities)
     browser = load_browser(run_dir, outcome.predictions, steps, figures.by_problem, measure, problems)
-    script = own_file("browser.js")
+    script = own_file("diff.js") + own_file("browser.js")
     return {
         "outcome": outcome,
         "manifest": outcome.manifest,
@@ -198,12 +199,12 @@ def _score_of_browser(measure: Score) -> dict[str, Any] | None:
 
 
 def _browser_note(browser: list[BrowserProblem], figures: CandidateFigures, measure: Score) -> str:
-    total = len(figures.by_problem)
-    if len(browser) == total:
+    total, shown = len(figures.by_problem), sum(problem.id != SHARED for problem in browser)
+    if shown == total:
         return f"All {total} problems with candidates."
     outcomes = "right and wrong" if measure.name == ACCURACY.name else f"high and low {text.words(measure.name)}"
     return (
-        f"{len(browser)} of {total} problems with candidates, chosen to spread over strata and over {outcomes} "
+        f"{shown} of {total} problems with candidates, chosen to spread over strata and over {outcomes} "
         "unless named; evorun report RUN --problem=ID shows others."
     )
 

@@ -1,6 +1,7 @@
 """report.html in a real browser, from disk, with hostile model texts in it."""
 
 import json
+import random
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 import pytest
 
 from evorun.reports import write_report
-from run_fixture import HOSTILE, RunSpec, write_run
+from run_fixture import HOSTILE, RunSpec, write_lines, write_run
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
 
@@ -143,6 +144,7 @@ def test_memory_and_public_tests_are_folded_texts_under_what_they_say(page: Any,
         feedback = candidate.get("feedback")
         share = {None: None, 0.0: "0 %", 1 / 3: "33 %", 2 / 3: "67 %"}[feedback and feedback["score"]]
         expected = [f"Public tests: {share} passed"] if feedback else []
+        expected += ["Changes, line by line"] if candidate["parents"] else []
         expected += ["Reasoning, as parsed"] if candidate["reasoning"] != candidate["text"] else []
         expected += ["Memory left to its children"] if candidate.get("memory") else []
         assert _texts(page, "#candidate summary") == expected
@@ -238,6 +240,101 @@ def test_the_duels_of_a_candidate_are_its_own(page: Any, hostile_run: Path) -> N
     assert _texts(page, "#duels li button") == opponents
     _click(page, "#duels li button")
     assert _selected(page) == opponents[0]
+
+
+@pytest.fixture(name="prompts", scope="module")
+def _prompts() -> list[dict[str, Any]]:
+    """A lineage of 200 hostile system prompts; each child keeps its parent's first line and brings two of its own."""
+    seed = [{"id": "s0", "generation": 0, "operator": "seed", "parents": [], "text": "Be brief.\nseed\nend"}]
+    children = [
+        {
+            "id": f"s{i} {HOSTILE[i % len(HOSTILE)]}" if i == 199 else f"s{i}",
+            "generation": i,
+            "operator": "reflect",
+            "parents": [f"s{i - 1}", *(["s0"] if i == 199 else [])],
+            "text": f"Be brief.\n{HOSTILE[i % len(HOSTILE)]}\nown {i}\nend",
+        }
+        for i in range(1, 200)
+    ]
+    return [{**one, "problem": "*", "kind": "system_prompt", "answer": None} for one in seed + children]
+
+
+@pytest.fixture(name="shared_page", scope="module")
+def _shared_page(chromium: Any, prompts: list[dict[str, Any]], tmp_path_factory: pytest.TempPathFactory) -> Any:
+    run = write_run(tmp_path_factory.mktemp("shared") / "run", RunSpec(problems=2))
+    with (run / "candidates.jsonl").open("ab") as file:
+        write_lines(file, prompts)
+    ratings = [{"step": i, "candidate": "s7", "mean": 20.0 + i, "sd": 1.0, "survivor": True} for i in range(3)]
+    (run / "ratings.jsonl").write_text("".join(json.dumps(rating) + "\n" for rating in ratings))
+    chromium.get_log("browser")
+    chromium.get(write_report(run).as_uri())
+    return chromium
+
+
+def test_what_serves_all_problems_has_a_long_lineage(shared_page: Any, prompts: list[dict[str, Any]]) -> None:
+    page = shared_page
+    assert _texts(page, "#problem-list option")[0].split("   ")[0].endswith("all problems")
+    assert _texts(page, "#problem-outcome-line strong") == ["all problems"]
+    assert len(_texts(page, "#candidate-rows tr")) == 200
+    assert _texts(page, "th[id]") == ["Text", "Operator", "Rating"]
+    _click(page, "#candidate-rows [data-candidate='199']")
+    assert len(_texts(page, "#lineage .edge.far")) == 198
+    assert _texts(page, "#candidate dd.links:nth-of-type(5) button") == ["s198", "s0"]
+    _click(page, "#candidate dd.links:nth-of-type(5) button")
+    assert _selected(page) == "s198"
+    assert _texts(page, "#candidate dd.links:nth-of-type(6) button") == [_visible(prompts[199]["id"])]
+    _click(page, "#lineage [data-node='7']")
+    assert _selected(page) == "s7"
+    assert _texts(page, "#candidate dd")[1] == "22.00 ± 1.00"
+    assert "step 0: 20.00" in _texts(page, "#candidate details:last-of-type pre")[-1]
+    page.execute_script(
+        "const list = document.querySelector('#problem-list'); list.value = 1; list.dispatchEvent(new Event('change'))"
+    )
+    assert _texts(page, "th[id]") == ["Answer", "Grade", "Posterior"]
+    page.execute_script(
+        "const list = document.querySelector('#problem-list'); list.value = 0; list.dispatchEvent(new Event('change'))"
+    )
+    assert page.execute_script("return window.pwned") is None
+    assert page.get_log("browser") == []
+
+
+def test_changes_are_shown_against_the_chosen_parent_as_texts(shared_page: Any, prompts: list[dict[str, Any]]) -> None:
+    page = shared_page
+    _click(page, "#candidate-rows [data-candidate='199']")
+    own, before = (prompts[i]["text"].split("\n") for i in (199, 198))
+    shown = ["  Be brief.", f"- {before[1]}", f"- {before[2]}", f"+ {own[1]}", f"+ {own[2]}", "  end"]
+    assert _texts(page, "#candidate .diff span") == [_visible(line) + "\n" for line in shown]
+    page.execute_script(
+        "const choice = document.querySelector('#candidate .changes select'); choice.value = 0;"
+        "choice.dispatchEvent(new Event('change'))"
+    )
+    shown = ["  Be brief.", "- seed", f"+ {own[1]}", f"+ {own[2]}", "  end"]
+    assert _texts(page, "#candidate .diff span") == [_visible(line) + "\n" for line in shown]
+    _click(page, "#candidate-rows [data-candidate='0']")
+    assert _texts(page, "#candidate .diff") == []
+    assert page.execute_script("return window.pwned") is None
+
+
+def test_line_differences_lead_from_one_text_to_the_other_and_keep_all_they_can(shared_page: Any) -> None:
+    rng = random.Random(0)
+    texts = ["\n".join(rng.choices("abc", k=rng.randrange(9))) for _ in range(400)]
+    pairs = [*zip(texts[::2], texts[1::2], strict=True), ("", ""), ("a", "a"), ("", "a\nb")]
+    for (before, after), lines in zip(pairs, shared_page.execute_script(DIFFS, pairs), strict=True):
+        assert [line for sign, line in lines if sign != "+"] == before.split("\n")
+        assert [line for sign, line in lines if sign != "-"] == after.split("\n")
+        assert sum(sign == " " for sign, _ in lines) == _longest_common(before.split("\n"), after.split("\n"))
+
+
+DIFFS = "return arguments[0].map(([before, after]) => lineDiff(before, after))"
+
+
+def _longest_common(left: list[str], right: list[str]) -> int:
+    """Return the length of the longest common subsequence, by trying every choice."""
+    if not left or not right:
+        return 0
+    if left[0] == right[0]:
+        return 1 + _longest_common(left[1:], right[1:])
+    return max(_longest_common(left[1:], right), _longest_common(left, right[1:]))
 
 
 def test_an_answer_of_several_lines_keeps_them(chromium: Any, tmp_path: Path) -> None:

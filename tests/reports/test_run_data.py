@@ -95,6 +95,40 @@ def test_candidates_and_duels_are_counted(tmp_path: Path) -> None:
     assert judge.decisive.n == 33
 
 
+SEED, CHILD = (
+    {**{"problem": "*", "kind": "system_prompt", "generation": 0, "operator": "seed", "answer": None}, **more}
+    for more in ({"id": "p0", "text": "Be brief.", "mean": 25.0}, {"id": "p1", "text": "Be right.", "parents": ["p0"]})
+)
+
+
+def with_prompts(run: Path) -> Path:
+    """Add two system prompts to a run; the first one is rated twice."""
+    ratings = [(0, "p0", 25.0, True), (1, "p1", None, True), (2, "p0", 22.0, False)]
+    lines = [{"step": s, "candidate": c, "mean": m, "sd": 1.0, "survivor": alive} for s, c, m, alive in ratings]
+    with (run / "candidates.jsonl").open("a") as candidates:
+        candidates.writelines(json.dumps(record) + "\n" for record in (SEED, CHILD))
+    (run / "ratings.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return run
+
+
+def test_only_responses_are_counted(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=3))
+    before = load_candidate_figures(run, ACCURACY)
+    assert load_candidate_figures(with_prompts(run), ACCURACY) == before
+
+
+def test_what_serves_all_problems_comes_first_with_its_latest_rating(tmp_path: Path) -> None:
+    run = with_prompts(write_run(tmp_path / "run", RunSpec(problems=3)))
+    assert [p.id for p in _browser(run)] == ["*", "problem-000", "problem-001", "problem-002"]
+    assert [p.id for p in _browser(run, ["problem-001"])] == ["*", "problem-001"]
+    shown = json.loads(_browser(run)[0].json)
+    assert [(c["kind"], c["parents"], c["mean"], c["survivor"]) for c in shown["candidates"]] == [
+        ("system_prompt", [], 22.0, False),
+        ("system_prompt", [0], None, True),
+    ]
+    assert shown["ratings"] == [[0, 0, 25.0, 1.0], [1, 1, None, 1.0], [2, 0, 22.0, 1.0]]
+
+
 def test_a_run_without_duels_has_no_judge(tmp_path: Path) -> None:
     assert load_judge(write_run(tmp_path / "run", RunSpec(duels=0)), {}) is None
 

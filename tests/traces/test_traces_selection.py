@@ -88,6 +88,16 @@ def test_unreadable_texts_can_be_dropped_too(tmp_path: Path) -> None:
     assert (ids, dropped) == ({"a"}, {"unparsable": 1})
 
 
+def test_what_is_no_response_is_no_example(tmp_path: Path) -> None:
+    run = make_run(tmp_path / "run", PARENTS)
+    prompt = {**PARENTS[0].record(), "problem": "*", "kind": "system_prompt", "call": None}
+    with (run / "candidates.jsonl").open("a") as file:
+        file.write(json.dumps(prompt) + "\n")
+    examples, counts = export(run, "kind=laft", output=tmp_path / "out.jsonl")
+    assert {example["problem"] for example in examples} == {"p"}
+    assert counts["total"]["found"] == 2
+
+
 def test_the_same_response_to_the_same_prompt_stays_once_over_all_runs(tmp_path: Path) -> None:
     first = make_run(tmp_path / "1", [Made("a", text="same"), Made("b", text="same"), Made("c", text="other")])
     second = make_run(tmp_path / "2", [Made("a", text="same"), Made("b", text="same", prompt="Another?")])
