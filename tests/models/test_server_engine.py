@@ -24,7 +24,7 @@ import hostile_server as hostile
 from building import make_config
 from evorun.errors import ConfigError, EngineError
 from evorun.models.adapters import read_adapter
-from evorun.models.base import LanguageModel, Message, Request, Sampling
+from evorun.models.base import LanguageModel, Message, Reply, Request, Sampling
 from evorun.models.config import ModelConfig
 from evorun.models.server.retry import (
     AVOIDED_SECONDS,
@@ -81,6 +81,44 @@ async def test_it_is_an_engine() -> None:
             return engine
 
         await check_engine(open_engine, lambda ids: "".join(hostile.PIECES[i] or EOS for i in ids))
+
+
+class Careless:
+    """An engine that overlooks a part of each request."""
+
+    def __init__(self, engine: LanguageModel, **overlooked: Any) -> None:
+        self.name = engine.name
+        self._engine = engine
+        self._overlooked = overlooked
+
+    async def complete(self, request: Request) -> Reply:
+        own = {key: value for key, value in self._overlooked.items() if key in Request.__struct_fields__}
+        of_sampling = {key: value for key, value in self._overlooked.items() if key not in own}
+        sampling = msgspec.structs.replace(request.sampling, **of_sampling)
+        return await self._engine.complete(msgspec.structs.replace(request, sampling=sampling, **own))
+
+    async def close(self) -> None:
+        await self._engine.close()
+
+
+@pytest.mark.parametrize(
+    ("overlooked", "message"),
+    [
+        ({"n": 1}, "completions with n=3: expected 3, found 1"),
+        ({"max_tokens": 5}, "a completion that max_tokens=3 cuts"),
+        ({"token_ids": False}, "token ids of a completion"),
+        ({"token_ids": True}, "token ids that nobody asked for"),
+        ({"stop": ()}, "the text before the stop string"),
+    ],
+)
+async def test_an_engine_that_overlooks_something_fails(overlooked: dict[str, Any], message: str) -> None:
+    async with ChatServer() as server, opened(server) as engine:
+
+        async def open_engine() -> LanguageModel:
+            return Careless(engine, **overlooked)
+
+        with pytest.raises(AssertionError, match=message):
+            await check_engine(open_engine)
 
 
 # --- token ids ----------------------------------------------------------------------------------------------------
