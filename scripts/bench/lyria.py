@@ -16,11 +16,8 @@ from evorun.runs.candidates import Response
 from evorun.runs.streams import stream
 from evorun.tasks.base import LoadedTask
 from evorun.tasks.capabilities import Individual
-from evorun.tasks.graph_coloring import GraphColoringConfig
 from evorun.tasks.puzzles.config import PuzzleConfig
 from evorun.tasks.puzzles.task import Puzzle
-from evorun.tasks.sudoku import SudokuConfig
-from evorun.tasks.tsp import TspConfig
 from evorun_bench import Row
 
 ROUNDS = 5
@@ -28,14 +25,15 @@ ROUNDS = 5
 CALLS_PER_S = 20_000
 POPULATION = 50
 GENERATIONS = 5
+PUZZLES = ("sudoku", "graph_coloring", "tsp")
 
 
 def measure() -> list[Row]:
     """Measure everything at the paper's sizes."""
     rows = [_optimum(), _sudokus()]
-    for config in (SudokuConfig(), GraphColoringConfig(), TspConfig()):
-        rows += _calls(config)
-    return [*rows, *(_generation(config) for config in (SudokuConfig(), GraphColoringConfig(), TspConfig()))]
+    for name in PUZZLES:
+        rows += _calls(default_config("task", name, limit=10))
+    return [*rows, *(_generation(default_config("task", name, limit=1)) for name in PUZZLES)]
 
 
 def _best(work: Callable[[], object]) -> float:
@@ -59,7 +57,7 @@ def _optimum() -> Row:
 
 
 def _sudokus() -> Row:
-    config = SudokuConfig()
+    config = default_config("task", "sudoku")
     numbers = iter(range(10**6))
 
     def ten() -> None:
@@ -72,7 +70,6 @@ def _sudokus() -> Row:
 
 def _calls(config: PuzzleConfig) -> list[Row]:
     """Measure metrics and operators on answers as a model of middling skill gives them."""
-    config.limit = 10
     loaded = config.load()
     task = loaded.task
     assert isinstance(task, Puzzle)  # noqa: S101 - for the type checker
@@ -128,7 +125,6 @@ class _NoTools:
 
 def _generation(config: PuzzleConfig) -> Row:
     """Measure a generation: prompts, reading, metrics, operators, selection; all but the model's time."""
-    config.limit = 1
     loaded = config.load()
     texts = [response.text for _, response in _answers(loaded, 2000)]
     sizes = {"population": POPULATION, "generations": GENERATIONS, "elites": 5}

@@ -7,8 +7,8 @@ from pathlib import Path
 import msgspec
 
 from dry_run import run
+from evorun.cli.compose import default_config
 from evorun.tasks.mathbench import files
-from evorun.tasks.mathbench.config import MathBenchConfig
 from evorun_bench import Row
 
 PROBLEMS = 150
@@ -40,7 +40,7 @@ def measure() -> list[Row]:
 
 def _repeated_sample(folder: Path) -> Path:
     """Write 50 questions a level in the benchmark's layout: the sample's, repeated with a running number."""
-    for stage in MathBenchConfig().strata:
+    for stage in default_config("task", "mathbench").strata:
         lines = (files.SAMPLE / stage / "single_choice_en.jsonl").read_bytes().splitlines()
         (folder / stage).mkdir(parents=True)
         with (folder / stage / "single_choice_en.jsonl").open("wb") as target:

@@ -113,11 +113,9 @@ class AllRight:
     ],
 )
 def test_a_task_that_breaks_a_rule_fails(broken: Callable[[LoadedTask], LoadedTask], message: str) -> None:
-    def no_training(seed: int) -> LoadedTask:
+    def no_training() -> LoadedTask:
         raise DataError("no problems to train on")
 
-    config: Any = SimpleNamespace(
-        load=lambda seed: broken(load_task("mathbench", seed, source="sample")), training=no_training
-    )
+    config: Any = SimpleNamespace(load=lambda: broken(load_task("mathbench", source="sample")), training=no_training)
     with pytest.raises(AssertionError, match=message):
         check_task(config)

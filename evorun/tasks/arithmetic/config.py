@@ -1,7 +1,7 @@
 """Configuration of the task: which expressions, how many of them in each split, and with which prompts."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from itertools import islice
 
@@ -15,29 +15,28 @@ from evorun.tasks.math_contest.loading import loaded
 from evorun.tasks.math_contest.records import Question
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ArithmeticConfig(TaskConfig):
     """Contest-format answers to small integer problems, made by a generator (ours): a first task to train on a CPU."""
 
     task_class = Arithmetic
     training_split = "train"
 
-    name: str = "arithmetic"
-    split: str = "test"
+    split: str
     """train | test: which problems the run works on."""
-    operations: list[str] = field(default_factory=lambda: ["add"])
+    operations: list[str]
     """Of add, subtract and multiply; one is drawn for each place between two operands."""
-    largest_operand: int = 20
+    largest_operand: int
     """Operands are drawn from 0 to this."""
-    terms: int = 2
+    terms: int
     """Operands of a problem."""
-    train_problems: int = 160
-    test_problems: int = 60
-    validation_problems: int = 12
+    train_problems: int
+    test_problems: int
+    validation_problems: int
     """Further problems on the train split's side, for demonstrations."""
-    limit: int | None = None
+    limit: int | None
     """Work on this many problems only: the first ones of the split."""
-    prompts: str | None = None
+    prompts: str | None
     """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
 
     def __post_init__(self) -> None:

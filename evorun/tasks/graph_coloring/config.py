@@ -28,7 +28,7 @@ from evorun.tasks.graph_coloring.task import GraphColoring
 from evorun.tasks.puzzles.config import Draft, Instance, PuzzleConfig
 
 
-@dataclass
+@dataclass(kw_only=True)
 class GraphColoringConfig(PuzzleConfig):
     """Graph colouring as the Lyria paper sets it up (section 3.2): random graphs, no more colours than given.
 
@@ -39,16 +39,15 @@ class GraphColoringConfig(PuzzleConfig):
     task_class = GraphColoring
     simulator = GraphColoringSimulator
 
-    name: str = "graph_coloring"
-    vertices: int = 9
-    """Vertices of a generated graph (section 3.2: 9), at most 1000."""
-    colors: int | None = 3
-    """Colours that may be used (section 3.2: 3). null: as many as each graph needs, computed; where that cannot be
+    vertices: int
+    """Vertices of a generated graph, at most 1000."""
+    colors: int | None
+    """Colours that may be used. null: as many as each graph needs, computed; where that cannot be
     proved within the solver's limit, the fewest for which a colouring was found."""
-    edge_probability: float = 0.5
-    """Probability that two vertices of a generated graph are adjacent (section 3.2: 0.5)."""
-    colorable_only: bool = False
-    """Generate only graphs that were found to have a right answer (ours; the paper does not select)."""
+    edge_probability: float
+    """Probability that two vertices of a generated graph are adjacent."""
+    colorable_only: bool
+    """Generate only graphs that were found to have a right answer."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date
 from functools import partial
 from hashlib import sha256
@@ -25,75 +25,53 @@ from evorun.tasks.loading import load_rows
 from evorun.tasks.sampling import stratified_draw
 
 SOURCES = ("auto", "benchmark", "stand_in", "sample", "hub")
-UNFIT = (
-    # several outputs are right, and the tests know one
-    "abc311_c",
-    "abc326_d",
-    "abc327_b",
-    "abc333_e",
-    "abc343_a",
-    "abc343_e",
-    "abc362_c",
-    "arc185_c",
-    "find-words-containing-character",
-    "find-the-peaks",
-    "generate-binary-strings-without-adjacent-zeros",
-    # interactive
-    "abc337_e",
-    "abc355_e",
-    # tests that no program can pass
-    "abc350_c",
-)
-"""What the benchmark's own errata list (ERRATA.md of the LiveCodeBench repository) names, by id or title."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class LiveCodeBenchConfig(TaskConfig):
     """LiveCodeBench as Duel-Evolve uses it: release v6, 33 problems of each difficulty, hidden tests (§4.1)."""
 
     task_class = LiveCodeBench
     runs_programs = True
 
-    name: str = "livecodebench"
-    source: str = "auto"
+    source: str
     """auto: `data`, else $EVORUN_DATA/livecodebench, else `hub_id`; the files count as the benchmark's own when all of
     release v6 is there. benchmark | stand_in: the same places, and you say what the files are. hub: `hub_id` only.
     sample: evorun's own small set."""
-    data: str | None = None
+    data: str | None
     """Folder with the release's files, or a file or a pattern of files (`FOLDER/lcb_*.jsonl`) in one of two layouts."""
-    hub_id: str | None = None
+    hub_id: str | None
     """Hub data set that holds the release's files (livecodebench/code_generation_lite: 4.5 GB)."""
-    strata: list[str] = field(default_factory=lambda: list(STRATA))
+    strata: list[str]
     """Difficulties to draw from, each a stratum of the results (§4.1)."""
-    per_stratum: int = 33
-    """Problems of each difficulty (§4.1: 33). Fewer are an error, except that the sample set gives what it has."""
-    validation_per_stratum: int = 4
-    """Further problems of each difficulty, held out for demonstrations (ours: 12 in all, as a model that solves a
-    quarter of them still has the 3 shots of §4.2)."""
-    limit: int | None = None
+    per_stratum: int
+    """Problems of each difficulty. Fewer are an error, except that the sample set gives what it has."""
+    validation_per_stratum: int
+    """Further problems of each difficulty, held out for demonstrations."""
+    limit: int | None
     """Work on this many problems only: the first ones of the full draw, which goes round the difficulties in turn."""
-    start_date: str | None = None
+    start_date: str | None
     """Draw only from contests on this day (such as 2024-06-30) or later; null: from the first."""
-    end_date: str | None = None
+    end_date: str | None
     """Draw only from contests on this day or earlier; null: to the last."""
-    platforms: list[str] | None = None
+    platforms: list[str] | None
     """Draw only from these platforms (of atcoder, codeforces, leetcode); null: from all."""
-    exclude: list[str] = field(default_factory=lambda: list(UNFIT))
+    exclude: list[str]
     """Problems never drawn, by id or by title in lower case with hyphens (those that the benchmark's errata name)."""
-    time_limit_s: float = 6.0
+    time_limit_s: float
     """CPU seconds of a program on one test (the benchmark's harness: 6)."""
-    stated_time_limit_s: float = 4.0
+    stated_time_limit_s: float
     """The limit that the prompts tell the model (B.2: 4)."""
-    memory_mib: int = 1024
-    """Address space of each of a program's processes (ours; AtCoder's 1024 MiB bound what is in use)."""
-    prompts: str | None = None
+    memory_mib: int
+    """Address space of each of a program's processes."""
+    prompts: str | None
     """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
-    reasoning_max_chars: int = 3000
-    """Longest reasoning that the JSON schema allows (ours: room for a chain of thought to come to its end)."""
-    shown_reasoning_chars: int = 1200
-    """As much of a candidate's reasoning as a later prompt shows (ours); demonstrations show all of theirs."""
-    solution_max_chars: int = 6000
-    """Longest program that the JSON schema allows and that a later prompt shows (ours)."""
+    reasoning_max_chars: int
+    """Longest reasoning that the JSON schema allows."""
+    shown_reasoning_chars: int
+    """As much of a candidate's reasoning as a later prompt shows; demonstrations show all of theirs."""
+    solution_max_chars: int
+    """Longest program that the JSON schema allows and that a later prompt shows."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,21 +1,5 @@
 """Mathematics contests: free text that ends in a boxed answer, graded by its value; a train and a test split each."""
 
-from evorun.tasks.math_contest.config import (
-    AimeConfig,
-    BeyondAimeConfig,
-    Dapo100Config,
-    HmmtConfig,
-    Math500Config,
-    MathContestConfig,
-    SplitConfig,
-)
+from evorun.tasks.math_contest.config import MathContestConfig
 
-__all__ = [
-    "AimeConfig",
-    "BeyondAimeConfig",
-    "Dapo100Config",
-    "HmmtConfig",
-    "Math500Config",
-    "MathContestConfig",
-    "SplitConfig",
-]
+__all__ = ["MathContestConfig"]

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -23,54 +23,53 @@ SOURCES = ("auto", "hub", "sample")
 _log = logging.getLogger(__name__)
 
 
-@dataclass
+@dataclass(kw_only=True)
 class SplitConfig:
     """A named set of problems, and where it is to be found."""
 
-    name: str = ""
+    name: str
     """As results show it."""
-    files: list[str] = field(default_factory=lambda: ["*.jsonl"])
+    files: list[str]
     """Patterns of the files that hold it in the folder `data`."""
-    hub: list[str] = field(default_factory=list)
+    hub: list[str]
     """Hub data sets that hold it and nothing else: OWNER/NAME, or OWNER/NAME/PATTERN for some of its files."""
-    years: list[int] | None = None
+    years: list[int] | None
     """Take records of these years only, from `data`; null: of any."""
-    contests: list[str] | None = None
+    contests: list[str] | None
     """Take records of these contests only, from `data`; null: of any."""
-    size: int | None = None
+    size: int | None
     """Problems that it has in full; with fewer or more of them, results say that they are not on the set itself."""
-    draw: int | None = None
+    draw: int | None
     """Draw this many of its problems by `draw_seed`; null: all."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class MathContestConfig(TaskConfig):
     """Contest problems with answers in a box: a train split and a test split, as E-SPL pairs them (section 4.1)."""
 
     task_class = MathContest
     training_split = "train"
 
-    name: str = "math_contest"
-    split: str = "test"
+    split: str
     """train | test: which problems the run works on."""
-    source: str = "auto"
+    source: str
     """auto: `data`, else $EVORUN_DATA/math. hub: the splits' hub data sets. sample: evorun's own small set."""
-    data: str | None = None
+    data: str | None
     """Folder with the splits' files, or a single file (JSON lines or Parquet) with the problems to work on."""
-    train: SplitConfig = field(default_factory=SplitConfig)
-    test: SplitConfig = field(default_factory=SplitConfig)
-    answer: str = "integer"
+    train: SplitConfig
+    test: SplitConfig
+    answer: str
     """integer: answers are compared as integers. expression: by their value, by math-verify."""
-    largest_answer: int | None = None
+    largest_answer: int | None
     """Largest integer that is an answer, the smallest being 0 (AIME: 999); null: any integer."""
-    validation_problems: int = 12
-    """Problems of the train split that serve as demonstrations, where the run does not work on them (ours)."""
-    limit: int | None = None
+    validation_problems: int
+    """Problems of the train split that serve as demonstrations, where the run does not work on them."""
+    limit: int | None
     """Work on this many problems only: the first ones in the drawn order."""
-    prompts: str | None = None
+    prompts: str | None
     """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
-    shown_reasoning_chars: int = 2000
-    """As much of a candidate's text, its end, as a later prompt shows (ours); demonstrations show all of theirs."""
+    shown_reasoning_chars: int
+    """As much of a candidate's text, its end, as a later prompt shows; demonstrations show all of theirs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -221,104 +220,3 @@ def _apart(questions: Sequence[Question], taken: Sequence[Question]) -> list[Que
     """Return the questions that share neither text nor id with those that are taken."""
     known = {question.problem.data["problem"] for question in taken} | {question.problem.id for question in taken}
     return [q for q in questions if known.isdisjoint((q.problem.data["problem"], q.problem.id))]
-
-
-def _aime_22_to_24() -> SplitConfig:
-    return SplitConfig(
-        name="AIME 2022 to 2024",
-        files=["aime_*[0-9].jsonl"],
-        hub=["AI-MO/aimo-validation-aime"],
-        years=[2022, 2023, 2024],
-        size=90,
-    )
-
-
-def _aime_25() -> SplitConfig:
-    return SplitConfig(name="AIME 2025", files=["aime_*[0-9].jsonl"], hub=["math-ai/aime25"], years=[2025], size=30)
-
-
-@dataclass
-class AimeConfig(MathContestConfig):
-    """AIME 2022 to 2024, tested on AIME 2025: ours, of sets that E-SPL uses in other pairs."""
-
-    name: str = "aime"
-    train: SplitConfig = field(default_factory=_aime_22_to_24)
-    test: SplitConfig = field(default_factory=_aime_25)
-    largest_answer: int | None = 999
-
-
-@dataclass
-class BeyondAimeConfig(MathContestConfig):
-    """AIME 2022 to 2024, tested on BeyondAIME, whose answers are integers of any size (E-SPL, section 4.1)."""
-
-    name: str = "beyond_aime"
-    train: SplitConfig = field(default_factory=_aime_22_to_24)
-    test: SplitConfig = field(
-        default_factory=lambda: SplitConfig(
-            name="BeyondAIME", files=["beyond_aime*.jsonl"], hub=["ByteDance-Seed/BeyondAIME"], size=100
-        )
-    )
-
-
-@dataclass
-class Dapo100Config(MathContestConfig):
-    """100 problems of DAPO's training set, tested on AIME 2025 (E-SPL, section 4.1); which 100 is not known."""
-
-    name: str = "dapo_aime25"
-    train: SplitConfig = field(
-        default_factory=lambda: SplitConfig(
-            name="DAPO-Math-17k, the English problems",
-            files=["dapo*.jsonl"],
-            hub=["open-r1/DAPO-Math-17k-Processed/en/*.parquet"],
-            size=14116,
-            draw=100,
-        )
-    )
-    test: SplitConfig = field(default_factory=_aime_25)
-
-
-@dataclass
-class HmmtConfig(MathContestConfig):
-    """HMMT February 2023, 2024 and 2025, tested on November 2025 (E-SPL, section 4.1)."""
-
-    name: str = "hmmt"
-    train: SplitConfig = field(
-        default_factory=lambda: SplitConfig(
-            name="HMMT February 2023, 2024 and 2025",
-            files=["hmmt*.jsonl"],
-            hub=["MathArena/hmmt_feb_2023", "MathArena/hmmt_feb_2024", "MathArena/hmmt_feb_2025"],
-            contests=["HMMT-Feb-2023", "HMMT-Feb-2024", "HMMT-Feb-2025"],
-            size=90,
-        )
-    )
-    test: SplitConfig = field(
-        default_factory=lambda: SplitConfig(
-            name="HMMT November 2025",
-            files=["hmmt*.jsonl"],
-            hub=["MathArena/hmmt_nov_2025"],
-            contests=["HMMT-Nov-2025"],
-            size=30,
-        )
-    )
-    answer: str = "expression"
-
-
-@dataclass
-class Math500Config(MathContestConfig):
-    """MATH's training set, tested on MATH-500: ours, E-SPL does not use them."""
-
-    name: str = "math500"
-    train: SplitConfig = field(
-        default_factory=lambda: SplitConfig(
-            name="MATH, training set",
-            files=["math_train*.jsonl"],
-            hub=["DigitalLearningGmbH/MATH-lighteval/data/train-*"],
-            size=7500,
-        )
-    )
-    test: SplitConfig = field(
-        default_factory=lambda: SplitConfig(
-            name="MATH-500", files=["math500*.jsonl"], hub=["HuggingFaceH4/MATH-500/test.jsonl"], size=500
-        )
-    )
-    answer: str = "expression"

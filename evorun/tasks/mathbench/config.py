@@ -1,6 +1,6 @@
 """Configuration of the task: which questions, from where, how many, and with which prompts."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
@@ -19,35 +19,34 @@ from evorun.tasks.sampling import stratified_draw
 SOURCES = ("auto", "benchmark", "stand_in", "sample", "hub")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class MathBenchConfig(TaskConfig):
     """MathBench as Duel-Evolve uses it: English four-option application questions of three stages (§4.1)."""
 
     task_class = MathBench
 
-    name: str = "mathbench"
-    source: str = "auto"
+    source: str
     """auto: `data`, else $EVORUN_DATA/mathbench, else `hub_id`; the files count as the benchmark's own when the folder
     also holds the archive's other parts (Chinese and theory questions). benchmark | stand_in: the same places, and you
     say what the files are. hub: `hub_id` only. sample: evorun's own small set."""
-    data: str | None = None
+    data: str | None
     """Folder with MathBench's files: the archive's root, or the folder that it was unpacked in."""
-    hub_id: str | None = None
+    hub_id: str | None
     """Hub data set that holds MathBench's folders."""
-    strata: list[str] = field(default_factory=lambda: ["middle", "high", "college"])
+    strata: list[str]
     """Stages to draw from, each a stratum of the results (§4.1)."""
-    per_stratum: int = 50
-    """Problems of each stage (§4.1: 50). A smaller stage is an error, except that the sample set gives what it has."""
-    validation_per_stratum: int = 6
-    """Further problems of each stage, held out for demonstrations (ours: 18 in all, twice the 8 shots of §4.2)."""
-    limit: int | None = None
+    per_stratum: int
+    """Problems of each stage. A smaller stage is an error, except that the sample set gives what it has."""
+    validation_per_stratum: int
+    """Further problems of each stage, held out for demonstrations."""
+    limit: int | None
     """Work on this many problems only: the first ones of the full draw, which goes round the stages in turn."""
-    prompts: str | None = None
+    prompts: str | None
     """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
-    reasoning_max_chars: int = 3000
-    """Longest reasoning that the JSON schema allows (ours: room for a chain of thought to come to its end)."""
-    shown_reasoning_chars: int = 1200
-    """As much of a candidate's reasoning as a later prompt shows (ours); demonstrations show all of theirs."""
+    reasoning_max_chars: int
+    """Longest reasoning that the JSON schema allows."""
+    shown_reasoning_chars: int
+    """As much of a candidate's reasoning as a later prompt shows; demonstrations show all of theirs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -54,7 +54,7 @@ class Draft(NamedTuple):
     """Solves it; its problem's id is empty. None when it does not fit the settings."""
 
 
-@dataclass
+@dataclass(kw_only=True)
 class PuzzleConfig(TaskConfig):
     """What all puzzles configure."""
 
@@ -62,23 +62,23 @@ class PuzzleConfig(TaskConfig):
     simulator: ClassVar[type[PuzzleSimulator]]
     training_split = TRAINING
 
-    split: str = "evaluation"
+    split: str
     """evaluation | training: the instances that results are reported on, or those that fine-tuning data is made of."""
-    instances: int = 50
-    """Instances of the evaluation split (section 3: 50)."""
-    training_instances: int = 100
-    """Instances of the training split, disjoint from the others (section 5.2: 100)."""
-    validation_instances: int = 8
-    """Further instances, for demonstrations and prompt optimisation (ours). They are solved in every run: where that
+    instances: int
+    """Instances of the evaluation split."""
+    training_instances: int
+    """Instances of the training split, disjoint from the others."""
+    validation_instances: int
+    """Further instances, for demonstrations and prompt optimisation. They are solved in every run: where that
     takes long and the method needs none, set 0."""
-    data: str | None = None
+    data: str | None
     """File with instances to use instead of generated ones; null: generate."""
-    limit: int | None = None
+    limit: int | None
     """Work on this many problems only: the first ones of the split. The others are neither drawn nor solved."""
-    prompts: str | None = None
+    prompts: str | None
     """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
-    shown_reasoning_chars: int = 1200
-    """Longest reasoning that a later prompt shows (ours)."""
+    shown_reasoning_chars: int
+    """Longest reasoning that a later prompt shows."""
 
     def __post_init__(self) -> None:
         """Raise ConfigError, naming the key, when a value is out of range."""

@@ -18,7 +18,7 @@ from evorun.tasks.sudoku.simulator import SudokuSimulator
 from evorun.tasks.sudoku.task import Sudoku
 
 
-@dataclass
+@dataclass(kw_only=True)
 class SudokuConfig(PuzzleConfig):
     """Sudoku puzzles with one solution each (section 3.1).
 
@@ -29,11 +29,10 @@ class SudokuConfig(PuzzleConfig):
     task_class = Sudoku
     simulator = SudokuSimulator
 
-    name: str = "sudoku"
-    box: int = 3
-    """Rows and columns of a box, 2 to 5; the grid has box**2 rows and columns (section 3.1: 3)."""
-    empty_cells: int = 40
-    """Cells to fill, exactly as many in every puzzle (section 3.1: 40)."""
+    box: int
+    """Rows and columns of a box, 2 to 5; the grid has box**2 rows and columns."""
+    empty_cells: int
+    """Cells to fill, exactly as many in every puzzle."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -18,7 +18,7 @@ from evorun.tasks.tsp.solver import MOST_CITIES, optimal_route
 from evorun.tasks.tsp.task import Tsp
 
 
-@dataclass
+@dataclass(kw_only=True)
 class TspConfig(PuzzleConfig):
     """Travelling salesman problems in the plane (section 3.3).
 
@@ -28,12 +28,11 @@ class TspConfig(PuzzleConfig):
     task_class = Tsp
     simulator = TspSimulator
 
-    name: str = "tsp"
-    cities: int = 10
-    """Cities of a problem, the start included, 3 to 120 (section 3.3: 10). Every optimum is computed and proven:
+    cities: int
+    """Cities of a problem, the start included, 3 to 120. Every optimum is computed and proven:
     milliseconds up to 14 cities, tenths of a second at 30, about a second at 50, minutes for some of 76 and more."""
-    side: float = 100.0
-    """Coordinates are uniform in [0, side] (section 3.3: 100)."""
+    side: float
+    """Coordinates are uniform in [0, side]."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
