@@ -24,6 +24,7 @@ from evorun.runs.budget import BudgetConfig, Meter, divide
 from evorun.runs.directory import RunDirectory
 from evorun.runs.effects import Traffic
 from evorun.runs.progress import Progress, Tally, make_progress
+from evorun.runs.scores import ACCURACY
 from evorun.tasks.base import Demonstration, LoadedTask, Problem, Provenance, Task, TaskConfig
 from evorun.testing.runs import Run, carry_out
 from evorun.training.config import TrainingConfig
@@ -158,7 +159,7 @@ def make_context(
 
 def no_progress(problems: int = 1) -> Progress:
     """Return a progress display that shows nothing."""
-    return make_progress(Tally("test", problems, None, Traffic()), Console(), "off")
+    return make_progress(Tally("test", problems, None, Traffic(), ACCURACY), Console(), "off")
 
 
 def make_driver(

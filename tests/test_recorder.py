@@ -13,7 +13,7 @@ from evorun.runner.recorder import ProblemRecorder, SharedRecorder
 from evorun.runs.candidates import Candidate, Response, Step
 from evorun.runs.directory import RunDirectory
 from evorun.runs.schema import CandidateRecord, Spent
-from evorun.runs.scores import ACCURACY
+from evorun.runs.scores import ACCURACY, Score
 from evorun.tasks.base import Grade, Problem, Tools
 from method_fixture import problem
 
@@ -38,12 +38,14 @@ def rated(name: str, answer: str | None, **more: Any) -> Candidate:
     return Candidate.of(response, id=name, generation=0, operator="init", survivor=True, **more)
 
 
-def recorded(folder: Path, steps: Sequence[Step]) -> tuple[dict[str, list[dict[str, Any]]], Lengths]:
+def recorded(
+    folder: Path, steps: Sequence[Step], primary: Score = ACCURACY
+) -> tuple[dict[str, list[dict[str, Any]]], Lengths]:
     grader = Lengths()
 
     async def write() -> None:
         directory = RunDirectory(folder)
-        recorder = ProblemRecorder(problem(0), grader, NoTools(), ACCURACY, directory, no_progress())
+        recorder = ProblemRecorder(problem(0), grader, NoTools(), primary, directory, no_progress())
         for step in steps:
             recorder.offer(step, COST)
         recorder.close()
@@ -159,3 +161,16 @@ def test_what_serves_all_problems_stands_after_the_problems_own(tmp_path: Path) 
     directory.close()
     lines = [json.loads(line)["problem"] for line in (tmp_path / "candidates.jsonl").open()]
     assert lines == ["p", "q", "*"]
+
+
+def test_without_right_and_wrong_samples_have_a_mean_score(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def by_length(self: Lengths, problem: Problem, response: Response, tools: Tools) -> Grade:
+        return Grade(scores={} if response.answer is None else {"length": float(len(response.answer))})
+
+    monkeypatch.setattr(Lengths, "grade", by_length)
+    samples = [rated("1.1", "123"), rated("1.2", "123456"), rated("1.3", None)]
+    step = Step(step=1, best=samples[0], candidates=samples, samples=samples)
+    files, _ = recorded(tmp_path, [step], Score("length"))
+    assert files["steps"][0]["scores"] == {"length": 3.0, "mean_length": 4.5}  # the third one has no length
+    assert [line["correct"] for name in files for line in files[name]] == [None] * 5
+    assert files["candidates"][2]["scores"] == {}

@@ -28,7 +28,7 @@ from evorun.runs.printable import printable
 from evorun.runs.records import write_atomically
 from evorun.runs.results import mean_score, recorded_scores
 from evorun.runs.schema import Metric
-from evorun.runs.scores import ACCURACY, Score
+from evorun.runs.scores import Score
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.isolation import not_full, probe
 from evorun.sandbox.lazy import LazySandbox
@@ -77,7 +77,7 @@ def grade_file(arguments: Sequence[str], console: Console) -> int:
     graded = asyncio.run(_grade(loaded, sandbox, [record for _, record in given]))
     write_atomically(output, b"".join(msgspec.json.encode(record) + b"\n" for record in graded))
     primary, *others = recorded_scores(graded, loaded.task.scores)
-    right_or_wrong = primary.name == ACCURACY.name
+    right_or_wrong = primary.is_correctness
     if others or not right_or_wrong:
         console.print(_scores(graded, others if right_or_wrong else [primary, *others], right_or_wrong))
     console.print(_summary(graded, loaded, primary))
@@ -206,7 +206,7 @@ async def _graded(loaded: LoadedTask, problem: Problem, record: GivenResponse, t
 
 
 def _summary(graded: Sequence[GradedResponse], loaded: LoadedTask, primary: Score) -> Table:
-    right_or_wrong = primary.name == ACCURACY.name
+    right_or_wrong = primary.is_correctness
     figures = ["responses", "correct" if right_or_wrong else "scored", label(primary), "95 % interval", "unparsable"]
     table = _table(loaded.provenance.description, ["stratum"], figures)
     strata = sorted({record.stratum for record in graded})

@@ -403,7 +403,7 @@
     const shape = c.correct === false
       ? svg("path", { d: `M${x} ${y - half}L${x + half} ${y}L${x} ${y + half}L${x - half} ${y}Z`, class: classes })
       : svg("circle", { cx: x, cy: y, r: radius, class: classes });
-    if (tone(c) === "scored") shape.style.fill = `color-mix(in oklab, var(--right) ${share(c.value)}%, var(--wrong))`;
+    if (tone(c) === "scored") shape.style.fill = `color-mix(in oklch, var(--right) ${share(c.value)}%, var(--wrong))`;
     shape.append(svg("title", {}, `${c.id}: ${belief(c)}, ${score ? `${score.words} ${mark(c)}` : tone(c)}`));
     shape.dataset.node = position;
     shape.addEventListener("click", () => select(position, true));

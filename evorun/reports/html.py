@@ -26,7 +26,7 @@ from evorun.runs.candidates import SHARED
 from evorun.runs.reading import read_steps
 from evorun.runs.results import Proportion
 from evorun.runs.schema import Manifest, SandboxInRun, StageInRun
-from evorun.runs.scores import ACCURACY, Score, yardstick
+from evorun.runs.scores import Score, yardstick
 
 REPORT = "report.html"
 
@@ -78,7 +78,7 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "score_cells": score_cells,
         "score_rows": score_rows(outcome),
         "second": outcome.second,
-        "right_or_wrong": measure.name == ACCURACY.name,
+        "right_or_wrong": measure.is_correctness,
         "strata_left_out": max(len(curves.series) - 1 - plots.MAX_PANELS, 0),
         "cost_rows": [text.cost_row(role, spent) for role, spent in outcome.cost.items()],
         "judge": judge,
@@ -161,7 +161,7 @@ def _isolation(sandbox: SandboxInRun) -> str:
 
 def _judge_rows(judge: JudgeDiagnostics, measure: Score) -> list[tuple[str, Proportion, str]]:
     better = "right candidate, when one is right and one wrong"
-    if measure.name != ACCURACY.name:
+    if not measure.is_correctness:
         better = f"candidate with the better {text.words(measure.name)}, when they differ"
     return [
         ("Decisive: the same winner in each order judged", judge.decisive, "duels"),
@@ -193,7 +193,7 @@ def _plots(
 
 def _score_of_browser(measure: Score) -> dict[str, Any] | None:
     """Return what the browser must know of the score that candidates have; None where they are right or wrong."""
-    if measure.name == ACCURACY.name:
+    if measure.is_correctness:
         return None
     return {"words": text.words(measure.name), "higher_is_better": measure.higher_is_better}
 
@@ -202,7 +202,7 @@ def _browser_note(browser: list[BrowserProblem], figures: CandidateFigures, meas
     total, shown = len(figures.by_problem), sum(problem.id != SHARED for problem in browser)
     if shown == total:
         return f"All {total} problems with candidates."
-    outcomes = "right and wrong" if measure.name == ACCURACY.name else f"high and low {text.words(measure.name)}"
+    outcomes = "right and wrong" if measure.is_correctness else f"high and low {text.words(measure.name)}"
     return (
         f"{shown} of {total} problems with candidates, chosen to spread over strata and over {outcomes} "
         "unless named; evorun report RUN --problem=ID shows others."

@@ -19,7 +19,7 @@ from evorun.reports.text import label, words
 from evorun.runs.printable import printable
 from evorun.runs.results import Proportion
 from evorun.runs.schema import Metric, MetricPoint
-from evorun.runs.scores import ACCURACY, Score
+from evorun.runs.scores import Score
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -115,8 +115,10 @@ def calibration_plot(bins: Sequence[Bin], measure: Score) -> str | None:
         _points_with_bars(axes, [(b.low + b.high) / 2 for b in bins], [b.figure for b in bins])
         score_axis(axes, measure)
         axes.set_xlabel("posterior mean (middle of the group)")
-        axes.set_ylabel("right candidates" if measure.name == ACCURACY.name else label(measure))
-        return svg_of(figure, "calibration", "Ground truth of candidates by posterior mean")
+        right = measure.is_correctness
+        axes.set_ylabel("right candidates" if right else label(measure))
+        title = "Share of right candidates" if right else words(measure.name).capitalize()
+        return svg_of(figure, "calibration", f"{title} by posterior mean")
 
 
 def _curve(axes: "Axes", points: Sequence[MetricPoint], x: XAxis) -> None:

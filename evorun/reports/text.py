@@ -12,7 +12,7 @@ def label(score: Score) -> str:
     """Name a score, with its range and its direction where they do not go without saying."""
     about = []
     if not score.rate and score.low is not None and score.high is not None:
-        about.append(f"{number(score.low)} to {number(score.high)}")
+        about.append(f"{score.low:g} to {score.high:g}")
     if not score.higher_is_better:
         about.append("lower is better")
     return words(score.name) + (f" ({', '.join(about)})" if about else "")

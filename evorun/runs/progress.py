@@ -11,7 +11,7 @@ from rich.live import Live
 from rich.table import Table
 
 from evorun.runs.effects import Traffic
-from evorun.runs.scores import ACCURACY, Score
+from evorun.runs.scores import Score
 
 SHOWN_FIGURES = ("reward", "loss", "held_out_loss", "grad_norm", "completion_tokens")
 """What the display shows of a training step."""
@@ -45,9 +45,7 @@ class Progress(Protocol):
 class Tally:
     """What the displays show: counts since the start and an estimate of the time left."""
 
-    def __init__(
-        self, title: str, problems: int, last_step: int | None, traffic: Traffic, primary: Score = ACCURACY
-    ) -> None:
+    def __init__(self, title: str, problems: int, last_step: int | None, traffic: Traffic, primary: Score) -> None:
         self.title = title
         self.problems = problems
         self.last_step = last_step

@@ -24,7 +24,7 @@ from evorun.runs.schema import (
     StepRecord,
     TrainingRecord,
 )
-from evorun.runs.scores import ACCURACY, Graded, Score, mean_of_samples
+from evorun.runs.scores import Graded, Score, mean_of_samples
 from evorun.runs.statistics import clustered_mean, mean_interval, wilson
 
 TRAINING_PREFIX = "training/"
@@ -193,7 +193,7 @@ def _point(number: int, name: str, score: Score, states: list[StepRecord]) -> Me
 
 
 def _value_at(step: StepRecord, score: Score) -> float | None:
-    if score.name == ACCURACY.name and step.best is None:  # no answer yet is none that is right
+    if score.is_correctness and step.best is None:  # no answer yet is none that is right
         return float(bool(step.correct))
     return score.value_in(step)
 

@@ -32,9 +32,14 @@ class Score(msgspec.Struct, frozen=True):
     rate: bool = False
     """A response is right (1) or wrong (0), so that the mean is a share of responses."""
 
+    @property
+    def is_correctness(self) -> bool:
+        """Say whether its value is a grade's `correct`."""
+        return self.name == "accuracy"
+
     def value_in(self, graded: Graded) -> float | None:
         """Return the score's value in a grade; None where the task could not give one."""
-        if self.name == ACCURACY.name:
+        if self.is_correctness:
             return None if graded.correct is None else float(graded.correct)
         value = graded.scores.get(self.name)
         return value if value is not None and math.isfinite(value) else None
@@ -56,10 +61,10 @@ ACCURACY = Score("accuracy", 0.0, 1.0, rate=True)
 
 def yardstick(scores: Sequence[Score]) -> Score:
     """Return what says how good a response is: right and wrong where a task has them, else its primary score."""
-    return next((score for score in scores if score.name == ACCURACY.name), scores[0])
+    return next((score for score in scores if score.is_correctness), scores[0])
 
 
 def mean_of_samples(primary: Score) -> Score:
     """Return the score of a problem that is the mean of the primary one over several samples."""
-    name = "pass_rate" if primary.name == ACCURACY.name else f"mean_{primary.name}"
+    name = "pass_rate" if primary.is_correctness else f"mean_{primary.name}"
     return Score(name, primary.low, primary.high, primary.higher_is_better)

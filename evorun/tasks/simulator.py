@@ -1,5 +1,6 @@
 """The model of simulated runs, for any task in text: it knows the right answers, and errs as its skill says."""
 
+import math
 from collections.abc import Mapping, Sequence
 from copy import copy
 from itertools import islice
@@ -12,6 +13,7 @@ import numpy as np
 from evorun.models.base import Request
 from evorun.models.simulator import DEFAULT_SKILL, Filler, Skill, new_instruction
 from evorun.runs.candidates import Response
+from evorun.runs.scores import yardstick
 from evorun.tasks.base import Problem
 from evorun.tasks.diagnosis import EVALUATIONS, evaluation
 from evorun.tasks.text_task import TextTask
@@ -75,12 +77,9 @@ class TextSimulator:
     def value(self, problem: Problem, answer: str | None) -> float:
         """Return how good an answer is; higher is better, and right answers are equally good."""
         _, gold = self._rows[problem.id]
-        grade = self._task.score(problem, Response(text=answer or "", answer=answer), gold)
-        if grade.correct is not None:
-            return float(grade.correct)
-        primary = self._task.scores[0]
-        value = grade.scores[primary.name]
-        return value if primary.higher_is_better else -value
+        measure = yardstick(self._task.scores)
+        value = measure.value_in(self._task.score(problem, Response(text=answer or "", answer=answer), gold))
+        return -math.inf if value is None else measure.utility(value)
 
     def judgment(self, verdict: str) -> str:
         """Return a judge's whole reply."""

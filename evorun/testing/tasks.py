@@ -14,7 +14,6 @@ from evorun.errors import DataError
 from evorun.models.base import Request
 from evorun.models.simulator import Skill
 from evorun.runs.candidates import Response
-from evorun.runs.scores import ACCURACY
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import Demonstration, LoadedTask, Problem, Prompt, TaskConfig, Tools
@@ -276,12 +275,13 @@ async def _check_grades(loaded: LoadedTask, case: _Case, tools: Tools) -> None:
             found == [True, False, False], f"problem {case.problem.id}: expected {expected}, found {found}: {answers}"
         )
     for score in loaded.task.scores:
-        if score == ACCURACY:
+        if score.is_correctness:
             continue
         for grade in grades:
             value = grade.scores.get(score.name)
             fits = value is not None and _within(value, score.low, score.high)
             expect(fits, f"score {score.name}: expected {score.low} to {score.high} of any response, found {value}")
+            expect(not score.rate or value in (0, 1), f"score {score.name}: expected 0 or 1 of a rate, found {value}")
 
 
 def _within(value: float, low: float | None, high: float | None) -> bool:

@@ -21,8 +21,21 @@ from evorun.methods.gepa import Gepa
 from evorun.models import Reply, Request
 from evorun.runs.candidates import Response
 from evorun.runs.directory import RunDirectory
-from evorun.tasks.base import Problem, Tools
-from method_fixture import SEED_INSTRUCTION, TOKENS, Ask, Driven, Quiz, Script, Scripted, TestedQuiz, drive, quiz
+from evorun.runs.scores import Score
+from evorun.tasks.base import Grade, Problem, Tools
+from method_fixture import (
+    SEED_INSTRUCTION,
+    TOKENS,
+    Ask,
+    Driven,
+    Quiz,
+    RightIsRight,
+    Script,
+    Scripted,
+    TestedQuiz,
+    drive,
+    quiz,
+)
 
 BETTER = "A better prompt."
 
@@ -227,6 +240,25 @@ async def test_unparsable_and_refused_responses_are_wrong(tmp_path: Path) -> Non
     assert [p["answer"] for p in predictions] == [None, None, "x"]
     assert [p["stop"] for p in predictions] == ["failed", "failed", "generations"]
     assert [c["error"] for c in driven.records("candidates")][1] == "rejected: prompt too long"
+
+
+class ScoredQuiz(Quiz):
+    scores = (Score("length"),)
+
+
+async def test_without_right_and_wrong_labels_score_by_the_primary_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def by_length(self: RightIsRight, problem: Problem, response: Response, tools: Tools) -> Grade:
+        scored = response.answer is not None and problem.id != "v3"
+        return Grade(scores={"length": float(len(str(response.answer)))} if scored else {})
+
+    monkeypatch.setattr(RightIsRight, "grade", by_length)
+    driven = await drive(gepa(generations=2), tmp_path, learns, task=ScoredQuiz())
+    # all answers are as long: no prompt is better, and none is perfect, where there is no bound
+    assert {s["extra"]["validation_score"] for s in driven.records("steps")} == {5.0}
+    assert len(driven.model.of("reflect")) == 2
+    assert "responses have no length: the task could not score them" in caplog.text
 
 
 @pytest.mark.parametrize("said", [None, "", "no fence at all", "``````", "```"])

@@ -21,7 +21,8 @@ from evorun.runner.training_runs import training_problems
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.candidates import Response
 from evorun.runs.directory import RunDirectory
-from evorun.tasks.base import Grade, Task
+from evorun.runs.scores import Score
+from evorun.tasks.base import Grade, Problem, Task, Tools
 from evorun.tasks.capabilities import Generates
 from evorun.training.wire import Row
 from method_fixture import Ask, Driven, Quiz, RightIsRight, Scripted, problem, quiz
@@ -296,3 +297,27 @@ async def test_hostile_texts_are_data(tmp_path: Path, method: str) -> None:
     trained = await train(tmp_path, lambda ask: texts[(ask.place + ask.step) % len(texts)], method=method)
     assert len(trained.records("training")) == SMALL["steps"]
     assert sum(trained.cost().values()) == len(trained.model.asked)
+
+
+class ScoredQuiz(Quiz):
+    scores = (Score("error", 0, 8, higher_is_better=False),)
+
+
+async def test_without_right_and_wrong_the_reward_is_the_primary_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def by_length(self: RightIsRight, problem: Problem, response: Response, tools: Tools) -> Grade:
+        error = {"bb": 2.0, "dddd": 4.0}.get(response.answer or "")
+        return Grade() if error is None else Grade(scores={"error": error})
+
+    def script(ask: Ask) -> str | None:
+        return ("bb", "dddd", "beyond all scoring", "bb", None, "dddd")[ask.place]
+
+    monkeypatch.setattr(RightIsRight, "grade", by_length)
+    trained = await train(tmp_path / "run", script, steps=1, task=ScoredQuiz(), format_reward=0.25)
+    [batch] = trained.policy.batches
+    assert [row.reward for row in batch] == [1.0, 0.75, None, 1.0, None, 0.75]  # scaled, turned round, with the bonus
+    figures = trained.records("training")[0]["figures"]
+    assert "correct" not in figures
+    assert (figures["rejected"], figures["unscored"]) == (1.0, 1.0)
+    assert {line["correct"] for line in trained.records("steps")} == {None}

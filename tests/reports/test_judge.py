@@ -5,7 +5,7 @@ from evorun.reports.judge import JudgeDiagnostics, calibration, judge_warning
 from evorun.runs.candidates import CandidateId, Outcome, Verdict
 from evorun.runs.results import Proportion
 from evorun.runs.schema import ComparisonRecord
-from evorun.runs.scores import ACCURACY
+from evorun.runs.scores import ACCURACY, Score
 
 RIGHT, WRONG, ALSO_RIGHT, UNKNOWN = "right", "wrong", "also right", "unknown"
 CORRECT = {("p", RIGHT): True, ("p", ALSO_RIGHT): True, ("p", WRONG): False, ("q", RIGHT): False}
@@ -110,3 +110,18 @@ def test_no_decisive_duel_is_explained_without_a_bias() -> None:
 
 def test_one_decisive_duel_needs_no_warning() -> None:
     assert _warning(duel(1, RIGHT, WRONG, "A", "A", won=None), duel(1, RIGHT, WRONG, "A", "B", won="first")) is None
+
+
+def test_without_right_and_wrong_the_better_score_should_win() -> None:
+    error = Score("error", 0, higher_is_better=False)
+    worth = {("p", name): error.utility(value) for name, value in (("near", 1.0), ("far", 5.0), ("as far", 5.0))}
+    diagnostics = JudgeDiagnostics()
+    for won in (duel(1, "near", "far", "A", "B", won="first"), duel(1, "near", "far", "B", "A", won="second")):
+        diagnostics.add(won, worth)
+    diagnostics.add(duel(1, "far", "as far", "A", "B", won="first"), worth)
+    assert (diagnostics.agreement.successes, diagnostics.agreement.n) == (1, 2)
+
+
+def test_calibration_of_a_score_is_its_mean() -> None:
+    low, high = calibration([(0.1, 2.0), (0.2, 4.0), (0.8, 7.0), (0.9, 9.5)], Score("quality", 0, 10), bins=2)
+    assert [(one.figure.value, one.figure.n) for one in (low, high)] == [(3.0, 2), (8.25, 2)]

@@ -15,7 +15,7 @@ from evorun.reports.comparison.seeds import name_over_seeds, seed_groups
 from evorun.reports.text import count
 from evorun.runs.paths import display
 from evorun.runs.schema import Metric
-from evorun.runs.scores import ACCURACY, Score
+from evorun.runs.scores import Score
 from evorun.runs.statistics import clustered_mean, wilson
 
 MARKS = "marks"
@@ -59,7 +59,7 @@ class Row:
 
     def reported_of_stratum(self, stratum: str) -> float | None:
         """Return what a paper reports of the primary score in a stratum: papers' figures are accuracies."""
-        if self.reported is None or self.primary.name != ACCURACY.name:
+        if self.reported is None or not self.primary.is_correctness:
             return None
         return self.reported.of_stratum(stratum)
 

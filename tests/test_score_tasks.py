@@ -1,0 +1,171 @@
+"""Tasks without right and wrong, as a plug-in, driven as a user would: runs, reports, comparison, grade, resume."""
+
+import html
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from evorun.reports.comparison import Comparison, compare
+from evorun.runs.records import complete_lines
+from evorun_process import RECORDS, environment, evorun, records
+from score_tasks import OUT_OF_SIGHT
+
+SMALL = {
+    "best_of_n": ("method.samples=4", "method.rounds=2", "method.duels=2"),
+    "duel_evolve": (
+        *("method.generations=2", "method.initial_candidates=3", "method.children=2"),
+        *("method.parents=2", "method.duels=2"),
+    ),
+}
+
+
+@pytest.fixture(name="work", scope="module")
+def _work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with the tasks installed and a run of each method on `aim`, and one on `aim_error`."""
+    work = tmp_path_factory.mktemp("scores")
+    info = work / "site" / "score_tasks-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: score_tasks\nVersion: 1.0\n")
+    tasks = "aim = score_tasks:AimConfig\naim_error = score_tasks:AimErrorConfig\n"
+    (info / "entry_points.txt").write_text(f"[evorun.tasks]\n{tasks}")
+    for method, task in (("best_of_n", "aim"), ("duel_evolve", "aim"), ("best_of_n", "aim_error")):
+        _evorun(
+            work,
+            f"method={method}",
+            f"task={task}",
+            "engine=simulated",
+            *SMALL[method],
+            f"hydra.run.dir={method}-{task}",
+        )
+    return work
+
+
+def _evorun(work: Path, *arguments: str, code: int = 0) -> str:
+    here = environment()
+    path = ":".join([str(work / "site"), str(Path(__file__).parent), str(Path(__file__).parents[1])])
+    done = evorun(*arguments, cwd=work, env={**here, "PYTHONPATH": path})
+    assert done.returncode == code, done.stderr
+    return done.stdout + done.stderr
+
+
+def _lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in complete_lines(path)]
+
+
+def _rows(printed: str) -> list[str]:
+    return [" ".join(line.replace("│", " ").split()) for line in printed.splitlines()]
+
+
+def _visible(page: Path) -> str:
+    text = re.sub(r"<(style|script)\b.*?</\1>", "", page.read_text("utf-8"), flags=re.DOTALL)
+    return " ".join(html.unescape(re.sub(r"<[^>]+>", " ", text)).split())
+
+
+def test_the_manifest_declares_the_scores_and_records_have_no_right_and_wrong(work: Path) -> None:
+    run = work / "duel_evolve-aim"
+    declared = json.loads((run / "manifest.json").read_text())["scores"]
+    assert [(one["name"], one["low"], one["high"], one["higher_is_better"], one["rate"]) for one in declared] == [
+        ("quality", 0, 10, True, False),
+        ("digits", 0, None, False, False),
+    ]
+    for name in ("steps", "candidates", "predictions"):
+        assert {line["correct"] for line in _lines(run / f"{name}.jsonl")} == {None}
+    predictions, results = _lines(run / "predictions.jsonl"), json.loads((run / "results.json").read_text())
+    values = [line["scores"]["quality"] for line in predictions]
+    assert list(results["metrics"])[:2] == ["quality", "digits"]
+    assert results["metrics"]["quality"]["value"] == pytest.approx(fmean(values))
+    assert results["metrics"]["quality"]["n"] == 8
+    oracle = stats.bootstrap((values,), np.mean, method="BCa", n_resamples=9_999, rng=np.random.default_rng(0))
+    assert results["metrics"]["quality"]["ci95"] == pytest.approx(tuple(oracle.confidence_interval))
+    names = [line["name"] for line in _lines(run / "metrics.jsonl") if line["step"] == 0]
+    assert names[:4] == ["quality", "quality/even", "quality/odd", "digits"]
+
+
+@pytest.mark.parametrize("run", ["duel_evolve-aim", "best_of_n-aim_error"])
+def test_pages_speak_of_the_score_alone(work: Path, run: str) -> None:
+    for text in (_visible(work / run / "report.html"), _evorun(work, "report", run)):
+        assert not re.search(r"accura|\bright\b|\bwrong\b", text, re.IGNORECASE)
+    label = "Quality (0 to 10)" if run.endswith("aim") else "Error (lower is better)"
+    assert f"Stratum {label} 95 % interval n" in _visible(work / run / "report.html")
+
+
+def test_runs_are_compared_by_a_paired_bootstrap_without_a_p(work: Path) -> None:
+    printed = _rows(_evorun(work, "report", "best_of_n-aim", "duel_evolve-aim"))
+    page = _visible(work / "comparison.html")
+    assert not re.search(r"accura|McNemar|percentage points|\bright\b", " ".join(printed) + page, re.IGNORECASE)
+    assert any(row.startswith("run n difference 95 % interval better worse") for row in printed)
+    values = [
+        {line["problem"]: line["scores"]["quality"] for line in _lines(work / f"{method}-aim" / "predictions.jsonl")}
+        for method in ("best_of_n", "duel_evolve")
+    ]
+    (pair,) = compare([work / "best_of_n-aim", work / "duel_evolve-aim"], work / "duel_evolve-aim").pairs.pairs
+    differences = [values[0][problem] - values[1][problem] for problem in values[0]]
+    assert (pair.p, pair.p_holm) == (None, None)
+    assert pair.compared.difference == pytest.approx(fmean(differences))
+    assert (pair.gained, pair.lost) == (sum(d > 0 for d in differences), sum(d < 0 for d in differences))
+
+
+def test_where_lower_is_better_the_lowest_leads(work: Path, tmp_path: Path) -> None:
+    here = work / "best_of_n-aim_error"
+    worse = tmp_path / "worse"
+    _copy(here, worse, lambda scores: {"error": scores["error"] + 2})
+    comparison: Comparison = compare([worse, here])
+    assert [run.outcome.run_dir for run in comparison.runs] == [here, worse]
+    assert comparison.pairs.reference.outcome.run_dir == here
+    (pair,) = comparison.pairs.pairs
+    assert (pair.compared.difference, pair.gained, pair.lost) == (pytest.approx(2), 0, 8)
+
+
+def test_what_could_not_be_scored_is_counted_and_left_out_of_means(work: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    _copy(work / "duel_evolve-aim", run, lambda scores: scores, unscored=("a0", "a1", "a2"))
+    printed = _evorun(work, "report", str(run))
+    assert "3 of 8 problems have no quality: the task could not score them; means omit them." in printed
+    (overall,) = [row for row in _rows(printed) if row.startswith("all so far") and row.endswith(" 5")][:1]
+    kept = [line["scores"]["quality"] for line in _lines(run / "predictions.jsonl") if line["scores"]]
+    assert float(overall.split()[3]) == pytest.approx(fmean(kept), rel=1e-2)
+
+
+def test_responses_are_graded_by_their_scores(work: Path) -> None:
+    given = {"a0": "#### 3", "a1": "I do not know.", "a2": f"#### {OUT_OF_SIGHT + 1}", "a3": "#### 10"}
+    lines = [json.dumps({"id": name, "response": text}) for name, text in given.items()]
+    (work / "r.jsonl").write_text("\n".join(lines))
+    rows = _rows(_evorun(work, "grade", "task=aim", "responses=r.jsonl"))
+    graded = {line["id"]: (line["correct"], line["scores"].get("quality")) for line in _lines(work / "r.graded.jsonl")}
+    assert graded == {"a0": (None, 8.0), "a1": (None, 0.0), "a2": (None, None), "a3": (None, 10.0)}
+    assert "a2 - -" in rows
+    assert any(row.startswith("all 4 3 6 ") and row.endswith(" 1") for row in rows)  # scored, mean, unparsable
+
+
+def test_a_run_that_is_resumed_leaves_the_same_records(work: Path) -> None:
+    run = work / "best_of_n-aim_error"
+    before = records(run)
+    for name in RECORDS:
+        (run / name).write_bytes(before[name][: len(before[name]) // 2] if name != "metrics.jsonl" else b"")
+    (run / "results.json").unlink()
+    _evorun(work, "resume", str(run))
+    assert records(run) == before
+
+
+def test_methods_that_need_right_and_wrong_say_so(work: Path) -> None:
+    said = _evorun(work, "method=few_shot", "task=aim", "engine=simulated", code=1)
+    assert "task=aim has no right and wrong, by which few_shot chooses its examples" in said
+
+
+def _copy(run: Path, to: Path, change: Any, unscored: Sequence[str] = ()) -> None:
+    """Copy a run as one that has not written its results, with other scores."""
+    to.mkdir()
+    for file in ("manifest.json", "problems.jsonl"):
+        (to / file).write_bytes((run / file).read_bytes())
+    for name in ("steps", "predictions"):
+        lines = _lines(run / f"{name}.jsonl")
+        for line in lines:
+            line["scores"] = {} if line["problem"] in unscored else change(line["scores"])
+        (to / f"{name}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
