@@ -24,8 +24,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from transformers import AutoTokenizer
+
 from evorun.cli.compose import yaml_values
 from evorun.models import Message, Request, Sampling
+from evorun.models.chat import prompt_token_ids
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import ensure
 from evorun.runner.settings import typed
@@ -170,6 +173,7 @@ class Evorun:
         self._trainer = trainer
         self._arguments = arguments
         self._updates = 0
+        self._tokenizer = AutoTokenizer.from_pretrained(ensure())
 
     @property
     def process(self) -> int:
@@ -179,10 +183,10 @@ class Evorun:
     async def learn(self, completions: list[list[int]]) -> None:
         """Make an update on completions."""
         self._updates += 1
-        asked = prompts(self._arguments.rows)
+        asked = [prompt_token_ids(self._tokenizer, messages, MODEL) for messages in prompts(self._arguments.rows)]
         rows = [
-            Row(messages=tuple(messages), tokens=tuple(tokens), reward=float(i % 2))
-            for i, (messages, tokens) in enumerate(zip(asked, completions, strict=True))
+            Row(prompt=tuple(prompt), tokens=tuple(tokens), learned=(True,) * len(tokens), signal=float(i % 2))
+            for i, (prompt, tokens) in enumerate(zip(asked, completions, strict=True))
         ]
         await self._trainer.ask(Train(number=self._updates, rows=tuple(rows)))
 

@@ -141,6 +141,11 @@ class NoTools:
         raise AssertionError("no program should be run")
 
 
+async def no_journal(key: str, about: bytes, compute: Any, kind: Any) -> Any:
+    """Carry an effect out: nothing is remembered."""
+    return await compute()
+
+
 def make_meter(calls: int | None = None) -> Meter:
     """Return a meter for one problem that may make so many calls (None: any number)."""
     return Meter(max_calls=calls)
@@ -153,7 +158,14 @@ def make_context(
     models = {**dict.fromkeys(MODEL_ROLES, policy), "judge": judge or policy}
     roles = dict.fromkeys(("judge", "fitness", "errors"), Role("judge"))
     return Context(
-        task=task, problem=problem, seed=seed, meter=meter or Meter(), models=models, roles=roles, tools=NoTools()
+        task=task,
+        problem=problem,
+        seed=seed,
+        meter=meter or Meter(),
+        models=models,
+        roles=roles,
+        remember=no_journal,
+        tools=NoTools(),
     )
 
 

@@ -156,7 +156,8 @@ def faithful(body: dict[str, Any]) -> web.Response:
         for i, (text, reason, pieces) in enumerate(drawn)
     ]
     usage = {"prompt_tokens": prompt_tokens, "completion_tokens": sum(len(pieces) for *_, pieces in drawn)}
-    return web.json_response({"object": "chat.completion", "choices": choices, "usage": usage})
+    ids = {"prompt_token_ids": [*map(token_id, prompt.split())]} if body.get("return_token_ids") else {}
+    return web.json_response({"object": "chat.completion", "choices": choices, "usage": usage, **ids})
 
 
 def token_id(piece: str) -> int:

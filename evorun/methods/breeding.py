@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from evorun.methods.context import Context
-from evorun.methods.replies import TextCounts, read_reply
 from evorun.models.base import Reply, Sampling
+from evorun.rollouts.replies import TextCounts, read_reply
 from evorun.runs.candidates import Candidate, Response
 from evorun.tasks.base import Prompt
 from evorun.tasks.capabilities import Diagnosis, Individual

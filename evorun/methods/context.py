@@ -5,11 +5,9 @@ import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
-import msgspec
-
-from evorun.rollouts.calls import Caller, Calls, Role
+from evorun.rollouts.calls import Caller, Calls, Remember, Role
 from evorun.runs.budget import Meter
 from evorun.runs.candidates import Candidate, Response
 from evorun.runs.records import write_json
@@ -34,9 +32,12 @@ class Context(Calls):
         meter: Meter,
         models: Mapping[str, Caller],
         roles: Mapping[str, Role],
+        remember: Remember,
         tools: Tools,
     ) -> None:
-        super().__init__(name=problem.id, task=task, seed=seed, meter=meter, models=models, roles=roles)
+        super().__init__(
+            name=problem.id, task=task, seed=seed, meter=meter, models=models, roles=roles, remember=remember
+        )
         self.problem = problem
         self._tools = tools
 
@@ -74,14 +75,6 @@ class TrainingSplit:
     grade: Callable[[Problem, Response], Awaitable[Grade]]
 
 
-class Remember(Protocol):
-    """`evorun.runs.journal.Journal.remember`, without its options."""
-
-    async def __call__(self, key: str, about: bytes, compute: Callable[[], Awaitable[T]], kind: type[T]) -> T:
-        """Return the result."""
-        ...
-
-
 class RunContext:
     """All that a method can touch beyond single problems: every problem, the validation split, its own calls."""
 
@@ -93,21 +86,19 @@ class RunContext:
         demonstrations: Sequence[Demonstration],
         grade: Callable[[Demonstration, Response], Awaitable[Grade]],
         artifacts: Path,
-        remember: Remember,
         record: Callable[[int, Mapping[str, float], Sequence[Candidate]], None],
         policy: Policy | None = None,
         training: TrainingSplit | None = None,
     ) -> None:
         """demonstrations: empty unless the method's regime allows for them. artifacts: the folder to leave files in.
 
-        remember, record: see the methods of these names.
+        record: see the method of this name.
         """
         self.shared = shared
         self.demonstrations = demonstrations
         self._artifacts = artifacts
         self._contexts = contexts
         self._grade = grade
-        self._remember = remember
         self._record = record
         self._policy = policy
         self._training = training
@@ -123,14 +114,6 @@ class RunContext:
         """The problems to train on; for methods that learn from problems."""
         assert self._training is not None  # noqa: S101 - the driver gives one to every method that asks for it
         return self._training
-
-    async def remember(self, step: int, what: str, about: Any, compute: Callable[[], Awaitable[T]], kind: type[T]) -> T:
-        """Return a value that takes time to compute, such as a batch's rewards, from the journal where it is there.
-
-        about: all that the value depends on, as JSON. kind: its type.
-        """
-        encoded = msgspec.json.encode(about, order="deterministic")
-        return await self._remember(self.shared.key(step, what, 0, 0), encoded, compute, kind)
 
     def record(self, step: int, figures: Mapping[str, float], candidates: Sequence[Candidate] = ()) -> None:
         """Record what a step has measured and the candidates that serve all problems.

@@ -6,8 +6,9 @@ from dataclasses import dataclass, field
 
 from evorun.errors import above, at_least, within
 from evorun.methods.context import RunContext
-from evorun.methods.replies import TextCounts, read_reply
 from evorun.models.base import Sampling
+from evorun.rollouts.episodes import Asked, Rollouts
+from evorun.rollouts.replies import TextCounts
 from evorun.runs.candidates import Candidate, Step
 from evorun.tasks.base import Problem, Prompt
 
@@ -57,6 +58,12 @@ class Evaluations:
     _candidates: dict[str, list[Candidate]] = field(default_factory=dict)
     """Of each problem, over all evaluations."""
 
+    @property
+    def most_calls(self) -> int:
+        """Model calls that one evaluation takes at most."""
+        rollouts = Rollouts(self.ctx.shared, self.ctx.shared.task, ROLE)
+        return self.settings.eval_calls * rollouts.most_calls(self.ctx.problems)
+
     async def evaluate(self, step: int, prompts: Mapping[str, Prompt] | None = None) -> dict[str, Step]:
         """Return where every problem stands after a training step.
 
@@ -71,15 +78,14 @@ class Evaluations:
     async def _evaluate(self, problem: Problem, step: int, prompts: Mapping[str, Prompt] | None) -> Step:
         ctx = self.ctx.context_for(problem)
         prompt = ctx.task.generation_prompt(problem) if prompts is None else prompts[problem.id]
-        greedy = await ctx.generate([prompt], role=ROLE, step=step, sampling=self.settings.eval_sampling(0))
+        asked, rollouts = Asked(problem, prompt), Rollouts(ctx, ctx.task, ROLE)
+        greedy = await rollouts.play(step, [asked], self.settings.eval_sampling(0))
         indices = range(1, self.settings.eval_calls)
-        drawn = await ctx.generate(
-            [prompt] * len(indices), role=ROLE, step=step, sampling=self.settings.eval_sampling(1), indices=indices
-        )
+        drawn = await rollouts.play(step, [asked] * len(indices), self.settings.eval_sampling(1), indices)
         texts, candidates = TextCounts(), []
-        for index, reply in [*enumerate(greedy), *zip(indices, drawn, strict=False)]:  # the budget may cut them short
-            response = read_reply(ctx.task, problem, reply)
-            texts.add(reply, response)
+        for index, episode in [*enumerate(greedy), *zip(indices, drawn, strict=False)]:  # the budget may cut them short
+            response, replies = episode.response, episode.replies
+            texts.add(replies[-1], response)
             candidates.append(
                 Candidate.of(
                     response,
@@ -87,7 +93,7 @@ class Evaluations:
                     generation=step,
                     operator="greedy" if index == 0 else "sample",
                     survivor=index == 0 and response.error is None,
-                    call=ctx.key(step, ROLE, index, 0),
+                    call=ctx.key(step, ROLE, index, len(replies) - 1),
                 )
             )
         return self._step(problem, step, candidates, texts)

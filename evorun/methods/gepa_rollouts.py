@@ -8,9 +8,9 @@ from typing import Any, TypeVar
 from evorun.methods.context import RunContext
 from evorun.methods.gepa_bridge import Rollout
 from evorun.methods.gepa_prompts import GepaState
-from evorun.methods.replies import read_reply
 from evorun.models.base import Reply, Sampling
 from evorun.rollouts.calls import Calls
+from evorun.rollouts.replies import read_reply
 from evorun.runs.candidates import Candidate, Response, Step
 from evorun.runs.scores import yardstick
 from evorun.tasks.base import Demonstration, Problem, Prompt

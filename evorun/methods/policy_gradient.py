@@ -5,28 +5,23 @@ sampled and rewarded, and each one's advantage is its reward minus the mean of t
 divided by their standard deviation. TRL's trainers do the rest; what each is told is in `objective`.
 """
 
-import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
-from hashlib import blake2b
 from pathlib import Path
-from typing import ClassVar, NamedTuple
-
-import msgspec
+from typing import ClassVar
 
 from evorun.errors import ConfigError, above, at_least, one_of
 from evorun.methods.base import DatasetLevel
 from evorun.methods.context import RunContext
 from evorun.methods.evaluation import Evaluations, EvaluationSettings
 from evorun.methods.proposals import SamplingSettings
-from evorun.methods.replies import read_reply
-from evorun.models.base import Reply
 from evorun.rollouts.calls import Role
-from evorun.runs.candidates import Response, Step
-from evorun.runs.scores import yardstick
-from evorun.tasks.base import Grade, Problem, Prompt, Task
-from evorun.tasks.capabilities import Generates, Instructs
-from evorun.training.wire import PolicyGradient, Row
+from evorun.rollouts.episodes import Asked, Episode, Rollouts
+from evorun.rollouts.rewards import Graded
+from evorun.runs.candidates import Step
+from evorun.tasks.base import Problem, Prompt, Task
+from evorun.tasks.capabilities import Generates, Instructs, UsesTools
+from evorun.training.wire import PolicyGradient
 
 ROLE = "rollout"
 LOSSES = ("grpo", "dr_grpo", "dapo", "bnpo")
@@ -90,25 +85,6 @@ class GrpoConfig(PolicyGradientConfig):
         one_of("method.loss", self.loss, LOSSES)
 
 
-class Rollout(NamedTuple):
-    """A completion that a problem of the training split was answered with."""
-
-    problem: Problem
-    prompt: Prompt
-    reply: Reply
-    response: Response
-
-
-class Reward(msgspec.Struct, frozen=True):
-    """What a completion earns."""
-
-    value: float | None
-    """None where nothing can be learned: the engine refused the request, or the task could not score the response."""
-    correct: bool | None
-    """None on a task without right and wrong."""
-    formatted: bool
-
-
 class _PolicyGradientMethod(DatasetLevel):
     """The loop that the three share."""
 
@@ -158,18 +134,24 @@ class _PolicyGradientMethod(DatasetLevel):
 
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
         """Sample, reward, update; evaluate every so many steps; leave the adapter in artifacts/."""
-        evaluations = Evaluations(ctx, self.config)
+        training, evaluations = ctx.training, Evaluations(ctx, self.config)
+        rewards = Graded(ctx.shared, training.task, training.grade, self.config.format_reward)
+        rollouts = Rollouts(ctx.shared, training.task, ROLE, rewards, learned=True)
         yield await evaluations.evaluate(0, self._test_prompts(ctx))
         evaluated = step = 0
         for step in range(1, self.config.steps + 1):
-            if not self._affordable(ctx):
+            problems = [one for one in self._batch(ctx, step) for _ in range(self.config.group)]
+            needed = rollouts.most_calls(problems) + evaluations.most_calls
+            if ctx.shared.affordable(needed, ROLE) < needed:
                 ctx.warn(
                     f"the budget ends training before step {step} of {self.config.steps}: a step and the evaluation "
-                    f"after it take {self._calls_to_go(ctx)} calls"
+                    f"after it take {needed} calls"
                 )
                 step -= 1
                 break
-            ctx.record(step, await self._train(ctx, step))
+            asked = [Asked(problem, self._prompt(training.task, problem)) for problem in problems]
+            episodes = await rollouts.play(step, asked, self.config.sampling)
+            ctx.record(step, await self._learn_from(ctx, step, episodes))
             if step % self.config.eval_every == 0:
                 yield await evaluations.evaluate(step, self._test_prompts(ctx))
                 evaluated = step
@@ -177,40 +159,14 @@ class _PolicyGradientMethod(DatasetLevel):
             yield await evaluations.evaluate(step, self._test_prompts(ctx))
         await ctx.policy.export()
 
-    def _affordable(self, ctx: RunContext) -> bool:
-        """Say whether the budget pays for another step and the evaluation after the last one."""
-        needed = self._calls_to_go(ctx)
-        return ctx.shared.affordable(needed, ROLE) == needed
-
-    def _calls_to_go(self, ctx: RunContext) -> int:
-        return self.config.rows + self.config.eval_calls * len(ctx.problems)
-
-    async def _train(self, ctx: RunContext, step: int) -> dict[str, float]:
-        """Make one step; return its figures."""
-        rollouts = await self._roll_out(ctx, step)
-        rewards = await self._rewards(ctx, step, rollouts)
-        figures = _figures(rollouts, rewards, self.config.group)
+    async def _learn_from(self, ctx: RunContext, step: int, episodes: Sequence[Episode]) -> dict[str, float]:
+        """Update the weights; return the step's figures."""
+        figures = _figures(episodes, self.config.group)
         if figures["equal_groups"] == 1.0 and not self.config.kl:
             # The gradient is zero; the optimiser's momentum alone would move the weights.
             ctx.warn(f"step {step}: in each group all rewards are equal, so there is nothing to learn: no update")
             return figures
-        rows = [
-            Row(messages=one.prompt.messages, tokens=one.reply.completions[0].token_ids or (), reward=reward.value)
-            for one, reward in zip(rollouts, rewards, strict=True)
-        ]
-        return {**figures, **await ctx.policy.update(step, rows)}
-
-    async def _roll_out(self, ctx: RunContext, step: int) -> list[Rollout]:
-        """Return the batch's completions; those of one problem stand in a row."""
-        problems = [one for one in self._batch(ctx, step) for _ in range(self.config.group)]
-        prompts = [self._prompt(ctx.training.task, problem) for problem in problems]
-        replies = await ctx.shared.generate(
-            prompts, role=ROLE, step=step, sampling=self.config.sampling, token_ids=True
-        )
-        return [
-            Rollout(problem, prompt, reply, read_reply(ctx.training.task, problem, reply))
-            for problem, prompt, reply in zip(problems, prompts, replies, strict=True)
-        ]
+        return {**figures, **await ctx.policy.update(step, [one.row(one.reward.value) for one in episodes])}
 
     def _batch(self, ctx: RunContext, step: int) -> list[Problem]:
         """Return the problems of a step: the split in a new random order each time that it has been gone through."""
@@ -219,25 +175,6 @@ class _PolicyGradientMethod(DatasetLevel):
         epochs = range(indices[0] // len(problems), indices[-1] // len(problems) + 1)
         orders = {epoch: ctx.shared.rng("epoch", epoch).permutation(len(problems)).tolist() for epoch in epochs}
         return [problems[orders[index // len(problems)][index % len(problems)]] for index in indices]
-
-    async def _rewards(self, ctx: RunContext, step: int, rollouts: Sequence[Rollout]) -> list[Reward]:
-        about = [(one.problem.id, _digest(one.response.text), self.config.format_reward) for one in rollouts]
-
-        async def compute() -> list[Reward]:
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._reward(ctx, one)) for one in rollouts]
-            return [task.result() for task in tasks]
-
-        return await ctx.remember(step, "reward", about, compute, list[Reward])
-
-    async def _reward(self, ctx: RunContext, rollout: Rollout) -> Reward:
-        measure = yardstick(ctx.training.task.scores)
-        if rollout.reply.error is not None:
-            return Reward(None, correct=False if measure.rate else None, formatted=False)
-        grade = await ctx.training.grade(rollout.problem, rollout.response)
-        formatted, worth = _formatted(rollout.response, grade), measure.value_in(grade)
-        value = None if worth is None else measure.utility(worth) + self.config.format_reward * formatted
-        return Reward(value, grade.correct, bool(formatted))
 
     def _prompt(self, task: Task, problem: Problem) -> Prompt:
         """Ask for an answer under the fixed prompt."""
@@ -280,33 +217,33 @@ class Rloo(_PolicyGradientMethod):
     description = "REINFORCE with a leave-one-out baseline (TRL's RLOOTrainer)"
     trainer = "rloo"
 
-
-def _digest(text: str) -> str:
-    return blake2b(text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-
-
-def _formatted(response: Response, grade: Grade) -> float:
-    """Return 1 for a response in the task's format, else 0; parsing decides where the task has no such score."""
-    return grade.scores.get("format", float(response.error is None))
+    def incompatibility(self, task: type[Task]) -> str | None:
+        if issubclass(task, UsesTools):
+            return f"task={task.name} has tools' turns, which TRL's RLOOTrainer would learn too; use grpo or cispo"
+        return super().incompatibility(task)
 
 
-def _figures(rollouts: Sequence[Rollout], rewards: Sequence[Reward], group: int) -> dict[str, float]:
+def _figures(episodes: Sequence[Episode], group: int) -> dict[str, float]:
     """Return what a batch was like; `equal_groups`: the share of groups that nothing can be learned from."""
+    rewards = [one.reward for one in episodes]
     values = [reward.value for reward in rewards]
     scored = [value for value in values if value is not None]
     groups = [[v for v in values[i : i + group] if v is not None] for i in range(0, len(values), group)]
-    completions = [one.reply.completions[0] for one in rollouts if one.reply.error is None]
-    n = max(len(scored), 1)
+    answered = [one.replies for one in episodes if one.replies[-1].error is None]
+    completions = [replies[-1].completions[0] for replies in answered]
+    tokens = [sum(reply.completion_tokens for reply in replies) for replies in answered]
     correct = [reward.correct for reward in rewards if reward.correct is not None]
-    rejected = len(rollouts) - len(completions)
+    rejected = len(episodes) - len(completions)
     unscored = len(values) - len(scored) - rejected
+    turns = [len(one.replies) for one in episodes]
     return {
-        "reward": sum(scored) / n,
+        "reward": sum(scored) / max(len(scored), 1),
         **({"correct": sum(correct) / len(rewards)} if correct else {}),
-        "formatted": sum(reward.formatted for reward in rewards) / len(rewards),
+        "formatted": sum(reward.parts.get("formatted", 0.0) for reward in rewards) / len(rewards),
         "equal_groups": sum(len(set(values)) <= 1 for values in groups) / len(groups),
-        "completion_tokens": sum(one.tokens for one in completions) / max(len(completions), 1),
+        "completion_tokens": sum(tokens) / max(len(completions), 1),
         "truncated": sum(one.finish_reason == "length" for one in completions) / max(len(completions), 1),
         "rejected": float(rejected),
         **({"unscored": float(unscored)} if unscored else {}),
+        **({"turns": sum(turns) / len(turns)} if max(turns) > 1 else {}),
     }

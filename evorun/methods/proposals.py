@@ -8,8 +8,8 @@ from msgspec.structs import replace
 
 from evorun.errors import above, at_least, within
 from evorun.methods.context import Context
-from evorun.methods.replies import TextCounts, read_reply
 from evorun.models.base import Sampling
+from evorun.rollouts.replies import TextCounts, read_reply
 from evorun.runs.candidates import Candidate, Response
 from evorun.tasks.base import Prompt
 

@@ -115,7 +115,7 @@ class Sft(DatasetLevel):
         steps = int(data["steps"])
         for step in range(1, steps + 1):
             figures = await ctx.policy.train_step(step)
-            evaluated = step == steps or (step % self.config.eval_every == 0 and self._affordable(ctx))
+            evaluated = step == steps or (step % self.config.eval_every == 0 and self._affordable(ctx, evaluations))
             if evaluated and "held_out_loss" in data:
                 figures = {**figures, **_with_perplexity(_loss_of(await ctx.policy.evaluate()))}
             ctx.record(step, figures)
@@ -155,9 +155,9 @@ class Sft(DatasetLevel):
         write_atomically(file, content)
         return file
 
-    def _affordable(self, ctx: RunContext) -> bool:
+    def _affordable(self, ctx: RunContext, evaluations: Evaluations) -> bool:
         """Say whether the budget pays for another evaluation before the last one."""
-        needed = 2 * self.config.eval_calls * len(ctx.problems)
+        needed = 2 * evaluations.most_calls
         return ctx.shared.affordable(needed, ROLE) == needed
 
     def _say_what_is_missing(self, ctx: RunContext, data: Mapping[str, float]) -> None:

@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypedDict, runtime_checkable
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
-Role = Literal["system", "user", "assistant"]
+Role = Literal["system", "user", "assistant", "tool"]
+"""tool: what a tool answered to the assistant's turn before it. An engine whose model knows no such turn refuses it."""
 
 
 class Message(TypedDict):
@@ -55,7 +57,12 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     """For the simulated engine only (problem id, role, what the prompt is about). Real engines never read it and it
     is not part of the request's digest."""
     token_ids: bool = False
-    """Ask for the completions' token ids. Not part of the digest: the completions are the same with them."""
+    """Ask for the token ids of prompt and completions. Not part of the digest: completions are the same with them."""
+    logprobs: bool = False
+    """Ask for the log-probabilities of the completions' token ids too. Not part of the digest either."""
+    seen: tuple[int, ...] | None = None
+    """Token ids of `messages` up to the assistant's last one, as an engine saw and produced them: the prompt goes on
+    from these, never from their text tokenized again. Not part of the digest: earlier replies hold them."""
 
 
 # Defaults omitted: journals hold completions, and those without token ids look as they did before there were any.
@@ -69,6 +76,9 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     token_ids: tuple[int, ...] | None = None
     """All tokens as they were sampled, `tokens` many, where the request asked for them: with the end-of-sequence token
     when that ended the completion, and the stop string's when that did. None for a rejected completion."""
+    logprobs: tuple[float, ...] | None = None
+    """Of `token_ids`, where asked for: under the distribution that they were drawn from (temperature, top_p and schema
+    applied); of greedy completions, under that of temperature 1."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +90,8 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """Wall seconds between the engine's acceptance of the request and its reply, queueing included."""
     error: str | None = None
     """Why the request was rejected, when it was."""
+    prompt_ids: tuple[int, ...] | UnsetType = UNSET
+    """Token ids of the prompt as the engine saw it, where the request asked for them. Unset: journals leave it out."""
 
     @property
     def completion_tokens(self) -> int:

@@ -15,6 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from jinja2 import TemplateError
+from msgspec import UNSET
+
 from evorun.errors import ConfigError, EngineError, above, at_least, within
 from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter, require_fit, served_rank
 from evorun.models.base import Completion, FinishReason, LanguageModel, Reply, Request, rejected
@@ -130,6 +133,7 @@ class VllmConfig(EngineConfig):
             "max_num_seqs": self.max_num_seqs,
             "max_model_len": self.max_model_len or model.context_length,
             "enforce_eager": self.enforce_eager,
+            "logprobs_mode": "processed_logprobs",  # as drawn from: after temperature and top_p
             "seed": self.seed,
             "enable_prefix_caching": True,
             # Requests carry text only: memory for image inputs (Gemma 3 takes them) would lie idle.
@@ -241,7 +245,10 @@ class VllmModel:
         if lora is not None and lora.lora_int_id not in self._loaded:
             raise EngineError(f"adapter {lora.lora_path} has made room for the {HELD} newest; load it again")
         started = time.perf_counter()
-        prompt = await self._prompt(request)
+        try:
+            prompt = await self._prompt(request)
+        except (TemplateError, ValueError) as error:
+            return rejected(request, _one_line(error), seconds=time.perf_counter() - started)
         try:
             output = await self._generate(prompt, request, lora)
         except EngineDeadError as error:
@@ -252,7 +259,7 @@ class VllmModel:
         except (VLLMValidationError, EngineGenerateError, ValueError) as error:
             reason = _one_line(error.__cause__ or error)
             return rejected(request, reason, prompt_tokens=len(prompt), seconds=time.perf_counter() - started)
-        return self._reply(request, output, len(prompt), time.perf_counter() - started)
+        return self._reply(request, output, prompt, time.perf_counter() - started)
 
     async def close(self) -> None:
         """Stop the engine process and free its memory; idempotent."""
@@ -268,7 +275,7 @@ class VllmModel:
     async def _prompt(self, request: Request) -> list[int]:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(
-            self._tokenize_thread, prompt_token_ids, self._tokenizer, request.messages, self._model
+            self._tokenize_thread, prompt_token_ids, self._tokenizer, request.messages, self._model, request.seen
         )
 
     async def _generate(self, prompt: list[int], request: Request, lora: Any) -> Any:
@@ -282,17 +289,18 @@ class VllmModel:
             final = output
         return final
 
-    def _reply(self, request: Request, output: Any, prompt_tokens: int, seconds: float) -> Reply:
+    def _reply(self, request: Request, output: Any, prompt: list[int], seconds: float) -> Reply:
         outputs = sorted(output.outputs, key=lambda o: o.index)
         if any(o.finish_reason == "abort" for o in outputs):
             raise EngineError(f"model '{self.name}': the vllm engine was shut down while it served a request")
         if any(o.finish_reason == "error" for o in outputs):
             reason = "vLLM met an internal error on this request"
-            return rejected(request, reason, prompt_tokens=prompt_tokens, seconds=seconds)
-        completions = tuple(_completion(o, request.token_ids) for o in outputs)
+            return rejected(request, reason, prompt_tokens=len(prompt), seconds=seconds)
+        completions = tuple(_completion(o, request) for o in outputs)
         if _is_greedy(request):
             completions *= request.sampling.n
-        return Reply(completions=completions, prompt_tokens=prompt_tokens, seconds=seconds)
+        ids = tuple(prompt) if request.token_ids else UNSET
+        return Reply(completions=completions, prompt_tokens=len(prompt), seconds=seconds, prompt_ids=ids)
 
 
 def is_cpu_build() -> bool:
@@ -410,6 +418,7 @@ def _sampling_parameters(request: Request) -> Any:
         seed=request.seed,
         structured_outputs=None if schema is None else StructuredOutputsParams(json=schema),
         output_kind=RequestOutputKind.FINAL_ONLY,
+        logprobs=0 if request.logprobs else None,  # of the tokens that were drawn, and of no other
     )
 
 
@@ -417,10 +426,19 @@ def _is_greedy(request: Request) -> bool:
     return request.sampling.temperature == 0
 
 
-def _completion(output: Any, with_ids: bool) -> Completion:
+def _completion(output: Any, request: Request) -> Completion:
     reason: FinishReason = "stop" if output.finish_reason == "stop" else "length"
     ids = tuple(output.token_ids)
-    return Completion(text=output.text, finish_reason=reason, tokens=len(ids), token_ids=ids if with_ids else None)
+    logprobs = None
+    if request.logprobs:
+        logprobs = tuple(float(of[token].logprob) for token, of in zip(ids, output.logprobs, strict=True))
+    return Completion(
+        text=output.text,
+        finish_reason=reason,
+        tokens=len(ids),
+        token_ids=ids if request.token_ids else None,
+        logprobs=logprobs,
+    )
 
 
 def _one_line(error: BaseException) -> str:

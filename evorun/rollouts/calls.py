@@ -1,15 +1,18 @@
 """Model calls of a method: under a key and a role, within a budget, with random streams of their own."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
+import msgspec
 import numpy as np
 
 from evorun.models.base import Reply, Request, Sampling
 from evorun.runs.budget import Meter
 from evorun.runs.streams import call_seed, stream
 from evorun.tasks.base import Prompt, Task
+
+T = TypeVar("T")
 
 
 class Role(NamedTuple):
@@ -33,6 +36,14 @@ class Caller(Protocol):
         ...
 
 
+class Remember(Protocol):
+    """`evorun.runs.journal.Journal.remember`, without its options."""
+
+    async def __call__(self, key: str, about: bytes, compute: Callable[[], Awaitable[T]], kind: type[T]) -> T:
+        """Return the result."""
+        ...
+
+
 class Calls:
     """Random streams, a budget and model calls under one name: a problem's, or those that a method makes for all."""
 
@@ -45,6 +56,7 @@ class Calls:
         meter: Meter,
         models: Mapping[str, Caller],
         roles: Mapping[str, Role],
+        remember: Remember,
     ) -> None:
         """models: of each model role that is asked for. roles: who answers each role of the calls; else the policy."""
         self.name = name
@@ -53,6 +65,7 @@ class Calls:
         self._meter = meter
         self._models = models
         self._roles = roles
+        self._remember = remember
         self._indices: set[tuple[int, str, int, int]] = set()
 
     def rng(self, *names: str | int) -> np.random.Generator:
@@ -86,42 +99,77 @@ class Calls:
         sampling: Sampling,
         attempt: int | Sequence[int] = 0,
         indices: Sequence[int] | None = None,
-        token_ids: bool = False,
     ) -> list[Reply]:
         """Put the prompts to the role's model all at once and return the replies, in order.
 
         When the budget does not allow them all, the first ones only. A call is known by its problem, step, role,
         index (in `prompts`, unless `indices` gives others) and attempt (one for all, or each its own): the same call
-        must have the same index on every repetition. token_ids: ask for the completions' token ids too.
+        must have the same index on every repetition.
         """
         allowed = self.affordable(len(prompts), role)
         attempts = [attempt] * allowed if isinstance(attempt, int) else attempt
         async with asyncio.TaskGroup() as group:
             calls = [
-                group.create_task(self._call(prompt, sampling, (step, role, index, number), token_ids))
+                group.create_task(self.ask(prompt, sampling, role=role, step=step, index=index, attempt=number))
                 for index, number, prompt in zip(
                     range(allowed) if indices is None else indices, attempts, prompts[:allowed], strict=False
                 )
             ]
         replies = [call.result() for call in calls]
-        for reply in replies:
-            self._meter.charge(role, reply)
+        self.charge(role, replies)
         return replies
 
-    async def _call(
-        self, prompt: Prompt, sampling: Sampling, index: tuple[int, str, int, int], token_ids: bool
+    async def ask(
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        *,
+        role: str,
+        step: int,
+        index: int,
+        attempt: int,
+        token_ids: bool = False,
+        seen: tuple[int, ...] | None = None,
     ) -> Reply:
-        if index in self._indices:
-            raise ValueError(f"the method makes two calls with the same step, role, index and attempt: {index}")
-        self._indices.add(index)
+        """Make one call that the budget has admitted (`affordable`), and that is still to be charged.
+
+        token_ids, seen: see `Request`.
+        """
+        call = (step, role, index, attempt)
+        if call in self._indices:
+            raise ValueError(f"the method makes two calls with the same step, role, index and attempt: {call}")
+        self._indices.add(call)
         request = Request(
             messages=prompt.messages,
             sampling=sampling,
-            seed=call_seed(self._seed, self.name, *index),
+            seed=call_seed(self._seed, self.name, *call),
             json_schema=prompt.json_schema,
             hints=prompt.hints,
             token_ids=token_ids,
+            seen=seen,
         )
-        step, name, *_ = index
-        role = self._roles.get(name, POLICY)
-        return await self._models[role.model].complete(self.key(*index), request, step - role.lag)
+        played = self._roles.get(role, POLICY)
+        return await self._models[played.model].complete(self.key(*call), request, step - played.lag)
+
+    def charge(self, role: str, replies: Iterable[Reply]) -> None:
+        """Count calls, in an order that does not depend on which came first: seconds are sums of floats."""
+        for reply in replies:
+            self._meter.charge(role, reply)
+
+    async def remember(
+        self,
+        step: int,
+        what: str,
+        about: Any,
+        compute: Callable[[], Awaitable[T]],
+        kind: type[T],
+        *,
+        index: int = 0,
+        attempt: int = 0,
+    ) -> T:
+        """Return a value that takes time to compute, such as a reward, from the journal where it is there.
+
+        about: all that the value depends on, as JSON. kind: its type.
+        """
+        encoded = msgspec.json.encode(about, order="deterministic")
+        return await self._remember(self.key(step, what, index, attempt), encoded, compute, kind)

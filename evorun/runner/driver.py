@@ -126,6 +126,7 @@ class Driver:
             meter=meter,
             models=self.models,
             roles=self.method.roles,
+            remember=self.directory.journal.remember,
             tools=self.tools,
         )
 
@@ -138,6 +139,7 @@ class Driver:
             meter=meter,
             models=self.models,
             roles=self.method.roles,
+            remember=self.directory.journal.remember,
         )
         return RunContext(
             contexts=contexts,
@@ -145,7 +147,6 @@ class Driver:
             demonstrations=self.loaded.validation if may_see else (),
             grade=self._grade_demonstration,
             artifacts=self._artifacts(),
-            remember=self.directory.journal.remember,
             record=partial(self._record, meter, SharedRecorder(self.directory)),
             policy=self.policy,
             training=self._training_split(),

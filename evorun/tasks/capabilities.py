@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 import msgspec
 import numpy as np
 
+from evorun.models.base import Message
 from evorun.runs.candidates import Response, Verdict
 from evorun.tasks.base import Demonstration, Problem, Prompt, Tools
 
@@ -149,6 +150,22 @@ class GivesFeedback(Protocol):
 
     async def observe(self, problem: Problem, response: Response, tools: Tools) -> Response:
         """Return the response with its feedback."""
+        ...
+
+
+@runtime_checkable
+class UsesTools(Protocol):
+    """A response comes of several turns of the model, with tools that answer in between."""
+
+    def max_turns(self, problem: Problem) -> int:
+        """Return how many turns the model has at most; the last one is the response."""
+        ...
+
+    async def answer_tools(self, problem: Problem, said: Message) -> Message | None:
+        """Return the tools' answer (role `tool`) to what the assistant said; None: it used none, this is its response.
+
+        What a tool cannot do is an answer that says so; so is an exception, but for infrastructure's (EvorunError).
+        """
         ...
 
 

@@ -31,7 +31,7 @@ VERDICT_SCHEMA: dict[str, Any] = {
 
 def ask(text: str, **more: Any) -> Request:
     """Return a request with a system and a user message; `more` are fields of Request and of Sampling."""
-    own = {key: more.pop(key) for key in ("seed", "json_schema", "token_ids") if key in more}
+    own = {key: more.pop(key) for key in ("seed", "json_schema", "token_ids", "logprobs") if key in more}
     messages = (
         Message(role="system", content="You are a helpful assistant."),
         Message(role="user", content=text),
@@ -102,6 +102,9 @@ async def _check_token_ids(engine: LanguageModel, decode: Decode | None) -> None
         ask("Count from one to one hundred in words.", max_tokens=3, temperature=0.0, n=2, token_ids=True),
     ]
     replies = await asyncio.gather(*(engine.complete(request) for request in requests))
+    for reply in replies:
+        # a server that draws greedy completions one by one is paid for the prompt each time
+        expect(reply.prompt_tokens % len(reply.prompt_ids or "?") == 0, "expected the token ids of the whole prompt")
     completions = [completion for reply in replies for completion in reply.completions]
     for completion in completions:
         ids = completion.token_ids or ()
@@ -113,6 +116,33 @@ async def _check_token_ids(engine: LanguageModel, decode: Decode | None) -> None
     reasons = {completion.finish_reason for completion in completions}
     expect_equal(reasons, {"stop", "length"}, "how a few colours and cut completions end")
     await _check_that_token_ids_change_nothing(engine)
+    await _check_logprobs(engine)
+    await _check_next_turn(engine)
+
+
+async def _check_logprobs(engine: LanguageModel) -> None:
+    request = ask("Name a colour.", max_tokens=8, temperature=0.9, seed=1, token_ids=True, logprobs=True)
+    reply = await engine.complete(request)
+    if reply.error is not None:
+        expect("log-probabilities" in reply.error, f"expected to be told of log-probabilities, found: {reply.error}")
+        return
+    logprobs = reply.completions[0].logprobs or ()
+    expect_equal(len(logprobs), reply.completions[0].tokens, "log-probabilities of a completion's tokens")
+    expect(all(logprob <= 0 for logprob in logprobs), f"expected logarithms of probabilities, found {logprobs}")
+
+
+async def _check_next_turn(engine: LanguageModel) -> None:
+    """The prompt of a next turn goes on from the tokens of the last one, whatever their text says."""
+    first = ask("Name a colour.", max_tokens=8, temperature=0.0, token_ids=True)
+    reply = await engine.complete(first)
+    seen = (*(reply.prompt_ids or ()), *(reply.completions[0].token_ids or ()))
+    turns = (Message(role="assistant", content="Another text."), Message(role="user", content="And a second one?"))
+    request = msgspec.structs.replace(first, messages=(*first.messages, *turns), seen=seen)
+    next_reply = await engine.complete(request)
+    if next_reply.error is not None:
+        expect("token ids" in next_reply.error, f"expected to be told of token ids, found: {next_reply.error}")
+        return
+    expect_equal((next_reply.prompt_ids or ())[: len(seen)], seen, "the tokens that a next turn's prompt begins with")
 
 
 async def _check_that_token_ids_change_nothing(engine: LanguageModel) -> None:

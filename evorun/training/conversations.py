@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from pathlib import Path
-from typing import NamedTuple, cast, get_args
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -13,7 +13,7 @@ from evorun.models.base import Message, Role
 from evorun.runs.paths import display
 from evorun.runs.records import complete_lines
 
-ROLES = get_args(Role)
+ROLES = ("system", "user", "assistant")
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):

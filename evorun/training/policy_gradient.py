@@ -12,7 +12,7 @@ from typing import Any
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
-from evorun.models.chat import prompt_token_ids
+from evorun.errors import TrainingError
 from evorun.training.serving import Serving, seed_everything
 from evorun.training.settings import micro_batch, processes, shared_arguments
 from evorun.training.weights import adapter
@@ -34,21 +34,20 @@ class Batches:
         # Makes what TRL draws (the order of rows) a function of the step, so that a resumed run repeats it.
         seed_everything(self._job.seed, train.number)
         rows = self._part(train.rows, len(prompts), trainer.accelerator.process_index)
-        self._rewards = [row.reward for row in rows]
-        tokens = [self._tokens(row) for row in rows]
-        return {
-            "prompt_ids": [prompt for prompt, _ in tokens],
-            "completion_ids": [completion for _, completion in tokens],
+        self._rewards = [row.signal for row in rows]
+        # A refused request has no completion, and often a prompt of more tokens than the model takes. TRL gives the row
+        # no weight, but wants a token in its place.
+        eos = (self._tokenizer.eos_token_id,)
+        nothing = Row(prompt=eos, tokens=eos, learned=(True,), signal=None)
+        rows = [nothing if row.signal is None else row for row in rows]
+        batch: dict[str, Any] = {
+            "prompt_ids": [list(row.prompt) for row in rows],
+            "completion_ids": [list(row.tokens) for row in rows],
             "logprobs": None,
         }
-
-    def _tokens(self, row: Row) -> tuple[list[int], list[int]]:
-        """Return a row's prompt and completion."""
-        if row.reward is None:
-            # A refused request has no completion, and often a prompt of more tokens than the model takes. TRL gives
-            # the row no weight, but wants a token in its place.
-            return [self._tokenizer.eos_token_id], [self._tokenizer.eos_token_id]
-        return prompt_token_ids(self._tokenizer, row.messages, self._job.model), list(row.tokens)
+        if not all(all(row.learned) for row in train.rows):  # of all processes, which must agree on what they compute
+            batch["env_mask"] = [list(map(int, row.learned)) for row in rows]
+        return batch
 
     def reward(self, completions: Sequence[Any], **_: Any) -> list[float | None]:
         """Return the rewards of the batch (TRL's reward function)."""
@@ -84,6 +83,8 @@ class _Rloo(RLOOTrainer):  # type: ignore[misc]
 
     def _generate(self, prompts: list[Any]) -> tuple[list[list[int]], list[list[int]], list[str]]:
         rollouts = self._batches.next(prompts, self)
+        if "env_mask" in rollouts:
+            raise TrainingError("TRL's RLOOTrainer learns from every token, tools' turns too; use method=grpo or cispo")
         tokens = rollouts["completion_ids"]
         return rollouts["prompt_ids"], tokens, self.processing_class.batch_decode(tokens, skip_special_tokens=True)
 

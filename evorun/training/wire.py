@@ -5,7 +5,7 @@ from typing import IO
 
 import msgspec
 
-from evorun.models.base import Message, Reply, Request
+from evorun.models.base import Reply, Request
 from evorun.models.config import ModelConfig
 from evorun.training.config import TrainingConfig
 
@@ -73,14 +73,16 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Row(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """A completion to learn from."""
+    """An episode to learn from."""
 
-    messages: tuple[Message, ...]
-    """The prompt."""
+    prompt: tuple[int, ...]
+    """Token ids of the prompt as the engine saw it."""
     tokens: tuple[int, ...]
-    """The completion's token ids, its end-of-sequence token included."""
-    reward: float | None
-    """None: not to be learned from."""
+    """Token ids of all that came after it: the model's, end-of-sequence tokens included, and the tools' turns."""
+    learned: tuple[bool, ...]
+    """Which of `tokens` are learned from: the model's own."""
+    signal: float | None
+    """The reward; None: not to be learned from."""
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):

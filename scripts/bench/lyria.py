@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Sequence
 from itertools import cycle, islice, pairwise
+from typing import Any
 
 import numpy as np
 
@@ -113,9 +114,13 @@ class _Instant:
     def __init__(self, texts: Sequence[str]) -> None:
         self._texts = cycle(texts)
 
-    async def complete(self, key: str, request: Request) -> Reply:
+    async def complete(self, key: str, request: Request, step: int) -> Reply:
         done = Completion(text=next(self._texts), finish_reason="stop", tokens=100)
         return Reply(completions=(done,), prompt_tokens=100, seconds=0.0)
+
+
+async def _no_journal(key: str, about: bytes, compute: Any, kind: Any) -> Any:
+    return await compute()
 
 
 class _NoTools:
@@ -136,7 +141,9 @@ def _generation(config: PuzzleConfig) -> Row:
             problem=loaded.problems[0],
             seed=0,
             meter=Meter(),
-            models={"policy": _Instant(texts)},
+            models=dict.fromkeys(("policy", "judge"), _Instant(texts)),
+            roles=method.roles,
+            remember=_no_journal,
             tools=_NoTools(),  # type: ignore[arg-type]
         )
         return asyncio.run(_steps(method, context))

@@ -14,8 +14,8 @@ import pytest
 
 from building import make_budget, make_config, make_driver, make_method, task_config, toy_task
 from evorun.errors import ConfigError, DataError
-from evorun.methods.policy_gradient import _formatted
-from evorun.models import Completion, Reply, Request
+from evorun.models import Completion, Message, Reply, Request
+from evorun.rollouts.rewards import formatted
 from evorun.runner import registry
 from evorun.runner.training_runs import training_problems
 from evorun.runs.budget import BudgetConfig
@@ -36,6 +36,10 @@ SPLIT = 5
 """Problems to train on: 100, 101, ..."""
 
 
+def ids_of(messages: Sequence[Message]) -> tuple[int, ...]:
+    return tuple(ord(letter) for message in messages for letter in message["content"])
+
+
 class Sampled(Scripted):
     """Gives token ids, of the text's letters, where they are asked for."""
 
@@ -47,7 +51,7 @@ class Sampled(Scripted):
             completion = Completion(
                 text=completion.text, finish_reason=completion.finish_reason, tokens=len(ids), token_ids=ids
             )
-        return msgspec.structs.replace(reply, completions=(completion,))
+        return msgspec.structs.replace(reply, completions=(completion,), prompt_ids=ids_of(request.messages))
 
 
 class NotedPolicy:
@@ -129,10 +133,12 @@ async def test_rows_are_the_completions_with_their_rewards(tmp_path: Path) -> No
 
     trained = await train(tmp_path / "run", script, steps=1, format_reward=0.25)
     [batch] = trained.policy.batches
-    assert [row.reward for row in batch] == [1.25, 0.25, 0.0, 1.25, None, 0.25]
+    assert [row.signal for row in batch] == [1.25, 0.25, 0.0, 1.25, None, 0.25]
     assert ["".join(map(chr, row.tokens)) for row in batch] == ["right", "wrong", "?", "right", "", "wrong"]
     asked = sorted(trained.model.of("rollout"), key=lambda ask: ask.place)
-    assert [row.messages for row in batch] == [ask.request.messages for ask in asked]
+    assert [row.prompt for row in batch] == [
+        ids_of(ask.request.messages) if row.tokens else () for row, ask in zip(batch, asked, strict=True)
+    ]
     assert trained.policy.exported == 1
     [record] = trained.records("training")
     figures = record["figures"]
@@ -233,7 +239,7 @@ def test_a_system_prompt_needs_a_task_that_takes_one() -> None:
 def test_a_tasks_own_score_of_the_format_counts_before_what_can_be_read(
     response: Response, scores: dict[str, float], expected: float
 ) -> None:
-    assert _formatted(response, Grade(correct=True, scores=scores)) == expected
+    assert formatted(response, Grade(correct=True, scores=scores)) == expected
 
 
 def test_problems_to_test_on_are_not_trained_on() -> None:

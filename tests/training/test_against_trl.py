@@ -11,6 +11,8 @@ from parity_task import EMBEDDED, NO_TOKENIZER, adapter_of, finished, is_right, 
 
 from building import make_job, training_config
 from evorun.models import Message
+from evorun.models.chat import prompt_token_ids
+from evorun.models.config import ModelConfig
 from evorun.training.process import TrainerProcess
 from evorun.training.wire import Export, Figures, PolicyGradient, Row, Train
 
@@ -98,6 +100,17 @@ def test_the_objective_reaches_trl(model: Path, tmp_path: Path) -> None:
     assert [told[key] for key in ("num_generations", "max_steps", "max_completion_length")] == [GROUP, 6, TOKENS]
 
 
+TINY = ModelConfig(name="tiny", id="tiny")
+
+
+def said(system: str, user: str) -> tuple[Message, ...]:
+    return (Message(role="system", content=system), Message(role="user", content=user))
+
+
+def row(prompt: list[int], tokens: list[int], reward: float) -> Row:
+    return Row(prompt=tuple(prompt), tokens=tuple(tokens), learned=(True,) * len(tokens), signal=reward)
+
+
 async def test_the_gradient_is_that_of_the_papers_objective(model: Path, tmp_path: Path) -> None:
     """E-SPL, section 3.1: of the mean of (r - V_i) log pi(y | s_i, x), V_i the mean reward under system prompt i.
 
@@ -107,12 +120,14 @@ async def test_the_gradient_is_that_of_the_papers_objective(model: Path, tmp_pat
     import torch
 
     groups = [[f"Be {manner}.", f"Problem {x}"] for x in range(2) for manner in ("brief", "verbose, and polite")]
-    rng = np.random.default_rng(0)
+    from transformers import AutoTokenizer
+
+    rng, tokenizer = np.random.default_rng(0), AutoTokenizer.from_pretrained(model)
     rows = [
-        Row(
-            messages=(Message(role="system", content=system), Message(role="user", content=user)),
-            tokens=tuple(rng.integers(100, 40000, size=rng.integers(2, TOKENS + 1)).tolist()),
-            reward=float(rng.integers(0, 2)) + 0.1 * j,
+        row(
+            prompt_token_ids(tokenizer, said(system, user), TINY),
+            rng.integers(100, 40000, size=rng.integers(2, TOKENS + 1)).tolist(),
+            float(rng.integers(0, 2)) + 0.1 * j,
         )
         for system, user in groups
         for j in range(GROUP)

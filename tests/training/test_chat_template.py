@@ -187,3 +187,29 @@ def test_an_end_of_turn_that_belongs_to_the_next_message_is_none_of_the_answer()
     )
     with pytest.raises(TrainingError, match="would never stop"):
         tokenize_example(plain, chat("Hi", "Ho", "And?", "Ha"), MODEL, ends("smollm2"))
+
+
+ASKED = chat("What is 17+25?", system="Use the calculator.")
+CALLED, ANSWERED = Message(role="assistant", content="calc: 17+25"), Message(role="tool", content="42")
+
+
+@pytest.mark.parametrize("name", ["smollm2", "qwen2_5", "qwen3", "llama3"])
+def test_a_next_turn_goes_on_from_the_tokens_that_the_model_drew(name: str) -> None:
+    """The pieces are the model's own, as no tokenizer would divide the text; a turn that was cut is closed for it."""
+    one = tokenizer(name)
+    whole = one.apply_chat_template([*ASKED, CALLED, ANSWERED], add_generation_prompt=True, tokenize=False)
+    drawn = [one.encode(letter, add_special_tokens=False)[0] for letter in CALLED["content"]]
+    for end in (list(ends(name)), []):
+        seen = [*prompt_token_ids(one, ASKED, MODEL), *drawn, *end]
+        ids = prompt_token_ids(one, [*ASKED, CALLED, ANSWERED], MODEL, seen)
+        assert ids[: len(seen)] == seen
+        told = one.decode(ids)
+        assert told == whole or name == "qwen3"  # whose template opens the turn with an empty thought
+        assert told.endswith(whole[whole.index(CALLED["content"]) :])
+
+
+@pytest.mark.parametrize(("name", "reason"), [("gemma", "Conversation roles must alternate"), ("phi3", "leaves them")])
+def test_a_template_without_a_tools_turn_is_refused(name: str, reason: str) -> None:
+    asked = [message for message in ASKED if message["role"] != "system"]
+    with pytest.raises(ValueError, match=rf"model 'a': its chat template takes no messages of the role tool.*{reason}"):
+        prompt_token_ids(tokenizer(name), [*asked, CALLED, ANSWERED], MODEL)

@@ -95,7 +95,7 @@ def make(folder: Path) -> None:
 
 
 def rows(*rewards: float) -> list[Row]:
-    return [Row(messages=ASKED.messages, tokens=(1, 2), reward=reward) for reward in rewards]
+    return [Row(prompt=(3,), tokens=(1, 2), learned=(True, True), signal=reward) for reward in rewards]
 
 
 async def said(model: LanguageModel, times: int) -> list[str]:

@@ -77,10 +77,10 @@ def said(text: str) -> tuple[Message, ...]:
 
 
 def rows(rewards: list[float | None]) -> tuple[Row, ...]:
-    return tuple(
-        Row(messages=said("Go on."), tokens=() if reward is None else (i + 300, 7, 9), reward=reward)
-        for i, reward in enumerate(rewards)
-    )
+    def row(tokens: tuple[int, ...], reward: float | None) -> Row:
+        return Row(prompt=(5, 300, 17), tokens=tokens, learned=(True,) * len(tokens), signal=reward)
+
+    return tuple(row(() if reward is None else (i + 300, 7, 9), reward) for i, reward in enumerate(rewards))
 
 
 class TestBeforeAnythingIsLoaded:

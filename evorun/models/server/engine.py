@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from evorun.errors import ConfigError, EngineError, above, at_least, one_of
 from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter
@@ -19,6 +20,7 @@ from evorun.models.server.adapters import AdapterLoader
 from evorun.models.server.http import Answer, Failure, HttpTransport, checked_url, read_key, without_credentials
 from evorun.models.server.retry import Endpoint, EndpointPool, backoff, parse_retry_after
 from evorun.models.server.wire import (
+    MESSAGES_ONLY,
     STRUCTURED_OUTPUTS,
     ChatResponse,
     RequestEncoder,
@@ -192,8 +194,11 @@ class ServerModel:
         Where a server gives fewer completions than asked for, the rest is asked for again with the next seeds. Greedy
         completions are asked for one by one, since vLLM refuses n > 1 at temperature 0.
         """
+        if request.seen is not None:
+            return rejected(request, MESSAGES_ONLY)
         started = time.perf_counter()
         completions: list[Completion] = []
+        prompt_ids: tuple[int, ...] | None = None
         prompt_tokens = 0
         error: str | None = None
         async with self._slots:
@@ -207,6 +212,7 @@ class ServerModel:
                 draw = read_draw(response, request, n)
                 completions += draw.completions
                 prompt_tokens += draw.prompt_tokens
+                prompt_ids = draw.prompt_ids
                 error = error or draw.error
                 if draw.estimated:
                     self._say_once("usage", "the server reports no token usage: tokens are estimated from text length")
@@ -216,6 +222,7 @@ class ServerModel:
             prompt_tokens=prompt_tokens,
             seconds=seconds,
             error=self._http.safe(error) if error else None,
+            prompt_ids=UNSET if prompt_ids is None else prompt_ids,
         )
 
     async def close(self) -> None:

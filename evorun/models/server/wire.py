@@ -21,6 +21,11 @@ _WITHOUT_IDS = (
     "this server returns no token ids, which learning from completions needs: serve the model with `vllm serve`, or "
     "use engine=vllm or engine=transformers"
 )
+_WITHOUT_LOGPROBS = "this server returns no log-probabilities of the tokens; use engine=vllm or engine=transformers"
+MESSAGES_ONLY = (
+    "a server takes messages, not the token ids that a next turn to learn from goes on from: use engine=vllm or "
+    "engine=transformers"
+)
 
 STRUCTURED_OUTPUTS = ("json_schema", "json_object", "none")
 
@@ -62,6 +67,18 @@ class ChatMessage(msgspec.Struct):
         return self.content or ""
 
 
+class TokenLogprob(msgspec.Struct):
+    """Of one token."""
+
+    logprob: float
+
+
+class ChoiceLogprobs(msgspec.Struct):
+    """Of a choice's tokens."""
+
+    content: tuple[TokenLogprob, ...] | None = None
+
+
 class Choice(msgspec.Struct):
     """One of the n completions."""
 
@@ -70,6 +87,7 @@ class Choice(msgspec.Struct):
     index: int = 0
     token_ids: tuple[int, ...] | None = None
     """vLLM's addition, given when asked for: all tokens as sampled."""
+    logprobs: ChoiceLogprobs | None = None
 
 
 class Usage(msgspec.Struct):
@@ -84,6 +102,8 @@ class ChatResponse(msgspec.Struct):
 
     choices: list[Choice]
     usage: Usage | None = None
+    prompt_token_ids: tuple[int, ...] | None = None
+    """vLLM's addition, given with the choices' ids."""
 
 
 class Draw(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,6 +111,7 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
 
     completions: list[Completion]
     prompt_tokens: int
+    prompt_ids: tuple[int, ...] | None
     estimated: bool
     """The server left usage out, so that token counts are estimates from text lengths."""
     error: str | None
@@ -141,6 +162,8 @@ class RequestEncoder:
         if request.token_ids:
             body["return_token_ids"] = True
             body.update(PLAIN_SAMPLING)
+        if request.logprobs:
+            body["logprobs"] = True
         if request.json_schema is not None and self._structured_outputs != "none":
             body["response_format"] = self._response_format(request.json_schema)
         body.update(self._extra)
@@ -223,31 +246,39 @@ def read_draw(response: ChatResponse, request: Request, n: int) -> Draw:
         tokens = [min(_estimate(size), request.sampling.max_tokens) for size in sizes]
     else:
         tokens = _shares(total, sizes)
-    drawn = [_completion(c, t, request) for c, t in zip(choices, tokens, strict=True)]
+    has_prompt = response.prompt_token_ids is not None
+    drawn = [_completion(c, t, request, has_prompt) for c, t in zip(choices, tokens, strict=True)]
     return Draw(
         completions=[completion for completion, _ in drawn],
         prompt_tokens=_estimate_prompt(request) if prompt_tokens is None else prompt_tokens,
+        prompt_ids=response.prompt_token_ids if request.token_ids else None,
         estimated=prompt_tokens is None or total is None,
         error=next((error for _, error in drawn if error), None),
     )
 
 
-def _completion(choice: Choice, tokens: int, request: Request) -> tuple[Completion, str | None]:
+def _completion(choice: Choice, tokens: int, request: Request, has_prompt: bool) -> tuple[Completion, str | None]:
     reason = _reason(choice)
     refusal = choice.message.refusal
     if refusal or reason in _FILTER_REASONS:
         error = one_line(f"refused by the model: {refusal}" if refusal else f"stopped by the server's filter: {reason}")
         return Completion(text="", finish_reason="rejected", tokens=tokens), error
     ids = choice.token_ids if request.token_ids else None
-    if request.token_ids and ids is None:
+    if request.token_ids and (ids is None or not has_prompt):
         return Completion(text="", finish_reason="rejected", tokens=tokens), _WITHOUT_IDS
+    logprobs = None
+    if request.logprobs:
+        given = choice.logprobs.content if choice.logprobs is not None else None
+        if given is None or (ids is not None and len(given) != len(ids)):
+            return Completion(text="", finish_reason="rejected", tokens=tokens), _WITHOUT_LOGPROBS
+        logprobs = tuple(token.logprob for token in given)
     finish: FinishReason = "length" if reason in _LENGTH_REASONS else "stop"
     text = choice.message.text
     cut = _before_stop(text, request.sampling.stop)
     if cut is not text:
         finish = "stop"
     tokens = tokens if ids is None else len(ids)
-    return Completion(text=cut, finish_reason=finish, tokens=tokens, token_ids=ids), None
+    return Completion(text=cut, finish_reason=finish, tokens=tokens, token_ids=ids, logprobs=logprobs), None
 
 
 def _before_stop(text: str, stops: tuple[str, ...]) -> str:

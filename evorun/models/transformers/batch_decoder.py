@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from jinja2 import TemplateError
 from llguidance import LLMatcher
+from msgspec import UNSET
 
 from evorun.errors import EngineError
 from evorun.models.base import Completion, FinishReason, Reply, Request, rejected
@@ -36,7 +37,7 @@ class Ticket:
     accepted: float = field(default_factory=time.perf_counter)
     cancelled: bool = False
     """May be set from any thread; the ticket's rows leave the batch before the next step."""
-    prompt_tokens: int = 0
+    prompt: tuple[int, ...] = ()
     completions: dict[int, Completion] = field(default_factory=dict)
     """Finished completions by index."""
     error: str | None = None
@@ -52,6 +53,7 @@ class Row:
     limit: int
     """Completion tokens that `max_tokens` and the context leave room for."""
     tokens: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
 
 
 @dataclass(eq=False)
@@ -59,7 +61,6 @@ class _Waiting:
     """A checked request whose rows have not all joined the batch."""
 
     ticket: Ticket
-    prompt: tuple[int, ...]
     rows: deque[Row]
 
 
@@ -101,18 +102,18 @@ class BatchDecoder:
         """Check a request and queue its rows; one that cannot be served is delivered as rejected at once."""
         request = ticket.request
         try:
-            prompt = tuple(prompt_token_ids(self._tokenizer, request.messages, self._config))
+            prompt = tuple(prompt_token_ids(self._tokenizer, request.messages, self._config, request.seen))
             grammar = self._grammars.matcher(request.json_schema) if request.json_schema is not None else None
         except (TemplateError, ValueError) as error:
             return ticket.deliver(rejected(request, str(error)))
-        ticket.prompt_tokens = len(prompt)
+        ticket.prompt = prompt
         room = self._context - len(prompt)
         if room < 1:
             reason = f"prompt has {len(prompt)} tokens, the context takes {self._context} with the completion"
             return ticket.deliver(rejected(request, reason, prompt_tokens=len(prompt)))
         limit = min(request.sampling.max_tokens, room)
         rows = (Row(ticket, i, _draw(request, i, grammar), limit) for i in range(request.sampling.n))
-        self._waiting.append(_Waiting(ticket, prompt, deque(rows)))
+        self._waiting.append(_Waiting(ticket, deque(rows)))
 
     def step(self) -> None:
         """Drop cancelled rows, admit waiting ones, and decode one token for each row."""
@@ -135,7 +136,7 @@ class BatchDecoder:
         """Fill the batch. A row's first token comes from its prompt, so a row may end without ever joining."""
         while self._waiting and len(self._rows) < self._max_batch_size:
             waiting = self._waiting[0]
-            prefix = self._prefixes.prefill(self._model, waiting.prompt, self._device)
+            prefix = self._prefixes.prefill(self._model, waiting.ticket.prompt, self._device)
             room = self._max_batch_size - len(self._rows)
             rows = [waiting.rows.popleft() for _ in range(min(room, len(waiting.rows)))]
             ended = self._extend(rows, prefix.logits.expand(len(rows), -1))
@@ -149,10 +150,10 @@ class BatchDecoder:
     def _extend(self, rows: Sequence[Row], logits: torch.Tensor) -> set[int]:
         """Draw a token for each row, settle the rows that it ends, and return their positions."""
         ended = set()
-        for position, (row, token) in enumerate(
-            zip(rows, next_tokens(logits, [row.draw for row in rows]), strict=True)
-        ):
+        tokens, logprobs = next_tokens(logits, [row.draw for row in rows])
+        for position, (row, token, logprob) in enumerate(zip(rows, tokens, logprobs, strict=True)):
             row.tokens.append(token)
+            row.logprobs.append(logprob)
             completion = self._completion(row)
             if completion is not None:
                 ended.add(position)
@@ -187,7 +188,8 @@ class BatchDecoder:
     @staticmethod
     def _finished(row: Row, text: str, reason: FinishReason) -> Completion:
         ids = tuple(row.tokens) if row.ticket.request.token_ids else None
-        return Completion(text=text, finish_reason=reason, tokens=len(row.tokens), token_ids=ids)
+        logprobs = tuple(row.logprobs) if row.draw.logprobs else None
+        return Completion(text=text, finish_reason=reason, tokens=len(row.tokens), token_ids=ids, logprobs=logprobs)
 
     @staticmethod
     def _settle(row: Row, completion: Completion) -> None:
@@ -197,9 +199,10 @@ class BatchDecoder:
             ticket.deliver(
                 Reply(
                     completions=tuple(ticket.completions[i] for i in range(ticket.request.sampling.n)),
-                    prompt_tokens=ticket.prompt_tokens,
+                    prompt_tokens=len(ticket.prompt),
                     seconds=time.perf_counter() - ticket.accepted,
                     error=ticket.error,
+                    prompt_ids=ticket.prompt if ticket.request.token_ids else UNSET,
                 )
             )
 
@@ -212,7 +215,7 @@ class BatchDecoder:
 
 def _draw(request: Request, index: int, grammar: LLMatcher | None) -> Draw:
     rng = np.random.default_rng((request.seed, index))
-    return Draw(request.sampling, rng, grammar.deep_copy() if grammar is not None else None)
+    return Draw(request.sampling, rng, grammar.deep_copy() if grammar is not None else None, request.logprobs)
 
 
 def _positions(model: Any) -> int:

@@ -23,6 +23,8 @@ class Draw:
     rng: np.random.Generator
     """The row's own stream: one uniform number a token, whatever else is in the batch."""
     grammar: LLMatcher | None = None
+    logprobs: bool = False
+    """Whether the log-probabilities of its tokens are asked for."""
 
 
 class Grammars:
@@ -55,17 +57,19 @@ class Grammars:
         return self._compiled[grammar].deep_copy()
 
 
-def next_tokens(logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
-    """Return one token id for each row of next-token logits, shape [rows, vocabulary].
+def next_tokens(logits: torch.Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[float]]:
+    """Return one token id for each row of next-token logits, shape [rows, vocabulary], and its log-probability.
 
-    Temperature 0 takes the most likely token. Else one uniform number a row is put through the inverse cumulative
-    distribution: batch-dependent noise in the logits moves a choice only when the number falls on a boundary.
+    The log-probabilities are 0 where no row asks for them. Temperature 0 takes the most likely token. Else one uniform
+    number a row is put through the inverse cumulative distribution: batch-dependent noise in the logits moves a choice
+    only when the number falls on a boundary.
     """
     if any(draw.grammar is not None for draw in draws):
         logits = logits.masked_fill(_forbidden(draws, logits.shape[-1]).to(logits.device), float("-inf"))
     likeliest = logits.argmax(dim=-1)
-    if all(draw.sampling.temperature == 0 for draw in draws):
-        return _ids(likeliest)
+    wanted = any(draw.logprobs for draw in draws)
+    if not wanted and all(draw.sampling.temperature == 0 for draw in draws):
+        return _ids(likeliest), [0.0] * len(draws)
     temperatures = torch.tensor([draw.sampling.temperature or 1.0 for draw in draws], device=logits.device)
     probabilities = torch.softmax(logits / temperatures[:, None], dim=-1, dtype=torch.float64)
     for row, draw in enumerate(draws):
@@ -75,7 +79,11 @@ def next_tokens(logits: torch.Tensor, draws: Sequence[Draw]) -> list[int]:
     uniform = torch.tensor([draw.rng.random() for draw in draws], dtype=torch.float64, device=logits.device)
     drawn = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True)[:, 0]
     greedy = torch.tensor([draw.sampling.temperature == 0 for draw in draws], device=logits.device)
-    return _ids(torch.where(greedy, likeliest, drawn.clamp(max=logits.shape[-1] - 1)))
+    chosen = torch.where(greedy, likeliest, drawn.clamp(max=logits.shape[-1] - 1))
+    if not wanted:
+        return _ids(chosen), [0.0] * len(draws)
+    logprobs: list[float] = (probabilities.gather(1, chosen[:, None]) / cumulative[:, -1:])[:, 0].log().tolist()
+    return _ids(chosen), logprobs
 
 
 def _ids(tokens: torch.Tensor) -> list[int]:

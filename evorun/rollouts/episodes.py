@@ -1,0 +1,163 @@
+"""Episodes: a model's turns on a problem, the task's tools in between, and the reward as soon as they have ended."""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+import msgspec
+
+from evorun.errors import EngineError, EvorunError
+from evorun.models.base import Message, Reply, Sampling
+from evorun.rollouts.calls import Calls
+from evorun.rollouts.replies import read_reply
+from evorun.rollouts.rewards import Reward, Rewards
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Problem, Prompt, Task
+from evorun.tasks.capabilities import UsesTools
+from evorun.training.wire import Row
+
+NO_REWARD = Reward(None)
+
+
+class Asked(NamedTuple):
+    """What an episode begins with."""
+
+    problem: Problem
+    prompt: Prompt
+    under: str = ""
+    """Id of the candidate that it is played under, such as a system prompt."""
+
+
+class Episode(NamedTuple):
+    """A rollout: all turns of the model on a problem."""
+
+    asked: Asked
+    turns: tuple[Reply | Message, ...]
+    """The model's, and what the tools answered to each but the last."""
+    response: Response
+    """As its last turn was read."""
+    reward: Reward
+
+    @property
+    def replies(self) -> list[Reply]:
+        """The model's turns; the last one may be a request that the engine refused."""
+        return [turn for turn in self.turns if isinstance(turn, Reply)]
+
+    def row(self, signal: float | None) -> Row:
+        """Return the episode as training takes it: tokens as the engine saw and drew them, the model's own learned.
+
+        Raises EngineError when the engine went on from other tokens than these.
+        """
+        if signal is None:
+            return Row(prompt=(), tokens=(), learned=(), signal=None)
+        prompt = self.replies[0].prompt_ids or ()
+        tokens: list[int] = []
+        learned: list[bool] = []
+        for reply in self.replies:
+            before, drawn = reply.prompt_ids or (), reply.completions[0].token_ids
+            if drawn is None or not before or before[: len(prompt) + len(tokens)] != (*prompt, *tokens):
+                raise EngineError(
+                    "expected the token ids of prompts and completions, each turn's prompt going on from the turn "
+                    "before it, which learning needs; the engine gave others or none: use engine=vllm or "
+                    "engine=transformers"
+                )
+            added = before[len(prompt) + len(tokens) :]
+            tokens += [*added, *drawn]
+            learned += [False] * len(added) + [True] * len(drawn)
+        return Row(prompt=prompt, tokens=tuple(tokens), learned=tuple(learned), signal=signal)
+
+
+@dataclass(frozen=True)
+class Rollouts:
+    """Plays episodes in one role."""
+
+    calls: Calls
+    task: Task
+    role: str
+    rewards: Rewards | None = None
+    """None: episodes are not rewarded."""
+    learned: bool = False
+    """Whether tokens are learned from: the engine is asked for them, and each turn goes on from those before it."""
+
+    def most_calls(self, problems: Sequence[Problem]) -> int:
+        """Return how many calls an episode of each problem takes at most."""
+        return sum(map(self._most_turns, problems))
+
+    async def play(
+        self, step: int, asked: Sequence[Asked], sampling: Sampling, indices: Sequence[int] | None = None
+    ) -> list[Episode]:
+        """Play all episodes at once and return them, in order.
+
+        An episode is begun when the budget allows all turns that it may take; when it does not allow all episodes, the
+        first ones only are played. A call is known by the episode's index (in `asked`, unless `indices` gives others)
+        and the turn, as its attempt.
+        """
+        most = list(accumulate(self._most_turns(one.problem) for one in asked))
+        allowed = bisect_right(most, self.calls.affordable(most[-1] if most else 0, self.role))
+        async with asyncio.TaskGroup() as group:
+            playing = [
+                group.create_task(self._play(step, index, one, sampling))
+                for index, one in zip(range(len(asked)) if indices is None else indices, asked[:allowed], strict=False)
+            ]
+        episodes = [one.result() for one in playing]
+        for episode in episodes:
+            self.calls.charge(self.role, episode.replies)
+        return episodes
+
+    def _most_turns(self, problem: Problem) -> int:
+        return self.task.max_turns(problem) if isinstance(self.task, UsesTools) else 1
+
+    async def _play(self, step: int, index: int, asked: Asked, sampling: Sampling) -> Episode:
+        prompt, turns, seen = asked.prompt, list[Reply | Message](), None
+        for turn in range(self._most_turns(asked.problem)):
+            reply = await self.calls.ask(
+                prompt,
+                sampling,
+                role=self.role,
+                step=step,
+                index=index,
+                attempt=turn,
+                token_ids=self.learned,
+                seen=seen,
+            )
+            turns.append(reply)
+            said = Message(role="assistant", content=reply.completions[0].text)
+            last = reply.error is not None or turn + 1 == self._most_turns(asked.problem)
+            answer = None if last else await self._answer(step, index, turn, asked.problem, said)
+            if answer is None:
+                break
+            turns.append(answer)
+            prompt = msgspec.structs.replace(prompt, messages=(*prompt.messages, said, answer))
+            if self.learned:
+                seen = (*(reply.prompt_ids or ()), *(reply.completions[0].token_ids or ()))
+        response = read_reply(self.task, asked.problem, reply)
+        reward = NO_REWARD
+        if self.rewards is not None and reply.error is None:
+            reward = await self.rewards.reward(step, index, asked.problem, response)
+        return Episode(asked, tuple(turns), response, reward)
+
+    async def _answer(self, step: int, index: int, turn: int, problem: Problem, said: Message) -> Message | None:
+        """Return what the tools answer; None when none was used. A tool that fails is an answer that says so."""
+        task = self.task
+        if not isinstance(task, UsesTools):
+            return None
+
+        async def compute() -> list[Message]:
+            try:
+                answer = await task.answer_tools(problem, said)
+            except EvorunError:
+                raise
+            except Exception as error:  # whatever a model's words do to a tool is the episode's own matter
+                answer = Message(role="tool", content=f"error: {type(error).__name__}: {error}")
+            if answer is None:
+                return []
+            return [Message(role="tool", content=answer["content"].encode(errors="replace").decode())]
+
+        about = (problem.id, said["content"])
+        found = await self.calls.remember(
+            step, f"{self.role}-tools", about, compute, list[Message], index=index, attempt=turn
+        )
+        return found[0] if found else None

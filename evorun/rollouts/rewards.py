@@ -1,0 +1,63 @@
+"""What an episode earns: the task's own grade, with a bonus for its format."""
+
+from collections.abc import Awaitable, Callable
+from hashlib import blake2b
+from typing import Protocol
+
+import msgspec
+
+from evorun.rollouts.calls import Calls
+from evorun.runs.candidates import Response
+from evorun.runs.scores import yardstick
+from evorun.tasks.base import Grade, Problem, Task
+
+
+class Reward(msgspec.Struct, frozen=True):
+    """What an episode earns."""
+
+    value: float | None
+    """None where nothing can be learned: the engine refused a request, or the task could not score the response."""
+    parts: dict[str, float] = {}
+    """What else is known of it, by name."""
+    correct: bool | None = None
+    """None on a task without right and wrong."""
+
+
+class Rewards(Protocol):
+    """Rewards responses, as soon as each is there."""
+
+    async def reward(self, step: int, index: int, problem: Problem, response: Response) -> Reward:
+        """Return what the response of an episode earns; `index` tells episodes of one step apart."""
+        ...
+
+
+class Graded:
+    """Ground truth rewards: the task's primary score, and a bonus for a response in the task's format."""
+
+    def __init__(
+        self,
+        calls: Calls,
+        task: Task,
+        grade: Callable[[Problem, Response], Awaitable[Grade]],
+        format_reward: float,
+    ) -> None:
+        self._calls = calls
+        self._measure = yardstick(task.scores)
+        self._grade = grade
+        self._format_reward = format_reward
+
+    async def reward(self, step: int, index: int, problem: Problem, response: Response) -> Reward:
+        async def compute() -> Reward:
+            grade = await self._grade(problem, response)
+            bonus, worth = formatted(response, grade), self._measure.value_in(grade)
+            value = None if worth is None else self._measure.utility(worth) + self._format_reward * bonus
+            return Reward(value, {"formatted": float(bool(bonus))}, grade.correct)
+
+        digest = blake2b(response.text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+        about = (problem.id, digest, self._format_reward)
+        return await self._calls.remember(step, "reward", about, compute, Reward, index=index)
+
+
+def formatted(response: Response, grade: Grade) -> float:
+    """Return 1 for a response in the task's format, else 0; parsing decides where the task has no such score."""
+    return grade.scores.get("format", float(response.error is None))
