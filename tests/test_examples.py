@@ -1,0 +1,171 @@
+"""The examples work as a third party would install and run them, under the real program."""
+
+import json
+import os
+import subprocess
+import sys
+import tomllib
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from evorun.models.embedded import is_ready
+from evorun.testing import check_method, check_task
+from evorun_process import environment, evorun
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+PACKAGES = sorted(path.parent for path in EXAMPLES.glob("*/pyproject.toml"))
+ROLES = {
+    "zero_shot": {"generate"},
+    "few_shot": {"generate", "demonstrate"},
+    "self_consistency": {"generate"},
+    "best_of_n": {"generate", "judge"},
+    "feedback_descent": {"generate", "judge"},
+    "duel_evolve": {"generate", "judge"},
+    "lyria": {"generate", "crossover", "mutate", "fitness", "errors"},
+    "gepa": {"evaluate", "reflect", "answer"},
+    "first_to_agree": {"generate"},
+}
+"""The calls that each method makes."""
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> dict[str, str]:
+    """Install the examples' packages as their pyproject.toml says, and return the environment that sees them."""
+    site = tmp_path / "site"
+    for package in PACKAGES:
+        project = tomllib.loads((package / "pyproject.toml").read_text())["project"]
+        info = site / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
+        info.mkdir(parents=True)
+        (info / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+        )
+        groups = project["entry-points"].items()
+        lines = [
+            f"[{group}]\n" + "".join(f"{n} = {target}\n" for n, target in points.items()) for group, points in groups
+        ]
+        (info / "entry_points.txt").write_text("\n".join(lines))
+    earlier = os.environ.get("PYTHONPATH")
+    paths = [str(site), *map(str, PACKAGES), *([earlier] if earlier else [])]
+    return {**environment(), "PYTHONPATH": os.pathsep.join(paths)}
+
+
+@pytest.fixture
+def importable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process import the examples' modules."""
+    for package in PACKAGES:
+        monkeypatch.syspath_prepend(package)
+
+
+def records(run: Path, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / f"{name}.jsonl").read_text().splitlines()]
+
+
+def in_place(board: str, answer: str) -> float:
+    """Return the share of rows whose queen stands where it may, by the lines that queens share."""
+    queens = [(row, int(column)) for row, column in enumerate(answer)]
+    lines = Counter(line for r, c in queens for line in (("column", c), ("rising", r + c), ("falling", r - c)))
+    alone = [
+        all(lines[line] == 1 for line in (("column", c), ("rising", r + c), ("falling", r - c))) for r, c in queens
+    ]
+    return sum(a and board[r] in (".", str(c)) for a, (r, c) in zip(alone, queens, strict=True)) / len(board)
+
+
+def test_a_task_in_one_module_passes_the_suite_of_tasks(importable: None) -> None:
+    import nqueens
+
+    assert len((EXAMPLES / "nqueens" / "nqueens.py").read_text().splitlines()) <= 80
+    check_task(nqueens.NQueensConfig())
+
+
+def test_a_method_in_one_module_passes_the_suite_of_methods(importable: None) -> None:
+    import first_to_agree
+    import nqueens
+
+    config = first_to_agree.FirstToAgreeConfig(agreeing=2, samples=4)
+    check_method(first_to_agree.FirstToAgree, config, nqueens.NQueensConfig(problems=2))
+
+
+def test_every_per_problem_method_runs_on_the_example_task(tmp_path: Path, installed: dict[str, str]) -> None:
+    size = ("task.problems=2", "engine=simulated", "engine.skill=0.05", "budget=calls_300", "evorun.progress=off")
+    sweep = (f"method={','.join(ROLES)}", "task=nqueens", *size, "hydra.sweep.dir=sweep")
+    done = evorun("-m", *sweep, cwd=tmp_path, env=installed)
+    assert done.returncode == 0, done.stderr
+    runs = {json.loads(path.read_text())["method"]: path.parent for path in tmp_path.glob("sweep/*/manifest.json")}
+    assert set(runs) == set(ROLES)
+    for method, run in runs.items():
+        check_run(run, method)
+    check_votes(runs["first_to_agree"])
+    check_reading(runs["duel_evolve"], installed)
+
+
+def check_run(run: Path, method: str) -> None:
+    """Check what a run was asked and how its candidates were graded."""
+    assert json.loads((run / "manifest.json").read_text())["status"] == "completed"
+    cost = json.loads((run / "results.json").read_text())["cost"]
+    assert set(cost) - {"total"} == ROLES[method], method
+    answered = [one for one in records(run, "candidates") if one["answer"]]
+    assert answered, method
+    for one in answered:
+        expected = in_place(one["problem"], one["answer"])  # a problem's id is its board
+        assert (one["correct"], one["scores"]) == (expected == 1, {"queens_in_place": expected})
+
+
+def check_votes(run: Path) -> None:
+    """Check that `first_to_agree` drew until three agreed, its default, or fifteen times."""
+    for prediction in records(run, "predictions"):
+        drawn = [one["answer"] for one in records(run, "candidates") if one["problem"] == prediction["problem"]]
+        votes = Counter(answer for answer in drawn if answer)
+        assert votes[prediction["answer"]] == max(votes.values())
+        assert max(votes.values()) == 3 or len(drawn) == 15
+        assert Counter(answer for answer in drawn[:-1] if answer).most_common(1)[0][1] < 3
+
+
+def check_reading(run: Path, environment: dict[str, str]) -> None:
+    """Check what the script that reads runs prints: the score by generation, then each winner and its ancestors."""
+    command = [sys.executable, str(EXAMPLES / "read_run.py"), str(run)]
+    shown = subprocess.run(command, env=environment, capture_output=True, text=True, check=True).stdout
+    curve, *problems = shown.strip().split("\n\n")
+    predictions = records(run, "predictions")
+    final = sum(one["correct"] for one in predictions) / len(predictions)
+    assert curve.splitlines()[-1].split()[1] == f"{final:.3f}"
+    parents = {(one["problem"], one["id"]): one["parents"] for one in records(run, "candidates")}
+    for prediction, lines in zip(predictions, problems, strict=True):
+        ancestors, open_ = set[str](), [prediction["candidate"]]
+        while open_:
+            ancestors.add(name := open_.pop())
+            open_ += set(parents[prediction["problem"], name]) - ancestors
+        title, *listed = lines.splitlines()
+        assert title.startswith(f"{prediction['problem']}: accuracy ")
+        assert sorted(line.split()[0] for line in listed) == sorted(ancestors)
+
+
+@pytest.mark.embedded
+@pytest.mark.slow
+@pytest.mark.skipif(not is_ready(), reason="no embedded model")
+def test_the_example_task_runs_on_a_real_model(tmp_path: Path, installed: dict[str, str]) -> None:
+    model = ("model=smollm2_135m", "engine=transformers", "engine.device=cpu", "evorun.progress=off")
+    size = ("task.size=4", "task.given=1", "task.problems=1", "task.held_out=1", "task.reasoning_chars=20")
+    sampling = ("task.sampling.max_tokens=48", "task.sampling.judge_max_tokens=12")
+    methods = {
+        "zero_shot": (),
+        "best_of_n": ("method.samples=2", "method.rounds=1", "method.duels=1"),
+        "duel_evolve": (
+            *("method.generations=1", "method.initial_candidates=2", "method.children=1"),
+            *("method.parents=1", "method.duels=1"),
+        ),
+    }
+    runs = [
+        [f"method={method}", "task=nqueens", *model, *size, *sampling, *own, f"hydra.run.dir={method}"]
+        for method, own in methods.items()
+    ]
+    program = "import json, sys; from evorun.cli import main\nfor line in json.loads(sys.argv[1]):\n"
+    program += "    try: main(line)\n    except SystemExit as end: assert not end.code, line"
+    command = [sys.executable, "-c", program, json.dumps(runs)]  # one process: what costs is to import torch
+    done = subprocess.run(command, cwd=tmp_path, env=installed, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    for method in methods:
+        check_run(tmp_path / method, method)
+    assert [one["operator"] for one in records(tmp_path / "duel_evolve", "candidates")] == ["init", "init", "evolve"]
