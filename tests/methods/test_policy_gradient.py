@@ -322,7 +322,7 @@ async def test_without_right_and_wrong_the_reward_is_the_primary_score(
     monkeypatch.setattr(RightIsRight, "grade", by_length)
     trained = await train(tmp_path / "run", script, steps=1, task=ScoredQuiz(), format_reward=0.25)
     [batch] = trained.policy.batches
-    assert [row.reward for row in batch] == [1.0, 0.75, None, 1.0, None, 0.75]  # scaled, turned round, with the bonus
+    assert [row.signal for row in batch] == [1.0, 0.75, None, 1.0, None, 0.75]  # scaled, turned round, with the bonus
     figures = trained.records("training")[0]["figures"]
     assert "correct" not in figures
     assert (figures["rejected"], figures["unscored"]) == (1.0, 1.0)
