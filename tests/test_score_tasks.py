@@ -123,6 +123,19 @@ def test_where_lower_is_better_the_lowest_leads(work: Path, tmp_path: Path) -> N
     assert (pair.compared.difference, pair.gained, pair.lost) == (pytest.approx(2), 0, 8)
 
 
+def test_the_judge_agrees_where_the_better_score_wins(work: Path) -> None:
+    run = work / "best_of_n-aim_error"
+    errors = {(c["problem"], c["id"]): c["scores"]["error"] for c in _lines(run / "candidates.jsonl")}
+    agreed = []
+    for duel in _lines(run / "comparisons.jsonl"):
+        first, second = errors[duel["problem"], duel["first"]], errors[duel["problem"], duel["second"]]
+        if duel["outcome"] and first != second:
+            agreed.append((duel["outcome"] == "first") == (first < second))
+    assert sum(agreed) > len(agreed) / 2  # the simulated judge mostly sees which one is nearer
+    share = f"when they differ {100 * sum(agreed) / len(agreed):.1f} %"
+    assert f"won by the candidate with the better error, {share}" in _visible(run / "report.html")
+
+
 def test_what_could_not_be_scored_is_counted_and_left_out_of_means(work: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     _copy(work / "duel_evolve-aim", run, lambda scores: scores, unscored=("a0", "a1", "a2"))

@@ -43,8 +43,8 @@ def curves_plot(runs: Sequence[Run], score: Score, x: XAxis) -> str | None:
 
     A method of one step is a mark with its interval, against generations anywhere on its dotted level.
     """
-    curves = [run.curves.get(score.name, ()) for run in runs[:MAX_LINES]]
-    drawn = [(index, list(points)) for index, points in enumerate(curves) if points]
+    curves = [[p for p in run.curves.get(score.name, ()) if p.value is not None] for run in runs[:MAX_LINES]]
+    drawn = [(index, points) for index, points in enumerate(curves) if points]
     if not drawn:
         return None
     with figure_of(*((10.4, 4.0) if x == "step" else (5.2, 3.6))) as figure:
