@@ -136,16 +136,16 @@ class _Grader:
 
 
 SMALL = (
-    *("method=grpo", "method.steps=4", "method.problems_per_step=2", "method.group=4", "method.max_tokens=12"),
+    *("method.steps=4", "method.problems_per_step=2", "method.group=4", "method.max_tokens=12"),
     *("method.eval_every=2", "method.eval_samples=1", "task=arithmetic", "engine=transformers", "engine.device=cpu"),
     *("training.rank=4", "training.learning_rate=0.01", "training.save_every=2", "seed=3", "evorun.progress=off"),
 )
 
 
-def settings() -> dict[str, Any]:
-    """Return the composed configuration of a small run, on the toy task."""
+def settings(method: str) -> dict[str, Any]:
+    """Return the composed configuration of a small run of a method, on the toy task."""
     model = {"name": "tiny", "id": "", "context_length": 256}
-    return {**composed(*SMALL), "task": {"name": "parity"}, "model": model}
+    return {**composed(f"method={method}", *SMALL), "task": {"name": "parity"}, "model": model}
 
 
 def merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
@@ -160,7 +160,8 @@ def merged(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, A
 def configured(model: Path, **overrides: Any) -> RunConfig:
     """Return the configuration of a small run with some settings changed."""
     registry.TASKS["parity"] = "parity_task:ParityConfig"
-    return check(merged(merged(settings(), {"model": {"id": str(model)}}), overrides))
+    base = settings(overrides.get("method", {}).get("name", "grpo"))
+    return check(merged(merged(base, {"model": {"id": str(model)}}), overrides))
 
 
 def carry_out(folder: Path, model: Path, **overrides: Any) -> Outcome:
