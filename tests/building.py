@@ -3,6 +3,7 @@
 Configs have the values of `conf/` beside those that a test names: no default of a dataclass is relied on.
 """
 
+import copy
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -58,9 +59,15 @@ def _schema(group: str, name: str) -> type:
     return {"budget": BudgetConfig, "training": TrainingConfig}[group]
 
 
+_made: dict[tuple[str, str, str], Any] = {}
+
+
 def make_config(group: str, name: str, /, **changes: Any) -> Any:
     """Return the typed config of `conf/<group>/<name>.yaml` with other values for some keys."""
-    return typed(_schema(group, name), {"name": name, **yaml_values(group, name), **changes}, group)
+    key = (group, name, repr(changes))
+    if key not in _made:  # composing and checking take as long as many a test
+        _made[key] = typed(_schema(group, name), {"name": name, **yaml_values(group, name), **changes}, group)
+    return copy.deepcopy(_made[key])
 
 
 def task_config(name: str, /, **changes: Any) -> Any:
