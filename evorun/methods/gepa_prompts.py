@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from evorun.runs.candidates import Candidate
+from evorun.tasks.json_text import well_formed
 
 COMPONENT = "system_prompt"
 """Name of the one text that GEPA evolves here."""
@@ -65,7 +66,7 @@ class Prompts:
             generation=iteration,
             parents=tuple(self._state.pool[parent].id for parent in parents),
             operator=OPERATORS[len(parents)],
-            text=text,
+            text=well_formed(text),
             answer=None,
             call=self.call if len(parents) == 1 else None,
             mean=mean,
