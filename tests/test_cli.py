@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from building import load_task
+from evorun.cli.compose import CHOSEN_GROUPS
 from evorun.runner import registry
 from evorun_process import DRY_RUN, SMALL, environment, evorun
 
@@ -98,6 +99,7 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["engine=null"], "engine=null: unknown engine"),
         (["judge=null"], "judge=null: unknown judge"),
         (["~task"], "task: expected a choice by name; set task=NAME"),
+        (["~task", "method=laft"], "task: expected a choice by name; set task=NAME"),
         (["evorun=5"], "evorun: expected a group of settings"),
         (["--resolve"], "--resolve: expected --cfg job|hydra|all beside it"),
         (["-x"], "evorun: unrecognized arguments: -x"),
@@ -312,6 +314,7 @@ def test_help_shows_groups_and_examples(tmp_path: Path) -> None:
     words = ("method", "duel_evolve", "mathbench", "gemma3_4b", "transformers", "slurm", "examples")
     for word in (*words, "quickstart", "duel_evolve/figure2", "duel_evolve/simulated_study"):
         assert word in shown
+    assert not [group for group in CHOSEN_GROUPS if f"\n  {group} " not in shown]
 
 
 def test_list_shows_every_kind_and_the_matrix(tmp_path: Path) -> None:

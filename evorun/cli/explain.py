@@ -36,7 +36,7 @@ def explain(error: Exception) -> str:
     absent = re.search(r"Interpolation key '(\w+)\.name' not found", text)
     if isinstance(error, InterpolationKeyError) and absent:
         return f"{absent.group(1)}: expected a choice by name; set {absent.group(1)}=NAME"
-    unchosen = re.search(r"'\$\{method\}_on_\$\{(task|budget)\}', possible interpolation keys: (.*)", text)
+    unchosen = re.search(r"'\S+_on_\$\{(task|budget)\}', possible interpolation keys: (.*)", text)
     if unchosen:
         group = next(key for key in ("method", unchosen.group(1)) if key not in unchosen.group(2).split(", "))
         return f"{group}: expected a choice by name; set {group}=NAME"

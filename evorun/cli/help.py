@@ -18,6 +18,7 @@ GROUPS = {
     "student": "how the model is fine-tuned before the run; default: it is not",
     "teacher": "what answers the questions that a student learns from",
     "teacher_engine": "how the teacher is served",
+    "training": "how weights are trained, where a method or a student trains some",
     "budget": "limits of calls and tokens",
     "experiment": "whole set-ups",
     "hydra/launcher": "where a sweep's jobs run",
