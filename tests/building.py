@@ -37,7 +37,8 @@ MODEL_ROLES = ("policy", "reference", *OTHER_ROLES)
 
 
 @cache
-def _composed(overrides: tuple[str, ...]) -> DictConfig:
+def composition(*overrides: str) -> DictConfig:
+    """Return what a command line is composed to, its references not yet resolved."""
     register()
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         return compose("config", overrides=list(overrides))
@@ -45,7 +46,7 @@ def _composed(overrides: tuple[str, ...]) -> DictConfig:
 
 def composed(*overrides: str) -> dict[str, Any]:
     """Return the configuration that a command line stands for, as plain data."""
-    config: Any = OmegaConf.to_container(_composed(overrides), resolve=True)
+    config: Any = OmegaConf.to_container(composition(*overrides), resolve=True)
     return dict(config)
 
 
