@@ -59,7 +59,7 @@ bench: .venv/.ready-dev  ## measure speed and memory, and print one table beside
 
 clean:  ## remove the environments and caches; outputs/ and the prepared embedded model stay
 	rm -rf .venv .venv-vllm build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis
-	find evorun scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +
+	find evorun examples scripts tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/.made:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \

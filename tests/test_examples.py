@@ -65,12 +65,11 @@ def records(run: Path, name: str) -> list[dict[str, Any]]:
 
 def in_place(board: str, answer: str) -> float:
     """Return the share of rows whose queen stands where it may, by the lines that queens share."""
-    queens = [(row, int(column)) for row, column in enumerate(answer)]
-    lines = Counter(line for r, c in queens for line in (("column", c), ("rising", r + c), ("falling", r - c)))
-    alone = [
-        all(lines[line] == 1 for line in (("column", c), ("rising", r + c), ("falling", r - c))) for r, c in queens
-    ]
-    return sum(a and board[r] in (".", str(c)) for a, (r, c) in zip(alone, queens, strict=True)) / len(board)
+    lines = [{("column", c), ("rising", r + c), ("falling", r - c)} for r, c in enumerate(map(int, answer))]
+    queens_on = Counter(line for own in lines for line in own)
+    alone = [all(queens_on[line] == 1 for line in own) for own in lines]
+    kept = [given in (".", column) for given, column in zip(board, answer, strict=True)]
+    return sum(map(all, zip(alone, kept, strict=True))) / len(board)
 
 
 def test_a_task_in_one_module_passes_the_suite_of_tasks(importable: None) -> None:
