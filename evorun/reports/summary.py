@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from evorun.methods import policy_gradient
 from evorun.reports import text
 from evorun.reports.banners import banners
 from evorun.reports.overview import Outcome, count_verdicts, load_outcome
@@ -37,6 +36,9 @@ _RATES = {
     "position_a_rate": "verdicts for the one shown first (unbiased: 50 %)",
 }
 """Shares among the metrics, in words."""
+
+TRAINED_ON = "rollout"
+"""Role of the calls whose completions weights are trained on, in every method that draws such."""
 
 STEPS_OF_A_MEAN = 10
 """Training steps at each end of a run whose figures are averaged (ours)."""
@@ -147,7 +149,7 @@ def _losses(outcome: Outcome) -> Mapping[str, Proportion]:
     # each verdict took a call, and whatever its role was, every other call was for a text; what weights are trained on
     # is in the figures of the training steps
     verdicts = count_verdicts(outcome.run_dir)
-    others = verdicts + (outcome.cost[policy_gradient.ROLE].calls if policy_gradient.ROLE in outcome.cost else 0)
+    others = verdicts + (outcome.cost[TRAINED_ON].calls if TRAINED_ON in outcome.cost else 0)
     texts = outcome.cost["total"].calls - others if "total" in outcome.cost else 0
     return {
         "unparsable verdicts": _share(counts["invalid_judgments"], verdicts),
