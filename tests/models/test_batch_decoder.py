@@ -92,3 +92,34 @@ def test_a_prompt_that_a_stored_one_begins_with_gets_logits_of_its_own(weights: 
         shared = store.prefill(model, shorter, device)
         expected = model(input_ids=torch.tensor([shorter])).logits[:, -1]
     torch.testing.assert_close(shared.logits, expected)
+
+
+def test_log_probabilities_are_those_of_the_distribution_drawn_from(weights: tuple[Any, Any, ModelConfig]) -> None:
+    """Against the model on the whole sequence: of the likeliest tokens that make up top_p, each one's share."""
+    import torch
+
+    from evorun.models.transformers.batch_decoder import Ticket
+
+    samplings = (Sampling(temperature=0.7, top_p=0.6, max_tokens=6, n=3), Sampling(temperature=0, max_tokens=6))
+    decoder, replies = decoder_of(weights), list[Reply]()
+    for sampling in samplings:
+        asked = (Message(role="user", content=PROMPTS[0]),)
+        decoder.submit(
+            Ticket(Request(messages=asked, sampling=sampling, token_ids=True, logprobs=True), replies.append)
+        )
+    with torch.no_grad():
+        while decoder.busy:
+            decoder.step()
+        for reply in replies:
+            drawn = len(reply.completions) > 1
+            for completion in reply.completions:
+                ids = completion.token_ids or ()
+                prompt = reply.prompt_ids or ()
+                logits = weights[0](input_ids=torch.tensor([[*prompt, *ids]])).logits[0, len(prompt) - 1 : -1]
+                expected = []
+                for token, row in zip(ids, logits.double() / (0.7 if drawn else 1.0), strict=True):
+                    shares = row.softmax(-1)
+                    largest = shares.sort(descending=True).values.cumsum(-1).tolist()
+                    kept = next(mass for mass in largest if mass >= 0.6) if drawn else 1.0
+                    expected.append((shares[token] / kept).log().item())
+                assert completion.logprobs == pytest.approx(expected, abs=1e-3)

@@ -136,6 +136,35 @@ async def test_a_server_without_token_ids_is_data_that_says_what_to_do() -> None
     assert "vllm serve" in (reply.error or "")
 
 
+async def test_a_server_without_log_probabilities_says_so() -> None:
+    request = ask("Hello.", max_tokens=8, token_ids=True, logprobs=True)
+    async with ChatServer() as server, opened(server) as engine:
+        reply = await engine.complete(request)
+    assert server.seen[0].body["logprobs"] is True
+    assert reply.completions[0].finish_reason == "rejected"
+    assert "returns no log-probabilities" in (reply.error or "")
+
+
+async def test_log_probabilities_are_read() -> None:
+    content = [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -1.25}]
+    choice = {"message": {"content": "ab"}, "token_ids": [5, 6], "logprobs": {"content": content}}
+    fault = hostile.body(json.dumps({"choices": [choice], "prompt_token_ids": [1, 2, 3]}).encode())
+    async with ChatServer(fault=fault) as server, opened(server) as engine:
+        reply = await engine.complete(ask("Hello.", token_ids=True, logprobs=True))
+    assert (reply.prompt_ids, reply.completions[0].logprobs) == ((1, 2, 3), (-0.5, -1.25))
+
+
+async def test_tools_turns_are_passed_on_and_tokens_to_go_on_from_refused() -> None:
+    turns = (Message(role="assistant", content="calc: 1+1"), Message(role="tool", content="2"))
+    request = msgspec.structs.replace(REQUEST, messages=(*REQUEST.messages, *turns))
+    async with ChatServer() as server, opened(server) as engine:
+        assert (await engine.complete(request)).error is None
+        refused = await engine.complete(msgspec.structs.replace(request, seen=(1, 2)))
+    assert [message["role"] for message in server.seen[0].body["messages"]][-2:] == ["assistant", "tool"]
+    assert len(server.seen) == 1
+    assert "a server takes messages, not the token ids" in (refused.error or "")
+
+
 async def test_token_ids_that_nobody_asked_for_are_not_recorded() -> None:
     answer = {"message": {"content": "fine"}, "token_ids": [1, 2]}
     fault = hostile.body(json.dumps({"choices": [answer]}).encode())
