@@ -29,7 +29,7 @@ RUN = (
     "evorun.progress=off",
 )
 SMALL = ("method.generations=2", f"method.temperature={TEMPERATURE}", f"budget.calls={CALLS}")
-DEPTH = 5
+DEPTH = 9
 
 
 def holds(value: Any, marked: object, depth: int = DEPTH) -> bool:
@@ -67,9 +67,13 @@ class Walk:
         if (not self.files or self.files[-1] != file) and any(holds(one, self.marked) for one in handed):
             self.files.append(file)
 
+    def arrows(self) -> set[tuple[str, str]]:
+        """Return the distinct moves from one file to another."""
+        return set(zip(self.files, self.files[1:], strict=False))
+
     def climbs(self) -> int:
-        """Return how many moves lead to a file of a higher room."""
-        return sum(floor(after) > floor(before) for before, after in zip(self.files, self.files[1:], strict=False))
+        """Return how many of the arrows lead to a file of a higher room."""
+        return sum(floor(after) > floor(before) for before, after in self.arrows())
 
 
 def floor(file: str) -> int:
@@ -97,9 +101,7 @@ def main() -> None:
             evorun([*RUN, *SMALL, f"hydra.run.dir={folder}/run"])
         sys.setprofile(None)
     for name, walk in walks.items():
-        print(
-            f"{name:22} files {len(set(walk.files)):3}  moves {max(len(walk.files) - 1, 0):4}  climbs {walk.climbs():4}"
-        )
+        print(f"{name:22} files {len(set(walk.files)):3}  arrows {len(walk.arrows()):4}  climbs {walk.climbs():4}")
         print("   ", " ".join(sorted(set(walk.files))))
 
 
