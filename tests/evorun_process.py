@@ -23,9 +23,10 @@ RECORDS = (
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment with one thread for linear algebra and no data folder."""
+    """Return this process's environment with one thread for linear algebra, no data folder, and what tests import."""
     kept = {key: value for key, value in os.environ.items() if key != "EVORUN_DATA"}
-    return {**kept, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
+    paths = [*filter(None, [kept.get("PYTHONPATH")]), str(Path(__file__).parent)]
+    return {**kept, "OMP_NUM_THREADS": "1", "COLUMNS": "200", "PYTHONPATH": os.pathsep.join(paths)}
 
 
 def evorun(*arguments: str | Path, cwd: Path, **options: Any) -> subprocess.CompletedProcess[str]:
