@@ -21,7 +21,7 @@ Indices = npt.NDArray[np.int64]
 
 # Distance to the MAP at which a fit may stop, as a Euclidean norm in prior standard deviations.
 TOLERANCE = 1e-9
-# The hardest cold start tried took 31: one item that won 10,000 duels with another, under a prior_sd of 1e5.
+# The hardest cold start tried took 31 (one item that won 10,000 duels against another, prior_sd 1e5).
 MAX_ITERATIONS = 200
 
 
@@ -38,7 +38,7 @@ class Posterior(NamedTuple):
 
 
 def win_probability(mean_i: npt.ArrayLike, mean_j: npt.ArrayLike) -> Floats:
-    """The probability that an item of utility `mean_i` beats one of `mean_j` (Duel-Evolve, Equation 2); broadcasts."""
+    """Return the probability that utility `mean_i` beats `mean_j` (Duel-Evolve, Equation 2); broadcasts."""
     return np.asarray(expit(np.subtract(mean_i, mean_j)), dtype=np.float64)
 
 
@@ -51,7 +51,7 @@ def fit(
     init: npt.ArrayLike | None = None,
     solver: Solver = "newton",
 ) -> Posterior:
-    """Fit the posterior of `n_items` utilities to duels of which `winners[k]` beat `losers[k]`.
+    """Fit the posterior of `n_items` utilities to duels, in each of which `winners[k]` beat `losers[k]`.
 
     The mean is the MAP of Equation 4 of Duel-Evolve, and sd_i = 1 / sqrt(1 / prior_sd^2 + sum of p (1 - p) over the
     duels of i). Items without duels keep the prior. Repeated and contradictory duels are welcome; leave undecided ones
@@ -69,14 +69,22 @@ def fit(
         raise ValueError(f"prior_sd: expected a positive finite number, got {prior_sd}")
     if solver not in ("newton", "lbfgs"):
         raise ValueError(f"solver: expected 'newton' or 'lbfgs', got '{solver}'")
-    known = _utilities(n_items, init)
-    posterior = _LogPosterior(n_items, *_duels(n_items, winners, losers), prior_sd)
-    solve = _newton if solver == "newton" else _lbfgs
-    mode, iterations = solve(posterior, posterior.better_start(known))
+    start = _start(n_items, init)
+    won, lost = _indices("winners", winners, n_items), _indices("losers", losers, n_items)
+    if won.size != lost.size:
+        raise ValueError(f"winners and losers: expected equal lengths, got {won.size} and {lost.size}")
+    if (won == lost).any():
+        raise ValueError(f"winners and losers: expected two items in each duel, got item {won[won == lost][0]} twice")
+    posterior = _LogPosterior(n_items, won, lost, prior_sd)
+    # Far from the mode the curvature vanishes and Newton's method needs hundreds of steps; from zeros it needs tens.
+    if start.any() and posterior.loss(start) > won.size * np.log(2):  # the loss at zeros
+        start = np.zeros(n_items)
+    mode, iterations = (_newton if solver == "newton" else _lbfgs)(posterior, start)
     return Posterior(mode.utilities, 1 / np.sqrt(mode.diagonal), iterations)
 
 
-def _utilities(n_items: int, init: npt.ArrayLike | None) -> Floats:
+def _start(n_items: int, init: npt.ArrayLike | None) -> Floats:
+    """Return utilities to start from, of shape (n_items,): `init`, then zeros."""
     if n_items < 0:
         raise ValueError(f"n_items: expected a number >= 0, got {n_items}")
     utilities = np.zeros(n_items)
@@ -90,17 +98,9 @@ def _utilities(n_items: int, init: npt.ArrayLike | None) -> Floats:
     return utilities
 
 
-def _duels(n_items: int, winners: npt.ArrayLike, losers: npt.ArrayLike) -> tuple[Indices, Indices]:
-    won, lost = _indices("winners", winners, n_items), _indices("losers", losers, n_items)
-    if won.size != lost.size:
-        raise ValueError(f"winners and losers: expected equal lengths, got {won.size} and {lost.size}")
-    if (won == lost).any():
-        raise ValueError(f"winners and losers: expected two items in each duel, got item {won[won == lost][0]} twice")
-    return won, lost
-
-
 def _indices(name: str, values: npt.ArrayLike, n_items: int) -> Indices:
     indices = np.asarray(values)
+    # an empty list has numpy's default type, float
     if indices.ndim != 1 or (indices.size and indices.dtype.kind not in "iu"):
         raise ValueError(f"{name}: expected integers of shape (duels,), got {indices.dtype} of shape {indices.shape}")
     if indices.size and (indices.min() < 0 or indices.max() >= n_items):
@@ -116,18 +116,17 @@ class _Point(NamedTuple):
 
     utilities: Floats
     gradient: Floats
+    gradient_norm: float
     diagonal: Floats
     coupling: Floats
 
-    def gradient_norm(self) -> float:
-        return float(np.linalg.norm(self.gradient))
-
 
 class _LogPosterior:
-    """Equation 4 of Duel-Evolve over the duels counted by pair: its cost grows with pairs and not with duels."""
+    """Equation 4 of Duel-Evolve over the duels counted by pair: its cost grows with pairs, not with duels."""
 
     def __init__(self, n_items: int, winners: Indices, losers: Indices, prior_sd: float) -> None:
         self.n_items, self.prior_sd, self.n_duels = n_items, prior_sd, winners.size
+        # One integer a pair, whichever of the two won: numpy counts integers faster than rows.
         keys = np.minimum(winners, losers) * n_items + np.maximum(winners, losers)
         pairs, pair_of_duel = np.unique(keys, return_inverse=True)
         self.low, self.high = np.divmod(pairs, max(n_items, 1))
@@ -135,63 +134,46 @@ class _LogPosterior:
         self.low_wins = np.bincount(pair_of_duel, weights=winners < losers, minlength=pairs.size)
 
     def loss(self, utilities: Floats) -> float:
-        """The negative log posterior, less a constant."""
+        """Return the negative log posterior, less a constant."""
         logits = utilities[self.low] - utilities[self.high]
         softplus = np.maximum(logits, 0) + np.log1p(np.exp(-np.abs(logits)))  # a seventh of the time of np.logaddexp
         log_likelihood = np.sum(self.low_wins * logits - self.duels * softplus)
         return float(np.sum(utilities**2) / (2 * self.prior_sd**2) - log_likelihood)
 
-    def better_start(self, utilities: Floats) -> Floats:
-        """`utilities`, or zeros where those have the smaller loss.
-
-        Far from the mode the curvature vanishes and Newton's method needs hundreds of steps; from zeros it needs tens.
-        """
-        loss_at_zeros = self.n_duels * np.log(2)
-        if utilities.any() and self.loss(utilities) > loss_at_zeros:
-            return np.zeros(self.n_items)
-        return utilities
-
-    def gradient(self, utilities: Floats) -> Floats:
-        """The gradient of `loss`."""
-        return self.at(utilities).gradient
-
     def at(self, utilities: Floats) -> _Point:
-        """The derivatives of `loss`."""
+        """Return the derivatives of `loss`."""
         p = win_probability(utilities[self.low], utilities[self.high])
         expected = self.duels * p
         surprise, coupling = self.low_wins - expected, expected * (1 - p)
+        # bincount, not np.add.at, for scattered sums: many times as fast
         pull = np.bincount(self.low, surprise, self.n_items) - np.bincount(self.high, surprise, self.n_items)
         information = np.bincount(self.low, coupling, self.n_items) + np.bincount(self.high, coupling, self.n_items)
         precision = np.float64(1 / self.prior_sd**2)
-        return _Point(utilities, precision * utilities - pull, precision + information, coupling)
+        gradient = precision * utilities - pull
+        return _Point(utilities, gradient, float(np.linalg.norm(gradient)), precision + information, coupling)
 
     @cached_property
     def _hessian_layout(self) -> csr_array:
-        """Where the Hessian's entries go: each holds its index in [diagonal, coupling, coupling]."""
+        # Sorting the entries into rows takes longer than a step: done once, with each entry's index for a value.
         items = np.arange(self.n_items)
         rows, columns = np.concatenate([items, self.low, self.high]), np.concatenate([items, self.high, self.low])
         return csr_array((np.arange(rows.size), (rows, columns)), shape=(self.n_items, self.n_items))
 
     def hessian(self, point: _Point) -> csr_array:
-        """The Hessian of `loss`, of shape (n_items, n_items)."""
+        """Return the Hessian of `loss`, of shape (n_items, n_items)."""
         layout = self._hessian_layout
         entries = np.concatenate([point.diagonal, -point.coupling, -point.coupling])[layout.data]
         return csr_array((entries, layout.indices, layout.indptr), shape=layout.shape)
 
     def gradient_tolerance(self) -> float:
-        """The norm of the gradient at which utilities are within TOLERANCE of the MAP.
-
-        The Hessian is at least 1 / prior_sd^2, so the norm of the gradient times prior_sd bounds the distance to the
-        MAP in prior standard deviations. The second term is what rounding may leave of a gradient that sums all duels.
-        """
+        """Return the norm of the gradient at which utilities are within TOLERANCE of the MAP."""
+        # The Hessian is at least 1 / prior_sd^2, so the gradient's norm times prior_sd bounds the distance to the MAP
+        # in prior standard deviations. The second term is what rounding may leave of a gradient that sums all duels.
         return float(TOLERANCE / self.prior_sd + 16 * np.finfo(np.float64).eps * self.n_duels)
 
 
 def _newton(posterior: _LogPosterior, start: Floats) -> tuple[_Point, int]:
-    """Newton's method on the sparse Hessian, with step halving on the norm of the gradient.
-
-    Conjugate gradients over the pairs that met replace a dense Cholesky factorisation: they take as long at 200 items,
-    less above, and do without BLAS, whose threads stall on such small matrices where processes share cores.
+    """Minimise by Newton's method on the sparse Hessian, with step halving on the norm of the gradient.
 
     The norm, and not the loss, is what must fall: near the mode the loss no longer changes in floating point. The loss
     is strictly convex, so the norm has no other local minimum, and inexact steps keep the guarantee (Eisenstat and
@@ -199,37 +181,32 @@ def _newton(posterior: _LogPosterior, start: Floats) -> tuple[_Point, int]:
     """
     point, tolerance = posterior.at(start), posterior.gradient_tolerance()
     for iteration in range(MAX_ITERATIONS):
-        if point.gradient_norm() <= tolerance:
+        norm, diagonal = point.gradient_norm, point.diagonal
+        if norm <= tolerance:
             return point, iteration
-        point = _shorten_gradient(posterior, point, _newton_step(posterior, point, tolerance))
+        # Conjugate gradients over the pairs that met, instead of a dense Cholesky factorisation: they take as long at
+        # 200 items, less above, and do without BLAS, whose threads stall on such small matrices where processes share
+        # cores. The closer the mode, the more exact the step: convergence stays quadratic.
+        residual = max(0.01 * norm * min(1.0, norm), 0.1 * tolerance)
+        hessian = posterior.hessian(point)
+        jacobi = LinearOperator(hessian.shape, matvec=lambda v, d=diagonal: v / d, dtype=np.float64)
+        step, _ = cg(hessian, point.gradient, rtol=0.0, atol=residual, M=jacobi)
+        # Halve the step until the gradient shrinks by at least a part of what a linear gradient would lose.
+        size = 1.0
+        while (candidate := posterior.at(point.utilities - size * step)).gradient_norm > (1 - 1e-4 * size) * norm:
+            size /= 2
+        point = candidate
     raise RuntimeError(f"Bradley-Terry fit: no convergence in {MAX_ITERATIONS} iterations; use a smaller prior_sd")
 
 
-def _newton_step(posterior: _LogPosterior, point: _Point, tolerance: float) -> Floats:
-    """The solution of Hessian @ step = gradient, the more exact the closer the mode is: convergence stays quadratic."""
-    norm = point.gradient_norm()
-    residual = max(0.01 * norm * min(1.0, norm), 0.1 * tolerance)
-    hessian = posterior.hessian(point)
-    jacobi = LinearOperator(hessian.shape, matvec=lambda v: v / point.diagonal, dtype=np.float64)
-    step, _ = cg(hessian, point.gradient, rtol=0.0, atol=residual, M=jacobi)
-    return np.asarray(step)
-
-
-def _shorten_gradient(posterior: _LogPosterior, point: _Point, step: Floats) -> _Point:
-    """Take the step, halved until the gradient is shorter by a part of what a linear gradient would lose."""
-    size, norm = 1.0, point.gradient_norm()
-    while (candidate := posterior.at(point.utilities - size * step)).gradient_norm() > (1 - 1e-4 * size) * norm:
-        size /= 2
-    return candidate
-
-
 def _lbfgs(posterior: _LogPosterior, start: Floats) -> tuple[_Point, int]:
-    """L-BFGS (Liu and Nocedal, 1989), as in section 2.3.1 of Duel-Evolve."""
+    """Minimise by L-BFGS (Liu and Nocedal, 1989), as in section 2.3.1 of Duel-Evolve."""
+    # scipy bounds the gradient's largest entry, we bound its norm
     largest_entry = posterior.gradient_tolerance() / np.sqrt(max(start.size, 1))
     result = minimize(
         posterior.loss,
         start,
-        jac=posterior.gradient,
+        jac=lambda utilities: posterior.at(utilities).gradient,
         method="L-BFGS-B",
         options={"gtol": float(largest_entry), "ftol": 0.0, "maxiter": 100_000, "maxfun": 1_000_000},
     )
