@@ -1,6 +1,6 @@
 """The exceptions that a user may see, and checks of configuration values that raise them.
 
-Each error carries one line that says what was expected, what came, and what to do. A check names the key.
+Each error is one line that says what was expected, what was given, and what to do. A check names the key.
 """
 
 import math
@@ -8,7 +8,7 @@ from collections.abc import Collection
 
 
 def first_line(error: Exception) -> str:
-    """Return the type of a library's exception and the first line of its message, for an error of one line."""
+    """Return the type and the first line of a library's exception, to be part of an error of one line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__
 
@@ -41,7 +41,7 @@ class JournalError(EvorunError):
 
 
 class SandboxError(EvorunError):
-    """Programs cannot be run as the settings ask: the isolation is not to be had, or it broke down."""
+    """Programs cannot be run as the settings ask: the isolation is unavailable, or it broke down."""
 
 
 class TrainingError(EvorunError):
@@ -49,7 +49,8 @@ class TrainingError(EvorunError):
 
 
 def at_least(key: str, value: float | None, minimum: float) -> None:
-    """Refuse a number below `minimum`; None passes (it means: no limit or not set)."""
+    """Refuse a number below `minimum`; None passes: it means no limit, or not set."""
+    # isfinite first: NaN compares as false with any bound, and would pass `value < minimum`.
     if value is not None and not (math.isfinite(value) and value >= minimum):
         raise ConfigError(f"{key}: expected a number >= {minimum}, got {value}")
 

@@ -9,14 +9,14 @@ from evorun.cli.usage import EXIT_FAILED, EXIT_INTERRUPTED
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and exit: 0 when all went well, 1 with one line on an error, 130 when interrupted."""
-    # imports are inside, so that an interrupt during them is caught as well
+    # Imports are inside, so that an interrupt during them is caught as well.
     try:
         from evorun.cli.output import complain, show_warnings, sturdy_streams, unwritten
 
         arguments = list(sys.argv[1:] if argv is None else argv)
-        # the linear algebra here is small: more BLAS threads only get in each other's way
+        # The matrices here are small: more BLAS threads only get in each other's way.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-        # torch's idle threads must not spin: with other work on the cores that made a step ten times slower
+        # torch's idle threads must not spin: with other work on the cores, that made a training step ten times slower.
         os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
         show_warnings()
         with sturdy_streams() as output:
@@ -37,14 +37,11 @@ def _guarded(arguments: list[str]) -> int:
     try:
         return _dispatch(arguments)
     except EvorunError as error:
-        if _wants_traceback(arguments):
+        # Read off the words: the error may be that they compose no configuration.
+        if any(argument.lstrip("+") in ("evorun.debug=true", "evorun.debug=True") for argument in arguments):
             raise
         complain(str(error))
         return EXIT_FAILED
-
-
-def _wants_traceback(arguments: Sequence[str]) -> bool:
-    return any(argument.lstrip("+") in ("evorun.debug=true", "evorun.debug=True") for argument in arguments)
 
 
 def _dispatch(arguments: list[str]) -> int:

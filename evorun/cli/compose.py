@@ -1,4 +1,4 @@
-"""What can be composed: the config groups, from YAML files and from plug-ins."""
+"""The config groups and their choices, from YAML files and from plug-ins."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -38,16 +38,16 @@ CHOSEN_GROUPS = (*RUN_GROUPS, "experiment", "student", "teacher", "teacher_engin
 TYPED_GROUPS = (*(group for group in CHOSEN_GROUPS if group != "experiment"), "sandbox", "run", "evorun")
 """Groups whose keys evorun checks against their schema; a key may be set whether or not the YAML lists it."""
 
+# Groups that offer what another one does: a role's model is any model.
 LIKE = {
     group: "engine" if group.endswith("_engine") else "model"
     for role in (*ROLES, "teacher")
     for group in (role, f"{role}_engine")
 }
-"""Groups that offer what another one does."""
 
 
 def choices(group: str) -> list[str]:
-    """Return the names that a config group offers, in alphabetical order; one in a folder of its own is FOLDER/NAME."""
+    """Return the choices of a config group in alphabetical order; a file in a subfolder is FOLDER/NAME."""
     folder = config_folder() / group
     files = {file.relative_to(folder).with_suffix("").as_posix() for file in folder.rglob("*.yaml")}
     if group in LIKE:
@@ -59,7 +59,7 @@ def choices(group: str) -> list[str]:
 
 @cache
 def yaml_values(group: str, name: str) -> Mapping[str, Any]:
-    """Return what a file of `conf/` says, over what it takes from others of its group; nothing where there is none."""
+    """Return the values of a file of `conf/`, over those that it inherits within its group; {} without such a file."""
     file = config_folder() / group / f"{name}.yaml"
     values: Any = OmegaConf.to_container(OmegaConf.load(file)) if file.exists() else {}
     for other in values.pop("defaults", ()):
@@ -69,7 +69,7 @@ def yaml_values(group: str, name: str) -> Mapping[str, Any]:
 
 
 def default_config(kind: registry.Kind, name: str, **changes: Any) -> Any:
-    """Return the configuration of a method or task with the values of its YAML, a plug-in's of its dataclass."""
+    """Return the config of a method or task: the values of its YAML, or of its dataclass where it has no YAML."""
     from evorun.runner.settings import typed
 
     schema = registry.task_config_class(name) if kind == "task" else registry.method_class(name).Config
@@ -77,13 +77,18 @@ def default_config(kind: registry.Kind, name: str, **changes: Any) -> Any:
 
 
 def register() -> None:
-    """Tell Hydra of what is no file: judges, teachers, defaults of plug-ins, settings of methods under a budget."""
+    """Register with Hydra the choices that are no files: judges, teachers, plug-ins, methods' values under a budget."""
     store = ConfigStore.instance()
     for group, of in LIKE.items():
         for name in choices(of):
             store.store(group=group, name=name, node={"defaults": [{f"/{of}@_here_": name}, "_self_"]})
     for name in registry.plugins("method"):
-        store.store(group="method", name=name, node=_reading_the_task(registry.method_class(name).Config))
+        config: Any = registry.method_class(name).Config
+        node: DictConfig = OmegaConf.structured(config)
+        for field in dataclasses.fields(config):
+            if FROM_TASK in field.metadata:  # the task's value, where it has one; evorun's own YAML says so itself
+                node[field.name] = f"${{{FROM_TASK}:{field.name},{field.default}}}"
+        store.store(group="method", name=name, node=node)
     for name in registry.plugins("task"):
         store.store(group="task", name=name, node=registry.task_config_class(name))
     for name in choices("budget"):
@@ -92,22 +97,13 @@ def register() -> None:
             store.store(group="method_on_budget", name=f"{method}_on_{name}", package="method", node=values)
 
 
-def _reading_the_task(config: Any) -> DictConfig:
-    """Return a plug-in method's defaults; those declared with `from_task` are the task's where it has some."""
-    node: DictConfig = OmegaConf.structured(config)
-    for field in dataclasses.fields(config):
-        if FROM_TASK in field.metadata:
-            node[field.name] = f"${{{FROM_TASK}:{field.name},{field.default}}}"
-    return node
-
-
 def _from_task(key: str, default: Any, *, _root_: DictConfig) -> Any:
-    """Return a value of `task.sampling`; the method's own default where the task leaves it open."""
+    """Return a value of `task.sampling`, or the method's own default where the task sets none."""
     task = _root_.get("task")
     sampling = task.get("sampling") if isinstance(task, DictConfig) else None
     value = sampling.get(key) if isinstance(sampling, DictConfig) else None
     return default if value is None else value
 
 
-# at import: a SLURM job resolves its configuration in a process that composes nothing itself
+# At import: a SLURM job resolves its configuration in a process that composes nothing itself.
 OmegaConf.register_new_resolver(FROM_TASK, _from_task, replace=True)

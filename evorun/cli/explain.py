@@ -1,4 +1,4 @@
-"""What Hydra or OmegaConf found wrong, in one line."""
+"""Errors of Hydra and OmegaConf, in one line that says what to write instead."""
 
 import difflib
 import re
@@ -12,13 +12,14 @@ from evorun.runner import registry
 
 
 def explain(error: Exception) -> str:
-    """Say in one line what Hydra or OmegaConf found wrong."""
+    """Return in one line what Hydra or OmegaConf found wrong."""
+    # Recognised by their texts: neither library gives its errors types or fields that tell these cases apart.
     text = str(error)
     missing = re.search(r"Could not find '([\w/]+)/([^/']*)'", text)
     if missing:
         group, name = missing.groups()
         if not group.startswith("hydra/"):
-            group, _, name = f"{group}/{name}".partition("/")  # experiment=FOLDER/NAME
+            group, _, name = f"{group}/{name}".partition("/")  # Hydra takes experiment=FOLDER/NAME for a nested group
         offered = re.findall(r"^\t(\w+)$", text, re.MULTILINE) if group.startswith("hydra/") else choices(group)
         return str(registry.unknown(group, name, offered))
     stray = re.search(r"Could not override '([^'.]+)'", text)
@@ -30,7 +31,15 @@ def explain(error: Exception) -> str:
     if "training appears more than once" in text:
         return "student: expected none with a method that trains weights itself; set student=none or another method"
     if isinstance(error, OverrideParseException):
-        return _not_an_override(error.override.lstrip("+"), text.splitlines()[0])
+        given, reason = error.override.lstrip("+"), text.splitlines()[0]
+        if "=" in given:
+            return f"{given}: expected KEY=VALUE in Hydra's override grammar, got {reason}; quote the value"
+        # A word alone is most often a mistyped verb, or a choice without its group.
+        offers = [*USAGES, *(f"{group}={name}" for group in CHOSEN_GROUPS for name in choices(group))]
+        words = {offer.rpartition("=")[2]: offer for offer in reversed(offers)}
+        close = difflib.get_close_matches(given, words, n=1)
+        hint = f"did you mean {words[close[0]]}? " if close else ""
+        return f"{given}: {hint}expected a verb ({', '.join(USAGES)}), GROUP=CHOICE or KEY=VALUE; see evorun --help"
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key}: expected a value, none was given; set {error.full_key}=VALUE"
     absent = re.search(r"Interpolation key '(\w+)\.name' not found", text)
@@ -43,13 +52,3 @@ def explain(error: Exception) -> str:
     cause = error.__cause__
     first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
     return f"{first} ({str(cause).splitlines()[0]})" if cause is not None and str(cause) else first
-
-
-def _not_an_override(given: str, reason: str) -> str:
-    if "=" in given:
-        return f"{given}: expected KEY=VALUE in Hydra's override grammar, got {reason}; quote the value"
-    offers = [*USAGES, *(f"{group}={name}" for group in CHOSEN_GROUPS for name in choices(group))]
-    words = {offer.rpartition("=")[2]: offer for offer in reversed(offers)}
-    close = difflib.get_close_matches(given, words, n=1)
-    hint = f"did you mean {words[close[0]]}? " if close else ""
-    return f"{given}: {hint}expected a verb ({', '.join(USAGES)}), GROUP=CHOICE or KEY=VALUE; see evorun --help"

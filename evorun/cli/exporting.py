@@ -29,9 +29,9 @@ class _Request(NamedTuple):
 
 
 def export_traces(arguments: Sequence[str], console: Console) -> int:
-    """Select examples from runs, print what was kept and dropped, write both files; return the exit code.
+    """Select examples from runs, print how many were kept and dropped, write both files; return the exit code.
 
-    Raises ConfigError for a wrong command line, and what `collect` and `write_traces` raise.
+    Raises ConfigError for a wrong command line, and the errors of `collect` and `write_traces`.
     """
     asked = _request(arguments)
     traces = collect(asked.folders, asked.settings)
@@ -55,14 +55,20 @@ def _request(arguments: Sequence[str]) -> _Request:
             if key in options:
                 raise ConfigError(f"{key}: expected once, got it twice: {key}={options[key]} and {argument}")
             options[key] = value
-        elif equals and not Path(argument).exists():  # a sweep's folders have names like `seed=0`
+        elif equals and not Path(argument).exists():  # a folder's name may hold '=', as `seed=0`
             raise ConfigError(f"{key}: unknown option; expected a run directory or one of {', '.join(_OPTIONS)}")
         else:
             runs.append(Path(argument))
     if not (runs and options.get("kind") and options.get("output")):
         raise ConfigError(f"expected: {USAGES['traces'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
     settings = make_settings(options["kind"], options.get("top"), _flag(options, "parsed_only"))
-    return _Request(run_folders(runs), settings, _output(options["output"]), _flag(options, "overwrite"))
+    folders, output = run_folders(runs), Path(options["output"])
+    if output.suffix != ".jsonl":
+        raise ConfigError(f"output: expected the name of a .jsonl file, got {output}")
+    # A run directory holds the run's record and nothing else: reports and resumes rely on its file names.
+    if (output.resolve().parent / MANIFEST).exists():
+        raise ConfigError(f"output: expected a file outside run directories, got {output}")
+    return _Request(folders, settings, output, _flag(options, "overwrite"))
 
 
 def _flag(options: dict[str, str], key: str) -> bool:
@@ -70,15 +76,6 @@ def _flag(options: dict[str, str], key: str) -> bool:
     if value.lower() not in ("true", "false"):
         raise ConfigError(f"{key}: expected true or false, got {value or 'nothing'}")
     return value.lower() == "true"
-
-
-def _output(name: str) -> Path:
-    output = Path(name)
-    if output.suffix != ".jsonl":
-        raise ConfigError(f"output: expected the name of a .jsonl file, got {name}")
-    if (output.resolve().parent / MANIFEST).exists():
-        raise ConfigError(f"output: expected a file outside of run directories, which keep what a run left, got {name}")
-    return output
 
 
 def _table(counts: Counts) -> Table:
@@ -103,10 +100,10 @@ def _notes(counts: Counts) -> list[str]:
     evaluated = [run.run for run in counts.runs if run.split not in (None, *training)]
     notes = []
     if simulated:
-        notes.append(f"simulated, so no model's own words: {', '.join(simulated)}")
+        notes.append(f"simulated, not written by a model: {', '.join(simulated)}")
     if evaluated:
         notes.append(
-            "made from a test split, on which a model trained with it must not be measured "
-            f"(runs with task.split={' or '.join(training)} make data for training): {', '.join(evaluated)}"
+            "made from a test split, on which a model trained with this data must not be evaluated "
+            f"(runs with task.split={' or '.join(training)} give training data): {', '.join(evaluated)}"
         )
     return notes

@@ -1,4 +1,4 @@
-"""`evorun grade`: grades given responses with a task's own parser and grader; no model is involved."""
+"""`evorun grade`: grade given responses with a task's own parser and grader; no model is involved."""
 
 import asyncio
 import logging
@@ -32,11 +32,11 @@ from evorun.runs.scores import Score
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.isolation import not_full, probe
 from evorun.sandbox.lazy import LazySandbox
-from evorun.tasks.base import LoadedTask, Problem, Tools
+from evorun.tasks.base import LoadedTask
 
 _log = logging.getLogger(__name__)
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # Windows editors put it before the first record
 
 
 class GivenResponse(msgspec.Struct):
@@ -47,23 +47,23 @@ class GivenResponse(msgspec.Struct):
 
 
 class GradedResponse(msgspec.Struct):
-    """A line of the output: what was made of a response."""
+    """A line of the output: a response as it was parsed and graded."""
 
     id: str
     answer: str | None
     correct: bool | None
-    """None where there is no right and wrong."""
+    """None on a task without right and wrong."""
     scores: dict[str, float | None]
     detail: str
-    """What happened (`wrong_answer at hidden test 3`), where the task has more to say than right or wrong."""
+    """The grader's reason (`wrong_answer at hidden test 3`), where the task gives one."""
     error: str | None
     stratum: str
 
 
 def grade_file(arguments: Sequence[str], console: Console) -> int:
-    """Grade the responses of a file, write each with its verdict and print the summary; return the exit code.
+    """Grade the responses of a file, write each with its verdict, print a summary, and return the exit code.
 
-    Where the task has scores, each response's are printed too, and their means.
+    For a task with scores, the scores of each response and their means are printed too.
     Raises ConfigError for a wrong command line and DataError, naming file and line, for a malformed record.
     """
     options = _options(arguments)
@@ -83,6 +83,7 @@ def grade_file(arguments: Sequence[str], console: Console) -> int:
     console.print(_summary(graded, loaded, primary))
     if others:
         console.print(_means(graded, others))
+    # Not an error: a file may hold the responses of one stratum, or those that were ready in time.
     missing = len(loaded.problems) - len({record.id for record in graded})
     if missing:
         console.print(f"{missing} of the task's {len(loaded.problems)} problems have no response")
@@ -99,7 +100,7 @@ def _options(arguments: Sequence[str]) -> dict[str, str]:
         if equals:
             options[key] = value
     if "seed" in options:
-        raise ConfigError("seed: has no part in which problems are drawn; expected task.draw_seed=N, or nothing")
+        raise ConfigError("seed: does not decide which problems are drawn; expected task.draw_seed=N, or nothing")
     if len(options) < len(arguments) or not (options.get("responses") and options.get("task")):
         raise ConfigError(f"expected: {USAGES['grade'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
     return options
@@ -118,25 +119,32 @@ def _load(overrides: list[str]) -> tuple[LoadedTask, SandboxConfig]:
     sandbox = typed(SandboxConfig, config["sandbox"], "sandbox")
     loaded = task.load()
     if task.runs_programs:
-        _warn_of_isolation(sandbox)
+        found = probe(sandbox)
+        if not found.full and found.isolation != "none":  # without any isolation, the first program says why
+            _log.warning(not_full(found.isolation, found.note))
     return loaded, sandbox
 
 
-def _warn_of_isolation(sandbox: SandboxConfig) -> None:
-    found = probe(sandbox)
-    if not found.full and found.isolation != "none":  # without any, the first program says why
-        _log.warning(not_full(found.isolation, found.note))
-
-
 def _read(path: Path) -> Iterator[tuple[int, GivenResponse]]:
+    """Yield each record with the number of its line."""
+    try:
+        if path.exists() and not path.is_file():  # a pipe would block, a device would never end
+            raise DataError(f"cannot read responses={path}: expected a regular file")
+        # Not str.splitlines: texts of models hold other line separators, such as U+2028, inside a record.
+        lines = path.read_bytes().removeprefix(_BYTE_ORDER_MARK).split(b"\n")
+    except OSError as error:
+        raise DataError(f"cannot read responses={path}: {error.strerror}") from error
     decoder = msgspec.json.Decoder(GivenResponse)
     lines_of: dict[str, int] = {}
-    for number, line in enumerate(_lines(path), start=1):
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            record = _decoded(decoder, line)
-        # msgspec lets the decoder's error for bytes that are no UTF-8 through as it is
+            try:
+                record = decoder.decode(line)
+            except msgspec.DecodeError:  # perhaps half a surrogate pair, which a model's sampled bytes can form
+                record = decoder.decode(without_lone_surrogates(line))
+        # msgspec lets the decoder's error for bytes that are not UTF-8 pass.
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise DataError(
                 f'{path}, line {number}: expected {{"id": "...", "response": "..."}}, got a record with: {error}'
@@ -147,23 +155,6 @@ def _read(path: Path) -> Iterator[tuple[int, GivenResponse]]:
                 f"{path}, lines {earlier} and {number}: expected one response a problem, got two to '{record.id}'"
             )
         yield number, record
-
-
-def _decoded(decoder: msgspec.json.Decoder[GivenResponse], line: bytes) -> GivenResponse:
-    """Decode a line; half a surrogate pair, which sampled bytes can form, becomes a question mark."""
-    try:
-        return decoder.decode(line)
-    except msgspec.DecodeError:
-        return decoder.decode(without_lone_surrogates(line))
-
-
-def _lines(path: Path) -> list[bytes]:
-    try:
-        if path.exists() and not path.is_file():
-            raise DataError(f"cannot read responses={path}: expected a regular file")
-        return path.read_bytes().removeprefix(_BYTE_ORDER_MARK).split(b"\n")
-    except OSError as error:
-        raise DataError(f"cannot read responses={path}: {error.strerror}") from error
 
 
 def _refuse_unknown(given: Sequence[tuple[int, GivenResponse]], loaded: LoadedTask, path: Path) -> None:
@@ -185,24 +176,25 @@ def _refuse_unknown(given: Sequence[tuple[int, GivenResponse]], loaded: LoadedTa
 async def _grade(loaded: LoadedTask, sandbox: SandboxConfig, given: Sequence[GivenResponse]) -> list[GradedResponse]:
     problems = {problem.id: problem for problem in loaded.problems}
     tools = LazySandbox(sandbox)
+
+    async def graded(record: GivenResponse) -> GradedResponse:
+        problem = problems[record.id]
+        response = loaded.task.parse(problem, record.response)
+        grade = await loaded.grader.grade(problem, response, tools)
+        return GradedResponse(
+            id=record.id,
+            answer=response.answer,
+            correct=grade.correct,
+            scores=dict(grade.scores),
+            detail=grade.detail,
+            error=response.error,
+            stratum=problem.stratum,
+        )
+
     try:
-        return list(await asyncio.gather(*(_graded(loaded, problems[record.id], record, tools) for record in given)))
+        return list(await asyncio.gather(*map(graded, given)))
     finally:
         await tools.close()
-
-
-async def _graded(loaded: LoadedTask, problem: Problem, record: GivenResponse, tools: Tools) -> GradedResponse:
-    response = loaded.task.parse(problem, record.response)
-    grade = await loaded.grader.grade(problem, response, tools)
-    return GradedResponse(
-        id=record.id,
-        answer=response.answer,
-        correct=grade.correct,
-        scores=dict(grade.scores),
-        detail=grade.detail,
-        error=response.error,
-        stratum=problem.stratum,
-    )
 
 
 def _summary(graded: Sequence[GradedResponse], loaded: LoadedTask, primary: Score) -> Table:
@@ -244,7 +236,7 @@ def _means(graded: Sequence[GradedResponse], scores: Sequence[Score]) -> Table:
 
 
 def _shown(score: Score, figure: Metric) -> tuple[str, str]:
-    """Return a mean and its interval."""
+    """Return a mean and its interval as text: percent for a rate."""
     form = "{:.1%}" if score.rate else "{:.4g}"
     value = "-" if figure.value is None else form.format(figure.value)
     return value, "-" if figure.ci95 is None else f"{form} to {form}".format(*figure.ci95)

@@ -1,48 +1,48 @@
-"""`evorun --help`: what can be composed, with examples."""
+"""`evorun --help`: usage, the config groups with their choices, and examples."""
 
 from evorun.cli.compose import LIKE, ROLES, choices
 
 GROUPS = {
     "method": "the algorithm",
     "task": "the problems",
-    "model": "what generates",
+    "model": "generates the responses",
     "engine": "how it is served",
     **{
         group: about
         for role in ROLES
         for group, about in (
-            (role, f"the method's {role} model; default: the model itself"),
-            (f"{role}_engine", "how that model is served; default: like the model"),
+            (role, f"the method's {role} model; default: the policy, which is `model`"),
+            (f"{role}_engine", f"how the {role} is served; default: like the policy"),
         )
     },
-    "student": "how the model is fine-tuned before the run; default: it is not",
-    "teacher": "what answers the questions that a student learns from",
+    "student": "how the model is fine-tuned before the run; default: not at all",
+    "teacher": "answers the questions that a student learns from",
     "teacher_engine": "how the teacher is served",
     "training": "how weights are trained, where a method or a student trains some",
-    "budget": "limits of calls and tokens",
-    "experiment": "whole set-ups",
+    "budget": "limits on calls and tokens",
+    "experiment": "complete set-ups",
     "hydra/launcher": "where a sweep's jobs run",
 }
 
 HEAD = """evorun: one runner for experiments that evolve what language models produce
 
-usage: evorun [GROUP=CHOICE ...] [KEY=VALUE ...]       a run
-       evorun -m GROUP=CHOICE,CHOICE KEY=VALUE,VALUE    a sweep: every combination
-       evorun resume RUN_DIR [KEY=VALUE ...]            continue a run that was stopped
-       evorun report RUN_DIR... [--against=RUN_DIR]      tables, report.html, and a comparison of several
-       evorun grade task=TASK responses=FILE.jsonl      grade given responses, no model needed
-       evorun traces RUN_DIR... kind=KIND output=FILE   fine-tuning data from recorded runs
-       evorun list [methods|tasks|models|engines]       what there is, and what goes together
-       evorun doctor                                    what this machine can run
+usage: evorun [GROUP=CHOICE ...] [KEY=VALUE ...]       start a run
+       evorun -m GROUP=CHOICE,CHOICE KEY=VALUE,VALUE   start a sweep: one run for each combination
+       evorun resume RUN_DIR [KEY=VALUE ...]           continue a run that was stopped
+       evorun report RUN_DIR... [--against=RUN_DIR]    print tables, write report.html, compare several runs
+       evorun grade task=TASK responses=FILE.jsonl     grade given responses; needs no model
+       evorun traces RUN_DIR... kind=KIND output=FILE  write fine-tuning data from recorded runs
+       evorun list [methods|tasks|models|engines]      list what is available, and which methods fit which tasks
+       evorun doctor                                   check what this machine can run
 
 groups and their choices
 """
 
 TAIL = """
-keys that every run has
+common keys
   seed=0  task.draw_seed=0 (which problems)  budget.calls=N  budget.tokens=N  hydra.run.dir=FOLDER  evorun.debug=true
   task.data=FOLDER  task.source=sample  task.limit=N (problems)  method.generations=N
-  --cfg job prints the whole composed configuration
+  --cfg job prints the full composed configuration
 
 examples
   evorun task.source=sample engine=simulated task.limit=12 method.generations=10
@@ -56,11 +56,11 @@ examples
 
 def print_help() -> None:
     """Print usage, the config groups with their choices, and three examples."""
-    print(HEAD + "\n".join(_group_line(group, about) for group, about in GROUPS.items()) + "\n" + TAIL, end="")
-
-
-def _group_line(group: str, about: str) -> str:
-    if group in LIKE:
-        policy = "policy or " if group.removesuffix("_engine") in ROLES else ""
-        return f"  {group:15} {policy}any {LIKE[group]}  ({about})"
-    return f"  {group:15} {', '.join(choices(group)) or '-'}  ({about})"
+    lines = []
+    for group, about in GROUPS.items():
+        offered = ", ".join(choices(group)) or "-"
+        if group in LIKE:  # not all the models again
+            policy = "policy or " if group.removesuffix("_engine") in ROLES else ""
+            offered = f"{policy}any {LIKE[group]}"
+        lines.append(f"  {group:15} {offered}  ({about})")
+    print(HEAD + "\n".join(lines) + "\n" + TAIL, end="")

@@ -26,11 +26,11 @@ from evorun.runs.paths import display
 
 _IN_THIS_PROCESS = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 
+# Hydra calls `run_composed` and returns nothing of a sweep's: results and arguments pass it by.
 _outcomes: list[str] = []
-"""Statuses of the runs that this process has carried out."""
-
+"""Statuses of the runs that this command line has carried out."""
 _typed: list[str] = []
-"""The arguments of this process's command line, as they were typed."""
+"""The arguments, as they were typed."""
 
 
 class JobFailed(EvorunError):
@@ -42,10 +42,10 @@ def run_hydra(arguments: Sequence[str]) -> int:
 
     Raises ConfigError for a bad command line and KeyboardInterrupt when a run was interrupted.
     """
+    _outcomes.clear()
     _typed[:] = arguments
-    # Hydra then hands its exceptions to us instead of printing them
-    os.environ["HYDRA_FULL_ERROR"] = "1"
-    sys.argv = ["evorun", *map(permit_unlisted_key, arguments)]
+    os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its exceptions instead of printing them
+    sys.argv = ["evorun", *map(permit_unlisted_key, arguments)]  # Hydra reads no other list of arguments
     try:
         check_command_line(sys.argv[1:])
         register()
@@ -61,51 +61,35 @@ def run_hydra(arguments: Sequence[str]) -> int:
 
 
 def run_composed(composed: DictConfig) -> str:
-    """Carry out one composed run (Hydra's task function); return its status.
+    """Carry out one composed run (Hydra's task function) and return its status.
 
-    A run that failed is complained about and leaves a sweep going. In a process that a launcher made it raises
-    instead, which is how the sweep's own process hears of it. Raises KeyboardInterrupt when interrupted.
+    A failed run prints its error and lets a sweep go on. In a process that a launcher made it raises instead: only so
+    does the sweep's own process learn of it. Raises KeyboardInterrupt when interrupted.
     """
+    from evorun.cli.running import carry_out
+
     show_warnings()  # a launcher's process has not come through main
+    job = HydraConfig.get()
+    elsewhere = job.mode == RunMode.MULTIRUN and job.launcher.get("_target_") != _IN_THIS_PROCESS
+    folder = Path(job.runtime.output_dir)
+    command = ["evorun", *(_typed if job.mode == RunMode.RUN else map(as_typed, job.overrides.task))]
     with sturdy_streams():
         try:
-            status = _carry_out(composed)
+            refuse_secrets(composed)
+            status = carry_out(with_absolute_paths(plain(composed)), folder, command, Console())
         except EvorunError as error:
-            if _is_elsewhere() or _wants_traceback(composed):
+            settings: Any = composed.get("evorun")
+            if elsewhere or (isinstance(settings, DictConfig) and settings.get("debug") is True):
                 raise
             complain(str(error))
             status = "failed"
     _outcomes.append(status)
-    if _is_elsewhere() and status != "completed":
-        folder = display(Path(HydraConfig.get().runtime.output_dir))
-        raise JobFailed(f"the job in {folder} is {status}; its manifest.json and evorun.log say why")
+    if elsewhere and status != "completed":
+        raise JobFailed(f"the job in {display(folder)} is {status}; its manifest.json and evorun.log say why")
     if status == "interrupted":
-        raise KeyboardInterrupt
+        raise KeyboardInterrupt  # ends a sweep too
     return status
 
 
-def _carry_out(composed: DictConfig) -> str:
-    from evorun.cli.running import carry_out
-
-    refuse_secrets(composed)
-    config = with_absolute_paths(plain(composed))
-    return carry_out(config, Path(HydraConfig.get().runtime.output_dir), _command(), Console())
-
-
-def _wants_traceback(composed: DictConfig) -> bool:
-    settings: Any = composed.get("evorun")
-    return isinstance(settings, DictConfig) and settings.get("debug") is True
-
-
-def _is_elsewhere() -> bool:
-    job = HydraConfig.get()
-    return bool(job.mode == RunMode.MULTIRUN and job.launcher.get("_target_") != _IN_THIS_PROCESS)
-
-
-def _command() -> list[str]:
-    job = HydraConfig.get()
-    return ["evorun", *(_typed if job.mode == RunMode.RUN else map(as_typed, job.overrides.task))]
-
-
-# at import: a SLURM job resolves its folder's name in a process that composes nothing itself
+# At import: a SLURM job resolves its folder's name in a process that composes nothing itself.
 register_resolvers()

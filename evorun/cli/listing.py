@@ -1,4 +1,4 @@
-"""`evorun list`: every method, task, model and engine in a line, and which methods fit which tasks."""
+"""`evorun list`: methods, tasks, models and engines, one a line, and which methods fit which tasks."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -15,11 +15,11 @@ from evorun.runner.settings import missing_capabilities
 SECTIONS = ("methods", "tasks", "models", "engines")
 
 ENGINE_NOTES = {
-    "auto": "vllm where it is installed and there is a GPU, else transformers",
-    "transformers": "in this process, CPU or GPU, dynamic batching; extra: transformers",
-    "vllm": "in this process on local GPUs (or vLLM's CPU build); extra: vllm",
+    "auto": "vllm where it is installed and there is a GPU, otherwise transformers",
+    "transformers": "in this process, on CPU or GPU, with dynamic batching; extra: transformers",
+    "vllm": "in this process, on local GPUs (or vLLM's CPU build); extra: vllm",
     "server": "any OpenAI-compatible endpoint",
-    "simulated": "no weights: a task's simulator with a given skill",
+    "simulated": "no weights: the task's simulator, with a given skill",
     "replay": "answers from a finished run's journal",
 }
 
@@ -31,13 +31,27 @@ def print_listing(arguments: Sequence[str], console: Console) -> None:
             raise ConfigError(f"evorun list: expected {', '.join(SECTIONS)} or nothing, got '{argument}'")
     for section in arguments or SECTIONS:
         if section == "methods":
-            console.print(_methods())
+            table = _table("methods", "method=", "description")
+            for name in registry.names("method"):
+                table.add_row(name, registry.method_class(name).description)
         elif section == "tasks":
-            console.print(_tasks())
+            table = _table("tasks", "task=", "description")
+            for name in registry.names("task"):
+                plugin = name in registry.plugins("task")  # has no YAML
+                yaml = {} if plugin else yaml_values("task", name)
+                table.add_row(name, registry.task_config_class(name).description if plugin else yaml["description"])
         elif section == "models":
-            console.print(_models())
+            table = _table("models (also for judge=)", "model=", "id", "context", "description")
+            for name in choices("model"):
+                values = yaml_values("model", name)
+                hub_id = "" if values.get("id") == MISSING else str(values.get("id"))
+                about = str(values.get("description", ""))
+                table.add_row(name, hub_id, f"{values.get('context_length', 8192):,}", about)
         else:
-            console.print(_engines())
+            table = _table("engines (also for judge_engine=)", "engine=", "description")
+            for name in choices("engine"):
+                table.add_row(name, ENGINE_NOTES.get(name, ""))
+        console.print(table)
     if not arguments or set(arguments) & {"methods", "tasks"}:
         console.print(_pairs())
 
@@ -49,59 +63,22 @@ def _table(title: str, *columns: str) -> Table:
     return table
 
 
-def _methods() -> Table:
-    table = _table("methods", "method=", "what it is")
-    for name in registry.names("method"):
-        table.add_row(name, registry.method_class(name).description)
-    return table
-
-
-def _tasks() -> Table:
-    table = _table("tasks", "task=", "what it is")
-    for name in registry.names("task"):
-        table.add_row(name, _described("task", name))
-    return table
-
-
-def _models() -> Table:
-    table = _table("models (also for judge=)", "model=", "id", "context", "what it is")
-    for name in choices("model"):
-        values = yaml_values("model", name)
-        hub_id = "" if values.get("id") == MISSING else str(values.get("id"))
-        table.add_row(name, hub_id, f"{values.get('context_length', 8192):,}", _described("model", name))
-    return table
-
-
-def _engines() -> Table:
-    table = _table("engines (also for judge_engine=)", "engine=", "what it is")
-    for name in choices("engine"):
-        table.add_row(name, ENGINE_NOTES.get(name, ""))
-    return table
-
-
 def _pairs() -> Table:
-    """Return what each method gets to know on which tasks, or what they would have to offer."""
-    table = _table("what goes together", "method=", "knows beside the problem", "task=")
+    """Return which methods fit which tasks, with the information regime of each pair, or what the tasks lack."""
+    table = _table("which methods fit which tasks", "method=", "sees beside the problem", "task=")
     for name in registry.names("method"):
+        method: Any = registry.method_class(name)
         tasks: dict[str, list[str]] = {}
         for task in registry.names("task"):
-            lacking = missing_capabilities(registry.method_class(name), registry.task_config_class(task))
-            tasks.setdefault(_fit(name, task, lacking), []).append(task)
+            task_config = registry.task_config_class(task)
+            lacking = missing_capabilities(method, task_config)
+            if lacking:
+                fit = f"needs {', '.join(protocol.__name__.lower() for protocol in lacking)}"
+            else:
+                # The regime may depend on hyperparameters, and those on the task: lyria's oracle for puzzles.
+                values = yaml_values("method_on_task", f"{name}_on_{task}")
+                fit = str(method(default_config("method", name, **values)).regime_on(task_config.task_class))
+            tasks.setdefault(fit, []).append(task)
         for number, (fit, names) in enumerate(tasks.items()):
             table.add_row("" if number else name, fit, ", ".join(names))
     return table
-
-
-def _fit(method: str, task: str, lacking: Sequence[type]) -> str:
-    """Return what the method gets to know on the task, or what the task would have to offer."""
-    if lacking:
-        return f"needs {', '.join(protocol.__name__.lower() for protocol in lacking)}"
-    found: Any = registry.method_class(method)
-    config = default_config("method", method, **yaml_values("method_on_task", f"{method}_on_{task}"))
-    return str(found(config).regime_on(registry.task_config_class(task).task_class))
-
-
-def _described(group: str, name: str) -> str:
-    if group == "task" and name in registry.plugins("task"):
-        return registry.task_config_class(name).description
-    return str(yaml_values(group, name).get("description", ""))

@@ -1,4 +1,4 @@
-"""Names of the folders that runs write to: stable for a sweep's jobs, free for anything else."""
+"""Names of run directories: stable for a sweep's jobs, unused so far for anything else."""
 
 import hashlib
 import re
@@ -9,8 +9,8 @@ from pathlib import Path
 
 from omegaconf import OmegaConf
 
+# Characters of a job's name: file systems allow 255 bytes, and method and task come before it.
 LONGEST = 160
-"""Characters of a job's name; file systems allow 255 bytes, and method and task stand in front."""
 
 _LONGEST_VALUE = 40
 
@@ -18,48 +18,47 @@ _PLAIN = re.compile(rf"[a-z0-9_.]+=[A-Za-z0-9.]{{1,{_LONGEST_VALUE}}}")
 
 
 def job_name(overrides: Sequence[str]) -> str:
-    """Return a stable folder name for a sweep's job: what it overrides, without its method and task.
+    """Return a stable folder name for a sweep's job: its overrides, without its method and task.
 
-    Two jobs share a name only when they override the same (`evorun.` and `hydra` keys aside). Whatever had to be
-    rewritten or cut short is told apart by a hash over all overrides at the end. A plain name can be read back: its
-    values hold neither `-` nor `_`, and it ends in `-VALUE` where another ends in `_HASH`.
+    Two jobs share a name only if their overrides are equal (`evorun.` and `hydra` keys aside).
     """
-    told = sorted(override.lstrip("+") for override in overrides if _is_told(override))
-    name = "_".join(_part(override) for override in told)
-    if all(_PLAIN.fullmatch(override) for override in told) and len(name) <= LONGEST:
+    named, parts = [], []
+    for override in sorted(override.lstrip("+") for override in overrides):
+        key, _, value = override.partition("=")
+        if key in ("method", "task") or key.startswith(("evorun.", "hydra.", "hydra/")):
+            continue
+        named.append(override)
+        shown = re.sub(r"[^A-Za-z0-9.-]+", "-", value).strip("-")[:_LONGEST_VALUE]
+        parts.append(f"{re.sub(r'[^A-Za-z0-9_.]+', '.', key).strip('.')}-{shown}")
+    name = "_".join(parts)
+    # A plain name can be read back: its values hold neither `-` nor `_`, and it ends in `-VALUE`. One that had to be
+    # rewritten or cut ends in `_HASH` over all overrides, so neither kind can be mistaken for the other.
+    if all(_PLAIN.fullmatch(override) for override in named) and len(name) <= LONGEST:
         return name or "run"
-    digest = hashlib.sha256("\0".join(told).encode()).hexdigest()[:8]
+    digest = hashlib.sha256("\0".join(named).encode()).hexdigest()[:8]
     return f"{name[: LONGEST - len(digest) - 1]}_{digest}"
-
-
-def _is_told(override: str) -> bool:
-    key = override.lstrip("+").partition("=")[0]
-    return key not in ("method", "task") and not key.startswith(("evorun.", "hydra.", "hydra/"))
-
-
-def _part(override: str) -> str:
-    key, _, value = override.partition("=")
-    shown = re.sub(r"[^A-Za-z0-9.-]+", "-", value).strip("-")[:_LONGEST_VALUE]
-    return f"{re.sub(r'[^A-Za-z0-9_.]+', '.', key).strip('.')}-{shown}"
 
 
 @cache
 def free_folder(path: str) -> str:
-    """Create and return the folder, or its first free neighbour `path`_1, `path`_2, ...; once in a process."""
+    """Create and return the folder, or the first of `path`_1, `path`_2, ... that does not exist.
+
+    Cached, since Hydra resolves the name several times in a process.
+    """
     for number in count():
         folder = Path(path if number == 0 else f"{path}_{number}")
         try:
-            folder.mkdir(parents=True)
+            folder.mkdir(parents=True)  # creating is the test: two runs of the same second cannot both succeed
         except FileExistsError:
             continue
-        except OSError:  # Hydra, making it in its turn, says what is wrong
+        except OSError:  # Hydra, creating it in its turn, says what is wrong
             pass
         return str(folder)
     raise AssertionError("count() does not end")
 
 
 def register_resolvers() -> None:
-    """Tell OmegaConf of the functions that `conf/config.yaml` calls."""
+    """Register with OmegaConf the functions that `conf/config.yaml` calls."""
     OmegaConf.register_new_resolver("evorun_job", job_name, replace=True)
-    # cached with the configuration: a SLURM job gets the folder that was chosen when the sweep was submitted
+    # Cached with the configuration: a SLURM job gets the folder that was chosen when the sweep was submitted.
     OmegaConf.register_new_resolver("evorun_free", free_folder, use_cache=True, replace=True)

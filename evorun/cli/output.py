@@ -1,4 +1,4 @@
-"""Standard output and error that may be closed, full or poor in characters without stopping what is at work."""
+"""Standard output and error: a closed, full or ASCII-only terminal must not stop a run of hours."""
 
 import contextlib
 import logging
@@ -9,7 +9,7 @@ from typing import IO, Any, cast
 
 
 class SturdyStream:
-    """A text stream that notes the first error of writing and drops everything after it."""
+    """A text stream that keeps its first write error and drops all later text."""
 
     def __init__(self, stream: IO[str]) -> None:
         self._stream = stream
@@ -38,25 +38,27 @@ class SturdyStream:
             yield
         except OSError as error:
             self.error = error
-            # the interpreter flushes what is buffered once more at its end: let that go nowhere
+            # The interpreter flushes the buffer once more at exit, which would fail again: let it go nowhere.
             with contextlib.suppress(OSError, ValueError):
                 os.dup2(os.open(os.devnull, os.O_WRONLY), self._stream.fileno())
 
 
 @contextlib.contextmanager
 def sturdy_streams() -> Iterator[SturdyStream]:
-    """Make standard output and error sturdy while the block runs; yields the former."""
+    """Make standard output and error sturdy while the block runs; yield the former."""
+    # Replaced characters beat a UnicodeEncodeError in a locale that lacks them.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="replace")
-    # a stream that the caller closed is None: opening the null device also keeps its number from the files of a run
+    # A stream that the caller closed is None. Opening the null device also takes its descriptor, which the first file
+    # of a run would otherwise get, and with it whatever a library prints.
     out, err = (SturdyStream(stream or open(os.devnull, "w")) for stream in (sys.stdout, sys.stderr))  # noqa: SIM115
     with contextlib.redirect_stdout(cast(IO[str], out)), contextlib.redirect_stderr(cast(IO[str], err)):
         yield out
 
 
 def say(kind: str, message: str, style: str) -> None:
-    """Print one line on standard error, `KIND: MESSAGE`; what would steer the terminal becomes visible."""
+    """Print one line on standard error, `KIND: MESSAGE`, with control characters made visible."""
     from rich.console import Console
     from rich.text import Text
 
@@ -72,10 +74,9 @@ def complain(message: str) -> None:
 
 
 class _Warnings(logging.Handler):
-    """Says warnings as they are logged; errors have an end of their own."""
+    """Prints warnings as they are logged; errors end the command, which prints them."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a warning."""
         if record.levelno == logging.WARNING:
             say("warning", record.getMessage(), "bold yellow")
 
@@ -84,13 +85,13 @@ _WARNINGS = _Warnings(logging.WARNING)
 
 
 def show_warnings() -> None:
-    """Print what evorun warns of on standard error from now on; idempotent."""
+    """Print evorun's warnings on standard error from now on; idempotent."""
     logging.getLogger("evorun").addHandler(_WARNINGS)
 
 
 def unwritten(output: SturdyStream) -> str | None:
-    """Return what kept standard output from being written in one line; None when nothing did or its reader left."""
+    """Return in one line why standard output could not be written, or None."""
     output.flush()
-    if output.error is None or isinstance(output.error, BrokenPipeError):
+    if output.error is None or isinstance(output.error, BrokenPipeError):  # `evorun list | head` is no error
         return None
     return f"cannot write to standard output: {output.error.strerror}"

@@ -1,4 +1,4 @@
-"""The words of a command line, checked before Hydra sees them."""
+"""The command line's overrides and options, checked before Hydra sees them."""
 
 import contextlib
 import io
@@ -19,15 +19,16 @@ from evorun.errors import ConfigError
 from evorun.runner import registry
 from evorun.runs.directory import HOW_IT_TRAINS
 
+# Groups that decide how a run is carried out, and nothing of its results: their keys may change on a resume.
 MAY_CHANGE = ("engine", *(f"{role}_engine" for role in (*ROLES, "teacher")), "sandbox", "run", "evorun")
-"""Groups that say how a run is carried out: their keys may change on a resume."""
-
 MAY_CHANGE_IN_TRAINING = tuple(f"training.{key}" for key in HOW_IT_TRAINS)
-"""Single keys that may."""
 
 
 def permit_unlisted_key(argument: str) -> str:
-    """Let a schema's key be set that the chosen YAML does not list; the schema refuses unknown ones by name."""
+    """Return KEY=VALUE so that Hydra accepts a key that the chosen YAML does not list.
+
+    Hydra would refuse it without a name; the group's schema, checked later, refuses unknown keys with a suggestion.
+    """
     group = re.match(r"([a-z_]+)\.", argument)
     return f"++{argument}" if group and group.group(1) in TYPED_GROUPS and "=" in argument else argument
 
@@ -40,7 +41,21 @@ def as_typed(override: str) -> str:
 
 def check_command_line(arguments: Sequence[str]) -> None:
     """Raise ConfigError for options that Hydra does not know, and for values that it would trip over."""
-    _check_options(arguments)
+    message = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(message):
+            options = get_args_parser().parse_args(list(arguments))
+    except SystemExit as stop:
+        if not stop.code:
+            raise
+        reason = message.getvalue().strip().rpartition("error: ")[2]  # argparse prints its usage first
+        raise ConfigError(f"evorun: {reason}; see evorun --help") from stop
+    if options.resolve and options.cfg is None:
+        raise ConfigError("--resolve: expected --cfg job|hydra|all beside it, which prints the configuration")
+    modes = {"--run": options.run, "--multirun": options.multirun, "--cfg": options.cfg, "--info": options.info}
+    given = [name for name, value in modes.items() if value]
+    if len(given) > 1:
+        raise ConfigError(f"expected one of {', '.join(modes)}, got {' and '.join(given)}")
     for argument in arguments:
         if re.fullmatch(r"\+*hydra\.(run|sweep)\.dir=(''|\"\")?", argument):
             key = argument.lstrip("+").partition("=")[0]
@@ -55,10 +70,10 @@ def refuse_wrong_choices(arguments: Sequence[str]) -> None:
     for argument in arguments:
         group, equals, _ = argument.lstrip("+").partition("=")
         if equals and group in CHOSEN_GROUPS:
-            for value in _values(parse(argument)):
-                if not isinstance(value, str | list | QuotedString):
-                    shown = "null" if value is None else str(value)
-                    raise registry.unknown(group, shown, choices(group))
+            value = parse(argument).value()
+            for choice in value.list if isinstance(value, ChoiceSweep) else [value]:
+                if not isinstance(choice, str | list | QuotedString):
+                    raise registry.unknown(group, "null" if choice is None else str(choice), choices(group))
 
 
 def parse(argument: str) -> Override:
@@ -70,7 +85,7 @@ def parse(argument: str) -> Override:
 
 
 def change(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
-    """Return a recorded configuration with what may change on a resume. Raises ConfigError for any other key."""
+    """Return a recorded configuration with changes for a resume. Raises ConfigError for a key that may not change."""
     changed = OmegaConf.create(dict(config))
     for argument in arguments:
         override = parse(argument)
@@ -86,26 +101,3 @@ def change(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any
         except OmegaConfBaseException as error:
             raise ConfigError(explain(error)) from error
     return dict(OmegaConf.to_container(changed, resolve=False))  # type: ignore[arg-type]
-
-
-def _values(override: Override) -> list[Any]:
-    value = override.value()
-    return list(value.list) if isinstance(value, ChoiceSweep) else [value]
-
-
-def _check_options(arguments: Sequence[str]) -> None:
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            options = get_args_parser().parse_args(list(arguments))
-    except SystemExit as stop:
-        if not stop.code:
-            raise
-        reason = said.getvalue().strip().rpartition("error: ")[2]
-        raise ConfigError(f"evorun: {reason}; see evorun --help") from stop
-    if options.resolve and options.cfg is None:
-        raise ConfigError("--resolve: expected --cfg job|hydra|all beside it, which prints the configuration")
-    modes = {"--run": options.run, "--multirun": options.multirun, "--cfg": options.cfg, "--info": options.info}
-    given = [name for name, value in modes.items() if value]
-    if len(given) > 1:
-        raise ConfigError(f"expected one of {', '.join(modes)}, got {' and '.join(given)}")

@@ -1,11 +1,11 @@
-"""A composed configuration as plain data that stays true wherever and whenever it is read."""
+"""A composed configuration as plain data that means the same in every folder and at any later time."""
 
 import contextlib
 import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeGuard
+from typing import Any
 
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -16,6 +16,7 @@ from evorun.models.config import OTHER_ROLES
 from evorun.runs.directory import load_manifest
 
 _TASK_PATHS = ("data", "prompts")
+# By role: the key of the engine that serves it.
 _MODELS = {"model": "engine", **{role: f"{role}_engine" for role in OTHER_ROLES}, "teacher": "teacher_engine"}
 
 
@@ -29,7 +30,7 @@ def plain(composed: DictConfig) -> dict[str, Any]:
 
 
 def refuse_secrets(composed: DictConfig) -> None:
-    """Raise ConfigError for a value taken from the environment: the manifest would record what may be a key."""
+    """Raise ConfigError for a value from an environment variable: the manifest would record what may be a secret."""
     for key, value in _leaves(OmegaConf.to_container(composed, resolve=False)):
         if isinstance(value, str) and re.search(r"\$\{\s*oc\.env\s*:", value):
             raise ConfigError(
@@ -44,27 +45,21 @@ def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     _replace(absolute, "method", "demonstrations")
     for key in _TASK_PATHS:
         _replace(absolute, "task", key)
-    for role, engine in _MODELS.items():
+    for role, engine_key in _MODELS.items():
         name = absolute[role].get("id") if isinstance(absolute.get(role), dict) else None
-        if _is_folder(name) and not _is_known_by_name(name, _served(absolute, engine)):
+        if not (isinstance(name, str) and name and Path(name).expanduser().is_dir()):
+            continue
+        engine = absolute.get(engine_key)
+        if isinstance(engine, dict) and engine.get("name") == "policy":
+            engine = absolute.get("engine")
+        # A server's name for its model is no path, even where a folder of that name happens to be here.
+        if not (isinstance(engine, dict) and _is_served_by_name(name, engine)):
             _replace(absolute, role, "id")
     return absolute
 
 
-def _is_folder(name: object) -> TypeGuard[str]:
-    return isinstance(name, str) and name != "" and Path(name).expanduser().is_dir()
-
-
-def _served(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    """Return the settings of the engine of that key; a role's is the policy's where it has none of its own."""
-    engine = config.get(key)
-    if isinstance(engine, dict) and engine.get("name") == "policy":
-        engine = config.get("engine")
-    return engine if isinstance(engine, dict) else {}
-
-
-def _is_known_by_name(model: str, engine: Mapping[str, Any]) -> bool:
-    """Say whether it is a server's name for its model, here or in the run replayed: no path, whatever is here."""
+def _is_served_by_name(model: str, engine: Mapping[str, Any]) -> bool:
+    """Return whether the model has a server's name for it: here, or in the run that is replayed."""
     if engine.get("name") == "replay" and isinstance(engine.get("run"), str):
         with contextlib.suppress(EvorunError):  # where there is no such run, the engine will say so
             return model in {recorded.id for recorded in load_manifest(Path(engine["run"])).models.values()}

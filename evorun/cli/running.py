@@ -1,4 +1,4 @@
-"""One run as a user sees it: carried out, summed up on the terminal, with its report on disk."""
+"""One run as a user sees it: carried out, summarised on the terminal, with its report on disk."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -20,33 +20,26 @@ def carry_out(config: Mapping[str, Any], path: Path, command: Sequence[str], con
     checked = check(config)
     outcome = run_experiment(checked, path, command, console)
     if outcome.status == "completed":
-        _sum_up(path, console)
-    elif outcome.status == "interrupted":
-        advice = f"interrupted; continue with: evorun resume {shlex.quote(display(path))}"
-        console.print(advice, markup=False, soft_wrap=True)
-    else:
-        _tell_failure(outcome.error, path, checked.evorun.debug)
-    return outcome.status
+        from evorun.reports.html import write_report
+        from evorun.reports.summary import print_summary
 
-
-def _sum_up(path: Path, console: Console) -> None:
-    from evorun.reports.html import write_report
-    from evorun.reports.summary import print_summary
-
-    write_report(path)
-    print_summary(path, console)
-
-
-def _tell_failure(error: BaseException | None, path: Path, debug: bool) -> None:
-    if debug and error is not None:
+        write_report(path)
+        print_summary(path, console)
+        return outcome.status
+    advice = f"continue with: evorun resume {shlex.quote(display(path))}"
+    if outcome.status == "interrupted":
+        console.print(f"interrupted; {advice}", markup=False, soft_wrap=True)
+        return outcome.status
+    error = outcome.error
+    if checked.evorun.debug and error is not None:
         raise error
-    if isinstance(error, EvorunError):
-        message = str(error)
-    else:
+    message = str(error)
+    if not isinstance(error, EvorunError):
         message = (
-            f"evorun failed: {type(error).__name__}: {error}; this is a defect: {display(path)}/evorun.log has the "
+            f"evorun failed: {type(error).__name__}: {error}; this is a bug: {display(path)}/evorun.log has the "
             "traceback (or add evorun.debug=true)"
         )
-    if not isinstance(error, ConfigError | JournalError):  # these would only come again
-        message += f"; what was recorded is kept, continue with: evorun resume {shlex.quote(display(path))}"
+    if not isinstance(error, ConfigError | JournalError):  # a resume would only meet these again
+        message += f"; the records so far are kept, {advice}"
     complain(message)
+    return outcome.status

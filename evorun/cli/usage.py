@@ -16,32 +16,37 @@ class Usage(NamedTuple):
 USAGES = {
     "list": Usage(
         "evorun list [methods|tasks|models|engines ...]",
-        "Prints what there is, in a line each, and which methods fit which tasks.",
+        "Lists methods, tasks, models and engines, one a line, and which methods fit which tasks.",
     ),
-    "doctor": Usage("evorun doctor", "Prints what this machine can run, and how to get what is missing."),
+    "doctor": Usage("evorun doctor", "Checks what this machine can run, and says how to get what is missing."),
     "resume": Usage(
         "evorun resume RUN_DIR [KEY=VALUE ...]",
-        "Continues a run that was stopped. Keys may change how it is carried out: engine.*, judge_engine.*,\n"
-        "teacher_engine.*, sandbox.*, run.*, evorun.* and parts of training.*, nothing that decides its results.",
+        "Continues a run that was stopped. Keys that only decide how it is carried out may change: engine.*,\n"
+        "judge_engine.*, teacher_engine.*, sandbox.*, run.*, evorun.* and some of training.*; keys that decide its\n"
+        "results may not.",
     ),
     "report": Usage(
         "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR] [--output=FILE.html]",
-        "Prints the tables of a run and writes RUN_DIR/report.html; its browser shows the named problems or a spread.\n"
-        "Several runs, or a sweep's folder, are compared on one page more: --output, else comparison.html in their\n"
-        "folder. Each run meets the method of --against, else the best, on its own task, model and seed.",
+        "Prints the tables of a run and writes RUN_DIR/report.html, which shows the problems named by --problem, or a\n"
+        "selection. Several runs, or a sweep's folder, also get a page that compares them: --output, by default\n"
+        "comparison.html in their common folder. Each method is compared with that of --against, by default the best\n"
+        "one, over runs of the same task, model and seed.",
     ),
     "grade": Usage(
         "evorun grade task=TASK responses=FILE.jsonl [output=FILE.jsonl] [task.KEY=VALUE ...]",
-        'Grades given responses ({"id": ..., "response": ...} a line) with the task\'s parser and grader; no model.',
+        'Grades given responses, one a line as {"id": ..., "response": ...}, with the task\'s parser and grader. Needs\n'
+        "no model.",
     ),
     "traces": Usage(
         "evorun traces RUN_DIR... kind=laft|dpft|dpft_full|dpft_top output=FILE.jsonl [top=0.2] [parsed_only=true] "
         "[overwrite=true]",
-        "Writes fine-tuning data in chat format from completed runs, and FILE.counts.json: what was kept and dropped.\n"
-        "laft: of lyria runs, the initial populations and the children that are fitter than all their parents.\n"
-        "dpft: of zero_shot runs, one answer a question. dpft_full: of zero_shot and best_of_n runs, all answers.\n"
-        "dpft_top: of these, each task's top share by penalised score.\n"
-        "Never kept: what no model wrote, refused requests, texts that were cut short, repeats. parsed_only=true also\n"
-        "drops texts without a readable answer.",
+        "Writes fine-tuning data in chat format from completed runs, and FILE.counts.json with the counts of kept and\n"
+        "dropped responses.\n"
+        "  laft       lyria runs: the initial populations, and the children that are fitter than all their parents\n"
+        "  dpft       zero_shot runs: one answer to each question\n"
+        "  dpft_full  zero_shot and best_of_n runs: all answers\n"
+        "  dpft_top   the same runs: each task's top share (top=0.2) by penalised score\n"
+        "Responses that no model wrote, refused requests, truncated texts and duplicates are always dropped;\n"
+        "parsed_only=true also drops texts without a readable answer.",
     ),
 }

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from rich.console import Console
 
@@ -34,41 +33,20 @@ def _resume(arguments: Sequence[str]) -> int:
     _expect(bool(arguments) and all("=" in argument for argument in arguments[1:]), "resume", arguments)
     path, changes = Path(arguments[0]), arguments[1:]
     manifest = load_manifest(path)
-    refuse_other_version(path, manifest.evorun_version)  # before its configuration is read, which may be unknown here
+    refuse_other_version(path, manifest.evorun_version)  # before reading its config, whose keys may be other ones
     config = with_absolute_runs(change(manifest.config, changes)) if changes else manifest.config
     status = carry_out(config, path, [*manifest.command, *changes], Console())
     return {"completed": 0, "interrupted": EXIT_INTERRUPTED}.get(status, EXIT_FAILED)
 
 
 def _report(arguments: Sequence[str]) -> int:
+    from evorun.reports import comparison
     from evorun.reports.html import REPORT, render_report
     from evorun.reports.page import write_page
     from evorun.reports.summary import print_summary
     from evorun.runs.folders import run_folders
 
-    asked = _report_request(arguments)
-    folders = run_folders(asked.folders)
-    if len(folders) == 1 and (asked.against or asked.output):
-        raise ConfigError("expected several runs for --against and --output, got one")
-    pages = [render_report(folder, asked.problems or None) for folder in folders]  # before the first is written
-    if len(folders) > 1:
-        _compare(folders, asked)
-    for folder, page in zip(folders, pages, strict=True):
-        write_page(folder / REPORT, page)
-    if len(folders) == 1:
-        print_summary(folders[0], Console())
-    return 0
-
-
-class _ReportRequest(NamedTuple):
-    folders: list[Path]
-    problems: list[str]
-    against: Path | None
-    output: Path | None
-
-
-def _report_request(arguments: Sequence[str]) -> _ReportRequest:
-    folders: list[Path] = []
+    given: list[Path] = []
     options: dict[str, list[str]] = {"--problem": [], "--against": [], "--output": []}
     rest = iter(arguments)
     for argument in rest:
@@ -79,19 +57,24 @@ def _report_request(arguments: Sequence[str]) -> _ReportRequest:
             options[option].append(value)
         else:
             _expect(not argument.startswith("-"), "report", arguments)
-            folders.append(Path(argument))
-    against, output = options["--against"], options["--output"]
-    _expect(bool(folders) and len(against) <= 1 and len(output) <= 1, "report", arguments)
+            given.append(Path(argument))
+    problems, against, output = options.values()
+    _expect(bool(given) and len(against) <= 1 and len(output) <= 1, "report", arguments)
     _expect(all(name.endswith(".html") for name in output), "report", arguments)
-    return _ReportRequest(folders, options["--problem"], *(Path(one[0]) if one else None for one in (against, output)))
-
-
-def _compare(folders: Sequence[Path], asked: _ReportRequest) -> None:
-    from evorun.reports.comparison import COMPARISON, compare, comparison_folder, print_comparison, write_comparison
-
-    comparison = compare(folders, asked.against)
-    page = write_comparison(comparison, asked.output or comparison_folder(folders) / COMPARISON)
-    print_comparison(comparison, page, Console())
+    folders = run_folders(given)
+    if len(folders) == 1 and (against or output):
+        raise ConfigError("expected several runs for --against and --output, got one")
+    # All pages are rendered before the first is written: an error leaves every report as it was.
+    pages = [render_report(folder, problems or None) for folder in folders]
+    if len(folders) > 1:
+        compared = comparison.compare(folders, Path(against[0]) if against else None)
+        file = Path(output[0]) if output else comparison.comparison_folder(folders) / comparison.COMPARISON
+        comparison.print_comparison(compared, comparison.write_comparison(compared, file), Console())
+    for folder, page in zip(folders, pages, strict=True):
+        write_page(folder / REPORT, page)
+    if len(folders) == 1:
+        print_summary(folders[0], Console())
+    return 0
 
 
 def _grade(arguments: Sequence[str]) -> int:
@@ -111,6 +94,8 @@ def _expect(fits: bool, verb: str, arguments: Sequence[str]) -> None:
         raise ConfigError(f"expected: {USAGES[verb].synopsis}; got: {' '.join(arguments) or 'nothing'}")
 
 
+# Each takes the arguments after the verb and returns the exit code. Its imports are inside, so that no verb waits for
+# what another one needs.
 VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "list": _list,
     "doctor": _doctor,
@@ -119,4 +104,3 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "grade": _grade,
     "traces": _traces,
 }
-"""What carries out a verb, given the arguments after it."""
