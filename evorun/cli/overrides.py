@@ -27,7 +27,7 @@ MAY_CHANGE_IN_TRAINING = tuple(f"training.{key}" for key in HOW_IT_TRAINS)
 def permit_unlisted_key(argument: str) -> str:
     """Return KEY=VALUE so that Hydra accepts a key that the chosen YAML does not list.
 
-    Hydra would refuse it without a name; the group's schema, checked later, refuses unknown keys with a suggestion.
+    Hydra would refuse it without a word on which keys there are; the schema, checked later, suggests the closest one.
     """
     group = re.match(r"([a-z_]+)\.", argument)
     return f"++{argument}" if group and group.group(1) in TYPED_GROUPS and "=" in argument else argument

@@ -34,8 +34,8 @@ USAGES = {
     ),
     "grade": Usage(
         "evorun grade task=TASK responses=FILE.jsonl [output=FILE.jsonl] [task.KEY=VALUE ...]",
-        'Grades given responses, one a line as {"id": ..., "response": ...}, with the task\'s parser and grader. Needs\n'
-        "no model.",
+        'Grades given responses, one a line as {"id": ..., "response": ...}, with the task\'s own parser and\n'
+        "grader. Needs no model.",
     ),
     "traces": Usage(
         "evorun traces RUN_DIR... kind=laft|dpft|dpft_full|dpft_top output=FILE.jsonl [top=0.2] [parsed_only=true] "

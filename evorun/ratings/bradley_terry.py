@@ -145,7 +145,6 @@ class _LogPosterior:
         p = win_probability(utilities[self.low], utilities[self.high])
         expected = self.duels * p
         surprise, coupling = self.low_wins - expected, expected * (1 - p)
-        # bincount, not np.add.at, for scattered sums: many times as fast
         pull = np.bincount(self.low, surprise, self.n_items) - np.bincount(self.high, surprise, self.n_items)
         information = np.bincount(self.low, coupling, self.n_items) + np.bincount(self.high, coupling, self.n_items)
         precision = np.float64(1 / self.prior_sd**2)
@@ -154,7 +153,7 @@ class _LogPosterior:
 
     @cached_property
     def _hessian_layout(self) -> csr_array:
-        # Sorting the entries into rows takes longer than a step: done once, with each entry's index for a value.
+        # Sorted into rows once for all steps: an entry's value is its index in [diagonal, coupling, coupling].
         items = np.arange(self.n_items)
         rows, columns = np.concatenate([items, self.low, self.high]), np.concatenate([items, self.high, self.low])
         return csr_array((np.arange(rows.size), (rows, columns)), shape=(self.n_items, self.n_items))

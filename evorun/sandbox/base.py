@@ -1,26 +1,26 @@
-"""What the sandbox takes and gives back: programs, limits, executions, suites of tests and their verdicts."""
+"""The sandbox's inputs and outputs: programs, limits, executions, suites of tests and their verdicts."""
 
 from typing import Literal
 
 import msgspec
 
 End = Literal["completed", "runtime_error", "time_limit", "memory_limit", "output_limit"]
-"""How one execution ended. `completed` says nothing about the output."""
+"""The end of one execution. `completed` says nothing about the output."""
 
 Verdict = Literal["accepted", "wrong_answer", "runtime_error", "time_limit", "memory_limit", "output_limit"]
-"""What a test says of a program."""
+"""The result of one test."""
 
 Check = Literal["lines", "json"]
-"""How an output is compared, see `comparison.same_output`."""
+"""The rule by which an output is compared, see `comparison.same_output`."""
 
 
 class Program(msgspec.Struct, frozen=True):
     """Python source text, as a model wrote it.
 
     Without `entry` it is a script: it runs as `__main__`, reads standard input and prints. With `entry` ("f", or
-    "Class.method" of an instance made without arguments; "f" is tried where there is no such class) that callable is
-    called once, with the JSON values of standard input's lines as arguments, and its result comes back as JSON:
-    tuples and iterators as lists; anything that JSON does not know (a set, say) is a runtime error.
+    "Class.method" of an instance made without arguments; "method" alone is tried where there is no such class) that
+    callable is called once, with the JSON values of standard input's lines as arguments. Its result is returned as
+    JSON: tuples and iterators as lists; a value without a form in JSON (a set, say) is a runtime error.
     """
 
     source: str
@@ -28,12 +28,12 @@ class Program(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What one execution may use. CPU time and memory are summed over the program's processes."""
+    """Limits of one execution. CPU time and memory are summed over the program's processes."""
 
     cpu_seconds: float = 6.0
-    """User and system time. 6 s a test is LiveCodeBench's harness."""
+    """User and system time. 6 s for each test, as in LiveCodeBench's harness."""
     wall_seconds: float | None = None
-    """A backstop for programs that wait; waiting for a core does not count. None: 3 * cpu_seconds + 2 (ours)."""
+    """A backstop for programs that sleep; waiting for a core does not count. None: 3 * cpu_seconds + 2 (ours)."""
     memory_mib: int = 1024
     """Address space of each process, and resident memory of all. `ours`."""
     output_kib: int = 8192
@@ -41,7 +41,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     file_mib: int = 16
     """The scratch folder's size, and each file's. `ours`."""
     processes: int = 32
-    """Processes and threads at one time. `ours`."""
+    """Simultaneous processes and threads. `ours`."""
     open_files: int = 64
     """File descriptors of each process. `ours`."""
 
@@ -56,7 +56,7 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
     end: End
     stdout: str
     stderr: str
-    """What the program wrote there; a reason of the sandbox's own is its last line, in square brackets."""
+    """The program's standard error; the sandbox adds its own reason as a last line in square brackets."""
     value: str | None
     """JSON of the entry's result; None for a script, and where the entry did not return."""
     exit_code: int | None
@@ -67,14 +67,14 @@ class Execution(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Case(msgspec.Struct, frozen=True):
-    """One test: an input and what it should give."""
+    """One test: an input and the expected output."""
 
     stdin: str
     expected: str
 
 
 class Suite(msgspec.Struct, frozen=True):
-    """The tests of a problem, and how they are run and compared."""
+    """The tests of a problem, with the limits and the rule of comparison."""
 
     cases: tuple[Case, ...]
     check: Check
@@ -82,7 +82,7 @@ class Suite(msgspec.Struct, frozen=True):
 
 
 class CaseResult(msgspec.Struct, frozen=True, kw_only=True):
-    """One test's verdict, with texts cut to a bound."""
+    """One test's verdict, with texts cut to `testing.LONGEST_TEXT` characters."""
 
     verdict: Verdict
     stdout: str

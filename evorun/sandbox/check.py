@@ -1,4 +1,4 @@
-"""A trial program that looks for a way out of the sandbox: an isolation that it finds leaking is not used."""
+"""A trial program that looks for a way out of the sandbox: an isolation that leaks is not used."""
 
 import msgspec
 
@@ -7,6 +7,9 @@ from evorun.sandbox.zygotes import Zygote
 
 _LIMITS = Limits(cpu_seconds=5.0, memory_mib=512, wall_seconds=20.0)
 
+# Isolation depends on the kernel, its settings, the container around us and bubblewrap's version: it is tried, not
+# inferred. 192.0.2.1 is reserved for documentation (RFC 5737): connecting a UDP socket only looks for a route, nothing
+# is sent. 0x10000000 is CLONE_NEWUSER: a user namespace of its own would give the program every privilege in it.
 _LOOK = """
 import os, socket
 
@@ -51,7 +54,10 @@ _TRIVIAL = "def look(outside):\n    return []\n"
 
 
 async def find_breach(zygote: Zygote, full: bool) -> str:
-    """Return what is wrong with a zygote's isolation, or an empty text. Raises ZygoteLost."""
+    """Return a zygote's leaks in words, or an empty text.
+
+    full: look for leaks; without, only run a trivial program. Raises ZygoteLost.
+    """
     outside = ["/etc/passwd", "/home", __file__]
     program = Program(_LOOK if full else _TRIVIAL, entry="look")
     execution = await zygote.run(program, msgspec.json.encode(outside).decode(), _LIMITS)

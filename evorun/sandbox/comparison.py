@@ -1,10 +1,10 @@
-"""When an output is the expected one: LiveCodeBench's rules, on texts that a program may have made to harm.
+"""Comparison of a program's output with the expected one, by LiveCodeBench's rules.
 
-Pure, and linear in the length of the texts but for integers of up to some thousand digits.
+Pure, safe on texts made to cause harm, and linear in their length but for integers of up to some thousand digits.
 
-Where the rules differ from the harness's: a returned object's keys are JSON's (the harness finds {1: 2} and {"1": 2}
-unequal, here both are the latter). The harness runs no script where it expects a JSON value, while here one may print
-it (ours): as JSON, as Python shows it, or, where it is a string, without quotes.
+Two rules differ from the harness's. A returned object's keys are JSON's: the harness finds {1: 2} and {"1": 2} unequal,
+here both are the latter. The harness runs no script where it expects a JSON value, while here a script may print it
+(ours): as JSON, as Python shows it, or, if it is a string, without quotes.
 """
 
 import json
@@ -17,10 +17,10 @@ from evorun.sandbox.base import Check
 
 
 def same_output(check: Check, expected: str, actual: str, *, printed: bool = False) -> bool:
-    """Tell whether `actual`, which a script `printed` or a callable returned as JSON, will do.
+    """Return whether `actual`, which a script `printed` or a callable returned as JSON, counts as `expected`.
 
-    `lines`: as many lines as expected, white space around the whole and around each line aside; a line agrees when it
-    is equal, or token by token as exact decimals (1.0 equals 1.00, 0.3 does not equal 0.30000001).
+    `lines`: as many lines as expected, ignoring white space around the whole and around each line; two lines agree if
+    they are equal, or token by token as exact decimals (1.0 equals 1.00, 0.3 does not equal 0.30000001).
 
     `json`: equal values as Python compares them (1 equals 1.0 and true), lists and tuples alike. A script may also
     print what `print` shows of such a value: True, None, single quotes, tuples, and an expected string bare, white
@@ -30,11 +30,9 @@ def same_output(check: Check, expected: str, actual: str, *, printed: bool = Fal
     expected, actual = expected.strip(), actual.strip()
     if expected == actual:
         return True
-    return _same_lines(expected, actual) if check == "lines" else _same_json(expected, actual, printed)
-
-
-def _same_lines(expected: str, actual: str) -> bool:
-    if expected.count("\n") != actual.count("\n"):
+    if check == "json":
+        return _same_json(expected, actual, printed)
+    if expected.count("\n") != actual.count("\n"):  # before splitting: megabytes of line ends cost nothing
         return False
     return all(map(_same_line, expected.split("\n"), actual.split("\n")))
 
@@ -46,15 +44,11 @@ def _same_line(expected: str, actual: str) -> bool:
     wanted, given = expected.split(), actual.split()
     try:
         return len(wanted) == len(given) and [Decimal(token) for token in wanted] == [Decimal(token) for token in given]
-    except DecimalException:  # a token is no number, or a signalling NaN
+    except DecimalException:  # a token is not a number, or is a signalling NaN
         return False
 
 
-class _NoValue:
-    """Stands for a text that is no value; equal to nothing."""
-
-
-_NO_VALUE: Final = _NoValue()
+_NO_VALUE: Final = object()  # for a text that is not JSON; None is JSON's null
 
 
 def _same_json(expected: str, actual: str, printed: bool) -> bool:
@@ -62,12 +56,13 @@ def _same_json(expected: str, actual: str, printed: bool) -> bool:
     if printed and isinstance(wanted, str) and wanted.strip() == actual:
         return True
     if printed and given is _NO_VALUE:
-        given = _read(_as_json(actual))
+        # Not by ast.literal_eval: its documentation warns that hostile text can crash the process.
+        given = _read(_PYTHON_TOKEN.sub(_token_as_json, actual))
     if wanted is _NO_VALUE or given is _NO_VALUE:
         return False
     try:
         return bool(wanted == given)
-    except RecursionError:
+    except RecursionError:  # lists nested deeper than Python compares
         return False
 
 
@@ -78,12 +73,9 @@ def _read(text: str) -> Any:
         return _NO_VALUE
 
 
-_FEW_DIGITS = sys.int_info.str_digits_check_threshold
-"""Python always reads integers as short as this; longer ones may be refused, and take quadratic time."""
-
-
 def _integer(digits: str) -> int | Decimal:
-    return int(digits) if len(digits) <= _FEW_DIGITS else Decimal(digits)
+    # Python refuses long integers by default, since reading them takes quadratic time; a Decimal's is linear.
+    return int(digits) if len(digits) <= sys.int_info.str_digits_check_threshold else Decimal(digits)
 
 
 _PYTHON_TOKEN = re.compile(
@@ -93,11 +85,6 @@ _PYTHON_TOKEN = re.compile(
 _PYTHON_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))")
 _CHARACTERS = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 _NAMES = {"True": "true", "False": "false", "None": "null"}
-
-
-def _as_json(text: str) -> str:
-    """Rewrite what `print` shows of lists, tuples, dicts, strings, numbers, booleans and None as JSON."""
-    return _PYTHON_TOKEN.sub(_token_as_json, text)
 
 
 def _token_as_json(token: re.Match[str]) -> str:

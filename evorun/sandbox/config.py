@@ -10,16 +10,16 @@ CHOICES = ("auto", "strict", "bubblewrap", "namespaces", "rlimits")
 
 @dataclass
 class SandboxConfig:
-    """How untrusted programs are shielded, and how many run at once."""
+    """Isolation of untrusted programs, and the number that run at once."""
 
     isolation: str = "auto"
     """auto: the best that works here. strict: as auto, but refuse to run without full isolation. bubblewrap |
-    namespaces (full isolation as well, without the bwrap program) | rlimits (network and readable files are not
-    shielded)."""
+    namespaces (also full isolation, without the bwrap program) | rlimits (does not shield the network or readable
+    files)."""
     slots: int | None = None
-    """Programs at a time. Null: as many as this process may use cores."""
+    """Programs at a time. Null: one for each core that this process may use."""
     packages: list[str] = field(default_factory=lambda: ["numpy"])
-    """Installed packages that programs may import beside the standard library; those not installed are passed over.
+    """Installed packages that programs may import beside the standard library; missing ones are skipped.
     LiveCodeBench's programs use numpy."""
 
     def __post_init__(self) -> None:
@@ -34,7 +34,7 @@ def package_folders(names: list[str]) -> dict[str, list[str]]:
     """Return, for each site folder, the names in it that the packages consist of (`numpy`, `numpy.libs`)."""
     folders: dict[str, list[str]] = {}
     for name in names:
-        spec = importlib.util.find_spec(name)
+        spec = importlib.util.find_spec(name)  # finds without importing
         if spec is None or not spec.submodule_search_locations:
             continue
         site, _, _ = spec.submodule_search_locations[0].rpartition("/")

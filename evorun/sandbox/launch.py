@@ -1,11 +1,11 @@
-"""The ways to start a zygote, best first: what is shown to it, the command, and what it is told."""
+"""The ways to start a zygote, best first: the files that it sees, its command and its settings."""
 
 import os
 import shutil
 import sys
 import sysconfig
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +17,12 @@ _UNPRIVILEGED = 65534
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
 _DEVICE_LINKS = (("/dev/stdin", "/proc/self/fd/0"), ("/dev/stdout", "/proc/self/fd/1"), ("/dev/shm", SCRATCH))  # noqa: S108
 _DISTRIBUTION_PACKAGES = "/usr/lib/python3/dist-packages"
+# From here on RLIMIT_NPROC counts the processes of a user namespace; before, those of the user on the whole machine.
 _FIRST_KERNEL_THAT_COUNTS_BY_NAMESPACE = (5, 14)
 
-# The interpreter is told its modules over its control channel: no file of the project is visible to it. It starts
-# itself again with a large stack, for deep recursion through C code (a memoised function): how far a stack can grow is
-# settled when a program is started.
+# The interpreter gets its modules over its control channel: no file of the project is visible to it. It starts itself
+# again with a large stack, for deep recursion through C code (a memoised function): the kernel fixes how far a stack
+# can grow when a program is started.
 _BOOT = """
 import json, os, resource, sys, types
 soft, hard = resource.getrlimit(resource.RLIMIT_STACK)
@@ -52,14 +53,14 @@ _MODULES = ("kernel", "syscalls", "processes", "program", "cell", "zygote", "roo
 
 @dataclass(frozen=True)
 class Layout:
-    """What a sandbox's root folder holds beside /proc and the scratch folder."""
+    """The contents of a sandbox's root folder, beside /proc and the scratch folder."""
 
     shown: list[str]
     """Files and folders of this machine, read-only, under their own names."""
     hidden: list[str]
     """Folders inside those that appear empty."""
     packages: list[tuple[str, str]]
-    """Importable packages: where they are, and where they appear."""
+    """Importable packages: their path here, and their path inside."""
     links: list[tuple[str, str]]
     """Symbolic links: name and target."""
     devices: list[str] = field(default_factory=lambda: list(_DEVICES))
@@ -73,24 +74,32 @@ class Launch:
     isolation: str
     full: bool
     command: list[str]
-    """Without the number of the control channel, which comes last."""
+    """Without its last word, the number of the control channel."""
     settings: dict[str, Any]
     note: str = ""
 
     def boot_message(self) -> dict[str, Any]:
-        """Return what the interpreter must be sent first."""
-        return {"modules": _modules(), "settings": self.settings}
+        """Return the first message to the interpreter: the modules that it runs, and their settings."""
+        package, folder = "evorun.sandbox.inside", Path(__file__).with_name("inside")
+        modules = [("evorun", ""), ("evorun.sandbox", ""), (package, "")]
+        modules += [(f"{package}.{name}", (folder / f"{name}.py").read_text("utf-8")) for name in _MODULES]
+        return {"modules": modules, "settings": self.settings}
 
 
 def launches(config: SandboxConfig) -> Iterator[Launch]:
-    """Yield the ways that the configuration allows, best first; whether one works is only seen by trying."""
-    wanted = config.isolation
+    """Yield the ways that the configuration allows, best first; only trying shows whether one works."""
+    wanted, is_root = config.isolation, os.geteuid() == 0
     if wanted != "namespaces" and wanted != "rlimits":
         yield from _bubblewrap(config)
     if wanted in ("auto", "strict", "namespaces"):
-        yield from _namespaces(config)
+        settings = _settings(config, drop_to=_UNPRIVILEGED if is_root else None, build_root=True)
+        yield Launch("namespaces", True, _interpreter(), settings)
     if wanted in ("auto", "rlimits"):
-        yield from _rlimits(config)
+        note = "network and readable files are not shielded; install bubblewrap (Debian: apt install bubblewrap)"
+        # Root becomes nobody where it may; in some containers it may not, and the limits alone have to do.
+        for drop_to in (_UNPRIVILEGED, None) if is_root else (None,):
+            settings = _settings(config, drop_to=drop_to, namespaces=False)
+            yield Launch("rlimits", False, _interpreter(), settings, note)
 
 
 def _bubblewrap(config: SandboxConfig) -> Iterator[Launch]:
@@ -99,7 +108,7 @@ def _bubblewrap(config: SandboxConfig) -> Iterator[Launch]:
         return
     layout = _layout(config)
     if os.geteuid() == 0:
-        # Root's own number of processes is not limited by the kernel: programs run under another user.
+        # The kernel does not limit root's number of processes: programs run under another user.
         rights = ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
         command = [bwrap, *rights, *_bubblewrap_options(layout), *_interpreter()]
         yield Launch("bubblewrap", True, command, _settings(config, drop_to=_UNPRIVILEGED))
@@ -112,7 +121,7 @@ def _bubblewrap_options(layout: Layout) -> list[str]:
     options += ["--die-with-parent", "--new-session", "--clearenv", "--proc", "/proc", "--dir", layout.scratch]
     inner = [*layout.shown, *layout.devices, *(target for _, target in layout.packages)]
     for parent in sorted({str(parent) for path in inner for parent in Path(path).parents} - {"/"}):
-        options += ["--perms", "0755", "--dir", parent]  # bubblewrap's own choice, 0700, shuts out an unprivileged user
+        options += ["--perms", "0755", "--dir", parent]  # bubblewrap's default, 0700, shuts out nobody
     for path in layout.shown:
         options += ["--ro-bind", path, path]
     for path in layout.hidden:
@@ -126,47 +135,26 @@ def _bubblewrap_options(layout: Layout) -> list[str]:
     return [*options, "--remount-ro", "/", "--chdir", "/", "--setenv", "PYTHONHASHSEED", "0", "--"]
 
 
-def _namespaces(config: SandboxConfig) -> Iterator[Launch]:
-    drop_to = _UNPRIVILEGED if os.geteuid() == 0 else None
-    settings = _settings(config, drop_to=drop_to, build_root=True)
-    yield Launch("namespaces", True, _interpreter(), settings)
-
-
-def _rlimits(config: SandboxConfig) -> Iterator[Launch]:
-    note = "network and readable files are not shielded; install bubblewrap (Debian: apt install bubblewrap)"
-    for drop_to in (_UNPRIVILEGED, None) if os.geteuid() == 0 else (None,):
-        settings = _settings(config, drop_to=drop_to, namespaces=False)
-        yield Launch("rlimits", False, _interpreter(), settings, note)
-
-
 def _settings(
     config: SandboxConfig, drop_to: int | None = None, build_root: bool = False, namespaces: bool = True
 ) -> dict[str, Any]:
-    layout = _layout(config)
+    """Return the settings of `inside.start`; drop_to: the user and group that programs run under."""
+    major, minor, *_ = os.uname().release.split(".")
     return {
         "namespaces": namespaces,
-        "own_process_count": namespaces and _kernel_release() >= _FIRST_KERNEL_THAT_COUNTS_BY_NAMESPACE,
+        "own_process_count": namespaces and (int(major), int(minor)) >= _FIRST_KERNEL_THAT_COUNTS_BY_NAMESPACE,
         "drop_to": drop_to,
         "build_root": build_root,
-        "layout": {
-            "shown": layout.shown,
-            "hidden": layout.hidden,
-            "packages": layout.packages,
-            "links": layout.links,
-            "devices": layout.devices,
-            "scratch": layout.scratch,
-        },
+        "layout": asdict(_layout(config)),
         "packages": [PACKAGES] if namespaces else list(package_folders(config.packages)),
     }
 
 
 def _interpreter() -> list[str]:
-    return [str(_base_interpreter()), "-s", "-S", "-P", "-B", "-X", "utf8", "-c", _BOOT]
-
-
-def _base_interpreter() -> Path:
-    """The interpreter behind a virtual environment, by its own path."""
-    return Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    # The interpreter behind a virtual environment, which is a link that would not be visible inside.
+    python = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
+    # Without user site (-s), site (-S), the script's folder on the path (-P), .pyc files (-B); in UTF-8 everywhere.
+    return [str(python), "-s", "-S", "-P", "-B", "-X", "utf8", "-c", _BOOT]
 
 
 def _layout(config: SandboxConfig) -> Layout:
@@ -177,8 +165,9 @@ def _layout(config: SandboxConfig) -> Layout:
         elif os.path.isdir(name):
             shown.append(name)
     for prefix in {os.path.realpath(sys.base_prefix), os.path.realpath(sys.base_exec_prefix)}:
-        if not prefix.startswith("/usr/") and prefix != "/usr":
+        if not prefix.startswith("/usr/") and prefix != "/usr":  # as of pyenv, conda or uv
             shown.append(prefix)
+    # Site packages inside what is shown are hidden: programs may import only the packages that the settings name.
     places = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}
     hidden = {sysconfig.get_path(name, vars=places) for name in ("purelib", "platlib")} | {_DISTRIBUTION_PACKAGES}
     packages = [
@@ -188,15 +177,3 @@ def _layout(config: SandboxConfig) -> Layout:
         if os.path.isdir(f"{site}/{name}")
     ]
     return Layout(shown, [path for path in sorted(hidden) if os.path.isdir(path)], packages, links)
-
-
-def _kernel_release() -> tuple[int, int]:
-    major, minor, *_ = os.uname().release.split(".")
-    return int(major), int(minor)
-
-
-def _modules() -> list[tuple[str, str]]:
-    package = "evorun.sandbox.inside"
-    empty = [("evorun", ""), ("evorun.sandbox", ""), (package, "")]
-    folder = Path(__file__).with_name("inside")
-    return [*empty, *((f"{package}.{name}", (folder / f"{name}.py").read_text("utf-8")) for name in _MODULES)]

@@ -1,4 +1,4 @@
-"""A sandbox that starts at the first program: a run whose verdicts are all recorded starts none."""
+"""A sandbox that opens at the first program: a run whose verdicts are all recorded opens none."""
 
 import asyncio
 
@@ -9,7 +9,7 @@ from evorun.sandbox.testing import test
 
 
 class LazySandbox:
-    """Opens its sandbox on first use, once: when that fails, every later test fails in the same way."""
+    """Opens its sandbox at the first test, once: if that fails, every later test fails with the same error."""
 
     def __init__(self, config: SandboxConfig) -> None:
         self._config = config
@@ -19,6 +19,7 @@ class LazySandbox:
         """Run a program on a suite's cases; see `evorun.sandbox.testing.test`. Raises SandboxError."""
         if self._sandbox is None:
             self._sandbox = asyncio.create_task(Sandbox.open(self._config))
+        # Shielded: cancelling one test must not cancel the opening that all of them wait for.
         return await test(await asyncio.shield(self._sandbox), program, suite, stop_at_failure)
 
     async def close(self) -> None:

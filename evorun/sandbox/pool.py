@@ -1,4 +1,4 @@
-"""The sandbox: as many zygotes as programs may run at once."""
+"""The sandbox: a pool of zygotes, one for each program that may run at once."""
 
 import asyncio
 import contextlib
@@ -16,7 +16,7 @@ from evorun.sandbox.zygotes import NoAnswer, Zygote, ZygoteLost
 
 
 class Sandbox:
-    """Runs programs, `slots` of them at a time. For the event loop that it was opened in."""
+    """Runs programs, `slots` of them at a time, in the event loop that it was opened in."""
 
     isolation: str
     """bubblewrap | namespaces | rlimits"""
@@ -40,7 +40,7 @@ class Sandbox:
 
     @classmethod
     async def open(cls, config: SandboxConfig) -> "Sandbox":
-        """Open the best isolation that the configuration allows and that a trial program finds to hold.
+        """Open the best isolation that the configuration allows and a trial program cannot escape.
 
         Raises SandboxError when there is none.
         """
@@ -48,11 +48,14 @@ class Sandbox:
         failures: list[str] = []
         hangs: set[str] = set()
         for launch in launches(config):
-            if launch.isolation in hangs:
+            if launch.isolation in hangs:  # a second try would cost START_SECONDS again
                 continue
             scratch = None
             if not launch.full:
-                scratch = _scratch_parent(launch)
+                # Without mounts of their own, programs share a folder of this machine, each with a subfolder.
+                scratch = tempfile.mkdtemp(prefix="evorun-sandbox-")
+                if (user := launch.settings["drop_to"]) is not None:
+                    os.chown(scratch, user, user)
                 launch = dataclasses.replace(launch, settings={**launch.settings, "scratch_parent": scratch})
             try:
                 first = await _tried(launch)
@@ -73,12 +76,13 @@ class Sandbox:
         )
 
     async def run(self, program: Program, stdin: str, limits: Limits) -> Execution:
-        """Run a program on an input; whatever it does is told by the execution.
+        """Run a program on an input; the execution says how it ended, whatever it does.
 
-        Cancelling kills the program. Raises SandboxError when the isolation itself breaks down twice in a row, or
-        when the sandbox is closed.
+        Cancelling kills the program. Raises SandboxError when no new zygote can be started, or when the sandbox is
+        closed.
         """
         async with self._free:
+            # The first loss may be the machine's doing (memory ran out, a signal); the second is the program's.
             try:
                 return await self._run_once(program, stdin, limits)
             except ZygoteLost:
@@ -86,13 +90,23 @@ class Sandbox:
             try:
                 return await self._run_once(program, stdin, limits)
             except ZygoteLost as lost:
-                return _fatal(str(lost))
+                why = f"[the program broke its interpreter's parent twice: {lost}]\n"
+                return Execution(
+                    end="runtime_error",
+                    stdout="",
+                    stderr=why,
+                    value=None,
+                    exit_code=None,
+                    signal=None,
+                    cpu_seconds=0.0,
+                    wall_seconds=0.0,
+                )
 
     async def close(self) -> None:
-        """Kill what runs and end all zygotes; runs that wait raise SandboxError. Idempotent."""
+        """Kill running programs and end all zygotes; waiting runs raise SandboxError. Idempotent."""
         self._closed = True
         await asyncio.gather(*(zygote.kill() for zygote in self._busy))
-        for _ in range(self.slots):  # until nobody is in the middle of starting a zygote
+        for _ in range(self.slots):  # until no run is in the middle of starting a zygote
             await self._free.acquire()
         await asyncio.gather(*(zygote.stop() for zygote in self._idle), *self._ending)
         self._idle.clear()
@@ -108,7 +122,10 @@ class Sandbox:
             self._refuse_when_closed()
             execution = await zygote.run(program, stdin, limits)
         except BaseException:
-            self._end(zygote)
+            # A task of its own: a cancelled run cannot wait for the end, but `close` can.
+            task = asyncio.ensure_future(zygote.kill())
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)
             raise
         finally:
             self._busy.discard(zygote)
@@ -118,11 +135,6 @@ class Sandbox:
     def _refuse_when_closed(self) -> None:
         if self._closed:
             raise SandboxError("the sandbox is closed: open another one")
-
-    def _end(self, zygote: Zygote) -> None:
-        task = asyncio.ensure_future(zygote.kill())
-        self._ending.add(task)
-        task.add_done_callback(self._ending.discard)
 
 
 async def _tried(launch: Launch) -> Zygote:
@@ -139,26 +151,6 @@ async def _tried(launch: Launch) -> Zygote:
         await zygote.kill()
         raise SandboxError(f"{launch.isolation} does not work here: {breach}")
     return zygote
-
-
-def _fatal(why: str) -> Execution:
-    return Execution(
-        end="runtime_error",
-        stdout="",
-        stderr=f"[the program broke its interpreter's parent twice: {why}]\n",
-        value=None,
-        exit_code=None,
-        signal=None,
-        cpu_seconds=0.0,
-        wall_seconds=0.0,
-    )
-
-
-def _scratch_parent(launch: Launch) -> str:
-    folder = tempfile.mkdtemp(prefix="evorun-sandbox-")
-    if (user := launch.settings["drop_to"]) is not None:
-        os.chown(folder, user, user)
-    return folder
 
 
 def _remove(folder: str | None) -> None:

@@ -1,18 +1,19 @@
-"""A program against a suite of tests."""
+"""Testing a program on a suite of cases."""
 
 import asyncio
 
-from evorun.sandbox.base import CaseResult, Check, Program, Suite, Verdict
+from evorun.sandbox.base import CaseResult, Program, Suite, Verdict
 from evorun.sandbox.comparison import same_output
 from evorun.sandbox.pool import Sandbox
 
 LONGEST_TEXT = 2000
 """Characters of each text that a result keeps (ours)."""
+# Characters that are compared in a few milliseconds; longer texts would hold up the event loop.
 _QUICKLY_COMPARED = 20_000
 
 
 async def test(sandbox: Sandbox, program: Program, suite: Suite, stop_at_failure: bool) -> tuple[CaseResult, ...]:
-    """Run the cases in order; with `stop_at_failure`, the first one that is not accepted is the last result.
+    """Run the cases in order; with `stop_at_failure`, stop after the first that is not accepted.
 
     Raises SandboxError when the sandbox breaks down.
     """
@@ -23,7 +24,11 @@ async def test(sandbox: Sandbox, program: Program, suite: Suite, stop_at_failure
         if execution.end == "completed":
             printed = program.entry is None
             output = execution.stdout if printed else execution.value or ""
-            verdict = "accepted" if await _same(suite.check, case.expected, output, printed) else "wrong_answer"
+            if len(case.expected) + len(output) <= _QUICKLY_COMPARED:
+                same = same_output(suite.check, case.expected, output, printed=printed)
+            else:
+                same = await asyncio.to_thread(same_output, suite.check, case.expected, output, printed=printed)
+            verdict = "accepted" if same else "wrong_answer"
         else:
             verdict = execution.end
         results.append(
@@ -40,19 +45,13 @@ async def test(sandbox: Sandbox, program: Program, suite: Suite, stop_at_failure
     return tuple(results)
 
 
-test.__test__ = False  # type: ignore[attr-defined]  # pytest: this is not one of its tests
+test.__test__ = False  # type: ignore[attr-defined]  # for pytest: not one of its tests
 
 
 def cut(text: str) -> str:
-    """Return a text of `LONGEST_TEXT` characters at most: its head and its tail, saying what was left out."""
+    """Return at most `LONGEST_TEXT` characters of a text: its head, its tail, and how many are left out between."""
     if len(text) <= LONGEST_TEXT:
         return text
     kept = LONGEST_TEXT - 40
     head = kept // 2
     return f"{text[:head]}\n[{len(text) - kept} characters left out]\n{text[len(text) - (kept - head) :]}"
-
-
-async def _same(check: Check, expected: str, output: str, printed: bool) -> bool:
-    if len(expected) + len(output) <= _QUICKLY_COMPARED:
-        return same_output(check, expected, output, printed=printed)
-    return await asyncio.to_thread(same_output, check, expected, output, printed=printed)

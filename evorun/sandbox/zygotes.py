@@ -1,4 +1,4 @@
-"""Our side of a zygote: starting it, asking it to run a program, and ending it."""
+"""This side of a zygote: starting it, asking it to run a program, and ending it."""
 
 import asyncio
 import contextlib
@@ -15,14 +15,14 @@ from evorun.sandbox.base import End, Execution, Limits, Program
 from evorun.sandbox.launch import Launch
 
 START_SECONDS = 20.0
-"""How long an interpreter may take to start, on a machine that is busy (ours)."""
-_PATIENCE = 4  # the zygote's own
+"""Time that an interpreter has to start, on a busy machine (ours)."""
+_PATIENCE = 4  # inside.zygote.PATIENCE, which is not imported: that module is for the other side
+# Time for an answer after a program's last allowed second; then the zygote counts as hung (ours).
 _GRACE_SECONDS = 10.0
-"""How much later than a program's last second an answer may come before the zygote counts as hung (ours)."""
 
 
 class NoAnswer(SandboxError):
-    """An isolation's program hangs: whatever else is tried with it would hang as well."""
+    """An isolation's program hangs: any other launch with it would hang as well."""
 
 
 class ZygoteLost(Exception):
@@ -48,9 +48,10 @@ class Zygote:
     async def start(cls, launch: Launch) -> "Zygote":
         """Start one and wait until it is ready.
 
-        Raises SandboxError with what it said when it does not come up, NoAnswer when it says nothing in START_SECONDS.
+        Raises SandboxError with its last words when it fails to start, NoAnswer when it is silent for START_SECONDS.
         """
         ours, theirs = socket.socketpair()
+        # A file, not a pipe: nobody has to read it while the zygote writes.
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the zygote
         process: asyncio.subprocess.Process | None = None
         try:
@@ -63,7 +64,7 @@ class Zygote:
                     stderr=errors,
                     cwd="/",
                     env={"PYTHONHASHSEED": "0"},
-                    start_new_session=True,
+                    start_new_session=True,  # a terminal's Ctrl-C is for us alone; and `_kill` ends the whole group
                     pass_fds=(theirs.fileno(),),
                 )
             zygote = cls(process, *await asyncio.open_connection(sock=ours), errors)
@@ -117,7 +118,11 @@ class Zygote:
     async def kill(self) -> None:
         """End the zygote and, with it, the program that it runs."""
         _kill(self._process)
-        await self._close()
+        self._writer.close()
+        self._errors.close()
+        with contextlib.suppress(OSError):
+            await self._writer.wait_closed()
+        await self._process.wait()
 
     async def stop(self) -> None:
         """Let an idle zygote end by itself."""
@@ -126,13 +131,6 @@ class Zygote:
             async with asyncio.timeout(2):
                 await self._process.wait()
         await self.kill()
-
-    async def _close(self) -> None:
-        self._writer.close()
-        self._errors.close()
-        with contextlib.suppress(OSError):
-            await self._writer.wait_closed()
-        await self._process.wait()
 
     async def _receive(self) -> tuple[dict[str, Any], list[bytes]]:
         try:
@@ -144,7 +142,7 @@ class Zygote:
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:
-    """Kill the process and what it has started: it leads a session, hence a process group."""
+    """Kill the process and its children: it leads a session, hence a process group."""
     if process.returncode is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # process.kill() may take the exit status away from asyncio
@@ -179,7 +177,7 @@ def _execution(program: Program, limits: Limits, answer: dict[str, Any], texts: 
 
 
 def _end(reason: str, code: int, cpu_seconds: float, limits: Limits, message: bytes) -> tuple[End, str]:
-    """Return how an execution ended, and why in words where the program itself does not say it."""
+    """Return how an execution ended, and the reason in words where the program's own output does not give it."""
     if reason == "output":
         return "output_limit", f"more than {limits.output_kib} KiB of output"
     if reason == "wall":

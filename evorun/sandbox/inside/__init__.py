@@ -1,1 +1,1 @@
-"""What runs inside the sandbox: standard library only, sent to a fresh interpreter that cannot see the project."""
+"""Modules that run inside the sandbox: standard library only, sent to an interpreter that cannot see the project."""

@@ -1,4 +1,4 @@
-"""What the process of one program goes through before the program's first line."""
+"""Confinement of one program's process, before the program's first line."""
 
 import fcntl
 import math
@@ -10,8 +10,7 @@ from typing import Any
 from evorun.sandbox.inside import kernel, syscalls
 
 _SCRATCH_FILES = 4096
-_MANY = 65536
-"""Above every descriptor that this process can have."""
+_MANY = 65536  # above every descriptor that this process can have
 
 
 def enter(
@@ -22,25 +21,27 @@ def enter(
     limits: dict[str, Any],
     forbidden: syscalls.Filter,
 ) -> None:
-    """Put this process, just forked, behind its walls, into the folder `scratch`.
+    """Confine this process, just forked, to its namespaces and limits, in the folder `scratch`.
 
-    `channels` maps the program's descriptors to ours. Writes `ready` to `status`, or why it failed, and closes it: what
-    the program does later cannot pass for either.
+    `channels` maps the program's descriptors to ours. Writes `ready` to `status`, or the reason of a failure, and
+    closes it: the program cannot forge either later.
     """
     try:
         os.setsid()
         status = _arrange(channels, status)
         if settings["namespaces"]:
             kernel.new_user_namespace(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC, kernel.NOBODY)
+            # No namespaces below this one: they would give the program capabilities again.
             kernel.write("/proc/sys/user/max_user_namespaces", "0")
-            _mount_scratch(scratch, limits)
+            options = f"size={limits['file_mib']}m,nr_inodes={_SCRATCH_FILES},mode=0700"
+            kernel.mount("scratch", scratch, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
             _show_only_this_process(scratch)
         os.chdir(scratch)
         os.umask(0o077)
         _limit(settings, limits)
         kernel.drop_capabilities()
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
-        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the zygote
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # else the program could not open its own /proc/self
         forbidden.enforce()
         os.write(status, b"ready")
     except BaseException as error:
@@ -50,7 +51,8 @@ def enter(
 
 
 def _arrange(channels: dict[int, int], status: int) -> int:
-    """Give the program its descriptors; returns the status pipe's, the only other one left open."""
+    """Give the program its descriptors; return the status pipe's, the only other one left open."""
+    # First above all wanted numbers: one channel's number here may be another one's number there.
     floor = max(channels) + 1
     high = {wanted: fcntl.fcntl(ours, fcntl.F_DUPFD, floor + 1) for wanted, ours in channels.items()}
     os.dup2(fcntl.fcntl(status, fcntl.F_DUPFD, floor + 1), floor)
@@ -60,13 +62,8 @@ def _arrange(channels: dict[int, int], status: int) -> int:
     return floor
 
 
-def _mount_scratch(scratch: str, limits: dict[str, Any]) -> None:
-    options = f"size={limits['file_mib']}m,nr_inodes={_SCRATCH_FILES},mode=0700"
-    kernel.mount("scratch", scratch, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
-
-
 def _show_only_this_process(scratch: str) -> None:
-    """Replace /proc by one that holds nothing but /proc/self: the one outside would show the zygote."""
+    """Replace /proc by one that holds only /proc/self: the outer one would show the zygote."""
     parked = f"{scratch}/self"
     os.mkdir(parked)
     kernel.mount("/proc/self", parked, flags=kernel.MS_BIND)
@@ -79,8 +76,8 @@ def _show_only_this_process(scratch: str) -> None:
 
 def _limit(settings: dict[str, Any], limits: dict[str, Any]) -> None:
     file_size = limits["file_mib"] << 20
-    # A backstop far beyond what is allowed: the kernel decides this one by sampled time, which may be 20 % off on a
-    # virtual machine; the zygote decides by measured time.
+    # A backstop at twice what is allowed: the kernel goes by sampled time, which may be 20 % off on a virtual machine;
+    # the zygote goes by measured time.
     _set_limit(resource.RLIMIT_CPU, 2 * math.ceil(limits["cpu_seconds"]) + 1)
     _set_limit(resource.RLIMIT_AS, limits["memory_mib"] << 20)
     _set_limit(resource.RLIMIT_FSIZE, file_size)
@@ -93,6 +90,6 @@ def _limit(settings: dict[str, Any], limits: dict[str, Any]) -> None:
 
 
 def _set_limit(kind: int, value: int) -> None:
-    hard = resource.getrlimit(kind)[1]
+    hard = resource.getrlimit(kind)[1]  # without privileges a limit can only be lowered
     allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
     resource.setrlimit(kind, (allowed, allowed))

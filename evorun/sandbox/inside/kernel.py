@@ -37,12 +37,12 @@ _libc.prctl.argtypes = (ctypes.c_int, ctypes.c_ulong, ctypes.c_ulong, ctypes.c_u
 
 
 def unshare(flags: int) -> None:
-    """Put this process (for processes: its next children) into new namespaces. Raises OSError."""
+    """Move this process (into a process namespace: its next children) to new namespaces. Raises OSError."""
     _check(_libc.unshare(flags), "unshare")
 
 
 def join_namespace(descriptor: int, kind: int) -> None:
-    """Put this process (for processes: its next children) back into a namespace. Raises OSError."""
+    """Move this process (into a process namespace: its next children) back to a namespace. Raises OSError."""
     _check(_libc.setns(descriptor, kind), "setns")
 
 
@@ -63,7 +63,7 @@ def prctl(option: int, argument: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Give up every capability, and that an exec could give one back. Raises OSError."""
+    """Give up every capability, for programs that are executed too. Raises OSError."""
     prctl(PR_SET_NO_NEW_PRIVS, 1)
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     nothing = (ctypes.c_uint32 * 6)()
@@ -74,13 +74,13 @@ def new_user_namespace(flags: int, inner: int) -> None:
     """Enter a user namespace, and others, in which the present user and group appear as `inner`. Raises OSError."""
     user, group = os.geteuid(), os.getegid()
     unshare(CLONE_NEWUSER | flags)
-    write("/proc/self/setgroups", "deny")
+    write("/proc/self/setgroups", "deny")  # the kernel demands it before an unprivileged gid_map
     write("/proc/self/uid_map", f"{inner} {user} 1")
     write("/proc/self/gid_map", f"{inner} {group} 1")
 
 
 def write(path: str, text: str) -> None:
-    """Write to a file of /proc in one call. Raises OSError."""
+    """Write to a file of /proc in one call, as the kernel demands for ID maps. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY)
     try:
         os.write(descriptor, text.encode())

@@ -1,4 +1,4 @@
-"""What the processes below one use, as /proc tells it."""
+"""Resource use of the processes below this one, read from /proc."""
 
 import contextlib
 import os
@@ -10,18 +10,18 @@ _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Process(NamedTuple):
-    """A process at one moment."""
+    """A snapshot of a process."""
 
     pid: int
     parent: int
     cpu_seconds: float
-    """Its own and that of its children that it waited for."""
+    """Including the children that it has waited for."""
     threads: int
     resident_bytes: int
 
 
 def below_this() -> list[Process]:
-    """Return the descendants of this process, under the numbers that /proc gives to them."""
+    """Return the descendants of this process, by their numbers in /proc."""
     children: dict[int, list[Process]] = {}
     for name in os.listdir("/proc"):
         if name.isdigit() and (process := _read(name)) is not None:
@@ -37,8 +37,15 @@ def below_this() -> list[Process]:
 
 def longest_wait_for_a_core() -> float:
     """Return the seconds that a child of this process has been ready to run without running; 0.0 where unknown."""
-    this = _this()
-    return max((_wait_for_a_core(process.pid) for process in below_this() if process.parent == this), default=0.0)
+    this, longest = _this(), 0.0
+    for process in below_this():
+        if process.parent == this:
+            try:
+                with open(f"/proc/{process.pid}/schedstat", "rb") as file:
+                    longest = max(longest, int(file.read().split()[1]) / 1e9)
+            except (OSError, IndexError):  # it has ended, or this kernel keeps no such statistics
+                pass
+    return longest
 
 
 def kill(pid: int) -> None:
@@ -48,16 +55,8 @@ def kill(pid: int) -> None:
 
 
 def _this() -> int:
-    """This process's number in /proc, which may be that of an outer namespace."""
+    # os.getpid() is the number in the innermost namespace; /proc may be an outer one's.
     return int(os.readlink("/proc/self"))
-
-
-def _wait_for_a_core(pid: int) -> float:
-    try:
-        with open(f"/proc/{pid}/schedstat", "rb") as file:
-            return int(file.read().split()[1]) / 1e9
-    except (OSError, IndexError):  # it has ended, or this kernel does not keep such books
-        return 0.0
 
 
 def _read(pid: str) -> Process | None:
@@ -69,6 +68,7 @@ def _read(pid: str) -> Process | None:
             os.close(descriptor)
     except OSError:  # it has ended meanwhile
         return None
+    # The command's name comes second, in parentheses, and may itself hold spaces and parentheses.
     fields = text[text.rindex(b")") + 2 :].split()
     return Process(
         pid=int(pid),

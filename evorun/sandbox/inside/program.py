@@ -1,4 +1,4 @@
-"""The untrusted program's own process: runs it as LiveCodeBench's harness would, and reports an entry's result."""
+"""The untrusted program's own process: runs it as LiveCodeBench's harness would, and sends an entry's result."""
 
 import atexit
 import builtins
@@ -19,11 +19,11 @@ from typing import Any, NoReturn
 
 FILE_NAME = "solution.py"
 
+# An entry's result goes here; its first byte is one of the next two.
 RESULT_DESCRIPTOR = 3
-"""Where an entry's result goes; the first byte tells what follows."""
 RESULT, OUT_OF_MEMORY = b"v", b"m"
 
-# Which names LiveCodeBench's harness gives to a program, in its order: later ones hide earlier ones.
+# The modules whose names LiveCodeBench's harness gives to a program, in its order: later ones hide earlier ones.
 STAR_IMPORTS = (
     "string",
     "re",
@@ -50,24 +50,26 @@ _THREAD_STACK = 8 << 20
 
 
 def prelude() -> dict[str, Any]:
-    """Return the global names that every program starts with, and import what they come from."""
+    """Import the harness's modules and return the global names that every program starts with."""
     names: dict[str, Any] = {}
     for module in STAR_IMPORTS:
         exec(f"from {module} import *", names)  # noqa: S102
     for module in STAR_IMPORTS[:-2]:
         exec(f"import {module}", names)  # noqa: S102
     del names["__builtins__"]
+    # Without the builtins: among a module's globals they would hide a builtin that the program replaces.
     return {name: value for name, value in names.items() if vars(builtins).get(name) is not value}
 
 
 def settle() -> None:
-    """Make this interpreter look as a started one does; once, before any program runs."""
+    """Make this interpreter look like one started normally; once, before any program runs."""
+    # Started with -S, it lacks exit(), copyright and help().
     site.setquit()
     site.setcopyright()
     site.sethelper()
     sys.setrecursionlimit(_RECURSION_LIMIT)
     sys.set_int_max_str_digits(_MOST_DIGITS)
-    threading.stack_size(_THREAD_STACK)  # or it would be the main thread's, which is very large
+    threading.stack_size(_THREAD_STACK)  # default: the main thread's, which is very large here
     sys.argv[:] = [FILE_NAME]
     os.environ.clear()
     # One thread for linear algebra: the limit on processes counts threads. putenv leaves os.environ empty.
@@ -76,8 +78,8 @@ def settle() -> None:
 
 
 def run(source: str, entry: str | None, stdin: str, names: dict[str, Any]) -> NoReturn:
-    """Run the program in this process, which ends with it. `stdin` is used by an entry only."""
-    # Kept here, where a program that replaces attributes of modules does not reach them by accident.
+    """Run the program in this process, and end it. Only an entry uses `stdin`."""
+    # Local names, since a program may replace the attributes of modules.
     leave, report = os._exit, traceback.print_exception
     shut_down, run_exit_functions = threading._shutdown, atexit._run_exitfuncs  # type: ignore[attr-defined]
     encode, send = _encode, _send
@@ -93,7 +95,7 @@ def run(source: str, entry: str | None, stdin: str, names: dict[str, Any]) -> No
         except SystemExit as exit_:
             if isinstance(exit_.code, str):
                 print(exit_.code, file=sys.stderr)
-        shut_down()
+        shut_down()  # as at a normal exit: wait for threads, then call what atexit holds
         run_exit_functions()
         _flush()
         code = 0
@@ -117,6 +119,7 @@ def _fresh_state(source: str) -> None:
     sys.stdout = sys.__stdout__ = _writer(1, "strict")  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = _writer(2, "backslashreplace")  # type: ignore[misc]
     random.seed()
+    # The source is in no file: without this, tracebacks and inspect would show no lines.
     linecache.cache[FILE_NAME] = (len(source), None, source.splitlines(keepends=True), FILE_NAME)
     for name in [name for name in sys.modules if name.split(".")[0] == "evorun"]:
         del sys.modules[name]
@@ -167,7 +170,7 @@ def _send(message: bytes) -> None:
 
 
 def _show(error: BaseException, report: Callable[..., None]) -> None:
-    """Print the traceback from the program's own first line on, to whatever it left as standard error."""
+    """Print the traceback from the program's own first line on, even if the program has replaced sys.stderr."""
     frames = error.__traceback__
     while frames is not None and frames.tb_frame.f_code.co_filename != FILE_NAME:
         frames = frames.tb_next
@@ -181,5 +184,5 @@ def _flush() -> None:
         try:
             if stream is not None and not stream.closed:
                 stream.flush()
-        except ValueError:  # a stream that the program has closed or detached: nothing is left to write
+        except ValueError:  # closed or detached by the program: nothing is left to write
             pass

@@ -1,4 +1,4 @@
-"""A root folder that holds an interpreter and nothing else; for where bubblewrap is not installed."""
+"""A root folder that holds an interpreter and nothing else, for machines without bubblewrap."""
 
 import ctypes
 import os
@@ -18,8 +18,8 @@ def enter(layout: dict[str, Any], where: str) -> None:
 
     Needs CAP_SYS_ADMIN over a mount namespace of its own. Raises OSError.
     """
-    kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)
-    # Held open: what lies below `where` is out of sight as soon as the new root covers it.
+    kernel.mount("none", "/", flags=kernel.MS_REC | kernel.MS_PRIVATE)  # mounts here stay unknown outside
+    # Held open: paths below `where` become invisible as soon as the new root covers them.
     packages = [(os.open(path, os.O_PATH), target) for path, target in layout["packages"]]
     shown = [(os.open(path, os.O_PATH), path) for path in layout["shown"]]
     kernel.mount("root", where, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=0755")
@@ -37,9 +37,11 @@ def enter(layout: dict[str, Any], where: str) -> None:
     os.mkdir(where + "/proc")
     kernel.mount("/proc", where + "/proc", flags=kernel.MS_BIND | kernel.MS_REC)
     os.mkdir(where + layout["scratch"])
+    # Read-only only now: the mount points above had to be made in it.
     kernel.mount("root", where, flags=kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
     for source, _ in (*packages, *shown):
         os.close(source)
+    # A moved root, and not chroot alone, which a privileged process could leave again.
     os.chdir(where)
     kernel.mount(where, "/", flags=kernel.MS_MOVE)
     os.chroot(".")
@@ -53,6 +55,7 @@ def _bind(source: str, target: str, attributes: int) -> None:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
     kernel.mount(source, target, flags=kernel.MS_BIND | kernel.MS_REC)
+    # mount_setattr, since MS_REMOUNT changes only the topmost of nested mounts.
     wanted = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
     kernel.system_call(
         _MOUNT_SETATTR, _AT_FDCWD, target.encode(), _AT_RECURSIVE, ctypes.byref(wanted), ctypes.sizeof(wanted)

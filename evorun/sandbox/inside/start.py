@@ -1,4 +1,4 @@
-"""How a fresh interpreter becomes a zygote: it gives up what it may have, and serves."""
+"""Turning a fresh interpreter into a zygote: give up privileges, then serve."""
 
 import os
 import resource
@@ -11,18 +11,18 @@ from evorun.sandbox.inside import kernel, root, zygote
 
 def start(control: int, settings: dict[str, Any]) -> NoReturn:
     """Serve on `control`; `settings` are those of `launch.Launch`. Raises OSError when the kernel refuses a step."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other side ends us when it is interrupted
     if settings["build_root"]:
         _enter_root(settings["layout"])
     if settings["drop_to"] is not None:
-        os.setgroups([])
+        os.setgroups([])  # groups before the user: afterwards the right to change them is gone
         os.setresgid(*[settings["drop_to"]] * 3)
         os.setresuid(*[settings["drop_to"]] * 3)
     if settings["namespaces"]:
         _enter_own_process_namespace()
     else:
-        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # a program under the same user could otherwise open our memory
-        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)  # a daemon that a program leaves behind comes to us
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # else a program of the same user could open our memory
+        kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)  # a program's orphans become our children
     kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     sys.path[:] = [path for path in sys.path if path] + settings["packages"]
     sys.path_importer_cache.clear()
@@ -35,14 +35,14 @@ def _enter_root(layout: dict[str, Any]) -> None:
     flags = kernel.CLONE_NEWNS | kernel.CLONE_NEWNET | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
     try:
         kernel.unshare(flags)
-    except PermissionError:
+    except PermissionError:  # not root: a user namespace gives the right
         kernel.new_user_namespace(flags, kernel.NOBODY)
     root.enter(layout, layout["scratch"])
 
 
 def _enter_own_process_namespace() -> None:
-    """Go on in a child that has every right over namespaces of its own, and none elsewhere."""
-    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # or its user map could not be written
+    """Continue in a child that has every right over namespaces of its own, and none elsewhere."""
+    kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # else its user map could not be written
     kernel.new_user_namespace(kernel.CLONE_NEWPID, kernel.NOBODY)
     child = os.fork()
     if child != 0:

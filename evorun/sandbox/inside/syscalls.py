@@ -8,7 +8,7 @@ import struct
 from evorun.sandbox.inside import kernel
 
 # Memory that no limit counts, stores that outlive a process, other processes' memory, namespaces and mounts, and parts
-# of the kernel with a history of holes. Numbers for x86_64 and for aarch64.
+# of the kernel with a history of vulnerabilities. Numbers for x86_64 and for aarch64.
 _REFUSED = {
     "memfd_create": (319, 279),
     "memfd_secret": (447, 447),
@@ -38,10 +38,10 @@ _REFUSED = {
     "userfaultfd": (323, 282),
     "io_uring_setup": (425, 425),
 }
+# By machine: the column of the numbers above, and the kernel's identifier (AUDIT_ARCH_*).
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""By machine: which of the numbers above, and the kernel's name for it."""
+# From here on, x86_64 numbers are those of another calling convention (x32), which would pass the list by.
 _FOREIGN_CALLS = 0x40000000
-"""From here on, x86_64 numbers mean those of another calling convention."""
 
 _LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
 _NUMBER_OFFSET, _ARCHITECTURE_OFFSET = 0, 4
@@ -53,7 +53,7 @@ _KEEP_SPECULATION = 4
 
 
 class Filter:
-    """A filter, made once and put in force in one process after another. Does nothing on other machines."""
+    """A filter, built once and enforced in one process after another. Does nothing on other machines."""
 
     def __init__(self) -> None:
         machine = os.uname().machine
@@ -74,6 +74,8 @@ class Filter:
 
 
 def _assemble(refused: list[int], architecture: int) -> bytes:
+    # Classic BPF: operation, lines to skip if true, lines to skip if false, operand. A call of another architecture
+    # kills the process, since its numbers mean other calls.
     instructions = [
         (_LOAD, 0, 0, _ARCHITECTURE_OFFSET),
         (_EQUAL, 1, 0, architecture),

@@ -14,33 +14,34 @@ from typing import Any, NoReturn
 from evorun.sandbox.inside import cell, kernel, processes, program, syscalls
 
 TICK = 0.05
-"""Seconds between looks at what a program's processes use."""
+"""Seconds between two checks of the use of a program's processes."""
 GRACE = 2.0
-"""Seconds for a killed program's processes to be gone."""
+"""Seconds that a killed program's processes have to end."""
 PATIENCE = 4
-"""Times the wall limit: how long a program may take that keeps waiting for a core."""
-_CHUNK = 1 << 16
+"""Wall limits after which a program is stopped although it only waits for a core."""
+_CHUNK = 1 << 16  # the capacity of a pipe
 
 
 def serve(control: int, settings: dict[str, Any]) -> NoReturn:
-    """Answer requests on `control` until it is closed. A message is framed as `send` and `receive` do."""
+    """Answer requests on `control` until it is closed; for the framing of messages see `send`."""
     program.settle()
     names = program.prelude()
-    nursery = Nursery(settings)
+    spawner = Spawner(settings)
+    # Objects of the prelude are never collected in a program's process, which would copy the pages that they share.
     gc.collect()
     gc.freeze()
     send(control, {})
     while (request := receive(control)) is not None:
         header, (source, stdin) = request
         texts = [text.decode("utf-8", "surrogatepass") for text in (source, stdin)]
-        outcome = Supervision(control, nursery, header["limits"], stdin if header["entry"] is None else b"")
+        outcome = Supervision(control, spawner, header["limits"], stdin if header["entry"] is None else b"")
         outcome.start(lambda: program.run(texts[0], header["entry"], texts[1], names))  # noqa: B023
         send(control, *outcome.follow())
     os._exit(0)
 
 
-class Nursery:
-    """Where programs' processes are born, and where their end is noticed."""
+class Spawner:
+    """Forks the processes of programs, and notices their end."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
@@ -48,13 +49,14 @@ class Nursery:
         self._own_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY)
         self.endings, wake = os.pipe()
         """Readable when a child has ended."""
+        # The wakeup descriptor makes SIGCHLD an event for poll: no polling for ends, no race with the signal.
         os.set_blocking(self.endings, False)
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
 
     def fork(self) -> int:
-        """Fork; the child is the first process of a namespace of its own, where there are namespaces."""
+        """Fork; with namespaces, the child is the first process of its own: when it ends, all in it do."""
         if not self.settings["namespaces"]:
             return os.fork()
         kernel.unshare(kernel.CLONE_NEWPID)
@@ -64,23 +66,24 @@ class Nursery:
         return child
 
     def make_scratch(self) -> str:
-        """Return the folder that will be a program's only writable one; with namespaces, its own mount covers it."""
+        """Return the folder that will be a program's only writable one; with namespaces, a mount covers it."""
         if self.settings["namespaces"]:
             return str(self.settings["layout"]["scratch"])
         return str(tempfile.mkdtemp(dir=self.settings["scratch_parent"]))
 
     def remove_scratch(self, folder: str) -> None:
-        """Remove a program's folder, where its end has not done so already."""
+        """Remove a program's folder; with namespaces, its mount has ended with the program."""
         if not self.settings["namespaces"]:
             os.chmod(folder, 0o700)
             for path, folders, _ in os.walk(folder):
-                for name in folders:  # before walk looks into it
+                for name in folders:  # before walk enters it: the program may have taken all rights away
                     if not os.path.islink(f"{path}/{name}"):
                         os.chmod(f"{path}/{name}", 0o700)
             shutil.rmtree(folder, ignore_errors=True)
 
     def end_all(self) -> float:
-        """Kill what is left of a program and wait for it; returns the CPU seconds of it."""
+        """Kill a program's remaining processes, wait for their end, and return their CPU seconds."""
+        # Again and again, since a program that forks may have new processes after each look.
         cpu_seconds = 0.0
         while True:
             try:
@@ -96,11 +99,11 @@ class Nursery:
 
 
 class Supervision:
-    """One program from its start to its end."""
+    """One program's execution, from start to end."""
 
-    def __init__(self, control: int, nursery: Nursery, limits: dict[str, Any], stdin: bytes) -> None:
+    def __init__(self, control: int, spawner: Spawner, limits: dict[str, Any], stdin: bytes) -> None:
         self._control = control
-        self._nursery = nursery
+        self._spawner = spawner
         self._limits = limits
         self._unsent = memoryview(stdin)
         self._room = limits["output_kib"] << 10
@@ -114,17 +117,17 @@ class Supervision:
         self._has_company = False
 
     def start(self, run: Callable[[], None]) -> None:
-        """Fork the program's process, in which `run` is called once its limits are in force."""
+        """Fork the program's process, which calls `run` once its limits are in force."""
         self._started = time.monotonic()
         stdin, self._stdin = os.pipe()
         (self._stdout, stdout), (self._stderr, stderr), (self._value, value) = os.pipe(), os.pipe(), os.pipe()
         self._status, status = os.pipe()
-        self._scratch = self._nursery.make_scratch()
-        self._pid = self._nursery.fork()
+        self._scratch = self._spawner.make_scratch()
+        self._pid = self._spawner.fork()
         if self._pid == 0:
-            nursery = self._nursery
+            spawner = self._spawner
             channels = {0: stdin, 1: stdout, 2: stderr, program.RESULT_DESCRIPTOR: value}
-            cell.enter(channels, status, nursery.settings, self._scratch, self._limits, nursery.filter)
+            cell.enter(channels, status, spawner.settings, self._scratch, self._limits, spawner.filter)
             run()
         for descriptor in (stdin, stdout, stderr, value, status):
             os.close(descriptor)
@@ -132,14 +135,14 @@ class Supervision:
             self._readers[descriptor] = bytearray()
             os.set_blocking(descriptor, False)
             self._poll.register(descriptor, select.POLLIN)
-        self._poll.register(self._nursery.endings, select.POLLIN)
+        self._poll.register(self._spawner.endings, select.POLLIN)
         self._poll.register(self._control, 0)
         os.set_blocking(self._stdin, False)
         self._poll.register(self._stdin, select.POLLOUT)
         self._feed()
 
     def follow(self) -> tuple[dict[str, Any], bytes, bytes, bytes]:
-        """Return what became of the program: a header, then standard output, standard error and result."""
+        """Wait for the program's end; return a header, then standard output, standard error and result."""
         next_look = self._started + TICK
         while self._ending is None:
             now = time.monotonic()
@@ -149,10 +152,11 @@ class Supervision:
                 self._look(now - self._started)
                 next_look = time.monotonic() + TICK
             self._move(next_look - now)
-        self._cpu_seconds += self._nursery.end_all()
-        self._nursery.remove_scratch(self._scratch)
+        self._cpu_seconds += self._spawner.end_all()
+        self._spawner.remove_scratch(self._scratch)
         for descriptor in self._readers:
-            self._drain(descriptor)
+            while self._read(descriptor):  # what was still in the pipe
+                pass
         self._report = os.read(self._status, _CHUNK)
         for descriptor in (self._stdin, self._status, *self._readers):
             if descriptor >= 0:
@@ -161,13 +165,13 @@ class Supervision:
         return self._header(), stdout, stderr, value
 
     def _move(self, timeout: float) -> None:
-        """Wait for something to happen on the channels, and let it."""
+        """Wait for events on the channels, for `timeout` seconds at most, and handle them."""
         for descriptor, event in self._poll.poll(max(0.0, timeout) * 1000):
             if descriptor == self._control:
-                os._exit(1)  # nobody is left to answer to; our end is the program's
+                os._exit(1)  # the other side is gone; our end is the program's
             elif descriptor == self._stdin:
                 self._feed()
-            elif descriptor == self._nursery.endings:
+            elif descriptor == self._spawner.endings:
                 self._collect()
             elif event & select.POLLIN:
                 self._read(descriptor)
@@ -180,14 +184,14 @@ class Supervision:
                 self._unsent = self._unsent[os.write(self._stdin, self._unsent[:_CHUNK]) :]
         except BlockingIOError:
             return
-        except BrokenPipeError:  # the program does not read on
+        except BrokenPipeError:  # the program has closed its standard input
             pass
         self._poll.unregister(self._stdin)
         os.close(self._stdin)
         self._stdin = -1
 
     def _read(self, descriptor: int) -> bool:
-        """Take what is there; returns whether there may be more."""
+        """Read the available bytes, within the output limit; return whether there may be more."""
         try:
             data = os.read(descriptor, _CHUNK)
         except BlockingIOError:
@@ -199,13 +203,9 @@ class Supervision:
         self._readers[descriptor] += data
         return bool(data)
 
-    def _drain(self, descriptor: int) -> None:
-        while self._read(descriptor):
-            pass
-
     def _collect(self) -> None:
-        """Take the exit statuses that have arrived: the program's own, and those of orphans that came to us."""
-        os.read(self._nursery.endings, _CHUNK)
+        """Collect the exit statuses that have arrived: the program's own, and those of adopted orphans."""
+        os.read(self._spawner.endings, _CHUNK)
         while self._ending is None:
             ended, status, usage = os.wait4(-1, os.WNOHANG)
             if not ended:
@@ -215,7 +215,7 @@ class Supervision:
                 self._ending = status
 
     def _look(self, elapsed: float) -> None:
-        """Stop a program whose processes together use more than it may."""
+        """Stop a program whose processes together exceed a limit."""
         used = processes.below_this()
         if sum(process.cpu_seconds for process in used) > self._limits["cpu_seconds"]:
             self._stop("cpu")
@@ -228,9 +228,9 @@ class Supervision:
         self._has_company |= sum(process.threads for process in used) > 1
 
     def _is_late(self, elapsed: float) -> bool:
-        """Tell whether the wall limit is met by the program itself, and not by a machine that gives it no core."""
+        """Return whether the program itself took too long, and not a machine that gave it no core."""
         limit: float = self._limits["wall_seconds"]
-        if self._has_company:  # then it may be its own processes that it waits for
+        if self._has_company:  # then it may wait for its own processes
             return True
         return elapsed > PATIENCE * limit or elapsed - processes.longest_wait_for_a_core() > limit
 
@@ -254,7 +254,7 @@ class Supervision:
 
 
 def send(control: int, header: dict[str, Any], *blobs: bytes) -> None:
-    """Write a message: the length of a JSON header, which names the lengths of what follows it."""
+    """Write a message: a header's length in 4 bytes, the header in JSON, and blobs, whose lengths it lists."""
     text = json.dumps({**header, "lengths": [len(blob) for blob in blobs]}).encode()
     for part in (len(text).to_bytes(4, "big"), text, *blobs):
         view = memoryview(part)
@@ -263,7 +263,7 @@ def send(control: int, header: dict[str, Any], *blobs: bytes) -> None:
 
 
 def receive(control: int) -> tuple[dict[str, Any], list[bytes]] | None:
-    """Read a message; None at the end."""
+    """Read a message; return None at the end of the stream."""
     length = _read_exactly(control, 4)
     if length is None:
         return None
