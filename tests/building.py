@@ -36,10 +36,13 @@ MODEL_ROLES = ("policy", "reference", *OTHER_ROLES)
 # --- configs ---
 
 
+_register_once = cache(register)  # a quarter of the time of a composition; tests with plug-ins register them themselves
+
+
 @cache
 def composition(*overrides: str) -> DictConfig:
     """Return what a command line is composed to, its references not yet resolved."""
-    register()
+    _register_once()
     with initialize_config_dir(str(config_folder()), version_base="1.3"):
         return compose("config", overrides=list(overrides))
 

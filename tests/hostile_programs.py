@@ -42,8 +42,7 @@ HOSTILE = [
     ),
     Hostile(
         "zip_bomb",
-        "import zlib\nx = zlib.compress(bytes(1 << 24))\nzlib.decompress(x * 1)\n"
-        "y = [zlib.decompress(x) for _ in range(100)]",
+        "import zlib\nx = zlib.compress(bytes(1 << 24), level=1)\ny = [zlib.decompress(x) for _ in range(100)]",
         (MEMORY,),
     ),
     Hostile("output_flood", "while True: print('x' * 1000)", (OUTPUT,)),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from evorun.runner.registry import TASKS
-from evorun_process import evorun
+from evorun_process import evorun_here
 
 SUDOKU = ("task=sudoku", "task.limit=3", "responses=r.jsonl")
 
@@ -16,13 +16,13 @@ SUDOKU = ("task=sudoku", "task.limit=3", "responses=r.jsonl")
 @pytest.fixture(name="graded")
 def _graded(tmp_path: Path) -> tuple[str, list[dict[str, Any]]]:
     run = ("method=zero_shot", "task=sudoku", "engine=simulated", "engine.skill=0.97", "task.limit=3")
-    done = evorun(*run, "hydra.run.dir=run", cwd=tmp_path)
+    done = evorun_here(*run, "hydra.run.dir=run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     written = [json.loads(line) for line in (tmp_path / "run" / "candidates.jsonl").read_text().splitlines()]
     responses = [{"id": c["problem"], "response": c["text"]} for c in written]
     responses[-1]["response"] = "I do not know."
     (tmp_path / "r.jsonl").write_text("".join(json.dumps(r) + "\n" for r in responses))
-    done = evorun("grade", *SUDOKU, cwd=tmp_path)
+    done = evorun_here("grade", *SUDOKU, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     records = [json.loads(line) for line in (tmp_path / "r.graded.jsonl").read_text().splitlines()]
     for record, candidate in zip(records[:-1], written[:-1], strict=True):

@@ -3,8 +3,6 @@
 import json
 import re
 import signal
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evorun.cli.naming import LONGEST, job_name
-from evorun_process import DRY_RUN, SMALL, evorun, start
+from evorun_process import DRY_RUN, SMALL, evorun, evorun_here, start
 
 KEYS = st.sampled_from(["seed", "method.c", "task.c", "method.c.d", "model", "model.id", "engine@x", "method.c_d"])
 VALUES = st.text(alphabet="aA01._-/[], =", max_size=50)
@@ -61,16 +59,10 @@ def test_a_job_in_another_process_that_fails_fails_the_sweep(tmp_path: Path, due
 
 def test_default_folders_are_never_shared(tmp_path: Path) -> None:
     sizes = (*DRY_RUN, "task.limit=1", "method.generations=0")
-    program = "from evorun.cli.naming import free_folder; print(free_folder('a/b'))"
-    made = [
-        subprocess.run([sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True).stdout.strip()
-        for _ in range(3)
-    ]
-    assert made == ["a/b", "a/b_1", "a/b_2"]
     clock = "hydra.run.dir=${evorun_free:outputs/now}"
-    for _ in range(2):
-        assert evorun(*sizes, clock, cwd=tmp_path).returncode == 0
-    assert sorted(path.name for path in (tmp_path / "outputs").iterdir()) == ["now", "now_1"]
+    for _ in range(3):
+        assert evorun_here(*sizes, clock, cwd=tmp_path).returncode == 0
+    assert sorted(path.name for path in (tmp_path / "outputs").iterdir()) == ["now", "now_1", "now_2"]
 
 
 def test_the_default_folders_are_chosen_free() -> None:
@@ -85,6 +77,6 @@ def test_the_default_folders_are_chosen_free() -> None:
 
 def test_a_sweep_that_cannot_be_written_names_its_key(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    done = evorun("-m", *DRY_RUN, "hydra.sweep.dir=file/sweep", cwd=tmp_path)
+    done = evorun_here("-m", *DRY_RUN, "hydra.sweep.dir=file/sweep", cwd=tmp_path)
     assert done.returncode == 1
     assert "hydra.sweep.dir=FOLDER" in done.stderr

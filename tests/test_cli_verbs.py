@@ -9,7 +9,7 @@ import pytest
 
 from building import load_task
 from evorun.cli.plain import with_absolute_paths
-from evorun_process import DRY_RUN, SMALL, evorun
+from evorun_process import DRY_RUN, SMALL, evorun_here
 
 QUESTION = {"question": "?", "options": ["1", "2", "3", "4"], "answer": "A"}
 
@@ -17,7 +17,7 @@ QUESTION = {"question": "?", "options": ["1", "2", "3", "4"], "answer": "A"}
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("finished")
-    done = evorun(*DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=folder)
+    done = evorun_here(*DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder / "run"
 
@@ -27,7 +27,7 @@ def manifest(run: Path) -> dict[str, Any]:
 
 
 def complaint(*arguments: str | Path, cwd: Path) -> str:
-    done = evorun(*arguments, cwd=cwd)
+    done = evorun_here(*arguments, cwd=cwd)
     assert done.returncode == 1, (done.stdout, done.stderr)
     assert len(done.stderr.splitlines()) == 1, done.stderr
     return done.stderr
@@ -35,7 +35,7 @@ def complaint(*arguments: str | Path, cwd: Path) -> str:
 
 @pytest.mark.parametrize("verb", ["list", "doctor", "resume", "report", "grade", "traces"])
 def test_every_verb_has_help(tmp_path: Path, verb: str) -> None:
-    done = evorun(verb, "--help", cwd=tmp_path)
+    done = evorun_here(verb, "--help", cwd=tmp_path)
     assert done.returncode == 0
     assert done.stdout.startswith(f"usage: evorun {verb}")
 
@@ -49,10 +49,10 @@ def test_a_run_resumes_from_another_folder(tmp_path: Path) -> None:
         (tmp_path / "data" / stage).mkdir(parents=True)
         lines = [json.dumps({**QUESTION, "question": f"{stage} {i}?"}) for i in range(60)]
         (tmp_path / "data" / stage / "single_choice_en.jsonl").write_text("\n".join(lines) + "\n")
-    done = evorun("engine=simulated", *SMALL, "task.data=data", "hydra.run.dir=run", cwd=tmp_path)
+    done = evorun_here("engine=simulated", *SMALL, "task.data=data", "hydra.run.dir=run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     (tmp_path / "elsewhere").mkdir()
-    resumed = evorun("resume", "../run", cwd=tmp_path / "elsewhere")
+    resumed = evorun_here("resume", "../run", cwd=tmp_path / "elsewhere")
     assert resumed.returncode == 0, resumed.stderr
 
 
@@ -79,7 +79,7 @@ def test_paths_are_made_absolute_and_names_are_not(tmp_path: Path, monkeypatch: 
 
 
 def test_a_resume_may_change_how_a_run_is_carried_out(finished: Path, tmp_path: Path) -> None:
-    done = evorun("resume", finished, "run.concurrency=3", "engine.seconds_per_token=0.0", cwd=tmp_path)
+    done = evorun_here("resume", finished, "run.concurrency=3", "engine.seconds_per_token=0.0", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert manifest(finished)["config"]["run"]["concurrency"] == 3
     assert manifest(finished)["command"][-2:] == ["run.concurrency=3", "engine.seconds_per_token=0.0"]
@@ -123,7 +123,7 @@ def test_a_report_shows_the_named_problem(finished: Path, tmp_path: Path, form: 
     (first, *others) = [
         json.loads(line)["problem"] for line in (finished / "predictions.jsonl").read_text().splitlines()
     ]
-    done = evorun("report", finished, *(word.format(first) for word in form), cwd=tmp_path)
+    done = evorun_here("report", finished, *(word.format(first) for word in form), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     page = (finished / "report.html").read_text()
     assert first in page
@@ -156,7 +156,7 @@ SAMPLE = ("task=mathbench", "task.source=sample")
 
 def graded(folder: Path, lines: bytes) -> list[dict[str, Any]]:
     (folder / "r.jsonl").write_bytes(lines)
-    done = evorun("grade", *SAMPLE, "responses=r.jsonl", cwd=folder)
+    done = evorun_here("grade", *SAMPLE, "responses=r.jsonl", cwd=folder)
     assert done.returncode == 0, done.stderr
     return [json.loads(line) for line in (folder / "r.graded.jsonl").read_text().splitlines()]
 
@@ -203,11 +203,11 @@ def test_what_is_not_shielded_is_said_before_programs_run(tmp_path: Path) -> Non
     identity = load_task("livecodebench", source="sample").problems[0].id
     (tmp_path / "r.jsonl").write_text(json.dumps({"id": identity, "response": "no program"}))
     expected = "warning: programs run without full isolation (rlimits): network and readable files"
-    done = evorun("grade", *programs, "responses=r.jsonl", cwd=tmp_path)
+    done = evorun_here("grade", *programs, "responses=r.jsonl", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert [line[: len(expected)] for line in done.stderr.splitlines()] == [expected]
     run = ("engine=simulated", "method=zero_shot", "task.limit=1", "hydra.run.dir=run")
-    done = evorun(*programs, *run, cwd=tmp_path)
+    done = evorun_here(*programs, *run, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert [line[: len(expected)] for line in done.stderr.splitlines()] == [expected]
     assert "programs run without full isolation (rlimits)" in (tmp_path / "run" / "evorun.log").read_text()

@@ -11,7 +11,7 @@ import pytest
 from omegaconf import OmegaConf
 
 from building import composed, composition
-from evorun.cli.compose import config_folder, yaml_values
+from evorun.cli.compose import config_folder, register, yaml_values
 from evorun.errors import ConfigError
 from evorun.methods.proposals import from_task
 from evorun.runner import registry
@@ -142,6 +142,7 @@ def test_methods_and_tasks_of_plug_ins_share_sampling_values_too(monkeypatch: py
         for kind, target in (("method", "PluginMethod"), ("task", "PluginTaskConfig"))
     }
     monkeypatch.setattr(registry, "plugins", points.__getitem__)
+    register()
 
     def values(method: str, task: str, *overrides: str) -> list[Any]:
         config = composed(f"method={method}", f"task={task}", *overrides)["method"]

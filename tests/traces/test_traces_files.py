@@ -105,7 +105,7 @@ def test_run_directories_are_only_read(run: Path) -> None:
     before = {path: path.read_bytes() for path in run.iterdir()}
     for name in ("candidates.jsonl", "new.jsonl"):
         line = complaint(run, "kind=laft", f"output={run / name}", "overwrite=true")
-        assert "expected a file outside of run directories" in line
+        assert "expected a file outside run directories" in line
     export(run, "kind=laft", f"output={run.parent / 'out.jsonl'}")
     assert {path: path.read_bytes() for path in run.iterdir()} == before
 
@@ -123,7 +123,7 @@ def test_what_a_user_must_know_is_said(tmp_path: Path) -> None:
     config = {"task": {"name": "sudoku", "split": "evaluation"}}
     run = make_run(tmp_path / "[red]run", [Made("a")], simulated=True, config=config)
     printed = export(run, "kind=laft", f"output={tmp_path / 'out.jsonl'}")
-    assert "simulated, so no model's own words: " in printed
+    assert "simulated, not written by a model: " in printed
     assert "made from a test split" in printed
     assert printed.count("[red]run") == 2
     [told] = make_method("sft", data=str(tmp_path / "out.jsonl"), held_out=0).warnings(None)
