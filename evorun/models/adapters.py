@@ -1,8 +1,8 @@
-"""LoRA adapters as PEFT writes them to a folder: which adapter it is, whether it fits a model, and merging it."""
+"""LoRA adapters as PEFT writes them to a folder: their identity, whether they fit a model, and merging."""
 
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,9 +15,9 @@ from evorun.models.base import Reply, Request
 CONFIG = "adapter_config.json"
 WEIGHTS = "adapter_model.safetensors"
 
+# Two: the newest adapter, and the one before it for requests still being answered when training makes a new one.
 HELD = 2
-"""Adapters that an engine holds for views of itself: the newest, and the one before it for requests on their way.
-`ours`."""
+"""Adapters that an engine keeps loaded for views of itself. `ours`."""
 
 SERVED_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """What vLLM's `max_lora_rank` may be (0.32, vllm/config/lora.py)."""
@@ -36,7 +36,7 @@ _ABOUT_THE_FILE = frozenset(
 )
 """Settings that say where an adapter comes from or how it was trained, never what it computes."""
 _SETS = ("exclude_modules", "modules_to_save", "target_modules")
-"""Settings whose order PEFT leaves to chance: it writes Python sets."""
+"""Settings that PEFT writes in random order, from Python sets."""
 _TENSOR = re.compile(r"base_model\.model\.(?P<module>.+?)(\.base_layer)?\.lora_(?P<side>[AB])\.weight")
 _CHUNK = 2**20
 
@@ -62,13 +62,8 @@ class Adapter:
 
     @property
     def served_name(self) -> str:
-        """Name for a server, or vLLM, to know it by: two adapters of one name compute the same."""
+        """Name of the adapter on a server, or in vLLM; adapters of the same name compute the same."""
         return f"evorun-{self.digest}"
-
-    @property
-    def served_rank(self) -> int:
-        """The least `max_lora_rank` of vLLM that takes it."""
-        return served_rank(self.rank)
 
 
 def read_adapter(folder: str | Path) -> Adapter:
@@ -88,6 +83,7 @@ def read_adapter(folder: str | Path) -> Adapter:
         raise EngineError(f"adapter {path}: cannot be read: {error}; export the adapter again") from error
     if settings.peft_type != "LORA":
         raise EngineError(f"adapter {path}: expected peft_type LORA, got {settings.peft_type}; train a LoRA adapter")
+    # `rank_pattern` overrides `r` for some modules, and engines reserve memory for the largest.
     rank = max(settings.r, *(settings.rank_pattern or {"": settings.r}).values())
     return Adapter(path, rank, digest[:12])
 
@@ -109,13 +105,13 @@ def served_rank(rank: int) -> int:
 
 
 def _digest(settings: dict[str, Any], weights: Path) -> str:
-    """Return SHA-256 over an adapter's settings and its weights file, in hexadecimal.
+    """Return SHA-256 over an adapter's settings, in canonical form, and the bytes of its weights file, in hexadecimal.
 
-    The weights count as the file's bytes. The settings are brought into a canonical form, because the bytes of the same
-    adapter written twice differ: PEFT writes sets in the order of a hash with a random seed, its own version, and the
-    path of the base model. What remains is all that may change what the adapter computes, in order; settings that are
-    off (null, false, empty) are left out, so that a PEFT that knows more of them gives the same digest.
+    Only settings that may change what the adapter computes count.
     """
+    # The same adapter written twice has different bytes: PEFT writes sets in random order, its own version, and the
+    # path of the base model. Settings that are off (null, false, empty) are left out, because a newer PEFT writes more
+    # of them and the digest must not change with it.
     kept = {key: value for key, value in settings.items() if value and key not in _ABOUT_THE_FILE}
     for key in _SETS:
         if isinstance(kept.get(key), list):
@@ -130,46 +126,44 @@ def _digest(settings: dict[str, Any], weights: Path) -> str:
 def require_fit(adapter: Adapter, model: Any, name: str) -> None:
     """Check that each of the adapter's matrices has its linear layer in `model`, a module of transformers.
 
-    PEFT skips matrices without a layer, and vLLM pads those that are too small, both in silence. Raises EngineError
-    saying which one does not fit the model of that name.
+    Raises EngineError naming the first matrix that does not fit the model of that name.
     """
-    found = False
-    for module, side, shape in _matrices(adapter):
-        found = True
+    # Checked here because nobody else does: PEFT skips matrices without a layer, and vLLM pads those that are too
+    # small, both in silence.
+    matrices = _matrices(adapter)
+    flaw = None if matrices else f"its {WEIGHTS} holds no LoRA matrices"
+    for module, side, shape in matrices:
+        size, given, direction = (
+            ("in_features", shape[1], "inputs") if side == "A" else ("out_features", shape[0], "outputs")
+        )
         try:
-            layer = model.get_submodule(module)
+            expected = getattr(model.get_submodule(module), size, None)
         except AttributeError:
-            raise _misfit(adapter, name, f"it changes {module}, which this model does not have") from None
-        expected = getattr(layer, "in_features" if side == "A" else "out_features", None)
-        given = shape[1] if side == "A" else shape[0]
+            flaw = f"it changes {module}, which this model does not have"
+            break
         if expected is not None and given != expected:
-            direction = "inputs" if side == "A" else "outputs"
-            raise _misfit(adapter, name, f"{module} has {expected} {direction}, the adapter's matrix {given}")
-    if not found:
-        raise _misfit(adapter, name, f"its {WEIGHTS} holds no LoRA matrices")
+            flaw = f"{module} has {expected} {direction}, the adapter's matrix {given}"
+            break
+    if flaw is not None:
+        raise EngineError(
+            f"adapter {adapter.folder} does not fit model '{name}': {flaw}; use the model that it was trained on"
+        )
 
 
-def _matrices(adapter: Adapter) -> Iterator[tuple[str, str, list[int]]]:
-    """Yield module, side (A: inputs, B: outputs) and shape of each LoRA matrix, from the file's header alone."""
+def _matrices(adapter: Adapter) -> list[tuple[str, str, list[int]]]:
+    """Return module, side (A: inputs, B: outputs) and shape of each LoRA matrix, from the file's header alone."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(adapter.folder / WEIGHTS, framework="np") as file:
-            for key in file.keys():  # noqa: SIM118 - a file of tensors is no mapping
-                if match := _TENSOR.fullmatch(key):
-                    yield match["module"], match["side"], file.get_slice(key).get_shape()
+            matches = [match for key in file.keys() if (match := _TENSOR.fullmatch(key))]  # noqa: SIM118 - no mapping
+            return [(match["module"], match["side"], file.get_slice(match.string).get_shape()) for match in matches]
     except SafetensorError as error:
         raise EngineError(f"adapter {adapter.folder}: {WEIGHTS} is broken: {error}; export it again") from error
 
 
-def _misfit(adapter: Adapter, name: str, reason: str) -> EngineError:
-    return EngineError(
-        f"adapter {adapter.folder} does not fit model '{name}': {reason}; use the model that it was trained on"
-    )
-
-
 def merged(model: Any, adapter: Adapter, name: str) -> Any:
-    """Return a model of transformers with the adapter's update added to its weights: as fast as without one.
+    """Return a model of transformers with the adapter's update added to its weights.
 
     Changes `model` itself. Raises EngineError when PEFT is not installed or the adapter does not fit.
     """
@@ -179,23 +173,23 @@ def merged(model: Any, adapter: Adapter, name: str) -> Any:
         raise EngineError("model.adapter: PEFT is not installed; run `pip install 'evorun[train]'`") from error
     require_fit(adapter, model, name)
     try:
-        under = PeftModel.from_pretrained(model, str(adapter.folder), torch_device=str(model.device))
-        return under.merge_and_unload()
-    except Exception as error:  # whatever PEFT or torch raise means: no such model
+        with_adapter = PeftModel.from_pretrained(model, str(adapter.folder), torch_device=str(model.device))
+        # Merged, each layer stays one matrix product: as fast as without an adapter.
+        return with_adapter.merge_and_unload()
+    except Exception as error:  # PEFT, torch and safetensors each raise their own types
         reason = " ".join(str(error).split()) or type(error).__name__
         raise EngineError(f"adapter {adapter.folder}: PEFT cannot merge it into '{name}': {reason[:400]}") from error
 
 
 class ModelUnderAdapter:
-    """A view of an engine, whose completions come from under an adapter; implements `LanguageModel`."""
+    """A view of an engine that answers with the model under an adapter; implements `LanguageModel`."""
 
     def __init__(self, name: str, answer: Callable[[Request], Awaitable[Reply]]) -> None:
         self.name = name
         self._answer = answer
 
     async def complete(self, request: Request) -> Reply:
-        """Answer one request; see `LanguageModel.complete`."""
         return await self._answer(request)
 
     async def close(self) -> None:
-        """Release nothing: the engine is its base model's to close."""
+        """Do nothing: whoever opened the engine closes it."""

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 Role = Literal["system", "user", "assistant", "tool"]
-"""tool: what a tool answered to the assistant's turn before it. An engine whose model knows no such turn refuses it."""
+"""tool: a tool's answer to the assistant's turn before it. Engines refuse it where the template has none."""
 
 
 class Message(TypedDict):
@@ -45,7 +45,7 @@ class Sampling(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Request(msgspec.Struct, frozen=True, kw_only=True):
-    """What is asked of a language model."""
+    """A prompt, and the way to complete it."""
 
     messages: tuple[Message, ...]
     sampling: Sampling = Sampling()
@@ -54,15 +54,15 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     json_schema: dict[str, Any] | None = None
     """When given, the completion text must be one JSON value of this schema."""
     hints: Mapping[str, Any] = {}
-    """For the simulated engine only (problem id, role, what the prompt is about). Real engines never read it and it
-    is not part of the request's digest."""
+    """For the simulated engine only (problem id, role, subject of the prompt). Real engines never read it and it is not
+    part of the request's digest."""
     token_ids: bool = False
     """Ask for the token ids of prompt and completions. Not part of the digest: completions are the same with them."""
     logprobs: bool = False
     """Ask for the log-probabilities of the completions' token ids too. Not part of the digest either."""
     seen: tuple[int, ...] | None = None
-    """Token ids of `messages` up to the assistant's last one, as an engine saw and produced them: the prompt goes on
-    from these, never from their text tokenized again. Not part of the digest: earlier replies hold them."""
+    """Token ids of `messages` up to the assistant's last one, as an engine saw and produced them; the prompt continues
+    from these. Not part of the digest: earlier replies hold them."""
 
 
 # Defaults omitted: journals hold completions, and those without token ids look as they did before there were any.
@@ -74,11 +74,11 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tokens: int
     """Completion tokens, the end-of-sequence token included where the engine counts it."""
     token_ids: tuple[int, ...] | None = None
-    """All tokens as they were sampled, `tokens` many, where the request asked for them: with the end-of-sequence token
-    when that ended the completion, and the stop string's when that did. None for a rejected completion."""
+    """All `tokens` tokens as sampled, where the request asked for them, those of the end-of-sequence token or the stop
+    string that ended the completion included. None for a rejected completion."""
     logprobs: tuple[float, ...] | None = None
-    """Of `token_ids`, where asked for: under the distribution that they were drawn from (temperature, top_p and schema
-    applied); of greedy completions, under that of temperature 1."""
+    """Log-probabilities of `token_ids`, where asked for, under the distribution that they were drawn from (temperature,
+    top_p and schema applied); of greedy completions, under that of temperature 1."""
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +87,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     completions: tuple[Completion, ...]
     prompt_tokens: int
     seconds: float
-    """Wall seconds between the engine's acceptance of the request and its reply, queueing included."""
+    """Wall-clock seconds from the engine's acceptance of the request to its reply, queueing included."""
     error: str | None = None
     """Why the request was rejected, when it was."""
     prompt_ids: tuple[int, ...] | UnsetType = UNSET
@@ -130,10 +130,10 @@ class TakesAdapters(Protocol):
     async def under(self, folder: Path, name: str) -> LanguageModel:
         """Return a view of this engine: the same model under the adapter in `folder`, with `name` as its name.
 
-        The model itself goes on as it was, beside the view and in the same batches. Closing the view releases nothing.
-        The views of the two latest calls are good; the engine drops the adapters of earlier ones, so that memory does
-        not grow. `folder` is read by this call, and not afterwards. Raises EngineError when the engine cannot do this,
-        or the adapter does not fit.
+        The model itself is served unchanged beside the view, in the same batches. Closing the view releases nothing.
+        Only the views of the two latest calls are valid: the engine drops the adapters of earlier ones, so that memory
+        does not grow. `folder` is read by this call only. Raises EngineError when the engine takes no adapters, or
+        this one does not fit.
         """
         ...
 
@@ -148,11 +148,11 @@ class Trained(Protocol):
         ...
 
     def at(self, step: int) -> LanguageModel:
-        """Return the model with the weights of a step, under a name that stays true when the weights change again."""
+        """Return the model with the weights of a step; its name identifies these weights, also after later updates."""
         ...
 
     async def close(self) -> None:
-        """Release what it holds; idempotent."""
+        """Release connections, processes and memory; idempotent."""
         ...
 
 

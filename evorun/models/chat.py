@@ -1,6 +1,6 @@
 """Chat messages as a model's own template takes them; shared by the engines that tokenize in this process."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from jinja2 import TemplateError
@@ -28,16 +28,16 @@ def adapt_roles(messages: Sequence[Message], system_role: str) -> list[Message]:
 
 
 def require_plain_template(tokenizer: Any, model: ModelConfig) -> None:
-    """Check, as a model is loaded, that chat messages become a prompt and its completion is the answer.
+    """Check that a tokenizer of `transformers` has a chat template, and one whose completions are plain answers.
 
-    Raises EngineError when the tokenizer (of `transformers`) has no chat template, or one whose answers need taking
-    apart.
+    Raises EngineError when it has not.
     """
     template = str(getattr(tokenizer, "chat_template", None) or "")
     if not template:
         raise EngineError(
             f"model '{model.id}': its tokenizer has no chat template; use an instruction-tuned variant of the model"
         )
+    # gpt-oss (the "harmony" format) mixes reasoning and answer in one completion; only vLLM's server separates them.
     if "<|channel|>" in template:
         raise EngineError(
             f"model '{model.id}' answers in channels, which only vLLM's server takes apart: run "
@@ -50,40 +50,35 @@ def prompt_token_ids(
 ) -> list[int]:
     """Return the prompt's token ids: roles adapted, chat template applied, generation prompt appended.
 
-    seen: ids of the conversation up to the assistant's last turn, which they go on from; its text decides nothing then.
-    Raises ValueError for a tool's turn where the template has none, and jinja2's TemplateError as the template says it.
+    seen: ids of the conversation up to and with the assistant's last turn, from which the prompt continues. Raises
+    ValueError when the template does not support messages of the role tool, jinja2's TemplateError when it fails.
     """
     adapted = adapt_roles(messages, model.system_role)
     options: dict[str, Any] = {"add_generation_prompt": True, **model.chat_template_kwargs}
-    _require_tool_turns(tokenizer, adapted, model, options)
+    answers = [message["content"].strip() for message in adapted if message["role"] == "tool"]
+    if answers:
+        try:
+            text = tokenizer.apply_chat_template(adapted, tokenize=False, **options)
+        except TemplateError as error:
+            reason = str(error)
+        else:
+            # Many templates print the roles they know and skip others without an error.
+            reason = "" if all(answer in text for answer in answers) else "it leaves them out"
+        if reason:
+            raise ValueError(
+                f"model '{model.id}': its chat template takes no messages of the role tool ({reason}); use a model "
+                "that was tuned to use tools"
+            )
     if seen is None:
         return list(tokenizer.apply_chat_template(adapted, tokenize=True, return_dict=False, **options))
+    # The text of a sampled turn, tokenized again, may give other tokens than were sampled, and these would be learned
+    # from. So its ids are kept, and only the text that follows it is tokenized: found behind a placeholder.
     last = max(index for index, message in enumerate(adapted) if message["role"] == "assistant")
-    adapted[last] = Message(role="assistant", content=_SAID)
-    _, _, after = tokenizer.apply_chat_template(adapted, tokenize=False, **options).rpartition(_SAID)
+    adapted[last] = Message(role="assistant", content=_PLACEHOLDER)
+    _, _, after = tokenizer.apply_chat_template(adapted, tokenize=False, **options).rpartition(_PLACEHOLDER)
     ids = tokenizer(after, add_special_tokens=False)["input_ids"]
-    # the template closes the assistant's turn, and so has the model where it came to an end by itself
+    # The template ends the assistant's turn with a token that the model has already sampled where it stopped by itself.
     return [*seen, *(ids[1:] if seen[-1] == ids[0] else ids)]
 
 
-_SAID = "(what the assistant said)"
-
-
-def _require_tool_turns(
-    tokenizer: Any, messages: Sequence[Message], model: ModelConfig, options: Mapping[str, Any]
-) -> None:
-    """Raise ValueError when the chat template refuses tools' turns, or leaves them out without a word."""
-    answers = [message["content"].strip() for message in messages if message["role"] == "tool"]
-    if not answers:
-        return
-    try:
-        text = tokenizer.apply_chat_template(list(messages), tokenize=False, **options)
-    except TemplateError as error:
-        reason = str(error)
-    else:
-        reason = "" if all(answer in text for answer in answers) else "it leaves them out"
-    if reason:
-        raise ValueError(
-            f"model '{model.id}': its chat template takes no messages of the role tool ({reason}); use a model that "
-            "was tuned to use tools"
-        )
+_PLACEHOLDER = "(what the assistant said)"

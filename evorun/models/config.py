@@ -8,13 +8,13 @@ from evorun.models.adapters import read_adapter
 from evorun.models.base import LanguageModel
 
 OTHER_ROLES = ("judge", "reward", "meta")
-"""What a model can be in a run beside the policy and its reference; a configuration gives such a role a model and an
-engine of its own with two groups (`judge=`, `judge_engine=`)."""
+"""Roles of models in a run beside the policy and its reference; a configuration gives such a role its own model and
+engine with two groups (`judge=`, `judge_engine=`)."""
 
 
 @dataclass
 class ModelConfig:
-    """A model: its identity and what every engine must know about it (schema of `conf/model/*.yaml`)."""
+    """A model: its identity and the settings that every engine needs (schema of `conf/model/*.yaml`)."""
 
     name: str
     """Short name, as on the command line (`gemma3_4b`)."""
@@ -26,7 +26,7 @@ class ModelConfig:
     dtype: str = "auto"
     """auto | float32 | bfloat16 | float16."""
     quantization: str | None = None
-    """How the weights are quantised (awq, compressed-tensors, mxfp4, fp8), or null; engines read the rest from the
+    """Quantisation of the weights (awq, compressed-tensors, mxfp4, fp8), or null; engines read the details from the
     model folder."""
     adapter: str | None = None
     """Folder of a LoRA adapter in PEFT's format that the model is served under, or null."""
@@ -49,16 +49,16 @@ class ModelConfig:
 
     @property
     def identity(self) -> str:
-        """What tells this model from others in a journal: its id and, when there is one, its adapter's digest.
+        """Name of this model in journals: its id and, when there is one, its adapter's digest.
 
-        Reads the adapter's files. Raises EngineError when they are not there.
+        Reads the adapter's files. Raises EngineError when they are missing.
         """
         return self.id if self.adapter is None else f"{self.id}+adapter:{read_adapter(self.adapter).digest}"
 
 
 @dataclass
 class EngineConfig:
-    """How a model is served (schema base of `conf/engine/*.yaml`); each engine module has its own subclass."""
+    """Base of the schemas of `conf/engine/*.yaml`; each engine module has its own subclass."""
 
     name: str
 
@@ -72,7 +72,7 @@ class EngineConfig:
 
 
 class ServedModel(NamedTuple):
-    """A model and what serves it."""
+    """A model and the engine that serves it."""
 
     model: ModelConfig
     engine: EngineConfig

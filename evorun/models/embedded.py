@@ -23,18 +23,15 @@ GGUF_NAME = "SmolLM2-135M-Instruct.Q4_1.gguf"
 CONTEXT_LENGTH = 8192
 
 
-def cache_folder() -> Path:
-    """Return evorun's cache: `$EVORUN_CACHE`, or `~/.cache/evorun`."""
-    return Path(os.environ.get("EVORUN_CACHE") or Path.home() / ".cache" / "evorun").expanduser()
-
-
 def model_folder() -> Path:
-    """Return where the converted model is, or will be."""
-    return cache_folder() / "models" / "smollm2_135m"
+    """Return the folder of the converted model in evorun's cache: `$EVORUN_CACHE`, or `~/.cache/evorun`."""
+    cache = Path(os.environ.get("EVORUN_CACHE") or Path.home() / ".cache" / "evorun").expanduser()
+    return cache / "models" / "smollm2_135m"
 
 
 def is_ready() -> bool:
-    """Tell whether the model has been converted; the folder appears in one step, so its presence is enough."""
+    """Tell whether the model has been converted."""
+    # The folder is renamed into place when complete, so its presence is enough.
     return model_folder().is_dir()
 
 
@@ -46,10 +43,22 @@ def ensure() -> Path:
     folder = model_folder()
     if is_ready():
         return folder
+    from filelock import FileLock
+
     gguf = _gguf_file()
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        _convert_locked(gguf, folder)
+        with FileLock(folder.with_suffix(".lock")):
+            if is_ready():  # another process converted it while this one waited for the lock
+                return folder
+            print("Preparing the embedded model SmolLM2-135M-Instruct (once; takes about 40 s) ...", flush=True)
+            unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+            try:
+                _convert(gguf, unfinished)
+                unfinished.chmod(0o755)  # mkdtemp makes folders for one user alone; a cache may be shared
+                unfinished.rename(folder)
+            finally:
+                shutil.rmtree(unfinished, ignore_errors=True)
     except OSError as error:
         raise EngineError(
             f"embedded model: cannot prepare it in {folder.parent} ({error}); set EVORUN_CACHE to a writable folder "
@@ -59,7 +68,7 @@ def ensure() -> Path:
 
 
 def resolve(model: ModelConfig) -> str:
-    """Return what `from_pretrained` takes: the embedded model's folder, a local folder, or a hub id.
+    """Return the argument for `from_pretrained`: the embedded model's folder, a local folder, or a hub id.
 
     Raises EngineError when `model.id` looks like a path and is not a folder.
     """
@@ -85,28 +94,13 @@ def _gguf_file() -> Path:
     return file
 
 
-def _convert_locked(gguf: Path, folder: Path) -> None:
-    from filelock import FileLock
-
-    with FileLock(folder.with_suffix(".lock")):
-        if folder.is_dir():
-            return
-        print("Preparing the embedded model SmolLM2-135M-Instruct (once; takes about 40 s) ...", flush=True)
-        unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        try:
-            _convert(gguf, unfinished)
-            unfinished.chmod(0o755)
-            unfinished.rename(folder)
-        finally:
-            shutil.rmtree(unfinished, ignore_errors=True)
-
-
 def _convert(gguf: Path, out: Path) -> None:
     """Write the model and tokenizer of a GGUF file as a Hugging Face folder, in float32."""
     import torch
+    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
+    tokenizer: Any = AutoTokenizer.from_pretrained(str(gguf.parent), gguf_file=gguf.name)
     quantised = AutoModelForCausalLM.from_pretrained(str(gguf.parent), gguf_file=gguf.name, dtype=torch.float32)
     config = copy.deepcopy(quantised.config)
     # A model whose config says that it is quantised refuses `save_pretrained`; these weights are plain float32 now.
@@ -116,19 +110,13 @@ def _convert(gguf: Path, out: Path) -> None:
     model.load_state_dict(quantised.state_dict(), strict=True)
     model.tie_weights()
     model.generation_config = quantised.generation_config
-    _mend_tokenizer(tokenizer)
-    model.save_pretrained(out)
-    tokenizer.save_pretrained(out)
-
-
-def _mend_tokenizer(tokenizer: Any) -> None:
-    """Put back what the GGUF conversion loses: digits are split one by one before the byte-level pre-tokenizer."""
-    from tokenizers.pre_tokenizers import ByteLevel, Digits, Sequence
-
+    # The GGUF conversion loses that digits are split one by one before the byte-level pre-tokenizer.
     tokenizer.backend_tokenizer.pre_tokenizer = Sequence(
         [Digits(individual_digits=True), ByteLevel(add_prefix_space=False)]
     )
     tokenizer.model_max_length = CONTEXT_LENGTH
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
 
 
 if __name__ == "__main__":

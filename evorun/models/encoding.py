@@ -1,4 +1,4 @@
-"""The canonical form of a request, which a journal keeps and recognises it by."""
+"""The canonical form of a request, by which a journal recognises it."""
 
 from typing import Any
 
@@ -10,7 +10,10 @@ _ENCODER = msgspec.json.Encoder(order="deterministic")
 
 
 class RecordedRequest(msgspec.Struct, frozen=True):
-    """A request as a journal holds it. Which engine serves the model is not part of it; neither are the hints."""
+    """A request as a journal holds it.
+
+    The engine and the hints are not part of it: a run recorded with one engine can be replayed with another.
+    """
 
     model: str
     messages: tuple[Message, ...]

@@ -1,4 +1,4 @@
-"""A model whose engine starts at the first call that really needs it: a run answered by its journal loads nothing."""
+"""A model whose engine starts at the first call that needs it: a run answered by its journal loads nothing."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -10,7 +10,7 @@ from evorun.models.base import LanguageModel, Reply, Request, TakesAdapters
 
 
 class LazyModel:
-    """Opens its engine on first use, once: when that fails, every later call fails in the same way."""
+    """A model that opens its engine on first use, once; when that fails, every later call fails in the same way."""
 
     def __init__(self, name: str, open_engine: Callable[[], Awaitable[LanguageModel]]) -> None:
         self.name = name
@@ -25,11 +25,11 @@ class LazyModel:
         return await engine.complete(request)
 
     async def under(self, folder: Path, name: str) -> LanguageModel:
-        """Return the model under an adapter; see `TakesAdapters`.
+        """Return the model under an adapter, which the first call that needs it loads.
 
-        As lazy as the model itself: the adapter is loaded by the first call that really needs it, and that call raises
-        EngineError when the engine takes no adapters. So a resumed run may replay steps whose adapters are gone.
+        That call raises EngineError when the engine takes no adapters.
         """
+        # Lazy too: a resumed run replays steps whose adapters no longer exist.
         return LazyModel(name, partial(self._open_under, folder, name))
 
     async def _open_under(self, folder: Path, name: str) -> LanguageModel:
@@ -41,6 +41,7 @@ class LazyModel:
         return await engine.under(folder, name)
 
     async def _opened(self) -> LanguageModel:
+        # Calls that come while the engine starts wait for it instead of starting a second one.
         async with self._opening:
             if self._failure is not None:
                 raise self._failure

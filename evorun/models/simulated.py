@@ -1,4 +1,4 @@
-"""The `simulated` engine: no weights, a task's simulator that knows the answers and has a given skill."""
+"""The `simulated` engine: a task's simulator, which knows the answers and has a given skill, in place of weights."""
 
 import asyncio
 import contextlib
@@ -26,17 +26,16 @@ class SimulatedConfig(Skill, EngineConfig):
     """Latency of a served request for each of its completion tokens."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         super().__post_init__()
         at_least("engine.slots", self.slots, 1)
         at_least("engine.seconds_per_token", self.seconds_per_token, 0)
 
     async def open(self, model: ModelConfig) -> LanguageModel:
-        """Refuse: only a task can lend a simulator."""
+        """Refuse: a simulator comes from a task (`open_for`)."""
         raise EngineError("engine=simulated needs a task whose simulator it can use")
 
     def open_for(self, model: ModelConfig, simulator: Simulator) -> LanguageModel:
-        """Return a simulated model that speaks through the simulator. Raises EngineError when it has an adapter."""
+        """Return a model that answers with the simulator's texts. Raises EngineError when `model` has an adapter."""
         if model.adapter is not None:
             raise EngineError(
                 "model.adapter: engine=simulated has no weights that an adapter could change; set model.adapter=null "
@@ -57,31 +56,31 @@ class SimulatedModel:
         self._seconds_per_token = seconds_per_token
 
     async def complete(self, request: Request) -> Reply:
-        """Return what the simulator says; the same request always gets the same text."""
+        """Return the simulator's texts; the same request always gets the same ones."""
         if request.token_ids:
             return rejected(request, "simulated texts have no token ids; use another engine to learn from completions")
         started = time.perf_counter()
         rng = np.random.Generator(np.random.PCG64(request.seed))
-        completions = tuple(
-            self._completion(self._simulator.respond(request, rng), request.sampling.max_tokens)
-            for _ in range(request.sampling.n)
-        )
+        limit = request.sampling.max_tokens
+        completions = []
+        for _ in range(request.sampling.n):
+            text = self._simulator.respond(request, rng)
+            tokens = len(text) // CHARACTERS_PER_TOKEN + 1
+            if tokens <= limit:
+                completions.append(Completion(text=text, finish_reason="stop", tokens=tokens))
+            else:
+                cut = text[: limit * CHARACTERS_PER_TOKEN]
+                completions.append(Completion(text=cut, finish_reason="length", tokens=limit))
         if self._seconds_per_token:
             async with self._slots:
+                # The n completions of a request are decoded together: the longest one decides.
                 await asyncio.sleep(self._seconds_per_token * max(c.tokens for c in completions))
         characters = sum(len(message["content"]) for message in request.messages)
         return Reply(
-            completions=completions,
+            completions=tuple(completions),
             prompt_tokens=characters // CHARACTERS_PER_TOKEN,
             seconds=time.perf_counter() - started,
         )
 
-    @staticmethod
-    def _completion(text: str, max_tokens: int) -> Completion:
-        tokens = len(text) // CHARACTERS_PER_TOKEN + 1
-        if tokens <= max_tokens:
-            return Completion(text=text, finish_reason="stop", tokens=tokens)
-        return Completion(text=text[: max_tokens * CHARACTERS_PER_TOKEN], finish_reason="length", tokens=max_tokens)
-
     async def close(self) -> None:
-        """Nothing to release."""
+        """Do nothing: there is nothing to release."""

@@ -1,4 +1,4 @@
-"""Simulators: what speaks in a model's place in simulated runs, and how well."""
+"""Simulators: sources of a model's texts in simulated runs, with a given skill."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ class Skill:
     skill: float = 0.4
     """Probability of a right answer from scratch; the mean over problems when they differ."""
     spread: float = 0.0
-    """How much problems differ in difficulty. 0: all alike. Else a problem's own probability is drawn from the Beta
+    """Variation of the problems' difficulty. 0: all alike. Else a problem's own probability is drawn from the Beta
     distribution with mean `skill` and this share of the largest possible variance."""
     typical_mistake: float = 0.0
-    """Share of a problem's wrong answers that are one and the same, where answers can coincide."""
+    """Share of a problem's wrong answers that are identical, where answers can coincide."""
     improvement: float = 0.15
     """Added to `skill` when all responses in view are right; in proportion to their share when only some are."""
     judge_skill: float = 0.75
@@ -40,7 +40,6 @@ class Skill:
     """Mean length of a completion's reasoning, in words of filler text."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         shares = ("skill", "spread", "typical_mistake", "improvement", "judge_skill", "tie_rate")
         for key in (*shares, "instruction_gain", "malformed"):
             within(f"engine.{key}", getattr(self, key), 0, 1)
@@ -54,7 +53,9 @@ class Skill:
         """
         share = sum(shown) / len(shown) if shown else 0.0
         own = _own_chance(problem, self.skill, self.spread)
-        return own + self.improvement * share + self.instruction_gain * _merit(instruction)
+        # A system prompt's merit is in [-1, 1): arbitrary, but always the same for the same text.
+        merit = 2 * _number(instruction) / 2**32 - 1 if instruction else 0.0
+        return own + self.improvement * share + self.instruction_gain * merit
 
     def verdict(self, first: bool, second: bool, luck: float, tie: float) -> Literal["A", "B", "T"]:
         """Judge two responses, given whether each is right; `luck` and `tie` are uniform in [0, 1)."""
@@ -67,7 +68,7 @@ class Skill:
         return "A" if luck < prefer_first + self.position_bias else "B"
 
     def words(self, luck: float) -> int:
-        """Return how many words of reasoning to write: half to one and a half times the mean."""
+        """Return the number of words of reasoning to write: half to one and a half times the mean."""
         return int(self.mean_tokens * (0.5 + luck))
 
 
@@ -75,7 +76,7 @@ DEFAULT_SKILL = Skill()
 
 
 class Filler:
-    """Reasoning without content: a sentence repeated, to be had at any length."""
+    """Reasoning without content: a sentence repeated, at any length."""
 
     def __init__(self, sentence: str, *, repeats: int = 60) -> None:
         words = " ".join([sentence] * repeats).split(" ")
@@ -84,19 +85,19 @@ class Filler:
         self._ends = (0, *accumulate(len(word) + 1 for word in words))
 
     def text(self, words: int) -> str:
-        """Return this many words, and a blank; fewer where there are not as many."""
+        """Return this many words and a space; fewer where the text ends before."""
         return self._text[: self._ends[min(words, len(self._ends) - 1)]]
 
 
 class Simulator(Protocol):
-    """What a task lets speak in a model's place: it knows the answers and a skill, not weights."""
+    """A task's substitute for a model: it has the answers and a skill, no weights."""
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         """Produce a completion text for a request of this task, guided by `request.hints`."""
         ...
 
     def with_skill(self, skill: Skill) -> "Simulator":
-        """Return a simulator for the same problems that plays as well as `skill` says."""
+        """Return a simulator for the same problems with this skill."""
         ...
 
 
@@ -113,7 +114,7 @@ _ADVICE = (
 
 
 def new_instruction(rng: np.random.Generator) -> str:
-    """Return what a reflecting model replies: a new system prompt, in a fenced block."""
+    """Return the reply of a reflecting model: a new system prompt, in a fenced block."""
     chosen = rng.permutation(len(_ADVICE))[: 2 + int(rng.integers(3))]
     advice = " ".join(_ADVICE[i] for i in chosen)
     return f"The earlier replies went wrong in their last steps.\n```\nSolve the problem. {advice}\n```"
@@ -125,21 +126,12 @@ def _own_chance(problem: str, mean: float, spread: float) -> float:
     if spread == 0 or mean in (0, 1):
         return mean
     if spread == 1:
-        return float(_uniform(problem) < mean)
+        return float(_number(problem) / 2**32 < mean)  # the Beta distribution's limit: every problem sure or hopeless
     weight = 1 / spread - 1  # a Beta's variance is mean * (1 - mean) / (weight + 1)
-    rng = np.random.default_rng(int.from_bytes(_digest(problem)))
+    rng = np.random.default_rng(_number(problem))
     return float(rng.beta(mean * weight, (1 - mean) * weight))
 
 
-def _uniform(text: str) -> float:
-    """Return a number in [0, 1) that belongs to the text."""
-    return int.from_bytes(_digest(text)) / 2**32
-
-
-def _digest(text: str) -> bytes:
-    return blake2b(text.encode(), digest_size=4).digest()
-
-
-def _merit(instruction: str) -> float:
-    """Return the merit of a system prompt, in [-1, 1): always the same for the same text, 0 for none."""
-    return 2 * _uniform(instruction) - 1 if instruction else 0.0
+def _number(text: str) -> int:
+    """Return a number in [0, 2**32) that depends on the text alone, in every process (Python's own hash does not)."""
+    return int.from_bytes(blake2b(text.encode(), digest_size=4).digest())

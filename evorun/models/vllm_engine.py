@@ -27,6 +27,7 @@ from evorun.models.embedded import resolve
 
 log = logging.getLogger(__name__)
 
+# `extra_args` may not set these as well: of two values for one thing, a reader of the config would see only one.
 OWN_ARGUMENTS = {
     "model": "model.id",
     "dtype": "model.dtype",
@@ -41,11 +42,12 @@ OWN_ARGUMENTS = {
     "enable_lora": "engine.lora_rank",
     "max_lora_rank": "engine.lora_rank",
 }
-"""Arguments of vLLM that have a key of their own here, so `extra_args` may not set them as well."""
+"""Arguments of vLLM that have a key of their own here."""
 
+# Never passed on: vLLM reads them from the checkpoint and picks the fastest kernel for the GPU, where naming one may
+# tie it to a slower one.
 CHECKPOINT_FORMATS = ("awq", "compressed-tensors", "gptq", "mxfp4")
-"""Quantisations that only checkpoints have: vLLM reads them there and picks the fastest kernel for the GPU, where
-naming one may tie it to a slower one. Others (`fp8`) can also be asked for while loading."""
+"""Quantisations that only checkpoints have; others (`fp8`) can also be applied while loading."""
 
 GIB = 1024**3
 WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".gguf")
@@ -70,7 +72,7 @@ class VllmConfig(EngineConfig):
     enforce_eager: bool = False
     """No CUDA graphs: quicker start, slower tokens. Always on with the CPU build."""
     seed: int = 0
-    """Of requests that carry none; evorun's always do."""
+    """Seed of requests that carry none; evorun's always do."""
     cpu_kv_cache_gib: float = 2.0
     """GiB for the cache of keys and values, CPU build only (on GPUs `gpu_memory_utilization` decides)."""
     lora_rank: int | None = None
@@ -78,7 +80,7 @@ class VllmConfig(EngineConfig):
     null: none can. `model.adapter` is loaded either way."""
     extra_args: dict[str, Any] = field(default_factory=dict)
     """Any other argument of vLLM's `AsyncEngineArgs`, by its Python name (`kv_cache_dtype: fp8`,
-    `pipeline_parallel_size: 2`, `speculative_config: {...}`). They win over what this engine sets by itself
+    `pipeline_parallel_size: 2`, `speculative_config: {...}`). They override what this engine sets by itself
     (`enable_prefix_caching`, `disable_log_stats`, `language_model_only`, ...)."""
 
     def __post_init__(self) -> None:
@@ -100,7 +102,8 @@ class VllmConfig(EngineConfig):
         Raises EngineError when vLLM is not installed, the weights or the adapter are missing or do not fit, or the
         model cannot be served this way; ConfigError when `extra_args` names an argument that vLLM does not have.
         """
-        _require_vllm()
+        if find_spec("vllm") is None:
+            raise EngineError("engine=vllm: vLLM is not installed; run `pip install '.[vllm]'` or use another engine")
         if model.api:
             raise EngineError(f"model '{model.id}' is served by its vendor only: use engine=server")
         adapter = None if model.adapter is None else await asyncio.to_thread(read_adapter, model.adapter)
@@ -189,16 +192,14 @@ class VllmModel:
         self._closed = False
 
     async def complete(self, request: Request) -> Reply:
-        """Answer one request; see `LanguageModel.complete`."""
         return await self._answer(request, self._own_lora)
 
     async def load_own_adapter(self) -> None:
-        """Load the adapter that the model is served under, where it has one. Raises EngineError when vLLM cannot."""
+        """Load the model's own adapter, where it has one. Raises EngineError when vLLM cannot."""
         if self._adapter is not None:
             self._own_lora = await self._load(self._adapter)
 
     async def under(self, folder: Path, name: str) -> LanguageModel:
-        """Return the model under another adapter; see `TakesAdapters.under`."""
         if self._adapter is not None:
             raise EngineError(
                 f"model '{self.name}' is served under an adapter, and vLLM cannot put another on top of it; merge the "
@@ -214,17 +215,14 @@ class VllmModel:
         return ModelUnderAdapter(name, partial(self._answer, lora=await self._load(adapter)))
 
     async def _load(self, adapter: Adapter) -> Any:
-        """Load an adapter and return the `LoRARequest` to send with the requests that it shall answer.
-
-        Loaded before its first request, because vLLM's engine process dies of one that fails to load on the way.
-        """
+        """Load an adapter and return the `LoRARequest` to send with the requests that it shall answer."""
         from vllm.lora.request import LoRARequest
 
-        # The id is new for each load, since vLLM takes the weights that it holds under an id for the right ones. The
-        # name is the weights' own, since vLLM takes keys and values that it holds under a name and path for the right
-        # ones.
+        # The id is new for each load, because vLLM never reads the weights of a known id again. The name is that of the
+        # weights, because vLLM reuses cached keys and values of a prompt under the same name and path.
         lora = LoRARequest(adapter.served_name, next(self._lora_ids), str(adapter.folder))
         try:
+            # Loaded before its first request: vLLM's engine process dies of an adapter that a request fails to load.
             if len(self._loaded) == HELD:
                 await self.engine.remove_lora(self._loaded.popleft())
             await self.engine.add_lora(lora)
@@ -238,19 +236,28 @@ class VllmModel:
 
     async def _answer(self, request: Request, lora: Any) -> Reply:
         from vllm.exceptions import VLLMValidationError
+        from vllm.inputs import tokens_input
         from vllm.v1.engine.exceptions import EngineDeadError, EngineGenerateError
 
         if self._closed:
             raise EngineError(f"model '{self.name}': the vllm engine is closed")
         if lora is not None and lora.lora_int_id not in self._loaded:
-            raise EngineError(f"adapter {lora.lora_path} has made room for the {HELD} newest; load it again")
+            raise EngineError(f"adapter {lora.lora_path} was unloaded for the {HELD} newest; load it again")
         started = time.perf_counter()
+        loop = asyncio.get_running_loop()
         try:
-            prompt = await self._prompt(request)
+            prompt = await loop.run_in_executor(
+                self._tokenize_thread, prompt_token_ids, self._tokenizer, request.messages, self._model, request.seen
+            )
         except (TemplateError, ValueError) as error:
             return rejected(request, _one_line(error), seconds=time.perf_counter() - started)
+        number = str(next(self._request_ids))
+        final = None
         try:
-            output = await self._generate(prompt, request, lora)
+            # Cancelling this coroutine cancels the generator, which aborts the request in the engine.
+            parameters = _sampling_parameters(request)
+            async for output in self.engine.generate(tokens_input(prompt), parameters, number, lora_request=lora):
+                final = output
         except EngineDeadError as error:
             raise EngineError(
                 f"model '{self.name}': the vllm engine process died, see its messages above; often too little memory: "
@@ -259,7 +266,7 @@ class VllmModel:
         except (VLLMValidationError, EngineGenerateError, ValueError) as error:
             reason = _one_line(error.__cause__ or error)
             return rejected(request, reason, prompt_tokens=len(prompt), seconds=time.perf_counter() - started)
-        return self._reply(request, output, prompt, time.perf_counter() - started)
+        return self._reply(request, final, prompt, time.perf_counter() - started)
 
     async def close(self) -> None:
         """Stop the engine process and free its memory; idempotent."""
@@ -272,23 +279,6 @@ class VllmModel:
         # vLLM shuts down again when its engine is collected, which fails once the interpreter is going away.
         self.engine = None
 
-    async def _prompt(self, request: Request) -> list[int]:
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(
-            self._tokenize_thread, prompt_token_ids, self._tokenizer, request.messages, self._model, request.seen
-        )
-
-    async def _generate(self, prompt: list[int], request: Request, lora: Any) -> Any:
-        """Return vLLM's final output. Cancelling this aborts the request in the engine (`AsyncLLM.generate`)."""
-        from vllm.inputs import tokens_input
-
-        parameters = _sampling_parameters(request)
-        number = str(next(self._request_ids))
-        final = None
-        async for output in self.engine.generate(tokens_input(prompt), parameters, number, lora_request=lora):
-            final = output
-        return final
-
     def _reply(self, request: Request, output: Any, prompt: list[int], seconds: float) -> Reply:
         outputs = sorted(output.outputs, key=lambda o: o.index)
         if any(o.finish_reason == "abort" for o in outputs):
@@ -297,7 +287,7 @@ class VllmModel:
             reason = "vLLM met an internal error on this request"
             return rejected(request, reason, prompt_tokens=len(prompt), seconds=seconds)
         completions = tuple(_completion(o, request) for o in outputs)
-        if _is_greedy(request):
+        if request.sampling.temperature == 0:  # one was drawn, see `_sampling_parameters`
             completions *= request.sampling.n
         ids = tuple(prompt) if request.token_ids else UNSET
         return Reply(completions=completions, prompt_tokens=len(prompt), seconds=seconds, prompt_ids=ids)
@@ -315,13 +305,8 @@ def _distribution_version(name: str) -> str:
         return ""
 
 
-def _require_vllm() -> None:
-    if find_spec("vllm") is None:
-        raise EngineError("engine=vllm: vLLM is not installed; run `pip install '.[vllm]'` or use another engine")
-
-
 def _prepare_environment() -> None:
-    """Set what vLLM reads from the environment as it is imported; what the user has set stays."""
+    """Set the environment variables that vLLM reads when it is imported, except those that the user has set."""
     os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
     os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
     # Forking a process that has threads (this one has several) can leave a lock held forever in the child.
@@ -333,7 +318,8 @@ def _prepare_environment() -> None:
 
 
 def _require_weights(model: ModelConfig, folder: str) -> None:
-    """Refuse a local folder without weights at once: vLLM would notice only minutes later, in another process."""
+    """Raise EngineError when a local folder has no weights."""
+    # vLLM would notice only minutes later, in another process.
     path = Path(folder)
     if not path.is_dir():
         return
@@ -350,7 +336,7 @@ def _require_fit(adapter: Adapter, model: ModelConfig) -> None:
     try:
         modules = _modules(resolve(model))
     except (ImportError, OSError, ValueError) as error:
-        # vLLM has models that transformers does not know.
+        # vLLM has models that transformers does not know: for these its own check has to do.
         log.info("adapter %s is not checked against '%s': %s", adapter.folder, model.id, _one_line(error))
         return
     require_fit(adapter, modules, model.id)
@@ -358,10 +344,11 @@ def _require_fit(adapter: Adapter, model: ModelConfig) -> None:
 
 @lru_cache(maxsize=2)
 def _modules(folder: str) -> Any:
-    """Return a model's modules as transformers makes them, without weights."""
+    """Return a model of transformers without weights."""
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
+    # The meta device allocates nothing: only names and shapes of the layers are needed, whatever the model's size.
     with torch.device("meta"):
         return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))  # type: ignore[no-untyped-call]
 
@@ -391,7 +378,7 @@ def _start_engine(model: ModelConfig, arguments: dict[str, Any]) -> Any:
         raise ConfigError(f"engine.extra_args.{unknown[0]}: vLLM {_vllm_version()} has no such engine argument")
     try:
         return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
-    except Exception as error:  # whatever vLLM, torch or the hub raise while starting means: no engine
+    except Exception as error:  # vLLM, torch and the hub each raise their own types while starting
         raise EngineError(
             f"model '{model.id}': vLLM {_vllm_version()} could not start: {_one_line(error)}; its messages above may "
             "say more. Too little memory: lower engine.max_model_len, or raise engine.tensor_parallel_size, or "
@@ -410,7 +397,7 @@ def _sampling_parameters(request: Request) -> Any:
     schema = request.json_schema
     return SamplingParams(
         # vLLM refuses n > 1 with greedy decoding, whose completions are all the same.
-        n=1 if _is_greedy(request) else sampling.n,
+        n=1 if sampling.temperature == 0 else sampling.n,
         temperature=sampling.temperature,
         top_p=sampling.top_p,
         max_tokens=sampling.max_tokens,
@@ -420,10 +407,6 @@ def _sampling_parameters(request: Request) -> Any:
         output_kind=RequestOutputKind.FINAL_ONLY,
         logprobs=0 if request.logprobs else None,  # of the tokens that were drawn, and of no other
     )
-
-
-def _is_greedy(request: Request) -> bool:
-    return request.sampling.temperature == 0
 
 
 def _completion(output: Any, request: Request) -> Completion:
@@ -442,6 +425,7 @@ def _completion(output: Any, request: Request) -> Completion:
 
 
 def _one_line(error: BaseException) -> str:
-    """Return an error's message on one line (pydantic's and the hub's span several), cut to a readable length."""
+    """Return an error's message on one line, cut to a readable length."""
+    # All lines, not `first_line`: pydantic and the hub put what matters behind a heading.
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 400 else f"{text[:400]} ..."

@@ -115,7 +115,7 @@ class TestUnder:
                 assert await said(views[number]) == expected[adapters[number % 2]]
             assert len(await engine.engine.list_loras()) == 2
         assert await asyncio.gather(said(engine), said(views[-1])) == [expected[None], expected[adapters[0]]]
-        with pytest.raises(EngineError, match="has made room for the 2 newest") as caught:
+        with pytest.raises(EngineError, match="was unloaded for the 2 newest") as caught:
             await said(views[-3])
         assert "\n" not in str(caught.value)
 

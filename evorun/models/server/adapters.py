@@ -1,4 +1,4 @@
-"""Adapters on servers: vLLM's way of loading one while it serves (`POST /load_lora_adapter`)."""
+"""Adapters on servers, loaded while these serve with vLLM's `POST /load_lora_adapter`."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import msgspec
 
 from evorun.errors import EngineError
-from evorun.models.adapters import HELD, Adapter
+from evorun.models.adapters import HELD, Adapter, served_rank
 from evorun.models.server.http import Answer, Failure, HttpTransport
 from evorun.models.server.retry import backoff
 from evorun.models.server.wire import server_message
@@ -29,51 +29,54 @@ class _Models(msgspec.Struct):
 
 @dataclass(frozen=True)
 class AdapterLoader:
-    """Has every server of one model load adapters, and forget them."""
+    """Loads and unloads adapters on every server of one model."""
 
     http: HttpTransport
     urls: Sequence[str]
     model: str
-    """Its id, for messages."""
+    """Id of the model, for messages."""
     max_retries: int
     backoff_base: float
-    """Seconds, like the others."""
+    """Seconds; so are the cap and the timeout."""
     backoff_cap: float
     connect_timeout: float
 
     async def load(self, adapter: Adapter) -> None:
         """Load an adapter under its `served_name`. Raises EngineError, saying how to start a server, when one fails."""
-        # Not in place, for which vLLM 0.32 reads the files again at every step of every request.
+        # Without `load_inplace`, for which vLLM 0.32 reads the files again at every step of every request.
         fields = {"lora_name": adapter.served_name, "lora_path": str(adapter.folder)}
-        for url, answer in await self._post("load_lora_adapter", fields):
-            cause = self._cause(answer)
-            # Servers refuse what they have; the name says what the adapter computes, so it is the right one.
+        for url, cause in await self._post("load_lora_adapter", fields):
+            # A server refuses a name that it has already. The name carries the weights' digest, so that is no error.
             if cause and not await self._has(url, adapter):
                 raise EngineError(
                     f"{url} does not load adapter {adapter.folder}: {cause}; the server must see this folder and run "
                     f"as `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {self.model} --enable-lora --max-loras "
-                    f"{HELD} --max-lora-rank {adapter.served_rank}`"
+                    f"{HELD} --max-lora-rank {served_rank(adapter.rank)}`"
                 )
 
     async def unload(self, adapter: Adapter) -> None:
-        """Forget an adapter; a server that does not only keeps a name too many."""
-        for url, answer in await self._post("unload_lora_adapter", {"lora_name": adapter.served_name}):
-            if cause := self._cause(answer):
+        """Unload an adapter."""
+        for url, cause in await self._post("unload_lora_adapter", {"lora_name": adapter.served_name}):
+            if cause:  # harmless: the server keeps one name too many
                 log.info("%s does not unload adapter %s: %s", url, adapter.served_name, cause)
 
-    async def _post(self, action: str, fields: Mapping[str, object]) -> list[tuple[str, Answer | Failure]]:
-        """Return each server's URL and its answer."""
+    async def _post(self, action: str, fields: Mapping[str, object]) -> list[tuple[str, str | None]]:
+        """Return each server's URL, and why it did not do as asked (None when it did)."""
         body = msgspec.json.encode(fields)
-        answers = await asyncio.gather(*(self._post_until_answered(f"{url}/{action}", body) for url in self.urls))
-        return list(zip(self.urls, answers, strict=True))
+        causes = await asyncio.gather(*(self._post_to(f"{url}/{action}", body) for url in self.urls))
+        return list(zip(self.urls, causes, strict=True))
 
-    async def _post_until_answered(self, url: str, body: bytes) -> Answer | Failure:
-        for retry in range(self.max_retries):
-            answer = await self.http.post(url, body)
-            if isinstance(answer, Answer):
-                return answer
+    async def _post_to(self, url: str, body: bytes) -> str | None:
+        """Return why one server did not do as asked; None when it did."""
+        retry = 0
+        while isinstance(answer := await self.http.post(url, body), Failure):
+            if retry == self.max_retries:
+                return answer.cause
             await asyncio.sleep(backoff(retry, self.backoff_base, self.backoff_cap))
-        return await self.http.post(url, body)
+            retry += 1
+        if 200 <= answer.status < 300:
+            return None
+        return f"HTTP {answer.status}: {server_message(self.http.redact(answer.content))}"
 
     async def _has(self, url: str, adapter: Adapter) -> bool:
         """Tell whether a server lists the adapter among its models."""
@@ -82,11 +85,3 @@ class AdapterLoader:
             if isinstance(answer, Answer):
                 return adapter.served_name in {m.id for m in msgspec.json.decode(answer.content, type=_Models).data}
         return False
-
-    def _cause(self, answer: Answer | Failure) -> str | None:
-        """Return why a server did not do as asked; None when it did."""
-        if isinstance(answer, Failure):
-            return answer.cause
-        if 200 <= answer.status < 300:
-            return None
-        return f"HTTP {answer.status}: {server_message(self.http.redact(answer.content))}"

@@ -1,4 +1,4 @@
-"""The `server` engine: any OpenAI-compatible chat-completions endpoint, or several that serve the same model."""
+"""The `server` engine: an OpenAI-compatible chat-completions endpoint, or several that serve the same model."""
 
 import asyncio
 import logging
@@ -31,7 +31,9 @@ from evorun.models.server.wire import (
 
 log = logging.getLogger(__name__)
 
+# Timeouts, conflicts, "too early" and rate limits pass; so do all 5xx.
 _RETRIED = frozenset({408, 409, 425, 429})
+# Prompt longer than the context, content filter, invalid schema: other requests may still be served.
 _ABOUT_THIS_REQUEST = frozenset({400, 413, 422})
 _VARIABLE_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
 
@@ -42,8 +44,8 @@ class ServerConfig(EngineConfig):
 
     name: str = "server"
     base_urls: list[str] = field(default_factory=lambda: ["http://localhost:8000/v1"])
-    """Servers of the same model, up to and with the version part of the path (`/v1`); balanced by least outstanding
-    requests. Default: where `vllm serve` listens."""
+    """URLs of servers of the same model, with the version part of the path (`/v1`); requests go to the one with the
+    fewest outstanding. The default is that of `vllm serve`."""
     api_key_env: str | None = None
     """Name of the environment variable that holds the API key. Null sends no key."""
     concurrency: int = 64
@@ -53,7 +55,7 @@ class ServerConfig(EngineConfig):
     connect_timeout: float = 10.0
     """Seconds to connect, and for the check of each server when the engine opens. `ours`."""
     max_retries: int = 8
-    """Attempts after the first. With the backoff below, a server may be gone for about a minute. `ours`."""
+    """Attempts after the first. With the backoff below, a server may be down for about a minute. `ours`."""
     backoff_base: float = 0.5
     """Seconds; the upper bound of the first wait, doubled with each retry. `ours`."""
     backoff_cap: float = 30.0
@@ -61,14 +63,14 @@ class ServerConfig(EngineConfig):
     max_retry_after: float = 300.0
     """Seconds; a server that asks for a longer wait than this (a used-up daily quota, say) is an error. `ours`."""
     structured_outputs: str = "json_schema"
-    """How a JSON schema is sent. json_schema: as `response_format` of that type, enforced (OpenAI, vLLM, SGLang).
+    """Form of schemas in requests. json_schema: as `response_format` of that type, enforced (OpenAI, vLLM, SGLang).
     json_object: any JSON object is enforced, the schema is not sent (DeepSeek's API). none: left to the prompt."""
     max_tokens_field: str = "max_tokens"
     """max_tokens | max_completion_tokens (what OpenAI's reasoning models take)."""
     send_seed: bool = True
     """Send the request's sampling seed; some vendors refuse the field."""
     extra_body: dict[str, Any] = field(default_factory=dict)
-    """Fields added to every request's body (`reasoning_effort: low`, `top_k: 20`). They go over evorun's own; a null
+    """Fields added to every request's body (`reasoning_effort: low`, `top_k: 20`). They override evorun's own; a null
     removes a field that the server refuses (`temperature: null`)."""
 
     def __post_init__(self) -> None:
@@ -91,16 +93,15 @@ class ServerConfig(EngineConfig):
         one_of("engine.max_tokens_field", self.max_tokens_field, ("max_tokens", "max_completion_tokens"))
 
     async def open(self, model: ModelConfig) -> LanguageModel:
-        """Connect, check that at least one server answers, and have the model's adapter loaded where it has one.
+        """Connect, check that at least one server answers, and load the model's adapter where it has one.
 
-        Raises EngineError when none does within `connect_timeout`, when the key's variable is not set, when a server
-        refuses the key, and when one does not load the adapter.
+        Raises EngineError when no server answers within `connect_timeout`, the key's variable is not set, a server
+        refuses the key, or one does not load the adapter.
         """
         adapter = None if model.adapter is None else await asyncio.to_thread(read_adapter, model.adapter)
         served = ServerModel(self, model, read_key(self.api_key_env), adapter)
         try:
             await served.check()
-            await served.load_own_adapter()
         except BaseException:
             await served.close()
             raise
@@ -108,7 +109,7 @@ class ServerConfig(EngineConfig):
 
 
 class _Refusal(msgspec.Struct, frozen=True):
-    """The server will not serve this one request."""
+    """The server's refusal of one request."""
 
     reason: str
 
@@ -123,7 +124,8 @@ class ServerModel:
         self.name = model.identity
         self._model = model
         self._adapter = adapter
-        self._lent: list[Adapter] = []
+        self._for_views: list[Adapter] = []
+        """Adapters loaded for views, oldest first."""
         self._config = config
         self._http = HttpTransport(total=config.timeout, connect=config.connect_timeout, key=key)
         self._pool = EndpointPool(config.base_urls)
@@ -138,7 +140,7 @@ class ServerModel:
         )
         self._slots = asyncio.Semaphore(config.concurrency)
         self._encoder = self._encoder_for(model.id if adapter is None else adapter.served_name)
-        self._said: set[str] = set()
+        self._warned: set[str] = set()
 
     def _encoder_for(self, served_name: str) -> RequestEncoder:
         return RequestEncoder(
@@ -151,9 +153,10 @@ class ServerModel:
         )
 
     async def check(self) -> None:
-        """Ask every server for its models; any HTTP answer but a refusal of the key will do.
+        """Check that servers answer, and load the model's own adapter where it has one.
 
-        Raises EngineError when no server answers; a part of them is avoided at first, with a warning.
+        Raises EngineError when no server answers, or one does not load the adapter. Servers that do not answer while
+        others do are avoided at first, with a warning.
         """
         endpoints = self._pool.endpoints
         causes = await asyncio.gather(*(self._probe(endpoint) for endpoint in endpoints))
@@ -164,18 +167,14 @@ class ServerModel:
         for endpoint, cause in silent:
             log.warning("%s unreachable: %s; going on with the other servers", endpoint.url, cause)
             self._pool.avoid(endpoint)
-
-    async def load_own_adapter(self) -> None:
-        """Have the adapter loaded that the model is served under, if any. Raises EngineError when a server does not."""
         if self._adapter is not None:
             await self._loader.load(self._adapter)
 
     async def complete(self, request: Request) -> Reply:
-        """Answer one request; see `LanguageModel.complete`."""
         return await self._answer(request, self._encoder)
 
     async def under(self, folder: Path, name: str) -> LanguageModel:
-        """Return the model under another adapter; see `TakesAdapters.under`. The servers must see its folder."""
+        """Return the model under an adapter, whose folder the servers must be able to read."""
         if self._adapter is not None:
             raise EngineError(
                 f"model '{self.name}' is served under an adapter, and no server puts another on top of it; merge the "
@@ -183,17 +182,13 @@ class ServerModel:
             )
         adapter = await asyncio.to_thread(read_adapter, folder)
         await self._loader.load(adapter)
-        self._lent = [*(lent for lent in self._lent if lent.digest != adapter.digest), adapter]
-        if len(self._lent) > HELD:
-            await self._loader.unload(self._lent.pop(0))
+        self._for_views = [*(held for held in self._for_views if held.digest != adapter.digest), adapter]
+        if len(self._for_views) > HELD:
+            await self._loader.unload(self._for_views.pop(0))
         return ModelUnderAdapter(name, partial(self._answer, encoder=self._encoder_for(adapter.served_name)))
 
     async def _answer(self, request: Request, encoder: RequestEncoder) -> Reply:
-        """Answer one request.
-
-        Where a server gives fewer completions than asked for, the rest is asked for again with the next seeds. Greedy
-        completions are asked for one by one, since vLLM refuses n > 1 at temperature 0.
-        """
+        """Answer one request; where a server gives fewer completions than asked for, ask again with the next seeds."""
         if request.seen is not None:
             return rejected(request, MESSAGES_ONLY)
         started = time.perf_counter()
@@ -203,10 +198,11 @@ class ServerModel:
         error: str | None = None
         async with self._slots:
             while (drawn := len(completions)) < request.sampling.n:
+                # vLLM refuses n > 1 at temperature 0.
                 n = request.sampling.n - drawn if request.sampling.temperature > 0 else 1
                 response = await self._ask(encoder.encode(request, n=n, drawn=drawn))
                 if isinstance(response, _Refusal):
-                    self._say_once("refused", "the server refuses a request: %s", response.reason)
+                    self._warn_once("refused", "the server refuses a request: %s", response.reason)
                     seconds = time.perf_counter() - started
                     return rejected(request, response.reason, prompt_tokens=prompt_tokens, seconds=seconds)
                 draw = read_draw(response, request, n)
@@ -215,7 +211,7 @@ class ServerModel:
                 prompt_ids = draw.prompt_ids
                 error = error or draw.error
                 if draw.estimated:
-                    self._say_once("usage", "the server reports no token usage: tokens are estimated from text length")
+                    self._warn_once("usage", "the server reports no token usage: tokens are estimated from text length")
         seconds = time.perf_counter() - started
         return Reply(
             completions=tuple(completions),
@@ -234,10 +230,19 @@ class ServerModel:
         endpoint: Endpoint | None = None
         retry = 0
         while True:
+            # A failing server does not hold up the request: the next attempt goes to another one, if there is one.
             endpoint = await self._next_endpoint(endpoint)
-            outcome = await self._attempt(endpoint, body)
+            endpoint.outstanding += 1
+            endpoint.started += 1
+            try:
+                answer = await self._http.post(f"{endpoint.url}/chat/completions", body)
+            finally:  # also when cancelled: the count would never go down again
+                endpoint.outstanding -= 1
+            outcome = self._classify(endpoint, answer) if isinstance(answer, Answer) else answer
             if not isinstance(outcome, Failure):
+                self._pool.succeeded(endpoint)
                 return outcome
+            self._pool.failed(endpoint, outcome.retry_after)
             if retry == self._config.max_retries:
                 raise EngineError(
                     f"{endpoint.url} unreachable: {retry + 1} attempts of a request failed, the last with: "
@@ -248,7 +253,10 @@ class ServerModel:
             retry += 1
 
     async def _next_endpoint(self, last: Endpoint | None) -> Endpoint:
-        """Pick a server, waiting while even the best one has asked to be left alone."""
+        """Pick a server, waiting while every one is held by its Retry-After.
+
+        Raises EngineError when the engine has been closed or the wait is longer than `max_retry_after`.
+        """
         while True:
             if self._http.closed:
                 raise EngineError("the server engine was closed while a request was under way; open it again")
@@ -261,24 +269,11 @@ class ServerModel:
                     f"{endpoint.url} asks to wait {seconds:.0f} s before the next request, more than "
                     f"engine.max_retry_after={self._config.max_retry_after:g}; is a quota used up?"
                 )
+            # Jitter, or all waiting requests would arrive in the same instant.
             await asyncio.sleep(seconds + backoff(0, self._config.backoff_base, self._config.backoff_cap))
 
-    async def _attempt(self, endpoint: Endpoint, body: bytes) -> ChatResponse | _Refusal | Failure:
-        endpoint.outstanding += 1
-        endpoint.started += 1
-        try:
-            answer = await self._http.post(f"{endpoint.url}/chat/completions", body)
-        finally:
-            endpoint.outstanding -= 1
-        outcome = self._classify(endpoint, answer) if isinstance(answer, Answer) else answer
-        if isinstance(outcome, Failure):
-            self._pool.failed(endpoint, outcome.retry_after)
-        else:
-            self._pool.succeeded(endpoint)
-        return outcome
-
     def _classify(self, endpoint: Endpoint, answer: Answer) -> ChatResponse | _Refusal | Failure:
-        """Sort an HTTP answer by what it means for the request; raises EngineError when it condemns every request."""
+        """Decode an HTTP answer. Raises EngineError for one that every other request would get too."""
         status = answer.status
         if 200 <= status < 300:
             try:
@@ -289,9 +284,9 @@ class ServerModel:
             return _Refusal(f"HTTP {status}: {self._message(answer)}")
         if status in _RETRIED or status >= 500:
             return Failure(f"HTTP {status}: {self._message(answer)}", parse_retry_after(answer.headers))
-        raise self._condemned(endpoint, answer)
+        raise self._unusable(endpoint, answer)
 
-    def _condemned(self, endpoint: Endpoint, answer: Answer) -> EngineError:
+    def _unusable(self, endpoint: Endpoint, answer: Answer) -> EngineError:
         status = answer.status
         if 300 <= status < 400:
             target = self._http.safe(without_credentials(answer.headers.get("Location", "")))
@@ -312,21 +307,19 @@ class ServerModel:
         return EngineError(f"{endpoint.url}: HTTP {status}: {self._message(answer)}; {advice}")
 
     async def _probe(self, endpoint: Endpoint) -> str | None:
-        """Return why a server cannot be reached, or None. Raises EngineError for a refused key or a redirect.
-
-        Other answers pass: some servers have no /models, and some keys may not list models.
-        """
+        """Return why a server cannot be reached, or None. Raises EngineError for a refused key or a redirect."""
+        # Other answers pass, 403 and 404 too: some keys may not list models, and some servers have no /models.
         answer = await self._http.get(f"{endpoint.url}/models", self._config.connect_timeout)
         if isinstance(answer, Failure):
             return answer.cause
         if answer.status == 401 or 300 <= answer.status < 400:
-            raise self._condemned(endpoint, answer)
+            raise self._unusable(endpoint, answer)
         return None
 
     def _message(self, answer: Answer) -> str:
         return server_message(self._http.redact(answer.content))
 
-    def _say_once(self, topic: str, message: str, *args: object) -> None:
-        if topic not in self._said:
-            self._said.add(topic)
+    def _warn_once(self, topic: str, message: str, *args: object) -> None:
+        if topic not in self._warned:
+            self._warned.add(topic)
             log.warning(message + " (said once)", *args)

@@ -1,4 +1,4 @@
-"""The `server` engine's HTTP: one connection-keeping session, whole answers as values, and no key in any message."""
+"""HTTP of the `server` engine: one session with kept connections, failures as values, no API key in any message."""
 
 import os
 import re
@@ -15,10 +15,11 @@ if TYPE_CHECKING:
     import aiohttp
 
 LARGEST_BODY = 32 * 2**20
-"""Bytes of an answer beyond which it is taken for broken and no longer read. `ours`."""
+"""Bytes of an answer beyond which it counts as broken and is no longer read. `ours`."""
+# Uvicorn, hence vLLM, closes idle connections after 5 s: the client must be first, or requests are sent over
+# connections that are just being closed.
 KEEP_ALIVE = 4.0
-"""Seconds that an idle connection is kept. Uvicorn, hence vLLM, closes after 5: the client must be first, or requests
-run into connections that are just being closed."""
+"""Seconds that an idle connection is kept."""
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -30,19 +31,17 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """An attempt that may go better next time."""
+    """A failed attempt that may succeed when repeated."""
 
     cause: str
     retry_after: float | None = None
-    """Seconds, where the server named them."""
+    """Seconds of the server's Retry-After, if it sent one."""
 
 
 class HttpTransport:
-    """Sends requests over kept connections and returns failures as values.
+    """A session that returns failures as values and keeps the API key to itself.
 
-    The API key lives here alone. `safe` and `redact` take it out of what comes from outside on its way into a message;
-    and no aiohttp exception leaves `_exchange`, not even as a cause, because the repr of some shows the request's
-    headers.
+    `safe` and `redact` remove the key from foreign text on its way into a message.
     """
 
     def __init__(self, *, total: float, connect: float, key: str | None) -> None:
@@ -54,6 +53,7 @@ class HttpTransport:
         self._key = key
         self._limits = aiohttp.ClientTimeout(total=total, sock_connect=connect)
         self._session = aiohttp.ClientSession(
+            # No limit of its own: the engine's semaphore bounds the requests in flight.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE),
             timeout=self._limits,
             headers=headers,
@@ -80,43 +80,36 @@ class HttpTransport:
         return await self._exchange("POST", url, body, self._limits)
 
     def safe(self, text: str) -> str:
-        """Return `text` in one line and without the API key."""
+        """Return `text` on one line and without the API key."""
         return one_line(text.replace(self._key, "***") if self._key else text)
 
     def redact(self, content: bytes) -> bytes:
-        """Return `content` without the API key; to be done before it is cut anywhere."""
+        """Return `content` without the API key."""
+        # Before the text is cut for a message: half a key would not be recognised.
         return content.replace(self._key.encode(), b"***") if self._key else content
 
     async def _exchange(
         self, method: str, url: str, body: bytes | None, limits: "aiohttp.ClientTimeout"
     ) -> Answer | Failure:
-        """Send one request and read its whole answer; redirects are not followed, since the key would go along."""
+        """Send one request and read its whole answer."""
         import aiohttp
 
+        content = bytearray()
         try:
+            # Redirects are not followed: the API key would be sent along to another host.
             async with self._session.request(method, url, data=body, allow_redirects=False, timeout=limits) as response:
-                content = await _read_bounded(response)
+                while chunk := await response.content.readany():
+                    content += chunk
+                    if len(content) > LARGEST_BODY:
+                        return Failure(f"malformed body (more than {LARGEST_BODY >> 20} MiB)")
+        # No aiohttp exception leaves here, not even as a cause: the repr of some shows the request's headers.
         except aiohttp.ConnectionTimeoutError:
             return Failure(f"no connection within {limits.sock_connect:g} s")
         except TimeoutError:
             return Failure(f"no complete answer within {limits.total:g} s")
         except (aiohttp.ClientError, OSError) as exc:
             return Failure(self.safe(f"{type(exc).__name__}: {exc}"))
-        if content is None:
-            return Failure(f"malformed body (more than {LARGEST_BODY >> 20} MiB)")
-        return Answer(response.status, response.headers, content)
-
-
-async def _read_bounded(response: "aiohttp.ClientResponse") -> bytes | None:
-    """Return the body, or None when it is larger than `LARGEST_BODY`."""
-    chunks: list[bytes] = []
-    size = 0
-    while chunk := await response.content.readany():
-        chunks.append(chunk)
-        size += len(chunk)
-        if size > LARGEST_BODY:
-            return None
-    return b"".join(chunks)
+        return Answer(response.status, response.headers, bytes(content))
 
 
 def read_key(variable: str | None) -> str | None:
@@ -138,10 +131,7 @@ def read_key(variable: str | None) -> str | None:
 
 
 def checked_url(text: str) -> str:
-    """Return a base URL without a slash at its end.
-
-    Raises ConfigError for what is not a plain http(s) URL; credentials in it would end up in run directories.
-    """
+    """Return a base URL without a slash at its end. Raises ConfigError when it is not a plain http(s) URL."""
     try:
         url = urlsplit(text)
         valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
@@ -149,6 +139,7 @@ def checked_url(text: str) -> str:
         valid = False
     if not valid:
         raise ConfigError(f"engine.base_urls: expected http(s)://host[:port]/path, got '{without_credentials(text)}'")
+    # The config is copied into every run directory, and credentials would be with it.
     if url.username is not None or url.password is not None or url.query or url.fragment:
         raise ConfigError(
             "engine.base_urls: expected a URL without user, password, query or fragment, got one for host "
@@ -158,5 +149,5 @@ def checked_url(text: str) -> str:
 
 
 def without_credentials(url: str) -> str:
-    """Return a URL fit for messages: user, password, query and fragment left out."""
+    """Return a URL for messages: user, password, query and fragment left out."""
     return re.sub(r"//[^/]*@", "//", re.split(r"[?#]", url)[0])

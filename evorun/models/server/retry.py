@@ -1,4 +1,4 @@
-"""Which server to ask, and when to ask again: balancing, avoidance of failing servers, Retry-After, backoff."""
+"""Choice of a server and of the time to ask again: balancing, avoidance of failing servers, Retry-After, backoff."""
 
 import random
 import time
@@ -10,7 +10,7 @@ from email.utils import parsedate_to_datetime
 FAILURES_BEFORE_AVOIDED = 3
 """Failures in a row after which a server is avoided while others work. `ours`."""
 AVOIDED_SECONDS = 15.0
-"""How long a failing server is avoided before one call at a time tries it again. `ours`."""
+"""Seconds before one call at a time tries a failing server again. `ours`."""
 
 
 @dataclass(slots=True, eq=False)
@@ -22,9 +22,9 @@ class Endpoint:
     outstanding: int = 0
     started: int = 0
     failures: int = 0
-    """In a row."""
+    """Failures in a row."""
     held_until: float = 0.0
-    """No request may go there before: the server said so (Retry-After)."""
+    """End of the server's Retry-After; no request may go there before."""
     avoided_until: float = 0.0
     """Others are preferred until then."""
 
@@ -42,7 +42,7 @@ class EndpointPool:
         self._clock = clock
 
     def pick(self, last: Endpoint | None = None) -> Endpoint:
-        """Return the server to ask next; `last` (where this call has just failed) only if no other will do.
+        """Return the server to ask next; `last`, where this call has just failed, only if no other is free.
 
         A failing server whose time of avoidance is over gets one call at a time until one succeeds.
         """
@@ -52,13 +52,14 @@ class EndpointPool:
 
         def cost(endpoint: Endpoint) -> tuple[float, bool, bool, int, int]:
             free_at = max(endpoint.held_until, endpoint.avoided_until, now)
+            # One call finds out whether a failing server works again; a crowd of them would fail with it.
             on_trial = endpoint.failing and endpoint.outstanding > 0
             return free_at, on_trial, endpoint is last, endpoint.outstanding, endpoint.started
 
         return min(self.endpoints, key=cost)
 
     def hold_seconds(self, endpoint: Endpoint) -> float:
-        """Return how long the server has asked to be left alone from now on; 0 when it has not."""
+        """Return the seconds until the end of the server's Retry-After; 0 when there is none."""
         return max(0.0, endpoint.held_until - self._clock()) if endpoint.held_until else 0.0
 
     def succeeded(self, endpoint: Endpoint) -> None:
@@ -82,11 +83,12 @@ class EndpointPool:
 
 
 def backoff(retry: int, base: float, cap: float) -> float:
-    """Return the seconds to wait before retry 0, 1, ...: exponential with full jitter.
+    """Return the seconds to wait before retry 0, 1, ...: uniform in [0, min(cap, base * 2**retry)].
 
-    Uniform in [0, min(cap, base * 2**retry)] (Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
-    Its randomness decides only when a request is sent, never what it says, and so needs no named stream.
+    Exponential backoff with full jitter (Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015).
     """
+    # Not one of the run's seeded streams: this decides when a request is sent, never what it says. The exponent is
+    # bounded because 2.0**1024 overflows.
     return random.uniform(0.0, min(cap, base * 2.0 ** min(retry, 60)))
 
 

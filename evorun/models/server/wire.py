@@ -15,7 +15,7 @@ from evorun.models.chat import adapt_roles
 from evorun.models.config import ModelConfig
 
 BYTES_PER_TOKEN = 4
-"""For servers that report no usage: the usual rule of thumb for English text. `ours`."""
+"""Length of a token where a server reports no usage: a rule of thumb for English text. `ours`."""
 
 _WITHOUT_IDS = (
     "this server returns no token ids, which learning from completions needs: serve the model with `vllm serve`, or "
@@ -26,6 +26,7 @@ MESSAGES_ONLY = (
     "a server takes messages, not the token ids that a next turn to learn from goes on from: use engine=vllm or "
     "engine=transformers"
 )
+"""Reason for refusing a request with `seen`."""
 
 STRUCTURED_OUTPUTS = ("json_schema", "json_object", "none")
 
@@ -34,15 +35,17 @@ _FILTER_REASONS = frozenset({"content_filter", "refusal", "safety", "recitation"
 _BROKEN_REASONS = frozenset({"abort", "error", "insufficient_system_resource"})
 _LONGEST_MESSAGE = 500
 
-# Escape sequences of JSON, lone surrogates apart: a pair and an escaped backslash are matched first and kept.
+# Escape sequences of JSON. Lone surrogates are what neither a pair nor another escape, matched first and kept, takes:
+# without the latter, the `\\ud800` of an escaped backslash would be taken for one.
 _PAIR = rb"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
 _SURROGATE = rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
 _ESCAPES = re.compile(rb"(?P<kept>" + _PAIR + rb"|\\[^u])|" + _SURROGATE)
 
 
+# Completions to learn from must be drawn with temperature and top_p alone, or their log-probabilities are not the
+# policy's; vLLM, the only server that returns token ids, takes other defaults from generation_config.json.
 PLAIN_SAMPLING = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
-"""What is sampled for training must be drawn by temperature and top_p alone, in vLLM's words (only its server returns
-token ids): it has other defaults from the model's generation_config.json."""
+"""Fields of vLLM that turn off all sampling parameters but temperature and top_p."""
 
 
 class Part(msgspec.Struct):
@@ -53,7 +56,7 @@ class Part(msgspec.Struct):
 
 
 class ChatMessage(msgspec.Struct):
-    """What the assistant said. `reasoning_content` counts towards tokens but is never part of the text."""
+    """The assistant's message. `reasoning_content` counts towards tokens but is never part of the text."""
 
     content: str | list[Part] | None = None
     refusal: str | None = None
@@ -68,13 +71,13 @@ class ChatMessage(msgspec.Struct):
 
 
 class TokenLogprob(msgspec.Struct):
-    """Of one token."""
+    """The log-probability of one token."""
 
     logprob: float
 
 
 class ChoiceLogprobs(msgspec.Struct):
-    """Of a choice's tokens."""
+    """The log-probabilities of a choice's tokens."""
 
     content: tuple[TokenLogprob, ...] | None = None
 
@@ -107,19 +110,19 @@ class ChatResponse(msgspec.Struct):
 
 
 class Draw(msgspec.Struct, frozen=True, kw_only=True):
-    """What one answer contributes to a reply."""
+    """The completions that one answer contributes to a reply."""
 
     completions: list[Completion]
     prompt_tokens: int
     prompt_ids: tuple[int, ...] | None
     estimated: bool
-    """The server left usage out, so that token counts are estimates from text lengths."""
+    """True where the server reports no usage and token counts are estimates from text lengths."""
     error: str | None
     """Why some completions are `rejected`."""
 
 
 class RequestEncoder:
-    """Turns requests into JSON bodies for one model; what never changes is put together once."""
+    """Turns requests into JSON bodies for one model."""
 
     def __init__(
         self,
@@ -131,7 +134,7 @@ class RequestEncoder:
         send_seed: bool,
         extra_body: Mapping[str, Any],
     ) -> None:
-        """served_name: what the server calls the model, or the model under an adapter."""
+        """served_name: the server's name for the model, or for the model under an adapter."""
         self._system_role = model.system_role
         self._max_tokens_field = max_tokens_field
         self._structured_outputs = structured_outputs
@@ -144,7 +147,7 @@ class RequestEncoder:
         self._encode = msgspec.json.Encoder().encode
 
     def encode(self, request: Request, *, n: int, drawn: int) -> bytes:
-        """Return the body that asks for `n` completions, `drawn` of the same request being there already."""
+        """Return the body that asks for `n` completions, after `drawn` of the same request."""
         sampling = request.sampling
         body = {
             **self._constant,
@@ -158,23 +161,22 @@ class RequestEncoder:
         if sampling.stop:
             body["stop"] = sampling.stop
         if self._send_seed:
+            # Another seed for each further call, or a server that gives one completion a call would repeat the first.
             body["seed"] = (request.seed + drawn) % 2**31
         if request.token_ids:
             body["return_token_ids"] = True
             body.update(PLAIN_SAMPLING)
         if request.logprobs:
             body["logprobs"] = True
-        if request.json_schema is not None and self._structured_outputs != "none":
-            body["response_format"] = self._response_format(request.json_schema)
+        if request.json_schema is not None and self._structured_outputs == "json_object":
+            body["response_format"] = {"type": "json_object"}
+        elif request.json_schema is not None and self._structured_outputs == "json_schema":
+            schema = {"name": "response", "schema": request.json_schema, "strict": True}
+            body["response_format"] = {"type": "json_schema", "json_schema": schema}
         body.update(self._extra)
         for key in self._removed:
             body.pop(key, None)
         return self._encode(body)
-
-    def _response_format(self, schema: dict[str, Any]) -> dict[str, Any]:
-        if self._structured_outputs == "json_object":
-            return {"type": "json_object"}
-        return {"type": "json_schema", "json_schema": {"name": "response", "schema": schema, "strict": True}}
 
 
 _decode_response = msgspec.json.Decoder(ChatResponse).decode
@@ -183,10 +185,14 @@ _decode_response = msgspec.json.Decoder(ChatResponse).decode
 def decode_response(content: bytes) -> ChatResponse:
     """Decode the body of a successful answer.
 
-    Raises ValueError saying what is wrong with it: not JSON, no choices, or a choice that the server broke off.
+    Raises ValueError when it is not JSON, has no choices, or has a choice that the server aborted.
     """
     try:
-        response = _decode_leniently(content)
+        try:
+            response = _decode_response(content)
+        except msgspec.DecodeError:
+            # Sampled bytes can form half a surrogate pair, which servers in Python escape and strict decoders refuse.
+            response = _decode_response(without_lone_surrogates(content))
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise ValueError(f"not a chat completion ({exc})") from exc
     if not response.choices:
@@ -197,24 +203,13 @@ def decode_response(content: bytes) -> ChatResponse:
     return response
 
 
-def _decode_leniently(content: bytes) -> ChatResponse:
-    try:
-        return _decode_response(content)
-    except msgspec.DecodeError:
-        # Sampled bytes can form half a surrogate pair, which servers in Python escape and strict decoders refuse.
-        mended = without_lone_surrogates(content)
-        if mended == content:
-            raise
-        return _decode_response(mended)
-
-
 def without_lone_surrogates(content: bytes) -> bytes:
-    """Return JSON with a question mark in the place of each escaped surrogate that is not half of a pair."""
+    """Return JSON with a question mark for each escaped surrogate that is not half of a pair."""
     return _ESCAPES.sub(lambda match: match["kept"] or b"?", content)
 
 
 def server_message(content: bytes) -> str:
-    """Return what the server says went wrong, in one line: its error message where it follows a known layout."""
+    """Return an error answer's message on one line; all of its body where the layout is unknown."""
     try:
         body = msgspec.json.decode(content)
     except (msgspec.DecodeError, UnicodeDecodeError):
@@ -226,31 +221,33 @@ def server_message(content: bytes) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return `text` with its white space collapsed, cut to a length that suits an error message."""
+    """Return `text` on one line, cut to the length of an error message."""
     line = " ".join(text[: 4 * _LONGEST_MESSAGE].split())
     return line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE] + "..."
 
 
 def read_draw(response: ChatResponse, request: Request, n: int) -> Draw:
-    """Return at most `n` completions out of a response, with their tokens.
+    """Return at most `n` completions from a response, with their token counts.
 
-    The server counts tokens for all choices together; with several, each gets a share in proportion to the bytes of
-    its text and reasoning, and the shares add up to the server's count. Where the server counts nothing, tokens are
-    estimated at `BYTES_PER_TOKEN`, since zeros would let a token budget run for ever.
+    The server counts tokens for all choices together: each choice gets a share in proportion to the bytes of its text
+    and reasoning. Where the server counts nothing, tokens are estimated at `BYTES_PER_TOKEN`.
     """
     choices = sorted(response.choices, key=lambda choice: choice.index)[:n]
-    sizes = [_size(choice.message) for choice in choices]
+    messages = [choice.message for choice in choices]
+    sizes = [len(message.text.encode()) + len((message.reasoning_content or "").encode()) for message in messages]
     usage = response.usage or Usage()
     prompt_tokens, total = usage.prompt_tokens, usage.completion_tokens
     if total is None:
+        # Estimates, never zeros: with these a token budget would never be used up.
         tokens = [min(_estimate(size), request.sampling.max_tokens) for size in sizes]
     else:
         tokens = _shares(total, sizes)
+    estimated_prompt = _estimate(sum(len(message["content"].encode()) for message in request.messages))
     has_prompt = response.prompt_token_ids is not None
     drawn = [_completion(c, t, request, has_prompt) for c, t in zip(choices, tokens, strict=True)]
     return Draw(
         completions=[completion for completion, _ in drawn],
-        prompt_tokens=_estimate_prompt(request) if prompt_tokens is None else prompt_tokens,
+        prompt_tokens=estimated_prompt if prompt_tokens is None else prompt_tokens,
         prompt_ids=response.prompt_token_ids if request.token_ids else None,
         estimated=prompt_tokens is None or total is None,
         error=next((error for _, error in drawn if error), None),
@@ -274,37 +271,25 @@ def _completion(choice: Choice, tokens: int, request: Request, has_prompt: bool)
         logprobs = tuple(token.logprob for token in given)
     finish: FinishReason = "length" if reason in _LENGTH_REASONS else "stop"
     text = choice.message.text
-    cut = _before_stop(text, request.sampling.stop)
-    if cut is not text:
-        finish = "stop"
+    # Some servers ignore `stop`, and some models refuse the field.
+    found = [at for stop in request.sampling.stop if (at := text.find(stop)) >= 0]
+    if found:
+        text, finish = text[: min(found)], "stop"
     tokens = tokens if ids is None else len(ids)
-    return Completion(text=cut, finish_reason=finish, tokens=tokens, token_ids=ids, logprobs=logprobs), None
-
-
-def _before_stop(text: str, stops: tuple[str, ...]) -> str:
-    """Cut at the first stop string: some servers ignore `stop`, and some models refuse the field."""
-    found = [at for at in (text.find(stop) for stop in stops) if at >= 0]
-    return text[: min(found)] if found else text
+    return Completion(text=text, finish_reason=finish, tokens=tokens, token_ids=ids, logprobs=logprobs), None
 
 
 def _reason(choice: Choice) -> str:
     return (choice.finish_reason or "stop").lower()
 
 
-def _size(message: ChatMessage) -> int:
-    return len(message.text.encode()) + len((message.reasoning_content or "").encode())
-
-
 def _estimate(size: int) -> int:
     return max(1, -(-size // BYTES_PER_TOKEN))
 
 
-def _estimate_prompt(request: Request) -> int:
-    return _estimate(sum(len(message["content"].encode()) for message in request.messages))
-
-
 def _shares(total: int, sizes: list[int]) -> list[int]:
-    """Split `total` in proportion to `sizes`, by rounding the running sum, so that the parts add up to it."""
+    """Split `total` in proportion to `sizes`."""
+    # The running sum is rounded, not each part, so that the parts add up to the total.
     if len(sizes) == 1:
         return [total]
     whole = sum(sizes) or 1

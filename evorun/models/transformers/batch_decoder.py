@@ -1,8 +1,8 @@
 """Continuous batching for the transformers engine: one token for every row in flight at each step.
 
-Rows join the batch as soon as there is room (their prompts processed once and shared, see `kv_cache`) and leave it the
-moment they end, so that short judgments beside long generations never wait for each other. Synchronous; the engine runs
-it in one worker thread.
+Rows join the batch as soon as there is room (their prompts processed once and shared, see `kv_cache`) and leave it when
+they end, so that short judgments never wait for long generations beside them. Synchronous; the engine runs it in one
+worker thread.
 
 Imports torch: only `evorun.models.transformers.engine` imports this module, when it opens a model.
 """
@@ -16,7 +16,6 @@ from typing import Any
 import numpy as np
 import torch
 from jinja2 import TemplateError
-from llguidance import LLMatcher
 from msgspec import UNSET
 
 from evorun.errors import EngineError
@@ -33,7 +32,7 @@ class Ticket:
 
     request: Request
     deliver: Callable[[Reply | EngineError], None]
-    """Takes the reply, or the error that ended the engine; called in the worker thread."""
+    """Receives the reply, or the error that ended the engine; called in the worker thread."""
     accepted: float = field(default_factory=time.perf_counter)
     cancelled: bool = False
     """May be set from any thread; the ticket's rows leave the batch before the next step."""
@@ -75,7 +74,9 @@ class BatchDecoder:
         self._config = config
         self._max_batch_size = max_batch_size
         self._device: torch.device = model.device
-        self._context = min(config.context_length, _positions(model))
+        # Models without learned positions may declare no longest sequence.
+        positions = int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 2**31)
+        self._context = min(config.context_length, positions)
         self._eos = eos_tokens(model, tokenizer)
         self._grammars = Grammars(tokenizer, model.config.get_text_config().vocab_size, sorted(self._eos))
         self._prefixes = PrefixStore(prefix_cache_tokens)
@@ -88,13 +89,8 @@ class BatchDecoder:
         """Whether any ticket is unfinished."""
         return bool(self._rows or self._waiting)
 
-    @property
-    def rows_in_flight(self) -> int:
-        """Completions in the batch right now."""
-        return len(self._rows)
-
     def forget(self) -> None:
-        """Forget the processed prompts, which other weights have processed, and free the buffers; nothing is busy."""
+        """Drop processed prompts and free the buffers, as after a change of the weights; not while `busy`."""
         self._prefixes.clear()
         self._cache.clear()
 
@@ -112,35 +108,37 @@ class BatchDecoder:
             reason = f"prompt has {len(prompt)} tokens, the context takes {self._context} with the completion"
             return ticket.deliver(rejected(request, reason, prompt_tokens=len(prompt)))
         limit = min(request.sampling.max_tokens, room)
-        rows = (Row(ticket, i, _draw(request, i, grammar), limit) for i in range(request.sampling.n))
-        self._waiting.append(_Waiting(ticket, deque(rows)))
+        rows: deque[Row] = deque()
+        for index in range(request.sampling.n):
+            # A stream for each completion, of the request's seed alone: the batch around it changes nothing.
+            rng = np.random.default_rng((request.seed, index))
+            own_grammar = grammar.deep_copy() if grammar is not None else None
+            rows.append(Row(ticket, index, Draw(request.sampling, rng, own_grammar, request.logprobs), limit))
+        self._waiting.append(_Waiting(ticket, rows))
 
     def step(self) -> None:
         """Drop cancelled rows, admit waiting ones, and decode one token for each row."""
-        self._drop_cancelled()
+        self._waiting = deque(w for w in self._waiting if not w.ticket.cancelled)
+        # From the last row down, here and below, because the last row moves to the index of a removed one.
+        for index in reversed(range(len(self._rows))):
+            if self._rows[index].ticket.cancelled:
+                self._remove(index)
         self._admit()
         if self._rows:
             logits = self._cache.forward(self._model, [row.tokens[-1] for row in self._rows], self._device)
-            # From the last row down, because a removed row's place is taken by the last one.
-            ended = self._extend(self._rows, logits)
-            for position in sorted(ended, reverse=True):
-                self._remove(position)
-
-    def _drop_cancelled(self) -> None:
-        self._waiting = deque(w for w in self._waiting if not w.ticket.cancelled)
-        for position in reversed(range(len(self._rows))):
-            if self._rows[position].ticket.cancelled:
-                self._remove(position)
+            for index in sorted(self._extend(self._rows, logits), reverse=True):
+                self._remove(index)
 
     def _admit(self) -> None:
-        """Fill the batch. A row's first token comes from its prompt, so a row may end without ever joining."""
+        """Fill the batch with waiting rows, and draw their first tokens."""
         while self._waiting and len(self._rows) < self._max_batch_size:
             waiting = self._waiting[0]
             prefix = self._prefixes.prefill(self._model, waiting.ticket.prompt, self._device)
             room = self._max_batch_size - len(self._rows)
             rows = [waiting.rows.popleft() for _ in range(min(room, len(waiting.rows)))]
+            # The prompt's logits give the first token, so a row may end without ever joining.
             ended = self._extend(rows, prefix.logits.expand(len(rows), -1))
-            joining = [row for position, row in enumerate(rows) if position not in ended]
+            joining = [row for index, row in enumerate(rows) if index not in ended]
             if joining:
                 self._cache.add(prefix, len(joining))
                 self._rows += joining
@@ -148,16 +146,28 @@ class BatchDecoder:
                 self._waiting.popleft()
 
     def _extend(self, rows: Sequence[Row], logits: torch.Tensor) -> set[int]:
-        """Draw a token for each row, settle the rows that it ends, and return their positions."""
+        """Draw a token for each row, deliver the replies that this completes, and return the indices of ended rows."""
         ended = set()
         tokens, logprobs = next_tokens(logits, [row.draw for row in rows])
-        for position, (row, token, logprob) in enumerate(zip(rows, tokens, logprobs, strict=True)):
+        for index, (row, token, logprob) in enumerate(zip(rows, tokens, logprobs, strict=True)):
             row.tokens.append(token)
             row.logprobs.append(logprob)
             completion = self._completion(row)
-            if completion is not None:
-                ended.add(position)
-                self._settle(row, completion)
+            if completion is None:
+                continue
+            ended.add(index)
+            ticket, n = row.ticket, row.ticket.request.sampling.n
+            ticket.completions[row.index] = completion
+            if len(ticket.completions) == n:
+                ticket.deliver(
+                    Reply(
+                        completions=tuple(ticket.completions[i] for i in range(n)),
+                        prompt_tokens=len(ticket.prompt),
+                        seconds=time.perf_counter() - ticket.accepted,
+                        error=ticket.error,
+                        prompt_ids=ticket.prompt if ticket.request.token_ids else UNSET,
+                    )
+                )
         return ended
 
     def _completion(self, row: Row) -> Completion | None:
@@ -171,6 +181,7 @@ class BatchDecoder:
         if token in self._eos:
             return self._finished(row, self._text(row.tokens[:-1]), "stop")
         if row.ticket.request.sampling.stop:
+            # All tokens again at each step: a stop string may begin within one token and end within another.
             text = self._text(row.tokens)
             found = [at for stop in row.ticket.request.sampling.stop if (at := text.find(stop)) >= 0]
             if found:
@@ -191,40 +202,15 @@ class BatchDecoder:
         logprobs = tuple(row.logprobs) if row.draw.logprobs else None
         return Completion(text=text, finish_reason=reason, tokens=len(row.tokens), token_ids=ids, logprobs=logprobs)
 
-    @staticmethod
-    def _settle(row: Row, completion: Completion) -> None:
-        ticket = row.ticket
-        ticket.completions[row.index] = completion
-        if len(ticket.completions) == ticket.request.sampling.n:
-            ticket.deliver(
-                Reply(
-                    completions=tuple(ticket.completions[i] for i in range(ticket.request.sampling.n)),
-                    prompt_tokens=len(ticket.prompt),
-                    seconds=time.perf_counter() - ticket.accepted,
-                    error=ticket.error,
-                    prompt_ids=ticket.prompt if ticket.request.token_ids else UNSET,
-                )
-            )
-
-    def _remove(self, position: int) -> None:
-        self._cache.remove(position)
+    def _remove(self, index: int) -> None:
+        self._cache.remove(index)
         last = self._rows.pop()
-        if position < len(self._rows):
-            self._rows[position] = last
-
-
-def _draw(request: Request, index: int, grammar: LLMatcher | None) -> Draw:
-    rng = np.random.default_rng((request.seed, index))
-    return Draw(request.sampling, rng, grammar.deep_copy() if grammar is not None else None, request.logprobs)
-
-
-def _positions(model: Any) -> int:
-    """Longest sequence that the model's own config allows."""
-    return int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 2**31)
+        if index < len(self._rows):
+            self._rows[index] = last
 
 
 def eos_tokens(model: Any, tokenizer: Any) -> set[int]:
-    """Every token that ends a completion; chat models often have more than their tokenizer names."""
+    """Return the tokens that end a completion; chat models often have more than their tokenizer names."""
     declared = model.generation_config.eos_token_id
     tokens = set(declared) if isinstance(declared, list) else {declared}
     return {token for token in tokens | {tokenizer.eos_token_id} if token is not None}

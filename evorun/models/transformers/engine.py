@@ -1,4 +1,4 @@
-"""The `transformers` engine: any Hugging Face causal language model, in this process, on CPU or GPU.
+"""The `transformers` engine: a Hugging Face causal language model, in this process, on CPU or GPU.
 
 Requests in flight are decoded together (`batch_decoder`) in one worker thread, so the event loop is never blocked.
 """
@@ -53,7 +53,7 @@ class TransformersConfig(EngineConfig):
         at_least("engine.threads", self.threads, 1)
 
     async def open(self, model: ModelConfig) -> "TransformersModel":
-        """Load the weights in a worker thread. Raises EngineError when they, or the device, are not to be had."""
+        """Load the weights in a worker thread. Raises EngineError when they, or the device, are unavailable."""
         served = TransformersModel(self, model)
         try:
             await served.ready()
@@ -64,7 +64,7 @@ class TransformersConfig(EngineConfig):
 
 
 class TransformersModel:
-    """A model in this process; implements `LanguageModel`. Bound to no event loop."""
+    """A model in this process; implements `LanguageModel`. Not bound to an event loop."""
 
     def __init__(self, engine: TransformersConfig, model: ModelConfig) -> None:
         self.name = model.identity
@@ -84,21 +84,21 @@ class TransformersModel:
             raise self._failure
 
     async def complete(self, request: Request) -> Reply:
-        """Answer one request; see `LanguageModel.complete`."""
         from evorun.models.transformers.batch_decoder import Ticket
 
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[Reply] = loop.create_future()
 
         def deliver(result: Reply | EngineError) -> None:
-            # The caller's loop may be gone by now, and its interest with it.
+            # The caller's loop may be closed by now; then nobody waits for the answer.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(_settle, answer, result)
 
         ticket = Ticket(request, deliver)
         with self._lock:
             if self._failure is not None:
-                raise EngineError(str(self._failure))
+                raise EngineError(str(self._failure))  # one object raised by many tasks would collect their tracebacks
+            # Under the same lock as the worker's end: a ticket is either refused here or answered there.
             self._unanswered.add(ticket)
         self._inbox.put(ticket)
         try:
@@ -119,7 +119,7 @@ class TransformersModel:
         try:
             self._load_and_decode(engine, model)
         except Exception as error:
-            # Kept is a fresh error: the frames of this one's traceback, and of its causes, hold the weights.
+            # A fresh error is kept: the frames of this one's traceback, and of its causes, hold the weights.
             log.info("the transformers engine ends: %s", traceback.format_exc())
             failed = f"model '{model.id}': the transformers engine failed: {first_line(error)}"
             failure = EngineError(str(error) if isinstance(error, EngineError) else failed)
@@ -130,7 +130,11 @@ class TransformersModel:
             self._loaded.set()
             for ticket in unanswered:
                 ticket.deliver(failure)
-            _free_memory()
+            # The decoder's frame is gone here, so that nothing refers to the model; its memory goes back to the device.
+            gc.collect()
+            torch = sys.modules.get("torch")  # not imported when loading failed before
+            if torch is not None and torch.cuda.is_available():
+                torch.cuda.empty_cache()
 
     def _load_and_decode(self, engine: TransformersConfig, model: ModelConfig) -> None:
         decoder = _load(engine, model)
@@ -140,6 +144,7 @@ class TransformersModel:
 
         with torch.inference_mode():
             while True:
+                # Blocks when there is nothing to decode; otherwise takes all that has come, so that it joins this step.
                 while not decoder.busy or not self._inbox.empty():
                     ticket = self._inbox.get()
                     if ticket is None:
@@ -149,20 +154,12 @@ class TransformersModel:
 
 
 def _settle(answer: "asyncio.Future[Reply]", result: Reply | EngineError) -> None:
-    if answer.done():
+    if answer.done():  # cancelled meanwhile
         return
     if isinstance(result, EngineError):
         answer.set_exception(result)
     else:
         answer.set_result(result)
-
-
-def _free_memory() -> None:
-    """Give the memory of a model that nothing refers to any more back to the device."""
-    gc.collect()
-    torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_available():
-        torch.cuda.empty_cache()
 
 
 def _load(engine: TransformersConfig, model: ModelConfig) -> "BatchDecoder":
@@ -185,12 +182,14 @@ def _load(engine: TransformersConfig, model: ModelConfig) -> "BatchDecoder":
     if engine.threads is not None:
         torch.set_num_threads(engine.threads)
     path = resolve(model)
+    # On a CPU `auto` means float32: half precision is slow on most CPUs, and wrong on some.
+    dtype = getattr(torch, model.dtype) if model.dtype != "auto" else "auto" if device == "cuda" else torch.float32
     disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
         tokenizer = AutoTokenizer.from_pretrained(path)
         weights: Any = AutoModelForCausalLM.from_pretrained(
             path,
-            dtype=_dtype(model.dtype, device),
+            dtype=dtype,
             attn_implementation=engine.attention,
             device_map="auto" if device == "cuda" else None,
         )
@@ -212,12 +211,3 @@ def chosen_device(asked: str) -> str:
     if asked == "cuda" and not available:
         raise EngineError("engine.device: cuda was asked for, torch finds no GPU here; use engine.device=cpu")
     return "cuda" if available and asked != "cpu" else "cpu"
-
-
-def _dtype(asked: str, device: str) -> Any:
-    import torch
-
-    # Half precision is slow on most CPUs, and wrong on some.
-    if asked == "auto":
-        return "auto" if device == "cuda" else torch.float32
-    return getattr(torch, asked)

@@ -1,7 +1,7 @@
 """Keys and values of the transformers engine: rows being decoded together, and prompts shared between requests.
 
-Why not `transformers.DynamicCache`: it copies all keys and values at each step, and its attention repeats them for each
-group of query heads; with 32 rows of 800 tokens that costs several times more than the model's own matrices do.
+Not `transformers.DynamicCache`, which copies all keys and values at each step, and whose attention repeats them for
+each group of query heads; with 32 rows of 800 tokens that costs several times more than the model's own matrices do.
 
 Imports torch: only `evorun.models.transformers.engine` imports this module, when it opens a model.
 """
@@ -13,8 +13,9 @@ from typing import Any
 import torch
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer
 
+# A trade-off: fewer means copying everything more often, more takes memory that a training step needs.
 COLUMNS = 64
-"""Columns are allocated in multiples of this: what is not needed is memory that a training step could have had."""
+"""Columns are allocated in multiples of this."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Prefix:
 
 
 class PrefixStore:
-    """The most recently used prompts, up to `max_tokens` tokens in all; a prompt starts from its best match."""
+    """The most recently used prompts, up to `max_tokens` tokens in all; a new prompt starts from its best match."""
 
     def __init__(self, max_tokens: int) -> None:
         self._max_tokens = max_tokens
@@ -37,11 +38,16 @@ class PrefixStore:
         self._prefixes: OrderedDict[tuple[int, ...], Prefix] = OrderedDict()
 
     def prefill(self, model: Any, ids: tuple[int, ...], device: torch.device) -> Prefix:
-        """Return the processed prompt, running the model over the tokens that no stored prompt shares with it."""
+        """Return the processed prompt, running the model over the tokens that no stored prompt shares."""
         if ids in self._prefixes:
             self._prefixes.move_to_end(ids)
             return self._prefixes[ids]
-        best, shared = self._best_match(ids)
+        best, shared = None, 0
+        for stored in self._prefixes.values():
+            length = shared_length(stored.ids, ids)
+            if length > shared:
+                best, shared = stored, length
+        shared = min(shared, len(ids) - 1)  # one token has to go through the model, for the logits that follow it
         cache = DynamicCache()
         if best is not None:
             self._prefixes.move_to_end(best.ids)
@@ -52,7 +58,11 @@ class PrefixStore:
         layers: list[Any] = cache.layers
         keys_and_values = [(layer.keys, layer.values) for layer in layers]
         prefix = Prefix(ids, keys_and_values, output.logits[:, -1].float())
-        self._store(prefix)
+        self._prefixes[ids] = prefix
+        self._tokens += len(ids)
+        while self._tokens > self._max_tokens and self._prefixes:
+            oldest, _ = self._prefixes.popitem(last=False)
+            self._tokens -= len(oldest)
         return prefix
 
     def clear(self) -> None:
@@ -60,25 +70,10 @@ class PrefixStore:
         self._prefixes.clear()
         self._tokens = 0
 
-    def _best_match(self, ids: tuple[int, ...]) -> tuple[Prefix | None, int]:
-        best, longest = None, 0
-        for prefix in self._prefixes.values():
-            shared = shared_length(prefix.ids, ids)
-            if shared > longest:
-                best, longest = prefix, shared
-        # At least one token has to go through the model, for the logits that follow it.
-        return best, min(longest, len(ids) - 1)
-
-    def _store(self, prefix: Prefix) -> None:
-        self._prefixes[prefix.ids] = prefix
-        self._tokens += len(prefix.ids)
-        while self._tokens > self._max_tokens and self._prefixes:
-            ids, _ = self._prefixes.popitem(last=False)
-            self._tokens -= len(ids)
-
 
 def shared_length(a: tuple[int, ...], b: tuple[int, ...]) -> int:
-    """Return how many leading tokens two sequences share."""
+    """Return the number of leading tokens that two sequences share."""
+    # Bisection over slices, which compare in C: prompts share thousands of tokens, and a loop over these was slow.
     low, high = 0, min(len(a), len(b))
     while low < high:
         middle = (low + high + 1) // 2
@@ -92,8 +87,8 @@ def shared_length(a: tuple[int, ...], b: tuple[int, ...]) -> int:
 class RowCache(Cache):
     """Keys and values of the rows in flight, aligned at their ends so that all rows write the same column.
 
-    Row r owns the columns `starts[r]` to `column` (exclusive) of buffers [rows, heads, columns, head size]; what lies
-    before its start is padding, masked out. Columns and rows are reallocated in strides, and a step writes one column.
+    Row r owns the columns `starts[r]` to `column` (exclusive) of buffers [rows, heads, columns, head size]; the columns
+    before its start are padding, masked out.
     """
 
     def __init__(self, max_rows: int) -> None:
@@ -107,7 +102,7 @@ class RowCache(Cache):
 
     @property
     def first(self) -> int:
-        """First column that any row uses."""
+        """The first column that any row uses."""
         return min(self.starts, default=self.column)
 
     def add(self, prefix: Prefix, count: int) -> None:
@@ -124,7 +119,7 @@ class RowCache(Cache):
         self.starts += [self.column - length] * count
 
     def remove(self, row: int) -> None:
-        """Drop a row; the last row takes its place."""
+        """Drop a row; the last row moves to its index."""
         last = len(self.starts) - 1
         if row != last:
             used = slice(self.starts[last], self.column)
@@ -135,7 +130,8 @@ class RowCache(Cache):
         self.starts.pop()
 
     def clear(self) -> None:
-        """Drop all rows and free the buffers at once: cache and layers refer to each other, so nothing else would."""
+        """Drop all rows and free the buffers at once."""
+        # Cache and layers refer to each other, so the buffers would stay until the garbage collector runs.
         self.layers.clear()
         self.starts.clear()
         self.column = self._columns = self._rows = 0
@@ -164,6 +160,7 @@ class RowCache(Cache):
         first = self.first
         used = self.column - first
         column = -(-max(used, length, 1) // COLUMNS) * COLUMNS
+        # Doubled, so that a batch that grows row by row is copied a logarithmic number of times.
         if rows > self._rows:
             self._rows = min(max(rows, 2 * self._rows), max(rows, self._max_rows))
         self._columns = column + COLUMNS
@@ -185,7 +182,7 @@ class RowCache(Cache):
 
 
 class _RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
-    """One layer's buffers in a RowCache, as the models of transformers address a cache."""
+    """One layer's buffers in a RowCache, in the interface of transformers."""
 
     keys: Any
     values: Any
@@ -209,10 +206,9 @@ class _RowLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 def grouped_attention(
     module: Any, query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: Any, **options: Any
 ) -> Any:
-    """Attention function for transformers: like its `sdpa`, but decoding never repeats keys and values.
+    """Compute attention like the `sdpa` of transformers, but without repeating keys and values while decoding.
 
-    With grouped-query attention and one query position, the query heads of a group are treated as positions over the
-    one key-value head that they share.
+    query: [rows, heads, positions, head size]; key and value: [rows, key-value heads, columns, head size].
     """
     from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
@@ -220,6 +216,7 @@ def grouped_attention(
     shared = key.shape[1]
     if positions != 1 or heads == shared or options.get("position_bias") is not None:
         return sdpa_attention_forward(module, query, key, value, mask, **options)
+    # With one query position, the query heads of a group become positions over the one key-value head that they share.
     grouped = query.view(rows, shared, heads // shared, size)
     attended = torch.nn.functional.scaled_dot_product_attention(
         grouped, key, value, attn_mask=mask, scale=options.get("scaling")
@@ -228,7 +225,7 @@ def grouped_attention(
 
 
 def use_grouped_attention(model: Any) -> None:
-    """Make a model that runs on `sdpa` decode with `grouped_attention`; others keep their own attention."""
+    """Let a model that runs on `sdpa` decode with `grouped_attention`; leave others as they are."""
     from transformers import AttentionInterface
     from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 

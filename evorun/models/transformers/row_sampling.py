@@ -17,18 +17,18 @@ from evorun.models.base import Sampling
 
 @dataclass
 class Draw:
-    """How one row draws its tokens."""
+    """The sampling parameters and state of one row."""
 
     sampling: Sampling
     rng: np.random.Generator
     """The row's own stream: one uniform number a token, whatever else is in the batch."""
     grammar: LLMatcher | None = None
     logprobs: bool = False
-    """Whether the log-probabilities of its tokens are asked for."""
+    """True when the request asks for log-probabilities."""
 
 
 class Grammars:
-    """Compiles JSON schemas into matchers; a schema is compiled once and copied for each row."""
+    """Compiles JSON schemas into matchers, each schema once."""
 
     def __init__(self, tokenizer: Any, vocabulary: int, eos_tokens: Sequence[int]) -> None:
         self._plain_tokenizer = tokenizer
@@ -38,7 +38,7 @@ class Grammars:
 
     @cached_property
     def _tokenizer(self) -> LLTokenizer:
-        """Takes time and memory, and many runs enforce no schema."""
+        # Made on first use: it takes time and memory, and many runs enforce no schema.
         from llguidance.hf import from_tokenizer
 
         return from_tokenizer(self._plain_tokenizer, n_vocab=self._vocabulary, eos_token=self._eos_tokens)
@@ -60,40 +60,37 @@ class Grammars:
 def next_tokens(logits: torch.Tensor, draws: Sequence[Draw]) -> tuple[list[int], list[float]]:
     """Return one token id for each row of next-token logits, shape [rows, vocabulary], and its log-probability.
 
-    The log-probabilities are 0 where no row asks for them. Temperature 0 takes the most likely token. Else one uniform
-    number a row is put through the inverse cumulative distribution: batch-dependent noise in the logits moves a choice
-    only when the number falls on a boundary.
+    Temperature 0 takes the most likely token. The log-probabilities are 0 where no row asks for them.
     """
     if any(draw.grammar is not None for draw in draws):
         logits = logits.masked_fill(_forbidden(draws, logits.shape[-1]).to(logits.device), float("-inf"))
     likeliest = logits.argmax(dim=-1)
     wanted = any(draw.logprobs for draw in draws)
+    ids: list[int]
     if not wanted and all(draw.sampling.temperature == 0 for draw in draws):
-        return _ids(likeliest), [0.0] * len(draws)
+        ids = likeliest.tolist()
+        return ids, [0.0] * len(draws)
     temperatures = torch.tensor([draw.sampling.temperature or 1.0 for draw in draws], device=logits.device)
     probabilities = torch.softmax(logits / temperatures[:, None], dim=-1, dtype=torch.float64)
     for row, draw in enumerate(draws):
         if draw.sampling.top_p < 1:
             probabilities[row] = _nucleus(probabilities[row], draw.sampling.top_p)
+    # Inverse transform sampling with one uniform number a row: the noise that the rest of the batch makes in the logits
+    # changes a choice only when the number falls on a boundary. The sum of the nucleus is below 1, hence the factor.
     cumulative = probabilities.cumsum(dim=-1)
     uniform = torch.tensor([draw.rng.random() for draw in draws], dtype=torch.float64, device=logits.device)
     drawn = torch.searchsorted(cumulative, uniform[:, None] * cumulative[:, -1:], right=True)[:, 0]
     greedy = torch.tensor([draw.sampling.temperature == 0 for draw in draws], device=logits.device)
     chosen = torch.where(greedy, likeliest, drawn.clamp(max=logits.shape[-1] - 1))
+    ids = chosen.tolist()  # one transfer from the device, whatever the number of rows
     if not wanted:
-        return _ids(chosen), [0.0] * len(draws)
+        return ids, [0.0] * len(draws)
     logprobs: list[float] = (probabilities.gather(1, chosen[:, None]) / cumulative[:, -1:])[:, 0].log().tolist()
-    return _ids(chosen), logprobs
-
-
-def _ids(tokens: torch.Tensor) -> list[int]:
-    """Return token ids, shape [rows], as numbers: one transfer from the device, whatever the number of rows."""
-    ids: list[int] = tokens.tolist()
-    return ids
+    return ids, logprobs
 
 
 def _forbidden(draws: Sequence[Draw], vocabulary: int) -> torch.Tensor:
-    """Return which tokens the rows' grammars do not allow next, on the CPU, shape [rows, vocabulary]."""
+    """Return a mask of the tokens that the rows' grammars forbid next, on the CPU, shape [rows, vocabulary]."""
     forbidden = np.zeros((len(draws), vocabulary), dtype=np.bool_)
     for row, draw in enumerate(draws):
         if draw.grammar is not None:
