@@ -1,13 +1,8 @@
-"""What of a conversation is learned: the tokens that the model itself would have written.
+"""The tokens of a conversation that are learned: those that the model itself would have written.
 
-An answer begins where the prompt for it ends, which is the earlier messages with the template's generation prompt. It
-ends with the first token that would have ended its generation, which is learned too: a model that never saw it would
-not stop. So no marks in the template are needed (TRL's `{% generation %}`); it must only write earlier messages the
-same way whatever follows them.
-
-A text may have other tokens than its parts (two line breaks are one token at a prompt's end, and with a word behind
-them two). Where that is so at an answer's begin, prompt and answer are tokenised each by itself, as when the model
-answers.
+An answer begins where its prompt ends: the earlier messages with the template's generation prompt. It ends with the
+first token that would have ended its generation, which is learned too. So the template needs no marks (TRL's
+`{% generation %}`); it must only write earlier messages the same way whatever follows them.
 """
 
 from collections.abc import Collection, Sequence
@@ -22,11 +17,11 @@ from evorun.models.chat import adapt_roles
 from evorun.models.config import ModelConfig
 
 NOT_LEARNED = -100
-"""Label of a token without loss, in the words of transformers."""
+"""Label of a token without loss, as transformers defines it."""
 
 
 class TokenizedExample(NamedTuple):
-    """A conversation as a trainer takes it."""
+    """A conversation in the form of a trainer's input."""
 
     tokens: list[int]
     labels: list[int]
@@ -36,10 +31,10 @@ class TokenizedExample(NamedTuple):
 def tokenize_example(
     tokenizer: Any, messages: Sequence[Message], model: ModelConfig, ends: Collection[int]
 ) -> TokenizedExample:
-    """Return a conversation's tokens, with those of its assistant labelled.
+    """Return a conversation's tokens, with those of the assistant labelled.
 
-    tokenizer: a fast one of transformers. ends: the tokens that end a completion. Raises TrainingError, to follow a
-    conversation's name, when the chat template does not let answers be told from the rest.
+    tokenizer: a fast one of transformers. ends: the tokens that end a completion. Raises TrainingError, whose message
+    follows a conversation's name, when the chat template does not show where answers begin and end.
     """
     messages = adapt_roles(messages, model.system_role)
     text = _render(tokenizer, messages, model)
@@ -48,9 +43,17 @@ def tokenize_example(
     tokens, token_ends = _tokenise(tokenizer, text, begins)
     labels = [NOT_LEARNED] * len(tokens)
     for index, begin in zip(indices, begins, strict=True):
-        within = [i for i, end in enumerate(token_ends) if end > begin]
+        answer = [i for i, end in enumerate(token_ends) if end > begin]
+        # The end token is learned too: a model that never saw it would not stop. Some templates put text behind it
+        # (a line break), which the model never writes and so does not learn.
+        length = next((n for n, i in enumerate(answer, start=1) if tokens[i] in ends), None)
         limit = len(_render(tokenizer, messages[: index + 1], model))
-        for i in within[: _length(tokens, token_ends, within, limit, ends)]:
+        if length is None or token_ends[answer[length - 1]] > limit:
+            raise TrainingError(
+                "the chat template ends an answer without a token that ends a completion, so a model that is taught by "
+                "it would never stop; expected one of the model's eos_token_id (generation_config.json)"
+            )
+        for i in answer[:length]:
             labels[i] = tokens[i]
     return TokenizedExample(tokens, labels)
 
@@ -58,11 +61,14 @@ def tokenize_example(
 class _Tokens(NamedTuple):
     tokens: list[int]
     ends: list[int]
-    """Where in the text each one ends."""
+    """End of each token in the text, in characters."""
 
 
 def _tokenise(tokenizer: Any, text: str, begins: Sequence[int]) -> _Tokens:
-    """Return the text's tokens, or, where these are not the prompts' with others behind them, those of its parts."""
+    """Return the text's tokens; those of its parts where the text does not begin with the tokens of each prompt."""
+    # A text may have other tokens than its parts (two line breaks are one token at a prompt's end, and two with a word
+    # behind them). Where that is so at an answer's begin, prompt and answer are tokenised separately, as when the model
+    # answers.
     whole = _encode(tokenizer, text)
     prompts = (_encode(tokenizer, text[:begin]).tokens for begin in begins)
     if all(whole.tokens[: len(prompt)] == prompt for prompt in prompts):
@@ -83,26 +89,15 @@ def _encode(tokenizer: Any, text: str) -> _Tokens:
 def _begin(tokenizer: Any, earlier: Sequence[Message], model: ModelConfig, text: str) -> int:
     """Return where the answer to the earlier messages begins in the whole text."""
     prompt = _render(tokenizer, earlier, model, add_generation_prompt=True)
+    # Templates of reasoning models drop the reasoning of earlier answers, for example.
     if not text.startswith(prompt):
+        answer = 1 + sum(message["role"] == "assistant" for message in earlier)
         raise TrainingError(
-            f"the chat template of model '{model.id}' writes the messages before answer {_answers(earlier) + 1} "
+            f"the chat template of model '{model.id}' writes the messages before answer {answer} "
             "differently once it is there, so the model would not be asked as it was taught; use conversations of one "
             "answer, or set model.chat_template_kwargs"
         )
     return len(prompt)
-
-
-def _length(
-    tokens: Sequence[int], token_ends: Sequence[int], within: Sequence[int], limit: int, ends: Collection[int]
-) -> int:
-    """Return of how many of the tokens `within` an answer consists; `limit`: the text's length up to its end."""
-    length = next((n for n, i in enumerate(within, start=1) if tokens[i] in ends), None)
-    if length is None or token_ends[within[length - 1]] > limit:
-        raise TrainingError(
-            "the chat template ends an answer without a token that ends a completion, so a model that is taught by it "
-            "would never stop; expected one of the model's eos_token_id (generation_config.json)"
-        )
-    return length
 
 
 def _render(
@@ -118,7 +113,3 @@ def _render(
     except TemplateError as error:
         raise TrainingError(f"the chat template of model '{model.id}' refuses it: {error}") from error
     return text
-
-
-def _answers(messages: Sequence[Message]) -> int:
-    return sum(message["role"] == "assistant" for message in messages)

@@ -1,8 +1,7 @@
-"""Checkpoints of a run: which are whole, which is the newest, and which may go.
+"""The folder of a run's checkpoints.
 
-A checkpoint is written under another name and gets its own once it is whole, so that one which a crash or a full disk
-has cut short is never gone on from. It holds the adapter, the optimiser, the schedule and the random state; the data's
-position and the method's own state are functions of the journal (see `policy`), and the number of updates names it.
+A checkpoint holds the adapter, the optimiser, the schedule and the random state; the position in the data and the
+method's own state are functions of the journal (see `policy`). The number of updates names it.
 """
 
 import os
@@ -11,7 +10,7 @@ from pathlib import Path
 
 UNFINISHED = "unfinished"
 ROLLOUTS = "rollouts-"
-"""Begins the name of an adapter that is no checkpoint: another engine reads it."""
+"""Prefix of folders with an adapter for another engine to read, which are no checkpoints."""
 _PREFIX = "update-"
 
 
@@ -23,12 +22,12 @@ class Checkpoints:
         self._keep = keep
 
     def numbers(self) -> list[int]:
-        """Return after which updates there is a whole checkpoint, in order."""
+        """Return the updates after which there is a complete checkpoint, in order."""
         names = [path.name.removeprefix(_PREFIX) for path in self.folder.glob(f"{_PREFIX}*")]
         return sorted(int(name) for name in names if name.isdigit())
 
     def path(self, update: int) -> Path:
-        """Return the folder of the checkpoint after that update."""
+        """Return the folder of the checkpoint after an update."""
         return self.folder / f"{_PREFIX}{update}"
 
     def remove_rollouts(self) -> None:
@@ -37,27 +36,25 @@ class Checkpoints:
             shutil.rmtree(folder, ignore_errors=True)
 
     def begin(self) -> Path:
-        """Return the folder to write the next checkpoint into; what is left of others is removed."""
+        """Return the folder to write the next checkpoint into, after removing unfinished ones."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        for left_over in [*self.folder.glob("checkpoint-*"), *self.folder.glob(f"{UNFINISHED}*")]:
-            shutil.rmtree(left_over, ignore_errors=True)
+        # `checkpoint-*` is transformers' own name, before the trainer renames it.
+        for unfinished in [*self.folder.glob("checkpoint-*"), *self.folder.glob(f"{UNFINISHED}*")]:
+            shutil.rmtree(unfinished, ignore_errors=True)
         return self.folder / UNFINISHED
 
     def seal(self, update: int) -> None:
-        """Give what has been written its name, and remove those that are too many."""
-        _sync(self.folder / UNFINISHED)
+        """Give the checkpoint that has been written its name, and remove the oldest ones beyond `keep`."""
+        # The name marks a complete checkpoint: after a crash or with a full disk, nothing cut short is resumed from.
+        # Hence the files must be on disk before the name is.
+        for file in (self.folder / UNFINISHED).rglob("*"):
+            if file.is_file():
+                descriptor = os.open(file, os.O_RDONLY)
+                try:
+                    os.fsync(descriptor)
+                finally:
+                    os.close(descriptor)
         shutil.rmtree(self.path(update), ignore_errors=True)
         (self.folder / UNFINISHED).rename(self.path(update))
         for number in self.numbers()[: -self._keep]:
             shutil.rmtree(self.path(number), ignore_errors=True)
-
-
-def _sync(folder: Path) -> None:
-    """Make the files durable before the name says that they are whole."""
-    for file in folder.rglob("*"):
-        if file.is_file():
-            descriptor = os.open(file, os.O_RDONLY)
-            try:
-                os.fsync(descriptor)
-            finally:
-                os.close(descriptor)

@@ -1,4 +1,4 @@
-"""How weights are trained, whatever the method: the adapter, the optimiser, checkpoints and processes."""
+"""Settings of training for every method: the adapter, the optimiser, checkpoints and processes."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ class TrainingConfig:
     """The adapter's update is scaled by alpha / rank."""
     dropout: float
     target_modules: list[str]
-    """Names of the modules that get an adapter; all-linear: every linear layer but the output's."""
+    """Names of the modules that get an adapter; all-linear: every linear layer but the output layer."""
     learning_rate: float
     beta1: float
     beta2: float
@@ -33,16 +33,16 @@ class TrainingConfig:
     warmup_steps: int
     max_grad_norm: float
     micro_batch: int
-    """Sequences in one forward and backward pass of one process, at most: a matter of time and memory (only the loss
-    bnpo, which weighs each pass by itself, depends on it beyond rounding)."""
+    """Largest number of sequences in one forward and backward pass of one process: trades memory for speed (only the
+    loss bnpo, which weighs each pass by itself, depends on it beyond rounding)."""
     precision: str
     """auto: bfloat16 mixed precision on a GPU, float32 on a CPU."""
     gradient_checkpointing: bool
-    """Compute activations again in the backward pass: slower, in less memory."""
+    """Recompute activations in the backward pass: slower, with less memory."""
     save_every: int
     """Steps between checkpoints."""
     keep: int
-    """Checkpoints that are kept, the newest ones."""
+    """Number of checkpoints to keep, the newest ones."""
     num_processes: int
     """Processes that share each batch, one a GPU, or that many on the CPU; several are started by `accelerate
     launch`."""
@@ -50,7 +50,6 @@ class TrainingConfig:
     """A file for `accelerate launch --config_file` (DeepSpeed, FSDP, several machines); null: its defaults."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         one_of("training.weights", self.weights, WEIGHTS)
         one_of("training.precision", self.precision, PRECISIONS)
         one_of("training.schedule", self.schedule, SCHEDULES)
@@ -62,6 +61,7 @@ class TrainingConfig:
             above(f"training.{key}", getattr(self, key), 0)
         for key in ("beta1", "beta2", "dropout"):
             within(f"training.{key}", getattr(self, key), 0, 0.9999)
+        # transformers would ignore the steps without a word.
         if self.warmup_steps and self.schedule == "constant":
             raise ConfigError(
                 f"training.warmup_steps: expected 0 with training.schedule=constant, got {self.warmup_steps}; "

@@ -1,4 +1,4 @@
-"""Conversations to fine-tune on: a user's file in chat format, checked line by line, and its part that is held out."""
+"""Conversations to fine-tune on: a user's file in chat format, checked line by line, and the part held out from it."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -17,20 +17,20 @@ ROLES = ("system", "user", "assistant")
 
 
 class Conversation(msgspec.Struct, frozen=True, kw_only=True):
-    """A conversation with at least one answer of the assistant, as a run keeps it."""
+    """A conversation with at least one answer of the assistant, as stored in a run."""
 
     line: int
-    """Of the file that it comes from."""
+    """Line number in the file that it comes from."""
     messages: tuple[Message, ...]
 
 
 class Split(NamedTuple):
-    """What is learned from, and what loss is measured on; both in the order of the file."""
+    """The conversations to train on and those to measure the loss on, in the order of the file."""
 
     train: list[Conversation]
     held_out: list[Conversation]
     empty: int
-    """Conversations that are left out: an answer in them is empty, which would teach to say nothing."""
+    """Number of conversations left out because an answer in them is empty, which would teach silence."""
 
 
 class _Turn(msgspec.Struct, frozen=True):
@@ -47,9 +47,9 @@ class _Line(msgspec.Struct, frozen=True):
 def read_split(file: Path, *, limit: int | None, held_out: float) -> Split:
     """Return the conversations of a file, one a line: `{"messages": [{"role": ..., "content": ...}, ...]}`.
 
-    limit: the first ones only. held_out: the share that is held out. No problem is in both parts, as `problem` and
-    `task` name it (`evorun traces` writes them), or, without a `problem`, no prompt. Which are held out depends on
-    nothing but what they are: neither on a seed nor on their order. Raises DataError naming the line.
+    limit: the number of conversations to read. held_out: the share to hold out. No problem is in both parts, as
+    `problem` and `task` name it (`evorun traces` writes them), or, without a `problem`, no prompt. Raises DataError
+    naming the line.
     """
     conversations: list[Conversation] = []
     topics: list[bytes] = []
@@ -61,7 +61,8 @@ def read_split(file: Path, *, limit: int | None, held_out: float) -> Split:
         if not all(turn.content.strip() for turn in read.messages):
             empty += 1
             continue
-        conversations.append(Conversation(line=number, messages=_messages(read)))
+        messages = tuple(Message(role=cast(Role, turn.role), content=turn.content) for turn in read.messages)
+        conversations.append(Conversation(line=number, messages=messages))
         topics.append(_topic(read))
     if not conversations:
         but = f" but {empty} with an empty answer" if empty else ""
@@ -80,7 +81,7 @@ def read_split(file: Path, *, limit: int | None, held_out: float) -> Split:
 
 
 def read_conversations(file: Path) -> list[Conversation]:
-    """Read a file that a run keeps."""
+    """Read conversations as a run stores them."""
     decoder = msgspec.json.Decoder(Conversation)
     return [decoder.decode(line) for line in complete_lines(file)]
 
@@ -102,33 +103,21 @@ def _decode(line: bytes, where: str) -> _Line:
         raise DataError(
             f'{where}: expected {{"messages": [{{"role": ..., "content": ...}}, ...]}}, got a line with: {error}'
         ) from error
-    flaw = _flaw(read.messages)
-    if flaw is not None:
-        raise DataError(f"{where}: {flaw}")
+    for number, turn in enumerate(read.messages, start=1):
+        if turn.role not in ROLES:
+            raise DataError(f"{where}: message {number}: expected a role of {', '.join(ROLES)}, got '{turn.role}'")
+        if turn.role != "assistant" and not turn.content.strip():
+            raise DataError(f"{where}: message {number} ({turn.role}) is empty")
+    roles = [turn.role for turn in read.messages]
+    if "assistant" not in roles:
+        raise DataError(f"{where}: expected an answer of the assistant, got none")
+    if "user" not in roles[: roles.index("assistant")]:
+        raise DataError(f"{where}: expected a prompt of the user before the first answer, got none")
     return read
 
 
-def _flaw(turns: Sequence[_Turn]) -> str | None:
-    """Return why nothing can be learned from a conversation."""
-    for number, turn in enumerate(turns, start=1):
-        if turn.role not in ROLES:
-            return f"message {number}: expected a role of {', '.join(ROLES)}, got '{turn.role}'"
-        if turn.role != "assistant" and not turn.content.strip():
-            return f"message {number} ({turn.role}) is empty"
-    roles = [turn.role for turn in turns]
-    if "assistant" not in roles:
-        return "expected an answer of the assistant, got none"
-    if "user" not in roles[: roles.index("assistant")]:
-        return "expected a prompt of the user before the first answer, got none"
-    return None
-
-
-def _messages(read: _Line) -> tuple[Message, ...]:
-    return tuple(Message(role=cast(Role, turn.role), content=turn.content) for turn in read.messages)
-
-
 def _topic(read: _Line) -> bytes:
-    """Return what tells a conversation from those about something else."""
+    """Return a digest of the problem that a conversation is about; of its prompt where it names no problem."""
     if bytes(read.problem) != b"null":
         about: object = [read.task, read.problem]
     else:
@@ -137,11 +126,12 @@ def _topic(read: _Line) -> bytes:
 
 
 def _held_out(topics: Sequence[bytes], share: float) -> set[int]:
-    """Return the indices of whole topics that make up the share, or the smallest one where none is so small."""
+    """Return the indices of whole topics that make up at most `share`; of the smallest topic where all are larger."""
     by_topic: dict[bytes, list[int]] = defaultdict(list)
     for index, topic in enumerate(topics):
         by_topic[topic].append(index)
     out: set[int] = set()
+    # In the order of their digests: the split depends on the content alone, neither on a seed nor on the file's order.
     for topic in sorted(by_topic):
         if len(out) + len(by_topic[topic]) <= share * len(topics):
             out.update(by_topic[topic])

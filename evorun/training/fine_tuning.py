@@ -1,4 +1,4 @@
-"""Supervised fine-tuning with TRL's SFTTrainer, whose steps are asked for by the run.
+"""Supervised fine-tuning with TRL's SFTTrainer, one step for each command of the run.
 
 The loss is the mean over the assistant's tokens of a batch, however it is divided into passes.
 
@@ -6,6 +6,7 @@ Imports TRL: only the trainer process imports this module.
 """
 
 import math
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -26,17 +27,17 @@ from evorun.training.wire import FineTuning, Job
 
 
 class Data(NamedTuple):
-    """Conversations as the model reads them."""
+    """Conversations as tokens."""
 
     kept: list[TokenizedExample]
     cut: int
-    """Of those kept: longer than allowed, so that only their beginning is used."""
+    """Number of those kept that are longer than allowed, so that only their beginning is used."""
     dropped: int
-    """No token of an answer lies within the length that is allowed."""
+    """Number of conversations without a token of an answer within the length that is allowed."""
 
     @property
     def dataset(self) -> Dataset:
-        """In the words of TRL."""
+        """The conversations in TRL's columns."""
         return Dataset.from_dict(
             {"input_ids": [one.tokens for one in self.kept], "labels": [one.labels for one in self.kept]}
         )
@@ -48,9 +49,9 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
     Raises TrainingError or DataError for conversations that cannot be learned from, ConfigError when a batch cannot be
     divided among the processes.
     """
-    reading = _Reading(job, objective, tokenizer, eos_tokens(model, tokenizer))
-    train = reading.read(objective.train)
-    held_out = None if objective.held_out is None else reading.read(objective.held_out)
+    ends = eos_tokens(model, tokenizer)
+    train = _read(objective.train, job, objective, tokenizer, ends)
+    held_out = None if objective.held_out is None else _read(objective.held_out, job, objective, tokenizer, ends)
     order = _order(job.seed, len(train.kept), objective.epochs)
     return FineTuner(
         train,
@@ -67,28 +68,28 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
 
 
 class FineTuner(SFTTrainer):  # type: ignore[misc]
-    """SFTTrainer that also says what its data are."""
+    """SFTTrainer that also reports the numbers of its conversations and the loss on those held out."""
 
     def __init__(self, train: Data, held_out: Data | None, steps: int, **arguments: Any) -> None:
-        self._parts = [part for part in (train, held_out) if part is not None]
+        parts = [part for part in (train, held_out) if part is not None]
         self._described = {
             "steps": steps,
             "conversations": len(train.kept),
             "held_out": 0 if held_out is None else len(held_out.kept),
-            "cut": sum(part.cut for part in self._parts),
-            "dropped": sum(part.dropped for part in self._parts),
+            "cut": sum(part.cut for part in parts),
+            "dropped": sum(part.dropped for part in parts),
         }
         super().__init__(**arguments)
 
     def evaluate(self) -> dict[str, float]:
-        """Return the number of steps and what became of the conversations; `held_out_loss` where some are held out.
+        """Return the numbers of steps and conversations, and `held_out_loss` where some are held out.
 
-        The loss is the mean over all held-out answers' tokens (transformers' own evaluation weighs each batch alike).
+        The loss is the mean over all held-out answers' tokens.
         """
         described = {name: float(value) for name, value in self._described.items()}
-        return described if self.eval_dataset is None else {**described, "held_out_loss": self._held_out_loss()}
-
-    def _held_out_loss(self) -> float:
+        if self.eval_dataset is None:
+            return described
+        # Not transformers' own evaluation, which gives each batch the same weight, whatever its number of tokens.
         training = self.model.training
         self.model.eval()
         sums = []
@@ -100,60 +101,49 @@ class FineTuner(SFTTrainer):  # type: ignore[misc]
                 sums.append(self.accelerator.gather_for_metrics(rows).double().cpu())
         self.model.train(training)
         loss, tokens = torch.cat(sums).sum(dim=0).tolist()
-        return float(loss / tokens)
+        return {**described, "held_out_loss": float(loss / tokens)}
 
 
 class _AsksForSteps(TrainerCallback):
-    """Waits before each step until the run asks for it, and carries out what else it asks for meanwhile."""
+    """Waits before each step until the run asks for it, and serves its other commands meanwhile."""
 
     def __init__(self, job: Job, serving: Serving) -> None:
         self._seed = job.seed
         self._serving = serving
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        """Return when the step is asked for. Raises Finished when none will be."""
+        """Return when the run asks for the step. Raises Finished when it ends instead."""
         train = self._serving.next_training()
-        # Makes what is drawn (dropout) a function of the step, so that a resumed run repeats it.
+        # Dropout becomes a function of the step, so that a resumed run repeats it.
         seed_everything(self._seed, train.number, args.process_index)
 
 
-class _Reading(NamedTuple):
-    """Turns conversations into tokens."""
-
-    job: Job
-    objective: FineTuning
-    tokenizer: Any
-    ends: set[int]
-
-    def read(self, file: str) -> Data:
-        """Return the conversations of a file. Raises DataError when none is left of them."""
-        longest = min(self.objective.max_length, self.job.model.context_length)
-        kept, cut, dropped = [], 0, 0
-        for conversation in read_conversations(Path(file)):
-            whole = self._tokenized(conversation.line, conversation.messages)
-            beginning = TokenizedExample(whole.tokens[:longest], whole.labels[:longest])
-            # The first token is never predicted.
-            if all(label == NOT_LEARNED for label in beginning.labels[1:]):
-                dropped += 1
-            else:
-                kept.append(beginning)
-                cut += len(whole.tokens) > longest
-        if not kept:
-            raise DataError(
-                f"{self.objective.source}: expected conversations whose answers begin within {longest} tokens, none of "
-                f"the {dropped} in {Path(file).name} does; raise method.max_length or model.context_length"
-            )
-        return Data(kept, cut, dropped)
-
-    def _tokenized(self, line: int, messages: Any) -> TokenizedExample:
+def _read(file: str, job: Job, objective: FineTuning, tokenizer: Any, ends: Collection[int]) -> Data:
+    """Return the conversations of a file as tokens. Raises TrainingError or DataError when none can be learned from."""
+    longest = min(objective.max_length, job.model.context_length)
+    kept, cut, dropped = [], 0, 0
+    for conversation in read_conversations(Path(file)):
         try:
-            return tokenize_example(self.tokenizer, messages, self.job.model, self.ends)
+            whole = tokenize_example(tokenizer, conversation.messages, job.model, ends)
         except TrainingError as error:
-            raise TrainingError(f"{self.objective.source}, line {line}: {error}") from error
+            raise TrainingError(f"{objective.source}, line {conversation.line}: {error}") from error
+        beginning = TokenizedExample(whole.tokens[:longest], whole.labels[:longest])
+        # The first token is never predicted, so its label does not count.
+        if all(label == NOT_LEARNED for label in beginning.labels[1:]):
+            dropped += 1
+        else:
+            kept.append(beginning)
+            cut += len(whole.tokens) > longest
+    if not kept:
+        raise DataError(
+            f"{objective.source}: expected conversations whose answers begin within {longest} tokens, none of "
+            f"the {dropped} in {Path(file).name} does; raise method.max_length or model.context_length"
+        )
+    return Data(kept, cut, dropped)
 
 
 def _order(seed: int, conversations: int, epochs: float) -> list[int]:
-    """Return which conversation is learned from at which index: each epoch has them all, in an order of its own."""
+    """Return the indices of conversations in the order of learning: each epoch has them all, in its own order."""
     count = max(1, round(epochs * conversations))
     order: list[int] = []
     for epoch in range(math.ceil(count / conversations)):
@@ -168,7 +158,7 @@ def _arguments(job: Job, objective: FineTuning) -> dict[str, Any]:
         "per_device_train_batch_size": size,
         "per_device_eval_batch_size": job.training.micro_batch,
         "gradient_accumulation_steps": objective.batch // (processes() * size),
-        # All epochs are one pass through a data set in their order.
+        # One pass through a data set that holds all epochs in their order, which is then evorun's, not transformers'.
         "num_train_epochs": 1,
         "train_sampling_strategy": "sequential",
         "dataset_kwargs": {"skip_prepare_dataset": True},

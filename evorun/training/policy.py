@@ -1,11 +1,11 @@
-"""The policy that a run trains, as its method sees it: completions from its present weights, and updates of them.
+"""The policy that a run trains, in the interface of its method: completions from its weights, and updates of them.
 
-Each update is an effect in the run's journal, known by its number and by all that it learns from. So a method writes no
-resume code: a resumed run repeats its steps from the journal, in which an update up to the newest checkpoint is only
-looked up, and one after it is made again, from the recorded completions and rewards. The method's own state and the
+Each update is an effect in the run's journal, identified by its number and by all that it learns from. So a method
+needs no resume code: a resumed run repeats its steps from the journal, in which updates up to the newest checkpoint are
+looked up, and later ones are computed again, from the recorded completions and rewards. The method's own state and the
 position in the data follow from the repetition.
 
-The trainer process starts when something is first asked of it that neither journal nor checkpoint answers.
+The trainer process starts with the first request that neither journal nor checkpoint answers.
 """
 
 import asyncio
@@ -50,18 +50,19 @@ from evorun.training.wire import (
 
 CHECKPOINTS = "checkpoints"
 ADAPTER = "adapter"
-"""What has been trained, in artifacts/: a LoRA adapter in PEFT's format."""
+"""Folder in artifacts/ of the trained LoRA adapter, in PEFT's format."""
 WHOLE = "model"
-"""The same where all weights were trained: a model's folder."""
+"""Folder in artifacts/ of the trained model, where all weights were trained."""
 MADE_BY = "evorun.json"
-"""Written last into what is exported: of which run, after how many updates."""
+"""File in these folders that names model, seed and number of updates."""
 
+# A trade-off: more keep the trainer's batch full, but a killed run loses all that are not answered.
 AT_ONCE = 4
-"""Requests given to the trainer at once, in units of its largest batch: what a killed process loses (ours)."""
+"""Requests given to the trainer at once, in units of its largest batch. `ours`."""
 
 
 class Policy:
-    """A base model and what is trained of it. Belongs to one event loop."""
+    """A base model and its trained weights. Belongs to one event loop."""
 
     def __init__(
         self,
@@ -75,7 +76,7 @@ class Policy:
         journal: Journal,
         past: RecordedRun | None = None,
     ) -> None:
-        """engine: how the trainer decodes. run: the run directory. past: the run that this one repeats untrained.
+        """engine: the trainer's decoding. run: the run directory. past: the run that this one replays without training.
 
         Raises ConfigError when a batch cannot be divided among the trainer's processes.
         """
@@ -85,9 +86,9 @@ class Policy:
             require_share(objective.batch, training.num_processes)
         self.training = training
         self.updates = 0
-        """Updates so far."""
+        """Number of updates so far."""
         self.current: Trained = _ByStep(self, model.id, self.generate)
-        """Completions from the weights of a step; a model's name tells how many updates have made them."""
+        """Completions from the weights of a step; the model's name has the number of updates behind them."""
         self.reference: LanguageModel = ModelUnderAdapter(model.id, partial(self.generate, None))
         """Completions with the adapter off."""
         self._model = model
@@ -98,13 +99,14 @@ class Policy:
         self._journal = journal
         self._past = past
         self._checkpoints = Checkpoints(run / CHECKPOINTS, training.keep)
+        # A checkpoint whose update is not in the journal belongs to another course of the run and is never used.
         known = [number for number in self._checkpoints.numbers() if _key(number) in journal]
         self._resumed = 0 if past is not None else max(known, default=0)
         """The update whose checkpoint the trainer starts from."""
         self._weights = self._resumed
-        """Updates that the trainer's weights have behind them, or will have before it answers the next request."""
+        """The update of the trainer's weights, or of those that it will have before it answers the next request."""
         self._steps: list[int] = []
-        """The step of each update that has been asked for."""
+        """The step of each update, also of one that waits for others."""
         self._updating = asyncio.Lock()
         self._process: TrainerProcess | None = None
         self._starting = asyncio.Lock()
@@ -113,37 +115,43 @@ class Policy:
         self._pump: asyncio.Task[None] | None = None
 
     def serve_via(self, base: TakesAdapters) -> Trained:
-        """Return the completions of a step's weights as another engine gives them, which is told of each update."""
+        """Return the policy as another engine serves it, which is given the adapter of each update."""
         return _ByStep(self, self._model.id, _Synchronised(self, base, self._model.id).generate)
 
     async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
-        """Learn from a batch of completions; return what TRL measured.
+        """Learn from a batch of completions; return TRL's figures.
 
-        What is asked of the step's weights (`Role.lag` 0) waits for the update; what is asked of those before it must
-        be asked for before it. Raises TrainingError or RunDirectoryError.
+        Requests for the step's weights (`Role.lag` 0) wait for the update; those for earlier weights must come before
+        it. Raises TrainingError or RunDirectoryError.
         """
         return await self._learn(step, tuple(rows))
 
     async def train_step(self, step: int) -> dict[str, float]:
-        """Make a step on the data of a fine-tuning; return what TRL measured."""
+        """Make a step on the data of a fine-tuning; return TRL's figures."""
         return await self._learn(step)
 
     async def evaluate(self) -> dict[str, float]:
-        """Return what a fine-tuning's data are, and the loss on those held out (`fine_tuning.FineTuner.assess`)."""
+        """Return the size of a fine-tuning's data and the loss on the held-out part (`FineTuner.evaluate`)."""
         return await self._measured(f"*|{self.updates}|assess|0|0", Assess())
 
     async def export(self) -> Path:
-        """Leave what has been trained in artifacts/; return its folder.
+        """Write the trained weights into artifacts/; return their folder.
 
-        Raises RunDirectoryError when it cannot be written.
+        Raises RunDirectoryError when they cannot be written.
         """
         folder = self._run / "artifacts" / (ADAPTER if self.training.weights == "lora" else WHOLE)
         made_by = {"model": self._model.id, "updates": self.updates, "seed": self._seed}
-        if self._past is None and not _is_made_by(folder, made_by):
+        try:
+            written = bool(msgspec.json.decode((folder / MADE_BY).read_bytes()) == made_by)
+        except (OSError, msgspec.DecodeError):
+            written = False
+        if self._past is None and not written:
             self._require(self.updates)
+            # A run killed during the export resumes from here, without the updates since the last checkpoint.
             if self.updates > self._resumed:
                 await self._save()
             await self._write(Export(str(folder), self._model.id), folder)
+            # Written last, so that an export that was cut short is made again.
             write_json(folder / MADE_BY, made_by)
         return folder
 
@@ -159,7 +167,8 @@ class Policy:
     # --- updates ---
 
     def version(self, step: int) -> int:
-        """Return how many updates made the weights of a step: not of the moment, so that a resume asks the same."""
+        """Return the number of updates before a step."""
+        # Of the step, not of the moment: a resumed run must ask for the same weights, however far its updates are.
         return bisect_right(self._steps, step)
 
     async def _learn(self, step: int, rows: tuple[Row, ...] = ()) -> dict[str, float]:
@@ -174,9 +183,9 @@ class Policy:
         return figures
 
     async def _measured(self, key: str, command: Train | Assess, *, repeat: bool = False) -> dict[str, float]:
-        """Return what the trainer measures, or measured when it was first told to.
+        """Return the figures of a command, from the journal where it has been carried out before.
 
-        Raises JournalError in a replayed run, which trains nothing, where the recorded run did not do it.
+        Raises JournalError in a replayed run, which trains nothing, where the recorded run did not carry it out.
         """
         about = encode(command)
 
@@ -184,7 +193,7 @@ class Policy:
             if self._past is not None:
                 return self._past.figures(key, about)
             while self._pump is not None and not self._pump.done():
-                await asyncio.wait({self._pump})  # what was asked for before this update, the weights before it answer
+                await asyncio.wait({self._pump})  # requests made before this update get the weights before it
             self._require(self.updates)
             if isinstance(command, Train):
                 self._weights = command.number
@@ -195,16 +204,16 @@ class Policy:
         return await self._journal.remember(key, about, measure, dict[str, float], request=request, repeat=repeat)
 
     def _require(self, version: int) -> None:
-        """Raise TrainingError when the trainer, as it is or would start, has other weights than those of an update."""
+        """Raise TrainingError when the trainer, running or not yet started, has other weights than an update's."""
         if version != self._weights:
             raise TrainingError(
                 f"{self._run}: expected the trainer to have the weights of update {version}, it has those of update "
                 f"{self._weights}; where the journal lacks what led to a checkpoint, remove the folder {CHECKPOINTS} "
-                "to begin anew"
+                "to start again"
             )
 
     async def _save(self) -> None:
-        """Write a checkpoint; what a full disk has cut short does not count as one."""
+        """Write a checkpoint after the newest update."""
         unfinished = self._checkpoints.begin()
         await self._write(Save(str(unfinished)), unfinished)
         self._checkpoints.seal(self.updates)
@@ -222,9 +231,9 @@ class Policy:
     # --- completions ---
 
     async def generate(self, version: int | None, request: Request) -> Reply:
-        """Answer a request with the weights of an update (None: with the adapter off).
+        """Answer a request with the weights of an update (None: with the adapter off), in a batch with others.
 
-        Those that are waiting together are decoded together. Raises TrainingError when the weights have gone.
+        Raises TrainingError when the trainer no longer has these weights.
         """
         if version is not None:
             await self.reached(version)
@@ -236,23 +245,27 @@ class Policy:
         return await answer
 
     async def reached(self, version: int) -> None:
-        """Wait for an update that is under way."""
+        """Wait for an update that is being computed."""
         if version > self.updates:
             async with self._updating:
                 pass
 
     async def _answer_waiting(self) -> None:
-        await asyncio.sleep(0)  # those who ask at the same time come together
+        await asyncio.sleep(0)  # lets tasks that are ready make their requests, so that these join the batch
         size = AT_ONCE * self._engine.max_batch_size
         while self._waiting:
-            version = min(self._waiting, key=lambda version: version is None)  # the policy's before the reference's
+            # The policy's requests before the reference's: an update waits for the former.
+            version = min(self._waiting, key=lambda version: version is None)
             taken, rest = self._waiting[version][:size], self._waiting.pop(version)[size:]
             if rest:
                 self._waiting[version] = rest
             asked = [(request, answer) for request, answer in taken if not answer.done()]
             try:
-                replies = await self._replies([request for request, _ in asked], version is not None)
+                command = Generate(requests=tuple(request for request, _ in asked), adapter=version is not None)
+                answered = await self._ask(command)
+                replies = answered.replies if isinstance(answered, Replies) else ()
             except Exception as error:
+                # Into the futures: nobody awaits this task, and later requests must still be answered.
                 for _, answer in asked:
                     if not answer.done():
                         answer.set_exception(error)
@@ -261,12 +274,8 @@ class Policy:
                 if not answer.done():
                     answer.set_result(reply)
 
-    async def _replies(self, requests: Sequence[Request], adapter: bool) -> Sequence[Reply]:
-        answer = await self._ask(Generate(requests=tuple(requests), adapter=adapter))
-        return answer.replies if isinstance(answer, Replies) else ()
-
     async def exported_for_rollouts(self, version: int) -> Path:
-        """Write the adapter of an update into a folder that another engine reads it from; return the folder."""
+        """Write the adapter of an update into a folder for another engine; return the folder."""
         folder = (self._checkpoints.folder / f"{ROLLOUTS}{version}").resolve()
         if self._past is None:
             self._require(version)
@@ -276,13 +285,10 @@ class Policy:
     # --- the trainer ---
 
     async def _ask(self, command: Command) -> Answer:
-        return await (await self._trainer()).ask(command)
-
-    async def _trainer(self) -> TrainerProcess:
-        async with self._starting:
+        async with self._starting:  # commands that come while the trainer starts wait for it
             if self._process is None:
                 self._process = await TrainerProcess.start(self._job(), self._run / LOG)
-            return self._process
+        return await self._process.ask(command)
 
     def _job(self) -> Job:
         self._checkpoints.folder.mkdir(parents=True, exist_ok=True)
@@ -303,7 +309,7 @@ class Policy:
 
 @dataclass(frozen=True)
 class _ByStep:
-    """The weights that a run trains, step by step."""
+    """The policy's weights by step."""
 
     policy: Policy
     name: str
@@ -311,23 +317,22 @@ class _ByStep:
     """Answers a request with the weights of an update."""
 
     def at(self, step: int) -> LanguageModel:
-        """Return the model with the weights of a step, under a name that tells how many updates have made them."""
         version = self.policy.version(step)
         return ModelUnderAdapter(f"{self.name}@{version}", partial(self.generate, version))
 
     async def close(self) -> None:
-        """Nothing of its own to release."""
+        """Do nothing: the policy releases what it holds."""
 
 
 class _Synchronised:
-    """An engine beside the trainer, given the adapter anew after each update."""
+    """An engine beside the trainer, given the adapter of each update."""
 
     def __init__(self, policy: Policy, base: TakesAdapters, model: str) -> None:
         self._policy = policy
         self._base = base
         self._model = model
         self._views: dict[int, LanguageModel] = {}
-        """Of the two latest updates that something was asked of, as `TakesAdapters` has it."""
+        """Views under the adapters of the two latest updates that were used; `TakesAdapters` keeps no more."""
         self._folder: Path | None = None
         self._changing = asyncio.Lock()
 
@@ -336,26 +341,14 @@ class _Synchronised:
         await self._policy.reached(version)
         async with self._changing:
             if version not in self._views:
-                self._views[version] = await self._exported(version)
-                self._views = dict(list(self._views.items())[-2:])
+                former, self._folder = self._folder, await self._policy.exported_for_rollouts(version)
+                view = await self._base.under(self._folder, f"{self._model}@{version}")
+                self._views = dict([*self._views.items(), (version, view)][-2:])
+                if former is not None:
+                    shutil.rmtree(former, ignore_errors=True)
             view = self._views[version]
         return await view.complete(request)
-
-    async def _exported(self, version: int) -> LanguageModel:
-        former = self._folder
-        self._folder = await self._policy.exported_for_rollouts(version)
-        view = await self._base.under(self._folder, f"{self._model}@{version}")
-        if former is not None:
-            shutil.rmtree(former, ignore_errors=True)
-        return view
 
 
 def _key(update: int) -> str:
     return f"*|{update}|update|0|0"
-
-
-def _is_made_by(folder: Path, made_by: dict[str, object]) -> bool:
-    try:
-        return bool(msgspec.json.decode((folder / MADE_BY).read_bytes()) == made_by)
-    except (OSError, msgspec.DecodeError):
-        return False

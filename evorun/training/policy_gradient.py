@@ -1,7 +1,7 @@
-"""Policy gradients with TRL's GRPOTrainer and RLOOTrainer, whose batches come from the run.
+"""Policy gradients with TRL's GRPOTrainer and RLOOTrainer, on batches from the run.
 
-The trainers compute advantages from rewards (reward minus its group's mean, no division by the standard deviation:
-E-SPL, section 3.1), the loss and the optimiser's step; completions and rewards are given to them.
+The trainers compute advantages from rewards (reward minus its group's mean, not divided by the standard deviation:
+E-SPL, section 3.1), the loss and the optimiser's step.
 
 Imports TRL: only the trainer process imports this module.
 """
@@ -20,7 +20,7 @@ from evorun.training.wire import Job, PolicyGradient, Row
 
 
 class Batches:
-    """This process's part of the batch that is being learned from, in TRL's words."""
+    """This process's part of the batch that is being learned from, in TRL's format."""
 
     def __init__(self, job: Job, tokenizer: Any, serving: Serving) -> None:
         self._job = job
@@ -31,12 +31,14 @@ class Batches:
     def next(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
         """Return prompt and completion ids of the next batch (TRL's `rollout_func`)."""
         train = self._serving.next_training()
-        # Makes what TRL draws (the order of rows) a function of the step, so that a resumed run repeats it.
+        # The order of rows, which TRL draws, becomes a function of the step, so that a resumed run repeats it. The same
+        # seed in all processes, unlike for dropout: they must agree on the order.
         seed_everything(self._job.seed, train.number)
-        rows = self._part(train.rows, len(prompts), trainer.accelerator.process_index)
+        first = trainer.accelerator.process_index * len(prompts)
+        rows: Sequence[Row] = train.rows[first : first + len(prompts)]
         self._rewards = [row.signal for row in rows]
-        # A refused request has no completion, and often a prompt of more tokens than the model takes. TRL gives the row
-        # no weight, but wants a token in its place.
+        # A refused request has no completion, and often a prompt longer than the context. TRL gives a row without
+        # reward no weight, but needs a token in its place.
         eos = (self._tokenizer.eos_token_id,)
         nothing = Row(prompt=eos, tokens=eos, learned=(True,), signal=None)
         rows = [nothing if row.signal is None else row for row in rows]
@@ -45,7 +47,8 @@ class Batches:
             "completion_ids": [list(row.tokens) for row in rows],
             "logprobs": None,
         }
-        if not all(all(row.learned) for row in train.rows):  # of all processes, which must agree on what they compute
+        # Of all processes' rows: with a mask in one of them alone, they would wait for each other in different places.
+        if not all(all(row.learned) for row in train.rows):
             batch["env_mask"] = [list(map(int, row.learned)) for row in rows]
         return batch
 
@@ -53,18 +56,16 @@ class Batches:
         """Return the rewards of the batch (TRL's reward function)."""
         return self._rewards
 
-    @staticmethod
-    def _part(rows: Sequence[Row], size: int, index: int) -> Sequence[Row]:
-        return rows[index * size : (index + 1) * size]
-
 
 def make_trainer(job: Job, objective: PolicyGradient, model: Any, tokenizer: Any, serving: Serving) -> Any:
     """Return the trainer of TRL. Raises ConfigError when the batch cannot be divided."""
     batches = Batches(job, tokenizer, serving)
+    # TRL counts steps by its data set, which has one entry for each prompt; what the entries hold is never used.
+    prompts = Dataset.from_dict({"prompt": ["-"] * (objective.rows // objective.group * objective.steps)})
     common: dict[str, Any] = {
         "model": model,
         "reward_funcs": batches.reward,
-        "train_dataset": _indices(objective),
+        "train_dataset": prompts,
         "processing_class": tokenizer,
         "peft_config": adapter(job.training, model),
     }
@@ -75,23 +76,19 @@ def make_trainer(job: Job, objective: PolicyGradient, model: Any, tokenizer: Any
 
 
 class _Rloo(RLOOTrainer):  # type: ignore[misc]
-    """RLOOTrainer knows no `rollout_func`: its completions are replaced where it would generate them."""
+    """RLOOTrainer with the run's batches."""
 
     def __init__(self, batches: Batches, **arguments: Any) -> None:
         self._batches = batches
         super().__init__(**arguments)
 
+    # It has no `rollout_func` as GRPOTrainer has, so its completions are replaced where it would generate them.
     def _generate(self, prompts: list[Any]) -> tuple[list[list[int]], list[list[int]], list[str]]:
         rollouts = self._batches.next(prompts, self)
         if "env_mask" in rollouts:
             raise TrainingError("TRL's RLOOTrainer learns from every token, tools' turns too; use method=grpo or cispo")
         tokens = rollouts["completion_ids"]
         return rollouts["prompt_ids"], tokens, self.processing_class.batch_decode(tokens, skip_special_tokens=True)
-
-
-def _indices(objective: PolicyGradient) -> Dataset:
-    """Return a data set that holds nothing but the batches' indices: TRL counts steps by it."""
-    return Dataset.from_dict({"prompt": ["-"] * (objective.rows // objective.group * objective.steps)})
 
 
 def _arguments(job: Job, objective: PolicyGradient) -> dict[str, Any]:
@@ -109,6 +106,7 @@ def _arguments(job: Job, objective: PolicyGradient) -> dict[str, Any]:
         "epsilon": objective.clip_low,
         "epsilon_high": objective.clip_high,
         "shuffle_dataset": False,
+        # The run knows its position; skipping batches on resume would ask it for them again.
         "ignore_data_skip": True,
         "remove_unused_columns": False,
     }

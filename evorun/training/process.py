@@ -1,4 +1,4 @@
-"""The trainer process as the run sees it: started, spoken to over a socket, and ended."""
+"""The run's end of the trainer process: starts it, sends it commands over a socket, and ends it."""
 
 import asyncio
 import contextlib
@@ -9,7 +9,7 @@ import sys
 import tempfile
 from importlib.util import find_spec
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 
@@ -17,10 +17,10 @@ from evorun.errors import ConfigError, TrainingError
 from evorun.training.wire import LENGTH, Answer, Command, Failed, Finish, Job, Ready, decode_answer, framed
 
 LOG = "trainer.log"
-"""What the trainer process prints, in the run directory."""
+"""File in the run directory with the output of the trainer process."""
 
 ENDING_S = 30
-"""Seconds that a trainer process has to end by itself (ours)."""
+"""Seconds that a trainer process has to end by itself. `ours`."""
 
 WORKER = "evorun.training.worker"
 
@@ -43,10 +43,15 @@ class TrainerProcess:
     async def start(cls, job: Job, log: Path) -> "TrainerProcess":
         """Start the process (several: `training.num_processes`) and wait until it has loaded everything.
 
-        job: its socket is filled in here. Raises TrainingError with one line when it cannot begin.
+        job: its socket is filled in here. Raises TrainingError with one line when it cannot start.
         """
-        _require_packages()
-        folder = Path(tempfile.mkdtemp(prefix="evorun-"))  # a socket's path must be short
+        for package in ("torch", "transformers", "accelerate", "trl", "peft", "datasets"):
+            if find_spec(package) is None:
+                raise TrainingError(
+                    f"training needs the package {package}, which is not installed: pip install 'evorun[train]'"
+                )
+        # Not in the run directory: the path of a Unix socket has 107 bytes at most.
+        folder = Path(tempfile.mkdtemp(prefix="evorun-"))
         job = msgspec.structs.replace(job, socket=str(folder / "socket"))
         file = folder / "job.json"
         file.write_bytes(msgspec.json.encode(job))
@@ -58,7 +63,14 @@ class TrainerProcess:
 
         server = await asyncio.start_unix_server(accept, job.socket)
         with log.open("ab") as output:
-            process = await _spawn(command_line(job, file), output)
+            # A session of its own: Ctrl-C is the run's to handle. Its stdin ends with the run, however that ends.
+            process = await asyncio.create_subprocess_exec(
+                *command_line(job, file),
+                stdin=asyncio.subprocess.PIPE,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
         trainer = cls(process, log, folder)
         try:
             await trainer._begin(connected)
@@ -72,7 +84,7 @@ class TrainerProcess:
     async def ask(self, command: Command) -> Answer:
         """Return the answer to a command.
 
-        Raises TrainingError when the trainer fails or has ended, ConfigError when it is the settings' fault.
+        Raises TrainingError when the trainer fails or has ended, ConfigError when the same settings always fail.
         """
         async with self._turn:
             if self._writer is None:
@@ -86,7 +98,8 @@ class TrainerProcess:
             return await self._receive()
 
     async def close(self) -> None:
-        """End the process, by force where it is busy or does not listen, and remove its socket; idempotent."""
+        """End the process, by force where it is busy or does not answer, and remove its socket; idempotent."""
+        # In the middle of a command it would hear of the end only afterwards, minutes later.
         listens = self._writer is not None and self._answered
         if listens:
             with contextlib.suppress(OSError, TrainingError, TimeoutError):
@@ -95,16 +108,13 @@ class TrainerProcess:
         try:
             await asyncio.wait_for(self._process.wait(), ENDING_S if listens else 0)
         except TimeoutError:
-            self._kill()
+            # Processes that a launcher has started are not in its group; they end with their stdin.
+            if self._process.stdin is not None:
+                self._process.stdin.close()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
             await self._process.wait()
         shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _kill(self) -> None:
-        """End all processes: those that a launcher has started are not of its group, and end with their stdin."""
-        if self._process.stdin is not None:
-            self._process.stdin.close()
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGKILL)
 
     async def _begin(self, connected: "asyncio.Future[tuple[asyncio.StreamReader, asyncio.StreamWriter]]") -> None:
         ended = asyncio.create_task(self._process.wait())
@@ -134,21 +144,17 @@ class TrainerProcess:
         return answer
 
     async def _broken(self) -> TrainingError:
-        """Return the error for a process that has gone without a word."""
+        """Return the error for a process that has ended without an answer."""
         self._hang_up()
         code = await self._process.wait()
-        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        hint = "often too little memory: lower training.micro_batch; " if code in (-9, 137) else ""
-        return TrainingError(
-            f"the trainer process {how}: {hint}its messages are in {self._log.name}{self._last_words()}"
-        )
-
-    def _last_words(self) -> str:
+        last = ""
         with contextlib.suppress(OSError):
-            lines = self._log.read_text(errors="replace").strip().splitlines()
-            if lines:
-                return f", the last one: {lines[-1].strip()[:300]}"
-        return ""
+            if lines := self._log.read_text(errors="replace").strip().splitlines():
+                last = f", the last one: {lines[-1].strip()[:300]}"
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        # SIGKILL, as the kernel sends it when memory runs out; 137 is what a shell or a launcher makes of it.
+        hint = "often too little memory: lower training.micro_batch; " if code in (-9, 137) else ""
+        return TrainingError(f"the trainer process {how}: {hint}its messages are in {self._log.name}{last}")
 
     def _hang_up(self) -> None:
         if self._writer is not None:
@@ -157,7 +163,7 @@ class TrainerProcess:
 
 
 def command_line(job: Job, file: Path) -> list[str]:
-    """Return the command that starts the trainer process or processes. file: where the job is written."""
+    """Return the command that starts the trainer process or processes on the job in `file`."""
     training, worker = job.training, ["-m", WORKER, str(file)]
     if training.num_processes == 1 and training.accelerate_config is None:
         return [sys.executable, *worker]
@@ -165,22 +171,7 @@ def command_line(job: Job, file: Path) -> list[str]:
     if training.accelerate_config is not None:
         launch += ["--config_file", str(Path(training.accelerate_config).expanduser())]
     else:
-        launch += ["--multi_gpu"]  # what accelerate calls several processes, on CPUs too: with --cpu it starts one
+        launch += ["--multi_gpu"]  # means several processes, on CPUs too: with --cpu accelerate starts one
         launch += ["--num_machines", "1", "--mixed_precision", "no", "--dynamo_backend", "no"]
-        launch += ["--main_process_port", "0"]
+        launch += ["--main_process_port", "0"]  # any free port, so that several runs can train on one machine
     return [*launch, *worker]
-
-
-async def _spawn(command: list[str], output: IO[bytes]) -> asyncio.subprocess.Process:
-    # A session of its own: Ctrl-C is the run's to handle. Its stdin ends with the run, however that ends.
-    return await asyncio.create_subprocess_exec(
-        *command, stdin=asyncio.subprocess.PIPE, stdout=output, stderr=output, start_new_session=True
-    )
-
-
-def _require_packages() -> None:
-    for package in ("torch", "transformers", "accelerate", "trl", "peft", "datasets"):
-        if find_spec(package) is None:
-            raise TrainingError(
-                f"training needs the package {package}, which is not installed: pip install 'evorun[train]'"
-            )

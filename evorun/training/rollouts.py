@@ -23,17 +23,18 @@ class Decoding:
         self._max_batch_size = max_batch_size
         self._prefix_cache_tokens = prefix_cache_tokens
         self._decoders: dict[bool, BatchDecoder] = {}
-        """With the adapter on, and off; a decoder keeps processed prompts, which hold for one state of the weights."""
+        """Decoders with the adapter on (True) and off: their processed prompts are valid for one of these alone."""
 
     def weights_changed(self) -> None:
-        """Forget what was computed with the weights as they have been."""
+        """Drop processed prompts, which belong to the former weights."""
+        # The base model's too, though its weights stay: the step that follows needs the memory.
         for decoder in self._decoders.values():
-            decoder.forget()  # the base model's too: memory is needed for the step that follows
+            decoder.forget()
 
     def decode(self, weights: Any, requests: Sequence[Request], *, adapter: bool) -> list[Reply]:
-        """Answer the requests with the adapter on or off. Raises EngineError when decoding breaks down."""
+        """Answer the requests with the adapter on or off. Raises EngineError when decoding fails."""
         training = weights.training
-        weights.eval()
+        weights.eval()  # no dropout while sampling
         try:
             with torch.no_grad():
                 if adapter:
@@ -44,20 +45,20 @@ class Decoding:
             weights.train(training)
 
     def _decode(self, weights: Any, requests: Sequence[Request], adapter: bool) -> list[Reply]:
-        decoder = self._decoders.get(adapter) or self._decoder(weights)
-        self._decoders[adapter] = decoder
+        if adapter not in self._decoders:
+            self._decoders[adapter] = BatchDecoder(
+                weights, self._tokenizer, self._model, self._max_batch_size, self._prefix_cache_tokens
+            )
+        decoder = self._decoders[adapter]
         results: dict[int, Reply | EngineError] = {}
         for index, request in enumerate(requests):
             decoder.submit(Ticket(request, lambda result, index=index: results.__setitem__(index, result)))  # type: ignore[misc]
         while decoder.busy:
             decoder.step()
-        return [_reply(results[index]) for index in range(len(requests))]
-
-    def _decoder(self, weights: Any) -> BatchDecoder:
-        return BatchDecoder(weights, self._tokenizer, self._model, self._max_batch_size, self._prefix_cache_tokens)
-
-
-def _reply(result: Reply | EngineError) -> Reply:
-    if isinstance(result, EngineError):
-        raise result
-    return result
+        replies = []
+        for index in range(len(requests)):
+            result = results[index]
+            if isinstance(result, EngineError):
+                raise result
+            replies.append(result)
+        return replies

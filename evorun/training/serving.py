@@ -1,6 +1,6 @@
-"""The trainer process between two steps: it does what the run asks for until that is to train on.
+"""The trainer process between two steps: it carries out the run's commands until the next step.
 
-Several processes hear of each command from the first one, which alone is connected to the run, and take their part.
+Of several processes the first alone is connected to the run; it passes each command on to the others.
 
 Imports accelerate: only the trainer process imports this module.
 """
@@ -17,6 +17,7 @@ from evorun.errors import ConfigError, TrainingError
 from evorun.models.base import Reply
 from evorun.training.rollouts import Decoding
 from evorun.training.wire import (
+    LENGTH,
     Answer,
     Assess,
     Command,
@@ -30,12 +31,11 @@ from evorun.training.wire import (
     Train,
     decode_command,
     framed,
-    read_frame,
 )
 
 
 class Finished(Exception):
-    """Ends TRL's training loop: the run needs no more steps."""
+    """Raised to end TRL's training loop when the run needs no more steps."""
 
 
 class Link:
@@ -47,11 +47,15 @@ class Link:
         self._stream: IO[bytes] = self._socket.makefile("rb")
 
     def receive(self) -> Command:
-        """Return the next command. Raises Finished when the run has gone."""
-        frame = read_frame(self._stream)
-        if frame is None:
+        """Return the next command. Raises Finished when the run has ended."""
+        head = self._stream.read(LENGTH.size)
+        if len(head) < LENGTH.size:
             raise Finished
-        command: Command = decode_command(frame)
+        size = int(LENGTH.unpack(head)[0])
+        body = self._stream.read(size)
+        if len(body) < size:
+            raise Finished
+        command: Command = decode_command(body)
         return command
 
     def send(self, answer: Answer) -> None:
@@ -60,7 +64,7 @@ class Link:
 
 
 class Serving:
-    """Carries out commands with a trainer of TRL, which calls `next_training` whenever it is ready for a step."""
+    """Carries out commands with a trainer of TRL, which calls `next_training` when it is ready for a step."""
 
     def __init__(self, link: Link | None, decoding: Decoding) -> None:
         """link: None in all processes but the first."""
@@ -71,24 +75,27 @@ class Serving:
         self._training = False
 
     def bind(self, trainer: Any) -> None:
-        """Say whose weights are served."""
+        """Set the trainer whose weights are served."""
         self._trainer = trainer
         # TRL writes a card with each checkpoint, for publishing it.
         trainer.create_model_card = lambda *_, **__: None
 
     def next_training(self) -> Train:
-        """Report the step that has ended, if one has, then serve until the next one is asked for.
+        """Report the step that has ended, if one has, then serve until the run asks for the next one, and return that.
 
-        Raises Finished when none will be.
+        Raises Finished when the run ends instead.
         """
         if self._training:
             self._answer(Figures(self._new_figures()))
         self._training = False
         while True:
-            command = self._next_command()
+            # Every process must take part in each command: steps, saving and generating wait for one another.
+            received: list[Any] = [self._link.receive() if self._link is not None else None]
+            broadcast_object_list(received)
+            command: Command = received[0]
             if isinstance(command, Train):
                 self._training = True
-                # What a resumed trainer has logged before comes back with its checkpoint.
+                # Not 0 at the first step: a resumed trainer's earlier log comes back with its checkpoint.
                 self._measured = len(self._trainer.state.log_history)
                 self._decoding.weights_changed()
                 return command
@@ -96,12 +103,6 @@ class Serving:
                 self._answer(Done())
                 raise Finished
             self._answer(self._carry_out(command))
-
-    def _next_command(self) -> Command:
-        received: list[Any] = [self._link.receive() if self._link is not None else None]
-        broadcast_object_list(received)
-        command: Command = received[0]
-        return command
 
     def _answer(self, answer: Answer) -> None:
         if self._link is not None:
@@ -119,9 +120,18 @@ class Serving:
         return Done()
 
     def _generate(self, command: Generate) -> list[Reply]:
-        """Answer the requests, each process every n-th one."""
+        """Answer the requests, each of n processes every n-th one.
+
+        Raises ConfigError when the weights are sharded.
+        """
         accelerator = self._trainer.accelerator
-        _require_whole_weights(accelerator)
+        deepspeed = accelerator.state.deepspeed_plugin
+        # A process without all weights needs the others at every layer, but each decodes other texts, at its own pace.
+        if accelerator.distributed_type == "FSDP" or (deepspeed is not None and deepspeed.zero_stage == 3):
+            raise ConfigError(
+                "training.accelerate_config: shards the weights among the processes (ZeRO stage 3 or FSDP), so "
+                "completions must come from an engine of its own: engine=vllm or engine=server; or use ZeRO stage 2"
+            )
         count, index = accelerator.num_processes, accelerator.process_index
         model = accelerator.unwrap_model(self._trainer.model)
         mine = self._decoding.decode(model, command.requests[index::count], adapter=command.adapter)
@@ -129,7 +139,7 @@ class Serving:
         return [parts[i % count][i // count] for i in range(len(command.requests))]
 
     def _save(self, folder: Path) -> None:
-        """Let TRL write its checkpoint, and give it the name that was asked for."""
+        """Let TRL write its checkpoint, and move it to `folder`."""
         trainer = self._trainer
         # No public method of transformers writes a checkpoint outside of a step.
         trainer._save_checkpoint(trainer.model, trial=None)
@@ -138,19 +148,24 @@ class Serving:
             (Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}").rename(folder)
 
     def _export(self, command: Export) -> None:
-        """Let TRL write the weights, without its arguments, which are Python objects and name this machine's paths."""
+        """Let TRL write the weights, without its own arguments."""
         folder = Path(command.folder)
         self._trainer.save_model(str(folder))
         self._trainer.accelerator.wait_for_everyone()
         if self._link is not None:
-            for name in ("training_args.bin", "README.md"):  # the latter is PEFT's form for a model card, not filled in
+            # Pickled arguments with paths of this machine, and PEFT's empty form for a model card.
+            for name in ("training_args.bin", "README.md"):
                 (folder / name).unlink(missing_ok=True)
-            _name_base(folder / "adapter_config.json", command.base)
+            # An adapter shall name its base model, not the folder that it happened to be loaded from.
+            config = folder / "adapter_config.json"
+            if config.exists():
+                settings = {**msgspec.json.decode(config.read_bytes()), "base_model_name_or_path": command.base}
+                config.write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=2))
 
     def _new_figures(self) -> dict[str, float]:
-        """Return the means of what TRL has logged since the last step was reported.
+        """Return the means of TRL's figures since the last report: a step may be several of the optimiser's.
 
-        Raises TrainingError when the step has broken the weights.
+        Raises TrainingError when one is not finite.
         """
         logged = [entry for entry in self._trainer.state.log_history[self._measured :] if "loss" in entry]
         figures = {}
@@ -161,7 +176,7 @@ class Serving:
         return self._finite(figures)
 
     def _finite(self, figures: dict[str, float]) -> dict[str, float]:
-        """Return the figures. Raises TrainingError when the weights are so broken that one is no number."""
+        """Return the figures. Raises TrainingError when one is not finite, as after a divergence."""
         for figure, value in figures.items():
             if not math.isfinite(value):
                 raise TrainingError(
@@ -169,24 +184,6 @@ class Serving:
                     "training.learning_rate"
                 )
         return figures
-
-
-def _name_base(config: Path, model: str) -> None:
-    """Let an adapter name its base model, in the place of the folder that it happened to be loaded from."""
-    if config.exists():
-        settings = msgspec.json.decode(config.read_bytes())
-        content = msgspec.json.encode({**settings, "base_model_name_or_path": model})
-        config.write_bytes(msgspec.json.format(content, indent=2))
-
-
-def _require_whole_weights(accelerator: Any) -> None:
-    """Refuse to decode where no process holds all weights: the processes decode different texts, at their own pace."""
-    deepspeed = accelerator.state.deepspeed_plugin
-    if accelerator.distributed_type == "FSDP" or (deepspeed is not None and deepspeed.zero_stage == 3):
-        raise ConfigError(
-            "training.accelerate_config: shards the weights among the processes (ZeRO stage 3 or FSDP), so completions "
-            "must come from an engine of its own: engine=vllm or engine=server; or use ZeRO stage 2"
-        )
 
 
 FIGURES = {
@@ -199,7 +196,7 @@ FIGURES = {
     "cispo_clip_ratio": "clip_ratio",
     "mean_token_accuracy": "token_accuracy",
 }
-"""What is kept of TRL's log, and its name; the rest says nothing of a step, or the run knows it better."""
+"""Figures of TRL's log that are kept, and evorun's names for them."""
 
 
 def seed_everything(*numbers: int) -> None:

@@ -1,4 +1,4 @@
-"""evorun's training settings in the words of transformers and TRL."""
+"""evorun's training settings as arguments of transformers and TRL."""
 
 import os
 from typing import Any
@@ -8,7 +8,7 @@ from evorun.training.config import TrainingConfig
 from evorun.training.wire import Job
 
 A_LONG_TIME_S = 7 * 24 * 3600
-"""A process may wait for the first one while the run scores a batch, however long that takes."""
+"""Seconds that a process may wait for the first one: the run may take that long to score a batch."""
 
 
 def shared_arguments(job: Job) -> dict[str, Any]:
@@ -31,7 +31,7 @@ def shared_arguments(job: Job) -> dict[str, Any]:
         "use_cpu": not on_gpu(job),
         "seed": job.seed,
         "logging_steps": 1,
-        "save_strategy": "no",
+        "save_strategy": "no",  # checkpoints are written when the run asks for them
         "report_to": [],
         "disable_tqdm": True,
         "ddp_timeout": A_LONG_TIME_S,
@@ -41,7 +41,7 @@ def shared_arguments(job: Job) -> dict[str, Any]:
 
 
 def require_processes(training: TrainingConfig) -> None:
-    """Raise ConfigError when the launcher has not started as many processes as asked for."""
+    """Raise ConfigError when the launcher has started another number of processes than configured."""
     started = processes()
     if started != training.num_processes:
         raise ConfigError(
@@ -51,7 +51,7 @@ def require_processes(training: TrainingConfig) -> None:
 
 
 def processes() -> int:
-    """Return how many processes train together; the launcher says so."""
+    """Return the number of processes that train together, as set by the launcher."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 

@@ -1,4 +1,4 @@
-"""The base model and what is trained of it, as TRL's trainers take them.
+"""The base model and the adapter's configuration, as TRL's trainers take them.
 
 Imports torch: only the trainer process imports this module.
 """
@@ -17,17 +17,20 @@ from evorun.training.wire import Job
 
 ALL_LINEAR = "all-linear"
 LANGUAGE_MODEL = "language_model"
-"""What transformers calls the part for text in models for more than text (Gemma 3 and others)."""
+"""Name in transformers of the text part of multimodal models (Gemma 3 and others)."""
 
 
 def load(job: Job) -> tuple[Any, Any]:
-    """Return the base model, in float32 where it is trained in mixed precision, and its tokenizer.
+    """Return the base model, in bfloat16 where it is frozen and computes in it, else in float32, and its tokenizer.
 
     Raises EngineError when they cannot be loaded, ConfigError when the adapter does not fit the model.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(job.weights)
-        model: Any = AutoModelForCausalLM.from_pretrained(job.weights, dtype=_dtype(job))
+        # Frozen weights beside an adapter need no more bits than they came with; trained ones do.
+        frozen = mixed_precision(job) and job.training.weights == "lora"
+        dtype = torch.bfloat16 if frozen else torch.float32
+        model: Any = AutoModelForCausalLM.from_pretrained(job.weights, dtype=dtype)
     except Exception as error:
         raise EngineError(f"model '{job.model.id}': transformers cannot load it: {first_line(error)}") from error
     require_plain_template(tokenizer, job.model)
@@ -44,36 +47,27 @@ def adapter(training: TrainingConfig, model: Any) -> Any:
     from peft import LoraConfig
 
     targets = training.target_modules
+    # `all-linear` would also put adapters into the vision and audio parts, through which no text passes.
+    multimodal = model.config.get_text_config() is not model.config
+    named = any(LANGUAGE_MODEL in name for name, _ in model.named_modules())
     return LoraConfig(
         r=training.rank,
         lora_alpha=training.alpha,
         lora_dropout=training.dropout,
         target_modules=ALL_LINEAR if targets == [ALL_LINEAR] else list(targets),
-        exclude_modules=_beside_the_text(model),
+        exclude_modules=rf"(?!.*{LANGUAGE_MODEL}).*" if multimodal and named else None,
         task_type="CAUSAL_LM",
     )
 
 
-def _beside_the_text(model: Any) -> str | None:
-    """Return which modules of a model that also sees or hears no text passes through; None for other models."""
-    composite = model.config.get_text_config() is not model.config
-    named = any(LANGUAGE_MODEL in name for name, _ in model.named_modules())
-    return rf"(?!.*{LANGUAGE_MODEL}).*" if composite and named else None
-
-
 def on_gpu(job: Job) -> bool:
-    """Return whether this is trained on a GPU. Raises EngineError when one was asked for and there is none."""
+    """Tell whether the job trains on a GPU. Raises EngineError when one was asked for and there is none."""
     return chosen_device(job.device) == "cuda"
 
 
 def mixed_precision(job: Job) -> bool:
-    """Return whether the model computes in bfloat16."""
+    """Tell whether the model computes in bfloat16."""
     return job.training.precision == "bfloat16" or (job.training.precision == "auto" and on_gpu(job))
-
-
-def _dtype(job: Job) -> Any:
-    # Beside an adapter the frozen weights need no more bits than they came with.
-    return torch.bfloat16 if mixed_precision(job) and job.training.weights == "lora" else torch.float32
 
 
 def _require_targets(model: Any, targets: list[str]) -> None:

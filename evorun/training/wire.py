@@ -1,7 +1,6 @@
-"""What the run's process and the trainer process say to each other, over a Unix socket: one message, one answer."""
+"""Messages between the run's process and the trainer process over a Unix socket: one answer to each command."""
 
 import struct
-from typing import IO
 
 import msgspec
 
@@ -20,17 +19,17 @@ class PolicyGradient(msgspec.Struct, frozen=True, kw_only=True, tag="policy_grad
     rows: int
     """Completions in a batch."""
     group: int
-    """Completions that share a baseline: so many, in a row, answer the same prompt."""
+    """Completions of one prompt, which share a baseline; they are consecutive rows."""
     steps: int
-    """Batches at most."""
+    """Largest number of batches."""
     minibatches: int
     """Optimiser steps a batch."""
     kl: float
-    """Weight of the divergence from the reference policy (beta)."""
+    """Weight of the KL divergence from the reference policy (beta)."""
     clip_low: float
     clip_high: float
     temperature: float
-    """Of the completions' sampling."""
+    """Sampling temperature of the completions."""
     max_tokens: int
 
 
@@ -40,19 +39,19 @@ class FineTuning(msgspec.Struct, frozen=True, kw_only=True, tag="fine_tuning"):
     train: str
     """File of conversations (`evorun.training.conversations`)."""
     held_out: str | None
-    """File of the same kind that loss is measured on; None: no such measurement."""
+    """File of the same kind to measure the loss on, or None."""
     source: str
     """File that the conversations come from, for messages to the user."""
     epochs: float
-    """Times that each conversation is learned from."""
+    """Passes over the conversations; may be a fraction."""
     batch: int
     """Conversations in a step."""
     max_length: int
-    """Tokens of a conversation, its prompt included, that are used at most; longer ones are cut."""
+    """Longest conversation, in tokens, its prompt included; longer ones are cut."""
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """All that the trainer process has to know before its first message."""
+    """Settings of a trainer process, read when it starts."""
 
     socket: str
     model: ModelConfig
@@ -62,9 +61,9 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     objective: PolicyGradient | FineTuning
     seed: int
     folder: str
-    """Where checkpoints go."""
+    """Folder for checkpoints."""
     checkpoint: str | None
-    """Checkpoint to go on from; None: start anew."""
+    """Checkpoint to resume from, or None."""
     device: str
     """auto | cpu | cuda."""
     max_batch_size: int
@@ -78,15 +77,15 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     prompt: tuple[int, ...]
     """Token ids of the prompt as the engine saw it."""
     tokens: tuple[int, ...]
-    """Token ids of all that came after it: the model's, end-of-sequence tokens included, and the tools' turns."""
+    """Token ids of all that follows: the model's turns, end-of-sequence tokens included, and the tools' turns."""
     learned: tuple[bool, ...]
-    """Which of `tokens` are learned from: the model's own."""
+    """For each of `tokens`, true when it is the model's own, to be learned."""
     signal: float | None
-    """The reward; None: not to be learned from."""
+    """The reward; None: the row is not learned from."""
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
-    """Answer requests with the present weights; answered by Replies."""
+    """Answer requests with the current weights; answered by Replies."""
 
     requests: tuple[Request, ...]
     adapter: bool
@@ -94,15 +93,15 @@ class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
 
 
 class Train(msgspec.Struct, frozen=True, kw_only=True, tag="train"):
-    """Make a step: on these completions, or (fine-tuning) on the data that come next; answered by Figures."""
+    """Make a step on these rows, or (fine-tuning) on the next conversations; answered by Figures."""
 
     number: int
-    """Of the update: 1 for the first."""
+    """Number of the update, from 1."""
     rows: tuple[Row, ...] = ()
 
 
 class Assess(msgspec.Struct, frozen=True, tag="assess"):
-    """Say what the data of a fine-tuning are, and measure the loss on what is held out; answered by Figures."""
+    """Report the size of a fine-tuning's data and the loss on the held-out part; answered by Figures."""
 
 
 class Save(msgspec.Struct, frozen=True, tag="save"):
@@ -112,11 +111,11 @@ class Save(msgspec.Struct, frozen=True, tag="save"):
 
 
 class Export(msgspec.Struct, frozen=True, tag="export"):
-    """Write what has been trained into this folder, in PEFT's format (full: as a model); answered by Done."""
+    """Write the trained adapter (PEFT's format) or model into this folder; answered by Done."""
 
     folder: str
     base: str
-    """How an adapter names its base model."""
+    """Name of the base model in an adapter's configuration."""
 
 
 class Finish(msgspec.Struct, frozen=True, tag="finish"):
@@ -124,41 +123,41 @@ class Finish(msgspec.Struct, frozen=True, tag="finish"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """The first message: the trainer has loaded everything."""
+    """The first message, sent when the trainer has loaded everything."""
 
     trainable: int
-    """Parameters that are trained."""
+    """Number of trained parameters."""
 
 
 class Replies(msgspec.Struct, frozen=True, tag="replies"):
-    """One reply a request."""
+    """One reply for each request, in their order."""
 
     replies: tuple[Reply, ...]
 
 
 class Figures(msgspec.Struct, frozen=True, tag="figures"):
-    """What a step, or an assessment, has measured."""
+    """The measurements of a step or an assessment."""
 
     figures: dict[str, float]
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):
-    """What was asked for has been done."""
+    """The command has been carried out."""
 
 
 class Failed(msgspec.Struct, frozen=True, tag="failed"):
-    """The trainer cannot go on, and ends."""
+    """The trainer cannot continue, and ends."""
 
     reason: str
     of_settings: bool = False
-    """Whether the same settings will always fail so."""
+    """True when the same settings will always fail in this way."""
 
 
 Command = Generate | Train | Assess | Save | Export | Finish
 Answer = Ready | Replies | Figures | Done | Failed
 
 LENGTH = struct.Struct("!Q")
-"""In front of each message: its length in bytes."""
+"""Precedes each message: its length in bytes."""
 
 encode = msgspec.msgpack.Encoder().encode
 decode_command = msgspec.msgpack.Decoder(Command).decode
@@ -167,16 +166,6 @@ decode_job = msgspec.json.Decoder(Job).decode
 
 
 def framed(message: Command | Answer) -> bytes:
-    """Return a message as it goes over the socket."""
+    """Return a message's bytes on the socket."""
     body = encode(message)
     return LENGTH.pack(len(body)) + body
-
-
-def read_frame(stream: IO[bytes]) -> bytes | None:
-    """Return the next message's bytes; None when the other side has gone."""
-    head = stream.read(LENGTH.size)
-    if len(head) < LENGTH.size:
-        return None
-    size = int(LENGTH.unpack(head)[0])
-    body = stream.read(size)
-    return body if len(body) == size else None

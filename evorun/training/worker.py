@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from evorun.errors import ConfigError, EvorunError
-from evorun.training.wire import Failed, FineTuning, Job, PolicyGradient, Ready, decode_job
+from evorun.training.wire import Failed, Job, PolicyGradient, Ready, decode_job
 
 
 def main(path: str) -> int:
-    """Do the job that the file describes; return the exit code."""
+    """Train as the job file says; return the exit code."""
+    # Read when torch's OpenMP starts: threads that spin while they wait crawl when other work shares the cores.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     threading.Thread(target=_end_with_the_run, name="run", daemon=True).start()
@@ -27,24 +28,25 @@ def main(path: str) -> int:
         _train(job, link)
     except Exception as error:
         traceback.print_exc()
+        text = " ".join(str(error).split()) or type(error).__name__
+        reason = text if isinstance(error, EvorunError) else f"{type(error).__name__}: {text}"
         if link is not None:
-            with contextlib.suppress(OSError):  # the run has gone, or has ended us
-                link.send(Failed(_one_line(error), isinstance(error, ConfigError)))
+            with contextlib.suppress(OSError):  # the run has gone, or has ended this process
+                link.send(Failed(reason, isinstance(error, ConfigError)))
         return 1
     return 0
 
 
 def _end_with_the_run() -> None:
-    """End this process, whatever it is at, once the run's process is gone: it holds the other end of stdin."""
-    while os.read(0, 1):  # not sys.stdin, whose lock the interpreter's own end could not get
+    """End this process once the run's process, which holds the other end of stdin, is gone."""
+    while os.read(0, 1):  # not sys.stdin, whose lock the interpreter could not get when it exits
         pass
-    os._exit(1)
+    os._exit(1)  # not sys.exit, which would end this thread alone and leave the main one in its forward pass
 
 
 def _see_one_gpu() -> None:
-    """Hide all GPUs but the first from torch, which is not imported yet: TRL's trainers refuse several in a process."""
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0")
-    os.environ["CUDA_VISIBLE_DEVICES"] = visible.partition(",")[0]
+    # TRL's trainers refuse several GPUs in a process; torch is not imported yet and will see the first one alone.
+    os.environ["CUDA_VISIBLE_DEVICES"] = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
 
 
 def _train(job: Job, link: Any) -> None:
@@ -60,30 +62,22 @@ def _train(job: Job, link: Any) -> None:
     model, tokenizer = load(job)
     decoding = Decoding(tokenizer, job.model, job.max_batch_size, job.prefix_cache_tokens)
     serving = Serving(link, decoding)
-    trainer = _trainer(job, model, tokenizer, serving)
+    # Imported here: each loads its trainers of TRL, which takes seconds.
+    if isinstance(job.objective, PolicyGradient):
+        from evorun.training.policy_gradient import make_trainer as policy_gradient
+
+        trainer = policy_gradient(job, job.objective, model, tokenizer, serving)
+    else:
+        from evorun.training.fine_tuning import make_trainer as fine_tuning
+
+        trainer = fine_tuning(job, job.objective, model, tokenizer, serving)
     serving.bind(trainer)
     if link is not None:
         link.send(Ready(sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)))
     with contextlib.suppress(Finished):
         trainer.train(resume_from_checkpoint=job.checkpoint)
+        # After the last step the run may still want completions, a checkpoint and the export.
         serving.next_training()
-
-
-def _trainer(job: Job, model: Any, tokenizer: Any, serving: Any) -> Any:
-    if isinstance(job.objective, PolicyGradient):
-        from evorun.training.policy_gradient import make_trainer as policy_gradient
-
-        return policy_gradient(job, job.objective, model, tokenizer, serving)
-    if isinstance(job.objective, FineTuning):
-        from evorun.training.fine_tuning import make_trainer as fine_tuning
-
-        return fine_tuning(job, job.objective, model, tokenizer, serving)
-    raise TypeError(f"no trainer for {type(job.objective).__name__}")
-
-
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if isinstance(error, EvorunError) else f"{type(error).__name__}: {text}"
 
 
 if __name__ == "__main__":
