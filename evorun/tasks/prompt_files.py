@@ -23,19 +23,28 @@ class PromptFiles:
     coroutines.
     """
 
-    def __init__(self, folders: Sequence[Path], own: str | None = None, synonyms: Mapping[str, str] = {}) -> None:
+    def __init__(
+        self,
+        folders: Sequence[Path],
+        own: str | None = None,
+        *,
+        synonyms: Mapping[str, str] = {},
+        words: Mapping[str, str] = {},
+    ) -> None:
         """Read and compile every template.
 
         folders: those with evorun's or the task's `<name>.md`; of several with the same name the first one counts.
         own: the user's folder (`task.prompts`), or None; each file in it replaces the one of its name. synonyms: older
-        names of placeholders, and the present ones: a user's file may use either.
+        names of placeholders, and the present ones: a user's file may use either. words: texts of
+        placeholders that are the same in every prompt; all files may use them, and none has to.
 
         Logs a warning where a user's file leaves out a placeholder of the file that it replaces. Raises ConfigError
         naming the folder or the file that cannot be used; a file with an unknown placeholder, or that cannot be
         rendered, raises it at its first rendering.
         """
         environment = SandboxedEnvironment(undefined=StrictUndefined)
-        environment.globals.clear()  # Jinja copies them at every rendering, and prompts need none: half the time saved
+        # Jinja's own globals are copied at every rendering, and prompts need none: half the time saved.
+        environment.globals = dict(words)
         files = {path.stem: path for folder in reversed(folders) for path in folder.glob(f"*{SUFFIX}")}
         self._prompts = {name: _Prompt(environment, path) for name, path in files.items()}
         if own is not None:
@@ -61,7 +70,7 @@ class _Prompt:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: cannot read the prompt template: {error}") from error
         try:
-            self.placeholders = meta.find_undeclared_variables(environment.parse(source))
+            self.placeholders = meta.find_undeclared_variables(environment.parse(source)) - environment.globals.keys()
             self._template: Template = environment.from_string(source)
         except Exception as error:
             raise self._unusable(error) from error

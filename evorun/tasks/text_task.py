@@ -42,6 +42,15 @@ class TextTask(Task):
     """Folders with the family's own prompt files; of several with the same name the first one counts."""
     placeholder_synonyms: ClassVar[Mapping[str, str]] = {}
     """Older names of placeholders, which a user's files may still use, and the present ones."""
+    words: Mapping[str, str] = {
+        "persona": "a careful problem solver",
+        "introduction": "",
+        "subject": "problem",
+        "requirement": "",
+        "reasoning_label": "Solution",
+        "correction": "The right answer is",
+    }
+    """Words in which a family may differ from others while it shares their prompt files; all files may use them."""
     reply_schema: dict[str, Any] | None = None
     """JSON schema of an answer; None: free text."""
 
@@ -51,7 +60,9 @@ class TextTask(Task):
         prompts: folder of the user's own files. shown_reasoning_chars: as much of a response's reasoning as a later
         prompt shows.
         """
-        self.prompts = PromptFiles((*self.prompt_folders, DEFAULTS), prompts, self.placeholder_synonyms)
+        self.prompts = PromptFiles(
+            (*self.prompt_folders, DEFAULTS), prompts, synonyms=self.placeholder_synonyms, words=self.words
+        )
         self.shown_reasoning_chars = shown_reasoning_chars
         system = self.prompts.render("system")
         self._system = (Message(role="system", content=system),) if system else ()

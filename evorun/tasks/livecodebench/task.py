@@ -30,6 +30,7 @@ class LiveCodeBench(TextTask):
 
     name = "livecodebench"
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
+    words: Mapping[str, str] = {**TextTask.words, "persona": "a helpful assistant"}
 
     def __init__(
         self,

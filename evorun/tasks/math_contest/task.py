@@ -37,11 +37,18 @@ class MathContest(TextTask):
         shown_reasoning_chars: int = 2000,
     ) -> None:
         """Compile the prompts as `TextTask` does. integers: answers are integers, from 0 to `largest` where given."""
-        super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
         self.integers = integers
         self.largest = largest
         bounded = "an integer" if largest is None else f"an integer from 0 to {largest}"
         self._form = bounded if integers else "the exact value in its simplest form"
+        self.words = {
+            **self.words,
+            "persona": "a careful solver of contest mathematics",
+            "introduction": "You solve contest mathematics. ",
+            "subject": "contest problem",
+            "requirement": f"The answer has to be {self._form}. ",
+        }
+        super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
         self.answer_format = self.prompts.render("answer_format", form=self._form)
 
     def question(self, problem: Problem) -> str:

@@ -18,7 +18,18 @@ class MathBench(TextTask):
 
     name = "mathbench"
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
-    placeholder_synonyms: ClassVar[Mapping[str, str]] = {"letters": "answer_format"}
+    placeholder_synonyms: ClassVar[Mapping[str, str]] = {
+        "letters": "answer_format",
+        "answer_letter": "answer",
+        "right_letter": "right_answer",
+        "right_text": "right",
+    }
+    words: Mapping[str, str] = {
+        **TextTask.words,
+        "persona": "a helpful assistant",
+        "reasoning_label": "Reasoning",
+        "correction": "The answer is wrong: the right one is",
+    }
 
     def __init__(
         self, *, prompts: str | None = None, reasoning_max_chars: int = 3000, shown_reasoning_chars: int = 1200
@@ -43,6 +54,7 @@ class MathBench(TextTask):
         answer = response.answer
         reasoning = response.reasoning if answer else response.reasoning or response.text
         return {
+            "answer": _shown(answer, problem) if answer else "none",
             "answer_letter": answer or "none",
             "option_text": option_text(answer, problem.data["options"]) if answer else "",
             "reasoning": reasoning[: self.shown_reasoning_chars],
@@ -51,11 +63,21 @@ class MathBench(TextTask):
     def truth_values(
         self, problem: Problem, response: Response, demonstration: Demonstration | None
     ) -> Mapping[str, Any]:
+        truth = super().truth_values(problem, response, demonstration)
         right = demonstration.answer if demonstration else ""
-        return {"right_letter": right, "right_text": option_text(right, problem.data["options"]) if right else ""}
+        return {
+            **truth,
+            "right_answer": _shown(right, problem) if right else "",
+            "right_letter": right,
+            "right_text": option_text(right, problem.data["options"]) if right else "",
+        }
 
     def read(self, problem: Problem, text: str) -> str:
         return read_letter(text, problem.data["options"])
 
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         return msgspec.json.encode({"reasoning": reasoning, "solution": answer}).decode()
+
+
+def _shown(letter: str, problem: Problem) -> str:
+    return f"{letter} ({option_text(letter, problem.data['options'])})"

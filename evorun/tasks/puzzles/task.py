@@ -23,12 +23,13 @@ _OWN_FILES = ("rules", "puzzle", "answer_format", "error_format", "fitness_rule"
 class Puzzle(TextTask):
     """Answers in a fenced block (Lyria paper, prompt templates 1 to 15); a subclass knows one kind of puzzle.
 
-    Its prompt files `rules`, `puzzle`, `answer_format`, `error_format` and `fitness_rule` are given its
-    `puzzle_values`; all others are given those five texts too. Answers are in canonical form: equal ones have equal
-    texts.
+    The prompt files `rules`, `puzzle`, `answer_format`, `error_format` and `fitness_rule` are given its
+    `puzzle_values`, of which `instance` is what `puzzle` shows; all others are given those five texts too. Answers are
+    in canonical form: equal ones have equal texts.
     """
 
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
+    words: Mapping[str, str] = {**TextTask.words, "persona": ""}  # no system prompt: the paper's templates have none
     scores: ClassVar[tuple[Score, ...]] = (ACCURACY, Score(PENALISED_SCORE, 0, 100))
     draw_help = DrawHelp(
         more_validation="raise task.validation_instances (with task.data also lower task.instances)",

@@ -29,10 +29,11 @@ class Sudoku(Puzzle):
     name = "sudoku"
     scores = (*Puzzle.scores, Score(metrics.SCORE, 0, 100))
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", *Puzzle.prompt_folders)
+    placeholder_synonyms: ClassVar[Mapping[str, str]] = {"grid": "instance"}
 
     def puzzle_values(self, problem: Problem) -> Mapping[str, Any]:
-        box = problem.data["box"]
-        return {"size": box * box, "box": box, "grid": problem.data["grid"]}
+        box, grid = problem.data["box"], problem.data["grid"]
+        return {"size": box * box, "box": box, "grid": grid, "instance": grid}
 
     def read_answer(self, problem: Problem, block: str) -> str:
         return grid.read(block, problem.data["box"] ** 2)

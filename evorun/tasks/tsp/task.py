@@ -33,6 +33,7 @@ class Tsp(Puzzle):
         Score(metrics.MISSING_CITIES, 0, None, higher_is_better=False),
     )
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", *Puzzle.prompt_folders)
+    placeholder_synonyms: ClassVar[Mapping[str, str]] = {"distances": "instance"}
 
     def __init__(self, optima: Mapping[str, float], *, prompts: str | None = None, shown_reasoning_chars: int = 1200):
         """optima: the shortest length for each problem id. The rest: see `Puzzle`."""
@@ -47,9 +48,11 @@ class Tsp(Puzzle):
     def puzzle_values(self, problem: Problem) -> Mapping[str, Any]:
         """Return `cities`, `distances` (a line a city) and `coordinates` (the same; empty where there are none)."""
         data = problem.data
+        distances = _table(data["distances"])
         return {
             "cities": data["cities"],
-            "distances": _table(data["distances"]),
+            "instance": distances,
+            "distances": distances,
             "coordinates": _table(data["coordinates"] or ()),
         }
 
