@@ -37,17 +37,13 @@ def well_formed(text: str) -> str:
 def _repaired(text: str) -> Any:
     # From a brace on, so that prose in front of the object is not taken for a bare string.
     start = text.find("{", max(0, len(text) - MAX_REPAIR_CHARS))
-    if start < 0 or _depth(text[start:]) > MAX_DEPTH:
+    steps = (1 if bracket in "[{" else -1 for bracket in _BRACKETS.findall(text[start:]))
+    if start < 0 or max(accumulate(steps), default=0) > MAX_DEPTH:
         return None
     from json_repair import loads
 
     try:
         return loads(text[start:])
-    # A third party's parser on arbitrary text: whatever it raises means that there is no object to be had.
+    # A third party's parser on arbitrary text: whatever it raises means that it found no object.
     except Exception:
         return None
-
-
-def _depth(text: str) -> int:
-    steps = (1 if bracket in "[{" else -1 for bracket in _BRACKETS.findall(text))
-    return max(accumulate(steps), default=0)

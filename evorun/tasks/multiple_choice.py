@@ -74,7 +74,9 @@ def read_choice(value: str, options: Sequence[str]) -> tuple[str | None, str | N
 
     Understood: `b`, `B.`, `(B)`, `Option B`, `\boxed{B}`, `B. text of the option`, and the text of exactly one option.
     """
-    plain = _plain(value)
+    # Markup goes first, then LaTeX wrappers (at most one inside another), then a lead such as "Answer:".
+    unwrapped = _WRAPPER.sub(r"\1", _WRAPPER.sub(r"\1", value)).strip(_DECORATION)
+    plain = _LEAD.sub("", unwrapped).strip(_DECORATION)
     in_range = letters(len(options))
     bare = _BARE.fullmatch(plain)
     if bare and bare[1].upper() in in_range:
@@ -84,7 +86,15 @@ def read_choice(value: str, options: Sequence[str]) -> tuple[str | None, str | N
         return texts[0], None
     labelled = _LABELLED.fullmatch(plain)
     if labelled and labelled[1].upper() in in_range:
-        return _labelled_choice(labelled[1].upper(), labelled[2], options)
+        # The text behind the letter must not be another option's, or name another letter: "B. or rather C".
+        letter, rest = labelled[1].upper(), labelled[2]
+        if _same(option_text(letter, options), rest):
+            return letter, None
+        if any(_same(option, rest) for option in options):
+            return None, f"ambiguous: option {letter} does not read {_shown(rest)}, another one does"
+        if _mentioned(rest, in_range) - {letter}:
+            return None, f"ambiguous: {_shown(f'{letter}. {rest}')} names more than one option"
+        return letter, None
     if len(texts) > 1 or len(_mentioned(plain, in_range)) > 1:
         return None, f"ambiguous: {_shown(value)} means more than one option"
     return None, f"not_an_option: expected one of {', '.join(in_range)}, got {_shown(value)}"
@@ -103,16 +113,6 @@ def _stated_choice(text: str, reply: Mapping[str, Any], options: Sequence[str]) 
     return read_choice(str(value), options)
 
 
-def _labelled_choice(letter: str, rest: str, options: Sequence[str]) -> tuple[str | None, str | None]:
-    if _same(option_text(letter, options), rest):
-        return letter, None
-    if any(_same(option, rest) for option in options):
-        return None, f"ambiguous: option {letter} does not read {_shown(rest)}, another one does"
-    if _mentioned(rest, letters(len(options))) - {letter}:
-        return None, f"ambiguous: {_shown(f'{letter}. {rest}')} names more than one option"
-    return letter, None
-
-
 def _committed_letter(text: str, options: Sequence[str]) -> tuple[str | None, str | None]:
     in_range = letters(len(options))
     found = {letter.upper() for pattern in (_COMMITTED, _BOXED) for letter in pattern.findall(text)}
@@ -124,12 +124,6 @@ def _committed_letter(text: str, options: Sequence[str]) -> tuple[str | None, st
         return None, f"ambiguous: the text commits to {', '.join(sorted(found))}"
     letter = found.pop()
     return (letter, None) if letter in in_range else (None, f"not_an_option: expected one of {in_range}, got {letter}")
-
-
-def _plain(value: str) -> str:
-    """Strip markup, LaTeX wrappers (at most one inside another) and a lead such as "Answer:"."""
-    unwrapped = _WRAPPER.sub(r"\1", _WRAPPER.sub(r"\1", value)).strip(_DECORATION)
-    return _LEAD.sub("", unwrapped).strip(_DECORATION)
 
 
 def _mentioned(text: str, in_range: str) -> set[str]:

@@ -47,12 +47,20 @@ class PromptFiles:
         environment.globals = dict(words)
         files = {path.stem: path for folder in reversed(folders) for path in folder.glob(f"*{SUFFIX}")}
         self._prompts = {name: _Prompt(environment, path) for name, path in files.items()}
-        if own is not None:
-            for name, path in _replacements(Path(own).expanduser(), files).items():
-                replaced, self._prompts[name] = self._prompts[name], _Prompt(environment, path)
-                used = self._prompts[name].placeholders
-                used |= {synonyms[one] for one in used if one in synonyms}
-                _warn_of_omissions(path, tuple(sorted(replaced.placeholders - used)))
+        if own is None:
+            return
+        folder = Path(own).expanduser()
+        if not folder.is_dir():
+            raise ConfigError(f"task.prompts: expected a folder, got '{folder}'")
+        found = {name: folder / f"{name}{SUFFIX}" for name in files if (folder / f"{name}{SUFFIX}").is_file()}
+        if not found:
+            names = ", ".join(sorted(f"{name}{SUFFIX}" for name in files))
+            raise ConfigError(f"task.prompts: expected at least one of {names} in '{folder}', found none")
+        for name, path in found.items():
+            replaced, self._prompts[name] = self._prompts[name], _Prompt(environment, path)
+            used = self._prompts[name].placeholders
+            used |= {synonyms[one] for one in used if one in synonyms}
+            _warn_of_omissions(path, tuple(sorted(replaced.placeholders - used)))
 
     def render(self, name: str, **values: Any) -> str:
         """Return the text of prompt `name` with `values` filled in."""
@@ -92,16 +100,6 @@ class _Prompt:
         line = f":{error.lineno}" if isinstance(error, TemplateError) and hasattr(error, "lineno") else ""
         reason = (str(error) or type(error).__name__).splitlines()[0]
         return ConfigError(f"{self._path}{line}: the prompt template does not render: {reason}")
-
-
-def _replacements(folder: Path, files: Mapping[str, Path]) -> dict[str, Path]:
-    if not folder.is_dir():
-        raise ConfigError(f"task.prompts: expected a folder, got '{folder}'")
-    found = {name: folder / f"{name}{SUFFIX}" for name in files if (folder / f"{name}{SUFFIX}").is_file()}
-    if not found:
-        names = ", ".join(sorted(f"{name}{SUFFIX}" for name in files))
-        raise ConfigError(f"task.prompts: expected at least one of {names} in '{folder}', found none")
-    return found
 
 
 @cache  # a run may load its task more than once

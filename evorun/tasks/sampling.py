@@ -37,28 +37,24 @@ def stratified_draw(
     """
     selected, reserved = [], []
     for stratum, items in strata.items():
+        if not items:
+            raise DataError(
+                f"{name}: stratum '{stratum}' holds no problems: the files have none of it, or the task's filters "
+                "leave none; check task.data and the filters, or take it out of task.strata"
+            )
         size = len(items) - held_out
         least = 1 if allow_fewer else per_stratum
         if size < least:
-            raise _too_small(f"{name}: stratum '{stratum}'", len(items), least, held_out)
+            remedies = ["task.per_stratum"] * (least > 1) + ["task.validation_per_stratum"] * (held_out > 0)
+            raise DataError(
+                f"{name}: stratum '{stratum}' holds {len(items)} problems; expected at least {least} to work on and "
+                f"{held_out} held out. Lower {' or '.join(remedies)}"
+            )
         order = stream(seed, "draw", name, stratum).permutation(len(items))
         shuffled = [items[i] for i in order]
         selected.append(shuffled[: min(per_stratum, size)])
         reserved.append(shuffled[size:])
     return Draw(_round_robin(selected), _round_robin(reserved))
-
-
-def _too_small(stratum: str, found: int, least: int, held_out: int) -> DataError:
-    if found == 0:
-        return DataError(
-            f"{stratum} holds no problems: the files have none of it, or the task's filters leave none; check "
-            "task.data and the filters, or take it out of task.strata"
-        )
-    remedies = ["task.per_stratum"] * (least > 1) + ["task.validation_per_stratum"] * (held_out > 0)
-    return DataError(
-        f"{stratum} holds {found} problems; expected at least {least} to work on and {held_out} held out. "
-        f"Lower {' or '.join(remedies)}"
-    )
 
 
 def _round_robin(groups: Sequence[Sequence[T]]) -> list[T]:

@@ -95,8 +95,15 @@ class TextSimulator:
         problem, gold = self._rows[hints["problem"]]
         if gold is None:
             return self.reply(problem, steps.strip(), steps)
-        answer = gold if succeeds else self._mistake(problem, gold, luck)
-        return self.malformed[0] if answer is None else self.reply(problem, answer, steps)
+        if succeeds:
+            return self.reply(problem, gold, steps)
+        wrong, share = self.wrong_answers(problem, gold), self._skill.typical_mistake
+        if not wrong:
+            return self.malformed[0]
+        # Models err alike: most often by the problem's typical mistake, which voting then takes for the answer.
+        if luck < share:
+            return self.reply(problem, wrong[crc32(problem.id.encode()) % len(wrong)], steps)
+        return self.reply(problem, wrong[int((luck - share) / (1 - share) * len(wrong))], steps)
 
     def reply(self, problem: Problem, answer: str, steps: str) -> str:
         """Return a whole reply; `steps` are words of reasoning, with a blank behind them."""
@@ -115,12 +122,3 @@ class TextSimulator:
                     break
             self._mistakes[problem.id] = found
         return self._mistakes[problem.id]
-
-    def _mistake(self, problem: Problem, gold: str, luck: float) -> str | None:
-        """Return a wrong answer: the problem's typical mistake as often as the skill says, else any; None without."""
-        wrong, share = self.wrong_answers(problem, gold), self._skill.typical_mistake
-        if not wrong:
-            return None
-        if luck < share:
-            return wrong[crc32(problem.id.encode()) % len(wrong)]
-        return wrong[int((luck - share) / (1 - share) * len(wrong))]

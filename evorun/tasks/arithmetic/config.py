@@ -8,7 +8,7 @@ from itertools import islice
 import msgspec
 
 from evorun.errors import ConfigError, DataError, at_least, one_of
-from evorun.tasks.arithmetic.generator import SIGNS, SPLITS, Expression, Space, draw, value
+from evorun.tasks.arithmetic.generator import SIGNS, SPLITS, Space, draw, value
 from evorun.tasks.arithmetic.task import Arithmetic
 from evorun.tasks.base import LoadedTask, Problem, Provenance, TaskConfig
 from evorun.tasks.math_contest.loading import loaded
@@ -57,7 +57,9 @@ class ArithmeticConfig(TaskConfig):
 
         Raises DataError where there are fewer different problems than asked for, ConfigError for prompt files.
         """
-        train, held_out = self._train_side()
+        # The demonstrations are drawn after the train split, so that their number does not change it.
+        train_side = self._drawn("train", self.train_problems + self.validation_problems)
+        train, held_out = train_side[: self.train_problems], train_side[self.train_problems :]
         selected = (train if self.split == "train" else self._drawn("test", self.test_problems))[: self.limit]
         digest = sha256(msgspec.json.encode(selected)).hexdigest()
         description = f"{self.split} split, draw_seed {self.draw_seed}"
@@ -72,11 +74,6 @@ class ArithmeticConfig(TaskConfig):
             )
         return replace(self, split="train", limit=None, validation_problems=0).load()
 
-    def _train_side(self) -> tuple[Sequence[Question], Sequence[Question]]:
-        """Return the train split and the demonstrations, which are drawn after it."""
-        drawn = self._drawn("train", self.train_problems + self.validation_problems)
-        return drawn[: self.train_problems], drawn[self.train_problems :]
-
     def _drawn(self, split: str, size: int) -> Sequence[Question]:
         space = Space(self.operations, self.largest_operand, self.terms)
         found = list(islice(draw(space, split, self.draw_seed), size))
@@ -86,13 +83,14 @@ class ArithmeticConfig(TaskConfig):
                 f"task={self.name}: expected {size} different problems on the {split} side, found {len(found)}; "
                 f"lower {sizes}, or raise task.largest_operand or task.terms"
             )
-        return [_question(expression, f"{split}_{number:04d}") for number, expression in enumerate(found)]
-
-
-def _question(expression: Expression, name: str) -> Question:
-    problem = Problem(
-        id=name,
-        stratum=" and ".join(sorted(set(expression.operations))),
-        data={"problem": f"{expression} ="},
-    )
-    return Question(problem=problem, answers=(str(value(expression)),))
+        return [
+            Question(
+                problem=Problem(
+                    id=f"{split}_{number:04d}",
+                    stratum=" and ".join(sorted(set(expression.operations))),
+                    data={"problem": f"{expression} ="},
+                ),
+                answers=(str(value(expression)),),
+            )
+            for number, expression in enumerate(found)
+        ]

@@ -75,7 +75,10 @@ class GraphColoringConfig(PuzzleConfig):
 
     def read_data(self, path: Path) -> list[Callable[[], Instance]]:
         """Find a DIMACS file, or the .col files of a folder: one graph each."""
-        return [partial(self._read_instance, file) for file in files.graph_files(path)]
+        return [
+            lambda file=file: self._solved_instance(file.stem, files.read_graph(file))
+            for file in files.graph_files(path)
+        ]
 
     def _fitting_instance(self, of: Graph) -> Instance | None:
         """Return a graph with its best colouring; None where it must have a right answer and none was found."""
@@ -83,9 +86,6 @@ class GraphColoringConfig(PuzzleConfig):
             right = solver.color(of, self.colors).coloring
             return None if right is None else _instance("", of, self.colors, right)
         return self._solved_instance("", of)
-
-    def _read_instance(self, file: Path) -> Instance:
-        return self._solved_instance(file.stem, files.read_graph(file))
 
     def _solved_instance(self, name: str, of: Graph) -> Instance:
         if self.colors is None:

@@ -8,7 +8,7 @@ number in the `p` line is not held against a file. `p col` stands for `p edge` i
 from pathlib import Path
 
 from evorun.errors import DataError
-from evorun.tasks.graph_coloring.graph import Edge, Graph, graph
+from evorun.tasks.graph_coloring.graph import Graph, graph
 
 SUFFIX = ".col"
 MAX_VERTICES = 1000
@@ -39,9 +39,25 @@ def read_graph(path: Path) -> Graph:
         if words[0] == "p":
             if vertices:
                 raise DataError(f"{where}: expected one line 'p edge VERTICES EDGES', found a second")
-            vertices = _vertices(words, where)
+            numbers = [_number(word) for word in words[2:]]
+            if len(words) not in (3, 4) or words[1] not in ("edge", "edges", "col") or None in numbers:
+                raise DataError(f"{where}: expected 'p edge VERTICES EDGES', got '{' '.join(words)[:40]}'")
+            vertices = numbers[0] or 0
+            if not 1 <= vertices <= MAX_VERTICES:
+                raise DataError(f"{where}: expected 1 to {MAX_VERTICES} vertices, got {words[2][:20]}")
         elif words[0] == "e":
-            edges.append(_edge(words, vertices, where))
+            if not vertices:
+                raise DataError(f"{where}: expected the line 'p edge VERTICES EDGES' before the first edge")
+            ends = [_number(word) or 0 for word in words[1:]]
+            if len(ends) != 2 or not all(1 <= end <= vertices for end in ends):
+                raise DataError(
+                    f"{where}: expected 'e U V' with vertices from 1 to {vertices}, got '{' '.join(words)[:40]}'"
+                )
+            if ends[0] == ends[1]:
+                raise DataError(
+                    f"{where}: vertex {words[1]} is joined to itself, so no colouring is right; remove this line"
+                )
+            edges.append((ends[0] - 1, ends[1] - 1))
         else:
             raise DataError(f"{where}: expected a line that begins with c, p or e, got '{line[:40]}'")
     if not vertices:
@@ -63,28 +79,6 @@ def _text(path: Path) -> str:
         raise DataError(
             f"{path}: expected a DIMACS file as text, got other bytes; convert .col.b files to .col first"
         ) from error
-
-
-def _vertices(words: list[str], where: str) -> int:
-    numbers = [_number(word) for word in words[2:]]
-    if len(words) not in (3, 4) or words[1] not in ("edge", "edges", "col") or None in numbers:
-        raise DataError(f"{where}: expected 'p edge VERTICES EDGES', got '{' '.join(words)[:40]}'")
-    vertices = numbers[0] or 0
-    if not 1 <= vertices <= MAX_VERTICES:
-        raise DataError(f"{where}: expected 1 to {MAX_VERTICES} vertices, got {words[2][:20]}")
-    return vertices
-
-
-def _edge(words: list[str], vertices: int, where: str) -> Edge:
-    if not vertices:
-        raise DataError(f"{where}: expected the line 'p edge VERTICES EDGES' before the first edge")
-    ends = [_number(word) for word in words[1:]]
-    if len(ends) != 2 or not all(end is not None and 1 <= end <= vertices for end in ends):
-        raise DataError(f"{where}: expected 'e U V' with vertices from 1 to {vertices}, got '{' '.join(words)[:40]}'")
-    u, v = (end - 1 for end in ends if end is not None)
-    if u == v:
-        raise DataError(f"{where}: vertex {words[1]} is joined to itself, so no colouring is right; remove this line")
-    return u, v
 
 
 def _number(word: str) -> int | None:

@@ -33,12 +33,8 @@ def measured(coloring: Coloring, of: Graph, k: int) -> Grade:
     """Return all metrics of a colouring in any non-negative colours."""
     ratio = len(conflicts(coloring, of.edges)) / len(of.edges) if of.edges else 0.0
     score, over = 100 * (1 - ratio), excess(coloring, k)
-    scores = {"score": score, PENALISED_SCORE: score * _left(over, of.vertices - k), "conflict_ratio": ratio}
+    # The penalty ratio R: an excess of |V| - k, a colour of its own for each vertex, leaves nothing.
+    most = of.vertices - k
+    left = 1.0 if over == 0 else 1 - over / most if over < most else 0.0
+    scores = {"score": score, PENALISED_SCORE: score * left, "conflict_ratio": ratio}
     return Grade(correct=ratio == 0 and over == 0, scores=scores)
-
-
-def _left(over: int, most: int) -> float:
-    """Return the penalty ratio R; `most` is |V| - k, the excess that leaves nothing."""
-    if over == 0:
-        return 1.0
-    return 1 - over / most if over < most else 0.0

@@ -55,14 +55,11 @@ def mutate(coloring: Coloring, findings: Sequence[Any], k: int, rng: np.random.G
     candidates = sorted(conflict_vertices(findings))
     if candidates:
         vertex = candidates[int(which * len(candidates))]
-        child[vertex] = _another(child[vertex], k, new)
+        own = child[vertex]
+        others = k - (own < k)  # its own colour is none of the k where it is in excess
+        if others:
+            chosen = int(new * others)
+            child[vertex] = chosen + (chosen >= own)
     if any(finding[0] == EXCESS for finding in findings):
         child = [color if color < k else int(u * k) for color, u in zip(child, replacements, strict=True)]
     return child
-
-
-def _another(color: int, k: int, draw: float) -> int:
-    """Return one of the colours 0 to k - 1 other than this one, if there is one; `draw` is uniform in [0, 1)."""
-    others = k - (color < k)
-    chosen = int(draw * others)
-    return chosen + (chosen >= color) if others else color

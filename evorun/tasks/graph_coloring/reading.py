@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from evorun.tasks.graph_coloring.graph import Coloring, as_text
+from evorun.tasks.graph_coloring.graph import as_text
 from evorun.tasks.graph_coloring.operators import EXCESS
 
 _DIGITS = 6
@@ -53,12 +53,6 @@ def read_findings(block: str, vertices: int) -> tuple[list[Any], ...] | None:
             return None
         conflicts.setdefault((min(u, v), max(u, v)), color)
     named = [[u, v, color] for (u, v), color in conflicts.items()]
-    return ([EXCESS, over], *named) if over else tuple(named)
-
-
-def found(coloring: Coloring, conflicts: Sequence[tuple[int, int]], over: int) -> tuple[list[Any], ...]:
-    """Return all errors of a colouring (SE of section 4.1.1), from its conflicts and its excess of colours."""
-    named = [[u, v, coloring[u]] for u, v in conflicts]
     return ([EXCESS, over], *named) if over else tuple(named)
 
 

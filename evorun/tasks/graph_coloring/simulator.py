@@ -35,45 +35,42 @@ class SolvedGraph(SolvedPuzzle):
         self, answers: Sequence[str], choice: float, repair: float, slip: float, rng: np.random.Generator
     ) -> str:
         colorings = [as_coloring(answer) for answer in answers]
-        right = self._right(answers, colorings)
-        child = [_choose(options, right[v], choice, rng) for v, options in enumerate(zip(*colorings, strict=True))]
+        as_good = (own for text, own in zip(answers, colorings, strict=True) if self.fitness(text) >= self._best)
+        right: Coloring | None = next(as_good, None)
+        if right is None:
+            names = _renaming(self._known, colorings, self._colors)
+            right = [names[color] for color in self._known]
+        child = []
+        for known, options in zip(right, zip(*colorings, strict=True), strict=True):
+            if len(set(options)) == 1 or (known in options and rng.random() < choice):
+                child.append(known if known in options else options[0])
+            else:
+                others = [color for color in options if color != known]
+                child.append(others[int(rng.integers(len(others)))])
         mended = rng.random(len(child)) < repair
         wrong = [color != right[v] for v, color in enumerate(child)]
         slipped = self._with_slips(child, slip, rng)
         return as_text([(right[v] if mended[v] else own) if wrong[v] else slipped[v] for v, own in enumerate(child)])
 
-    def _right(self, answers: Sequence[str], colorings: Sequence[Coloring]) -> Coloring:
-        """Return what is right in view of these answers."""
-        for answer, coloring in zip(answers, colorings, strict=True):
-            if self.fitness(answer) >= self._best:
-                return coloring
-        names = _renaming(self._known, colorings, self._colors)
-        return [names[color] for color in self._known]
-
     def _with_slips(self, coloring: Coloring, probability: float, rng: np.random.Generator) -> list[int]:
         """Return a colouring with another colour wherever a draw falls below the probability."""
-        slips = (rng.random(len(coloring)) < probability).tolist()
-        return [self._another(own, rng) if slip else own for own, slip in zip(coloring, slips, strict=True)]
-
-    def _another(self, own: int, rng: np.random.Generator) -> int:
-        others = [color for color in range(self._colors) if color != own]
-        if own != self._colors and (not others or rng.random() < _BEYOND):
-            return self._colors
-        return others[int(rng.integers(len(others)))]
+        slipped = list(coloring)
+        for vertex, slips in enumerate((rng.random(len(coloring)) < probability).tolist()):
+            if not slips:
+                continue
+            own = coloring[vertex]
+            others = [color for color in range(self._colors) if color != own]
+            if own != self._colors and (not others or rng.random() < _BEYOND):
+                slipped[vertex] = self._colors
+            else:
+                slipped[vertex] = others[int(rng.integers(len(others)))]
+        return slipped
 
 
 class GraphColoringSimulator(PuzzleSimulator):
     """Colours a graph vertex by vertex."""
 
     solved = SolvedGraph
-
-
-def _choose(options: tuple[int, ...], right: int, choice: float, rng: np.random.Generator) -> int:
-    """Return one of the answers' colours for a vertex: where they differ, the right one as often as `choice`."""
-    if len(set(options)) == 1 or (right in options and rng.random() < choice):
-        return right if right in options else options[0]
-    others = [color for color in options if color != right]
-    return others[int(rng.integers(len(others)))]
 
 
 def _renaming(known: Coloring, colorings: Sequence[Coloring], colors: int) -> list[int]:

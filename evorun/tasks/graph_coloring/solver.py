@@ -130,8 +130,11 @@ def _backtrack(around: Sequence[set[int]], clique: Sequence[int], k: int) -> Col
     vertex, options = -1, 0
     while len(path) < size:
         if vertex < 0:
-            ahead = len(path) < len(clique)
-            vertex = clique[len(path)] if ahead else _most_saturated(around, colors, taken)
+            if len(path) < len(clique):
+                vertex = clique[len(path)]
+            else:
+                left = (v for v, own in enumerate(colors) if own < 0)
+                vertex = max(left, key=lambda v: (taken[v].bit_count(), len(around[v])))
             options = everything & ~taken[vertex] & ((1 << (used + 1)) - 1)
             steps += 1
             if steps > _STEPS + size:
@@ -154,11 +157,6 @@ def _backtrack(around: Sequence[set[int]], clique: Sequence[int], k: int) -> Col
         used = max(used, colors[vertex] + 1)
         vertex = -1
     return Coloured(tuple(colors), proven=True)
-
-
-def _most_saturated(around: Sequence[set[int]], colors: Sequence[int], taken: Sequence[int]) -> int:
-    left = (v for v, own in enumerate(colors) if own < 0)
-    return max(left, key=lambda v: (taken[v].bit_count(), len(around[v])))
 
 
 def _local_search(of: Graph, k: int) -> Best:

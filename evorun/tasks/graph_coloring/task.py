@@ -43,7 +43,7 @@ class GraphColoring(Puzzle):
             "colors": problem.data["colors"],
             "edges": len(of.edges),
             "as_matrix": as_matrix,
-            "graph": _matrix(of) if as_matrix else _lists(of),
+            "graph": _shown(of, as_matrix=as_matrix),
         }
 
     def read_answer(self, problem: Problem, block: str) -> str:
@@ -56,7 +56,8 @@ class GraphColoring(Puzzle):
         """Return `["excess", n]` where colours are not allowed, then `[u, v, colour]` for each conflict, in order."""
         coloring = as_coloring(answer)
         over = excess(coloring, problem.data["colors"])
-        return reading.found(coloring, conflicts(coloring, problem.data["edges"]), over)
+        named = [[u, v, coloring[u]] for u, v in conflicts(coloring, problem.data["edges"])]
+        return ([operators.EXCESS, over], *named) if over else tuple(named)
 
     def describe(self, problem: Problem, findings: Sequence[Any]) -> str:
         return reading.describe(findings)
@@ -92,20 +93,14 @@ def _graph(problem: Problem) -> Graph:
     return Graph(problem.data["vertices"], problem.data["edges"])
 
 
-def _matrix(of: Graph) -> str:
-    rows = [["n"] * of.vertices for _ in range(of.vertices)]
+def _shown(of: Graph, *, as_matrix: bool) -> str:
+    """Return an adjacency matrix, or a line for each vertex with neighbours of a higher number: `0: 3 5`."""
+    if as_matrix:
+        rows = [["n"] * of.vertices for _ in range(of.vertices)]
+        for u, v in of.edges:
+            rows[u][v] = rows[v][u] = "y"
+        return "\n".join(" ".join(row) for row in rows)
+    lists: dict[int, list[str]] = {}
     for u, v in of.edges:
-        rows[u][v] = rows[v][u] = "y"
-    return _lines(rows)
-
-
-def _lists(of: Graph) -> str:
-    """Return a line for each vertex with neighbours of a higher number: `0: 3 5`."""
-    rows: dict[int, list[str]] = {}
-    for u, v in of.edges:
-        rows.setdefault(u, [f"{u}:"]).append(str(v))
-    return _lines(list(rows.values()))
-
-
-def _lines(rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(" ".join(row) for row in rows)
+        lists.setdefault(u, [f"{u}:"]).append(str(v))
+    return "\n".join(" ".join(row) for row in lists.values())
