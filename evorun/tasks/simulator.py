@@ -15,7 +15,7 @@ from evorun.models.simulator import DEFAULT_SKILL, Filler, Skill, new_instructio
 from evorun.runs.candidates import Response
 from evorun.runs.scores import yardstick
 from evorun.tasks.base import Problem
-from evorun.tasks.diagnosis import EVALUATIONS, evaluation
+from evorun.tasks.judging import EVALUATIONS, evaluation
 from evorun.tasks.text_task import TextTask
 
 _MOST_MISTAKES = 40

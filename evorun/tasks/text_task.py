@@ -17,9 +17,16 @@ from evorun.models.base import Message
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, Grade, Problem, Prompt, Task
 from evorun.tasks.capabilities import Attempt, AttemptOutcome, Diagnosis, Individual, Judgment, ScoredResponse
-from evorun.tasks.diagnosis import ERRORS_SCHEMA, FITNESS_SCHEMA, bulleted, read_errors, read_fitness
 from evorun.tasks.json_text import read_object, well_formed
-from evorun.tasks.judging import VERDICT_SCHEMA, parse_judgment
+from evorun.tasks.judging import (
+    ERRORS_SCHEMA,
+    FITNESS_SCHEMA,
+    VERDICT_SCHEMA,
+    bulleted,
+    parse_judgment,
+    read_errors,
+    read_fitness,
+)
 from evorun.tasks.prompt_files import PromptFiles
 
 DEFAULTS = Path(__file__).parent / "prompts"

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.tasks.diagnosis import ERROR_CHARS, ERRORS_SCHEMA, FITNESS_SCHEMA, read_errors, read_fitness
+from evorun.tasks.judging import ERROR_CHARS, ERRORS_SCHEMA, FITNESS_SCHEMA, read_errors, read_fitness
 
 HOSTILE = (
     "",

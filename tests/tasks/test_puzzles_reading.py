@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.tasks.diagnosis import last_score, read_fitness
+from evorun.tasks.judging import last_score, read_fitness
 from evorun.tasks.puzzles.reading import blocks, fenced, last_block
 
 SCORES = [

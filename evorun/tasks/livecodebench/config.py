@@ -146,7 +146,8 @@ class LiveCodeBenchConfig(TaskConfig):
         if self.source != "hub":
             data = self.data if self.data is not None else default_folder("livecodebench")
             if data is not None:
-                return files.find(str(data)), _named(Path(data))
+                place = Path(data).expanduser()
+                return files.find(str(data)), f"{'folder' if place.is_dir() else 'file'} {place.resolve().name}"
         if self.hub_id is not None:
             folder = download(self.hub_id, files.RELEASE_FILES, "task.hub_id")
             return files.find(str(folder)), f"hub data set {self.hub_id}"
@@ -160,20 +161,22 @@ class LiveCodeBenchConfig(TaskConfig):
         for platform in self.platforms or ():
             one_of("task.platforms", platform, platforms)
         strata: dict[str, list[Entry]] = {stratum: [] for stratum in self.strata}
-        for entry in files.distinct(filter(self._wanted, entries)):
+        wanted = []
+        for entry in entries:
+            problem, day = entry.problem, entry.contest_date.isoformat()
+            title = re.sub(r"[^a-z0-9]+", "-", problem.data["title"].lower()).strip("-")
+            if (
+                problem.stratum in self.strata
+                and (self.start_date or "") <= day <= (self.end_date or day)
+                and (self.platforms is None or problem.data["platform"] in self.platforms)
+                and problem.id not in self.exclude
+                and title not in self.exclude
+            ):
+                wanted.append(entry)
+        # Filtered first: a problem must not be left out for one that is not drawn from.
+        for entry in files.distinct(wanted):
             strata[entry.problem.stratum].append(entry)
         return strata
-
-    def _wanted(self, entry: Entry) -> bool:
-        day = entry.contest_date.isoformat()
-        data = entry.problem.data
-        return (
-            entry.problem.stratum in self.strata
-            and (self.start_date or "") <= day <= (self.end_date or day)
-            and (self.platforms is None or data["platform"] in self.platforms)
-            and entry.problem.id not in self.exclude
-            and _hyphenated(data["title"]) not in self.exclude
-        )
 
     def _provenance(
         self,
@@ -196,15 +199,6 @@ class LiveCodeBenchConfig(TaskConfig):
             problem = entry.problem
             digest.update(msgspec.json.encode((problem.id, problem.data, answers[problem.id].hidden)))
         return Provenance(source=source, description=description, digest=digest.hexdigest())
-
-
-def _named(place: Path) -> str:
-    kind = "folder" if place.expanduser().is_dir() else "file"
-    return f"{kind} {place.expanduser().resolve().name}"
-
-
-def _hyphenated(title: str) -> str:
-    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
 
 
 def _day(key: str, value: str | None) -> None:

@@ -35,11 +35,12 @@ def feedback_of(cases: Sequence[Case], results: Sequence[CaseResult], limits: Li
 
 def failures_of(cases: Sequence[Case], results: Sequence[CaseResult], limits: Limits) -> list[Failure]:
     """Return the tests that were not passed, in order."""
-    return [
-        Failure(_trace(case, result, limits), _line(result))
-        for case, result in zip(cases, results, strict=True)
-        if result.verdict != "accepted"
-    ]
+    failures = []
+    for case, result in zip(cases, results, strict=True):
+        if result.verdict != "accepted":
+            frames = _FRAME.findall(result.stderr) if result.verdict == "runtime_error" else []
+            failures.append(Failure(_trace(case, result, limits), int(frames[-1]) if frames else None))
+    return failures
 
 
 def shown(text: str, limit: int = SHOWN_CHARS) -> str:
@@ -55,11 +56,6 @@ def _trace(case: Case, result: CaseResult, limits: Limits) -> str:
     return f"{shown(case.stdin)} -> {_outcome(case, result, limits)}"
 
 
-def _line(result: CaseResult) -> int | None:
-    frames = _FRAME.findall(result.stderr) if result.verdict == "runtime_error" else []
-    return int(frames[-1]) if frames else None
-
-
 def _outcome(case: Case, result: CaseResult, limits: Limits) -> str:
     match result.verdict:
         case "accepted":
@@ -68,15 +64,12 @@ def _outcome(case: Case, result: CaseResult, limits: Limits) -> str:
             came = result.value if result.value is not None else result.stdout
             return f"wrong answer: expected {shown(case.expected)}, got {shown(came) or 'no output'}"
         case "runtime_error":
-            return f"runtime error: {shown(_last_lines(result.stderr)) or 'no message'}"
+            # A traceback's last three lines: where the program failed, and why.
+            end = "\n".join(line.strip() for line in result.stderr.strip().splitlines()[-3:])
+            return f"runtime error: {shown(end) or 'no message'}"
         case "time_limit":
             return f"stopped after {limits.cpu_seconds:g} seconds"
         case "memory_limit":
             return f"stopped at {limits.memory_mib} MiB of memory"
         case "output_limit":
             return "stopped for printing too much"
-
-
-def _last_lines(stderr: str) -> str:
-    """Return where the program failed and why: a traceback's last three lines."""
-    return "\n".join(line.strip() for line in stderr.strip().splitlines()[-3:])

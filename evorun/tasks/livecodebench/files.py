@@ -64,7 +64,13 @@ def find(data: str) -> list[Path]:
             raise DataError(f"task.data: expected a folder, a file or a pattern of files, got '{data}'")
         return found
     if any((place / name).is_file() for name in RELEASE_FILES):
-        return _release(place)
+        missing = [name for name in RELEASE_FILES if not (place / name).is_file()]
+        if missing:
+            raise DataError(
+                f"task.data: LiveCodeBench's release v6 is {', '.join(RELEASE_FILES)}; {missing[0]} is missing in "
+                f"'{place}'. To work on a part of it, name the files: task.data='{place}/test*.jsonl'"
+            )
+        return [place / name for name in RELEASE_FILES]
     found = sorted(place.glob("*.jsonl"))
     if not found:
         raise DataError(
@@ -103,16 +109,6 @@ def distinct(entries: Iterable[Entry]) -> list[Entry]:
         if earlier is not entry:
             _log.warning("%s: left out, the same problem as %s", entry.where, earlier.where)
     return list(first.values())
-
-
-def _release(folder: Path) -> list[Path]:
-    missing = [name for name in RELEASE_FILES if not (folder / name).is_file()]
-    if missing:
-        raise DataError(
-            f"task.data: LiveCodeBench's release v6 is {', '.join(RELEASE_FILES)}; {missing[0]} is missing in "
-            f"'{folder}'. To work on a part of it, name the files: task.data='{folder}/test*.jsonl'"
-        )
-    return [folder / name for name in RELEASE_FILES]
 
 
 def _read(path: Path) -> Iterator[Entry]:

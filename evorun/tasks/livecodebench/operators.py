@@ -145,11 +145,10 @@ def _within(lines: Sequence[int], node: _Function) -> bool:
 
 
 def _after_imports(tree: ast.Module) -> int:
-    """Return the place of the first statement that is neither an import nor the module's docstring."""
-    imports = (ast.Import, ast.ImportFrom)
+    """Return the index of the first statement that is neither an import nor the module's docstring."""
     for index, statement in enumerate(tree.body):
         is_text = isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant)
-        if not isinstance(statement, imports) and not is_text:
+        if not isinstance(statement, ast.Import | ast.ImportFrom) and not is_text:
             return index
     return len(tree.body)
 
@@ -223,7 +222,9 @@ def _innermost(line: int, functions: Sequence[_Function]) -> int | None:
 def _sites(tree: ast.Module) -> Iterator[_Site]:
     for parent in ast.walk(tree):
         for slot in _slots(parent):
-            value = None if _is_negation(parent) else _value(slot.node)
+            # A negative number is one site, its negation: not its digits once more.
+            negated = isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.USub)
+            value = None if negated else _value(slot.node)
             if value is not None:
                 yield _Site(slot.line, [slot.change(_number(other)) for other in _other_numbers(value)])
         if isinstance(parent, ast.Compare):
@@ -231,7 +232,9 @@ def _sites(tree: ast.Module) -> Iterator[_Site]:
         elif isinstance(parent, ast.BinOp | ast.AugAssign):
             yield _Site(parent.lineno, _other_operators(parent))
         elif isinstance(parent, ast.Call) and isinstance(parent.func, ast.Name) and parent.func.id == "range":
-            yield from (_Site(parent.lineno, _other_bounds(slot)) for slot in _slots(parent) if _is_bound(slot))
+            for slot in filter(_is_bound, _slots(parent)):
+                steps = [ast.BinOp(slot.node, sign, ast.Constant(1)) for sign in (ast.Add(), ast.Sub())]  # type: ignore[arg-type]
+                yield _Site(parent.lineno, [slot.change(step) for step in steps])
 
 
 class _Slot(NamedTuple):
@@ -265,10 +268,6 @@ def _slots(parent: ast.AST) -> Iterator[_Slot]:
             yield _Slot(parent, field, None, value)
         elif isinstance(value, list):
             yield from (_Slot(parent, field, i, node) for i, node in enumerate(value) if isinstance(node, ast.AST))
-
-
-def _is_negation(node: ast.AST) -> bool:
-    return isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub)
 
 
 def _value(node: ast.AST) -> int | float | None:
@@ -323,10 +322,3 @@ def _is_bound(slot: _Slot) -> bool:
         return False
     number = slot.node.right if isinstance(slot.node, ast.BinOp) else slot.node
     return _value(number) is None
-
-
-def _other_bounds(slot: _Slot) -> list[_Change]:
-    return [
-        slot.change(ast.BinOp(slot.node, operator, ast.Constant(1)))  # type: ignore[arg-type]
-        for operator in (ast.Add(), ast.Sub())
-    ]

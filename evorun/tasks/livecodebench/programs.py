@@ -52,20 +52,16 @@ def signature(source: str) -> str:
     """
     words = " ".join(source.split())
     tree = parsed(source)
+    for node in ast.walk(tree) if tree else ():
+        if isinstance(node, _BODIES) and node.body:
+            match node.body[0]:
+                case ast.Expr(value=ast.Constant(value=str())):  # a docstring
+                    del node.body[0]
     try:
-        shape = ast.dump(_without_docstrings(tree)) if tree else words
+        shape = ast.dump(tree) if tree else words
     except RecursionError:
         shape = words
     return blake2b(shape.encode("utf-8", "replace"), digest_size=16).hexdigest()
-
-
-def _without_docstrings(tree: ast.Module) -> ast.Module:
-    for node in ast.walk(tree):
-        if isinstance(node, _BODIES) and node.body:
-            match node.body[0]:
-                case ast.Expr(value=ast.Constant(value=str())):
-                    del node.body[0]
-    return tree
 
 
 # --- running ---

@@ -28,7 +28,7 @@ def read_program(text: str) -> str:
     Raises ValueError with one of the kinds `no_json`, `no_solution` and `too_long`.
     """
     reply = read_object(text)
-    block = _last_block(text)
+    block = next((block for block in reversed(_PYTHON.findall(text)) if block.strip()), None)
     if reply is None or "solution" not in reply:
         source = block
         error = "no_json: neither a JSON object nor a fenced Python block"
@@ -66,21 +66,13 @@ def _stated(value: object) -> tuple[str | None, str]:
     """Return a JSON object's program, or None and why there is none."""
     if not isinstance(value, str):
         return None, f"no_solution: expected a program as text, got {type(value).__name__}"
-    source = _without_fence(well_formed(value))
-    return (source, "") if source.strip() else (None, "no_solution: the program is empty")
-
-
-def _without_fence(value: str) -> str:
-    blocks = _FENCED.findall(value)
+    source = well_formed(value)
+    blocks = _FENCED.findall(source)
     if blocks:
-        return str(blocks[-1])
-    ticked = _TICKED.fullmatch(value.strip())
-    return ticked[1] if ticked else value
-
-
-def _last_block(text: str) -> str | None:
-    blocks = [block for block in _PYTHON.findall(text) if block.strip()]
-    return blocks[-1] if blocks else None
+        source = blocks[-1]
+    elif ticked := _TICKED.fullmatch(source.strip()):
+        source = ticked[1]
+    return (source, "") if source.strip() else (None, "no_solution: the program is empty")
 
 
 def _too_long(source: str) -> bool:

@@ -1,18 +1,24 @@
 """One record of a LiveCodeBench file, in the release's layout or in evorun's own plainer one."""
 
+import base64
+import binascii
+import io
+import pickle
 import re
+import zlib
 from collections.abc import Sequence
 from datetime import date
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NoReturn, Protocol
 
 import msgspec
 
 from evorun.errors import DataError
 from evorun.sandbox.base import Case
 from evorun.tasks.base import Problem
-from evorun.tasks.livecodebench.private_tests import decode_private_tests
 
 STRATA = ("easy", "medium", "hard")
+MAX_BYTES = 2**31
+"""Largest unpacked size of one problem's tests; the release's largest are some hundred megabytes."""
 
 Kind = Literal["stdin", "functional"]
 """`stdin`: the program reads input and prints. `functional`: the benchmark calls a method that starter code names."""
@@ -213,24 +219,62 @@ def _heading(
         "public_tests": tuple({"input": test.input, "output": test.output} for test in public),
         "kind": kind,
     }
-    stratum = _one_of("difficulty", difficulty.lower(), STRATA, where)
-    return Heading(Problem(id=identity.strip(), stratum=stratum, data=data), _date(contest_date, where))
-
-
-def _one_of(key: str, value: str, choices: Sequence[str], where: str) -> str:
-    if value not in choices:
-        raise DataError(f"{where}: {key}: expected one of {', '.join(choices)}, got '{value:.60}'")
-    return value
-
-
-def _date(text: str, where: str) -> date:
+    stratum = difficulty.lower()
+    if stratum not in STRATA:
+        raise DataError(f"{where}: difficulty: expected one of {', '.join(STRATA)}, got '{stratum:.60}'")
     try:
-        return date.fromisoformat(text[:10])
+        day = date.fromisoformat(contest_date[:10])
     except ValueError as error:
-        raise DataError(f"{where}: contest_date: expected a date such as 2024-06-30, got '{text:.60}'") from error
+        raise DataError(
+            f"{where}: contest_date: expected a date such as 2024-06-30, got '{contest_date:.60}'"
+        ) from error
+    return Heading(Problem(id=identity.strip(), stratum=stratum, data=data), day)
 
 
 def _cases(tests: Sequence[Test], key: str, where: str) -> tuple[Case, ...]:
     if not tests:
         raise DataError(f"{where}: {key}: expected at least one test, got none; add the problem to task.exclude")
     return tuple(test.case() for test in tests)
+
+
+# --- the release's encoding of hidden tests: JSON, or base64 of zlib of a pickle of the JSON text ---
+
+
+def decode_private_tests(encoded: str, where: str) -> str:
+    """Return the JSON text of a record's private tests.
+
+    A pickle can name any callable to be run on loading; this one may hold a string and nothing else. Raises DataError
+    naming `where` (FILE:LINE) for anything else.
+    """
+    if encoded.lstrip().startswith("["):
+        return encoded
+    try:
+        packed = base64.b64decode(encoded, validate=True)
+        stream = zlib.decompressobj()
+        unpacked = stream.decompress(packed, MAX_BYTES)
+        if stream.unconsumed_tail or not stream.eof:
+            raise ValueError("the compressed tests are cut off or unpack to more than 2 GiB")
+        text = _StringsOnly(io.BytesIO(unpacked)).load()
+    except (binascii.Error, zlib.error, pickle.UnpicklingError, ValueError, EOFError, IndexError, KeyError) as error:
+        raise _refused(where, str(error)) from error
+    # Whatever else the unpickler's machinery trips over in hostile bytes: it has run nothing, and there are no tests.
+    except Exception as error:
+        raise _refused(where, type(error).__name__) from error
+    if not isinstance(text, str):
+        raise _refused(where, f"the pickle holds a {type(text).__name__}")
+    return text
+
+
+class _StringsOnly(pickle.Unpickler):
+    """Loads plain values; refuses every name that a pickle asks for."""
+
+    def find_class(self, module: str, name: str) -> NoReturn:
+        raise pickle.UnpicklingError(f"it asks for {module}.{name}")
+
+    def persistent_load(self, pid: Any) -> NoReturn:
+        raise pickle.UnpicklingError("it refers to an object elsewhere")
+
+
+def _refused(where: str, reason: str) -> DataError:
+    plain = reason.splitlines()[0][:120] if reason else "unreadable"
+    return DataError(f"{where}: private_test_cases: expected JSON, or base64 of zlib of a pickled JSON string: {plain}")

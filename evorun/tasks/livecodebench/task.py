@@ -12,8 +12,7 @@ from evorun.runs.candidates import Response
 from evorun.sandbox.base import Case, CaseResult, Limits, Suite
 from evorun.tasks.base import Demonstration, Problem, Prompt, Tools
 from evorun.tasks.capabilities import Diagnosis, Individual, Verification
-from evorun.tasks.diagnosis import ERRORS_SCHEMA, bulleted, read_errors
-from evorun.tasks.judging import REASONED_VERDICT_SCHEMA
+from evorun.tasks.judging import ERRORS_SCHEMA, REASONED_VERDICT_SCHEMA, bulleted, read_errors
 from evorun.tasks.livecodebench import operators
 from evorun.tasks.livecodebench.feedback import Failure, failures_of, feedback_of
 from evorun.tasks.livecodebench.programs import check_of, program_for, signature, syntax_error

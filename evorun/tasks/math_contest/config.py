@@ -96,7 +96,13 @@ class MathContestConfig(TaskConfig):
         found, place = self._questions(self.split)
         drawn = self._drawn(self.split, found)
         selected = drawn[: self.limit]
-        held_out = self._demonstrations(found, drawn)
+        held_out: list[Question] = []
+        if self.validation_problems:
+            try:
+                known = found if self.split == "train" else self._questions("train")[0][: self.train.draw]
+                held_out = _apart(known, drawn)[: self.validation_problems]
+            except NotFoundError as error:
+                _log.warning("task=%s: no validation split: %s", self.name, error)
         return loaded(task, selected, held_out, self._provenance(self.split, place, len(found), selected))
 
     def training(self) -> LoadedTask:
@@ -132,10 +138,19 @@ class MathContestConfig(TaskConfig):
         expected = Expected(
             integers=self.answer == "integer", largest=self.largest_answer, stratum=self._split(split).name or split
         )
-        if self.source == "sample":
-            questions = files.read(sources, expected)
-        else:
-            questions = self._of_interest(split, files.read(sources, expected))
+        questions, chosen = files.read(sources, expected), self._split(split)
+        # A folder's files may hold other years and contests; the hub data sets and the sample hold the split alone.
+        by_field = (("year", chosen.years), ("contest", chosen.contests)) if self.source == "auto" else ()
+        for key, wanted in by_field:
+            if wanted is None:
+                continue
+            without = [question for question in questions if getattr(question, key) is None]
+            if without:
+                raise DataError(
+                    f"task.{split}.{key}s: expected the field {key} in every record, '{without[0].problem.id}' has "
+                    f"none; task.{split}.{key}s=null takes all records"
+                )
+            questions = [question for question in questions if getattr(question, key) in wanted]
         if not questions:
             raise NotFoundError(
                 f"task.{split}: the files ({place}) hold none of its problems; check years and contests"
@@ -166,22 +181,6 @@ class MathContestConfig(TaskConfig):
             return [Source(folder.stem, [folder])], f"file {folder.name}"
         return files.find(folder, chosen.files), f"folder {folder.resolve().name}"
 
-    def _of_interest(self, split: str, questions: Sequence[Question]) -> list[Question]:
-        """Return the questions of the split's years and contests; hub data sets hold no others."""
-        chosen = self._split(split)
-        if self.source == "hub":
-            return list(questions)
-        for key, wanted in (("year", chosen.years), ("contest", chosen.contests)):
-            if wanted is not None:
-                without = [question for question in questions if getattr(question, key) is None]
-                if without:
-                    raise DataError(
-                        f"task.{split}.{key}s: expected the field {key} in every record, '{without[0].problem.id}' has "
-                        f"none; task.{split}.{key}s=null takes all records"
-                    )
-                questions = [question for question in questions if getattr(question, key) in wanted]
-        return list(questions)
-
     def _drawn(self, split: str, questions: list[Question]) -> list[Question]:
         size = None if self.source == "sample" else self._split(split).draw
         if size is not None and size > len(questions):
@@ -190,17 +189,6 @@ class MathContestConfig(TaskConfig):
                 f"from. Lower task.{split}.draw, or set it to null to take them all"
             )
         return questions[:size]
-
-    def _demonstrations(self, found: list[Question], drawn: list[Question]) -> list[Question]:
-        """Return problems of the train split that the run does not work on."""
-        if not self.validation_problems:
-            return []
-        try:
-            questions = found if self.split == "train" else self._questions("train")[0][: self.train.draw]
-        except NotFoundError as error:
-            _log.warning("task=%s: no validation split: %s", self.name, error)
-            return []
-        return _apart(questions, drawn)[: self.validation_problems]
 
     def _provenance(self, split: str, place: str, found: int, selected: list[Question]) -> Provenance:
         chosen = self._split(split)

@@ -48,22 +48,18 @@ def download(place: str) -> Source:
     place: `OWNER/NAME`, or `OWNER/NAME/PATTERN` for the files that the pattern fits. Raises DataError when the hub
     package is absent, the data set unknown, the network down, or no such file there.
     """
-    hub_id, pattern = _parts(place)
+    owner, _, rest = place.partition("/")
+    name, _, pattern = rest.partition("/")
+    if not owner or not name:
+        raise DataError(f"hub: expected OWNER/NAME or OWNER/NAME/PATTERN, got '{place}'")
+    hub_id = f"{owner}/{name}"
     patterns = [pattern] if pattern else [f"*{suffix}" for suffix in FORMATS]
     root = benchmark_files.download(hub_id, patterns, "task.source=hub")
     files = sorted(path for path in root.rglob("*") if path.suffix in FORMATS and path.is_file())
     paths = [path for path in files if any(fnmatch(path.relative_to(root).as_posix(), one) for one in patterns)]
     if not paths:
         raise DataError(f"task.source=hub: expected {' or '.join(patterns)} in the data set '{hub_id}', found none")
-    return Source(hub_id.partition("/")[2], paths)
-
-
-def _parts(place: str) -> tuple[str, str]:
-    owner, _, rest = place.partition("/")
-    name, _, pattern = rest.partition("/")
-    if not owner or not name:
-        raise DataError(f"hub: expected OWNER/NAME or OWNER/NAME/PATTERN, got '{place}'")
-    return f"{owner}/{name}", pattern
+    return Source(name, paths)
 
 
 def read(sources: Iterable[Source], expected: Expected) -> list[Question]:
@@ -75,7 +71,12 @@ def read(sources: Iterable[Source], expected: Expected) -> list[Question]:
     seen: dict[str, str] = {}
     first: dict[str, Question] = {}
     disputed = set()
-    for where, question in (one for source in sources for one in _read(source, expected)):
+    located = (
+        (where, parse_record(record, where, f"{source.name}/{number}", expected))
+        for source in sources
+        for number, (where, record) in enumerate((one for path in source.paths for one in _records(path)), 1)
+    )
+    for where, question in located:
         identity, text = question.problem.id, question.problem.data["problem"]
         if identity in seen:
             raise DataError(f"{where}: id '{identity}' is already used in {seen[identity]}")
@@ -89,28 +90,22 @@ def read(sources: Iterable[Source], expected: Expected) -> list[Question]:
     return [question for text, question in first.items() if text not in disputed]
 
 
-def _read(source: Source, expected: Expected) -> Iterator[tuple[str, Question]]:
-    records = (one for path in source.paths for one in _records(path))
-    for number, (where, record) in enumerate(records, 1):
-        yield where, parse_record(record, where, f"{source.name}/{number}", expected)
-
-
 def _records(path: Path) -> Iterator[tuple[str, object]]:
+    """Yield each record with its `FILE:LINE`; DataError where a line is no JSON or the file cannot be read."""
     try:
-        yield from _parquet(path) if path.suffix == ".parquet" else _lines(path)
+        if path.suffix == ".parquet":
+            yield from _parquet(path)
+            return
+        for number, line in enumerate(path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
+            if not line.strip():
+                continue
+            where = f"{path}:{number}"
+            try:
+                yield where, msgspec.json.decode(line)
+            except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+                raise DataError(f"{where}: expected one JSON object a line: {error}") from error
     except OSError as error:
         raise DataError(f"{path}: cannot read: {error.strerror or error}") from error
-
-
-def _lines(path: Path) -> Iterator[tuple[str, object]]:
-    for number, line in enumerate(path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
-        if not line.strip():
-            continue
-        where = f"{path}:{number}"
-        try:
-            yield where, msgspec.json.decode(line)
-        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-            raise DataError(f"{where}: expected one JSON object a line: {error}") from error
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, object]]:

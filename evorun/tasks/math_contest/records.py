@@ -71,26 +71,25 @@ def _text(record: Mapping[str, Any], where: str) -> str:
 
 
 def _answers(record: Mapping[str, Any], where: str, expected: Expected) -> tuple[str, ...]:
-    """Return the accepted answers, the main one first."""
-    main = _main_answer(record, where)
+    """Return the accepted answers, the main one first.
+
+    Where there is no `answer`, it is the box that ends the solution, or a solution that is only an integer.
+    """
+    main, solution = record.get("answer"), record.get("solution")
+    if "answer" not in record:
+        main = last_boxed(solution) if isinstance(solution, str) else None
+        if not main and isinstance(solution, str) and read_integer(solution) is not None:
+            main = solution
+        if not main:
+            raise DataError(
+                f"{where}: expected the field answer, or a solution that ends in \\boxed{{ANSWER}}; found neither"
+            )
     others = record.get("accepted_answers")
     if others is None:
         others = []
     if not isinstance(others, list):
         raise DataError(f"{where}: accepted_answers: expected a list of answers, got {others!r:.60}")
     return tuple(dict.fromkeys(_checked(answer, where, expected) for answer in (main, *others)))
-
-
-def _main_answer(record: Mapping[str, Any], where: str) -> object:
-    """Return `answer`; where there is none, the box that ends the solution, or a solution that is only an integer."""
-    if "answer" in record:
-        return record["answer"]
-    solution = record.get("solution")
-    if isinstance(solution, str):
-        boxed = last_boxed(solution)
-        if boxed or read_integer(solution) is not None:
-            return boxed or solution
-    raise DataError(f"{where}: expected the field answer, or a solution that ends in \\boxed{{ANSWER}}; found neither")
 
 
 def _checked(answer: object, where: str, expected: Expected) -> str:

@@ -31,7 +31,7 @@ def archive_root(folder: Path, stages: Sequence[str]) -> Path:
     if missing:
         raise DataError(
             f"task.data: expected the file {root / missing[0] / FILE}; the folder must hold what MathBench's archive "
-            f"does ({ARCHIVE}/<stage>/{FILE}), to be had from {RELEASE}"
+            f"does ({ARCHIVE}/<stage>/{FILE}), which {RELEASE} offers"
         )
     return root
 
@@ -57,9 +57,17 @@ def read_stages(root: Path, stages: Sequence[str]) -> dict[str, list[Question]]:
         if question.problem.id in seen:
             raise DataError(f"{where}: id '{question.problem.id}' is already used in {seen[question.problem.id]}")
         seen[question.problem.id] = where
+    first: dict[tuple[str, tuple[str, ...]], Question] = {}
     questions: dict[str, list[Question]] = {stage: [] for stage in stages}
-    for question in _distinct(located):
-        questions[question.problem.stratum].append(question)
+    for where, question in located:
+        data = question.problem.data
+        earlier = first.setdefault((data["question"], data["options"]), question)
+        if earlier.answer != question.answer:
+            raise DataError(f"{where}: the same question as {seen[earlier.problem.id]}, with another answer")
+        if earlier is question:
+            questions[question.problem.stratum].append(question)
+        else:
+            _log.warning("%s: left out, the same question as %s", where, seen[earlier.problem.id])
     return questions
 
 
@@ -71,15 +79,3 @@ def _read(path: Path, stage: str) -> list[tuple[str, Question]]:
     lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     numbered = ((f"{path}:{n}", n, line) for n, line in enumerate(lines, 1) if line.strip())
     return [(where, parse_record(line, where, stage, n)) for where, n, line in numbered]
-
-
-def _distinct(located: Sequence[tuple[str, Question]]) -> list[Question]:
-    first: dict[tuple[str, tuple[str, ...]], tuple[str, Question]] = {}
-    for where, question in located:
-        data = question.problem.data
-        earlier_where, earlier = first.setdefault((data["question"], data["options"]), (where, question))
-        if earlier.answer != question.answer:
-            raise DataError(f"{where}: the same question as {earlier_where}, with another answer")
-        if earlier is not question:
-            _log.warning("%s: left out, the same question as %s", where, earlier_where)
-    return [question for _, question in first.values()]

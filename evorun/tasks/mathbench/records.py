@@ -37,11 +37,14 @@ def parse_record(line: bytes, where: str, stage: str, number: int) -> Question:
     if not isinstance(record, dict):
         raise DataError(f"{where}: expected a JSON object, got {type(record).__name__}")
     options = _options(record, where)
+    question = _field(record, "question", where)
+    if not isinstance(question, str) or not question.strip():
+        raise DataError(f"{where}: question: expected a non-empty string, got {question!r:.60}")
     return Question(
         problem=Problem(
             id=_identity(record, where, stage, number),
             stratum=stage,
-            data={"question": _question(record, where), "options": options},
+            data={"question": question.strip(), "options": options},
         ),
         answer=_answer(record, where),
     )
@@ -53,29 +56,17 @@ def _field(record: dict[str, Any], key: str, where: str) -> Any:
     return record[key]
 
 
-def _question(record: dict[str, Any], where: str) -> str:
-    question = _field(record, "question", where)
-    if not isinstance(question, str) or not question.strip():
-        raise DataError(f"{where}: question: expected a non-empty string, got {question!r:.60}")
-    return question.strip()
-
-
 def _options(record: dict[str, Any], where: str) -> tuple[str, ...]:
     options = _field(record, "options", where)
-    if not isinstance(options, list) or len(options) != OPTIONS or not all(map(_is_text, options)):
+    fits = isinstance(options, list) and len(options) == OPTIONS
+    plain = fits and all(isinstance(one, str | int | float) and not isinstance(one, bool) for one in options)
+    texts = tuple(str(option).strip() for option in options) if plain else ()
+    if not texts or not all(texts):
         raise DataError(f"{where}: options: expected a list of {OPTIONS} strings, got {options!r:.60}")
-    return _without_letters(tuple(str(option).strip() for option in options))
-
-
-def _is_text(option: object) -> bool:
-    return not isinstance(option, bool) and isinstance(option, str | int | float) and bool(str(option).strip())
-
-
-def _without_letters(options: tuple[str, ...]) -> tuple[str, ...]:
-    """Cut the options' own letters off, when every option carries its own."""
-    patterns = (rf"\(?{letter}[.):]+\s*(\S.*)" for letter in letters(len(options)))
-    matches = [re.fullmatch(pattern, option, re.DOTALL) for pattern, option in zip(patterns, options, strict=True)]
-    return tuple(m[1] for m in matches if m) if all(matches) else options
+    # The options' own letters are cut off only where every option carries its own: "A. 12" may be a name.
+    patterns = (rf"\(?{letter}[.):]+\s*(\S.*)" for letter in letters(OPTIONS))
+    matches = [re.fullmatch(pattern, text, re.DOTALL) for pattern, text in zip(patterns, texts, strict=True)]
+    return tuple(found[1] for found in matches if found) if all(matches) else texts
 
 
 def _answer(record: dict[str, Any], where: str) -> str:

@@ -8,10 +8,10 @@ before anything is solved, and no more is drawn than is used.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b, sha256
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
@@ -114,7 +114,10 @@ class PuzzleConfig(TaskConfig):
         Raises DataError for a file that cannot be used or settings that leave too few instances, ConfigError for
         prompt files.
         """
-        selected, held_out = self._from_file() if self.data is not None else self._generated()
+        if self.data is not None:
+            selected, held_out = self._from_file()
+        else:
+            selected, held_out = self._drawn(self.split, self.limit), self._drawn("validation")
         task = self.make_task([*selected, *held_out])
         provenance = self._provenance(selected)
         return load_rows(task, selected, validation=held_out, provenance=provenance, simulator=self.simulator)
@@ -133,37 +136,29 @@ class PuzzleConfig(TaskConfig):
             )
         return replace(self, split=TRAINING, validation_instances=0, limit=None).load()
 
-    def _generated(self) -> tuple[list[Instance], list[Instance]]:
-        """Return the split's instances and the held-out ones."""
-        return self._drawn(self.split, self.limit), self._drawn("validation")
-
     def _drawn(self, split: str, limit: int | None = None) -> list[Instance]:
-        key = _SIZES[split]
+        """Return a split's first `limit` instances, None: all. Raises DataError where too few different ones are found."""
+        key, splits = _SIZES[split], tuple(_SIZES)
         size: int = getattr(self, key)
         wanted = size if limit is None else min(size, limit)
-        found = list(islice(self._draw(split), wanted))
+        found: dict[bytes, Instance] = {}
+        index = last = 0
+        while len(found) < wanted and index - last <= _TRIES:
+            draft = self.draft(stream(self.draw_seed, "instances", self.name, split, index))
+            digest = int.from_bytes(blake2b(draft.content, digest_size=8).digest(), "big")
+            instance = draft.finish() if splits[digest % len(splits)] == split else None
+            content = b"" if instance is None else msgspec.json.encode(instance.problem.data)
+            if instance is not None and content not in found:
+                name = f"{self.name}_{self.draw_seed}_{split}_{len(found):03d}"
+                found[content] = instance._replace(problem=msgspec.structs.replace(instance.problem, id=name))
+                last = index
+            index += 1
         if len(found) < wanted:
             raise DataError(
                 f"task={self.name}: expected {wanted} different instances in the {split} split, found {len(found)}; "
                 f"lower task.{key}, or {self.more_room()}"
             )
-        return found
-
-    def _draw(self, split: str) -> Iterator[Instance]:
-        """Yield different instances of a split, without end but for a space that is exhausted."""
-        seen: set[bytes] = set()
-        last = 0
-        for place in count():
-            if place - last > _TRIES:
-                return
-            draft = self.draft(stream(self.draw_seed, "instances", self.name, split, place))
-            instance = draft.finish() if _split_of(draft.content) == split else None
-            key = b"" if instance is None else msgspec.json.encode(instance.problem.data)
-            if instance is not None and key not in seen:
-                name = f"{self.name}_{self.draw_seed}_{split}_{len(seen):03d}"
-                yield instance._replace(problem=msgspec.structs.replace(instance.problem, id=name))
-                seen.add(key)
-                last = place
+        return list(found.values())
 
     def _from_file(self) -> tuple[list[Instance], list[Instance]]:
         path = Path(str(self.data)).expanduser()
@@ -184,8 +179,3 @@ class PuzzleConfig(TaskConfig):
             return Provenance(source="stand_in", description=f"instances of file {name}", digest=digest)
         description = f"{self.split} split, draw_seed {self.draw_seed}"
         return Provenance(source="generated", description=description, digest=digest)
-
-
-def _split_of(content: bytes) -> str:
-    digest = blake2b(content, digest_size=8).digest()
-    return tuple(_SIZES)[int.from_bytes(digest, "big") % len(_SIZES)]

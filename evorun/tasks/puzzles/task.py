@@ -11,7 +11,7 @@ from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.tasks.base import Demonstration, DrawHelp, Grade, Problem, Prompt, Tools
 from evorun.tasks.capabilities import Diagnosis, Verification
-from evorun.tasks.diagnosis import last_score
+from evorun.tasks.judging import last_score
 from evorun.tasks.puzzles.reading import fenced, last_block
 from evorun.tasks.text_task import TextTask
 

@@ -40,7 +40,7 @@ class SudokuConfig(PuzzleConfig):
         if self.data is None and not 1 <= self.empty_cells <= MOST_EMPTY[self.box]:
             raise ConfigError(
                 f"task.empty_cells: expected a number in [1, {MOST_EMPTY[self.box]}] with task.box={self.box}, got "
-                f"{self.empty_cells}; with more, puzzles with one solution are not to be had"
+                f"{self.empty_cells}; with more, hardly any puzzle has a single solution"
             )
 
     def draft(self, rng: np.random.Generator) -> Draft:

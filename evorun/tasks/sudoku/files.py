@@ -42,7 +42,10 @@ def read(path: Path) -> Iterator[Callable[[], Instance]]:
     """
     lines_of: dict[str, str] = {}
     for where, number, text in _lines(path):
-        record = _record(text, where) if path.suffix == ".jsonl" else Record(text)
+        try:
+            record = msgspec.json.decode(text, type=Record) if path.suffix == ".jsonl" else Record(text)
+        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+            raise DataError(f'{where}: expected {{"puzzle": "53..7...."}}, got a record with: {error}') from error
         name = record.id or f"line_{number:04d}"
         if name in lines_of:
             raise DataError(f"{where}: id '{name}' is already used in {lines_of[name]}")
@@ -67,38 +70,23 @@ def _lines(path: Path) -> Iterator[tuple[str, int, str]]:
         raise DataError(f"{where}: expected text in UTF-8: {error.reason}") from error
 
 
-def _record(line: str, where: str) -> Record:
-    try:
-        return msgspec.json.decode(line, type=Record)
-    except (msgspec.DecodeError, UnicodeEncodeError) as error:
-        raise DataError(f'{where}: expected {{"puzzle": "53..7...."}}, got a record with: {error}') from error
-
-
 def _unsolved(puzzle: str, name: str, where: str) -> Callable[[], Instance]:
     box = _BOX_OF.get(len(puzzle))
     if box is None:
         raise DataError(f"{where}: expected {', '.join(map(str, _BOX_OF))} characters, a cell each, got {len(puzzle)}")
     size = box * box
-    values = [_value(character, size, where) for character in puzzle]
+    values = []
+    for character in puzzle:
+        value = 0 if character in ".0" else _SYMBOLS.find(character.upper()) + 1 or -1
+        if not 0 <= value <= size:
+            raise DataError(f"{where}: expected '.', '0' or one of {_SYMBOLS[:size]}, got {character!r}")
+        values.append(value)
     problem = Problem(id=name, stratum=f"{size}x{size}", data={"box": box, "grid": written(values, size)})
     return partial(_solved, problem, values, where)
 
 
 def _solved(problem: Problem, values: list[int], where: str) -> Instance:
     box = problem.data["box"]
-    return Instance(problem=problem, solution=written(_solution(values, box, where), box * box))
-
-
-def _value(character: str, size: int, where: str) -> int:
-    if character in ".0":
-        return 0
-    value = _SYMBOLS.find(character.upper()) + 1
-    if not 1 <= value <= size:
-        raise DataError(f"{where}: expected '.', '0' or one of {_SYMBOLS[:size]}, got {character!r}")
-    return value
-
-
-def _solution(values: list[int], box: int, where: str) -> list[int]:
     try:
         found = Search(box, max_guesses=_GUESSES).solve(values, _COUNTED)
     except GaveUp as error:
@@ -106,4 +94,4 @@ def _solution(values: list[int], box: int, where: str) -> list[int]:
     if len(found) != 1:
         count = f"{_COUNTED} or more" if len(found) == _COUNTED else str(len(found))
         raise DataError(f"{where}: expected a puzzle with exactly one solution, this one has {count}")
-    return found[0]
+    return Instance(problem=problem, solution=written(found[0], box * box))

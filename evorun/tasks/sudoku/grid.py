@@ -5,9 +5,12 @@ the paper's prompts call boxes subgrids.
 """
 
 import re
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, lru_cache
+from operator import itemgetter
 from typing import NamedTuple
+
+from evorun.tasks.base import Problem
 
 BOXES = range(2, 6)
 """Side lengths of a box: the grid has box**2 rows, columns, boxes and numbers."""
@@ -42,6 +45,46 @@ def layout(box: int) -> Layout:
     units = tuple(tuple(cell for cell in cells if unit in units_of[cell]) for unit in range(3 * size))
     peers = tuple(tuple(sorted({peer for unit in units_of[c] for peer in units[unit]} - {c})) for c in cells)
     return Layout(box, size, units, units_of, peers)
+
+
+# --- a puzzle made ready for what is asked of it thousands of times: its metrics, its errors, its operators ---
+
+Cells = tuple[str, ...]
+"""A completed grid in reading order; each number as the canonical text has it, so equal texts are equal numbers."""
+
+
+class Board(NamedTuple):
+    """A puzzle, parsed."""
+
+    layout: Layout
+    numbers: frozenset[str]
+    """1..n, as texts."""
+    givens: dict[int, str]
+    """Number by cell."""
+    by_box: Callable[[Cells], Cells]
+    """Returns a grid's numbers box by box."""
+
+
+def board_of(problem: Problem) -> Board:
+    """Return the board of one of the task's problems."""
+    return _board(problem.data["box"], problem.data["grid"])
+
+
+def cells_of(answer: str) -> Cells:
+    """Return the cells of an answer in canonical form."""
+    return tuple(answer.split())
+
+
+@lru_cache(maxsize=512)
+def _board(box: int, grid: str) -> Board:
+    board = layout(box)
+    givens = {cell: text for cell, text in enumerate(grid.split()) if text != EMPTY}
+    by_box = itemgetter(*(cell for unit in board.units[2 * board.size :] for cell in unit))
+    numbers = frozenset(str(number) for number in range(1, board.size + 1))
+    return Board(board, numbers, givens, by_box)
+
+
+# --- texts ---
 
 
 def joined(texts: Sequence[str], size: int) -> str:

@@ -18,7 +18,7 @@ from typing import Any
 
 from evorun.tasks.base import Grade
 from evorun.tasks.puzzles.task import PENALISED_SCORE
-from evorun.tasks.sudoku.board import Board, Cells, cells_of
+from evorun.tasks.sudoku.grid import Board, Cells, cells_of
 
 SCORE = "score"
 KINDS = ("row", "col", "box", "given")
@@ -29,8 +29,12 @@ def measure(board: Board, answer: str | None) -> Grade:
     """Return CR, SC and PS of an answer in canonical form; None stands for one that could not be read."""
     if answer is None:
         return Grade(correct=False, scores={SCORE: 0.0, PENALISED_SCORE: 0.0})
-    size = board.layout.size
-    satisfied = _satisfied(board, cells_of(answer))
+    size, cells = board.layout.size, cells_of(answer)
+    satisfied = [set(unit) == board.numbers for unit in _units(board, cells)]
+    for cell, number in board.givens.items():
+        if cells[cell] != number:
+            for unit in board.layout.units_of[cell]:
+                satisfied[unit] = False
     rows, columns, boxes = (sum(satisfied[kind * size : (kind + 1) * size]) for kind in range(3))
     score = 100 * sum(satisfied) / (3 * size)
     penalised = 100 * (rows / size * (columns / size) * (boxes / size)) ** (1 / 3)
@@ -53,16 +57,6 @@ def findings(board: Board, answer: str) -> tuple[Any, ...]:
             if outside or units[unit].count(number) > 1:
                 found.append([i, j, kind])
     return tuple(found)
-
-
-def _satisfied(board: Board, cells: Cells) -> list[bool]:
-    """Say of each row, column and box whether it is satisfied."""
-    satisfied = [set(unit) == board.numbers for unit in _units(board, cells)]
-    for cell, number in board.givens.items():
-        if cells[cell] != number:
-            for unit in board.layout.units_of[cell]:
-                satisfied[unit] = False
-    return satisfied
 
 
 def _units(board: Board, cells: Cells) -> list[Cells]:

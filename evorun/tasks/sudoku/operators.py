@@ -18,8 +18,7 @@ import numpy as np
 
 from evorun.runs.candidates import Response
 from evorun.tasks.capabilities import Individual
-from evorun.tasks.sudoku.board import Board, cells_of
-from evorun.tasks.sudoku.grid import joined
+from evorun.tasks.sudoku.grid import Board, cells_of, joined
 
 Respond = Callable[[str], Response]
 """Makes a response of an answer."""

@@ -7,8 +7,7 @@ import numpy as np
 from evorun.tasks.base import Problem
 from evorun.tasks.puzzles.simulator import PuzzleSimulator, SolvedPuzzle
 from evorun.tasks.puzzles.task import Puzzle
-from evorun.tasks.sudoku.board import board_of, cells_of
-from evorun.tasks.sudoku.grid import joined
+from evorun.tasks.sudoku.grid import board_of, cells_of, joined
 
 
 class SolvedSudoku(SolvedPuzzle):

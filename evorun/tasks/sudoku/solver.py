@@ -49,7 +49,10 @@ class Search:
         if cell is None:
             found.append([bit.bit_length() for bit in candidates])
             return
-        for bit in self._guess_order(candidates[cell]):
+        bits = [1 << index for index in range(self._layout.size) if candidates[cell] >> index & 1]
+        if self._random:
+            self._random.shuffle(bits)
+        for bit in bits:
             self._guesses += 1
             if self._max_guesses is not None and self._guesses > self._max_guesses:
                 raise GaveUp
@@ -69,12 +72,6 @@ class Search:
                 if count == 2:
                     break
         return best
-
-    def _guess_order(self, mask: int) -> list[int]:
-        bits = [1 << place for place in range(self._layout.size) if mask >> place & 1]
-        if self._random:
-            self._random.shuffle(bits)
-        return bits
 
 
 def _decide(board: Layout, candidates: list[int], decided: list[tuple[int, int]]) -> bool:

@@ -17,7 +17,7 @@ from evorun.tasks.base import Grade, Problem
 from evorun.tasks.capabilities import Individual
 from evorun.tasks.puzzles.task import Puzzle
 from evorun.tasks.sudoku import grid, metrics, operators
-from evorun.tasks.sudoku.board import board_of
+from evorun.tasks.sudoku.grid import board_of
 
 _ERROR = re.compile(r"[\s(\[]*([0-9]{1,2})\s*,\s*([0-9]{1,2})\s*,\s*[\"']?(\w+)[\"']?[\s)\],;.]*", re.ASCII)
 _SYNONYMS = {"column": "col", "subgrid": "box"}
@@ -51,8 +51,17 @@ class Sudoku(Puzzle):
     def read_findings(self, problem: Problem, block: str) -> tuple[Any, ...] | None:
         """Read lines of `i,j,kind`, each once; None when there is none, or one that is something else."""
         size = problem.data["box"] ** 2
-        found = dict.fromkeys(_finding(line, size) for line in block.splitlines() if line.strip())
-        return None if not found or None in found else tuple(list(error) for error in found if error)
+        errors: dict[tuple[int, int, str], None] = {}
+        for line in filter(str.strip, block.splitlines()):
+            found = _ERROR.fullmatch(line)
+            if found is None:
+                return None
+            i, j, kind = int(found[1]), int(found[2]), found[3].lower()
+            kind = _SYNONYMS.get(kind, kind)
+            if i >= size or j >= size or kind not in metrics.KINDS:
+                return None
+            errors[i, j, kind] = None
+        return tuple(list(error) for error in errors) or None
 
     def crossover(self, problem: Problem, first: Individual, second: Individual, rng: np.random.Generator) -> Response:
         """Return the child of ECO; it draws nothing."""
@@ -61,12 +70,3 @@ class Sudoku(Puzzle):
     def mutate(self, problem: Problem, individual: Individual, rng: np.random.Generator) -> Response:
         """Return the outcome of EMO."""
         return operators.mutate(board_of(problem), individual, rng, self.response)
-
-
-def _finding(line: str, size: int) -> tuple[int, int, str] | None:
-    found = _ERROR.fullmatch(line)
-    if not found:
-        return None
-    i, j, kind = int(found[1]), int(found[2]), found[3].lower()
-    kind = _SYNONYMS.get(kind, kind)
-    return (i, j, kind) if i < size and j < size and kind in metrics.KINDS else None

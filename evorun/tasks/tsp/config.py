@@ -11,8 +11,8 @@ import numpy as np
 from evorun.errors import above, within
 from evorun.tasks.puzzles.config import Draft, Instance, PuzzleConfig
 from evorun.tasks.tsp import files
-from evorun.tasks.tsp.instances import Points, draw, make_instance
-from evorun.tasks.tsp.routes import Distances, as_route, length
+from evorun.tasks.tsp.files import make_instance
+from evorun.tasks.tsp.routes import DECIMALS, Distances, as_route, length
 from evorun.tasks.tsp.simulator import TspSimulator
 from evorun.tasks.tsp.solver import MOST_CITIES, optimal_route
 from evorun.tasks.tsp.task import Tsp
@@ -42,7 +42,7 @@ class TspConfig(PuzzleConfig):
 
     def draft(self, rng: np.random.Generator) -> Draft:
         """Draw cities. Their distances decide the split."""
-        coordinates, distances = draw(self.cities, self.side, rng)
+        coordinates, distances = drawn_cities(self.cities, self.side, rng)
         return Draft(msgspec.json.encode(distances), partial(_solved, coordinates, distances))
 
     def more_room(self) -> str:
@@ -57,6 +57,14 @@ class TspConfig(PuzzleConfig):
         return Tsp(optima, prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars)
 
 
-def _solved(coordinates: Points, distances: Distances) -> Instance | None:
+def drawn_cities(cities: int, side: float, rng: np.random.Generator) -> tuple[list[list[float]], list[list[float]]]:
+    """Return coordinates, uniform in a square, and their Euclidean distances to two decimals (section 3.3)."""
+    points = rng.uniform(0, side, (cities, 2))
+    apart = points[:, None] - points
+    distances = np.round(np.hypot(apart[..., 0], apart[..., 1]), DECIMALS)
+    return points.tolist(), distances.tolist()
+
+
+def _solved(coordinates: list[list[float]], distances: Distances) -> Instance | None:
     """Return an instance; None when its cities are so close that two decimals put them in one place."""
     return make_instance("", distances, coordinates, optimal_route(distances)) if any(distances[0]) else None

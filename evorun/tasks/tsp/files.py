@@ -6,7 +6,7 @@ once; trusted to be a shortest one, so that no size is too large) and `optimum` 
 decimals, the matrix's diagonal is of no account.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -15,10 +15,10 @@ import msgspec
 import numpy as np
 
 from evorun.errors import DataError
+from evorun.tasks.base import Problem
 from evorun.tasks.puzzles.config import Instance
 from evorun.tasks.tsp import tsplib
-from evorun.tasks.tsp.instances import make_instance
-from evorun.tasks.tsp.routes import DECIMALS, Distances, Route, length
+from evorun.tasks.tsp.routes import DECIMALS, Distances, Route, as_text, length
 from evorun.tasks.tsp.solver import MOST_CITIES, optimal_route
 
 _MOST_BYTES = 1 << 28
@@ -47,23 +47,22 @@ def read(path: Path) -> Iterator[Callable[[], Instance]]:
     Raises DataError naming file and line for what cannot be read and an id used twice; so does solving an instance that
     is too large or whose `optimum` is none.
     """
+    unsolved: Iterable[_Unsolved]
+    if path.is_dir():
+        unsolved = map(_from_tsplib, sorted(path.glob("*.tsp")))
+    elif path.suffix == ".tsp":
+        unsolved = [_from_tsplib(path)]
+    elif path.suffix == ".jsonl":
+        lines = enumerate(_content(path).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1)
+        unsolved = (_from_record(line, f"{path}:{number}", number) for number, line in lines if line.strip())
+    else:
+        raise DataError(f"task.data: expected a folder, or a file that ends in .tsp or .jsonl, got '{path}'")
     names: set[str] = set()
-    for name, solve in _instances(path):
+    for name, solve in unsolved:
         if name in names:
             raise DataError(f"{path}: expected different ids, got '{name}' twice")
         names.add(name)
         yield solve
-
-
-def _instances(path: Path) -> Iterator[_Unsolved]:
-    if path.is_dir():
-        return map(_from_tsplib, sorted(path.glob("*.tsp")))
-    if path.suffix == ".tsp":
-        return iter([_from_tsplib(path)])
-    if path.suffix == ".jsonl":
-        lines = enumerate(_content(path).removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1)
-        return (_from_record(line, f"{path}:{number}", number) for number, line in lines if line.strip())
-    raise DataError(f"task.data: expected a folder, or a file that ends in .tsp or .jsonl, got '{path}'")
 
 
 def _content(path: Path) -> bytes:
@@ -91,12 +90,18 @@ def _from_record(line: bytes, where: str, number: int) -> _Unsolved:
     try:
         record = msgspec.json.decode(line, type=Record)
         distances = _checked(record.weights)
-        coordinates = _coordinates(record.coords, len(distances))
-        given = None if record.optimal_tour is None else _tour(record.optimal_tour, len(distances))
+        cities, coordinates, tour = len(distances), record.coords, record.optimal_tour
+        if coordinates is not None and (len(coordinates) != cities or not np.isfinite(coordinates).all()):
+            raise ValueError(f"coords: expected {cities} pairs of numbers, got {len(coordinates)}")
+        if tour is not None and sorted(tour) != list(range(cities)):
+            raise ValueError(f"optimal_tour: expected each of the cities 0 to {cities - 1} once")
     except ValueError as error:  # msgspec's errors are such, too
         raise DataError(f"{where}: {error}") from error
+    points = None if coordinates is None else [list(pair) for pair in coordinates]
+    start = tour.index(0) if tour else 0
+    given = [*tour[start:], *tour[:start], 0] if tour else None
     name = record.id or f"line_{number:04d}"
-    return _Unsolved(name, partial(_solved, name, distances, coordinates, where, given, record.optimum))
+    return _Unsolved(name, partial(_solved, name, distances, points, where, given, record.optimum))
 
 
 def _solved(
@@ -108,8 +113,18 @@ def _solved(
     optimum: float | None = None,
 ) -> Instance:
     """Return an instance with its shortest route, which is computed unless it is given. optimum: checked, if any."""
-    route = given or _proven(distances, where)
-    _check_optimum(optimum, distances, route, where)
+    if given is None and len(distances) > MOST_CITIES:
+        raise DataError(
+            f"{where}: expected at most {MOST_CITIES} cities, whose shortest route can be proven, got "
+            f"{len(distances)}; give the record's optimal_tour"
+        )
+    route = given or optimal_route(distances)
+    shortest = length(distances, route)
+    # Each of the route's distances was rounded, by half a hundredth at most.
+    if optimum is not None and not abs(shortest - optimum) <= 0.5 * 10**-DECIMALS * len(route):
+        raise DataError(
+            f"{where}: expected the optimum {shortest:g}, the length of the shortest route, got {optimum:g}"
+        )
     return make_instance(name, distances, coordinates, route)
 
 
@@ -130,34 +145,10 @@ def _checked(weights: Sequence[Sequence[float]]) -> list[list[float]]:
     return found
 
 
-def _coordinates(coordinates: Sequence[tuple[float, float]] | None, cities: int) -> list[list[float]] | None:
-    if coordinates is None:
-        return None
-    if len(coordinates) != cities or not np.isfinite(coordinates).all():
-        raise ValueError(f"coords: expected {cities} pairs of numbers, got {len(coordinates)}")
-    return [list(pair) for pair in coordinates]
-
-
-def _tour(tour: Sequence[int], cities: int) -> list[int]:
-    if sorted(tour) != list(range(cities)):
-        raise ValueError(f"optimal_tour: expected each of the cities 0 to {cities - 1} once")
-    start = tour.index(0)
-    return [*tour[start:], *tour[:start], 0]
-
-
-def _proven(distances: Distances, where: str) -> list[int]:
-    if len(distances) > MOST_CITIES:
-        raise DataError(
-            f"{where}: expected at most {MOST_CITIES} cities, whose shortest route can be proven, got "
-            f"{len(distances)}; give the record's optimal_tour"
-        )
-    return optimal_route(distances)
-
-
-def _check_optimum(optimum: float | None, distances: Distances, route: Route, where: str) -> None:
-    shortest = length(distances, route)
-    # Each of the tour's distances was rounded.
-    if optimum is not None and not abs(shortest - optimum) <= 0.5 * 10**-DECIMALS * len(route):
-        raise DataError(
-            f"{where}: expected the optimum {shortest:g}, the length of the shortest route, got {optimum:g}"
-        )
+def make_instance(
+    name: str, distances: Distances, coordinates: Sequence[Sequence[float]] | None, route: Route
+) -> Instance:
+    """Return an instance with a shortest route. coordinates: None where there are none."""
+    data = {"cities": len(distances), "distances": distances, "coordinates": coordinates}
+    problem = Problem(id=name, stratum=f"cities_{len(distances)}", data=data)
+    return Instance(problem=problem, solution=as_text(route))

@@ -30,19 +30,13 @@ def crossover(first: Route, second: Route, cities: int, rng: np.random.Generator
 
 def mutate(route: Route, missing: Sequence[int], rng: np.random.Generator) -> list[int]:
     """Return Omega(c): extra occurrences of cities replaced by missing ones."""
-    places = _extra(route)[: len(missing)]
-    child = list(route)
-    for place, chosen in zip(places, rng.permutation(len(missing)).tolist(), strict=False):
-        child[place] = missing[chosen]
-    return child
-
-
-def _extra(route: Route) -> list[int]:
-    """Return the places, but for the last, of cities that the route has visited before."""
     seen: set[int] = set()
-    places = []
-    for place, city in enumerate(route[:-1]):
+    extra = []  # indices of cities that the route has visited before, the closing one apart
+    for index, city in enumerate(route[:-1]):
         if city in seen:
-            places.append(place)
+            extra.append(index)
         seen.add(city)
-    return places
+    child = list(route)
+    for index, chosen in zip(extra[: len(missing)], rng.permutation(len(missing)).tolist(), strict=False):
+        child[index] = missing[chosen]
+    return child

@@ -37,7 +37,13 @@ def read(block: str, cities: int) -> str:
     entries = block.replace(",", " ").split(None, 4 * cities)
     if len(entries) > 4 * cities:
         raise ValueError(f"expected {cities + 1} cities, got more than {4 * cities}")
-    route = [_city(entry, cities) for entry in entries]
+    for entry in entries:
+        if not _INTEGER.fullmatch(entry):
+            raise ValueError(f"expected whole numbers separated by commas, got '{entry[:20]}'")
+        # Python refuses to convert numbers of thousands of digits.
+        if len(entry) > 9 or not 0 <= int(entry) < cities:
+            raise ValueError(f"expected cities from 0 to {cities - 1}, got {entry[:20]}")
+    route = [int(entry) for entry in entries]
     if len(route) < 2 or route[0] or route[-1]:
         raise ValueError(f"expected a route that begins and ends with city 0, got '{as_text(route)[:40]}'")
     return as_text(route)
@@ -62,12 +68,3 @@ def missing(cities: int, route: Route) -> list[int]:
 def repeated(route: Route) -> list[int]:
     """Return the cities that a route visits more than once, the closing visit apart, in ascending order."""
     return sorted(city for city, visits in Counter(route[:-1]).items() if visits > 1)
-
-
-def _city(entry: str, cities: int) -> int:
-    if not _INTEGER.fullmatch(entry):
-        raise ValueError(f"expected whole numbers separated by commas, got '{entry[:20]}'")
-    # Python refuses to convert numbers of thousands of digits.
-    if len(entry) > 9 or not 0 <= int(entry) < cities:
-        raise ValueError(f"expected cities from 0 to {cities - 1}, got {entry[:20]}")
-    return int(entry)

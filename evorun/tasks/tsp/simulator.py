@@ -33,7 +33,11 @@ class SolvedTour(SolvedPuzzle):
         for _ in range(int(rng.binomial(len(route) - 2, wrong))):
             _disturb(route, rng)
         if rng.random() < _LOSES_A_CITY * wrong:
-            _lose(route, rng)
+            lost, twice = rng.choice(np.arange(1, len(route) - 1), 2, replace=False).tolist()
+            if rng.random() < 0.5:
+                del route[lost]
+            else:
+                route[lost] = route[twice]
         return as_text(route)
 
     def revise(
@@ -50,14 +54,12 @@ class SolvedTour(SolvedPuzzle):
             if rng.random() < (choice if (here, there) in seen else repair):
                 self._adopt(tour, here, there)
         start = tour.index(0)
-        route = self._forwards([*tour[start:], *tour[:start], 0])
+        route = [*tour[start:], *tour[:start], 0]
+        # A tour is as good either way round: it is given in the direction that shares more edges with the known one.
+        route = max(route, route[::-1], key=lambda way: sum(self._next[u] == v for u, v in pairwise(way)))
         for _ in range(int(rng.binomial(len(self._route) - 2, slip))):
             _disturb(route, rng)
         return as_text(route)
-
-    def _forwards(self, route: list[int]) -> list[int]:
-        """Return the route in the direction that shares more edges with the known one."""
-        return max(route, route[::-1], key=lambda way: sum(self._next[u] == v for u, v in pairwise(way)))
 
     def _adopt(self, tour: list[int], here: int, there: int) -> None:
         """Make two cities neighbours on a tour, given as a cycle, where the second rightly follows the first.
@@ -103,15 +105,6 @@ def _disturb(route: list[int], rng: np.random.Generator) -> None:
         route[first : second + 1] = route[first : second + 1][::-1]
     else:
         route[first], route[second] = route[second], route[first]
-
-
-def _lose(route: list[int], rng: np.random.Generator) -> None:
-    """Leave a city out, or go to another one twice in its place."""
-    lost, twice = rng.choice(np.arange(1, len(route) - 1), 2, replace=False).tolist()
-    if rng.random() < 0.5:
-        del route[lost]
-    else:
-        route[lost] = route[twice]
 
 
 def _without_repeats(route: Sequence[int], repair: float, rng: np.random.Generator) -> list[int]:

@@ -117,7 +117,14 @@ class _Program:
 
     def cut_off(self, edges: NDArray[np.float64]) -> bool:
         """Constrain every set of cities found to have less than two edges to the rest; False when there is none."""
-        cuts = self._separate_parts(edges) or self._thin_cuts(edges)
+        from scipy.sparse import csr_array
+        from scipy.sparse.csgraph import connected_components
+
+        used = edges > 1e-6
+        graph = csr_array((edges[used], (self._from[used], self._to[used])), shape=(self._n, self._n))
+        count, part = connected_components(graph, directed=False)
+        # Parts that hang together by nothing are found at once; thin cuts take a maximum flow for each city.
+        cuts = [part == number for number in range(count)] if count > 1 else self._thin_cuts(edges)
         self._rows += [self._leaving(inside) for inside in cuts]
         return bool(cuts)
 
@@ -133,15 +140,6 @@ class _Program:
             route.append(here)
             before, here = here, around[here][around[here][0] == before]
         return route
-
-    def _separate_parts(self, edges: NDArray[np.float64]) -> list[_Flags]:
-        from scipy.sparse import csr_array
-        from scipy.sparse.csgraph import connected_components
-
-        used = edges > 1e-6
-        graph = csr_array((edges[used], (self._from[used], self._to[used])), shape=(self._n, self._n))
-        count, part = connected_components(graph, directed=False)
-        return [part == number for number in range(count)] if count > 1 else []
 
     def _thin_cuts(self, edges: NDArray[np.float64]) -> list[_Flags]:
         """Return, for each city, a smallest cut between city 0 and it, where that is less than two edges."""

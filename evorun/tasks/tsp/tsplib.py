@@ -16,6 +16,9 @@ _EARTH = 6378.388
 _PI = 3.141592
 """TSPLIB's own value: its published lengths depend on it."""
 
+_KINDS = ("EUC_2D", "CEIL_2D", "ATT", "GEO")
+"""Distances that are computed from coordinates."""
+
 _Array = NDArray[np.float64]
 
 
@@ -35,16 +38,24 @@ def parse(text: str, most_cities: int) -> Tsplib:
     kind = header.get("TYPE", "TSP").split()[0:1]
     if kind != ["TSP"]:
         raise ValueError(f"expected TYPE: TSP, got '{header['TYPE'][:20]}'")
-    cities = _dimension(header, most_cities)
+    dimension = header.get("DIMENSION", "none")
+    if not re.fullmatch("[0-9]{1,9}", dimension):
+        raise ValueError(f"expected DIMENSION: a number of cities, got '{dimension[:20]}'")
+    cities = int(dimension)
+    if cities > most_cities:
+        raise ValueError(
+            f"expected at most {most_cities} cities, whose shortest route can be proven, got {cities}; larger "
+            "problems can be read from JSONL with their optimal_tour"
+        )
     weight_type = header.get("EDGE_WEIGHT_TYPE", "none")
     if weight_type == "EXPLICIT":
         matrix = _explicit(header.get("EDGE_WEIGHT_FORMAT", "none"), sections.get("EDGE_WEIGHT_SECTION", ()), cities)
         return Tsplib(header.get("NAME", ""), None, matrix.tolist())
-    if weight_type not in _RULES:
-        known = ", ".join(sorted({*_RULES, "EXPLICIT"}))
+    if weight_type not in _KINDS:
+        known = ", ".join(sorted({*_KINDS, "EXPLICIT"}))
         raise ValueError(f"expected EDGE_WEIGHT_TYPE to be one of {known}, got '{weight_type[:20]}'")
     points = _points(sections.get("NODE_COORD_SECTION", ()), cities)
-    matrix = _RULES[weight_type](points)
+    matrix = _rounded(weight_type, points)
     np.fill_diagonal(matrix, 0)
     return Tsplib(header.get("NAME", ""), points.tolist(), matrix.tolist())
 
@@ -70,18 +81,6 @@ def _parts(text: str) -> tuple[dict[str, str], dict[str, list[str]]]:
     return header, sections
 
 
-def _dimension(header: dict[str, str], most_cities: int) -> int:
-    text = header.get("DIMENSION", "none")
-    if not re.fullmatch("[0-9]{1,9}", text):
-        raise ValueError(f"expected DIMENSION: a number of cities, got '{text[:20]}'")
-    if int(text) > most_cities:
-        raise ValueError(
-            f"expected at most {most_cities} cities, whose shortest route can be proven, got {int(text)}; larger "
-            "problems can be read from JSONL with their optimal_tour"
-        )
-    return int(text)
-
-
 def _numbers(section: str, texts: Sequence[str], expected: int) -> _Array:
     if len(texts) != expected:
         raise ValueError(f"{section}: expected {expected} numbers, got {len(texts)}")
@@ -105,77 +104,41 @@ def _points(texts: Sequence[str], cities: int) -> _Array:
 # --- distances ---
 
 
-def _apart(points: _Array) -> tuple[_Array, _Array]:
-    difference = points[:, None] - points
-    return difference[..., 0], difference[..., 1]
-
-
-def _euclidean(points: _Array) -> _Array:
-    exact: _Array = np.hypot(*_apart(points))
-    return np.floor(exact + 0.5)
-
-
-def _ceiling(points: _Array) -> _Array:
-    exact: _Array = np.hypot(*_apart(points))
-    return np.ceil(exact)
-
-
-def _pseudo_euclidean(points: _Array) -> _Array:
-    x, y = _apart(points)
-    exact = np.sqrt((x * x + y * y) / 10)
-    nearest = np.floor(exact + 0.5)
-    return np.where(nearest < exact, nearest + 1, nearest)
-
-
-def _geographical(points: _Array) -> _Array:
-    # Degrees are cut off, not rounded as the description says: the published optima come from that.
-    degrees = np.trunc(points)
-    latitude, longitude = (_PI * (degrees + 5 * (points - degrees) / 3) / 180).T
-    q1 = np.cos(longitude[:, None] - longitude)
-    q2 = np.cos(latitude[:, None] - latitude)
-    q3 = np.cos(latitude[:, None] + latitude)
-    angle: _Array = np.arccos(np.clip(0.5 * ((1 + q1) * q2 - (1 - q1) * q3), -1, 1))
-    return np.floor(_EARTH * angle + 1)
-
-
-_RULES: dict[str, Callable[[_Array], _Array]] = {
-    "EUC_2D": _euclidean,
-    "CEIL_2D": _ceiling,
-    "ATT": _pseudo_euclidean,
-    "GEO": _geographical,
-}
+def _rounded(kind: str, points: _Array) -> _Array:
+    """Return the distances between all points, whole numbers as the description of a kind has them."""
+    if kind == "GEO":
+        # Degrees are cut off, not rounded as the description says: the published optima come from that.
+        degrees = np.trunc(points)
+        latitude, longitude = (_PI * (degrees + 5 * (points - degrees) / 3) / 180).T
+        q1 = np.cos(longitude[:, None] - longitude)
+        q2 = np.cos(latitude[:, None] - latitude)
+        q3 = np.cos(latitude[:, None] + latitude)
+        angle: _Array = np.arccos(np.clip(0.5 * ((1 + q1) * q2 - (1 - q1) * q3), -1, 1))
+        return np.floor(_EARTH * angle + 1)
+    x, y = np.moveaxis(points[:, None] - points, -1, 0)
+    if kind == "ATT":  # pseudo-Euclidean: a tenth of the square, and never rounded down
+        exact = np.sqrt((x * x + y * y) / 10)
+        nearest = np.floor(exact + 0.5)
+        return np.where(nearest < exact, nearest + 1, nearest)
+    euclidean: _Array = np.hypot(x, y)
+    return np.ceil(euclidean) if kind == "CEIL_2D" else np.floor(euclidean + 0.5)
 
 
 # --- matrices ---
 
 
-def _upper(cities: int) -> Any:
-    return np.triu_indices(cities, 1)
-
-
-def _lower(cities: int) -> Any:
-    return np.tril_indices(cities, -1)
-
-
-def _upper_diagonal(cities: int) -> Any:
-    return np.triu_indices(cities)
-
-
-def _lower_diagonal(cities: int) -> Any:
-    return np.tril_indices(cities)
-
-
 # The columns of one triangle are the rows of the other.
-_TRIANGLES: dict[str, Callable[[int], Any]] = {
-    "UPPER_ROW": _upper,
-    "LOWER_COL": _upper,
-    "LOWER_ROW": _lower,
-    "UPPER_COL": _lower,
-    "UPPER_DIAG_ROW": _upper_diagonal,
-    "LOWER_DIAG_COL": _upper_diagonal,
-    "LOWER_DIAG_ROW": _lower_diagonal,
-    "UPPER_DIAG_COL": _lower_diagonal,
+_TRIANGLES: dict[str, tuple[Callable[[int, int], Any], int]] = {
+    "UPPER_ROW": (np.triu_indices, 1),
+    "LOWER_COL": (np.triu_indices, 1),
+    "LOWER_ROW": (np.tril_indices, -1),
+    "UPPER_COL": (np.tril_indices, -1),
+    "UPPER_DIAG_ROW": (np.triu_indices, 0),
+    "LOWER_DIAG_COL": (np.triu_indices, 0),
+    "LOWER_DIAG_ROW": (np.tril_indices, 0),
+    "UPPER_DIAG_COL": (np.tril_indices, 0),
 }
+"""Indices of a triangle in the order of its numbers in the file, and the diagonal that it begins at."""
 
 
 def _explicit(layout: str, texts: Sequence[str], cities: int) -> _Array:
@@ -184,7 +147,8 @@ def _explicit(layout: str, texts: Sequence[str], cities: int) -> _Array:
     if layout not in _TRIANGLES:
         known = ", ".join(sorted({*_TRIANGLES, "FULL_MATRIX"}))
         raise ValueError(f"expected EDGE_WEIGHT_FORMAT to be one of {known}, got '{layout[:20]}'")
-    rows, columns = _TRIANGLES[layout](cities)
+    indices, diagonal = _TRIANGLES[layout]
+    rows, columns = indices(cities, diagonal)
     matrix = np.zeros((cities, cities))
     matrix[rows, columns] = _numbers("EDGE_WEIGHT_SECTION", texts, len(rows))
     matrix[columns, rows] = matrix[rows, columns]

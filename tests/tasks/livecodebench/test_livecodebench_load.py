@@ -18,7 +18,7 @@ from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
 from evorun.tasks.base import LoadedTask
 from evorun.tasks.livecodebench import files
-from evorun.tasks.livecodebench.private_tests import decode_private_tests
+from evorun.tasks.livecodebench.records import decode_private_tests
 
 STRATA = ("easy", "medium", "hard")
 REPOSITORY = Path(__file__).resolve().parents[3]

@@ -13,7 +13,7 @@ from contest_fixture import boxed, records_of
 
 from evorun.errors import DataError
 from evorun.tasks.base import Grade, Problem
-from evorun.tasks.math_contest.grader import ContestGrader
+from evorun.tasks.math_contest.loading import ContestGrader
 from evorun.tasks.math_contest.task import MathContest
 from evorun.tasks.math_contest.verification import Verifier
 
