@@ -1,4 +1,4 @@
-"""What models say of responses: a verdict on two, the errors of one, its score. The replies' schemas, and their reading.
+"""Replies of judges and evaluators: verdicts on two responses, errors and scores of one. Their schemas and reading.
 
 The verdicts are Duel-Evolve's (B.1.4, B.2.4), errors and scores are those of Lyria's LLM-based detector and evaluator
 (sections 4.1.1 and 4.1.4).
@@ -31,7 +31,6 @@ VERDICT_CHARS = 200
 
 REASONED_VERDICT_CHARS = 400
 """The same where the reasoning comes first and weighs several points (ours)."""
-
 
 _SOLUTION = {"type": "string", "enum": ["A", "B", "T"]}
 
@@ -104,7 +103,6 @@ _NUMBER = re.compile(
 
 _REASONING = {"type": "string", "maxLength": REASONING_CHARS}
 _ERROR = {"type": "string", "maxLength": ERROR_CHARS}
-
 
 ERRORS_SCHEMA = _schema(reasoning=_REASONING, errors={"type": "array", "items": _ERROR, "maxItems": _MOST_ERRORS})
 """Reasoning, then a list of errors."""

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from evorun.runs.paths import display
-from evorun.runs.schema import Manifest
-from evorun.traces.counts import Counts, Outcomes, RunTally
+from evorun.traces.counts import Counts, RunTally
 from evorun.traces.fragments import fragments, usable_manifest
 from evorun.traces.kinds import Settings
 from evorun.traces.selection import Selection
@@ -32,28 +31,26 @@ def collect(folders: Sequence[Path], settings: Settings) -> Traces:
             selection.offer(fragment)
     examples = selection.examples()
     outcomes = selection.outcomes
+    runs = []
+    for folder, manifest in zip(folders, manifests, strict=True):
+        split = manifest.config.get("task", {}).get("split")
+        tally = RunTally(
+            run=display(folder),
+            task=manifest.task,
+            split=split if isinstance(split, str) else None,
+            method=manifest.method,
+            model=manifest.models["policy"].id,
+            simulated=manifest.simulated,
+            provenance=manifest.provenance.digest,
+            responses=outcomes.tally(run=display(folder)),
+        )
+        runs.append(tally)
     counts = Counts(
         kind=settings.name,
         top=float(settings.top) if settings.kind.ranked else None,
         parsed_only=settings.parsed_only,
         total=outcomes.tally(),
         by_operator={operator: outcomes.tally(operator=operator) for operator in outcomes.operators},
-        runs=[
-            _of_run(display(folder), manifest, outcomes) for folder, manifest in zip(folders, manifests, strict=True)
-        ],
+        runs=runs,
     )
     return Traces(examples, counts)
-
-
-def _of_run(run: str, manifest: Manifest, outcomes: Outcomes) -> RunTally:
-    split = manifest.config.get("task", {}).get("split")
-    return RunTally(
-        run=run,
-        task=manifest.task,
-        split=split if isinstance(split, str) else None,
-        method=manifest.method,
-        model=manifest.models["policy"].id,
-        simulated=manifest.simulated,
-        provenance=manifest.provenance.digest,
-        responses=outcomes.tally(run=run),
-    )

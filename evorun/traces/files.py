@@ -27,7 +27,8 @@ def write_traces(traces: Traces, output: Path, *, overwrite: bool) -> None:
         output: b"".join(line + b"\n" for line in traces.examples),
     }
     for path, content in contents.items():
-        if not overwrite and path.exists() and not _holds(path, content):
+        same = path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
+        if path.exists() and not (overwrite or same):
             raise ConfigError(f"output: {display(path)} exists with another content; overwrite=true replaces it")
     for path, content in contents.items():
         write_atomically(path, content)
@@ -40,7 +41,3 @@ def simulated_runs(examples: Path) -> list[str]:
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return []
     return [run.run for run in counts.runs if run.simulated]
-
-
-def _holds(path: Path, content: bytes) -> bool:
-    return path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content

@@ -1,20 +1,43 @@
-"""A run's course in fragments: each response with the call that wrote it and the fitness of what it was made from."""
+"""A run taken apart into fragments: each response, the call that wrote it, and the fitness of what it was made from."""
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple
 
-from evorun.errors import DataError, RunDirectoryError
-from evorun.runs.directory import load_manifest
+import msgspec
+
+from evorun.errors import DataError, JournalError, RunDirectoryError
+from evorun.models.base import Completion, Message, Reply
+from evorun.models.encoding import RecordedRequest
+from evorun.runs.directory import JOURNAL, load_manifest
+from evorun.runs.journal import open_read_only
 from evorun.runs.paths import display
 from evorun.runs.reading import read_records
 from evorun.runs.schema import CandidateRecord, Manifest
-from evorun.traces.exchanges import Exchange, Exchanges
 from evorun.traces.kinds import Settings
 
 SYMBOLIC = ("external_crossover", "external_mutation")
 """Lyria's operators without a model."""
 PENALISED_SCORE = "penalised_score"
+
+
+_REQUEST = msgspec.json.Decoder(RecordedRequest)
+_REPLY = msgspec.json.Decoder(Reply)
+
+
+class Exchange(NamedTuple):
+    """A model call that wrote one response."""
+
+    messages: tuple[Message, ...]
+    completion: Completion
+
+    @property
+    def chat(self) -> tuple[Message, ...]:
+        """The whole chat; the model has the last turn."""
+        asked = (Message(role=message["role"], content=message["content"]) for message in self.messages)
+        return (*asked, Message(role="assistant", content=self.completion.text))
 
 
 class Fragment(NamedTuple):
@@ -59,38 +82,33 @@ def fragments(folder: Path, manifest: Manifest) -> Iterator[Fragment]:
     """
     file = folder / "candidates.jsonl"
     fitness: dict[tuple[str, str], float | None] = {}
-    with Exchanges(folder) as exchanges:
+    with closing(open_read_only(folder / JOURNAL)) as journal:
         for record in read_records(file, CandidateRecord):
             if record.kind != "response":
                 continue
+            one = f"candidate '{record.id}' of problem '{record.problem}'"
             fitness[record.problem, record.id] = record.fitness
+            known = [fitness.get((record.problem, name)) for name in (*record.parents, record.id)]
+            if record.parents and None in known:
+                raise DataError(f"{file}: expected the fitness of {one} and, before it, of its parents; one is missing")
+            if record.call is None and record.operator not in SYMBOLIC:
+                raise DataError(
+                    f"{file}: {one} names no model call; an evorun that recorded none made this run: make it again"
+                )
             yield Fragment(
                 run=display(folder),
                 task=manifest.task,
                 record=record,
-                parents_fitness=_parents_fitness(file, record, fitness),
-                exchange=_exchange(file, record, exchanges),
+                parents_fitness=tuple(value for value in known[:-1] if value is not None),
+                exchange=None if record.call is None else _exchange(journal, record.call, folder / JOURNAL),
             )
 
 
-def _parents_fitness(
-    file: Path, record: CandidateRecord, fitness: dict[tuple[str, str], float | None]
-) -> tuple[float, ...]:
-    known = [fitness.get((record.problem, name)) for name in (*record.parents, record.id)]
-    if record.parents and None in known:
-        raise DataError(
-            f"{file}: expected the fitness of candidate '{record.id}' of problem '{record.problem}' and, before it, "
-            "of its parents; one is missing"
-        )
-    return tuple(value for value in known[:-1] if value is not None)
-
-
-def _exchange(file: Path, record: CandidateRecord, exchanges: Exchanges) -> Exchange | None:
-    if record.call is not None:
-        return exchanges.of(record.call)
-    if record.operator in SYMBOLIC:
-        return None
-    raise DataError(
-        f"{file}: candidate '{record.id}' of problem '{record.problem}' names no model call; an evorun that recorded "
-        "none made this run: make it again"
-    )
+def _exchange(journal: sqlite3.Connection, call: str, path: Path) -> Exchange:
+    try:
+        row = journal.execute("SELECT request, result FROM effects WHERE key = ?", (call,)).fetchone()
+        if row is None:
+            raise JournalError(f"{path} does not hold the call '{call}' that candidates.jsonl names")
+        return Exchange(_REQUEST.decode(row[0]).messages, _REPLY.decode(row[1]).completions[0])
+    except (sqlite3.Error, msgspec.DecodeError, UnicodeDecodeError, IndexError) as error:
+        raise JournalError(f"{path}: cannot read the call '{call}': {error}") from error

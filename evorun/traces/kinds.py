@@ -51,14 +51,10 @@ def make_settings(name: str, top: str | None, parsed_only: bool) -> Settings:
     one_of("kind", name, KINDS)
     if top is not None and not KINDS[name].ranked:
         raise ConfigError(f"top: kind={name} has no top share, only kind=dpft_top has; leave it out")
-    return Settings(name, _share(DEFAULT_TOP if top is None else top), parsed_only)
-
-
-def _share(text: str) -> Decimal:
     try:
-        share = Decimal(text)
+        share = Decimal(DEFAULT_TOP if top is None else top)
     except InvalidOperation:
         share = Decimal("NaN")
     if not (share.is_finite() and 0 < share <= 1):
-        raise ConfigError(f"top: expected a share in (0, 1], got {text or 'nothing'}")
-    return share
+        raise ConfigError(f"top: expected a share in (0, 1], got {top or 'nothing'}")
+    return Settings(name, share, parsed_only)

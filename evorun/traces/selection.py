@@ -25,8 +25,7 @@ import msgspec
 from evorun.errors import DataError
 from evorun.models.base import Message
 from evorun.traces.counts import KEPT, Outcomes
-from evorun.traces.exchanges import Exchange
-from evorun.traces.fragments import PENALISED_SCORE, Fragment
+from evorun.traces.fragments import PENALISED_SCORE, Exchange, Fragment
 from evorun.traces.kinds import Settings
 
 ROUNDING = 1e-9
@@ -85,13 +84,20 @@ class Selection:
         return [kept.line for kept in sorted((self._kept[i] for i in sorted(chosen)), key=lambda kept: kept.untyped)]
 
     def _take(self, fragment: Fragment) -> str | None:
-        """Keep the fragment, or return why not."""
-        exchange = fragment.exchange
+        """Keep the fragment, or return why not: the first reason that holds, in the order of `REASONS`."""
+        exchange, record = fragment.exchange, fragment.record
         if exchange is None:
             return "symbolic"
-        flaw = self._flaw(fragment, exchange)
-        if flaw is not None:
-            return flaw
+        if exchange.completion.finish_reason == "rejected":
+            return "refused"
+        if exchange.completion.finish_reason == "length":
+            return "truncated"
+        if self._settings.parsed_only and record.answer is None:
+            return "unparsable"
+        # Fitter than all that it was made from; one from scratch, without parents, always is.
+        fitness = record.fitness
+        if not all(fitness is not None and fitness > parent + ROUNDING for parent in fragment.parents_fitness):
+            return "not_fitter"
         question, pair = _digest(exchange.messages), _digest(exchange.chat)
         if pair in self._pairs:
             return "duplicate"
@@ -101,16 +107,6 @@ class Selection:
         self._questions.add(question)
         self._kept.append(self._keep(fragment, exchange, pair))
         return None
-
-    def _flaw(self, fragment: Fragment, exchange: Exchange) -> str | None:
-        """Return why a response is of no use by itself."""
-        if exchange.completion.finish_reason == "rejected":
-            return "refused"
-        if exchange.completion.finish_reason == "length":
-            return "truncated"
-        if self._settings.parsed_only and fragment.record.answer is None:
-            return "unparsable"
-        return None if _improves(fragment) else "not_fitter"
 
     def _keep(self, fragment: Fragment, exchange: Exchange, pair: bytes) -> _Kept:
         record = fragment.record
@@ -125,32 +121,21 @@ class Selection:
             parents_fitness=fragment.parents_fitness,
             run=fragment.run,
         )
+        score = record.scores.get(PENALISED_SCORE) if self._settings.kind.ranked else 0.0
+        if score is None:
+            raise DataError(
+                f"{fragment.run}: expected a {PENALISED_SCORE} to rank by, candidate '{record.id}' of problem "
+                f"'{record.problem}' has none; export this task ({fragment.task}) as kind=dpft_full"
+            )
         return _Kept(
             line=msgspec.json.encode(example),
             task=fragment.task,
             run=fragment.run,
             operator=record.operator,
             digest=pair,
-            score=_penalised_score(fragment) if self._settings.kind.ranked else 0.0,
+            score=score,
             untyped=(fragment.fitness is None, not fragment.parents_fitness),
         )
-
-
-def _improves(fragment: Fragment) -> bool:
-    """Whether a response is fitter than all that it was made from; one from scratch always is."""
-    fitness = fragment.record.fitness
-    return all(fitness is not None and fitness > parent + ROUNDING for parent in fragment.parents_fitness)
-
-
-def _penalised_score(fragment: Fragment) -> float:
-    record = fragment.record
-    score = record.scores.get(PENALISED_SCORE)
-    if score is None:
-        raise DataError(
-            f"{fragment.run}: expected a {PENALISED_SCORE} to rank by, candidate '{record.id}' of problem "
-            f"'{record.problem}' has none; export this task ({fragment.task}) as kind=dpft_full"
-        )
-    return score
 
 
 def _top(kept: Sequence[_Kept], share: Decimal) -> set[int]:

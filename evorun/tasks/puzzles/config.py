@@ -137,7 +137,7 @@ class PuzzleConfig(TaskConfig):
         return replace(self, split=TRAINING, validation_instances=0, limit=None).load()
 
     def _drawn(self, split: str, limit: int | None = None) -> list[Instance]:
-        """Return a split's first `limit` instances, None: all. Raises DataError where too few different ones are found."""
+        """Return a split's first `limit` instances; None: all. Raises DataError where too few are different."""
         key, splits = _SIZES[split], tuple(_SIZES)
         size: int = getattr(self, key)
         wanted = size if limit is None else min(size, limit)
