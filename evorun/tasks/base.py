@@ -1,6 +1,6 @@
-"""What a task is: problems without their answers, prompts, a parser, and a grader that methods never hold.
+"""A task: problems without their answers, prompts, a parser, and a grader that methods never hold.
 
-What else a task can do for methods is said by the protocols of `evorun.tasks.capabilities`.
+The protocols of `evorun.tasks.capabilities` say what else a task can do for methods.
 """
 
 from abc import ABC, abstractmethod
@@ -27,7 +27,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     stratum: str
     """Difficulty level or other group that results are broken down by."""
     data: Mapping[str, Any]
-    """What the prompts show (for a multiple-choice question: `question`, `options`)."""
+    """Shown by the prompts (for a multiple-choice question: `question`, `options`)."""
 
 
 class Prompt(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class Grade(msgspec.Struct, frozen=True, kw_only=True):
     correct: bool | None = None
     """None where there is no right and wrong."""
     detail: str = ""
-    """What happened, for `evorun grade` (`wrong_answer at test 3`); never shown to a method."""
+    """The outcome in words, for `evorun grade` (`wrong_answer at test 3`); never shown to a method."""
 
 
 class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,14 +59,14 @@ class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrawHelp(NamedTuple):
-    """What a user can change about the draw of a task's problems, as errors say it."""
+    """Advice on the draw of a task's problems, as errors give it."""
 
     more_validation: str = "raise task.validation_per_stratum"
-    """How to get a larger validation split."""
+    """To get a larger validation split."""
     grade_held_out: str = "lower task.validation_per_stratum and raise task.per_stratum to grade it"
-    """How a problem of the validation split becomes one of those that are worked on."""
+    """To turn a problem of the validation split into one that is worked on."""
     keys: str = "task.per_stratum, task.validation_per_stratum, task.draw_seed and task.limit"
-    """What decides the draw, beside `task.data`."""
+    """The keys that decide the draw, beside `task.data`."""
 
 
 class Task(ABC):
@@ -74,7 +74,7 @@ class Task(ABC):
 
     name: str
     scores: ClassVar[tuple[Score, ...]] = (ACCURACY,)
-    """What a grade holds; tables and curves speak of the first one, and the second one orders what is equal in it."""
+    """The scores of a grade. Tables and curves show the first one; the second one breaks ties in it."""
     draw_help: ClassVar[DrawHelp] = DrawHelp()
 
     @abstractmethod
@@ -87,7 +87,7 @@ class Task(ABC):
 
 
 class Tools(Protocol):
-    """What a run lends a task beside models: things that take time, behind the run's journal."""
+    """A run's tools for tasks, beside models: things that take time, behind the run's journal."""
 
     async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> tuple[CaseResult, ...]:
         """Run a program on a suite's cases in the sandbox; see `evorun.sandbox.testing.test`."""
@@ -104,7 +104,7 @@ class Grader(Protocol):
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a task's problems came from; shown with every result."""
+    """The source of a task's problems; shown with every result."""
 
     source: str
     """`benchmark` (the benchmark's own files), `stand_in` (other data in its layout), `sample` (evorun's own set) or
@@ -146,7 +146,6 @@ class SamplingConfig:
     """Completion tokens of a judgment at most."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         at_least("task.sampling.temperature", self.temperature, 0)
         above("task.sampling.top_p", self.top_p, 0)
         within("task.sampling.top_p", self.top_p, 0, 1)
@@ -161,9 +160,9 @@ class TaskConfig:
     task_class: ClassVar[type[Task]]
     """The task that `load` makes; its capabilities are checked before anything is loaded."""
     runs_programs: ClassVar[bool] = False
-    """Whether grading needs the sandbox."""
+    """True where grading needs the sandbox."""
     training_split: ClassVar[str | None] = None
-    """What `split` is called for a run on the problems to train on; None: the task has no such split."""
+    """The value of `split` for a run on the problems to train on; None: the task has no such split."""
 
     name: str
     description: str = ""

@@ -1,4 +1,4 @@
-"""Where tasks find the files of their benchmarks: in the user's data folder, or on the Hugging Face hub."""
+"""The files of benchmarks: found in the user's data folder or on the Hugging Face hub, and read line by line."""
 
 import os
 from collections.abc import Sequence
@@ -12,6 +12,17 @@ def default_folder(name: str) -> Path | None:
     base = os.environ.get("EVORUN_DATA")
     folder = Path(base).expanduser() / name if base else None
     return folder if folder and folder.is_dir() else None
+
+
+def numbered_lines(path: Path) -> list[tuple[str, int, bytes]]:
+    """Return `FILE:LINE`, number (from 1) and bytes of each line that is not blank. Raises DataError."""
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path}: cannot read: {error.strerror or error}") from error
+    # Split at line feeds only: JSON may hold U+2028 and its like, at which `splitlines` splits too.
+    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
+    return [(f"{path}:{number}", number, line) for number, line in enumerate(lines, 1) if line.strip()]
 
 
 def download(hub_id: str, patterns: Sequence[str], asked_by: str) -> Path:

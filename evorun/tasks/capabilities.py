@@ -1,4 +1,4 @@
-"""What tasks can do for methods: small protocols, and what their prompts are handed.
+"""Capabilities of tasks, as small protocols, and the structs that their prompts are handed.
 
 A method names those that it needs; an impossible pair is refused before any model loads.
 """
@@ -20,7 +20,7 @@ class ScoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     response: Response
     score: float
     win_reason: str = ""
-    """What the judge said when the response last won a duel; empty when it has won none."""
+    """The judge's words when the response last won a duel; empty when it has won none."""
     loss_reason: str = ""
 
 
@@ -56,7 +56,7 @@ class Individual(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verification(msgspec.Struct, frozen=True, kw_only=True):
-    """What a symbolic system says of a response."""
+    """A symbolic system's score of a response, and the errors it finds."""
 
     fitness: float
     """In [0, 100]; 100 exactly when the response is right as far as the system can tell."""
@@ -146,7 +146,7 @@ class Instructs(Protocol):
 
 @runtime_checkable
 class GivesFeedback(Protocol):
-    """Something can be known of a response without ground truth (public tests)."""
+    """A response can be tried out without ground truth (public tests)."""
 
     async def observe(self, problem: Problem, response: Response, tools: Tools) -> Response:
         """Return the response with its feedback."""
@@ -178,7 +178,7 @@ class Recombines(Protocol):
         ...
 
     def mutation_prompt(self, problem: Problem, individual: Individual) -> Prompt:
-        """Ask for a response that mends what is bad in one, shown with its fitness and its errors."""
+        """Ask for a response that corrects what is bad in one, shown with its fitness and its errors."""
         ...
 
 

@@ -10,7 +10,7 @@ import msgspec
 MAX_DEPTH = 40
 """Deepest bracket nesting that is repaired; the repair of deeper texts takes up to a second and yields nothing."""
 MAX_REPAIR_CHARS = 16_000
-"""How much of a text's end is repaired: the repair's time can grow faster than the text."""
+"""Characters at a text's end that are repaired: the repair's time can grow faster than the text."""
 
 _BRACKETS = re.compile(r"[\[\]{}]")
 

@@ -72,13 +72,14 @@ REASONING_CHARS = 1200
 """Longest reasoning that the schemas let an evaluator write (ours)."""
 ERROR_CHARS = 300
 """Longest description of one error (ours)."""
+# As many as the schema allows; the paper's ablations go up to 9
 _MOST_ERRORS = 10
-"""As many as the schema allows; the paper's ablations go up to 9."""
 _NO_ERROR = ("none", "no error", "no errors")
 
+# Blanks and what makes numbers bold
 _GAP = r"[\s*_]{0,6}"
-"""Blanks and what makes numbers bold."""
 _HUNDRED = r"100(?:\.0+)?(?!\.?\d)"
+# Mentions of the scale that a score lies on. "A score of 100" is none: `of 100` counts behind a number alone
 _SCALE = re.compile(
     rf"""
       / {_GAP} {_HUNDRED}  # 85/100
@@ -90,7 +91,7 @@ _SCALE = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-"""Mentions of the scale that a score lies on. "A score of 100" is none: `of 100` counts behind a number alone."""
+# A decimal number, with a point or (one or two places) a comma, maybe with an exponent
 _NUMBER = re.compile(
     r"""
     (?<![^\W_]) (?<!\d\.)
@@ -99,7 +100,6 @@ _NUMBER = re.compile(
     """,
     re.VERBOSE | re.IGNORECASE,
 )
-"""A decimal number, with a point or (one or two places) a comma, maybe with an exponent."""
 
 _REASONING = {"type": "string", "maxLength": REASONING_CHARS}
 _ERROR = {"type": "string", "maxLength": ERROR_CHARS}
@@ -158,8 +158,8 @@ def bulleted(errors: list[str]) -> str:
 EVALUATIONS = ("fitness", "errors")
 """Roles that `evaluation` plays."""
 _SIMULATED_ERRORS = ("The last step does not follow.", "The result was not checked.", "A case is left out.")
+# Simulated scores of what is taken for right are higher, others lower (ours)
 _SOUND = 60
-"""Simulated scores of what is taken for right are higher, others lower (ours)."""
 
 
 def evaluation(role: str, sound: bool, luck: float) -> str:

@@ -1,4 +1,4 @@
-"""What multiple-choice tasks share: option letters, the reply's schema, and the reading of an answer."""
+"""Multiple choice: option letters, the reply's schema, and the reading of an answer."""
 
 import re
 from collections.abc import Mapping, Sequence

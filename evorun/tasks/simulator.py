@@ -18,10 +18,10 @@ from evorun.tasks.base import Problem
 from evorun.tasks.judging import EVALUATIONS, evaluation
 from evorun.tasks.text_task import TextTask
 
+# As many wrong answers as a problem has, if there are so many
 _MOST_MISTAKES = 40
-"""As many wrong answers as a problem has, if there are so many."""
+# As many other problems' answers are looked at for them
 _MOST_TRIED = 200
-"""As many other problems' answers are looked at for them."""
 
 
 class TextSimulator:
@@ -35,7 +35,7 @@ class TextSimulator:
     filler: ClassVar[Filler] = Filler(
         "Say what is asked, find a way to it, take one step at a time and check each of them before the next."
     )
-    """What its reasoning is made of."""
+    """The words that its reasoning is made of."""
     malformed: ClassVar[Sequence[str]] = ("",)
     """Replies from which no answer can be read."""
     verdict_reason: ClassVar[str] = "It checks each step."

@@ -78,7 +78,7 @@ class TextTask(Task):
     # --- what a task states ---
 
     answer_format: str
-    """What a reply must look like, as prompts say it: a sentence or more."""
+    """The form of a reply, as prompts ask for it: a sentence or more."""
 
     @abstractmethod
     def question(self, problem: Problem) -> str:

@@ -1,4 +1,4 @@
-"""How many responses were kept and dropped, by operator, by reason and by run."""
+"""Counts of responses kept and dropped, by operator, by reason and by run."""
 
 from collections import Counter
 
@@ -20,7 +20,7 @@ REASONS = {
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """What became of some responses."""
+    """Counts of what became of some responses."""
 
     found: int
     kept: int
@@ -34,7 +34,7 @@ class RunTally(msgspec.Struct, frozen=True, kw_only=True):
     run: str
     task: str
     split: str | None
-    """Where the task has splits."""
+    """None where the task has no splits."""
     method: str
     model: str
     """Id of the model whose responses they are."""

@@ -54,7 +54,7 @@ class Fragment(NamedTuple):
 
     @property
     def fitness(self) -> float | None:
-        """What the method held it for; where that has no fitness, the penalised score, which is what an oracle says."""
+        """Fitness by the method; where it has none, the penalised score, which is the oracle's."""
         return self.record.scores.get(PENALISED_SCORE) if self.record.fitness is None else self.record.fitness
 
 
@@ -76,7 +76,7 @@ def usable_manifest(folder: Path, settings: Settings) -> Manifest:
 
 
 def fragments(folder: Path, manifest: Manifest) -> Iterator[Fragment]:
-    """Yield the fragments of a run in the order of candidates.jsonl, where parents stand before their children.
+    """Yield the fragments of a run in the order of candidates.jsonl, where parents come before their children.
 
     Raises DataError for records that do not fit together, JournalError for calls that the journal does not hold.
     """

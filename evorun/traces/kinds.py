@@ -12,9 +12,9 @@ class Kind(NamedTuple):
     methods: tuple[str, ...]
     """Methods whose runs it is made from."""
     once: bool = False
-    """Whether each question is answered once."""
+    """True: one answer for each question."""
     ranked: bool = False
-    """Whether only the top share by penalised score stays."""
+    """True: only the top share by penalised score stays."""
 
 
 _DIRECT = ("zero_shot", "best_of_n")
@@ -32,13 +32,13 @@ DEFAULT_TOP = "0.2"
 
 
 class Settings(NamedTuple):
-    """What is to be exported."""
+    """The choice of what to export."""
 
     name: str
     top: Decimal
     """Share of a task's responses that stays where the kind is ranked. Decimal, so that 0.1 of 30 is 3."""
     parsed_only: bool
-    """Whether responses without a readable answer are dropped too; the paper keeps them."""
+    """True: responses without a readable answer are dropped too; the paper keeps them."""
 
     @property
     def kind(self) -> Kind:

@@ -1,11 +1,11 @@
-"""Which responses become training examples, and how the paper's words are read (Lyria paper, sections 5.1 and 5.2).
+"""Selection of training examples among responses (Lyria paper, sections 5.1 and 5.2), read as follows.
 
 - Fitter than both parents, or than the original: by more than rounding.
 - What a symbolic operator made has no response of a model to imitate, so it is dropped; as a parent it counts.
 - A refused request has no response; one that was cut short would teach never to come to an end: both are dropped.
 - A response without a readable answer stays, since the paper keeps initial populations whole, unless `parsed_only`.
-- A text that was made anew (a retry, a repeated answer) is no candidate of its run, so it is not found here. DPFT@Full,
-  which takes all 345 answers as they come, needs a run with method.dedup_attempts=0.
+- A text that was generated again (a retry, a repeated answer) is no candidate of its run, so it is not found here.
+  DPFT@Full, which takes all 345 answers as they come, needs a run with method.dedup_attempts=0.
 - The same response to the same prompt stays once, in whichever runs it came: runs may repeat each other.
 - Where each question is answered once, that is the first usable answer, in the order of the runs; a question is a
   prompt.
@@ -56,7 +56,7 @@ class _Kept(NamedTuple):
     score: float
     """Penalised score; 0 where it plays no part."""
     untyped: tuple[bool, bool]
-    """Whether fitness is null, and parents_fitness empty."""
+    """Fitness is null; parents_fitness is empty."""
 
 
 class Selection:

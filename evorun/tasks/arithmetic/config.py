@@ -25,7 +25,7 @@ class ArithmeticConfig(TaskConfig):
     split: str
     """train | test: which problems the run works on."""
     operations: list[str]
-    """Of add, subtract and multiply; one is drawn for each place between two operands."""
+    """Of add, subtract and multiply; one is drawn for each pair of neighbouring operands."""
     largest_operand: int
     """Operands are drawn from 0 to this."""
     terms: int
@@ -40,7 +40,6 @@ class ArithmeticConfig(TaskConfig):
     """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         super().__post_init__()
         one_of("task.split", self.split, SPLITS)
         for operation in self.operations:

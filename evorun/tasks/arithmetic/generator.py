@@ -14,8 +14,8 @@ from evorun.runs.streams import stream
 
 SIGNS: Mapping[str, str] = {"add": "+", "subtract": "-", "multiply": "*"}
 SPLITS = ("train", "test")
+# Draws without a new expression after which there are no more
 _TRIES = 3000
-"""Draws without a new expression after which there are no more."""
 
 
 class Expression(NamedTuple):
@@ -31,7 +31,7 @@ class Expression(NamedTuple):
 
 
 class Space(NamedTuple):
-    """Which expressions there are."""
+    """The set of expressions that are drawn from."""
 
     operations: Sequence[str]
     largest_operand: int
@@ -66,7 +66,7 @@ def draw(space: Space, split: str, seed: int) -> Iterator[Expression]:
     while tries < _TRIES:
         operands = rng.integers(space.largest_operand + 1, size=space.terms).tolist()
         chosen = rng.integers(len(space.operations), size=space.terms - 1).tolist()
-        expression = Expression(tuple(operands), tuple(space.operations[place] for place in chosen))
+        expression = Expression(tuple(operands), tuple(space.operations[index] for index in chosen))
         tries += 1
         if expression not in seen and split_of(expression) == split:
             yield expression

@@ -14,7 +14,7 @@ from evorun.tasks.math_contest.task import MathContest
 class Arithmetic(MathContest):
     """Answers one line of arithmetic; what prompts it has no short wording for are the contests'.
 
-    Where an answer is asked for from scratch, an answered problem stands before it as an earlier turn: a small model
+    Where an answer is asked for from scratch, an answered problem comes before it as an earlier turn: a small model
     copies its form far more often than it follows an instruction, and finds the value more often before the box than
     in it.
     """

@@ -75,10 +75,10 @@ class GraphColoringConfig(PuzzleConfig):
 
     def read_data(self, path: Path) -> list[Callable[[], Instance]]:
         """Find a DIMACS file, or the .col files of a folder: one graph each."""
-        return [
-            lambda file=file: self._solved_instance(file.stem, files.read_graph(file))
-            for file in files.graph_files(path)
-        ]
+        return [partial(self._read_instance, file) for file in files.graph_files(path)]
+
+    def _read_instance(self, file: Path) -> Instance:
+        return self._solved_instance(file.stem, files.read_graph(file))
 
     def _fitting_instance(self, of: Graph) -> Instance | None:
         """Return a graph with its best colouring; None where it must have a right answer and none was found."""

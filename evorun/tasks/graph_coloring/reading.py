@@ -7,8 +7,8 @@ from typing import Any
 from evorun.tasks.graph_coloring.graph import as_text
 from evorun.tasks.graph_coloring.operators import EXCESS
 
+# Longest colour that is read; a colour out of range is an error of the answer, not of its form
 _DIGITS = 6
-"""Longest colour that is read; a colour out of range is an error of the answer, not of its form."""
 _BETWEEN = re.compile(r"\s*,\s*|\s+")
 
 

@@ -1,4 +1,4 @@
-"""What a simulated model makes of one graph: a decision is a vertex, and its right colour is the known colouring's.
+"""The simulated model on graphs: a decision is a vertex, and its right colour is the known colouring's.
 
 Any renaming of the colours gives a colouring as good as the known one. So where answers are revised, the known one is
 renamed to agree with them in as many vertices as a greedy choice finds; and an answer that is as good as the known one
@@ -15,8 +15,8 @@ from evorun.tasks.graph_coloring.graph import Coloring, as_coloring, as_text
 from evorun.tasks.puzzles.simulator import PuzzleSimulator, SolvedPuzzle
 from evorun.tasks.puzzles.task import Puzzle
 
+# Share of a model's mistakes that use a colour which is not allowed (ours)
 _BEYOND = 0.1
-"""Share of a model's mistakes that use a colour which is not allowed (ours)."""
 
 
 class SolvedGraph(SolvedPuzzle):

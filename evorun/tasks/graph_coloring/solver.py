@@ -3,8 +3,8 @@
 Two questions with different means. `color` and `chromatic` decide and prove: a backtracking search, which settles small
 graphs and many large ones at once, then a local search for a colouring, then a constraint solver. `best` looks for the
 fewest conflicts where no colouring is free of them: exactly, by branch and bound, in small graphs, and by the local
-search in larger ones. The constraint solver has no part in that: at 30 vertices and more it neither proved nor improved
-what the local search had found, in twenty times its time.
+search in larger ones. The constraint solver is not used for that: at 30 vertices and more it neither proved nor
+improved what the local search had found, in twenty times its time.
 
 Everything here is deterministic: limits count steps of a search, or the constraint solver's own unit of work (about a
 second on one core), never time. No graph of the paper's size reaches the constraint solver, whose import alone takes
@@ -18,25 +18,25 @@ from evorun.tasks.graph_coloring.graph import Graph, neighbours
 
 WORK = 5.0
 """The constraint solver's limit for one question, in its units of deterministic time."""
+# Steps of the backtracking search after which it leaves a question open
 _STEPS = 20_000
-"""Steps of the backtracking search after which it leaves a question open."""
+# Most vertices of a graph whose fewest conflicts are looked for by branch and bound
 _SMALL = 24
-"""Most vertices of a graph whose fewest conflicts are looked for by branch and bound."""
+# Steps of branch and bound after which its result is not proven
 _BRANCHES = 5_000
-"""Steps of branch and bound after which its result is not proven."""
+# Moves of the local search
 _MOVES = 5_000
-"""Moves of the local search."""
+# Size of a model, in occurrences of variables, that the constraint solver is still asked about
 _LITERALS = 2_000_000
-"""Size of a model, in occurrences of variables, that the constraint solver is still asked about."""
 
 
 class Coloured(NamedTuple):
-    """What is known of a graph's colourings with k colours."""
+    """The answer to whether k colours are enough for a graph."""
 
     coloring: tuple[int, ...] | None
     """One without conflicts; None where none was found."""
     proven: bool
-    """Whether a None means that there is none."""
+    """True where a None means that there is none."""
 
 
 class Best(NamedTuple):
@@ -46,7 +46,7 @@ class Best(NamedTuple):
     conflicts: int
     """Edges whose ends have the same colour."""
     proven: bool
-    """Whether no colouring has fewer conflicts."""
+    """True where no colouring has fewer conflicts."""
 
 
 class Chromatic(NamedTuple):
@@ -242,8 +242,8 @@ def _by_constraints(of: Graph, clique: Sequence[int], k: int, work: float) -> Co
     has = [[model.new_bool_var("") for _ in range(k)] for _ in range(of.vertices)]
     for own in has:
         model.add_exactly_one(own)
-    for place, vertex in enumerate(clique):
-        model.add(has[vertex][place] == 1)
+    for color, vertex in enumerate(clique):
+        model.add(has[vertex][color] == 1)
     for u, v in of.edges:
         for c in range(k):
             model.add_at_most_one(has[u][c], has[v][c])

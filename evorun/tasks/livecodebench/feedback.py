@@ -1,4 +1,4 @@
-"""What the public tests say of a program, in the words that prompts show (B.2.3)."""
+"""The outcome of a program's public tests, in the words that prompts show (B.2.3)."""
 
 import re
 from collections.abc import Sequence
@@ -12,8 +12,8 @@ SHOWN_TESTS = 3
 SHOWN_CHARS = 200
 """Longest piece of an input, an output or an error message (ours)."""
 
+# A frame of the program's own in a traceback, as the sandbox names it
 _FRAME = re.compile(r'^ *File "solution\.py", line (\d{1,9})\b', re.MULTILINE)
-"""A frame of the program's own in a traceback, as the sandbox names it."""
 
 
 class Failure(NamedTuple):
@@ -53,23 +53,21 @@ def shown(text: str, limit: int = SHOWN_CHARS) -> str:
 
 
 def _trace(case: Case, result: CaseResult, limits: Limits) -> str:
-    return f"{shown(case.stdin)} -> {_outcome(case, result, limits)}"
-
-
-def _outcome(case: Case, result: CaseResult, limits: Limits) -> str:
+    """Return a test's input and outcome, on one line."""
     match result.verdict:
         case "accepted":
-            return "passed"
+            outcome = "passed"
         case "wrong_answer":
             came = result.value if result.value is not None else result.stdout
-            return f"wrong answer: expected {shown(case.expected)}, got {shown(came) or 'no output'}"
+            outcome = f"wrong answer: expected {shown(case.expected)}, got {shown(came) or 'no output'}"
         case "runtime_error":
             # A traceback's last three lines: where the program failed, and why.
             end = "\n".join(line.strip() for line in result.stderr.strip().splitlines()[-3:])
-            return f"runtime error: {shown(end) or 'no message'}"
+            outcome = f"runtime error: {shown(end) or 'no message'}"
         case "time_limit":
-            return f"stopped after {limits.cpu_seconds:g} seconds"
+            outcome = f"stopped after {limits.cpu_seconds:g} seconds"
         case "memory_limit":
-            return f"stopped at {limits.memory_mib} MiB of memory"
+            outcome = f"stopped at {limits.memory_mib} MiB of memory"
         case "output_limit":
-            return "stopped for printing too much"
+            outcome = "stopped for printing too much"
+    return f"{shown(case.stdin)} -> {outcome}"

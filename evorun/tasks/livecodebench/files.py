@@ -1,7 +1,7 @@
 """LiveCodeBench's files: finding them, and reading them one line at a time (the release is gigabytes)."""
 
 import logging
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import date
 from glob import glob
@@ -93,10 +93,22 @@ def read(paths: Sequence[Path]) -> list[Entry]:
     """
     entries: dict[str, Entry] = {}
     for path in paths:
-        for entry in _read(path):
-            earlier = entries.setdefault(entry.problem.id, entry)
-            if earlier is not entry:
-                raise DataError(f"{entry.where}: id '{entry.problem.id}' is already used in {earlier.where}")
+        layout: Layout | None = None
+        offset = 0
+        try:
+            with path.open("rb") as file:
+                for number, line in enumerate(file, 1):
+                    if line.strip():
+                        where = f"{path}:{number}"
+                        layout = layout or layout_of(line, where)
+                        heading = layout.heading(line, where)
+                        entry = Entry(heading.problem, heading.contest_date, layout, path, number, offset, len(line))
+                        earlier = entries.setdefault(entry.problem.id, entry)
+                        if earlier is not entry:
+                            raise DataError(f"{where}: id '{entry.problem.id}' is already used in {earlier.where}")
+                    offset += len(line)
+        except OSError as error:
+            raise DataError(f"{path}: cannot read: {error.strerror}") from error
     return list(entries.values())
 
 
@@ -109,19 +121,3 @@ def distinct(entries: Iterable[Entry]) -> list[Entry]:
         if earlier is not entry:
             _log.warning("%s: left out, the same problem as %s", entry.where, earlier.where)
     return list(first.values())
-
-
-def _read(path: Path) -> Iterator[Entry]:
-    layout: Layout | None = None
-    offset = 0
-    try:
-        with path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                if line.strip():
-                    where = f"{path}:{number}"
-                    layout = layout or layout_of(line, where)
-                    heading = layout.heading(line, where)
-                    yield Entry(heading.problem, heading.contest_date, layout, path, number, offset, len(line))
-                offset += len(line)
-    except OSError as error:
-        raise DataError(f"{path}: cannot read: {error.strerror}") from error

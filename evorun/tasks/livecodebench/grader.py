@@ -12,13 +12,13 @@ from evorun.tasks.livecodebench.programs import program_for
 class TestGrader:
     """Grades by hidden tests: correct means that every one of them passes (§4.1).
 
-    The release's own harness runs the public tests along with them; here they are feedback and take no part.
+    The release's own harness runs the public tests along with them; here they are feedback and do not count.
     """
 
     __test__ = False  # not for pytest to collect
 
     def __init__(self, hidden: Mapping[str, Suite]) -> None:
-        """hidden: each problem's suite; one object a problem, which is what lets a journal know it again cheaply."""
+        """hidden: each problem's suite; one object a problem, which is what lets a journal recognise it cheaply."""
         self._hidden = hidden
 
     async def grade(self, problem: Problem, response: Response, tools: Tools) -> Grade:

@@ -16,7 +16,7 @@ The paper names them and leaves them open, so their design is ours:
   output says nothing of where it comes from.
 - "No errors", at which the paper's operators return the parent, means a fitness of 100. A program that could not be
   read, or is no Python, gives the other parent in crossover and itself in mutation.
-- A child is written anew from its tree: comments and layout are lost, and it is dropped for its parent where Python
+- A child's source is written from its tree: comments and layout are lost, and it is dropped for its parent where Python
   would not read back the same tree, or where it has become too long.
 """
 
@@ -33,8 +33,8 @@ from evorun.tasks.livecodebench.programs import parsed
 from evorun.tasks.livecodebench.reading import MAX_SOURCE_BYTES
 
 _RIGHT = 100.0
+# Integers longer than this are left alone, so that no number grows without end
 _MAX_BITS = 256
-"""Integers longer than this are left alone, so that no number grows without end."""
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _Change = Callable[[], None]
@@ -43,8 +43,8 @@ T = TypeVar("T")
 _ORDERINGS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.Eq, ast.NotEq)
 _COMPARISONS: tuple[tuple[type[ast.cmpop], ...], ...] = (_ORDERINGS, (ast.Is, ast.IsNot), (ast.In, ast.NotIn))
 _ARITHMETIC: tuple[type[ast.operator], ...] = (ast.Add, ast.Sub, ast.Mult, ast.Div, ast.FloorDiv, ast.Mod)
+# Operands with which `*`, `+` and `%` are no arithmetic
 _SEQUENCES = (ast.List, ast.Tuple, ast.ListComp, ast.JoinedStr)
-"""Operands with which `*`, `+` and `%` are no arithmetic."""
 
 
 def crossover(first: Individual, second: Individual, rng: np.random.Generator, max_chars: int) -> Response:
@@ -100,7 +100,7 @@ def _pick(options: Sequence[T], rng: np.random.Generator) -> T:
 
 
 class _Place(NamedTuple):
-    """A function, and where it stands."""
+    """A function, and its position in the body that holds it."""
 
     body: list[ast.stmt]
     at: int
@@ -238,7 +238,7 @@ def _sites(tree: ast.Module) -> Iterator[_Site]:
 
 
 class _Slot(NamedTuple):
-    """Where a node hangs in its parent."""
+    """A node's position in its parent."""
 
     parent: ast.AST
     field: str
@@ -247,7 +247,7 @@ class _Slot(NamedTuple):
 
     @property
     def line(self) -> int:
-        """Where the node begins."""
+        """The line that the node begins in."""
         return int(getattr(self.node, "lineno", 0))
 
     def change(self, new: ast.expr) -> _Change:

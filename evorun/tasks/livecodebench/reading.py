@@ -69,7 +69,7 @@ def _stated(value: object) -> tuple[str | None, str]:
     source = well_formed(value)
     blocks = _FENCED.findall(source)
     if blocks:
-        source = blocks[-1]
+        source = str(blocks[-1])
     elif ticked := _TICKED.fullmatch(source.strip()):
         source = ticked[1]
     return (source, "") if source.strip() else (None, "no_solution: the program is empty")

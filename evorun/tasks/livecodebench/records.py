@@ -25,14 +25,14 @@ Kind = Literal["stdin", "functional"]
 
 
 class Heading(msgspec.Struct, frozen=True):
-    """What a record says apart from its hidden tests."""
+    """A record without its hidden tests."""
 
     problem: Problem
     contest_date: date
 
 
 class Answers(msgspec.Struct, frozen=True):
-    """What a record keeps from methods."""
+    """The part of a record that methods must not see."""
 
     hidden: tuple[Case, ...]
     solution: str = ""
@@ -51,7 +51,7 @@ class Test(msgspec.Struct, frozen=True):
 
 
 class Layout(Protocol):
-    """How a file's lines are read. Both methods raise DataError naming `where` (FILE:LINE)."""
+    """The reader of a file's lines. Both methods raise DataError naming `where` (FILE:LINE)."""
 
     def heading(self, line: bytes, where: str) -> Heading:
         """Read everything but the hidden tests, which may be many megabytes."""

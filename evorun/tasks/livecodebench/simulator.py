@@ -17,8 +17,8 @@ from evorun.tasks.text_task import TextTask
 MAX_TABLE_CHARS = 2400
 """Longest table that a program may embed. A problem whose outputs take more is never solved in simulated runs."""
 _MAX_OUTPUT_CHARS = 200_000
+# Different programs of a kind: with more of them written, some are repeats, as with a real model
 _VARIANTS = 1000
-"""Different programs of a kind: with more of them written, some are repeats, as with a real model."""
 
 _LOOK_UP = """\
 import base64

@@ -1,4 +1,4 @@
-"""What methods may touch of LiveCodeBench: its prompts (Duel-Evolve, B.2), public tests, reading of programs."""
+"""LiveCodeBench as methods see it: its prompts (Duel-Evolve, B.2), public tests, reading of programs."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ from evorun.tasks.livecodebench.programs import check_of, program_for, signature
 from evorun.tasks.livecodebench.reading import MEMORY_CHARS, read_memory, read_program, read_reasoning
 from evorun.tasks.text_task import TextTask
 
+# Roles whose replies nobody builds on: they ask for no notes (B.2.5, B.2.6)
 _WITHOUT_MEMORY = ("few_shot", "instruct")
-"""Roles whose replies nobody builds on: they ask for no notes (B.2.5, B.2.6)."""
 _LINE = re.compile(r"\blines?\s+(\d{1,9})\b", re.IGNORECASE)
 
 
@@ -175,7 +175,7 @@ class LiveCodeBench(TextTask):
         return await tools.test(program_for(problem, response.answer), suite, stop_at_failure=False)
 
     def _public(self, problem: Problem) -> Suite:
-        """Return the suite of public tests, one object a problem: a journal knows it again cheaply."""
+        """Return the suite of public tests, one object a problem: a journal recognises it cheaply."""
         known = self._suites.get(problem.id)
         if known is None or known[0] is not problem:
             cases = tuple(Case(test["input"], test["output"]) for test in problem.data["public_tests"])

@@ -3,22 +3,22 @@ r"""Finding the last boxed answer in a text: `\boxed{...}` with any braces insid
 import re
 from typing import NamedTuple
 
-# More than one backslash stands before the command where a model has escaped its text once too often.
+# More than one backslash precedes the command where a model has escaped its text once too often.
 _TOKEN = re.compile(r"(?P<box>\\{1,4}(?:boxed|fbox)(?![A-Za-z]))|\\.|(?P<brace>[{}])", re.DOTALL)
 _BARE = re.compile(r"[ \t]*([^\s${}\\]+)")
 _OPENING = re.compile(r"\s*\{")
 _TRAILING = ".,;:!?)*"
+# As many boxes directly inside each other are taken off
 _MOST_BOXES = 4
-"""As many boxes directly inside each other are taken off."""
 
 
 class Box(NamedTuple):
     """A finished box."""
 
     start: int
-    """Where its command stands in the text."""
+    """Index of its command in the text."""
     end: int
-    """Where the text goes on after it."""
+    """Index of the first character after it."""
     content: str
 
 
@@ -27,7 +27,7 @@ class _Open(NamedTuple):
 
     content: int
     box: int | None
-    """Where the box's command stands that the brace belongs to; None: a brace of its own."""
+    """Index of the command of the box that the brace opens; None: it opens no box."""
 
 
 def boxes(text: str) -> list[Box]:

@@ -65,7 +65,7 @@ def download(place: str) -> Source:
 def read(sources: Iterable[Source], expected: Expected) -> list[Question]:
     """Read all sources, in order.
 
-    A problem that is repeated is kept where it stands first, and left out altogether where its answers differ, either
+    A problem that is repeated is kept where it comes first, and left out altogether where its answers differ, either
     with a warning. Raises DataError naming file and line for a malformed record or an id used twice.
     """
     seen: dict[str, str] = {}
@@ -91,21 +91,15 @@ def read(sources: Iterable[Source], expected: Expected) -> list[Question]:
 
 
 def _records(path: Path) -> Iterator[tuple[str, object]]:
-    """Yield each record with its `FILE:LINE`; DataError where a line is no JSON or the file cannot be read."""
-    try:
-        if path.suffix == ".parquet":
-            yield from _parquet(path)
-            return
-        for number, line in enumerate(path.read_bytes().removeprefix(b"\xef\xbb\xbf").split(b"\n"), 1):
-            if not line.strip():
-                continue
-            where = f"{path}:{number}"
-            try:
-                yield where, msgspec.json.decode(line)
-            except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
-                raise DataError(f"{where}: expected one JSON object a line: {error}") from error
-    except OSError as error:
-        raise DataError(f"{path}: cannot read: {error.strerror or error}") from error
+    """Yield each record with its `FILE:LINE`. Raises DataError where a line is no JSON or the file cannot be read."""
+    if path.suffix == ".parquet":
+        yield from _parquet(path)
+        return
+    for where, _, line in benchmark_files.numbered_lines(path):
+        try:
+            yield where, msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise DataError(f"{where}: expected one JSON object a line: {error}") from error
 
 
 def _parquet(path: Path) -> Iterator[tuple[str, object]]:
@@ -116,6 +110,8 @@ def _parquet(path: Path) -> Iterator[tuple[str, object]]:
         raise DataError(f"{path}: reading Parquet files needs pyarrow: pip install 'evorun[hub]'") from error
     try:
         rows = read_table(path).to_pylist()
+    except OSError as error:
+        raise DataError(f"{path}: cannot read: {error.strerror or error}") from error
     except ArrowException as error:
         raise DataError(f"{path}: cannot read as Parquet: {str(error).splitlines()[0]}") from error
     for number, row in enumerate(rows, 1):

@@ -1,4 +1,4 @@
-"""What a boxed answer means: as an integer, and as a text that is equal for answers written nearly alike."""
+"""Meaning of a boxed answer: an integer, or a text that is equal for answers written nearly alike."""
 
 import re
 from fractions import Fraction
@@ -18,13 +18,13 @@ _INTEGER = re.compile(
     rf"(?P<sign>[+-]?) ?(?P<digits>[0-9]{{1,3}}(?:[, ][0-9]{{3}})+|[0-9]{{1,{MAX_DIGITS}}})(?:\.0*)?"
     r"(?: ?[%]| (?P<unit>[A-Za-z][A-Za-z .]*[A-Za-z.](?: ?\^ ?\{?[23]\}?)?))?"
 )
+# Words that make something else of the number before them, so that they are no unit
 _CHANGES_THE_VALUE = frozenset(
     {
         *("hundred", "thousand", "million", "billion", "trillion", "dozen", "factorial", "squared", "cubed", "pi"),
         *("and", "or", "to", "plus", "minus", "times", "by", "over", "choose", "mod", "modulo"),
     }
 )
-"""Words that make something else of the number before them, so that they are no unit."""
 
 _FRACTION_OF_DIGITS = re.compile(r"\\frac\s*(\d)\s*(\d)")
 _ROOT_OF_DIGIT = re.compile(r"\\sqrt\s*(\d)")
@@ -33,8 +33,8 @@ _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:[, ]\d{3})+")
 _RATIO = re.compile(r"(-?)(?:\\frac\{(-?\d{1,30})\}\{(\d{1,30})\}|(\d{1,30})/(\d{1,30}))")
 _DECIMAL = re.compile(r"[+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})")
 _NAMED_VALUE = re.compile(r"[A-Za-z]=([^=]+)")
+# Blanks, but those between two digits or two letters
 _LOOSE = re.compile(r"(?<![0-9])\s+(?![A-Za-z])|(?<![A-Za-z])\s+(?![0-9])")
-"""Blanks, but those between two digits or two letters."""
 _LONE_LETTER = re.compile(r"\(([A-Za-z])\)")
 
 

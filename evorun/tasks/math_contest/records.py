@@ -30,10 +30,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Expected:
-    """What a task's records must hold."""
+    """Requirements on a task's records."""
 
     integers: bool
-    """Whether answers are integers."""
+    """True where answers are integers."""
     largest: int | None
     """The largest one, the smallest being 0; None: any."""
     stratum: str
@@ -48,26 +48,23 @@ def parse_record(record: object, where: str, fallback_id: str, expected: Expecte
     """
     if not isinstance(record, Mapping):
         raise DataError(f"{where}: expected a JSON object, got {type(record).__name__}")
-    return Question(
-        problem=Problem(
-            id=_identity(record, where, fallback_id),
-            stratum=_stratum(record, expected),
-            data={"problem": _text(record, where)},
-        ),
-        answers=_answers(record, where, expected),
-        contest=_optional(record, "contest", str, where),
-        year=_optional(record, "year", int, where),
-    )
-
-
-def _text(record: Mapping[str, Any], where: str) -> str:
     field = next((name for name in TEXTS if name in record), None)
     if field is None:
         raise DataError(f"{where}: expected the fields problem and answer; 'problem' is missing")
     text = record[field]
     if not isinstance(text, str) or not text.strip():
         raise DataError(f"{where}: {field}: expected a non-empty string, got {text!r:.60}")
-    return text.strip()
+    own = next((record[name] for name in IDS if record.get(name) is not None), fallback_id)
+    if isinstance(own, bool) or not isinstance(own, str | int) or not str(own).strip():
+        raise DataError(f"{where}: id: expected a non-empty string or an integer, got {own!r:.60}")
+    # A mere number is an id within its file only, while a split may have several files.
+    identity = fallback_id if str(own).strip().isdecimal() else str(own).strip()
+    return Question(
+        problem=Problem(id=identity, stratum=_stratum(record, expected), data={"problem": text.strip()}),
+        answers=_answers(record, where, expected),
+        contest=_optional(record, "contest", str, where),
+        year=_optional(record, "year", int, where),
+    )
 
 
 def _answers(record: Mapping[str, Any], where: str, expected: Expected) -> tuple[str, ...]:
@@ -102,14 +99,6 @@ def _checked(answer: object, where: str, expected: Expected) -> str:
         bounds = "" if expected.largest is None else f" from 0 to {expected.largest}"
         raise DataError(f"{where}: answer: expected an integer{bounds}, got {answer!r:.60}")
     return str(value)
-
-
-def _identity(record: Mapping[str, Any], where: str, fallback: str) -> str:
-    own = next((record[name] for name in IDS if record.get(name) is not None), fallback)
-    if isinstance(own, bool) or not isinstance(own, str | int) or not str(own).strip():
-        raise DataError(f"{where}: id: expected a non-empty string or an integer, got {own!r:.60}")
-    text = str(own).strip()
-    return fallback if text.isdecimal() else text
 
 
 def _stratum(record: Mapping[str, Any], expected: Expected) -> str:

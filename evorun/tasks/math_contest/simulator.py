@@ -9,8 +9,8 @@ from evorun.tasks.math_contest.reading import read_integer
 from evorun.tasks.math_contest.task import MathContest
 from evorun.tasks.simulator import TextSimulator
 
+# Wrong answers of a problem
 _MISTAKES = 40
-"""How many wrong answers a problem has."""
 
 
 class ContestSimulator(TextSimulator):

@@ -1,4 +1,4 @@
-"""What methods may touch of a contest: its prompts (wording ours) and the reading of its answers."""
+"""A contest as methods see it: its prompts (wording ours) and the reading of its answers."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

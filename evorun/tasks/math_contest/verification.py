@@ -1,4 +1,4 @@
-"""Whether two answers have the same value (math-verify): in a worker process that is killed when slow."""
+"""Comparison of answers by value (math-verify), in a worker process that is killed when slow."""
 
 import asyncio
 import atexit
@@ -24,7 +24,7 @@ _WORKER = Path(__file__).with_name("worker.py")
 
 
 class Comparison(NamedTuple):
-    """What the worker found."""
+    """The worker's verdict."""
 
     equal: bool
     detail: str
@@ -34,7 +34,7 @@ class Comparison(NamedTuple):
 class Verifier:
     """Compares answers in a worker process, one at a time, and remembers what it found.
 
-    The worker is started at the first comparison, and anew after one that it did not survive; it ends with the process
+    The worker is started at the first comparison, and again after one that it did not survive; it ends with the process
     that started it.
     """
 

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from evorun.errors import DataError
+from evorun.tasks.benchmark_files import numbered_lines
 from evorun.tasks.mathbench.records import Question, parse_record
 
 FILE = "single_choice_en.jsonl"
@@ -47,11 +48,15 @@ def looks_like_archive(root: Path, stages: Sequence[str]) -> bool:
 def read_stages(root: Path, stages: Sequence[str]) -> dict[str, list[Question]]:
     """Read every stage's file, in file order.
 
-    A question that is repeated with the same options and answer, in its own stage or another, is kept where it stands
+    A question that is repeated with the same options and answer, in its own stage or another, is kept where it comes
     first, with a warning. Raises DataError naming file and line for a malformed record, an id used twice, or a question
     repeated with another answer.
     """
-    located = [one for stage in stages for one in _read(root / stage / FILE, stage)]
+    located = [
+        (where, parse_record(line, where, stage, number))
+        for stage in stages
+        for where, number, line in numbered_lines(root / stage / FILE)
+    ]
     seen: dict[str, str] = {}
     for where, question in located:
         if question.problem.id in seen:
@@ -69,13 +74,3 @@ def read_stages(root: Path, stages: Sequence[str]) -> dict[str, list[Question]]:
         else:
             _log.warning("%s: left out, the same question as %s", where, seen[earlier.problem.id])
     return questions
-
-
-def _read(path: Path, stage: str) -> list[tuple[str, Question]]:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot read: {error.strerror}") from error
-    lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
-    numbered = ((f"{path}:{n}", n, line) for n, line in enumerate(lines, 1) if line.strip())
-    return [(where, parse_record(line, where, stage, n)) for where, n, line in numbered]

@@ -40,14 +40,18 @@ def parse_record(line: bytes, where: str, stage: str, number: int) -> Question:
     question = _field(record, "question", where)
     if not isinstance(question, str) or not question.strip():
         raise DataError(f"{where}: question: expected a non-empty string, got {question!r:.60}")
-    return Question(
-        problem=Problem(
-            id=_identity(record, where, stage, number),
-            stratum=stage,
-            data={"question": question.strip(), "options": options},
-        ),
-        answer=_answer(record, where),
-    )
+    given = _field(record, "answer", where)
+    match = _ANSWER.fullmatch(given) if isinstance(given, str) else None
+    answer = match[1].upper() if match else ""
+    if not answer or answer not in letters(OPTIONS):
+        raise DataError(f"{where}: answer: expected one of {', '.join(letters(OPTIONS))}, got {given!r:.60}")
+    own = record.get("id", number)
+    if isinstance(own, bool) or not isinstance(own, str | int) or not str(own).strip():
+        raise DataError(f"{where}: id: expected a non-empty string or an integer, got {own!r:.60}")
+    # A mere number, and the line where there is no id, is unique within its stage only.
+    identity = f"{stage}/{str(own).strip()}" if str(own).strip().isdecimal() else str(own).strip()
+    data = {"question": question.strip(), "options": options}
+    return Question(problem=Problem(id=identity, stratum=stage, data=data), answer=answer)
 
 
 def _field(record: dict[str, Any], key: str, where: str) -> Any:
@@ -67,21 +71,3 @@ def _options(record: dict[str, Any], where: str) -> tuple[str, ...]:
     patterns = (rf"\(?{letter}[.):]+\s*(\S.*)" for letter in letters(OPTIONS))
     matches = [re.fullmatch(pattern, text, re.DOTALL) for pattern, text in zip(patterns, texts, strict=True)]
     return tuple(found[1] for found in matches if found) if all(matches) else texts
-
-
-def _answer(record: dict[str, Any], where: str) -> str:
-    answer = _field(record, "answer", where)
-    match = _ANSWER.fullmatch(answer) if isinstance(answer, str) else None
-    letter = match[1].upper() if match else ""
-    if not letter or letter not in letters(OPTIONS):
-        raise DataError(f"{where}: answer: expected one of {', '.join(letters(OPTIONS))}, got {answer!r:.60}")
-    return letter
-
-
-def _identity(record: dict[str, Any], where: str, stage: str, number: int) -> str:
-    """Return the record's own id; a mere number, or the line where there is no id, is unique within its stage only."""
-    own = record.get("id", number)
-    if isinstance(own, bool) or not isinstance(own, str | int) or not str(own).strip():
-        raise DataError(f"{where}: id: expected a non-empty string or an integer, got {own!r:.60}")
-    text = str(own).strip()
-    return f"{stage}/{text}" if text.isdecimal() else text

@@ -1,4 +1,4 @@
-"""What methods may touch of MathBench: its prompts (Duel-Evolve, B.1) and the reading of its answers."""
+"""MathBench as methods see it: its prompts (Duel-Evolve, B.1) and the reading of its answers."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path

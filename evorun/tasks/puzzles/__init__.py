@@ -1,1 +1,1 @@
-"""What the combinatorial tasks share: sudoku, graph_coloring and tsp (Lyria paper, section 3)."""
+"""The combinatorial tasks: sudoku, graph_coloring and tsp (Lyria paper, section 3)."""

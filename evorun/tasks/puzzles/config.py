@@ -27,14 +27,14 @@ from evorun.tasks.puzzles.task import Puzzle
 
 TRAINING = "training"
 SPLITS = ("evaluation", TRAINING)
+# The field with each split's number of instances
 _SIZES = {
     "evaluation": "instances",
     "validation": "validation_instances",
     TRAINING: "training_instances",
 }
-"""What says how many instances a split has."""
+# Draws without a new instance of a split after which there are no more
 _TRIES = 3000
-"""Draws without a new instance of a split after which there are no more."""
 
 
 class Instance(NamedTuple):
@@ -49,14 +49,14 @@ class Draft(NamedTuple):
     """A generated instance before it is solved."""
 
     content: bytes
-    """What decides its split: instances that are equal in this are in the same one."""
+    """Decides its split: instances that are equal in this are in the same one."""
     finish: Callable[[], Instance | None]
     """Solves it; its problem's id is empty. None when it does not fit the settings."""
 
 
 @dataclass(kw_only=True)
 class PuzzleConfig(TaskConfig):
-    """What all puzzles configure."""
+    """The settings that all puzzles have."""
 
     task_class: ClassVar[type[Puzzle]]
     simulator: ClassVar[type[PuzzleSimulator]]
@@ -81,7 +81,6 @@ class PuzzleConfig(TaskConfig):
     """Longest reasoning that a later prompt shows."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         super().__post_init__()
         one_of("task.split", self.split, SPLITS)
         for key in ("instances", "training_instances", "limit", "shown_reasoning_chars"):

@@ -4,6 +4,7 @@ import re
 from typing import NamedTuple
 
 _MARK = r"(?:`{3,}+|~{3,}+)"
+# A whole block that a line ends with, a fence that a line begins with, or one that it ends with
 _FENCE = re.compile(
     rf"""
       (?: ^[ \t]*+ | (?<![`~]) ) {_MARK} (?P<whole>[^`~\n]++) {_MARK} [ \t.]*$
@@ -12,7 +13,6 @@ _FENCE = re.compile(
     """,
     re.MULTILINE | re.VERBOSE,
 )
-"""A whole block that a line ends with, a fence that a line begins with, or one that it ends with."""
 
 
 class Block(NamedTuple):

@@ -13,8 +13,8 @@ from evorun.tasks.puzzles.reading import fenced
 from evorun.tasks.puzzles.task import PENALISED_SCORE, Puzzle
 from evorun.tasks.simulator import TextSimulator
 
+# Share of a model's mistakes from scratch that it makes again where it revises something right (ours)
 _SLIPS = 0.1
-"""Share of a model's mistakes from scratch that it makes again where it revises something right (ours)."""
 
 
 class SolvedPuzzle(ABC):

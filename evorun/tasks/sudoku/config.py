@@ -23,7 +23,7 @@ class SudokuConfig(PuzzleConfig):
     """Sudoku puzzles with one solution each (section 3.1).
 
     `data`: a file as `files` describes; its first puzzles are used, and lines after them are not read. Their sizes are
-    the file's, so `box` and `empty_cells` have no part in them.
+    the file's, and `box` and `empty_cells` do not apply to them.
     """
 
     task_class = Sudoku

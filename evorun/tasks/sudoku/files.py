@@ -19,12 +19,12 @@ from evorun.tasks.sudoku.solver import GaveUp, Search
 
 _SYMBOLS = "123456789ABCDEFGHIJKLMNOP"
 _BOX_OF = {box**4: box for box in BOXES}
+# A longer line is cut, and then refused as what it is not: no file can fill the memory
 _LINE_BYTES = 1 << 20
-"""A longer line is cut, and then refused as what it is not: no file can fill the memory."""
+# Guesses for one puzzle, some seconds; the hardest 9 x 9 puzzles take about a thousand
 _GUESSES = 20_000
-"""Guesses for one puzzle, some seconds; the hardest 9 x 9 puzzles take about a thousand."""
+# Solutions counted of a puzzle that has several
 _COUNTED = 100
-"""Solutions counted of a puzzle that has several."""
 
 
 class Record(msgspec.Struct):
@@ -50,11 +50,24 @@ def read(path: Path) -> Iterator[Callable[[], Instance]]:
         if name in lines_of:
             raise DataError(f"{where}: id '{name}' is already used in {lines_of[name]}")
         lines_of[name] = where
-        yield _unsolved(record.puzzle.strip(), name, where)
+        puzzle = record.puzzle.strip()
+        box = _BOX_OF.get(len(puzzle))
+        if box is None:
+            sizes = ", ".join(map(str, _BOX_OF))
+            raise DataError(f"{where}: expected {sizes} characters, a cell each, got {len(puzzle)}")
+        size = box * box
+        values = []
+        for character in puzzle:
+            value = 0 if character in ".0" else _SYMBOLS.find(character.upper()) + 1 or -1
+            if not 0 <= value <= size:
+                raise DataError(f"{where}: expected '.', '0' or one of {_SYMBOLS[:size]}, got {character!r}")
+            values.append(value)
+        problem = Problem(id=name, stratum=f"{size}x{size}", data={"box": box, "grid": written(values, size)})
+        yield partial(_solved, problem, values, where)
 
 
 def _lines(path: Path) -> Iterator[tuple[str, int, str]]:
-    """Yield place, number and text of each line with something in it."""
+    """Yield `FILE:LINE`, number and text of each line that is not blank."""
     if path.exists() and not path.is_file():
         raise DataError(f"{path}: expected a regular file")
     try:
@@ -68,21 +81,6 @@ def _lines(path: Path) -> Iterator[tuple[str, int, str]]:
         raise DataError(f"{path}: cannot read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{where}: expected text in UTF-8: {error.reason}") from error
-
-
-def _unsolved(puzzle: str, name: str, where: str) -> Callable[[], Instance]:
-    box = _BOX_OF.get(len(puzzle))
-    if box is None:
-        raise DataError(f"{where}: expected {', '.join(map(str, _BOX_OF))} characters, a cell each, got {len(puzzle)}")
-    size = box * box
-    values = []
-    for character in puzzle:
-        value = 0 if character in ".0" else _SYMBOLS.find(character.upper()) + 1 or -1
-        if not 0 <= value <= size:
-            raise DataError(f"{where}: expected '.', '0' or one of {_SYMBOLS[:size]}, got {character!r}")
-        values.append(value)
-    problem = Problem(id=name, stratum=f"{size}x{size}", data={"box": box, "grid": written(values, size)})
-    return partial(_solved, problem, values, where)
 
 
 def _solved(problem: Problem, values: list[int], where: str) -> Instance:

@@ -7,10 +7,10 @@ from evorun.tasks.sudoku.solver import GaveUp, Search
 
 MOST_EMPTY = {2: 12, 3: 58, 4: 160, 5: 330}
 """By box: as many empty cells as can be reached in practice. For box 2 there is no puzzle with more."""
+# Guesses after which a random grid is restarted (a 25 x 25 grid takes some 500)
 _GRID_GUESSES = 1000
-"""Guesses after which a random grid is begun anew (a 25 x 25 grid takes some 500)."""
+# Guesses that showing one cell to be superfluous may take; after them the cell keeps its number
 _REMOVAL_GUESSES = 30
-"""Guesses that showing one cell to be superfluous may take; after them the cell keeps its number."""
 
 
 def random_grid(box: int, random: Random) -> list[int]:

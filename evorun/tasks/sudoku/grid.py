@@ -15,13 +15,13 @@ from evorun.tasks.base import Problem
 BOXES = range(2, 6)
 """Side lengths of a box: the grid has box**2 rows, columns, boxes and numbers."""
 EMPTY = "."
-"""How texts show an empty cell; 0 does where cells are numbers."""
+"""An empty cell in texts; where cells are numbers it is 0."""
 _NUMBER = re.compile(r"-?[0-9]{1,9}")
 _RULER = frozenset("-+| \t")
 
 
 class Layout(NamedTuple):
-    """Which cells belong together in a grid of one size."""
+    """The units of a grid of one size, and the peers of its cells."""
 
     box: int
     size: int
@@ -29,7 +29,7 @@ class Layout(NamedTuple):
     units: tuple[tuple[int, ...], ...]
     """The cells of the n rows, then of the n columns, then of the n boxes."""
     units_of: tuple[tuple[int, int, int], ...]
-    """For each cell its row's, its column's and its box's place in `units`."""
+    """For each cell the indices in `units` of its row, column and box."""
     peers: tuple[tuple[int, ...], ...]
     """For each cell the others that share a unit with it."""
 
@@ -47,7 +47,7 @@ def layout(box: int) -> Layout:
     return Layout(box, size, units, units_of, peers)
 
 
-# --- a puzzle made ready for what is asked of it thousands of times: its metrics, its errors, its operators ---
+# --- a puzzle, parsed once: metrics, errors and operators ask for it thousands of times ---
 
 Cells = tuple[str, ...]
 """A completed grid in reading order; each number as the canonical text has it, so equal texts are equal numbers."""

@@ -22,7 +22,7 @@ from evorun.tasks.sudoku.grid import Board, Cells, cells_of
 
 SCORE = "score"
 KINDS = ("row", "col", "box", "given")
-"""What an error is about; the first three in the order of a layout's units."""
+"""The kinds of errors; the first three in the order of a layout's units."""
 
 
 def measure(board: Board, answer: str | None) -> Grade:

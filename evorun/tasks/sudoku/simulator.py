@@ -1,4 +1,4 @@
-"""What a simulated model makes of a Sudoku whose solution it knows: every empty cell is a decision, givens are kept."""
+"""The simulated model on Sudoku, whose solution it knows: every empty cell is a decision, givens are kept."""
 
 from collections.abc import Sequence
 

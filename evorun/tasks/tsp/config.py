@@ -22,7 +22,7 @@ from evorun.tasks.tsp.task import Tsp
 class TspConfig(PuzzleConfig):
     """Travelling salesman problems in the plane (section 3.3).
 
-    `data`: a file or folder as `files` describes; `cities` and `side` have no part in it.
+    `data`: a file or folder as `files` describes; `cities` and `side` do not apply to it.
     """
 
     task_class = Tsp

@@ -3,7 +3,7 @@
 A .tsp file has no optimum, so it is computed; up to `solver.MOST_CITIES` cities. JSONL: an object a line with
 `weights`, the full symmetric matrix; it may have `id`, `coords` (a pair a city), `optimal_tour` (cities from 0, each
 once; trusted to be a shortest one, so that no size is too large) and `optimum` (checked). Distances are rounded to two
-decimals, the matrix's diagonal is of no account.
+decimals; the matrix's diagonal is ignored.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -22,8 +22,8 @@ from evorun.tasks.tsp.routes import DECIMALS, Distances, Route, as_text, length
 from evorun.tasks.tsp.solver import MOST_CITIES, optimal_route
 
 _MOST_BYTES = 1 << 28
+# Distances are below this, so that hundredths of whole routes are exact integers
 _LONGEST = 1e9
-"""Distances are below this, so that hundredths of whole routes are exact integers."""
 
 
 class Record(msgspec.Struct):

@@ -12,7 +12,7 @@ Decisions:
   detour that costs nothing (twice in the same place, or through a city that lies on the way) would have a PS of 100
   without being correct, and end a search that stops at 100. It is scored as if one city were missing.
 - SE has two parts. Here every missing city is an error of its own, in ascending order, and the excess distance comes
-  last: a detector that names few errors names what can be mended first. An excess within the tolerance is no error.
+  last: a detector that names few errors names first what can be corrected. An excess within the tolerance is no error.
 - Both parts are empty for the route with all cities and a detour that costs nothing, though it is wrong. There, and
   only there, the cities that it visits more than once are its errors (ours). So a route has errors exactly when it is
   not correct.

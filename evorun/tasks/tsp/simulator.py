@@ -1,4 +1,4 @@
-"""What a simulated model makes of a problem whose shortest route it knows.
+"""The simulated model on travelling salesman problems, whose shortest routes it knows.
 
 Decisions are the places of the route when it answers from scratch, and the edges of the shortest route when it revises:
 each is adopted by a move that breaks no other.
@@ -14,8 +14,8 @@ from evorun.tasks.puzzles.simulator import PuzzleSimulator, SolvedPuzzle
 from evorun.tasks.puzzles.task import Puzzle
 from evorun.tasks.tsp.routes import as_route, as_text
 
+# Probability, times that of a wrong decision, that an answer leaves a city out (ours)
 _LOSES_A_CITY = 0.2
-"""Probability, times that of a wrong decision, that an answer leaves a city out (ours)."""
 
 
 class SolvedTour(SolvedPuzzle):

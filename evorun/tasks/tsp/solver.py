@@ -18,10 +18,10 @@ from evorun.tasks.tsp.routes import DECIMALS, Distances
 
 MOST_CITIES = 120
 """More are refused: of the instances of 76 to 105 cities that were tried, one took more than two minutes."""
+# Most cities for dynamic programming, whose time doubles and more with each; from here on it is the slower one
 _HELD_KARP = 14
-"""Most cities for dynamic programming, whose time doubles and more with each; from here on it is the slower one."""
+# Capacity, in a maximum flow that looks for cuts, of an edge that is wholly in a relaxed solution
 _CAPACITY = 1_000_000
-"""What an edge that is wholly in a relaxed solution can carry, where cuts are looked for by maximum flow."""
 
 _Weights = NDArray[np.int64]
 _Flags = NDArray[np.bool_]
@@ -31,7 +31,7 @@ def optimal_route(distances: Distances) -> list[int]:
     """Return a shortest route through 3 to `MOST_CITIES` cities; of two directions the one whose second city is lower.
 
     distances: symmetric, to two decimals, below 1e9. Lengths are compared in hundredths, as integers.
-    Raises DataError when the solver gives up.
+    Raises DataError when the solver finds none.
     """
     weights = np.rint(np.asarray(distances) * 10**DECIMALS).astype(np.int64)
     inner = held_karp(weights) if len(weights) <= _HELD_KARP else branch_and_cut(weights)

@@ -11,19 +11,19 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+# Radius in kilometres, as TSPLIB has it
 _EARTH = 6378.388
-"""Radius in kilometres, as TSPLIB has it."""
+# TSPLIB's own value: its published lengths depend on it
 _PI = 3.141592
-"""TSPLIB's own value: its published lengths depend on it."""
 
+# Distances that are computed from coordinates
 _KINDS = ("EUC_2D", "CEIL_2D", "ATT", "GEO")
-"""Distances that are computed from coordinates."""
 
 _Array = NDArray[np.float64]
 
 
 class Tsplib(NamedTuple):
-    """What a file holds."""
+    """The content of a file."""
 
     name: str
     """Empty where the file has none."""
@@ -128,6 +128,7 @@ def _rounded(kind: str, points: _Array) -> _Array:
 
 
 # The columns of one triangle are the rows of the other.
+# Indices of a triangle in the order of its numbers in the file, and the diagonal that it begins at
 _TRIANGLES: dict[str, tuple[Callable[[int, int], Any], int]] = {
     "UPPER_ROW": (np.triu_indices, 1),
     "LOWER_COL": (np.triu_indices, 1),
@@ -138,7 +139,6 @@ _TRIANGLES: dict[str, tuple[Callable[[int, int], Any], int]] = {
     "LOWER_DIAG_ROW": (np.tril_indices, 0),
     "UPPER_DIAG_COL": (np.tril_indices, 0),
 }
-"""Indices of a triangle in the order of its numbers in the file, and the diagonal that it begins at."""
 
 
 def _explicit(layout: str, texts: Sequence[str], cities: int) -> _Array:
