@@ -8,6 +8,7 @@ The prompts say what is wanted of a graph that cannot be coloured: as few confli
 paper's templates do not speak of such graphs, though most of those that it draws are.
 """
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -18,11 +19,15 @@ from evorun.runs.candidates import Response
 from evorun.runs.scores import Score
 from evorun.tasks.base import Grade, Problem
 from evorun.tasks.capabilities import Individual
-from evorun.tasks.graph_coloring import operators, reading
+from evorun.tasks.graph_coloring import operators
 from evorun.tasks.graph_coloring.graph import Coloring, Graph, as_coloring, as_text, conflicts
 from evorun.tasks.graph_coloring.metrics import UNREADABLE, excess, measured
+from evorun.tasks.graph_coloring.operators import EXCESS
 from evorun.tasks.puzzles.task import Puzzle
 
+# A longer colour is refused; one that is out of range is an error of the answer, not of its form.
+_DIGITS = 6
+_BETWEEN = re.compile(r"\s*,\s*|\s+")
 MATRIX_VERTICES = 60
 """Most vertices of a graph shown as a matrix, as in the paper; beyond, lists of neighbours are shorter (ours)."""
 
@@ -47,7 +52,14 @@ class GraphColoring(Puzzle):
         }
 
     def read_answer(self, problem: Problem, block: str) -> str:
-        return reading.read_answer(block, problem.data["vertices"])
+        """Read colours with commas or blanks between them, and no brackets around them."""
+        words, vertices = _BETWEEN.split(block.strip()), problem.data["vertices"]
+        wrong = next((word for word in words if not _is_number(word)), None)
+        if wrong is not None:
+            raise ValueError(f"expected colours such as 0,1,2, got '{wrong[:20]}'")
+        if len(words) != vertices:
+            raise ValueError(f"expected {vertices} colours, one for each vertex, got {len(words)}")
+        return as_text([int(word) for word in words])
 
     def measure(self, problem: Problem, answer: str | None) -> Grade:
         return UNREADABLE if answer is None else measured(as_coloring(answer), _graph(problem), problem.data["colors"])
@@ -57,13 +69,35 @@ class GraphColoring(Puzzle):
         coloring = as_coloring(answer)
         over = excess(coloring, problem.data["colors"])
         named = [[u, v, coloring[u]] for u, v in conflicts(coloring, problem.data["edges"])]
-        return ([operators.EXCESS, over], *named) if over else tuple(named)
+        return ([EXCESS, over], *named) if over else tuple(named)
 
     def describe(self, problem: Problem, findings: Sequence[Any]) -> str:
-        return reading.describe(findings)
+        """Return a line an error: `u,v,colour` for a conflict, `excess n` for colours that are not allowed."""
+        return "\n".join(f"{EXCESS} {f[1]}" if f[0] == EXCESS else f"{f[0]},{f[1]},{f[2]}" for f in findings)
 
     def read_findings(self, problem: Problem, block: str) -> tuple[Any, ...] | None:
-        return reading.read_findings(block, problem.data["vertices"])
+        """Read such lines, in any order: the excess comes first, a repeated conflict counts once.
+
+        None for a line of another form and for vertices that the graph does not have. The errors need not be real.
+        """
+        over, named = 0, dict[tuple[int, int], int]()
+        for line in block.lower().split("\n"):
+            words = _BETWEEN.split(line.strip())
+            if words == [""]:
+                continue
+            if words[0].rstrip(":") == EXCESS:
+                if len(words) != 2 or not _is_number(words[1].removeprefix("-")):
+                    return None
+                over = max(over, int(words[1]))
+                continue
+            if len(words) != 3 or not all(map(_is_number, words)):
+                return None
+            u, v, color = map(int, words)
+            if u == v or max(u, v) >= problem.data["vertices"]:
+                return None
+            named.setdefault((min(u, v), max(u, v)), color)
+        errors = [[u, v, color] for (u, v), color in named.items()]
+        return ([EXCESS, over], *errors) if over else tuple(errors)
 
     def crossover(self, problem: Problem, first: Individual, second: Individual, rng: np.random.Generator) -> Response:
         """Take over each vertex from the parent that has no conflict in it (section 4.1.6)."""
@@ -87,6 +121,10 @@ class GraphColoring(Puzzle):
         answer = as_text(child)
         same = next((parent for parent in parents if parent.answer == answer), None)
         return self.response(answer) if same is None else same
+
+
+def _is_number(word: str) -> bool:
+    return 1 <= len(word) <= _DIGITS and word.isascii() and word.isdigit()
 
 
 def _graph(problem: Problem) -> Graph:
