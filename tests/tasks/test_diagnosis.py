@@ -1,7 +1,6 @@
 """Errors and scores in a model's words: what is read from them, and that nothing makes the reading fail."""
 
 import json
-import time
 
 import pytest
 from hypothesis import given
@@ -27,9 +26,8 @@ HOSTILE = (
 )
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_errors() -> None:
+    for text, expected in [
         ('{"reasoning": "r", "errors": ["One.", "Two."]}', ["One.", "Two."]),
         ('```json\n{"errors": ["One."]}\n```', ["One."]),
         ('Well: {"errors": ["One.", "One.", " One. "],}', ["One."]),
@@ -42,15 +40,12 @@ HOSTILE = (
         ('{"reasoning": "cut in the mid', None),
         ('{"errors": {"one": "A"}}', None),
         ("", None),
-    ],
-)
-def test_errors(text: str, expected: list[str] | None) -> None:
-    assert read_errors(text, 3) == expected
+    ]:
+        assert read_errors(text, 3) == expected
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
+def test_scores() -> None:
+    for text, expected in [
         ('{"reasoning": "2 of 3 hold", "score": 66.5}', 66.5),
         ('{"score": 0}', 0),
         ('{"score": 250}', 100),
@@ -62,10 +57,8 @@ def test_errors(text: str, expected: list[str] | None) -> None:
         ('{"score": null}', None),
         ("good", None),
         ("", None),
-    ],
-)
-def test_scores(text: str, expected: float | None) -> None:
-    assert read_fitness(text) == expected
+    ]:
+        assert read_fitness(text) == expected
 
 
 @given(st.one_of(st.text(), st.sampled_from(HOSTILE)), st.integers(0, 5))
@@ -79,12 +72,11 @@ def test_nothing_makes_it_fail(text: str, max_errors: int) -> None:
     assert len(errors or ()) <= max_errors
 
 
-@pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_texts_take_no_time(text: str) -> None:
-    started = time.process_time()
-    read_errors(text, 3)
-    read_fitness(text)
-    assert time.process_time() - started < 2
+@pytest.mark.timeout(60)  # quadratic time would take far longer
+def test_hostile_texts_are_read_in_linear_time() -> None:
+    for text in HOSTILE:
+        read_errors(text, 3)
+        read_fitness(text)
 
 
 @given(st.lists(st.text(min_size=1, max_size=40)), st.floats(0, 100))

@@ -1,7 +1,5 @@
 """Verdicts in a judge's words: what is understood, and that nothing is guessed."""
 
-import pytest
-
 from evorun.tasks.judging import parse_judgment
 
 VERDICTS = [
@@ -26,9 +24,9 @@ VERDICTS = [
 ]
 
 
-@pytest.mark.parametrize(("text", "verdict"), VERDICTS)
-def test_verdicts(text: str, verdict: str) -> None:
-    assert parse_judgment(text).verdict == verdict
+def test_verdicts() -> None:
+    for text, verdict in VERDICTS:
+        assert parse_judgment(text).verdict == verdict
 
 
 def test_the_reason_is_kept_and_can_be_written() -> None:

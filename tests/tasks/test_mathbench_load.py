@@ -211,9 +211,8 @@ def one_stage(root: Path, records: list[Any], **changes: Any) -> LoadedTask:
     return load(root, strata=["middle"], per_stratum=len(records), validation_per_stratum=0, **changes)
 
 
-@pytest.mark.parametrize(
-    ("bad", "reason"),
-    [
+def test_a_bad_record_is_named_by_file_and_line(tmp_path: Path) -> None:
+    for bad, reason in [
         (b"{not json", "expected one JSON object a line"),
         (b"\xff\xfe", "expected one JSON object a line"),
         (b"[" * 5000, "expected one JSON object a line"),
@@ -233,12 +232,10 @@ def one_stage(root: Path, records: list[Any], **changes: Any) -> LoadedTask:
         (record(1, id=""), "id: expected"),
         (record(1, id=[1]), "id: expected"),
         (record(0, answer="B"), "the same question as .*:1, with another answer"),
-    ],
-)
-def test_a_bad_record_is_named_by_file_and_line(tmp_path: Path, bad: Any, reason: str) -> None:
-    with pytest.raises(DataError, match=rf"middle/single_choice_en\.jsonl:3: .*{reason}") as caught:
-        one_stage(tmp_path, [record(0), b"", bad])
-    assert "\n" not in str(caught.value)
+    ]:
+        with pytest.raises(DataError, match=rf"middle/single_choice_en\.jsonl:3: .*{reason}") as caught:
+            one_stage(tmp_path, [record(0), b"", bad])
+        assert "\n" not in str(caught.value)
 
 
 def test_an_id_used_twice_is_an_error(tmp_path: Path) -> None:
@@ -306,9 +303,8 @@ def test_a_byte_order_mark_and_windows_line_ends_are_no_errors(tmp_path: Path) -
 # --- configuration ---
 
 
-@pytest.mark.parametrize(
-    ("changes", "key"),
-    [
+def test_bad_values_are_refused_by_key() -> None:
+    for changes, key in [
         ({"source": "web"}, "task.source"),
         ({"per_stratum": 0}, "task.per_stratum"),
         ({"validation_per_stratum": -1}, "task.validation_per_stratum"),
@@ -320,11 +316,9 @@ def test_a_byte_order_mark_and_windows_line_ends_are_no_errors(tmp_path: Path) -
         ({"strata": ["high", "high"]}, "task.strata"),
         ({"source": "sample", "data": "x"}, "task.data"),
         ({"source": "hub"}, "task.hub_id"),
-    ],
-)
-def test_bad_values_are_refused_by_key(changes: dict[str, Any], key: str) -> None:
-    with pytest.raises(ConfigError, match=key):
-        task_config("mathbench", **changes)
+    ]:
+        with pytest.raises(ConfigError, match=key):
+            task_config("mathbench", **changes)
 
 
 # --- real questions in the benchmark's layout ---

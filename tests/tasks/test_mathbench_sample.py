@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import pytest
 import sympy
 
 from evorun.tasks.mathbench.files import SAMPLE
@@ -138,12 +137,12 @@ ORACLES: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("record", RECORDS, ids=lambda record: record["id"])
-def test_the_keyed_option_is_what_the_text_asks_for(record: dict[str, Any]) -> None:
-    numbers = [int(number) for number in re.findall(r"\d+", record["question"])]
-    solved = ORACLES[record["topic"]](*numbers)
-    assert F(record["options"]["ABCD".index(record["answer"])]) == F(solved)
-    assert sum(F(option) == F(solved) for option in record["options"]) == 1
+def test_the_keyed_option_is_what_the_text_asks_for() -> None:
+    for record in RECORDS:
+        numbers = [int(number) for number in re.findall(r"\d+", record["question"])]
+        solved = ORACLES[record["topic"]](*numbers)
+        assert F(record["options"]["ABCD".index(record["answer"])]) == F(solved)
+        assert sum(F(option) == F(solved) for option in record["options"]) == 1
 
 
 def test_regenerating_gives_the_same_bytes(tmp_path: Path) -> None:

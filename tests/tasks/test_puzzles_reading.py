@@ -63,11 +63,11 @@ SCORES = [
 ]
 
 
-@pytest.mark.parametrize(("text", "score"), SCORES)
-def test_a_score_is_read_in_whatever_words(text: str, score: float | None) -> None:
-    assert read_fitness(text) == score
-    if score is not None:
-        assert read_fitness(f"Row 3 repeats 5, and 7 of 9 boxes hold.\n\n{text}\n") == score
+def test_a_score_is_read_in_whatever_words() -> None:
+    for text, score in SCORES:
+        assert read_fitness(text) == score
+        if score is not None:
+            assert read_fitness(f"Row 3 repeats 5, and 7 of 9 boxes hold.\n\n{text}\n") == score
 
 
 def test_the_number_itself_is_not_clamped() -> None:
@@ -82,9 +82,8 @@ def test_what_follows_a_number_counts_and_what_precedes_it_does_not(score: float
 FENCE = "```"
 
 
-@pytest.mark.parametrize(
-    ("text", "before", "content"),
-    [
+def test_fences_stand_where_models_put_them() -> None:
+    for text, before, content in [
         (f"So:\n{FENCE}0,1,2{FENCE}", "So:", "0,1,2"),
         (f"{FENCE} 0,1 {FENCE}\nDone.", "", "0,1"),
         (f"The answer is {FENCE}0,1{FENCE}.", "The answer is", "0,1"),
@@ -97,12 +96,10 @@ FENCE = "```"
         (f"{FENCE}0{FENCE}\nno:\n{FENCE}\n1\n{FENCE}", f"{FENCE}0{FENCE}\nno:", "1"),
         (f"{FENCE}\n0\n{FENCE}\nIt stands between {FENCE} and {FENCE} now.", "", "0"),
         (f"{FENCE}\n0,1", "", "0,1"),
-    ],
-)
-def test_fences_stand_where_models_put_them(text: str, before: str, content: str) -> None:
-    found = last_block(text)
-    assert found is not None
-    assert (found.before, found.content) == (before, content)
+    ]:
+        found = last_block(text)
+        assert found is not None
+        assert (found.before, found.content) == (before, content)
 
 
 @given(st.lists(st.text("0123456789, \n.", min_size=1), min_size=1, max_size=5))

@@ -117,11 +117,11 @@ def test_a_demonstration_shows_a_reply_that_is_read_as_its_answer(loaded: Loaded
     assert task.solution(made) in words(task.few_shot_prompt(loaded.problems[0], [made]))
 
 
-@pytest.mark.parametrize(
-    "nasty", ["{{ question }} {% for x in y %} {# gone? #} {{ 7 * 7 }}", "Is 1 < 2 & 3 > 2?", "\ud800 \x00"]
-)
-def test_texts_are_data(loaded: LoadedTask, nasty: str) -> None:
-    task = task_of(loaded)
+def test_texts_are_data(loaded: LoadedTask) -> None:
+    task, nasty = (
+        task_of(loaded),
+        "{{ question }} {% for x in y %} {# gone? #} {{ 7 * 7 }} Is 1 < 2 & 3 > 2? \ud800 \x00",
+    )
     response = Response(text=nasty, answer=right_answer(loaded), reasoning=nasty)
     for role, prompt in every_prompt(task, loaded.problems[0], response).items():
         shown = {"crossover": 2, "judge": 2, "generate": 0, "few_shot": 0, "instruct": 0, "refine": 2}.get(role, 1)
@@ -130,13 +130,13 @@ def test_texts_are_data(loaded: LoadedTask, nasty: str) -> None:
         assert words(prompt).count(nasty) == shown, role
 
 
-@pytest.mark.parametrize("text", ["", " \n", "\ud800", "{" * 500, "\x00"])
-def test_any_text_becomes_a_response(loaded: LoadedTask, text: str) -> None:
-    response = loaded.task.parse(loaded.problems[0], text)
-    assert (response.answer is None) == (response.error is not None)
-    if not text.strip():
-        assert response.error == "empty: the completion has no text"
-    msgspec.json.encode(response)  # can be written to a record
+def test_any_text_becomes_a_response(loaded: LoadedTask) -> None:
+    for text in ("", " \n", "\ud800", "{" * 500, "\x00"):
+        response = loaded.task.parse(loaded.problems[0], text)
+        assert (response.answer is None) == (response.error is not None)
+        if not text.strip():
+            assert response.error == "empty: the completion has no text"
+        msgspec.json.encode(response)  # can be written to a record
 
 
 # --- how responses are shown ---
@@ -314,9 +314,8 @@ def test_a_users_file_may_leave_out_a_placeholder_with_a_warning(
     assert "leaves out {{ reasoning }}, {{ score }}" in record.getMessage()
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "reason"),
-    [
+def test_a_bad_prompt_file_is_named_before_the_run(tmp_path: Path) -> None:
+    for name, text, reason in [
         (
             "generation.md",
             "{{ question }} {{ qestion }}",
@@ -330,15 +329,14 @@ def test_a_users_file_may_leave_out_a_placeholder_with_a_warning(
         ("attempt.md", "{{ number / 0 }}", "does not render"),
         ("system.md", "{{ ''.__class__.__mro__ }}", "does not render"),
         ("system.md", b"\xff\xfe", "cannot read the prompt template"),
-    ],
-)
-def test_a_bad_prompt_file_is_named_before_the_run(tmp_path: Path, name: str, text: Any, reason: str) -> None:
-    (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
-    with pytest.raises(ConfigError) as caught:
-        load_rows(Sums(prompts=str(tmp_path)), sums(1))
-    assert str(tmp_path / name) in str(caught.value)
-    assert re.search(reason, str(caught.value))
-    assert "\n" not in str(caught.value)
+    ]:
+        (tmp_path / name).write_bytes(text if isinstance(text, bytes) else text.encode())
+        with pytest.raises(ConfigError) as caught:
+            load_rows(Sums(prompts=str(tmp_path)), sums(1))
+        assert str(tmp_path / name) in str(caught.value)
+        assert re.search(reason, str(caught.value))
+        assert "\n" not in str(caught.value)
+        (tmp_path / name).unlink()
 
 
 def test_a_missing_or_empty_prompt_folder_is_an_error(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ def read_program(text: str) -> str:
     Raises ValueError with one of the kinds `no_json`, `no_solution` and `too_long`.
     """
     reply = read_object(text)
-    block = next((block for block in reversed(_PYTHON.findall(text)) if block.strip()), None)
+    block: str | None = next((block for block in reversed(_PYTHON.findall(text)) if block.strip()), None)
     if reply is None or "solution" not in reply:
         source = block
         error = "no_json: neither a JSON object nor a fenced Python block"
@@ -71,7 +71,7 @@ def _stated(value: object) -> tuple[str | None, str]:
     if blocks:
         source = str(blocks[-1])
     elif ticked := _TICKED.fullmatch(source.strip()):
-        source = ticked[1]
+        source = str(ticked[1])
     return (source, "") if source.strip() else (None, "no_solution: the program is empty")
 
 

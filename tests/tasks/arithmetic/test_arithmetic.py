@@ -28,10 +28,10 @@ def turns(prompt: Prompt) -> list[tuple[str, str]]:
     return [(message["role"], message["content"]) for message in prompt.messages]
 
 
-@pytest.mark.parametrize("signs", list(product(SIGNS, repeat=3)))
-def test_a_value_is_what_python_makes_of_the_text(signs: tuple[str, ...]) -> None:
-    expression = Expression((7, 0, 13, 4), signs)
-    assert value(expression) == eval(str(expression))
+def test_a_value_is_what_python_makes_of_the_text() -> None:
+    for signs in list(product(SIGNS, repeat=3)):
+        expression = Expression((7, 0, 13, 4), signs)
+        assert value(expression) == eval(str(expression))
 
 
 @pytest.mark.parametrize("settings", [{}, HARD])
@@ -124,9 +124,8 @@ def test_strata_name_the_operations() -> None:
         assert {SIGNS[operation] for operation in problem.stratum.split(" and ")} == signs
 
 
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
+def test_bad_settings_name_the_key() -> None:
+    for changes, message in [
         ({"operations": []}, "task.operations: expected distinct ones"),
         ({"operations": ["add", "add"]}, "task.operations: expected distinct ones"),
         ({"operations": ["divide"]}, "task.operations: expected one of add, multiply, subtract"),
@@ -136,12 +135,10 @@ def test_strata_name_the_operations() -> None:
         ({"train_problems": 0}, "task.train_problems"),
         ({"limit": 0}, "task.limit"),
         ({"validation_problems": -1}, "task.validation_problems"),
-    ],
-)
-def test_bad_settings_name_the_key(changes: dict[str, Any], message: str) -> None:
-    with pytest.raises(ConfigError) as caught:
-        task_config("arithmetic", **changes)
-    assert str(caught.value).startswith(message)
+    ]:
+        with pytest.raises(ConfigError) as caught:
+            task_config("arithmetic", **changes)
+        assert str(caught.value).startswith(message)
 
 
 @pytest.mark.slow

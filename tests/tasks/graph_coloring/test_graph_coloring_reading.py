@@ -1,6 +1,5 @@
 """Reading answers and lists of errors, and writing them."""
 
-import pytest
 from graph_coloring_cases import TASK, answered, problem
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,17 +13,22 @@ def answer(block: str) -> str | None:
     return TASK.parse(PATH, f"Some words.\n```\n{block}\n```").answer
 
 
-@pytest.mark.parametrize(
-    "block",
-    ["0,1,0,7", "0, 1 ,0,\t7", "0\n1\n0\n7", "0 1 0 7", "0,1,\n0,7\n", "00,01,0,007", "0,1\n0,7", "\n\n0,1,0,7"],
-)
-def test_commas_blanks_and_newlines_stand_between_colours(block: str) -> None:
-    assert answer(block) == "0,1,0,7"
+def test_commas_blanks_and_newlines_stand_between_colours() -> None:
+    for block in [
+        "0,1,0,7",
+        "0, 1 ,0,\t7",
+        "0\n1\n0\n7",
+        "0 1 0 7",
+        "0,1,\n0,7\n",
+        "00,01,0,007",
+        "0,1\n0,7",
+        "\n\n0,1,0,7",
+    ]:
+        assert answer(block) == "0,1,0,7"
 
 
-@pytest.mark.parametrize(
-    ("block", "reason"),
-    [
+def test_other_forms_cannot_be_read() -> None:
+    for block, reason in [
         ("0,1,0", "expected 4 colours, one for each vertex, got 3"),
         ("0,1,0,1,0", "got 5"),
         ("0,1,,0,1", "got ''"),
@@ -38,14 +42,12 @@ def test_commas_blanks_and_newlines_stand_between_colours(block: str) -> None:
         ("0,1,0,²", "got '²'"),
         ("0,1,0,\u0661", "got '\u0661'"),
         ("9" * 9000, f"got '{'9' * 20}'"),
-    ],
-)
-def test_other_forms_cannot_be_read(block: str, reason: str) -> None:
-    response = TASK.parse(PATH, f"```\n{block}\n```")
-    assert response.answer is None
-    assert response.error is not None
-    assert response.error.startswith("format: expected")
-    assert reason in response.error
+    ]:
+        response = TASK.parse(PATH, f"```\n{block}\n```")
+        assert response.answer is None
+        assert response.error is not None
+        assert response.error.startswith("format: expected")
+        assert reason in response.error
 
 
 def test_colours_out_of_range_are_errors_of_the_answer_not_of_its_form() -> None:
@@ -79,9 +81,8 @@ def test_the_excess_counts_as_one_error_and_none_is_named_where_none_may_be() ->
     assert TASK.verified(PATH, response, 0).errors.text == ""
 
 
-@pytest.mark.parametrize(
-    ("block", "findings"),
-    [
+def test_a_models_errors() -> None:
+    for block, findings in [
         ("0,1,1", ([0, 1, 1],)),
         ("1,0,1\n0,1,1\n\n 2 , 3 , 0 ", ([0, 1, 1], [2, 3, 0])),
         ("2,3,0\nExcess: 2", (["excess", 2], [2, 3, 0])),
@@ -97,10 +98,8 @@ def test_the_excess_counts_as_one_error_and_none_is_named_where_none_may_be() ->
         ("excess many", None),
         ("excess --1", None),
         ("no errors", None),
-    ],
-)
-def test_a_models_errors(block: str, findings: tuple[object, ...] | None) -> None:
-    assert TASK.read_findings(PATH, block) == findings
+    ]:
+        assert TASK.read_findings(PATH, block) == findings
 
 
 @settings(max_examples=100, deadline=None)

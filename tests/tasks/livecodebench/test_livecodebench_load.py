@@ -185,9 +185,8 @@ def persistent() -> bytes:
     return out.getvalue()
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
+def test_bad_private_tests_are_named_by_file_and_line(tmp_path: Path) -> None:
+    for text, reason in [
         ("no base64!", "private_test_cases: expected JSON, or base64"),
         (base64.b64encode(b"not compressed").decode(), "private_test_cases: expected JSON, or base64"),
         (packed(b"not a pickle"), "private_test_cases: expected JSON, or base64"),
@@ -199,13 +198,11 @@ def persistent() -> bytes:
         (packed(pickle.dumps("not json")), "expected JSON in a string"),
         (packed(pickle.dumps("[]")), "expected at least one test"),
         (packed(pickle.dumps('[{"input": "1"}]')), "missing required field `output`"),
-    ],
-)
-def test_bad_private_tests_are_named_by_file_and_line(tmp_path: Path, text: str, reason: str) -> None:
-    with pytest.raises(DataError, match=r"some\.jsonl:2: ") as caught:
-        one(tmp_path, released(1), released(2, private_test_cases=text))
-    assert reason in str(caught.value)
-    assert "\n" not in str(caught.value)
+    ]:
+        with pytest.raises(DataError, match=r"some\.jsonl:2: ") as caught:
+            one(tmp_path, released(1), released(2, private_test_cases=text))
+        assert reason in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_hostile_pickle_is_refused_and_runs_nothing(tmp_path: Path) -> None:
@@ -369,9 +366,8 @@ def test_the_sample_needs_no_files_and_says_so() -> None:
 # --- records ---
 
 
-@pytest.mark.parametrize(
-    ("bad", "reason"),
-    [
+def test_a_bad_record_of_the_release_is_named_by_file_and_line(tmp_path: Path) -> None:
+    for bad, reason in [
         (b"{not json", "malformed"),
         (b"\xff\xfe", "malformed"),
         (b"[1]", "Expected `object`, got `array`"),
@@ -385,12 +381,10 @@ def test_the_sample_needs_no_files_and_says_so() -> None:
         (released(9, metadata="none"), "metadata: expected JSON in a string"),
         (released(9, metadata='{"func_name": "no name"}'), "func_name: expected the name of a method"),
         (released(1), r"id 'abc1_a' is already used in .*some\.jsonl:1"),
-    ],
-)
-def test_a_bad_record_of_the_release_is_named_by_file_and_line(tmp_path: Path, bad: Any, reason: str) -> None:
-    with pytest.raises(DataError, match=rf"some\.jsonl:3: .*{reason}") as caught:
-        one(tmp_path, released(1), b"", bad)
-    assert "\n" not in str(caught.value)
+    ]:
+        with pytest.raises(DataError, match=rf"some\.jsonl:3: .*{reason}") as caught:
+            one(tmp_path, released(1), b"", bad)
+        assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -419,9 +413,8 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
 # --- configuration ---
 
 
-@pytest.mark.parametrize(
-    ("changes", "key"),
-    [
+def test_bad_values_are_refused_by_key() -> None:
+    for changes, key in [
         ({"source": "web"}, "task.source"),
         ({"per_stratum": 0}, "task.per_stratum"),
         ({"validation_per_stratum": -1}, "task.validation_per_stratum"),
@@ -439,11 +432,9 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path) -> None:
         ({"solution_max_chars": 0}, "task.solution_max_chars"),
         ({"source": "sample", "data": "x"}, "task.data"),
         ({"source": "hub"}, "task.hub_id"),
-    ],
-)
-def test_bad_values_are_refused_by_key(changes: dict[str, Any], key: str) -> None:
-    with pytest.raises(ConfigError, match=key):
-        task_config("livecodebench", **changes)
+    ]:
+        with pytest.raises(ConfigError, match=key):
+            task_config("livecodebench", **changes)
 
 
 # --- real problems in the plain layout ---

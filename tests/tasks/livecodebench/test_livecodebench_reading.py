@@ -29,9 +29,8 @@ def answer(text: str) -> str | None:
     return TASK.parse(PROBLEM, text).answer
 
 
-@pytest.mark.parametrize(
-    "solution",
-    [
+def test_fences_are_stripped() -> None:
+    for solution in [
         CODE,
         FENCED,
         f"```\n{CODE}\n```",
@@ -42,10 +41,8 @@ def answer(text: str) -> str | None:
         f"Here it is:\n{FENCED}\nIt prints the parity.",
         f"First try:\n```python\nprint(0)\n```\nBetter:\n{FENCED}",
         f"```python\n{CODE}",
-    ],
-)
-def test_fences_are_stripped(solution: str) -> None:
-    assert str(answer(reply(solution))).strip("\n") == CODE
+    ]:
+        assert str(answer(reply(solution))).strip("\n") == CODE
 
 
 def test_ticks_inside_a_program_stay() -> None:
@@ -100,9 +97,8 @@ def test_a_program_that_does_not_compile_is_an_answer(source: str) -> None:
     assert answer(reply(source)) == source
 
 
-@pytest.mark.parametrize(
-    ("text", "kind"),
-    [
+def test_what_cannot_be_read_says_why() -> None:
+    for text, kind in [
         (" \n\t ", "empty"),
         ("I would sort them.", "no_json"),
         ("```\nprint(1)\n```", "no_json"),  # a block of what?
@@ -114,12 +110,10 @@ def test_a_program_that_does_not_compile_is_an_answer(source: str) -> None:
         (reply(["print(1)"]), "no_solution"),
         (reply("#" * 70_000), "too_long"),
         ("```python\n" + "#" * 70_000 + "\n```", "too_long"),
-    ],
-)
-def test_what_cannot_be_read_says_why(text: str, kind: str) -> None:
-    response = TASK.parse(PROBLEM, text)
-    assert response.answer is None
-    assert str(response.error).startswith(f"{kind}: ")
+    ]:
+        response = TASK.parse(PROBLEM, text)
+        assert response.answer is None
+        assert str(response.error).startswith(f"{kind}: ")
 
 
 def test_lone_surrogates_do_not_reach_the_program() -> None:
@@ -150,14 +144,12 @@ def test_a_plain_program_comes_back_as_it_is(source: str) -> None:
         assert answer(reply(source)) == source
 
 
-@pytest.mark.timeout(30)  # quadratic time would take hours
-@pytest.mark.parametrize(
-    "piece", ["`", "```python\n", "\n", " ", "(", "-", "a.b", "{", "```\n", '"', "\\", "\n    ", "`python\n"]
-)
-def test_long_repetitions_are_read_in_linear_time(piece: str) -> None:
-    text = piece * (60_000 // len(piece))
-    for candidate in (text, reply(text), f"```python\n{text}", '{"solution": "' + text):
-        TASK.parse(PROBLEM, candidate)
+@pytest.mark.timeout(60)  # quadratic time would take hours
+def test_long_repetitions_are_read_in_linear_time() -> None:
+    for piece in ("`", "```python\n", "\n", " ", "(", "-", "a.b", "{", "```\n", '"', "\\", "\n    ", "`python\n"):
+        text = piece * (30_000 // len(piece))
+        for candidate in (text, reply(text), f"```python\n{text}", '{"solution": "' + text):
+            TASK.parse(PROBLEM, candidate)
 
 
 def test_a_detectors_errors_are_read_with_the_lines_that_they_name() -> None:

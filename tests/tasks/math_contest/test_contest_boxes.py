@@ -1,7 +1,5 @@
 """The last boxed answer, against a parser that counts braces character by character."""
 
-import time
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -67,9 +65,8 @@ def test_never_raises(text: str) -> None:
     is_in_form(text)
 
 
-@pytest.mark.parametrize(
-    ("text", "content"),
-    [
+def test_what_counts() -> None:
+    for text, content in [
         (r"\boxed{5}", "5"),
         (r"first \boxed{4}, then \boxed{5}, done 6.", "5"),
         (r"\boxed{\frac{1}{2}}", r"\frac{1}{2}"),
@@ -94,10 +91,8 @@ def test_never_raises(text: str) -> None:
         (r"{ \boxed{3}", "3"),
         (r"\boxed{}", ""),
         ("", None),
-    ],
-)
-def test_what_counts(text: str, content: str | None) -> None:
-    assert last_boxed(text) == content
+    ]:
+        assert last_boxed(text) == content
 
 
 @pytest.mark.parametrize(
@@ -114,11 +109,8 @@ def test_the_form_asked_for(text: str, expected: bool) -> None:
     assert is_in_form(text) == expected
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["\\boxed{" * 40_000, "\\" * 200_000, "\\boxed{5}" * 30_000, "\\boxed{" * 30_000 + "}" * 30_000, "{" * 200_000],
-)
-def test_long_texts_take_no_long_time(text: str) -> None:
-    started = time.process_time()
-    last_boxed(text)
-    assert time.process_time() - started < 2
+@pytest.mark.timeout(60)  # quadratic time would take far longer
+def test_long_texts_are_read_in_linear_time() -> None:
+    openings, boxes = "\\boxed{" * 20_000, "\\boxed{5}" * 20_000
+    for text in (openings, "\\" * 200_000, boxes, openings + "}" * 20_000, "{" * 200_000):
+        last_boxed(text)

@@ -168,9 +168,8 @@ def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatc
 # --- records ---
 
 
-@pytest.mark.parametrize(
-    ("given", "message"),
-    [
+def test_a_bad_record_names_file_and_line(tmp_path: Path) -> None:
+    for given, message in [
         (b"{", "one JSON object a line"),
         (b"[1]", "expected a JSON object, got list"),
         ({"answer": 1}, "'problem' is missing"),
@@ -187,14 +186,12 @@ def test_a_hub_that_cannot_be_reached_is_one_line(monkeypatch: pytest.MonkeyPatc
         ({"problem": "P", "answer": 1, "year": "soon"}, "year: expected an integer"),
         ({"problem": "P", "answer": 1, "contest": 7}, "contest: expected a string"),
         (record(1), "id 'r1' is already used in"),
-    ],
-)
-def test_a_bad_record_names_file_and_line(tmp_path: Path, given: Any, message: str) -> None:
-    file = write(tmp_path / "mine.jsonl", [record(1), given])
-    with pytest.raises(DataError, match=r"mine\.jsonl:2: ") as caught:
-        load_task("beyond_aime", data=str(file), largest_answer=999)
-    assert message in str(caught.value)
-    assert "\n" not in str(caught.value)
+    ]:
+        file = write(tmp_path / "mine.jsonl", [record(1), given])
+        with pytest.raises(DataError, match=r"mine\.jsonl:2: ") as caught:
+            load_task("beyond_aime", data=str(file), largest_answer=999)
+        assert message in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 def test_answers_are_found_where_data_sets_put_them(tmp_path: Path) -> None:

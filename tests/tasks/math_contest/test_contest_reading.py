@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from evorun.tasks.math_contest.reading import canonical, read_integer
 
 
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
+def test_integers() -> None:
+    for text, value in [
         ("42", 42),
         ("042", 42),
         ("000", 0),
@@ -66,10 +65,8 @@ from evorun.tasks.math_contest.reading import canonical, read_integer
         (r"65\sqrt2", None),
         ("ANSWER", None),
         ("__import__('os')", None),
-    ],
-)
-def test_integers(text: str, value: int | None) -> None:
-    assert read_integer(text) == value
+    ]:
+        assert read_integer(text) == value
 
 
 @given(st.integers(-(10**49), 10**49))
@@ -83,9 +80,8 @@ def test_nothing_raises(text: str) -> None:
     assert canonical(canonical(text)) is not None
 
 
-@pytest.mark.parametrize(
-    "same",
-    [
+def test_the_same_written_otherwise() -> None:
+    for same in [
         ("0.5", ".5", "1/2", r"\frac{1}{2}", r"\dfrac12", r"\tfrac{2}{4}", r"\frac 12", "$0.50$"),
         ("58500", "58,500", r"58{,}500", r"58,\!500", r"58\,500", "58 500"),
         (r"2\sqrt{3}", r"2 \sqrt 3", r"2\sqrt3", r"\displaystyle 2\sqrt{3}"),
@@ -95,15 +91,12 @@ def test_nothing_raises(text: str) -> None:
         ("k=6", "6"),
         ("-0.25", r"-\frac{1}{4}", r"\frac{-1}{4}"),
         (r"\text{two lines}", "two lines"),
-    ],
-)
-def test_the_same_written_otherwise(same: tuple[str, ...]) -> None:
-    assert len({canonical(text) for text in same}) == 1
+    ]:
+        assert len({canonical(text) for text in same}) == 1
 
 
-@pytest.mark.parametrize(
-    ("left", "right"),
-    [
+def test_others_stay_apart() -> None:
+    for left, right in [
         ("12", "1 2"),
         ("(1,2)", "(2,1)"),
         ("(1,2)", "[1,2]"),
@@ -112,10 +105,8 @@ def test_the_same_written_otherwise(same: tuple[str, ...]) -> None:
         (r"\sqrt{3}", "3"),
         ("x+1=2", "2"),
         ("1/0", "0"),
-    ],
-)
-def test_others_stay_apart(left: str, right: str) -> None:
-    assert canonical(left) != canonical(right)
+    ]:
+        assert canonical(left) != canonical(right)
 
 
 @pytest.mark.parametrize("name", ["hmmt_cmimc", "math500", "math_train_sample"])

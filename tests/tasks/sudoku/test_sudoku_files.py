@@ -79,9 +79,8 @@ def test_lines_after_the_last_one_needed_are_not_read(tmp_path: Path) -> None:
     assert (len(given.problems), len(given.validation)) == (1, 1)
 
 
-@pytest.mark.parametrize(
-    ("name", "content", "message"),
-    [
+def test_files_that_are_no_puzzles(tmp_path: Path) -> None:
+    for name, content, message in [
         ("a.txt", b"", "expected at least one instance, found none"),
         ("a.txt", b"# nothing\n\n", "expected at least one instance, found none"),
         ("a.txt", b"\x00\xff\xfe\x89PNG\r\n", r"a\.txt:1: expected text in UTF-8"),
@@ -99,13 +98,11 @@ def test_lines_after_the_last_one_needed_are_not_read(tmp_path: Path) -> None:
         ("a.jsonl", b'{"grid": "5"}', r"a\.jsonl:1: expected \{"),
         ("a.jsonl", b'{"puzzle": ""}', r"a\.jsonl:1: expected 16, 81"),
         ("a.jsonl", b"[" * 100_000, r"a\.jsonl:1: "),
-    ],
-)
-def test_files_that_are_no_puzzles(name: str, content: bytes, message: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=message) as caught:
-        load(write(tmp_path / name, content))
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 400
+    ]:
+        with pytest.raises(DataError, match=message) as caught:
+            load(write(tmp_path / name, content))
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 400
 
 
 def test_an_id_used_twice(tmp_path: Path) -> None:

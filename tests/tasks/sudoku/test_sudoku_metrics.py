@@ -6,7 +6,7 @@ from sudoku_fixture import NO_TOOLS, TASK, loaded, noisy, paper_errors, paper_me
 
 from evorun.runs.candidates import Response
 
-CASES = [(2, 0), (2, 1), (3, 0), (4, 1)]
+CASES = [(2, 0), (3, 0), (4, 1)]
 
 
 @pytest.mark.parametrize(("box", "number"), CASES)
@@ -14,7 +14,7 @@ def test_metrics_and_errors_follow_the_formulas(box: int, number: int) -> None:
     problem, right = problems(box)[number], solution(box, number)
     rng = np.random.default_rng(box * 10 + number)
     outcomes = set()
-    for _ in range(400 if box < 4 else 100):
+    for _ in range(150 if box < 4 else 50):
         rows = noisy(problem, right, rng)
         answer = text_of(rows)
         measured = TASK.measure(problem, answer)

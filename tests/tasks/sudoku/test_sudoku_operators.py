@@ -9,7 +9,7 @@ from sudoku_fixture import TASK, individual, judged, noisy, problems, rows_of, s
 from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import Individual
 
-CASES = [(2, 1), (3, 3), (4, 1000)]
+CASES = [(3, 3), (4, 1000)]
 
 
 def cells(found: tuple[Any, ...]) -> set[tuple[int, int]]:
@@ -44,7 +44,7 @@ def phi(problem: Problem, first: Individual, second: Individual) -> str:
 @pytest.mark.parametrize(("box", "limit"), CASES)
 def test_crossover_follows_the_formula(box: int, limit: int) -> None:
     changed = 0
-    for problem, first, second in pairs(box, limit, 150):
+    for problem, first, second in pairs(box, limit, 60):
         child = TASK.crossover(problem, first, second, np.random.default_rng(0))
         if first.fitness >= 100:
             assert child is first.response
@@ -64,7 +64,7 @@ def test_crossover_follows_the_formula(box: int, limit: int) -> None:
 def test_mutation_changes_one_reported_cell_or_restores_a_given(box: int, limit: int) -> None:
     rng = np.random.default_rng(box)
     changed = restored = 0
-    for problem, parent, _ in pairs(box, limit, 200):
+    for problem, parent, _ in pairs(box, limit, 80):
         puzzle = rows_of(problem.data["grid"])
         child = TASK.mutate(problem, parent, rng)
         if child.answer == parent.response.answer:
@@ -92,7 +92,7 @@ def test_mutation_is_uniform_over_reported_cells_and_numbers() -> None:
     rng = np.random.default_rng(5)
     counts = dict.fromkeys([(a, b), (c, d)], 0)
     numbers = dict.fromkeys(range(1, 10), 0)
-    draws = 4000
+    draws = 2000
     for _ in range(draws):
         new = rows_of(TASK.mutate(problem, parent, rng).answer or "")
         for i, j in counts:

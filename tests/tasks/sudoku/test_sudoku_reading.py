@@ -1,7 +1,5 @@
 """Reading answers and a model's error lists: what is taken, what is refused, and that nothing raises."""
 
-from typing import Any
-
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -19,9 +17,8 @@ def ruled(grid: list[list[int]], ruler: str) -> str:
     return "\n".join([ruler, *lines[:3], ruler, *lines[3:6], ruler, *lines[6:], ruler])
 
 
-@pytest.mark.parametrize(
-    "shape",
-    [
+def test_accepted_forms_have_one_canonical_text() -> None:
+    for shape in [
         text_of,
         lambda g: "\n".join("".join(map(str, row)) for row in g),
         lambda g: "\n".join(f"  {'   '.join(map(str, row))}\t" for row in g),
@@ -33,13 +30,11 @@ def ruled(grid: list[list[int]], ruler: str) -> str:
         lambda g: ruled(g, "- - - - - - - - - - -"),
         lambda g: ruled(g, "|---|---|---|"),
         lambda g: "\n".join("|".join("".join(map(str, row[k : k + 3])) for k in (0, 3, 6)) for row in g),
-    ],
-)
-def test_accepted_forms_have_one_canonical_text(shape: Any) -> None:
-    response = TASK.parse(problems(3)[0], f"So:\n{FENCE}\n{shape(rows())}\n{FENCE}\nDone.")
-    assert response.answer == text_of(rows())
-    assert response.error is None
-    assert response.reasoning == "So:"
+    ]:
+        response = TASK.parse(problems(3)[0], f"So:\n{FENCE}\n{shape(rows())}\n{FENCE}\nDone.")
+        assert response.answer == text_of(rows())
+        assert response.error is None
+        assert response.reasoning == "So:"
 
 
 def changed(place: int, line: str) -> str:
@@ -48,9 +43,8 @@ def changed(place: int, line: str) -> str:
     return "\n".join(lines)
 
 
-@pytest.mark.parametrize(
-    ("block", "reason"),
-    [
+def test_other_forms_are_refused_with_a_reason() -> None:
+    for block, reason in [
         ("", "expected 9 rows, got 0"),
         (text_of(rows()[:8]), "expected 9 rows, got 8"),
         (text_of([*rows(), rows()[0]]), "expected 9 rows, got 10"),
@@ -67,14 +61,12 @@ def changed(place: int, line: str) -> str:
         (changed(8, "1 2 3 4 5 6 7 8 1e3"), "got '1e3'"),
         (changed(8, f"1 2 3 4 5 6 7 8 {'9' * 5000}"), "got '9{20}'"),
         (f"Solution:\n{text_of(rows())}", "expected 9 rows, got 10"),
-    ],
-)
-def test_other_forms_are_refused_with_a_reason(block: str, reason: str) -> None:
-    response = TASK.parse(problems(3)[0], f"{FENCE}\n{block}\n{FENCE}")
-    assert response.answer is None
-    with pytest.raises(ValueError, match=reason):
-        TASK.read_answer(problems(3)[0], block)
-    assert len(response.error or "") < 200
+    ]:
+        response = TASK.parse(problems(3)[0], f"{FENCE}\n{block}\n{FENCE}")
+        assert response.answer is None
+        with pytest.raises(ValueError, match=reason):
+            TASK.read_answer(problems(3)[0], block)
+        assert len(response.error or "") < 200
 
 
 def test_numbers_out_of_range_are_an_error_of_the_answer_not_of_its_form() -> None:
@@ -91,9 +83,9 @@ def test_digits_without_blanks_are_for_small_grids_only() -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(st.text(alphabet=st.sampled_from("123456789 0.-+|\n\t`,x\u2028\u0661\x00"), max_size=400))
-@example("```\n" + "-" * 200_000 + "x\n```")
-@example("```\n" + "9 " * 200_000 + "\n```")
-@example("```\n" + "\n" * 200_000 + "\n```")
+@example("```\n" + "-" * 20_000 + "x\n```")
+@example("```\n" + "9 " * 20_000 + "\n```")
+@example("```\n" + "\n" * 20_000 + "\n```")
 def test_no_text_raises(text: str) -> None:
     problem = problems(3)[0]
     response = TASK.parse(problem, text)
@@ -120,9 +112,8 @@ def test_described_errors_are_read_back(errors: list[tuple[int, int, str]]) -> N
     assert TASK.read_findings(problem, TASK.describe(problem, found)) == found
 
 
-@pytest.mark.parametrize(
-    ("block", "found"),
-    [
+def test_a_models_errors() -> None:
+    for block, found in [
         ("0,0,row", ([0, 0, "row"],)),
         (" ( 1 , 2 , 'Column' ) \n\n[8,8,subgrid],", ([1, 2, "col"], [8, 8, "box"])),
         ("0,0,row\n0,0,row", ([0, 0, "row"],)),
@@ -135,10 +126,8 @@ def test_described_errors_are_read_back(errors: list[tuple[int, int, str]]) -> N
         ("", None),
         (f"0,0,{'row' * 100_000}", None),
         ("(" * 100_000, None),
-    ],
-)
-def test_a_models_errors(block: str, found: Any) -> None:
-    assert TASK.read_findings(problems(3)[0], block) == found
+    ]:
+        assert TASK.read_findings(problems(3)[0], block) == found
 
 
 def test_prompts_show_the_puzzle_and_the_rules() -> None:

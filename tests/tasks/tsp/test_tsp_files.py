@@ -140,9 +140,8 @@ def large(cities: int, **changes: Any) -> bytes:
     return record(weights=[[1] * cities for _ in range(cities)], **changes)
 
 
-@pytest.mark.parametrize(
-    ("content", "says"),
-    [
+def test_records_that_cannot_be_used(tmp_path: Path) -> None:
+    for content, says in [
         (b"\x00\xff\xfe", "x.jsonl:1: "),
         (b"{}", "weights"),
         (b"[1, 2]", "object"),
@@ -162,15 +161,13 @@ def large(cities: int, **changes: Any) -> bytes:
         (record(id="a") + b"\n" + record(id="a"), "'a' twice"),
         (large(MOST_CITIES + 1), "optimal_tour"),
         (b'{"weights": ' + b"[" * 100_000, "x.jsonl:1: "),
-    ],
-)
-def test_records_that_cannot_be_used(content: bytes, says: str, tmp_path: Path) -> None:
-    path = tmp_path / "x.jsonl"
-    path.write_bytes(content)
-    with pytest.raises(DataError, match=says) as caught:
-        read(path, 5)
-    assert "\n" not in str(caught.value)
-    assert len(str(caught.value)) < 400
+    ]:
+        path = tmp_path / "x.jsonl"
+        path.write_bytes(content)
+        with pytest.raises(DataError, match=says) as caught:
+            read(path, 5)
+        assert "\n" not in str(caught.value)
+        assert len(str(caught.value)) < 400
 
 
 def test_a_known_tour_makes_any_size_usable(tmp_path: Path) -> None:
@@ -178,9 +175,8 @@ def test_a_known_tour_makes_any_size_usable(tmp_path: Path) -> None:
     assert found.problem.stratum == "cities_300"
 
 
-@pytest.mark.parametrize(
-    ("text", "says"),
-    [
+def test_tsplib_files_that_cannot_be_used(tmp_path: Path) -> None:
+    for text, says in [
         ("", "DIMENSION"),
         ("\x00\x01\x02", "KEYWORD"),
         ("1 2 3", "KEYWORD"),
@@ -202,15 +198,13 @@ def test_a_known_tour_makes_any_size_usable(tmp_path: Path) -> None:
         (explicit("FUNCTION", [0, 1], 3), "EDGE_WEIGHT_FORMAT"),
         (explicit("UPPER_ROW", [1, "nan", 2], 3), "at least 0"),
         ("DIMENSION: 3\nEDGE_WEIGHT_TYPE: EXPLICIT\nEOF", "EDGE_WEIGHT_FORMAT"),
-    ],
-)
-def test_tsplib_files_that_cannot_be_used(text: str, says: str, tmp_path: Path) -> None:
-    path = tmp_path / "x.tsp"
-    path.write_bytes(text.encode())
-    with pytest.raises(DataError, match=says) as caught:
-        read(path, 5)
-    assert str(caught.value).startswith(str(path))
-    assert "\n" not in str(caught.value)
+    ]:
+        path = tmp_path / "x.tsp"
+        path.write_bytes(text.encode())
+        with pytest.raises(DataError, match=says) as caught:
+            read(path, 5)
+        assert str(caught.value).startswith(str(path))
+        assert "\n" not in str(caught.value)
 
 
 def test_paths_that_cannot_be_used(tmp_path: Path) -> None:

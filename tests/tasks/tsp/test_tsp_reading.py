@@ -2,7 +2,6 @@
 
 import re
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tsp_fixture import matrices, problem_of, symmetric, task_for
@@ -13,9 +12,8 @@ MATRIX = symmetric(4, [100, 141, 100, 100, 141, 100])
 TASK, PROBLEM = task_for(MATRIX), problem_of(MATRIX)
 
 
-@pytest.mark.parametrize(
-    ("block", "answer"),
-    [
+def test_routes_are_read_whatever_they_leave_out_or_repeat() -> None:
+    for block, answer in [
         ("0,1,2,3,0", "0,1,2,3,0"),
         ("0, 1, 2, 3, 0", "0,1,2,3,0"),
         ("0 1 2 3 0", "0,1,2,3,0"),
@@ -24,16 +22,13 @@ TASK, PROBLEM = task_for(MATRIX), problem_of(MATRIX)
         ("0,0", "0,0"),
         ("0,1,1,1,0", "0,1,1,1,0"),
         (",".join(["0"] * 16), ",".join(["0"] * 16)),
-    ],
-)
-def test_routes_are_read_whatever_they_leave_out_or_repeat(block: str, answer: str) -> None:
-    response = TASK.parse(PROBLEM, f"Because.\n```\n{block}\n```")
-    assert (response.answer, response.error) == (answer, None)
+    ]:
+        response = TASK.parse(PROBLEM, f"Because.\n```\n{block}\n```")
+        assert (response.answer, response.error) == (answer, None)
 
 
-@pytest.mark.parametrize(
-    ("block", "says"),
-    [
+def test_what_has_another_form_is_named() -> None:
+    for block, says in [
         ("", "begins and ends"),
         ("0", "begins and ends"),
         ("1,2,3,1", "begins and ends"),
@@ -49,14 +44,12 @@ def test_routes_are_read_whatever_they_leave_out_or_repeat(block: str, answer: s
         ("[0,1,2,3,0]", "whole numbers"),
         (",".join(["0"] * 17), "more than 16"),
         ("0,1," * 100_000 + "0", "more than 16"),
-    ],
-)
-def test_what_has_another_form_is_named(block: str, says: str) -> None:
-    response = TASK.parse(PROBLEM, f"```\n{block}\n```")
-    assert response.answer is None
-    assert response.error is not None
-    assert says in response.error
-    assert len(response.error) < 200
+    ]:
+        response = TASK.parse(PROBLEM, f"```\n{block}\n```")
+        assert response.answer is None
+        assert response.error is not None
+        assert says in response.error
+        assert len(response.error) < 200
 
 
 TEXTS = st.one_of(
@@ -92,9 +85,8 @@ def test_errors_are_read_as_they_were_described(matrix: list[list[int]], data: s
     assert task.read_findings(problem, text) == (findings or None)
 
 
-@pytest.mark.parametrize(
-    ("block", "found"),
-    [
+def test_errors_by_hand() -> None:
+    for block, found in [
         ("missing 1,3\nexcess 12.34", [["missing", 1], ["missing", 3], ["excess", 12.34]]),
         ("excess: 2\n\n Missing: 3, 1 3", [["missing", 3], ["missing", 1], ["excess", 2.0]]),
         ("repeated 3", [["repeated", 3]]),
@@ -112,11 +104,9 @@ def test_errors_are_read_as_they_were_described(matrix: list[list[int]], data: s
         ("the route is long", None),
         ("missing 1\nbecause", None),
         ("", None),
-    ],
-)
-def test_errors_by_hand(block: str, found: list[list[object]] | None) -> None:
-    read = TASK.read_findings(PROBLEM, block)
-    assert read == (None if found is None else tuple(found))
+    ]:
+        read = TASK.read_findings(PROBLEM, block)
+        assert read == (None if found is None else tuple(found))
 
 
 def test_a_route_and_its_reverse_are_the_same_answer() -> None:
