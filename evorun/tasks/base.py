@@ -184,6 +184,7 @@ class TaskConfig:
         DataError where there are none, and as `load` does; ConfigError where the settings name a run that has nothing
         else to train on.
         """
+        # The problems that a run reports on are never trained on, so the fallback is the validation split.
         loaded = self.load()
         split = "training" if loaded.training else "validation"
         problems = tuple(loaded.training) or tuple(demonstration.problem for demonstration in loaded.validation)
@@ -192,6 +193,7 @@ class TaskConfig:
                 f"task={self.name}: expected problems to train on, its validation split has none; "
                 f"{self.task_class.draw_help.more_validation}"
             )
+        # The digest is over what is trained on, so that two runs can be told to have trained on the same.
         provenance = Provenance(
             source=loaded.provenance.source,
             description=f"{split} split of {loaded.provenance.description}",

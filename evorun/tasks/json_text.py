@@ -21,6 +21,7 @@ def read_object(text: str) -> dict[str, Any] | None:
     Strict JSON is tried first. Code fences, text around the object, trailing commas, unescaped LaTeX, single quotes and
     cut-off ends are left to the json-repair library.
     """
+    # The repair accepts what strict JSON refuses and reads some texts otherwise, so it comes second.
     try:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeError, RecursionError):

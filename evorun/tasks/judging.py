@@ -49,10 +49,12 @@ def parse_judgment(text: str) -> Judgment:
 
     Nothing is guessed from prose: an unclear verdict must count as non-decisive, not as a preference.
     """
+    # A bare letter is plain enough; anything longer is prose and `_verdict` refuses it.
     reply = read_object(text)
     if reply is None:
         return Judgment(verdict=_verdict(text))
     reason = reply.get("reasoning")
+    # A reply that is started over may state another verdict; which one is meant cannot be told.
     stated = {_verdict(value) for value in _STATED.findall(text)} - {"invalid"}
     return Judgment(
         verdict="invalid" if len(stated) > 1 else _verdict(reply.get("solution")),
@@ -132,6 +134,7 @@ def read_fitness(text: str) -> float | None:
     A number under `score` in its JSON object counts, else the last one in the text; see `last_score`.
     """
     reply = read_object(text)
+    # `bool` is an int in Python, and JSON's 1e999 is infinite: neither is a score.
     score = reply.get("score") if reply is not None else None
     if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
         score = last_score(text)
@@ -143,6 +146,7 @@ def last_score(text: str) -> float | None:
 
     Takes time linear in the text's length.
     """
+    # Mentions of the scale are taken out first: in "70 out of 100" the last number is not the score.
     found = _NUMBER.findall(_SCALE.sub(" ", text))
     number = float(found[-1].replace(",", ".").replace("\u2212", "-")) if found else math.nan
     return number if math.isfinite(number) else None

@@ -50,9 +50,11 @@ def load_rows(
     """
     if not rows:
         raise DataError(f"task={task.name}: expected at least one problem, got none")
+    # One grader for all splits: methods that train or choose prompts grade on held-out problems too.
     gold = {problem.id: answer for problem, answer in (*rows, *validation, *training)}
     if len(gold) < len(rows) + len(validation) + len(training):
         raise DataError(f"task={task.name}: expected problems with different ids, in all of its splits together")
+    # Here, where a problem is known: a user's prompt file is refused before any model loads.
     task.try_prompts(*rows[0])
     return LoadedTask(
         task=task,

@@ -78,6 +78,7 @@ def read_choice(value: str, options: Sequence[str]) -> tuple[str | None, str | N
     unwrapped = _WRAPPER.sub(r"\1", _WRAPPER.sub(r"\1", value)).strip(_DECORATION)
     plain = _LEAD.sub("", unwrapped).strip(_DECORATION)
     in_range = letters(len(options))
+    # A letter comes before an option's text: where an option reads "A", the letter A means the first option.
     bare = _BARE.fullmatch(plain)
     if bare and bare[1].upper() in in_range:
         return bare[1].upper(), None
@@ -115,6 +116,7 @@ def _stated_choice(text: str, reply: Mapping[str, Any], options: Sequence[str]) 
 
 def _committed_letter(text: str, options: Sequence[str]) -> tuple[str | None, str | None]:
     in_range = letters(len(options))
+    # All commitments count, wherever they are: a text that commits to two letters has no answer.
     found = {letter.upper() for pattern in (_COMMITTED, _BOXED) for letter in pattern.findall(text)}
     last = _LONE_LETTER.fullmatch(text.rstrip().rsplit("\n", 1)[-1])
     found |= {last[1]} if last else set()

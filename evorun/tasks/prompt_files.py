@@ -42,9 +42,12 @@ class PromptFiles:
         naming the folder or the file that cannot be used; a file with an unknown placeholder, or that cannot be
         rendered, raises it at its first rendering.
         """
+        # Sandboxed, since files may come with somebody else's experiment. A placeholder without a value is an error,
+        # never an empty text.
         environment = SandboxedEnvironment(undefined=StrictUndefined)
         # Jinja's own globals are copied at every rendering, and prompts need none: half the time saved.
         environment.globals = dict(words)
+        # Later entries win, so the folders are read from the last one to the first.
         files = {path.stem: path for folder in reversed(folders) for path in folder.glob(f"*{SUFFIX}")}
         self._prompts = {name: _Prompt(environment, path) for name, path in files.items()}
         if own is None:
@@ -85,6 +88,8 @@ class _Prompt:
 
     def render(self, values: Mapping[str, Any]) -> str:
         if not self._checked:
+            # Checked against all placeholders of the file, not by rendering: those in a branch that is not taken count
+            # too.
             unknown = sorted(self.placeholders - values.keys())
             if unknown:
                 allowed = ", ".join(sorted(values)) or "none"

@@ -50,6 +50,7 @@ def stratified_draw(
                 f"{name}: stratum '{stratum}' holds {len(items)} problems; expected at least {least} to work on and "
                 f"{held_out} held out. Lower {' or '.join(remedies)}"
             )
+        # A stream for each stratum: more files in one stratum leave the draw of the others as it is.
         order = stream(seed, "draw", name, stratum).permutation(len(items))
         shuffled = [items[i] for i in order]
         selected.append(shuffled[: min(per_stratum, size)])

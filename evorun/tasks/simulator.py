@@ -56,6 +56,7 @@ class TextSimulator:
         hints, skill = request.hints, self._skill
         if hints["role"] == "reflect":
             return new_instruction(rng)
+        # Drawn at once and in one order, whatever the role: a role that needs fewer draws does not shift the others.
         malformed, luck, other, length = rng.random(4).tolist()
         if malformed < skill.malformed:
             return self.malformed[int(other * len(self.malformed))]
@@ -112,6 +113,7 @@ class TextSimulator:
     def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
         """Return the mistakes that it makes with a problem: right answers to others that are readable but not right."""
         if problem.id not in self._mistakes:
+            # Other problems' answers have the right form, whatever that is: so a mistake can be made for any task.
             others = dict.fromkeys(answer for _, answer in self._rows.values() if answer not in (None, gold))
             best, found = self.value(problem, gold), []
             for answer in islice(others, _MOST_TRIED):

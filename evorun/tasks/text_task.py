@@ -57,7 +57,7 @@ class TextTask(Task):
         "reasoning_label": "Solution",
         "correction": "The right answer is",
     }
-    """Words in which a family may differ from others while it shares their prompt files; all files may use them."""
+    """Words in the default prompt files that a family may replace, some of them or all; every file may use them."""
     reply_schema: dict[str, Any] | None = None
     """JSON schema of an answer; None: free text."""
 
@@ -68,11 +68,15 @@ class TextTask(Task):
         prompt shows.
         """
         self.prompts = PromptFiles(
-            (*self.prompt_folders, DEFAULTS), prompts, synonyms=self.placeholder_synonyms, words=self.words
+            (*self.prompt_folders, DEFAULTS),
+            prompts,
+            synonyms=self.placeholder_synonyms,
+            words={**TextTask.words, **self.words},
         )
         self.shown_reasoning_chars = shown_reasoning_chars
         system = self.prompts.render("system")
         self._system = (Message(role="system", content=system),) if system else ()
+        # Problems are posed many times in a run, and some take long to write out (a graph's matrix, a program's tests).
         self._posed: dict[str, tuple[Problem, Mapping[str, Any]]] = {}
 
     # --- what a task states ---
@@ -111,6 +115,7 @@ class TextTask(Task):
 
     def response_values(self, problem: Problem, response: Response) -> Mapping[str, Any]:
         """Return the placeholders of a response: its answer and the end of its reasoning."""
+        # The end is shown, not the beginning: it is where an argument in free text comes to its answer.
         text, chars = response.reasoning, self.shown_reasoning_chars
         shown = text if len(text) <= chars else f"[...] {text[-chars:]}"
         return {"answer": response.answer or "none", "reasoning": shown}
@@ -132,6 +137,7 @@ class TextTask(Task):
         if self.reply_schema is None:
             return text.strip()
         reply = read_object(text)
+        # Prose from which an answer could be read is taken for its own argument.
         if reply is None:
             return text if answer else ""
         reasoning = reply.get("reasoning")
@@ -140,6 +146,7 @@ class TextTask(Task):
     def solution(self, demonstration: Demonstration) -> str:
         """Return a solved problem's reply, as a demonstration shows it."""
         problem, answer, reasoning = demonstration.problem, demonstration.answer, demonstration.reasoning
+        # In free text the whole reply is the reasoning, with the answer in it.
         if self.reply_schema is None and reasoning:  # it is the whole reply
             return reasoning
         return self.write(problem, answer, reasoning)
@@ -147,6 +154,7 @@ class TextTask(Task):
     # --- reading ---
 
     def parse(self, problem: Problem, text: str) -> Response:
+        # Lone surrogates can be neither recorded nor sent to a model again.
         text = well_formed(text)
         if not text.strip():
             return Response(text=text, answer=None, error="empty: the completion has no text")
@@ -213,6 +221,7 @@ class TextTask(Task):
         return self.prompts.render("instruction", **self.shared_values())
 
     def instructed_prompt(self, problem: Problem, instruction: str) -> Prompt:
+        # Simulated models answer better under other instructions than the seed: the hint tells them which it is.
         own = instruction != self.seed_instruction()
         hint = blake2b(instruction.encode("utf-8", "replace")).hexdigest() if own else ""
         prompt = self.ask("instruct", "instructed", problem, hints={"instruction": hint})
@@ -266,6 +275,7 @@ class TextTask(Task):
 
     def posed(self, problem: Problem) -> Mapping[str, Any]:
         """Return the problem's placeholders, made once."""
+        # Ids are unique within a run only, so the problem itself is compared: tests and plug-ins reuse ids.
         known = self._posed.get(problem.id)
         if known is None or known[0] is not problem:
             known = self._posed[problem.id] = (problem, self.problem_values(problem))
@@ -278,6 +288,7 @@ class TextTask(Task):
 
     def try_prompts(self, problem: Problem, gold: str | None) -> None:
         """Render every prompt once. Raises ConfigError naming a file with an unknown placeholder, or that fails."""
+        # Before the first model call: a prompt file that fails at generation 7 would cost the run.
         read = Response(text="text", answer=gold, reasoning="reasoning")
         unread = Response(text="text", answer=None, error="kind: reason")
         solved = Demonstration(problem=problem, answer=gold or "")

@@ -25,6 +25,7 @@ def collect(folders: Sequence[Path], settings: Settings) -> Traces:
     Raises RunDirectoryError for a run that does not fit, DataError and JournalError for records that cannot be used.
     """
     manifests = [usable_manifest(folder, settings) for folder in folders]  # all, before the first is read
+    # One selection over all runs: they may repeat each other's answers.
     selection = Selection(settings)
     for folder, manifest in zip(folders, manifests, strict=True):
         for fragment in fragments(folder, manifest):

@@ -27,6 +27,7 @@ def write_traces(traces: Traces, output: Path, *, overwrite: bool) -> None:
         output: b"".join(line + b"\n" for line in traces.examples),
     }
     for path, content in contents.items():
+        # Writing the same again is no loss: an interrupted pipeline may repeat its export.
         same = path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
         if path.exists() and not (overwrite or same):
             raise ConfigError(f"output: {display(path)} exists with another content; overwrite=true replaces it")

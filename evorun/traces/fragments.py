@@ -87,7 +87,9 @@ def fragments(folder: Path, manifest: Manifest) -> Iterator[Fragment]:
             if record.kind != "response":
                 continue
             one = f"candidate '{record.id}' of problem '{record.problem}'"
+            # Ids are unique within a problem only.
             fitness[record.problem, record.id] = record.fitness
+            # Parents come before their children in the file, so one pass knows their fitness.
             known = [fitness.get((record.problem, name)) for name in (*record.parents, record.id)]
             if record.parents and None in known:
                 raise DataError(f"{file}: expected the fitness of {one} and, before it, of its parents; one is missing")

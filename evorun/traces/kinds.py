@@ -53,6 +53,7 @@ def make_settings(name: str, top: str | None, parsed_only: bool) -> Settings:
         raise ConfigError(f"top: kind={name} has no top share, only kind=dpft_top has; leave it out")
     try:
         share = Decimal(DEFAULT_TOP if top is None else top)
+    # NaN fails every comparison, so one message serves for both faults.
     except InvalidOperation:
         share = Decimal("NaN")
     if not (share.is_finite() and 0 < share <= 1):

@@ -90,6 +90,7 @@ class Selection:
             return "symbolic"
         if exchange.completion.finish_reason == "rejected":
             return "refused"
+        # It would teach never to come to an end.
         if exchange.completion.finish_reason == "length":
             return "truncated"
         if self._settings.parsed_only and record.answer is None:
@@ -98,6 +99,7 @@ class Selection:
         fitness = record.fitness
         if not all(fitness is not None and fitness > parent + ROUNDING for parent in fragment.parents_fitness):
             return "not_fitter"
+        # A question is the whole prompt: methods that show other texts with a problem ask another question.
         question, pair = _digest(exchange.messages), _digest(exchange.chat)
         if pair in self._pairs:
             return "duplicate"
@@ -145,6 +147,8 @@ def _top(kept: Sequence[_Kept], share: Decimal) -> set[int]:
         by_task[one.task].append(index)
     chosen: set[int] = set()
     for indices in by_task.values():
+        # Equal scores are told apart by content, so that neither the order of the runs nor that of the problems
+        # decides.
         best_first = sorted(indices, key=lambda index: (-kept[index].score, kept[index].digest))
         chosen.update(best_first[: math.ceil(share * len(indices))])
     return chosen

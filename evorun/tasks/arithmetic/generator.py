@@ -54,6 +54,7 @@ def value(expression: Expression) -> int:
 
 def split_of(expression: Expression) -> str:
     """Return the split that an expression belongs to: each with a chance of a half."""
+    # Sorted, so that 7 + 5 and 5 + 7 are in the same split.
     content = msgspec.json.encode((sorted(expression.operands), sorted(expression.operations)))
     return SPLITS[blake2b(content, digest_size=1).digest()[0] % len(SPLITS)]
 

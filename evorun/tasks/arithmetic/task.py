@@ -30,6 +30,7 @@ class Arithmetic(MathContest):
 
     def ask(self, role: str, file: str, problem: Problem, *args: Any, **values: Any) -> Prompt:
         prompt = super().ask(role, file, problem, *args, **values)
+        # Other prompts show answers already, which a model copies the form of.
         if role not in ("generate", "instruct"):
             return prompt
         system, question = prompt.messages

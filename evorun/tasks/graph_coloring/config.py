@@ -82,6 +82,7 @@ class GraphColoringConfig(PuzzleConfig):
 
     def _fitting_instance(self, of: Graph) -> Instance | None:
         """Return a graph with its best colouring; None where it must have a right answer and none was found."""
+        # With colors=null every graph gets as many as it needs, so all of them have a right answer.
         if self.colorable_only and self.colors is not None:
             right = solver.color(of, self.colors).coloring
             return None if right is None else _instance("", of, self.colors, right)

@@ -31,6 +31,7 @@ def excess(coloring: Coloring, k: int) -> int:
 
 def measured(coloring: Coloring, of: Graph, k: int) -> Grade:
     """Return all metrics of a colouring in any non-negative colours."""
+    # CF, the share of edges in conflict; CR asks for none, and for no excess.
     ratio = len(conflicts(coloring, of.edges)) / len(of.edges) if of.edges else 0.0
     score, over = 100 * (1 - ratio), excess(coloring, k)
     # The penalty ratio R: an excess of |V| - k, a colour of its own for each vertex, leaves nothing.

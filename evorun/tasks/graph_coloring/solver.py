@@ -62,8 +62,11 @@ def color(of: Graph, k: int, work: float = WORK) -> Coloured:
     """Look for a colouring without conflicts in colours 0 to k - 1, k >= 1; `work`: the constraint solver's limit."""
     around = neighbours(of)
     clique = _clique(around)
+    # Vertices of a clique all need different colours: a proof without any search.
     if len(clique) > k:
         return Coloured(None, proven=True)
+    # Cheapest first: backtracking settles most graphs, a local search finds what it left open, and only then the
+    # constraint solver, whose import takes longer than both.
     found = _backtrack(around, clique, k)
     if found.proven:
         return found
@@ -76,6 +79,7 @@ def best(of: Graph, k: int) -> Best:
     found = _backtrack(neighbours(of), (), k).coloring
     if found is not None:
         return Best(found, 0, proven=True)
+    # Branch and bound takes exponential time; beyond this size it would end without a proof.
     exact = _branch(of, k) if of.vertices <= _SMALL else None
     if exact is not None and exact.proven:
         return exact
@@ -91,6 +95,7 @@ def chromatic(of: Graph, work: float = WORK) -> Chromatic:
     around = neighbours(of)
     lower = len(_clique(around))
     coloring = _backtrack(around, (), of.vertices).coloring or tuple(range(of.vertices))
+    # From above: each colouring that is found lowers the bound, and a proof that there is none ends it.
     while (upper := max(coloring) + 1) > lower:
         found = color(of, upper - 1, work)
         if found.coloring is None:
@@ -179,7 +184,9 @@ def _local_search(of: Graph, k: int) -> Best:
             break
         own = nearby[everyone, colors]
         gain = nearby - own[:, None]
+        # Aspiration: a tabu move is allowed where it leads to fewer conflicts than ever before.
         blocked = (tabu > move) & (now + gain >= fewest)
+        # Only vertices in a conflict move; others could only add conflicts or change nothing.
         blocked[own == 0] = True
         blocked[everyone, colors] = True
         cost = np.where(blocked, size, gain)
@@ -190,6 +197,7 @@ def _local_search(of: Graph, k: int) -> Best:
         nearby[around[vertex], old] -= 1
         nearby[around[vertex], color] += 1
         colors[vertex] = color
+        # The tenure of Galinier and Hao (1999): random, and longer the more vertices are in conflict.
         tabu[vertex, old] = move + 1 + int(rng.integers(10)) + int((own > 0).sum()) * 3 // 5
         if now < fewest:
             best_colors, fewest = colors.copy(), now

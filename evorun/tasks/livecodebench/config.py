@@ -121,6 +121,7 @@ class LiveCodeBenchConfig(TaskConfig):
             allow_fewer=self.source == "sample",
         )
         selected = draw.selected[: self.limit]
+        # Hidden tests are read for drawn problems only: all of them together are gigabytes.
         answers = {entry.problem.id: entry.answers() for entry in (*selected, *draw.held_out)}
         rows, held_out = (
             [(one.problem, answers[one.problem.id].solution) for one in p] for p in (selected, draw.held_out)
@@ -129,6 +130,7 @@ class LiveCodeBenchConfig(TaskConfig):
             problem.id: Suite(answers[problem.id].hidden, check_of(problem), limits)
             for problem, _ in (*rows, *held_out)
         }
+        # The suites are shared with the grader, which holds one object a problem; see `TestGrader`.
         hidden = {identity: suite.cases for identity, suite in suites.items()}
         return load_rows(
             task,

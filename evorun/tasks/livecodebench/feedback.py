@@ -27,6 +27,7 @@ class Failure(NamedTuple):
 
 def feedback_of(cases: Sequence[Case], results: Sequence[CaseResult], limits: Limits) -> Feedback:
     """Describe the results of these cases, failed ones first: a line each, and the share that passed."""
+    # A stable sort: within the failed ones, and within the passed ones, the tests stay in order.
     told = sorted(zip(cases, results, strict=True), key=lambda pair: pair[1].verdict == "accepted")
     passed = sum(result.verdict == "accepted" for result in results)
     lines = [f"- {_trace(case, result, limits)}" for case, result in told[:SHOWN_TESTS]]
@@ -38,6 +39,7 @@ def failures_of(cases: Sequence[Case], results: Sequence[CaseResult], limits: Li
     failures = []
     for case, result in zip(cases, results, strict=True):
         if result.verdict != "accepted":
+            # The last frame of the program's own; deeper ones are the library's.
             frames = _FRAME.findall(result.stderr) if result.verdict == "runtime_error" else []
             failures.append(Failure(_trace(case, result, limits), int(frames[-1]) if frames else None))
     return failures

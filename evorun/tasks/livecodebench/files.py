@@ -100,6 +100,7 @@ def read(paths: Sequence[Path]) -> list[Entry]:
                 for number, line in enumerate(file, 1):
                     if line.strip():
                         where = f"{path}:{number}"
+                        # All records of a file have the layout of its first.
                         layout = layout or layout_of(line, where)
                         heading = layout.heading(line, where)
                         entry = Entry(heading.problem, heading.contest_date, layout, path, number, offset, len(line))

@@ -28,6 +28,7 @@ class TestGrader:
         if response.answer is None:
             return Grade(correct=False, detail="no program")
         suite = self._hidden[problem.id]
+        # The rest of the tests could not change the verdict, and hundreds of them may be slow.
         results = await tools.test(program_for(problem, response.answer), suite, stop_at_failure=True)
         verdict, total = results[-1].verdict, len(suite.cases)
         if verdict == "accepted":

@@ -80,6 +80,7 @@ def _lines(individual: Individual) -> list[int]:
 def _child(tree: ast.Module, change: Callable[[], bool], parent: Response, max_chars: int) -> Response:
     """Change the tree in place and return it as a response: the parent's own where nothing came of it."""
     try:
+        # What Python writes of a tree is not always read back as the same tree (nested f-strings, huge numbers).
         source = ast.unparse(tree) if change() else None
         again = None if source is None else parsed(source)
         if source is None or again is None or ast.dump(again) != ast.dump(tree):
@@ -116,6 +117,7 @@ def _cross(
     bound = {name for statement in own.body for name in _bound(statement)}
     top = _after_imports(own)
     if different:
+        # A function in which an error lies, where the other program's of the same name has none.
         failing = [n for n in different if _within(lines, mine[n].node) and not _within(other_lines, theirs[n].node)]
         name = _pick(failing or different, rng)
         mine[name].body[mine[name].at] = theirs[name].node
@@ -208,6 +210,7 @@ def _mutate(tree: ast.Module, lines: Sequence[int], rng: np.random.Generator) ->
     if not sites:
         return False
     functions = [node for node in ast.walk(tree) if isinstance(node, _Function)]
+    # None stands for the code outside functions, which errors can end in too.
     failing = {_innermost(line, functions) for line in lines}
     guilty = [site for site in sites if _innermost(site.line, functions) in failing]
     _pick(_pick(guilty or sites, rng).changes, rng)()

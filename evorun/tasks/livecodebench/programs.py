@@ -50,6 +50,7 @@ def signature(source: str) -> str:
     An AST-based signature (Duel-Evolve, A.1). Names count (ours: the paper leaves that open), so renaming a variable
     makes another program. A text that does not parse goes by its words.
     """
+    # Blanks aside, for texts that are no Python.
     words = " ".join(source.split())
     tree = parsed(source)
     for node in ast.walk(tree) if tree else ():
@@ -90,6 +91,7 @@ def _entry(source: str, name: str) -> str | None:
     if tree is None:
         return None
     nodes = list(ast.walk(tree))
+    # It reads and prints by itself, so calling a method of it would run it twice.
     if any(map(_reads_input, nodes)) and any(_named(node, "print", "stdout") for node in nodes):
         return None
     for node in tree.body:

@@ -102,6 +102,7 @@ class ReleaseLayout:
         """Read everything but the private tests."""
         record = _decode(line, _ReleaseRecord, where)
         tests = _embedded(record.public_test_cases, list[Test], "public_test_cases", where)
+        # A method's name is what makes a problem functional; the release has no field for that.
         func_name = _embedded(record.metadata, dict[str, Any], "metadata", where).get("func_name")
         return _heading(
             where,

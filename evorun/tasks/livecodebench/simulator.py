@@ -89,6 +89,7 @@ class LiveCodeBenchSimulator(TextSimulator):
         self, hints: Mapping[str, Any], succeeds: bool, luck: float, steps: str, rng: np.random.Generator
     ) -> str:
         problem, _ = self._rows[hints["problem"]]
+        # Drawn before the program is made, so that right and wrong ones use up the same draws.
         variant = int(rng.random() * _VARIANTS)
         reply = {"reasoning": steps.strip()}
         if hints["role"] in _WITH_MEMORY:

@@ -29,7 +29,7 @@ class LiveCodeBench(TextTask):
 
     name = "livecodebench"
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
-    words: Mapping[str, str] = {**TextTask.words, "persona": "a helpful assistant"}
+    words: Mapping[str, str] = {"persona": "a helpful assistant"}
 
     def __init__(
         self,
@@ -73,6 +73,7 @@ class LiveCodeBench(TextTask):
         return {**super().problem_values(problem), **parts, "problem": self.prompts.render("problem", **parts)}
 
     def response_values(self, problem: Problem, response: Response) -> Mapping[str, Any]:
+        # A candidate may come from a method that runs no tests; prompts say so, lest a model take silence for success.
         executions = response.feedback.text if response.feedback else "The public tests were not run."
         if response.answer is None:
             executions = "No program could be read from this reply."
@@ -87,6 +88,7 @@ class LiveCodeBench(TextTask):
     def ask(self, role: str, file: str, problem: Problem, *args: Any, **values: Any) -> Prompt:
         if role in _WITHOUT_MEMORY:
             reply = self._plain_format
+            # The prompt and the schema must agree on the keys.
             values |= {"schema": self._plain_schema, "answer_format": reply, "reply": reply}
         return super().ask(role, file, problem, *args, **values)
 
@@ -101,6 +103,7 @@ class LiveCodeBench(TextTask):
         return self.ask("errors", "errors", problem, [response], ERRORS_SCHEMA, **{**shown, "code": code})
 
     def reflection_record(self, problem: Problem, response: Response, demonstration: Demonstration | None) -> str:
+        # The truth of the default would be an exact match with the reference program, of which there is none here.
         text = super().reflection_record(problem, response, None)
         if demonstration is None or not demonstration.answer:  # the release has no solutions
             return text
@@ -161,6 +164,8 @@ class LiveCodeBench(TextTask):
         cases = self._public(problem).cases
         fitness = 100 * feedback_of(cases, results, self._limits).score
         failures = failures_of(cases, results, self._limits)
+        # Every test fails alike where the program does not compile: one error says it better than the first test's
+        # trace.
         broken = syntax_error(response.answer) if fitness == 0 else None
         if broken is not None:
             failures = [Failure(broken, None)]

@@ -41,6 +41,7 @@ def boxes(text: str) -> list[Box]:
     stack: list[_Open] = []
     unfinished = -1
     at = 0
+    # One pass with a stack: nested patterns would take quadratic time on "\boxed{" repeated ten thousand times.
     while token := _TOKEN.search(text, at):
         at = token.end()
         if token["box"]:
@@ -59,9 +60,11 @@ def boxes(text: str) -> list[Box]:
         elif token["brace"] and stack:
             opened = stack.pop()
             if opened.box is not None:
+                # Boxes inside this one were found before it was closed; only the outermost counts.
                 while found and found[-1].start > opened.box:
                     found.pop()
                 found.append(Box(opened.box, at, text[opened.content : at - 1]))
+    # A box that is still open at the end was cut off, and so were all braces around it.
     unfinished = max([unfinished, *(one.box for one in stack if one.box is not None)])
     return found if found and unfinished < found[-1].end else []
 

@@ -94,6 +94,7 @@ class MathContestConfig(TaskConfig):
         """
         task = self._task()
         found, place = self._questions(self.split)
+        # The limit cuts what was drawn: demonstrations are apart from the whole draw, so a limit does not change them.
         drawn = self._drawn(self.split, found)
         selected = drawn[: self.limit]
         held_out: list[Question] = []
@@ -114,6 +115,7 @@ class MathContestConfig(TaskConfig):
             raise ConfigError(
                 "task.split: expected test where weights are trained, got train: the train split is what is trained on"
             )
+        # Training sets are collected from many sources and may hold test problems, which must not be trained on.
         tested = self._drawn("test", self._questions("test")[0])
         found, place = self._questions("train")
         selected = _apart(self._drawn("train", found), tested)
@@ -155,6 +157,7 @@ class MathContestConfig(TaskConfig):
             raise NotFoundError(
                 f"task.{split}: the files ({place}) hold none of its problems; check years and contests"
             )
+        # The whole split is shuffled, then cut: a smaller draw is a prefix of a larger one.
         order = stream(self.draw_seed, "draw", self.name, split).permutation(len(questions))
         return [questions[i] for i in order], place
 
@@ -175,6 +178,7 @@ class MathContestConfig(TaskConfig):
                 "task.data=FOLDER or $EVORUN_DATA/math, or fetch them with task.source=hub; task.source=sample runs "
                 "evorun's own small set instead"
             )
+        # A single file is whatever split the run works on: it says nothing of another.
         if folder.is_file():
             if split != self.split:
                 raise NotFoundError(f"task.data: the file holds the {self.split} split only; for both, give a folder")

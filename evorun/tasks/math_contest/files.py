@@ -55,6 +55,7 @@ def download(place: str) -> Source:
     hub_id = f"{owner}/{name}"
     patterns = [pattern] if pattern else [f"*{suffix}" for suffix in FORMATS]
     root = benchmark_files.download(hub_id, patterns, "task.source=hub")
+    # The hub's cache may hold more files of the data set than were asked for.
     files = sorted(path for path in root.rglob("*") if path.suffix in FORMATS and path.is_file())
     paths = [path for path in files if any(fnmatch(path.relative_to(root).as_posix(), one) for one in patterns)]
     if not paths:
@@ -84,6 +85,7 @@ def read(sources: Iterable[Source], expected: Expected) -> list[Question]:
         earlier = first.setdefault(text, question)
         if earlier is not question:
             _log.warning("%s: left out, the same problem as %s", where, seen[earlier.problem.id])
+        # Public collections disagree on some answers, and nothing here could tell which one is right.
         if set(earlier.answers).isdisjoint(question.answers):
             disputed.add(text)
             _log.warning("%s: its answer is another than in %s; left out both", where, seen[earlier.problem.id])

@@ -33,6 +33,8 @@ class ContestGrader:
         if problem.id not in self._answers:
             raise DataError(f"problem '{problem.id}': expected one of the {len(self._answers)} loaded problems")
         accepted, answer = self._answers[problem.id], response.answer
+        # The task's own comparison is of texts, and settles most answers in microseconds; math-verify takes
+        # milliseconds.
         grades = [self._task.score(problem, response, gold) for gold in accepted]
         grade = next((grade for grade in grades if grade.correct), grades[0])
         if answer is None:

@@ -46,11 +46,13 @@ def read_integer(answer: str) -> int | None:
     left side (`m + n = 113`). Nothing is computed: `84/2` and `2^5` are no integers here.
     """
     plain = " ".join(_plain(answer).split()).strip("{} ").rstrip(".,; ")
+    # "m + n = 113" states 113.
     plain = plain.rpartition("=")[2].strip().removeprefix("#").strip()
     match = _INTEGER.fullmatch(plain)
     if match is None:
         return None
     words = re.findall("[a-z]+", (match["unit"] or "").lower())
+    # "5 million" is no 5: a unit must leave the value alone.
     if not _CHANGES_THE_VALUE.isdisjoint(words):
         return None
     return int(match["sign"] + re.sub("[, ]", "", match["digits"]))
@@ -70,6 +72,7 @@ def canonical(answer: str) -> str:
     plain = _FRACTION_OF_DIGITS.sub(r"\\frac{\1}{\2}", plain)
     plain = _ROOT_OF_DIGIT.sub(r"\\sqrt{\1}", plain)
     plain = _LOOSE.sub("", plain.strip()).rstrip(".,;")
+    # "x=5" is 5, but "x=5=y" is not.
     named = _NAMED_VALUE.fullmatch(plain)
     plain = named[1] if named else plain
     letter = _LONE_LETTER.fullmatch(plain)

@@ -92,6 +92,7 @@ def _answers(record: Mapping[str, Any], where: str, expected: Expected) -> tuple
 def _checked(answer: object, where: str, expected: Expected) -> str:
     if isinstance(answer, bool) or not isinstance(answer, str | int) or not str(answer).strip():
         raise DataError(f"{where}: answer: expected a non-empty string or an integer, got {answer!r:.60}")
+    # Expressions stay as they are written: the verifier compares their values.
     if not expected.integers:
         return str(answer).strip()
     value = read_integer(str(answer))
@@ -103,6 +104,7 @@ def _checked(answer: object, where: str, expected: Expected) -> str:
 
 def _stratum(record: Mapping[str, Any], expected: Expected) -> str:
     """Return the level, else the contest with its year, else what the task says."""
+    # MATH gives levels 1 to 5, the other sets the contest and its year.
     level = re.fullmatch(r"(?:level\s*)?(\d)", str(record.get("level", "")).lower())
     if level:
         return f"level {level[1]}"

@@ -41,8 +41,8 @@ class MathContest(TextTask):
         self.largest = largest
         bounded = "an integer" if largest is None else f"an integer from 0 to {largest}"
         self._form = bounded if integers else "the exact value in its simplest form"
+        # Set before the prompts are compiled: they hold the form of an answer, which depends on the settings.
         self.words = {
-            **self.words,
             "persona": "a careful solver of contest mathematics",
             "introduction": "You solve contest mathematics. ",
             "subject": "contest problem",
@@ -67,6 +67,7 @@ class MathContest(TextTask):
         Kinds of errors: `no_box`, `too_long`, `not_an_integer` and `out_of_range`.
         """
         boxed = last_boxed(text)
+        # The last box counts: a text may put an intermediate result into one before.
         if not boxed:
             raise ValueError(
                 "no_box: expected the text to end in \\boxed{ANSWER}, found no finished box with something in it"

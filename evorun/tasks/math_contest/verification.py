@@ -42,6 +42,7 @@ class Verifier:
         """See `CPU_SECONDS` and `MEMORY_MIB`."""
         self._limits = (str(cpu_seconds), str(memory_mib))
         self._worker: _Worker | None = None
+        # One thread, so that comparisons wait for the worker off the event loop and never overlap in it.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="math-verify")
         self._remembered = lru_cache(maxsize=10_000)(self._compare)
 
@@ -66,6 +67,7 @@ class Verifier:
         if reply:
             return Comparison(**json.loads(reply))
         self._worker = None
+        # No reply: the worker is gone. SIGPROF is its own limit of CPU time, anything else a crash or the memory limit.
         status = worker.end()
         if status == -signal.SIGPROF:
             return Comparison(False, f"too_slow: comparing the answer took more than {self._limits[0]} s of CPU time")
@@ -95,6 +97,7 @@ class _Worker:
         )
         self._requests = cast(IO[str], self._process.stdin)
         self._replies = cast(IO[str], self._process.stdout)
+        # The import of math-verify takes a second and may fail; the worker says so before the first request.
         greeting = json.loads(self._replies.readline() or "{}")
         if "ready" not in greeting:
             reason = greeting.get("error") or f"it ended with status {self.end()}"

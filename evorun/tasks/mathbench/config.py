@@ -107,6 +107,8 @@ class MathBenchConfig(TaskConfig):
 
     def _provenance(self, root: Path, place: str, selected: list[Question]) -> Provenance:
         source = self.source
+        # A folder with the right names may hold other questions; the archive's other parts are the best evidence at
+        # hand.
         if source in ("auto", "hub"):
             source = "benchmark" if files.looks_like_archive(root, self.strata) else "stand_in"
         description = {

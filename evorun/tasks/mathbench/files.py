@@ -27,6 +27,7 @@ def archive_root(folder: Path, stages: Sequence[str]) -> Path:
     if not folder.is_dir():
         hint = "; unpack the archive first" if folder.is_file() else ""
         raise DataError(f"task.data: expected a folder with MathBench's files, got '{folder}'{hint}")
+    # The archive unpacks into a folder of its own; either level may be given.
     root = folder / ARCHIVE if (folder / ARCHIVE).is_dir() else folder
     missing = [stage for stage in stages if not (root / stage / FILE).is_file()]
     if missing:

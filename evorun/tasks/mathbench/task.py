@@ -25,7 +25,6 @@ class MathBench(TextTask):
         "right_text": "right",
     }
     words: Mapping[str, str] = {
-        **TextTask.words,
         "persona": "a helpful assistant",
         "reasoning_label": "Reasoning",
         "correction": "The answer is wrong: the right one is",
@@ -64,6 +63,7 @@ class MathBench(TextTask):
         self, problem: Problem, response: Response, demonstration: Demonstration | None
     ) -> Mapping[str, Any]:
         truth = super().truth_values(problem, response, demonstration)
+        # `right_letter` and `right_text` are for users' files; the default file has `right_answer`.
         right = demonstration.answer if demonstration else ""
         return {
             **truth,

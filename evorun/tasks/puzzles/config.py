@@ -133,6 +133,7 @@ class PuzzleConfig(TaskConfig):
                 "task.split: expected evaluation where weights are trained, got training: that split is what is "
                 "trained on"
             )
+        # Training needs no demonstrations, and solving them can take long.
         return replace(self, split=TRAINING, validation_instances=0, limit=None).load()
 
     def _drawn(self, split: str, limit: int | None = None) -> list[Instance]:
@@ -143,8 +144,10 @@ class PuzzleConfig(TaskConfig):
         found: dict[bytes, Instance] = {}
         index = last = 0
         while len(found) < wanted and index - last <= _TRIES:
+            # A stream for each draw, so that what solving one instance draws does not change the next one.
             draft = self.draft(stream(self.draw_seed, "instances", self.name, split, index))
             digest = int.from_bytes(blake2b(draft.content, digest_size=8).digest(), "big")
+            # Solving is the expensive part, so drafts of other splits are dropped before it.
             instance = draft.finish() if splits[digest % len(splits)] == split else None
             content = b"" if instance is None else msgspec.json.encode(instance.problem.data)
             if instance is not None and content not in found:
@@ -165,6 +168,7 @@ class PuzzleConfig(TaskConfig):
             raise ConfigError(
                 f"task.split: expected evaluation with a file (task.data), which has no splits, got {self.split}"
             )
+        # Held-out instances come after those to work on: a limit does not change them.
         given = list(islice(self.read_data(path), self.instances + self.validation_instances))
         if not given:
             raise DataError(f"{path}: expected at least one instance, found none")

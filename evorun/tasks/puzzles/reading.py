@@ -30,6 +30,7 @@ def blocks(text: str) -> list[Block]:
     """
     found: list[Block] = []
     opening: re.Match[str] | None = None
+    # Fences are paired in order, an odd one at the end opens a block that the token limit has cut off.
     for fence in _FENCE.finditer(text):
         if opening is not None:
             found.append(_block(text, opening, fence.start()))

@@ -83,10 +83,12 @@ class PuzzleSimulator(TextSimulator):
         if hints["role"] == "fitness":
             reply = f"{puzzle.fitness(answers[0]) if careful else 100 * other:.1f}"
         elif hints["role"] == "errors":
+            # An unreadable answer is seen by every detector, however careless.
             reply = fenced(puzzle.errors(answers[0]) if careful or answers[0] is None else "none")
         else:
             chance = skill.chance(hints["problem"], (), hints.get("instruction", ""))
             readable = [answer for answer in answers if answer is not None]
+            # A careful model rarely spoils what is right already; without any slips a search could only rise.
             slip = _SLIPS * max(0.0, 1 - chance)
             reply = fenced(
                 puzzle.revise(readable, skill.judge_skill, skill.improvement, slip, rng)
@@ -96,4 +98,5 @@ class PuzzleSimulator(TextSimulator):
         return f"{self.filler.text(skill.words(length))}\n{reply}"
 
     def value(self, problem: Problem, answer: str | None) -> float:
+        # Below every readable answer, whose penalised score is 0 at least.
         return -1.0 if answer is None else self._puzzles[problem.id].fitness(answer)

@@ -29,7 +29,7 @@ class Puzzle(TextTask):
     """
 
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
-    words: Mapping[str, str] = {**TextTask.words, "persona": ""}  # no system prompt: the paper's templates have none
+    words: Mapping[str, str] = {"persona": ""}  # no system prompt: the paper's templates have none
     scores: ClassVar[tuple[Score, ...]] = (ACCURACY, Score(PENALISED_SCORE, 0, 100))
     draw_help = DrawHelp(
         more_validation="raise task.validation_instances (with task.data also lower task.instances)",
@@ -83,6 +83,8 @@ class Puzzle(TextTask):
         return Verification(fitness=fitness, errors=errors)
 
     def _diagnosis(self, problem: Problem, findings: tuple[Any, ...], max_errors: int) -> Diagnosis:
+        # The limit holds for models and the symbolic system alike: Lyria's ablations compare them at equal numbers of
+        # errors.
         named = findings[:max_errors]
         return Diagnosis(text=self.describe(problem, named) if named else "", findings=named)
 
@@ -100,6 +102,7 @@ class Puzzle(TextTask):
         return {}  # the form of an answer depends on the puzzle's size
 
     def problem_values(self, problem: Problem) -> Mapping[str, Any]:
+        # Five small files instead of one: judges, evaluators and solvers are told the same rules in the same words.
         values = self.puzzle_values(problem)
         own = {name: self.prompts.render(name, **values) for name in _OWN_FILES}
         return {**values, **own, "question": f"{own['rules']}\n\n{own['puzzle']}"}
@@ -107,6 +110,7 @@ class Puzzle(TextTask):
     def response_values(self, problem: Problem, response: Response) -> Mapping[str, Any]:
         # A response that could not be read is still shown, as its text.
         chars = self.shown_reasoning_chars
+        # Cut, since it may be as long as the model's limit, and is no answer anyway.
         answer = response.text[:chars] if response.answer is None else response.answer
         return {"answer": answer, "reasoning": response.reasoning[:chars]}
 
@@ -153,6 +157,7 @@ class Puzzle(TextTask):
         found = last_block(text)
         if found is None:
             return None
+        # Both words are part of the format that the prompt asks for; they are no errors of a puzzle.
         if found.content.lower() in ("none", "unreadable"):
             unreadable = found.content.lower() == "unreadable" and max_errors > 0
             return Diagnosis(text="The answer cannot be read." if unreadable else "")

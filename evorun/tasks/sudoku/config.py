@@ -45,6 +45,7 @@ class SudokuConfig(PuzzleConfig):
 
     def draft(self, rng: np.random.Generator) -> Draft:
         """Draw a completed grid. It decides the split, so that no two splits share even a solution."""
+        # Seeded from the stream: shuffling is most of what is drawn, and `Random` does that in place.
         random = Random(int(rng.integers(1 << 62)))
         solution = random_grid(self.box, random)
         return Draft(bytes(solution), partial(self._emptied, solution, random))

@@ -62,6 +62,7 @@ def read(path: Path) -> Iterator[Callable[[], Instance]]:
             if not 0 <= value <= size:
                 raise DataError(f"{where}: expected '.', '0' or one of {_SYMBOLS[:size]}, got {character!r}")
             values.append(value)
+        # The solution is computed when the instance is used: a file may hold millions of puzzles.
         problem = Problem(id=name, stratum=f"{size}x{size}", data={"box": box, "grid": written(values, size)})
         yield partial(_solved, problem, values, where)
 

@@ -15,6 +15,7 @@ _REMOVAL_GUESSES = 30
 
 def random_grid(box: int, random: Random) -> list[int]:
     """Return a completed grid in reading order. Every one can come up, not all with the same probability."""
+    # Some random orders lead into very long searches; another order is faster than waiting for their end.
     search = Search(box, max_guesses=_GRID_GUESSES, random=random)
     while True:
         try:
@@ -35,6 +36,7 @@ def emptied(grid: list[int], box: int, empty: int, random: Random) -> list[int] 
         if not empty:
             break
         values[cell] = 0
+        # Where the peers exclude all other numbers no search is needed: that is the case for most of the first cells.
         excluded = {values[peer] for peer in peers[cell]} - {0}
         if len(excluded) == box * box - 1 or _forced(search, values, cell, grid[cell]):
             empty -= 1

@@ -112,6 +112,7 @@ def read(block: str, size: int) -> str:
 def _numbers(row: str, number: int, size: int) -> list[str]:
     tokens = row.replace("|", " ").split()
     digits = "".join(tokens)
+    # Digits run together are unambiguous only where every number has one digit.
     if len(tokens) < size == len(digits) and size <= 9:
         tokens = list(digits)
     wrong = next((token for token in tokens if not _NUMBER.fullmatch(token)), None)

@@ -31,12 +31,14 @@ def measure(board: Board, answer: str | None) -> Grade:
         return Grade(correct=False, scores={SCORE: 0.0, PENALISED_SCORE: 0.0})
     size, cells = board.layout.size, cells_of(answer)
     satisfied = [set(unit) == board.numbers for unit in _units(board, cells)]
+    # A changed given spoils its row, its column and its box; see the decisions above.
     for cell, number in board.givens.items():
         if cells[cell] != number:
             for unit in board.layout.units_of[cell]:
                 satisfied[unit] = False
     rows, columns, boxes = (sum(satisfied[kind * size : (kind + 1) * size]) for kind in range(3))
     score = 100 * sum(satisfied) / (3 * size)
+    # The geometric mean of the three shares (section 3.1): it is 0 as soon as one of them is.
     penalised = 100 * (rows / size * (columns / size) * (boxes / size)) ** (1 / 3)
     return Grade(correct=all(satisfied), scores={SCORE: score, PENALISED_SCORE: penalised})
 
@@ -52,6 +54,7 @@ def findings(board: Board, answer: str) -> tuple[Any, ...]:
             if number != board.givens[cell]:
                 found.append([i, j, "given"])
             continue
+        # A number out of range is repeated nowhere, and wrong all the same: in each of its units.
         outside = number not in board.numbers
         for kind, unit in zip(KINDS, board.layout.units_of[cell], strict=False):
             if outside or units[unit].count(number) > 1:

@@ -38,6 +38,7 @@ def crossover(board: Board, first: Individual, second: Individual, respond: Resp
     for cell in _positions(board, second):
         if cell in board.givens:
             cells[cell] = board.givens[cell]
+        # The first parent's number is taken only where it was not reported itself.
         elif cell not in wrong:
             cells[cell] = better[cell]
     return _child(board, cells, (second.response, first.response), respond)

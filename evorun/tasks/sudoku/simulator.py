@@ -36,6 +36,8 @@ class SolvedSudoku(SolvedPuzzle):
         for cell, (merging, mending, pick) in zip(self._empty, lucks, strict=True):
             right = self._right[cell]
             wrong = [other[cell] for other in shown if other[cell] != right]
+            # A cell counts as right where all answers agree on it, or one of them has it right and the merging is
+            # lucky.
             good = not wrong or (len(wrong) < len(shown) and merging < choice)
             if good and mending < slip:
                 cells[cell] = self._wrong(cell, rng)

@@ -34,6 +34,7 @@ class Search:
         if without is not None:
             cell, number = without
             candidates[cell] &= ~(1 << number - 1)
+        # The count is for this call: a search object is used for many puzzles.
         self._guesses = 0
         found: list[list[int]] = []
         decided = [(cell, 1 << value - 1) for cell, value in enumerate(values) if value]
@@ -56,6 +57,7 @@ class Search:
             self._guesses += 1
             if self._max_guesses is not None and self._guesses > self._max_guesses:
                 raise GaveUp
+            # A list of small integers: copying it is cheaper than undoing what propagation changed.
             tried = candidates.copy()
             if _decide(self._layout, tried, [(cell, bit)]):
                 self._extend(tried, found, limit)
@@ -69,6 +71,7 @@ class Search:
             count = mask.bit_count()
             if 1 < count < fewest:
                 best, fewest = cell, count
+                # No undecided cell has fewer.
                 if count == 2:
                     break
         return best
@@ -107,12 +110,15 @@ def _fill_singles(board: Layout, candidates: list[int], everything: int) -> bool
                 once |= mask
                 if not mask & (mask - 1):
                     known |= mask
+            # A number has no cell left in this unit.
             if once != everything:
                 return False
+            # Numbers with one cell left, less those that are decided there already.
             single = once & ~twice & ~known
             if single:
                 progress = True
                 places = [(cell, candidates[cell] & single) for cell in unit if candidates[cell] & single]
+                # Two such numbers in one cell contradict each other.
                 if any(bit & (bit - 1) for _, bit in places) or not _decide(board, candidates, places):
                     return False
     return True

@@ -98,6 +98,7 @@ def _from_record(line: bytes, where: str, number: int) -> _Unsolved:
     except ValueError as error:  # msgspec's errors are such, too
         raise DataError(f"{where}: {error}") from error
     points = None if coordinates is None else [list(pair) for pair in coordinates]
+    # A tour may begin anywhere; routes begin and end with city 0.
     start = tour.index(0) if tour else 0
     given = [*tour[start:], *tour[:start], 0] if tour else None
     name = record.id or f"line_{number:04d}"
@@ -137,6 +138,7 @@ def _checked(weights: Sequence[Sequence[float]]) -> list[list[float]]:
     np.fill_diagonal(matrix, 0)
     if not ((matrix >= 0) & (matrix < _LONGEST)).all():
         raise ValueError(f"expected distances of at least 0 and below {_LONGEST:.0e}")
+    # Compared after rounding: what the prompt shows is what counts.
     if (matrix != matrix.T).any():
         raise ValueError("expected a symmetric matrix: the way back must be as long as the way there")
     if not matrix.any():

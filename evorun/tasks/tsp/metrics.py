@@ -42,6 +42,7 @@ def measure(distances: Distances, optimum: float, route: Route | None) -> Grade:
     omitted = len(missing(cities, route))
     multiplier = min(_SATURATION, _excess(distances, optimum, route) / optimum)
     correct = not omitted and not multiplier and len(route) == cities + 1
+    # The detour that costs nothing; see the decisions above.
     counted = omitted if omitted or multiplier or correct else 1
     score = 100 * min(1 - multiplier / _SATURATION, 1 - counted / cities)
     return _grade(correct, score, multiplier, omitted)
@@ -59,6 +60,7 @@ def findings(distances: Distances, optimum: float, route: Route) -> tuple[Any, .
 def _excess(distances: Distances, optimum: float, route: Route) -> float:
     """Return by how much a route is longer than the optimum: 0 within the tolerance, and for a shorter one."""
     excess = length(distances, route) - optimum
+    # Floating-point sums of the same edges differ with their order.
     return excess if excess > _TOLERANCE * optimum else 0.0
 
 

@@ -24,6 +24,7 @@ from evorun.tasks.tsp.routes import Route
 
 def crossover(first: Route, second: Route, cities: int, rng: np.random.Generator) -> list[int]:
     """Return Psi(c1, c2, k): the beginning of one route and the rest of the other. cities: |V|, at least 2."""
+    # The same index in both parents, also where their lengths differ.
     k = int(rng.integers(1, cities))
     return [*first[:-1][:k], *second[:-1][k:], 0]
 

@@ -49,6 +49,7 @@ class SolvedTour(SolvedPuzzle):
         best = rng.random() < choice
         base = scores.index(max(scores)) if best else int(rng.integers(len(shown)))
         seen = {edge for route in shown for way in (route, route[::-1]) for edge in pairwise(way)}
+        # Repeated cities stay where they are not mended, so that revisions can be wrong in this way too.
         tour = _without_repeats(shown[base], repair, rng)
         for here, there in pairwise(self._route):
             if rng.random() < (choice if (here, there) in seen else repair):

@@ -33,6 +33,7 @@ def optimal_route(distances: Distances) -> list[int]:
     distances: symmetric, to two decimals, below 1e9. Lengths are compared in hundredths, as integers.
     Raises DataError when the solver finds none.
     """
+    # Integers: sums of hundredths are exact, so two routes of equal length compare as equal.
     weights = np.rint(np.asarray(distances) * 10**DECIMALS).astype(np.int64)
     inner = held_karp(weights) if len(weights) <= _HELD_KARP else branch_and_cut(weights)
     return [0, *(inner if inner[0] < inner[-1] else inner[::-1]), 0]
@@ -46,6 +47,7 @@ def held_karp(weights: _Weights) -> list[int]:
     """
     others = len(weights) - 1
     between = weights[1:, 1:]
+    # Half of the largest integer stands for "no way": adding a distance to it does not overflow.
     cost = np.full((1 << others, others), np.iinfo(np.int64).max // 2)
     cost[1 << np.arange(others), np.arange(others)] = weights[0, 1:]
     for subset, last, rest in _layers(others):
@@ -76,6 +78,8 @@ def _layers(others: int) -> list[tuple[Any, Any, Any]]:
 def branch_and_cut(weights: _Weights) -> list[int]:
     """Return the cities between the two visits of city 0 on a shortest route. weights: (n, n), n >= 3."""
     program = _Program(weights)
+    # First the relaxation, whose rounds are cheap, is cut until no subtour is left in it; then the same with whole
+    # edges.
     for integral in (False, True):
         while program.cut_off(edges := program.solve(integral)):
             pass
@@ -102,6 +106,7 @@ class _Program:
 
         matrix = vstack(self._rows)
         most = np.full(matrix.shape[0], np.inf)
+        # The first n rows are the cities, with exactly two edges; all later ones are cuts, with at least two.
         most[: self._n] = 2
         solved = milp(
             self._cost,
@@ -148,12 +153,14 @@ class _Program:
 
         used = edges > 1e-6
         u, v = self._from[used], self._to[used]
+        # SciPy's maximum flow takes integers only.
         capacity = np.rint(edges[used] * _CAPACITY).astype(np.int32)
         both = np.concatenate([capacity, capacity])
         graph = csr_array((both, (np.concatenate([u, v]), np.concatenate([v, u]))), shape=(self._n, self._n))
         cuts: dict[bytes, _Flags] = {}
         for city in range(1, self._n):
             flow = maximum_flow(graph, 0, city)
+            # Less than two edges' worth, with a margin for the rounding of capacities.
             if flow.flow_value < 1.999 * _CAPACITY:
                 left = graph - flow.flow
                 left.data[left.data < 0] = 0

@@ -84,6 +84,7 @@ class Tsp(Puzzle):
         for line in lines:
             if found := _CITIES_LINE.fullmatch(line):
                 kind, cities = found[1].lower(), found[2].replace(",", " ").split()
+                # Every route begins with city 0, so that it cannot be missing.
                 first = 1 if kind == MISSING else 0
                 if not all(len(city) < 10 and first <= int(city) < problem.data["cities"] for city in cities):
                     return None
@@ -102,6 +103,7 @@ class Tsp(Puzzle):
         ours, theirs = first.response.answer, second.response.answer
         if ours is None or theirs is None:
             return first.response if theirs is None else second.response
+        # Not "no errors": with a limit of 0, wrong routes have none either; see `operators`.
         if first.fitness >= 100 or second.fitness >= 100:
             return first.response if first.fitness >= 100 else second.response
         route = operators.crossover(routes.as_route(ours), routes.as_route(theirs), problem.data["cities"], rng)

@@ -68,6 +68,7 @@ def _parts(text: str) -> tuple[dict[str, str], dict[str, list[str]]]:
     for line in map(str.strip, text.splitlines()):
         key, colon, value = line.partition(":")
         key = key.strip().upper()
+        # With or without a colon behind the section's name: files differ.
         if key.endswith("_SECTION"):
             numbers = sections.setdefault(key, [])
         elif colon:
@@ -93,6 +94,7 @@ def _numbers(section: str, texts: Sequence[str], expected: int) -> _Array:
 def _points(texts: Sequence[str], cities: int) -> _Array:
     """Return coordinates in the order of the nodes' numbers, which may begin anywhere."""
     nodes = _numbers("NODE_COORD_SECTION", texts, 3 * cities).reshape(cities, 3)
+    # Numbers of nodes may begin anywhere and leave gaps, but each stands for one city.
     if len(np.unique(nodes[:, 0])) < cities:
         raise ValueError("NODE_COORD_SECTION: expected each node once")
     points: _Array = nodes[np.argsort(nodes[:, 0]), 1:]
