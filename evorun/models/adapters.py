@@ -20,7 +20,7 @@ HELD = 2
 """Adapters that an engine keeps loaded for views of itself. `ours`."""
 
 SERVED_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
-"""What vLLM's `max_lora_rank` may be (0.32, vllm/config/lora.py)."""
+"""Values that vLLM 0.32 takes for `max_lora_rank` (vllm/config/lora.py)."""
 
 _ABOUT_THE_FILE = frozenset(
     {
@@ -34,7 +34,7 @@ _ABOUT_THE_FILE = frozenset(
         "task_type",
     }
 )
-"""Settings that say where an adapter comes from or how it was trained, never what it computes."""
+"""Settings about an adapter's origin and training, which do not change its computation."""
 _SETS = ("exclude_modules", "modules_to_save", "target_modules")
 """Settings that PEFT writes in random order, from Python sets."""
 _TENSOR = re.compile(r"base_model\.model\.(?P<module>.+?)(\.base_layer)?\.lora_(?P<side>[AB])\.weight")
@@ -72,8 +72,14 @@ def read_adapter(folder: str | Path) -> Adapter:
     for name in (CONFIG, WEIGHTS):
         if not (path / name).is_file():
             found = f"no {name}" if path.is_dir() else "no such folder"
+            advice = "give the folder of a LoRA adapter"
+            # Two folders that users give by mistake.
+            if (path / "artifacts" / "adapter" / CONFIG).is_file():
+                advice = f"a run leaves its adapter in {path / 'artifacts' / 'adapter'}"
+            elif (path / "config.json").is_file():
+                advice = f"it holds a whole model, which model=local model.id={path} runs"
             raise EngineError(
-                f"adapter {path}: expected {CONFIG} and {WEIGHTS}, as PEFT writes them, found {found}; {_advice(path)}"
+                f"adapter {path}: expected {CONFIG} and {WEIGHTS}, as PEFT writes them, found {found}; {advice}"
             )
     try:
         written = (path / CONFIG).read_bytes()
@@ -86,14 +92,6 @@ def read_adapter(folder: str | Path) -> Adapter:
     # `rank_pattern` overrides `r` for some modules, and engines reserve memory for the largest.
     rank = max(settings.r, *(settings.rank_pattern or {"": settings.r}).values())
     return Adapter(path, rank, digest[:12])
-
-
-def _advice(path: Path) -> str:
-    if (path / "artifacts" / "adapter" / CONFIG).is_file():
-        return f"a run leaves its adapter in {path / 'artifacts' / 'adapter'}"
-    if (path / "config.json").is_file():
-        return f"it holds a whole model, which model=local model.id={path} runs"
-    return "give the folder of a LoRA adapter"
 
 
 def served_rank(rank: int) -> int:

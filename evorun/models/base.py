@@ -52,7 +52,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     seed: int = 0
     """Sampling seed, in [0, 2**31). Engines that cannot honour a seed ignore it."""
     json_schema: dict[str, Any] | None = None
-    """When given, the completion text must be one JSON value of this schema."""
+    """Schema of the one JSON value that the completion text must be, or None."""
     hints: Mapping[str, Any] = {}
     """For the simulated engine only (problem id, role, subject of the prompt). Real engines never read it and it is not
     part of the request's digest."""
@@ -82,7 +82,7 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer to one request: `sampling.n` completions and what they cost."""
+    """The answer to one request: `sampling.n` completions and their cost."""
 
     completions: tuple[Completion, ...]
     prompt_tokens: int

@@ -1,4 +1,4 @@
-"""Typed configuration of models (what is served) and engines (how it is served)."""
+"""Typed configuration of models and of the engines that serve them."""
 
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

@@ -45,7 +45,7 @@ TASKS = {
 }
 ENGINES = {
     "transformers": "evorun.models.transformers.engine:TransformersConfig",
-    "vllm": "evorun.models.vllm_engine:VllmConfig",
+    "vllm": "evorun.models.vllm.engine:VllmConfig",
     "server": "evorun.models.server.engine:ServerConfig",
     "simulated": "evorun.models.simulated:SimulatedConfig",
     "replay": "evorun.runs.replay:ReplayConfig",

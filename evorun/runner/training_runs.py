@@ -6,7 +6,7 @@ from pathlib import Path
 from evorun.errors import DataError
 from evorun.models.config import EngineConfig
 from evorun.models.transformers.engine import TransformersConfig
-from evorun.models.vllm_engine import VllmConfig
+from evorun.models.vllm.engine import VllmConfig
 from evorun.runner.settings import RunConfig
 from evorun.runs.directory import RunDirectory
 from evorun.runs.replay import RecordedRun, ReplayConfig

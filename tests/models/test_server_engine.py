@@ -209,7 +209,7 @@ async def test_an_adapter_that_is_loaded_already_is_the_same(adapters: list[Path
     assert len(server.adapters) == 1
 
 
-@pytest.mark.parametrize("code", [400, 403, 404, 405, 500])
+@pytest.mark.parametrize("code", [404, 500])
 async def test_a_server_that_loads_no_adapters_is_one_line_that_says_how_to_start_it(
     code: int, adapters: list[Path]
 ) -> None:
@@ -396,7 +396,7 @@ async def test_without_a_key_the_advice_names_the_config_field() -> None:
             await engine.complete(REQUEST)
 
 
-@pytest.mark.parametrize("code", [301, 302, 307, 308])
+@pytest.mark.parametrize("code", [301, 308])
 async def test_redirects_are_not_followed_so_that_the_key_stays(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVORUN_TEST_KEY", KEY)
     async with ChatServer() as elsewhere:

@@ -16,7 +16,7 @@ from evorun.errors import EngineError
 from evorun.models import LanguageModel, Reply
 from evorun.models.adapters import read_adapter
 from evorun.models.config import ModelConfig
-from evorun.models.vllm_engine import VllmConfig, VllmModel
+from evorun.models.vllm.engine import VllmConfig, VllmModel
 from evorun.testing.engines import ask
 from lora_adapters import RANK, greedy_under, load_base, write_adapters
 

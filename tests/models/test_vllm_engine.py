@@ -22,7 +22,7 @@ from evorun.errors import ConfigError, EngineError
 from evorun.models import LanguageModel, Message, Request, Sampling
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import ensure
-from evorun.models.vllm_engine import VllmConfig
+from evorun.models.vllm.engine import VllmConfig
 from evorun.testing import check_engine
 from evorun.testing.engines import ask, decoder
 
@@ -114,7 +114,7 @@ class TestConfig:
 
 
 class TestOpening:
-    """What cannot be served is refused in one line, before any weights load."""
+    """Models that cannot be served are refused in one line, before any weights load."""
 
     pytestmark = needs_vllm
 

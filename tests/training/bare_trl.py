@@ -16,7 +16,7 @@ Completed = tuple[list[dict[str, str]], list[int]]
 
 
 class Trained(NamedTuple):
-    """What training has come to."""
+    """The result of a training."""
 
     losses: list[float]
     """Of each optimiser step."""

@@ -67,7 +67,7 @@ class ParityConfig(TaskConfig):
     problems: int = 2
     training_problems: int = 5
     all_right: bool = False
-    """Whether every completion in training is."""
+    """Makes every completion in training right."""
     trouble: str = ""
     """File in whose presence the training split's grader raises."""
     count: str = ""

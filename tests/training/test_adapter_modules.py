@@ -1,4 +1,4 @@
-"""Which modules get an adapter."""
+"""The modules that get an adapter."""
 
 import pytest
 

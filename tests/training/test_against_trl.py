@@ -30,7 +30,7 @@ CASES: dict[str, dict[str, Any]] = {
     "cispo": {"method": {"steps": 2, "name": "cispo", "minibatches": 2, "clip_high": 5.0}},
     "rloo": {"method": {"steps": 2, "name": "rloo"}},
 }
-"""What each case changes of the small run."""
+"""Changes of each case to the small run."""
 
 
 @pytest.fixture(scope="module")

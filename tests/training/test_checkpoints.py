@@ -1,4 +1,4 @@
-"""Which checkpoints of a run stay."""
+"""The checkpoints of a run that are kept."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What a policy asks of its trainer, and when; nothing is trained."""
+"""The commands of a policy to its trainer, and their order; nothing is trained."""
 
 import asyncio
 from collections.abc import AsyncIterator

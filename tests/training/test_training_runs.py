@@ -48,7 +48,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """What the runs of this module change: their gradings are counted."""
+    """Changes of this module's runs: their gradings are counted."""
     return {"task": {"count": str(tmp_path_factory.mktemp("count") / "graded")}}
 
 

@@ -1,4 +1,4 @@
-"""What goes wrong in training: one line says it, nothing is lost, and the run goes on where that makes sense."""
+"""Failures in training: one line tells the reason, nothing is lost, and the run continues where that makes sense."""
 
 import asyncio
 import json

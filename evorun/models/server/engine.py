@@ -66,7 +66,7 @@ class ServerConfig(EngineConfig):
     """Form of schemas in requests. json_schema: as `response_format` of that type, enforced (OpenAI, vLLM, SGLang).
     json_object: any JSON object is enforced, the schema is not sent (DeepSeek's API). none: left to the prompt."""
     max_tokens_field: str = "max_tokens"
-    """max_tokens | max_completion_tokens (what OpenAI's reasoning models take)."""
+    """max_tokens | max_completion_tokens (for OpenAI's reasoning models)."""
     send_seed: bool = True
     """Send the request's sampling seed; some vendors refuse the field."""
     extra_body: dict[str, Any] = field(default_factory=dict)

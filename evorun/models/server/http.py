@@ -62,7 +62,7 @@ class HttpTransport:
 
     @property
     def closed(self) -> bool:
-        """Whether `close` has been called."""
+        """True after `close`."""
         return self._session.closed
 
     async def close(self) -> None:

@@ -30,7 +30,7 @@ class Endpoint:
 
     @property
     def failing(self) -> bool:
-        """Whether it has failed often enough to be avoided."""
+        """True after enough failures in a row to avoid the server."""
         return self.failures >= FAILURES_BEFORE_AVOIDED
 
 

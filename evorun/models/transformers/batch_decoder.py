@@ -86,7 +86,7 @@ class BatchDecoder:
 
     @property
     def busy(self) -> bool:
-        """Whether any ticket is unfinished."""
+        """True while any ticket is unfinished."""
         return bool(self._rows or self._waiting)
 
     def forget(self) -> None:

