@@ -1,4 +1,4 @@
-"""The tokens of a conversation that are learned, against texts that are put together by hand and against TRL's masks."""
+"""The tokens of a conversation that are learned, against texts put together by hand and against TRL's masks."""
 
 from functools import cache
 from pathlib import Path
