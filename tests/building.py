@@ -11,7 +11,6 @@ from typing import Any
 
 from hydra import compose, initialize_config_dir
 from omegaconf import DictConfig, OmegaConf
-from rich.console import Console
 
 from evorun.cli.compose import config_folder, register, yaml_values
 from evorun.methods.base import Method
@@ -24,7 +23,7 @@ from evorun.runner.settings import ProgramSettings, RunConfig, check, typed
 from evorun.runs.budget import BudgetConfig, Meter, divide
 from evorun.runs.directory import RunDirectory
 from evorun.runs.effects import Traffic
-from evorun.runs.progress import Progress, Tally, make_progress
+from evorun.runs.progress import Progress
 from evorun.runs.scores import ACCURACY
 from evorun.tasks.base import Demonstration, LoadedTask, Problem, Provenance, Task, TaskConfig
 from evorun.testing.runs import Run, carry_out
@@ -181,8 +180,8 @@ def make_context(
 
 
 def no_progress(problems: int = 1) -> Progress:
-    """Return a progress display that shows nothing."""
-    return make_progress(Tally("test", problems, None, Traffic(), ACCURACY), Console(), "off")
+    """Return a count of progress that nothing shows."""
+    return Progress("test", problems, None, Traffic(), ACCURACY)
 
 
 def make_driver(

@@ -1,4 +1,4 @@
-"""What a reader must know before trusting a run's figures."""
+"""The warnings that a reader must see before trusting a run's figures."""
 
 from evorun.reports import text
 from evorun.reports.overview import Outcome
@@ -15,7 +15,7 @@ _STATUSES = {
 
 
 def banners(outcome: Outcome) -> list[str]:
-    """Return one line for each reservation: data that is not the benchmark's, no real model, a run without its end."""
+    """Return a line for each warning: no real model, data that is not the benchmark's, an unfinished run, ..."""
     manifest = outcome.manifest
     found = []
     if manifest.simulated:
@@ -39,4 +39,5 @@ def banners(outcome: Outcome) -> list[str]:
         found.append(_STATUSES[manifest.status])
     if manifest.error:
         found.append(f"Error: {manifest.error}")
+    # descriptions and errors quote foreign texts
     return [printable(line) for line in found]

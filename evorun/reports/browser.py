@@ -1,4 +1,4 @@
-"""The data behind the page's browser of candidates: which problems, and how much of their texts."""
+"""The data behind the page's browser of candidates: a choice of problems, their texts cut to a size."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from evorun.errors import RunDirectoryError
-from evorun.runs.candidates import SHARED, CandidateId, Feedback
+from evorun.runs.candidates import SHARED, CandidateId
 from evorun.runs.directory import PROBLEMS, RATINGS
 from evorun.runs.reading import read_records
 from evorun.runs.schema import (
@@ -39,7 +39,7 @@ class ProblemData:
     stratum: str
     correct: bool | None
     value: float | None
-    """Of what measures candidates; None where it is not known."""
+    """Of the score that measures candidates; None where it is not known."""
     answer: str | None
     chosen: CandidateId | None
     """The candidate that the method returned."""
@@ -50,7 +50,7 @@ class ProblemData:
     ratings: list[RatingRecord] = field(default_factory=list)
     """In the order of their steps."""
     data: Mapping[str, Any] = field(default_factory=dict)
-    """What the prompts showed; empty for a run that did not record it."""
+    """The fields that the prompts showed; empty for a run that did not record them."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,17 @@ def load_browser(
     `measure` says how good a response is. The candidates that serve all problems come first, as those of a problem `*`.
     Raises RunDirectoryError when a named problem has no candidates in this run.
     """
-    outlines = {p.id: p for p in _outlines(predictions, steps, measure) if candidates_by_problem.get(p.id)}
+    # ended problems first, then those under way as their last step has them; of the latter, later steps overwrite
+    known = {
+        p.problem: ProblemData(p.problem, p.stratum, p.correct, measure.value_in(p), p.answer, p.candidate, p.stop)
+        for p in predictions
+    }
+    ended = set(known)
+    for s in steps:
+        if s.problem not in ended:
+            answer, best = (s.best.answer, s.best.id) if s.best else (None, None)
+            known[s.problem] = ProblemData(s.problem, s.stratum, s.correct, measure.value_in(s), answer, best, None)
+    outlines = {id: problem for id, problem in known.items() if candidates_by_problem.get(id)}
     for problem in candidates_by_problem:
         outlines.setdefault(problem, ProblemData(problem, "", None, None, None, None, None))
     chosen = _spread(outlines.values()) if problems is None else _named(outlines, problems, run_dir)
@@ -91,42 +101,28 @@ def load_browser(
     if shared.candidates:
         chosen = [shared, *chosen]
     share = MAX_BYTES // max(len(chosen), 1)
-    return [_fitted(problem, share, measure) for problem in chosen]
+    found = []
+    for one in chosen:
+        for limit in TEXT_LIMITS:
+            json = script_json(_page_data(one, limit, measure))
+            if len(json) <= share:
+                break
+        sizes = len(one.candidates), len(one.duels)
+        found.append(BrowserProblem(one.id, one.stratum, one.correct, one.value, *sizes, limit, json))
+    return found
 
 
 def script_json(value: Any) -> str:
     """Encode a value as JSON that can neither end nor escape from the script element around it."""
+    # HTML ends a script at its first closing tag, quoted or not; the escapes mean the same to JSON
     text = msgspec.json.encode(value).decode("utf-8")
     return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
-def _outlines(
-    predictions: Sequence[PredictionRecord], steps: Sequence[StepRecord], measure: Score
-) -> list[ProblemData]:
-    """Ended problems first, then those under way, as their last step has them."""
-    ended = [
-        ProblemData(p.problem, p.stratum, p.correct, measure.value_in(p), p.answer, p.candidate, p.stop)
-        for p in predictions
-    ]
-    ended_ids = {p.id for p in ended}
-    under_way = {
-        s.problem: ProblemData(
-            id=s.problem,
-            stratum=s.stratum,
-            correct=s.correct,
-            value=measure.value_in(s),
-            answer=s.best.answer if s.best else None,
-            chosen=s.best.id if s.best else None,
-            stop=None,
-        )
-        for s in steps
-        if s.problem not in ended_ids
-    }
-    return [*ended, *under_way.values()]
-
-
 def _spread(outlines: Iterable[ProblemData]) -> list[ProblemData]:
+    """Choose problems in turn from the groups of equal stratum and outcome."""
     outlines = list(outlines)
+    # a score has no right and wrong: above and below the middle of its range stand in for them
     values = sorted(problem.value for problem in outlines if problem.value is not None)
     middle = (values[0] + values[-1]) / 2 if values else 0.0
     groups: dict[tuple[str, bool | None], list[ProblemData]] = defaultdict(list)
@@ -166,26 +162,10 @@ def _fill(run_dir: Path, chosen: dict[str, ProblemData], steps: Sequence[StepRec
             chosen[rating.problem].ratings.append(rating)
 
 
-def _fitted(problem: ProblemData, share: int, measure: Score) -> BrowserProblem:
-    for limit in TEXT_LIMITS:
-        json = script_json(_page_data(problem, limit, measure))
-        if len(json) <= share:
-            break
-    return BrowserProblem(
-        problem.id,
-        problem.stratum,
-        problem.correct,
-        problem.value,
-        len(problem.candidates),
-        len(problem.duels),
-        limit,
-        json,
-    )
-
-
 def _page_data(problem: ProblemData, limit: int, measure: Score) -> dict[str, Any]:
-    """The problem for the page's script; candidates are referred to by their position in the list."""
+    """Return the problem for the page's script; candidates are referred to by their position in the list."""
     position = {candidate.id: index for index, candidate in enumerate(problem.candidates)}
+    # of a run that is going on, a duel can be on disk before its candidates
     duels = [d for d in problem.duels if d.first in position and d.second in position]
     last = {rating.candidate: rating for rating in problem.ratings}
     candidates = [_candidate(c, position, limit, last.get(c.id, c)) for c in problem.candidates]
@@ -198,24 +178,40 @@ def _page_data(problem: ProblemData, limit: int, measure: Score) -> dict[str, An
         "chosen": position.get(problem.chosen) if problem.chosen is not None else None,
         "stop": problem.stop,
         "data": {name: _cut_within(value, limit) for name, value in problem.data.items()},
-        "steps": [{**_step(s, position), "value": measure.value_in(s)} for s in problem.steps],
+        "steps": [
+            {
+                "step": s.step,
+                "best": position.get(s.best.id) if s.best else None,
+                "correct": s.correct,
+                "pool": s.pool,
+                "value": measure.value_in(s),
+            }
+            for s in problem.steps
+        ],
         "candidates": [
             {**shown, "value": measure.value_in(c)} for c, shown in zip(problem.candidates, candidates, strict=True)
         ],
-        "duels": [_duel(d, position, limit // 4) for d in duels],
+        # arrays: names of fields, repeated for each of thousands of duels, would take much of the share
+        "duels": [
+            [
+                d.step,
+                position[d.first],
+                position[d.second],
+                d.verdicts,
+                d.outcome,
+                [_cut(reason, limit // 4) for reason in d.reasons],
+            ]
+            for d in duels
+        ],
         "ratings": [[r.step, position[r.candidate], r.mean, r.sd] for r in problem.ratings if r.candidate in position],
     }
-
-
-def _step(step: StepRecord, position: dict[CandidateId, int]) -> dict[str, Any]:
-    best = position.get(step.best.id) if step.best else None
-    return {"step": step.step, "best": best, "correct": step.correct, "pool": step.pool}
 
 
 def _candidate(
     candidate: CandidateRecord, position: dict[CandidateId, int], limit: int, rated: CandidateRecord | RatingRecord
 ) -> dict[str, Any]:
-    """Return a candidate with the latest belief in it."""
+    """Return a candidate with the latest belief in it, which a shared one has in its ratings."""
+    feedback = candidate.feedback
     return {
         "id": candidate.id,
         "kind": candidate.kind,
@@ -224,10 +220,11 @@ def _candidate(
         "operator": candidate.operator,
         "text": _cut(candidate.text, limit),
         "reasoning": _cut(candidate.reasoning, limit),
+        # answers and errors stay readable where texts are cut to nothing
         "answer": _cut(candidate.answer, max(limit, 100)),
         "error": _cut(candidate.error, max(limit, 100)),
         "memory": _cut(candidate.memory, limit),
-        "feedback": _feedback(candidate.feedback, limit),
+        "feedback": feedback if feedback is None else {"text": _cut(feedback.text, limit), "score": feedback.score},
         "mean": rated.mean,
         "sd": rated.sd,
         "survivor": rated.survivor,
@@ -237,15 +234,6 @@ def _candidate(
         "fitness": candidate.fitness,
         "errors": _cut(candidate.errors, limit),
     }
-
-
-def _feedback(feedback: Feedback | None, limit: int) -> dict[str, Any] | None:
-    return None if feedback is None else {"text": _cut(feedback.text, limit), "score": feedback.score}
-
-
-def _duel(duel: ComparisonRecord, position: dict[CandidateId, int], limit: int) -> list[Any]:
-    reasons = [_cut(reason, limit) for reason in duel.reasons]
-    return [duel.step, position[duel.first], position[duel.second], duel.verdicts, duel.outcome, reasons]
 
 
 def _cut_within(value: Any, limit: int) -> Any:

@@ -1,4 +1,4 @@
-"""What all figures share: the page's colours and fonts, axes of scores and of generations, and inline SVG.
+"""The common parts of all figures: the page's colours and fonts, axes of scores and generations, inline SVG.
 
 Colours and fonts are the page's, so that a figure follows its light or dark scheme.
 """
@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Matplotlib draws with these stand-ins; in the SVG they become custom properties of the page's style sheet.
+# Matplotlib knows no custom properties: it draws with these placeholders, which become properties of the page's style
+# sheet in the SVG.
 INK, GRID, SERIES, CARD = "#010101", "#020202", "#030303", "#050505"
 RUNS = tuple(f"#04{index:02x}04" for index in range(8))
 """A colour for each of several runs."""
@@ -59,7 +60,7 @@ X_LABELS: dict[XAxis, str] = {"step": "generation", "calls": "calls per problem"
 
 
 def number(value: float | None) -> float:
-    """A missing value leaves a gap in a line."""
+    """Return NaN for a missing value: it leaves a gap in a line."""
     return float("nan") if value is None else value
 
 
@@ -91,6 +92,7 @@ def figure_of(width: float, height: float) -> Iterator["Figure"]:
     import matplotlib
     from matplotlib.figure import Figure
 
+    # a Figure of its own, since pyplot would keep a reference to it until the process ends
     with matplotlib.rc_context(_STYLE):
         yield Figure(figsize=(width, height), layout="constrained")
 
@@ -111,12 +113,10 @@ def svg_of(figure: "Figure", name: str, label: str) -> str:
         figure.savefig(buffer, format="svg", metadata=dict.fromkeys(["Date", "Creator", "Format", "Type"]))
     text = buffer.getvalue()
     svg = text[text.index("<svg") :]
-    svg = re.sub(r'^<svg\b[^>]*?viewBox="([^"]*)"[^>]*>', lambda head: _svg_head(head[1], label), svg)
+    # without width and height the page's style sheet decides the size
+    role = f'role="img" aria-label="{escape(label)}"'
+    svg = re.sub(r'^<svg\b[^>]*?viewBox="([^"]*)"[^>]*>', lambda head: f'<svg viewBox="{head[1]}" {role}>', svg)
     svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL).replace("xlink:href", "href")
     for colour, custom_property in _PROPERTIES.items():
         svg = svg.replace(colour, custom_property)
     return svg
-
-
-def _svg_head(view: str, label: str) -> str:
-    return f'<svg viewBox="{view}" role="img" aria-label="{escape(label)}">'

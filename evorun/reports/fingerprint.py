@@ -1,4 +1,4 @@
-"""What a run's page is made of, as a digest: a page that carries it says what a new one would say."""
+"""A digest of all that a run's page is made of: a page that carries the digest is still up to date."""
 
 import hashlib
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from pathlib import Path
 from evorun.runs.directory import MANIFEST
 
 ATTRIBUTE = "data-made-from"
-"""Of a page's first element."""
+"""The attribute of a page's first element that holds the digest."""
 
 _HEAD = 200
 """Bytes of a page that hold the attribute."""
@@ -17,6 +17,7 @@ _HEAD = 200
 
 def fingerprint(run_dir: Path, problems: Sequence[str] | None) -> str:
     """Return a digest of the run's records, of the problems asked for, and of the code that makes the page."""
+    # contents, not modification times: a copied or resumed run has new times and the same figures
     digest = hashlib.blake2b(repr((_code(), problems)).encode(), digest_size=16)
     for path in sorted([run_dir / MANIFEST, run_dir / "results.json", *run_dir.glob("*.jsonl")]):
         if path.is_file():

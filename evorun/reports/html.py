@@ -25,7 +25,7 @@ from evorun.reports.scores import score_cells, score_rows
 from evorun.runs.candidates import SHARED
 from evorun.runs.reading import read_steps
 from evorun.runs.results import Proportion
-from evorun.runs.schema import Manifest, SandboxInRun, StageInRun
+from evorun.runs.schema import Manifest, ModelInRun
 from evorun.runs.scores import Score, yardstick
 
 REPORT = "report.html"
@@ -66,6 +66,10 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     figures = load_candidate_figures(run_dir, measure)
     judge = load_judge(run_dir, figures.utilities)
     browser = load_browser(run_dir, outcome.predictions, steps, figures.by_problem, measure, problems)
+    # the index opens at once; a problem's own data is parsed when it is chosen
+    shown = ("id", "stratum", "correct", "value", "candidates", "text_limit")
+    index = [{name: getattr(problem, name) for name in shown} for problem in browser]
+    score = {"words": text.words(measure.name), "higher_is_better": measure.higher_is_better}
     script = own_file("diff.js") + own_file("browser.js")
     return {
         "outcome": outcome,
@@ -84,11 +88,11 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "judge": judge,
         "judge_rows": _judge_rows(judge, measure) if judge else [],
         "judge_warning": judge_warning(judge) if judge else None,
-        "plots": {name: markup(svg) if svg else None for name, svg in _plots(outcome, curves, figures, judge).items()},
+        "plots": {name: svg and markup(svg) for name, svg in _plots(outcome, curves, figures, judge).items()},
         "browser": browser,
         "browser_note": _browser_note(browser, figures, measure),
-        "browser_index": markup(_index(browser)),
-        "browser_score": markup(script_json(_score_of_browser(measure))),
+        "browser_index": markup(script_json(index)),
+        "browser_score": markup(script_json(None if measure.is_correctness else score)),
         "style": markup(own_file("report.css")),
         "script": markup(script),
         "script_hash": markup(content_hash(script)),
@@ -121,17 +125,25 @@ def _tiles(outcome: Outcome, figures: CandidateFigures) -> list[Tile]:
 
 
 def _facts(manifest: Manifest) -> list[tuple[str, str]]:
-    """Name and value of what identifies the run, without what it did not record."""
+    """Return name and value of all that identifies the run and was recorded."""
     hardware = ", ".join(f"{name} {value}" for name, value in manifest.hardware.items() if value)
+    isolation = None
+    if (sandbox := manifest.sandbox) is not None:
+        strength = "full isolation" if sandbox.full else "NOT fully isolated"
+        isolation = ": ".join(filter(None, [f"{sandbox.isolation}, {strength}", sandbox.note]))
+    stages = {}
+    for stage_name, stage in manifest.stages.items():
+        trained = [] if stage.model is None else [_model(stage.model)]
+        stages[f"Stage ({stage_name})"] = "; ".join([*trained, stage.folder, f"digest {stage.digest}"])
     facts = {
         "Status": manifest.status,
         "Method": manifest.method,
         "Task": manifest.task,
-        **{f"Model ({role})": _model(m.name, m.id, m.engine) for role, m in manifest.models.items()},
-        **{f"Stage ({name})": _stage(stage) for name, stage in manifest.stages.items()},
+        **{f"Model ({role})": _model(model) for role, model in manifest.models.items()},
+        **stages,
         "Data": ": ".join(filter(None, [manifest.provenance.source, manifest.provenance.description])),
         "Information": manifest.regime,
-        "Sandbox": _isolation(manifest.sandbox) if manifest.sandbox else None,
+        "Sandbox": isolation,
         "Seed": manifest.seed,
         "Started": manifest.started,
         "Ended": manifest.ended,
@@ -144,19 +156,9 @@ def _facts(manifest: Manifest) -> list[tuple[str, str]]:
     return [(name, str(value)) for name, value in facts.items() if value not in (None, "")]
 
 
-def _model(name: str, identity: str, engine: str) -> str:
-    model = name if identity in ("", name) else f"{name} ({identity})"
-    return f"{model} on {engine}" if engine else model
-
-
-def _stage(stage: StageInRun) -> str:
-    model = [] if stage.model is None else [_model(stage.model.name, stage.model.id, stage.model.engine)]
-    return "; ".join([*model, stage.folder, f"digest {stage.digest}"])
-
-
-def _isolation(sandbox: SandboxInRun) -> str:
-    isolation = f"{sandbox.isolation}, {'full isolation' if sandbox.full else 'NOT fully isolated'}"
-    return ": ".join(filter(None, [isolation, sandbox.note]))
+def _model(model: ModelInRun) -> str:
+    named = model.name if model.id in ("", model.name) else f"{model.name} ({model.id})"
+    return f"{named} on {model.engine}" if model.engine else named
 
 
 def _judge_rows(judge: JudgeDiagnostics, measure: Score) -> list[tuple[str, Proportion, str]]:
@@ -191,13 +193,6 @@ def _plots(
     return drawn
 
 
-def _score_of_browser(measure: Score) -> dict[str, Any] | None:
-    """Return what the browser must know of the score that candidates have; None where they are right or wrong."""
-    if measure.is_correctness:
-        return None
-    return {"words": text.words(measure.name), "higher_is_better": measure.higher_is_better}
-
-
 def _browser_note(browser: list[BrowserProblem], figures: CandidateFigures, measure: Score) -> str:
     total, shown = len(figures.by_problem), sum(problem.id != SHARED for problem in browser)
     if shown == total:
@@ -206,20 +201,4 @@ def _browser_note(browser: list[BrowserProblem], figures: CandidateFigures, meas
     return (
         f"{shown} of {total} problems with candidates, chosen to spread over strata and over {outcomes} "
         "unless named; evorun report RUN --problem=ID shows others."
-    )
-
-
-def _index(browser: list[BrowserProblem]) -> str:
-    return script_json(
-        [
-            {
-                "id": p.id,
-                "stratum": p.stratum,
-                "correct": p.correct,
-                "value": p.value,
-                "candidates": p.candidates,
-                "text_limit": p.text_limit,
-            }
-            for p in browser
-        ]
     )

@@ -1,4 +1,4 @@
-"""Judge diagnostics, gathered duel by duel: how often it decides, its bias to a position, and how often it is right."""
+"""Judge diagnostics, counted duel by duel: its decisiveness, its bias to a position, and its agreement with grades."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from evorun.runs.scores import Score
 
 @dataclass
 class JudgeDiagnostics:
-    """What the duels of a run say about its judge."""
+    """Proportions over the duels of a run, for a verdict on its judge."""
 
     decisive: Proportion = field(default_factory=Proportion)
     """Duels with an outcome, among all duels."""
@@ -28,7 +28,7 @@ class JudgeDiagnostics:
     """Verdicts that could not be parsed, among all verdicts."""
 
     def add(self, duel: ComparisonRecord, utilities: Mapping[tuple[str, CandidateId], float]) -> None:
-        """Count one duel; `utilities` says by (problem, candidate) how good each is, where ground truth is known."""
+        """Count one duel; `utilities` has, by (problem, candidate), a value of which more is better, where known."""
         is_decisive = duel.outcome is not None
         self.decisive.add(is_decisive)
         self.decisive_by_step[duel.step].add(is_decisive)
@@ -37,30 +37,33 @@ class JudgeDiagnostics:
             self.invalid.add(verdict == "invalid")
             if verdict in ("A", "B"):
                 self.position_a.add(verdict == "A")
+        # between two equally good candidates either winner is right, which says nothing about the judge
         first, second = utilities.get((duel.problem, duel.first)), utilities.get((duel.problem, duel.second))
         if is_decisive and first is not None and second is not None and first != second:
             self.agreement.add((duel.outcome == "first") == (first > second))
 
 
 def judge_warning(judge: JudgeDiagnostics) -> str | None:
-    """Return what it means that no duel was decisive, in a sentence; None when some were."""
+    """Return a sentence on the consequences when no duel was decisive; None when some were."""
     if judge.decisive.successes:
         return None
     meaning = "no duel decided anything: the posterior stays the prior, and the ranking says nothing about quality."
     if judge.position_a.value in (0, 1):
-        place = "A" if judge.position_a.value else "B"
-        return f"Position bias 100 %: whenever the judge chose, it named {place}, whoever was shown there, so {meaning}"
+        position = "A" if judge.position_a.value else "B"
+        return (
+            f"Position bias 100 %: whenever the judge chose, it named {position}, whoever was shown there, so {meaning}"
+        )
     return f"None of the {judge.decisive.n} duels was decisive: {meaning}"
 
 
 @dataclass(frozen=True)
 class Bin:
-    """Candidates whose posterior means lie in [low, high], and how good they are."""
+    """Candidates whose posterior means lie in [low, high], and their mean score."""
 
     low: float
     high: float
     figure: Metric
-    """The mean of what measures them: of right and wrong, the share that is right."""
+    """The mean of their measure: of right and wrong, the share that is right."""
 
 
 def calibration(graded: list[tuple[float, float]], measure: Score, bins: int = 8) -> list[Bin]:
@@ -68,6 +71,7 @@ def calibration(graded: list[tuple[float, float]], measure: Score, bins: int = 8
 
     Candidates with equal means share a group, so groups can be fewer.
     """
+    # equal numbers, not equal widths: posterior means crowd around the prior, and outer bins would be nearly empty
     ordered = sorted(graded)
     groups: list[Bin] = []
     start = 0

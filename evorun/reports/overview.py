@@ -1,4 +1,4 @@
-"""The figures of one run, from its files; what an unfinished run has not written yet is counted from its records."""
+"""The figures of one run, from its files; those that an unfinished run lacks are counted from its records."""
 
 from collections import defaultdict
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ from evorun.runs.scores import Score
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a run has reached: the same for a terminal table, a page, and a comparison of runs."""
+    """The figures of a run so far: the same for a terminal table, a page, and a comparison of runs."""
 
     run_dir: Path
     manifest: Manifest
@@ -53,7 +53,7 @@ class Outcome:
 
     @property
     def primary(self) -> Score:
-        """What tables and curves speak of."""
+        """The score that tables and curves show first."""
         return self.scores[0]
 
     @property
@@ -63,7 +63,7 @@ class Outcome:
 
     @property
     def second(self) -> Score | None:
-        """The second score that the task declares: it orders what is equal in the primary one."""
+        """The second score that the task declares: it orders runs that are equal in the primary one."""
         names = [score.name for score in self.manifest.scores[1:2]]
         return next((score for score in self.scores if score.name in names), None)
 
@@ -79,14 +79,14 @@ class Curves:
     others: Sequence[Score]
     """Those, in order."""
     training: dict[str, list[MetricPoint]]
-    """What training steps measured, by the figure's name."""
+    """Figures of training steps, by name."""
     from_steps: bool
     """Counted from steps.jsonl, over the problems that have begun, because metrics.jsonl is not written yet."""
 
 
 @dataclass
 class CandidateFigures:
-    """What the responses of a run say, without their texts."""
+    """Counts and scores of a run's responses, without their texts."""
 
     total: int = 0
     unparsable: Proportion = field(default_factory=Proportion)
@@ -94,19 +94,22 @@ class CandidateFigures:
     retried: Proportion = field(default_factory=Proportion)
     by_problem: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     utilities: dict[tuple[str, CandidateId], float] = field(default_factory=dict)
-    """How good each candidate is, as ground truth has it: more is better."""
+    """Each candidate's score by ground truth, turned so that more is better."""
     graded_means: list[tuple[float, float]] = field(default_factory=list)
     """Posterior mean and value of the same score."""
 
 
 def load_outcome(run_dir: Path) -> Outcome:
-    """Read what a run has reached. Raises RunDirectoryError or DataError."""
+    """Read the figures of a run, finished or not. Raises RunDirectoryError or DataError."""
     manifest = load_manifest(run_dir)
     predictions = read_predictions(run_dir)
     results = read_results(run_dir)
     finished = results is not None
     if results is None:
-        results = _results_so_far(manifest, predictions, read_steps(run_dir))
+        metrics, by_stratum = outcome_metrics(predictions, manifest.scores)
+        # steps too: problems under way have spent calls that no prediction accounts for
+        cost = cost_by_role(read_steps(run_dir), None)
+        results = Results(metrics=metrics, by_stratum=by_stratum, cost=cost, counts={"problems": len(predictions)})
     return Outcome(
         run_dir=run_dir,
         manifest=manifest,
@@ -143,7 +146,7 @@ def load_candidate_figures(run_dir: Path, measure: Score) -> CandidateFigures:
     """Count over candidates.jsonl, holding no texts; `measure` says how good a candidate is."""
     figures = CandidateFigures()
     for record in read_records(run_dir / "candidates.jsonl", CandidateRecord):
-        if record.kind != "response":
+        if record.kind != "response":  # system prompts and rubrics have no answer to grade
             continue
         figures.total += 1
         figures.unparsable.add(record.answer is None)
@@ -167,18 +170,9 @@ def load_judge(run_dir: Path, utilities: dict[tuple[str, CandidateId], float]) -
 
 def count_verdicts(run_dir: Path) -> int:
     """Count the judge's verdicts: one or two a duel."""
+    # only the verdicts are decoded: the reasons can be megabytes
     return sum(len(duel.verdicts) for duel in read_records(run_dir / "comparisons.jsonl", _Judged))
 
 
 class _Judged(msgspec.Struct):
     verdicts: list[str]
-
-
-def _results_so_far(manifest: Manifest, predictions: list[PredictionRecord], steps: list[StepRecord]) -> Results:
-    metrics, by_stratum = outcome_metrics(predictions, manifest.scores)
-    return Results(
-        metrics=metrics,
-        by_stratum=by_stratum,
-        cost=cost_by_role(steps, None),
-        counts={"problems": len(predictions)},
-    )

@@ -1,4 +1,4 @@
-"""What all pages share: templates that escape what they print, our own files, and writing in one step."""
+"""The common parts of all pages: templates that escape what they print, our own files, and writing in one step."""
 
 import base64
 import hashlib
@@ -21,15 +21,13 @@ def render(template: str, context: Mapping[str, Any]) -> str:
     """Render one of our templates. Whatever it prints is escaped and made printable, unless it is `markup`."""
     import jinja2
 
+    # StrictUndefined: a template that names what its context lacks must fail, not print nothing
     environment = jinja2.Environment(
         autoescape=True, finalize=_finalize, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters.update(
         percent=text.percent,
         interval=text.interval,
-        points=text.points,
-        points_interval=text.points_interval,
-        p_value=text.p_value,
         count=text.count,
         number=text.number,
         number_interval=text.number_interval,
@@ -43,10 +41,17 @@ def render(template: str, context: Mapping[str, Any]) -> str:
 
 def write_page(target: Path, page: str) -> Path:
     """Write a page, replacing an earlier one in one step, and return its path. Raises RunDirectoryError."""
+    # a name for each process: reports of a run that is going on may be written at the same time
+    temporary = target.with_name(f".report-{os.getpid()}.html")
     try:
-        _replace(target, page.encode("utf-8", "replace"))
+        # lone surrogates, which a model's text may hold, have no encoding
+        temporary.write_bytes(page.encode("utf-8", "replace"))
+        os.replace(temporary, target)
     except OSError as error:
         raise RunDirectoryError(f"{target}: expected to write the report, got: {error.strerror}") from error
+    finally:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
     return target
 
 
@@ -70,13 +75,3 @@ def content_hash(script: str) -> str:
 def _finalize(value: object) -> object:
     """Make what the template prints harmless to the layout; escaping comes after this."""
     return value if hasattr(value, "__html__") or not isinstance(value, str) else printable(value)
-
-
-def _replace(target: Path, content: bytes) -> None:
-    temporary = target.with_name(f".report-{os.getpid()}.html")
-    try:
-        temporary.write_bytes(content)
-        os.replace(temporary, target)
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)

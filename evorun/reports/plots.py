@@ -49,7 +49,8 @@ def scores_plot(scores: Sequence[Score], series: Mapping[str, Sequence[MetricPoi
 
 
 def training_plot(series: Mapping[str, Sequence[MetricPoint]]) -> str | None:
-    """Draw what training steps measured, one panel a figure with its own scale; None without points."""
+    """Draw the figures of training steps, one panel a figure with its own scale; None without points."""
+    # a figure that never changes (a constant learning rate) would take a panel from one that does
     panels = [(words(name), points) for name, points in series.items() if len({p.value for p in points}) > 1]
     return _panels(panels, "training", "What training steps measured", label_of_x="training step")
 
@@ -127,6 +128,7 @@ def _curve(axes: "Axes", points: Sequence[MetricPoint], x: XAxis) -> None:
     xs = [getattr(p, x) for p in points]
     axes.plot(xs, [number(p.value) for p in points], color=SERIES, marker="o")
     banded = [(at, *p.ci95) for at, p in zip(xs, points, strict=True) if p.ci95 is not None]
+    # a band over a gap would claim an interval there; then each point has a bar of its own
     if len(banded) == len(points) > 1:
         lows, highs = [low for _, low, _ in banded], [high for _, _, high in banded]
         axes.fill_between(xs, lows, highs, color=SERIES, alpha=0.18, linewidth=0)

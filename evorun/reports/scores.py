@@ -39,11 +39,11 @@ def _rows(group: str, scores: Sequence[Score], metrics: Mapping[str, Metric]) ->
     return [
         ScoreRow(
             (
-                group if place == 0 else "",
+                group if index == 0 else "",
                 text.label(score),
                 *score_cells(score, metric),
             ),
-            begins_group=place == 0,
+            begins_group=index == 0,
         )
-        for place, (score, metric) in enumerate(found)
+        for index, (score, metric) in enumerate(found)
     ]

@@ -41,7 +41,7 @@ TRAINED_ON = "rollout"
 """Role of the calls whose completions weights are trained on, in every method that draws such."""
 
 STEPS_OF_A_MEAN = 10
-"""Training steps at each end of a run whose figures are averaged (ours)."""
+"""Training steps at each end of a run whose figures are averaged (ours): single ones are too noisy to compare."""
 
 
 def print_summary(run_dir: Path, console: "Console") -> None:
@@ -53,7 +53,12 @@ def print_summary(run_dir: Path, console: "Console") -> None:
         console.print(Text(line, style="bold yellow"))
     console.print(_primary_table(outcome))
     if outcome.other_scores:
-        console.print(_scores_table(outcome))
+        scores = new_table("scores", "stratum", "score", "mean", "95 % interval", "n", left=(0, 1))
+        for row in score_rows(outcome):
+            if row.begins_group:
+                scores.add_section()
+            add_row(scores, *row.cells)
+        console.print(scores)
     if outcome.cost:
         console.print(_cost_table(outcome))
     training = read_training(run_dir)
@@ -69,16 +74,20 @@ def print_summary(run_dir: Path, console: "Console") -> None:
 
 
 def _training_table(records: Sequence[TrainingRecord]) -> "Table":
-    """Show each figure's mean over the first and the last steps: single ones say little."""
+    """Show each figure's mean over the first and the last steps."""
     n = min(max(len(records) // 2, 1), STEPS_OF_A_MEAN)
     table = new_table("training", "figure", f"first {count(n)} steps", f"last {count(n)} steps")
     for name in dict.fromkeys(name for record in records for name in record.figures):
-        add_row(table, name.replace("_", " "), *(_mean_of(name, part) for part in (records[:n], records[-n:])))
+        cells = []
+        for part in (records[:n], records[-n:]):
+            values = [record.figures[name] for record in part if name in record.figures]
+            cells.append(number(sum(values) / len(values)) if values else MISSING)
+        add_row(table, name.replace("_", " "), *cells)
     return table
 
 
 def _effect_table(points: Sequence[MetricPoint], scores: Sequence[Score]) -> "Table":
-    """Show what the test problems' figures were at the first evaluation, before any step, and at the last one."""
+    """Show the test problems' figures at the first evaluation, before any step, and at the last one."""
     table = new_table("test problems, before and after training", "figure", "before", "after", "steps", "n")
     for score in scores:
         found = [(point, point.value) for point in points if point.name == score.name and point.value is not None]
@@ -89,11 +98,6 @@ def _effect_table(points: Sequence[MetricPoint], scores: Sequence[Score]) -> "Ta
     return table
 
 
-def _mean_of(name: str, records: Sequence[TrainingRecord]) -> str:
-    values = [record.figures[name] for record in records if name in record.figures]
-    return number(sum(values) / len(values)) if values else MISSING
-
-
 def _primary_table(outcome: Outcome) -> "Table":
     manifest, primary = outcome.manifest, outcome.primary
     table = new_table(f"{manifest.method} on {manifest.task}", "stratum", text.label(primary), "95 % interval", "n")
@@ -102,15 +106,6 @@ def _primary_table(outcome: Outcome) -> "Table":
     table.add_section()
     overall = outcome.metrics.get(primary.name)
     add_row(table, "all" if outcome.finished else "all so far", *score_cells(primary, overall))
-    return table
-
-
-def _scores_table(outcome: Outcome) -> "Table":
-    table = new_table("scores", "stratum", "score", "mean", "95 % interval", "n", left=(0, 1))
-    for row in score_rows(outcome):
-        if row.begins_group:
-            table.add_section()
-        add_row(table, *row.cells)
     return table
 
 
@@ -142,12 +137,12 @@ def _diagnostics_table(outcome: Outcome) -> "Table":
 
 
 def _losses(outcome: Outcome) -> Mapping[str, Proportion]:
-    """Return what could not be read, among all that was asked for; nothing before a finished run has counted it."""
+    """Return the shares of calls and candidates that were lost; none before a finished run has counted them."""
     if not outcome.finished:
         return {}
     counts = outcome.counts
-    # each verdict took a call, and whatever its role was, every other call was for a text; what weights are trained on
-    # is in the figures of the training steps
+    # each verdict took a call, and every other call was for a text, whatever its role was; but for rollouts, whose
+    # losses are among the figures of the training steps
     verdicts = count_verdicts(outcome.run_dir)
     others = verdicts + (outcome.cost[TRAINED_ON].calls if TRAINED_ON in outcome.cost else 0)
     texts = outcome.cost["total"].calls - others if "total" in outcome.cost else 0

@@ -1,4 +1,4 @@
-"""Tables in a terminal whose cells are foreign texts."""
+"""Tables in a terminal whose cells may hold foreign texts, which must not be read as markup."""
 
 from collections.abc import Collection
 from typing import TYPE_CHECKING

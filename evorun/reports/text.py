@@ -5,11 +5,11 @@ from evorun.runs.schema import RoleCost
 from evorun.runs.scores import Score
 
 MISSING = "\u2013"
-"""Stands where there is no figure."""
+"""Shown in place of a figure that is not there."""
 
 
 def label(score: Score) -> str:
-    """Name a score, with its range and its direction where they do not go without saying."""
+    """Name a score, with its range and its direction unless they are those of a rate."""
     about = []
     if not score.rate and score.low is not None and score.high is not None:
         about.append(f"{score.low:g} to {score.high:g}")
@@ -35,12 +35,21 @@ def value_interval(score: Score, ci95: tuple[float, float] | None) -> str:
 
 def difference(score: Score, means: float | None) -> str:
     """Format a difference of means of a score, with its sign: of a rate in percentage points."""
-    return points(means) if score.rate else signed_number(means)
+    if means is None:
+        return MISSING
+    return f"{_signed_points(means)} pp" if score.rate else _signed_number(means)
 
 
 def difference_interval(score: Score, ci95: tuple[float, float] | None) -> str:
-    """Format an interval of differences of means of a score."""
-    return points_interval(ci95) if score.rate else signed_interval(ci95)
+    """Format an interval of differences of means of a score: of a rate in percentage points."""
+    if ci95 is None:
+        return MISSING
+    low, high = ci95
+    return (
+        f"{_signed_points(low)} to {_signed_points(high)} pp"
+        if score.rate
+        else f"{_signed_number(low)} to {_signed_number(high)}"
+    )
 
 
 def percent(value: float | None) -> str:
@@ -53,32 +62,15 @@ def interval(ci95: tuple[float, float] | None) -> str:
     return MISSING if ci95 is None else f"{100 * ci95[0]:.1f} to {100 * ci95[1]:.1f} %"
 
 
-def points(difference: float | None) -> str:
-    """Format a difference of fractions in percentage points, with its sign."""
-    return MISSING if difference is None else f"{_signed(difference)} pp"
-
-
-def points_interval(ci95: tuple[float, float] | None) -> str:
-    """Format an interval of differences of fractions in percentage points."""
-    return MISSING if ci95 is None else f"{_signed(ci95[0])} to {_signed(ci95[1])} pp"
-
-
 def number_interval(ci95: tuple[float, float] | None) -> str:
     """Format an interval of means of scores."""
     return MISSING if ci95 is None else f"{number(ci95[0])} to {number(ci95[1])}"
 
 
-def signed_number(value: float | None) -> str:
+def _signed_number(value: float) -> str:
     """Format a difference of means of scores, with its sign."""
-    if value is None:
-        return MISSING
     sign = "+" if value > 0 else "\u2212" if value < 0 else ""
     return sign + number(abs(value))
-
-
-def signed_interval(ci95: tuple[float, float] | None) -> str:
-    """Format an interval of differences of means of scores."""
-    return MISSING if ci95 is None else f"{signed_number(ci95[0])} to {signed_number(ci95[1])}"
 
 
 def words(name: str) -> str:
@@ -86,7 +78,8 @@ def words(name: str) -> str:
     return printable(name.replace("_", " "))
 
 
-def _signed(fraction: float) -> str:
+def _signed_points(fraction: float) -> str:
+    # a true minus sign, as wide as the plus; and no sign on what rounds to zero
     shown = f"{100 * fraction:+.1f}"
     return "0.0" if shown in ("+0.0", "-0.0") else shown.replace("-", "\u2212")
 

@@ -28,7 +28,7 @@ from evorun.runs.budget import Meter, divide
 from evorun.runs.directory import PROBLEMS, RunDirectory, load_manifest, new_manifest
 from evorun.runs.effects import Traffic, journaled
 from evorun.runs.program_tests import JournaledTests, Tester
-from evorun.runs.progress import Tally, make_progress
+from evorun.runs.progress import Progress, shown
 from evorun.runs.records import write_records
 from evorun.runs.replay import RecordedRun, ReplayConfig
 from evorun.runs.results import write_results
@@ -128,7 +128,7 @@ async def _run(
         asyncio.get_running_loop().add_signal_handler(number, _cancel, task)
     traffic = Traffic()
     title = f"{config.method.name} on {config.task.name}"
-    tally = Tally(title, len(loaded.problems), config.method.last_step, traffic, loaded.task.scores[0])
+    progress = Progress(title, len(loaded.problems), config.method.last_step, traffic, loaded.task.scores[0])
     async with contextlib.AsyncExitStack() as stack:
         engines, policy = _engines(config, loaded, directory)
         for engine in {id(engine): engine for engine in engines.values()}.values():
@@ -137,7 +137,7 @@ async def _run(
             stack.push_async_callback(policy.close)
         models = journaled(engines, directory.journal, traffic)
         tools = JournaledTests(await _tester(config, stack), directory.journal)
-        progress = stack.enter_context(make_progress(tally, console, config.evorun.progress))
+        stack.enter_context(shown(progress, console, config.evorun.progress))
         driver = Driver(
             method=config.method,
             loaded=loaded,
@@ -156,7 +156,7 @@ async def _run(
             await model.finish()
     directory.finish_records([problem.id for problem in loaded.problems])
     await asyncio.to_thread(write_results, directory.path, loaded.task.scores, driver.seconds_by_role)
-    log.info("%s; %s", tally.title, tally.fields())
+    log.info("%s; %s", progress.title, progress.fields())
 
 
 async def _tester(config: RunConfig, stack: contextlib.AsyncExitStack) -> Tester:

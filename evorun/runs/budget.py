@@ -1,4 +1,4 @@
-"""What a run may spend, and what it has spent, by role.
+"""Budgets: the calls and tokens that a run may spend, and those that it has spent, by role.
 
 A run's budget is divided evenly between its problems before the first call, so that what one problem may spend never
 depends on how fast the others were.
@@ -55,7 +55,7 @@ class Usage(msgspec.Struct):
         self.seconds += other.seconds
 
     def counts(self) -> dict[str, int]:
-        """Return what was counted, without the times."""
+        """Return calls and tokens by name; times are left out, for they differ between repetitions."""
         return {
             "calls": self.calls,
             "prompt_tokens": self.prompt_tokens,
@@ -64,7 +64,7 @@ class Usage(msgspec.Struct):
 
 
 class Meter:
-    """Counts one problem's spending by role and says how much of a batch of calls may still be made.
+    """One problem's spending by role, and how much of a batch of calls may still be made.
 
     Calls never exceed their limit. Tokens are known only after the fact: of a batch, as many calls are admitted as fit
     at the mean cost of the role's calls so far. So a problem may overshoot its tokens by what one batch costs more than
@@ -78,7 +78,7 @@ class Meter:
         parent: "Meter | None" = None,
         reserved: int = 0,
     ) -> None:
-        """parent: a meter whose limits hold too, and which counts what this one counts.
+        """Count against the limits given, None being no limit, and against those of `parent` too.
 
         reserved: calls to leave over; of a token limit, what they take at the mean cost of the role's calls so far.
         """
@@ -95,25 +95,25 @@ class Meter:
         return total(self.by_role.values())
 
     def admit(self, calls: int, role: str = "") -> int:
-        """Return how many of `calls` may be made now; fewer than asked marks the meter as exhausted."""
+        """Return the number of `calls` that may be made now; fewer than asked marks the meter as exhausted."""
         spent = self.total
         allowed = calls
         if self.max_calls is not None:
             allowed = max(0, min(calls, self.max_calls - spent.calls - self.reserved))
         if self.max_tokens is not None:
-            allowed = min(allowed, self._fitting(self.max_tokens - spent.tokens, allowed, self.by_role.get(role)))
+            tokens_left = self.max_tokens - spent.tokens
+            of_role = self.by_role.get(role)
+            if tokens_left <= 0:
+                allowed = 0
+            elif of_role is not None and of_role.tokens:
+                # rounded up: rounded down, tokens left for less than a mean call would never be spent
+                fitting = math.ceil(tokens_left * of_role.calls / of_role.tokens)
+                allowed = min(allowed, max(0, fitting - self.reserved))
         if self.parent is not None:
             allowed = min(allowed, self.parent.admit(allowed, role))
         if allowed < calls:
             self.exhausted = True
         return allowed
-
-    def _fitting(self, tokens_left: int, calls: int, so_far: Usage | None) -> int:
-        if tokens_left <= 0:
-            return 0
-        if so_far is None or so_far.tokens == 0:
-            return calls
-        return max(0, math.ceil(tokens_left * so_far.calls / so_far.tokens) - self.reserved)
 
     def charge(self, role: str, reply: Reply) -> None:
         """Count one call."""
@@ -150,6 +150,7 @@ def divide(budget: BudgetConfig, problems: int) -> list[Meter]:
 
     Raises ConfigError when the budget leaves a problem with nothing.
     """
+    # both limits may be given: the lower one holds for each problem
     limits: dict[str, list[int | None]] = {}
     for key in ("calls", "tokens"):
         amount, each = getattr(budget, key), getattr(budget, f"{key}_per_problem")
@@ -161,12 +162,12 @@ def divide(budget: BudgetConfig, problems: int) -> list[Meter]:
 
 
 def whole(shares: Sequence[Meter], reserved: int = 0) -> Meter:
-    """Return a meter for what a run spends on all its problems together, so many calls left over."""
+    """Return a meter for what a run spends on all its problems together, `reserved` calls left over."""
     return Meter(_sum(one.max_calls for one in shares), _sum(one.max_tokens for one in shares), reserved=reserved)
 
 
 def part(usage: Usage, problems: int, index: int) -> Usage:
-    """Return one problem's part of what was spent for all together; the parts add up to the whole."""
+    """Return one problem's part of a usage that all problems share; the parts add up to the whole."""
     return Usage(
         *(share(amount, problems, index) for amount in (usage.calls, usage.prompt_tokens, usage.completion_tokens))
     )

@@ -18,7 +18,7 @@ Outcome = Literal["first", "second"]
 
 
 class Feedback(msgspec.Struct, frozen=True, kw_only=True):
-    """What may be known of a response without ground truth: the outcome of a problem's public tests."""
+    """The outcome of a problem's public tests for a response: known without ground truth."""
 
     text: str
     """As prompts show it."""
@@ -36,11 +36,11 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     """Notes that the model leaves for those who build on this response (evolving memory, appendix A.1)."""
     error: str | None = None
     feedback: Feedback | None = None
-    """None while nobody has looked, or where the task gives none."""
+    """None until the public tests have run, or where the task has none."""
 
 
 class Candidate(Response, frozen=True, kw_only=True):
-    """What evolves, where it came from, and the method's own belief in it.
+    """A response or text that evolves, its origin, and the method's own belief in it.
 
     A response to a problem, or a text that serves all problems (a system prompt, a rubric), which has no answer.
     """
@@ -52,18 +52,18 @@ class Candidate(Response, frozen=True, kw_only=True):
     operator: str
     """`init`, `evolve`, ...: the step of the algorithm that made it."""
     attempts: int = 1
-    """Model calls that it took to get this text."""
+    """Model calls made to get this text, those included whose completions did not parse."""
     call: str | None = None
     """Key of the model call that wrote it, in the run's journal; None for what no model wrote."""
     fitness: float | None = None
     """In [0, 100], where the method has one."""
     errors: str = ""
-    """What an error detector said of it."""
+    """An error detector's words on it."""
     mean: float | None = None
     """Posterior mean of its utility, or another estimate of it; None for one that the method could not rate."""
     sd: float | None = None
     survivor: bool = False
-    """Whether the method still considers it."""
+    """True while the method still considers it."""
 
     @classmethod
     def of(cls, response: Response, **origin: Any) -> Self:
@@ -88,7 +88,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, kw_only=True):
-    """What a method reports after each step of its loop."""
+    """A method's report after each step of its loop."""
 
     step: int
     best: Candidate | None
@@ -100,4 +100,4 @@ class Step(msgspec.Struct, kw_only=True):
     extra: dict[str, float] = {}
     """Diagnostics of this step, by name."""
     samples: Sequence[Candidate] = ()
-    """Candidates of this step that stand for what the model would say: the mean of their primary scores is recorded."""
+    """A sample of the model's responses at this step: the mean of their primary scores is recorded."""

@@ -1,4 +1,4 @@
-"""The run directory: one process at a time, one configuration for ever, a manifest that says what happened."""
+"""The run directory: one process at a time, one configuration for all time, and a manifest."""
 
 import fcntl
 import hashlib
@@ -30,13 +30,13 @@ RECORDS = ("steps", "candidates", "comparisons", "predictions")
 
 ENGINES = ("engine", *(f"{role}_engine" for role in OTHER_ROLES), "teacher_engine")
 HOW_IT_RUNS = (*ENGINES, "sandbox", "run", "evorun", "hydra", "reported")
-"""Top-level config keys that say how a run is carried out, not what it computes; they may change on a resume."""
+"""Top-level config keys of how a run is carried out, not of its results; they may change on a resume."""
 
 HOW_IT_TRAINS = ("micro_batch", "gradient_checkpointing", "num_processes", "accelerate_config", "save_every", "keep")
-"""Keys of `training` that say the same of a trainer: a run that ran out of memory goes on with smaller passes."""
+"""The same among the keys of `training`: a run that ran out of memory goes on with smaller passes."""
 
 SIMULATED = "simulated"
-"""The engine that is no way of serving a model but a model of its own: a change of its skill is another run."""
+"""The engine that is a model of its own, not a way of serving one: a change of its skill is another run."""
 
 
 def load_manifest(path: Path) -> Manifest:
@@ -59,7 +59,7 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
     }
     if isinstance(kept.get("training"), Mapping):
         kept["training"] = {key: value for key, value in kept["training"].items() if key not in HOW_IT_TRAINS}
-    for group, given in (("task", "sampling"), ("budget", "methods")):  # what methods have of these stands in `method`
+    for group, given in (("task", "sampling"), ("budget", "methods")):  # composed into `method` already
         if isinstance(kept.get(group), Mapping):
             kept[group] = {key: value for key, value in kept[group].items() if key != given}
     return kept
@@ -103,6 +103,7 @@ class RunDirectory:
             raise RunDirectoryError(
                 f"cannot write the run directory {path}: {error.strerror}; choose another with hydra.run.dir=FOLDER"
             ) from error
+        # the kernel releases it when the process dies: a killed run leaves no stale lock behind
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -133,24 +134,40 @@ class RunDirectory:
         """
         if (self.path / MANIFEST).exists():
             earlier = load_manifest(self.path)
-            self._refuse_another_run(earlier, fresh)
+            refuse_other_version(self.path, earlier.evorun_version)
+            # before the configurations: a simulated run has other settings, and a long list of them hides the reason
+            if earlier.simulated != fresh.simulated:
+                kind = {True: "simulated", False: "not simulated"}
+                raise RunDirectoryError(
+                    f"{self.path} holds a run that is {kind[earlier.simulated]}, this one is {kind[fresh.simulated]}: "
+                    "start it in a directory of its own"
+                )
+            changed = differences(identity(earlier.config), identity(fresh.config))
+            data = msgspec.to_builtins([earlier.provenance, fresh.provenance])
+            changed += differences(*data, "data")
+            if changed:
+                raise RunDirectoryError(f"{self.path} belongs to another configuration ({'; '.join(changed)})")
             fresh.started = earlier.started
             fresh.resumes = earlier.resumes + 1
             fresh.seconds = earlier.seconds
             fresh.stages = earlier.stages
         self.manifest = fresh
         self._save_manifest()
-        self._save_composition()
+        # ours, not Hydra's (`hydra.output_subdir` is null): Hydra writes before a directory of another run is refused
+        folder = self.path / ".hydra"
+        folder.mkdir(exist_ok=True)
+        for name, content in (("config", fresh.config), ("overrides", fresh.command[1:])):
+            write_atomically(folder / f"{name}.yaml", OmegaConf.to_yaml(OmegaConf.create(content)).encode())
 
     def note_student(self, stages: Mapping[str, StageInRun], model: str) -> None:
-        """Write which stages the run's model comes from, and what tells the model from others."""
+        """Record the stages that made the run's model, and the model's id, known only after them."""
         assert self.manifest is not None  # noqa: S101 - the run has begun
         self.manifest.stages = dict(stages)
         self.manifest.models["policy"].id = model
         self._save_manifest()
 
     def end(self, status: Status, seconds: float, error: str | None = None) -> None:
-        """Write how this process ended the run; its seconds add to those of earlier ones."""
+        """Record the end of this process's work on the run; its seconds add to those of earlier ones."""
         if self.manifest is None:
             return
         self.manifest.status = status
@@ -179,29 +196,8 @@ class RunDirectory:
             os.close(self._lock)
             self._lock = -1
 
-    def _save_composition(self) -> None:
-        """Write what Hydra would have written, which does so before a directory of another run is refused."""
-        assert self.manifest is not None  # noqa: S101 - `begin` has just set it
-        folder = self.path / ".hydra"
-        folder.mkdir(exist_ok=True)
-        for name, content in (("config", self.manifest.config), ("overrides", self.manifest.command[1:])):
-            write_atomically(folder / f"{name}.yaml", OmegaConf.to_yaml(OmegaConf.create(content)).encode())
-
     def _save_manifest(self) -> None:
         write_json(self.path / MANIFEST, self.manifest)
-
-    def _refuse_another_run(self, earlier: Manifest, fresh: Manifest) -> None:
-        refuse_other_version(self.path, earlier.evorun_version)
-        if earlier.simulated != fresh.simulated:
-            kind = {True: "simulated", False: "not simulated"}
-            raise RunDirectoryError(
-                f"{self.path} holds a run that is {kind[earlier.simulated]}, this one is {kind[fresh.simulated]}: "
-                "start it in a directory of its own"
-            )
-        changed = differences(identity(earlier.config), identity(fresh.config))
-        changed += differences(msgspec.to_builtins(earlier.provenance), msgspec.to_builtins(fresh.provenance), "data")
-        if changed:
-            raise RunDirectoryError(f"{self.path} belongs to another configuration ({'; '.join(changed)})")
 
 
 def now() -> str:

@@ -54,6 +54,7 @@ class JournaledModel:
     async def _record(self, effect: Effect, reply: Reply) -> None:
         """Record a call, or keep it back while the engine has done nothing but refuse."""
         usage = f'{{"prompt_tokens":{reply.prompt_tokens},"completion_tokens":{reply.completion_tokens}}}'
+        # the reply's own seconds: a run that replays another records those of the model, not of the look-up
         effect = effect._replace(usage=usage, seconds=reply.seconds)
         if not self._has_answered and reply.error is not None:
             self._refusals.append(effect)
@@ -69,7 +70,7 @@ class JournaledModel:
         await self._journal.put(effect)
 
     async def finish(self) -> None:
-        """Record what has been kept back: a run that has ended without one answer is complete all the same."""
+        """Record the refusals kept back: a run that has ended without one answer is complete all the same."""
         kept, self._refusals = self._refusals, []
         await asyncio.gather(*(self._journal.put(effect) for effect in kept))
 
@@ -77,6 +78,6 @@ class JournaledModel:
 def journaled(
     engines: Mapping[str, LanguageModel | Trained], journal: Journal, traffic: Traffic
 ) -> dict[str, JournaledModel]:
-    """Put each engine behind the journal once, whatever roles it plays: that it has answered holds for all of them."""
+    """Put each engine behind the journal, once for all its roles: an answer in one shows that its settings work."""
     by_engine = {id(engine): JournaledModel(engine, journal, traffic) for engine in engines.values()}
     return {role: by_engine[id(engine)] for role, engine in engines.items()}

@@ -1,4 +1,4 @@
-"""What a run ran on: package versions, hardware and the code's commit, for the manifest and `evorun doctor`."""
+"""The environment of a run: package versions, hardware, the code's commit, for the manifest and `evorun doctor`."""
 
 import os
 import platform
@@ -42,10 +42,18 @@ def package_versions() -> dict[str, str]:
 def hardware() -> dict[str, str | int | list[str]]:
     """Return platform, processor, core count, memory in GiB and GPUs."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    processor = platform.processor()
+    # on Linux `platform.processor` is empty or the bare architecture
+    if (cpuinfo := Path("/proc/cpuinfo")).exists():
+        models = (
+            line.partition(":")[2].strip() for line in cpuinfo.read_text().splitlines() if line[:10] == "model name"
+        )
+        processor = next(models, processor)
     return {
         "platform": platform.platform(),
         "python": platform.python_version(),
-        "processor": _processor(),
+        "processor": processor,
+        # those that this process may use: in a container the machine has more
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(memory),
         "gpus": gpus(),
@@ -77,12 +85,3 @@ def _output(command: list[str]) -> str | None:
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()
-
-
-def _processor() -> str:
-    cpuinfo = Path("/proc/cpuinfo")
-    if cpuinfo.exists():
-        for line in cpuinfo.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor()

@@ -1,4 +1,4 @@
-"""Which run directories the arguments of a command stand for."""
+"""The run directories that a command's arguments stand for: a run, or a sweep's folder of runs."""
 
 import logging
 from collections.abc import Sequence
@@ -32,18 +32,17 @@ def _runs_in(folder: Path) -> list[Path]:
         return [folder]
     inside = sorted(inner for inner in folder.iterdir() if inner.is_dir() and not inner.name.startswith("."))
     runs = [inner for inner in inside if (inner / MANIFEST).exists()]
-    readable = [run for run in runs if _is_readable(run)]
+    readable = []
+    for run in runs:
+        try:
+            load_manifest(run)
+        except RunDirectoryError as error:
+            _log.warning("left out: %s", error)
+        else:
+            readable.append(run)
     if readable:
         for inner in inside:
             if inner not in runs:
                 _log.warning("%s is left out: it holds no %s", display(inner), MANIFEST)
+    # with none that can be read, whoever reads the manifest says what is wrong, better than an empty list would
     return readable or runs[:1] or [folder]
-
-
-def _is_readable(run: Path) -> bool:
-    try:
-        load_manifest(run)
-    except RunDirectoryError as error:
-        _log.warning("left out: %s", error)
-        return False
-    return True

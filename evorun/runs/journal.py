@@ -77,6 +77,7 @@ class Journal:
             self._recorded = {key for (key,) in self._reader.execute("SELECT key FROM effects")}
         except sqlite3.Error as error:
             raise RunDirectoryError(f"cannot use the journal {path}: {error}") from error
+        # weak: a lock lives as long as somebody waits for its key, and a run has a key for each of its calls
         self._in_flight: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
         self._writer = threading.Thread(target=self._write_groups, name="journal", daemon=True)
@@ -106,10 +107,11 @@ class Journal:
         `about`, when that is too much to keep. record: puts the effect into the journal in place of `put`, perhaps
         later. repeat: carry it out although it is recorded; the recorded result is returned even so.
 
-        Who asks for an effect that is being carried out waits, and then finds it recorded. Raises JournalError as `get`
-        does.
+        A second caller for an effect that is being carried out waits, and then finds it recorded. Raises JournalError
+        as `get` does.
         """
         digest = digest_of(about)
+        # one lock a key: two candidates with the same program share one execution of it
         async with self._in_flight.setdefault(key, asyncio.Lock()):
             recorded = self.get(key, digest)
             if recorded is None or repeat:
@@ -127,7 +129,7 @@ class Journal:
     def get(self, key: str, digest: bytes) -> bytes | None:
         """Return the recorded result of `key`, or None.
 
-        Raises JournalError when another request was recorded under the key: the run's inputs are not what they were.
+        Raises JournalError when another request was recorded under the key: the run's inputs have changed.
         """
         if key not in self._recorded:
             return None
@@ -163,7 +165,10 @@ class Journal:
             failure = None
             try:
                 connection = connection or _connect(self.path)
-                _commit(connection, [write.effect for write in group])
+                with connection:  # one transaction: the flush to the disk costs far more than the rows
+                    connection.executemany(
+                        "INSERT OR IGNORE INTO effects VALUES (?, ?, ?, ?, ?, ?)", [write.effect for write in group]
+                    )
             except Exception as error:  # whatever it is, those who wait must hear of it
                 failure = RunDirectoryError(f"cannot write {self.path}: {error}")
             with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
@@ -179,7 +184,7 @@ class Journal:
         while not self._queue.empty():
             write = self._queue.get()
             if write is None:
-                self._queue.put(None)
+                self._queue.put(None)  # the end comes after this group
                 break
             group.append(write)
         return group
@@ -193,14 +198,9 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _commit(connection: sqlite3.Connection, effects: list[Effect]) -> None:
-    with connection:
-        connection.executemany("INSERT OR IGNORE INTO effects VALUES (?, ?, ?, ?, ?, ?)", effects)
-
-
 def _settle(group: list[_Write], failure: Exception | None) -> None:
     for write in group:
-        if write.done.done():
+        if write.done.done():  # cancelled: the run was interrupted while it waited
             continue
         if failure is None:
             write.done.set_result(None)

@@ -20,7 +20,7 @@ class Tester(Protocol):
 
 
 class _TestRequest(msgspec.Struct, frozen=True):
-    """What is asked of the sandbox, as a journal holds it; hidden tests stay out of it."""
+    """A request to the sandbox, as a journal holds it; hidden tests stay out of it."""
 
     program: Program
     suite: str
@@ -29,13 +29,14 @@ class _TestRequest(msgspec.Struct, frozen=True):
 
 
 class TestRequests:
-    """Encodes what is asked of the sandbox; a task makes each suite once and uses it for every program."""
+    """Encoder of requests to the sandbox; a task makes each suite once and uses it for every program."""
 
     def __init__(self) -> None:
         self._known: dict[int, tuple[Suite, str]] = {}
 
     def encode(self, program: Program, suite: Suite, stop_at_failure: bool) -> tuple[str, bytes]:
-        """Return the key of the effect and the request: known by its content, not by who asked."""
+        """Return the key of the effect and the request: the key follows from the content, not from the caller."""
+        # by identity: a suite can hold megabytes of tests, and hashing them for every program would dominate
         known = self._known.get(id(suite))
         if known is None:
             known = (suite, digest_of(msgspec.json.encode(suite)).hex())
@@ -57,7 +58,7 @@ class JournaledTests:
         self._requests = TestRequests()
 
     async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> Results:
-        """Return what the tester said or says. Raises SandboxError, JournalError or RunDirectoryError."""
+        """Return the tester's results, recorded or new. Raises SandboxError, JournalError or RunDirectoryError."""
 
         async def run() -> Results:
             results = await self._tester.test(program, suite, stop_at_failure=stop_at_failure)

@@ -1,8 +1,8 @@
 """JSONL records of a run: appended while problems finish in any order, put in the problems' order at the end.
 
-What a problem writes is a function of the journal. So a resumed run, which produces the same records again, skips
-those that the file already holds: nothing written is ever taken back, and the finished file does not depend on how
-often the run was interrupted.
+A problem's records are a function of the journal. So a resumed run, which produces the same records again, skips
+those that the file already holds: nothing written is ever withdrawn, and the finished file does not depend on the
+number of interruptions.
 """
 
 import contextlib
@@ -41,15 +41,13 @@ class RecordFile:
     """One JSONL file whose records carry the field `problem`; a problem's records are appended in order."""
 
     def __init__(self, path: Path) -> None:
-        """Open the file for appending, keeping its records up to the first line that is none.
-
-        A power cut can damage the end of a file; the journal has what its records are made of. Raises
-        RunDirectoryError when the file cannot be used.
-        """
+        """Open the file for appending. Raises RunDirectoryError when it cannot be used."""
         self.path = path
         self._written: dict[str, list[bytes]] = defaultdict(list)
         self._offered: Counter[str] = Counter()
         with _explained(path):
+            # up to the first line that is no record: a power cut can damage the end of a file, and the journal has
+            # what the records after it are made of
             keep = 0
             if path.exists():
                 for problem, line in _records(path):
@@ -61,25 +59,26 @@ class RecordFile:
     def append(self, records: Sequence[OfProblem]) -> None:
         """Append the records that the file does not hold yet, in one write.
 
-        Raises RunDirectoryError when the file holds another record in the place of one of them: what made the
-        directory was another program or other data.
+        Raises RunDirectoryError when the file holds another record at the position of one of them: another program
+        or other data made the directory.
         """
-        lines = [(record.problem, _ENCODER.encode(record)) for record in records]
-        remaining = memoryview(b"".join(line + b"\n" for problem, line in lines if self._is_fresh(problem, line)))
+        fresh: list[bytes] = []
+        for record in records:
+            problem, line = record.problem, _ENCODER.encode(record)
+            index = self._offered[problem]
+            self._offered[problem] += 1
+            written = self._written[problem]
+            if index >= len(written):
+                fresh.append(line + b"\n")
+            elif written[index] != _digest(line):
+                raise RunDirectoryError(
+                    f"{self.path}: record {index + 1} of problem '{problem}' is not what this run gives; code or files "
+                    "have changed since, so this directory cannot be continued: start a new run"
+                )
+        remaining = memoryview(b"".join(fresh))
         with _explained(self.path):
             while remaining:  # an unbuffered write may be short
                 remaining = remaining[self._file.write(remaining) :]
-
-    def _is_fresh(self, problem: str, line: bytes) -> bool:
-        place = self._offered[problem]
-        self._offered[problem] += 1
-        written = self._written[problem]
-        if place < len(written) and written[place] != _digest(line):
-            raise RunDirectoryError(
-                f"{self.path}: record {place + 1} of problem '{problem}' is not what this run gives; code or files "
-                "have changed since, so this directory cannot be continued: start a new run"
-            )
-        return place >= len(written)
 
     def close(self) -> None:
         """Close the file; idempotent."""
@@ -88,6 +87,7 @@ class RecordFile:
     def finish(self, problem_ids: Sequence[str]) -> None:
         """Close the file and put its records in the order of `problem_ids`, atomically."""
         self.close()
+        # spans, not lines, are kept in memory: candidates' texts can add up to gigabytes
         spans: dict[str, list[tuple[int, int]]] = {problem: [] for problem in problem_ids}
         offset = 0
         for problem, line in _records(self.path):

@@ -1,4 +1,4 @@
-"""A recorded run repeats without its model, its sandbox and its trainer: its journal says what they said."""
+"""The repetition of a recorded run without its model, sandbox and trainer: their answers come from its journal."""
 
 import asyncio
 import copy
@@ -43,13 +43,10 @@ class ReplayConfig(EngineConfig):
 
 
 class RecordedRun:
-    """Says what a run's model, its sandbox and its trainer said; raises JournalError for what they were never asked."""
+    """The recorded answers of a run's model, sandbox and trainer; JournalError for a request that they never had."""
 
     def __init__(self, run: Path, model: str = "") -> None:
-        """Read what the run's journal holds; model: the name of the model that answers requests here.
-
-        Raises RunDirectoryError when it cannot be read.
-        """
+        """Index the run's journal, for requests to the model of this name. Raises RunDirectoryError."""
         self.name = model
         self._journal = run / JOURNAL
         self._connection = open_read_only(self._journal)
@@ -59,7 +56,8 @@ class RecordedRun:
         self._requests = TestRequests()
 
     async def complete(self, request: Request) -> Reply:
-        """Return the recorded reply, its recorded seconds included, whatever the key of the call."""
+        """Return the recorded reply, its recorded seconds included."""
+        # by the request alone: an engine is not told the key of a call
         about = encode_request(self.name, request)
         key = self._key_of.get(digest_of(about), "")
         unknown = "no reply to this request: replay needs the recorded run's method, task, model, seed and settings"
@@ -75,7 +73,7 @@ class RecordedRun:
         return self._recorded(key, about, Results, unknown)
 
     def figures(self, key: str, about: bytes) -> dict[str, float]:
-        """Return what the trainer measured in a step or an assessment."""
+        """Return the trainer's figures of a step or an evaluation."""
         return self._recorded(
             key, about, dict[str, float], f"no {key}: it had not come so far, or learned from something else"
         )
@@ -89,7 +87,8 @@ class RecordedRun:
         return msgspec.json.decode(row[0], type=kind)
 
     async def under(self, folder: Path, name: str) -> LanguageModel:
-        """Return what the model said under that name; the adapter itself is not needed."""
+        """Return the recording of the model under that name; the adapter itself is not needed."""
+        # a view of the same connection: `close` closes it once for all names
         view = copy.copy(self)
         view.name = name
         return view

@@ -1,4 +1,4 @@
-"""results.json and metrics.jsonl: what a run's records add up to. Reads record files, never the run's memory."""
+"""results.json and metrics.jsonl: the figures of a run, from its record files, never from the run's memory."""
 
 from bisect import bisect_right
 from collections import defaultdict
@@ -7,11 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
 from evorun.runs.budget import Usage
-from evorun.runs.reading import read_training
-from evorun.runs.records import complete_lines, write_json, write_records
+from evorun.runs.reading import read_predictions, read_records, read_steps, read_training
+from evorun.runs.records import write_json, write_records
 from evorun.runs.schema import (
     CandidateRecord,
     ComparisonRecord,
@@ -28,15 +26,14 @@ from evorun.runs.scores import Graded, Score, mean_of_samples
 from evorun.runs.statistics import clustered_mean, mean_interval, wilson
 
 TRAINING_PREFIX = "training/"
-"""Begins the names of the series that training steps measure."""
+"""Prefix of the names of the series that training steps measure."""
 
 TEXT_COUNTS = ("unparsable_texts", "rejected_requests", "truncated_texts")
 """Step diagnostics that are summed over the run."""
 
 RESAMPLES_OF_A_POINT = 1_999
-"""Of the bootstrap of a score along the run (ours): a band is drawn, its ends are not read off to three figures."""
+"""Resamples for a score along the run (ours): a band is drawn, its ends are not read off to three figures."""
 
-R = TypeVar("R", bound=msgspec.Struct)
 T = TypeVar("T")
 
 
@@ -100,10 +97,14 @@ def write_results(path: Path, declared: Sequence[Score], seconds_by_role: Mappin
 
     `declared` are the task's scores.
     """
-    steps = list(_read(path / "steps.jsonl", StepRecord))
+    steps = read_steps(path)
     write_records(path / "metrics.jsonl", [*training_series(read_training(path)), *metric_series(steps, declared)])
-    predictions = list(_read(path / "predictions.jsonl", PredictionRecord))
-    judging, duel_counts = _judging(_read(path / "comparisons.jsonl", ComparisonRecord))
+    predictions = read_predictions(path)
+    judging, duel_counts = _judging(read_records(path / "comparisons.jsonl", ComparisonRecord))
+    unparsed = Proportion()
+    for candidate in read_records(path / "candidates.jsonl", CandidateRecord):
+        if candidate.kind == "response":  # a system prompt or a rubric has nothing to parse
+            unparsed.add(candidate.error is not None)
     metrics, by_stratum = outcome_metrics(predictions, declared)
     results = Results(
         metrics={**metrics, **judging},
@@ -113,7 +114,8 @@ def write_results(path: Path, declared: Sequence[Score], seconds_by_role: Mappin
             "problems": len(predictions),
             "stopped_by_budget": sum(p.stop == "budget" for p in predictions),
             "without_answer": sum(p.answer is None for p in predictions),
-            **_candidate_counts(_read(path / "candidates.jsonl", CandidateRecord)),
+            "candidates": unparsed.n,
+            "unparsed_candidates": unparsed.successes,
             **{name: int(sum(step.extra.get(name, 0) for step in steps)) for name in TEXT_COUNTS},
             **duel_counts,
         },
@@ -155,15 +157,15 @@ def metric_series(steps: Iterable[StepRecord], declared: Sequence[Score]) -> lis
         return []
     series: list[MetricPoint] = []
     for number in sorted({record.step for records in by_problem.values() for record in records}):
-        states = [_state_at(number, records) for records in by_problem.values()]
+        # each problem's last record up to this step, the first one where it has none yet; bisect, because scanning
+        # all records at each step would be quadratic in the length of a run
+        states = [
+            records[max(bisect_right(records, number, key=lambda record: record.step) - 1, 0)]
+            for records in by_problem.values()
+        ]
         reached = [record for record in states if record.step == number]
         series += _points_of_step(number, states, reached, declared)
     return series
-
-
-def _state_at(number: int, records: list[StepRecord]) -> StepRecord:
-    """Return a problem's last record up to a step; the first one where it has none yet."""
-    return records[max(bisect_right(records, number, key=lambda record: record.step) - 1, 0)]
 
 
 def _points_of_step(
@@ -176,7 +178,8 @@ def _points_of_step(
     for score in others:
         yield _point(number, score.name, score, states)
     cost = _mean_cost(states)
-    # a name stands for one series: a diagnostic does not hide the task's score of the same name
+    # diagnostics are over the problems that took this step: repeating an ended problem's last would count it again
+    # one series a name: a diagnostic does not hide the task's score of the same name
     scored = {primary.name, *(score.name for score in others)}
     for name in sorted({name for state in reached for name in state.extra} - scored):
         values = [state.extra[name] for state in reached if name in state.extra]
@@ -188,14 +191,13 @@ def _points_of_step(
 
 
 def _point(number: int, name: str, score: Score, states: list[StepRecord]) -> MetricPoint:
-    figure = mean_score(score, (_value_at(state, score) for state in states), RESAMPLES_OF_A_POINT)
+    values = [
+        # no answer yet is none that is right, so that the first points of a run are over all problems too
+        float(bool(state.correct)) if score.is_correctness and state.best is None else score.value_in(state)
+        for state in states
+    ]
+    figure = mean_score(score, values, RESAMPLES_OF_A_POINT)
     return MetricPoint(number, name, figure.value, figure.ci95, figure.n, *_mean_cost(states))
-
-
-def _value_at(step: StepRecord, score: Score) -> float | None:
-    if score.is_correctness and step.best is None:  # no answer yet is none that is right
-        return float(bool(step.correct))
-    return score.value_in(step)
 
 
 def _mean_cost(states: list[StepRecord]) -> tuple[float, float]:
@@ -209,7 +211,7 @@ def cost_by_role(steps: Iterable[StepRecord], seconds_by_role: Mapping[str, floa
 
     Without `seconds_by_role` (a run that has not ended) the seconds are None.
     """
-    last: dict[str, dict[str, Spent]] = {record.problem: record.cost for record in steps}
+    last: dict[str, dict[str, Spent]] = {record.problem: record.cost for record in steps}  # later records overwrite
     usages: dict[str, Usage] = defaultdict(Usage)
     for cost in last.values():
         for role, spent in cost.items():
@@ -224,7 +226,10 @@ def cost_by_role(steps: Iterable[StepRecord], seconds_by_role: Mapping[str, floa
 
 
 def _judging(comparisons: Iterable[ComparisonRecord]) -> tuple[dict[str, Metric], dict[str, int]]:
-    """Return the judge's figures (none without duels) and counts."""
+    """Return the judge's figures (none without duels) and counts.
+
+    Shares are kept by problem: duels of one problem are not independent, and the intervals must respect that.
+    """
     decisive: dict[str, Proportion] = defaultdict(Proportion)
     named_a: dict[str, Proportion] = defaultdict(Proportion)
     invalid = 0
@@ -247,22 +252,8 @@ def _pooled(by_problem: Mapping[str, Proportion]) -> Metric:
     return Metric(whole.value, clustered_mean(successes, trials), whole.n)
 
 
-def _candidate_counts(candidates: Iterable[CandidateRecord]) -> dict[str, int]:
-    lost = Proportion()
-    for candidate in candidates:
-        if candidate.kind == "response":
-            lost.add(candidate.error is not None)
-    return {"candidates": lost.n, "unparsed_candidates": lost.successes}
-
-
 def _grouped(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
     groups: dict[str, list[T]] = defaultdict(list)
     for key, value in pairs:
         groups[key].append(value)
     return groups
-
-
-def _read(path: Path, record: type[R]) -> Iterator[R]:
-    decoder = msgspec.json.Decoder(record)
-    for line in complete_lines(path):
-        yield decoder.decode(line)

@@ -1,6 +1,6 @@
-"""The records of a run directory: what the driver writes, and what results and reports read.
+"""The records of a run directory: the driver writes them, results and reports read them.
 
-Fields are encoded in the order in which they stand here. JSON Lines files hold one record a line.
+Fields are encoded in the order of their declaration. JSON Lines files hold one record a line.
 """
 
 import sys
@@ -29,15 +29,15 @@ class StageInRun(msgspec.Struct, frozen=True):
     folder: str
     """Absolute."""
     digest: str
-    """Of what it left: candidates, traces or an adapter; 12 hexadecimal digits."""
+    """Of its product (candidates, traces or an adapter); 12 hexadecimal digits."""
     model: ModelInRun | None = None
-    """What answered or was trained in it; None where no model was at work."""
+    """The model that answered or was trained in it; None without one."""
     simulated: bool = False
-    """Whether its answers are no language model's."""
+    """True when its answers are no language model's."""
 
 
 class Provenance(msgspec.Struct, frozen=True):
-    """Where the problems came from."""
+    """The origin of the problems."""
 
     source: str
     """`benchmark`, `stand_in`, `sample` or `generated`."""
@@ -47,12 +47,12 @@ class Provenance(msgspec.Struct, frozen=True):
 
 
 class SandboxInRun(msgspec.Struct, frozen=True):
-    """How programs that a model wrote are isolated."""
+    """The isolation of programs that a model wrote."""
 
     isolation: str
     """`bubblewrap`, `namespaces` or `rlimits`."""
     full: bool
-    """Whether network, files and processes of the host are out of reach."""
+    """True when network, files and processes of the host are out of reach."""
     note: str
 
 
@@ -90,7 +90,7 @@ class Manifest(msgspec.Struct, kw_only=True):
 
     @property
     def simulated_teacher(self) -> bool:
-        """Whether the run's model was fine-tuned on what no language model said."""
+        """True when the run's model was fine-tuned on texts that no language model wrote."""
         return any(stage.simulated for stage in self.stages.values())
 
 
@@ -114,12 +114,12 @@ class ReportedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
 
 
 class Reported(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
-    """What a paper reports for an experiment, for tables of measured beside reported: the config's `reported`."""
+    """A paper's figures for an experiment, for tables of measured beside reported: the config's `reported`."""
 
     source: str
     note: str = ""
     rows: tuple[ReportedRow, ...] = ()
-    """Empty where the paper says in words only, in `note`, what came out."""
+    """Empty where the paper gives its outcome in words only, quoted in `note`."""
 
 
 class ProblemRecord(msgspec.Struct, frozen=True):
@@ -128,11 +128,11 @@ class ProblemRecord(msgspec.Struct, frozen=True):
     problem: str
     stratum: str
     data: dict[str, Any]
-    """What the prompts show; never an answer."""
+    """The fields that the prompts show; never an answer."""
 
 
 class Spent(msgspec.Struct, frozen=True):
-    """What model calls have cost, as far as it can be counted."""
+    """The cost of model calls in calls and tokens, which are the same on every repetition; seconds are not."""
 
     calls: int
     prompt_tokens: int
@@ -145,7 +145,7 @@ class Spent(msgspec.Struct, frozen=True):
 
 
 class RoleCost(Spent, frozen=True):
-    """What one role has cost in a run."""
+    """The cost of one role in a run."""
 
     seconds: float | None
     """Seconds in model calls, summed over calls; None while the run has not ended."""
@@ -185,15 +185,15 @@ class StepRecord(msgspec.Struct, frozen=True):
     extra: dict[str, float]
     """Diagnostics of this step, by name."""
     scores: dict[str, float | None] = {}
-    """The best candidate's, as the task's grader has them; those of no answer while there is no candidate. None: no
-    finite value."""
+    """The best candidate's, as the task's grader gives them, and those of no answer while there is no candidate. None:
+    no finite value."""
 
 
 class CandidateRecord(Candidate, frozen=True, kw_only=True):
     """A line of candidates.jsonl, with the belief after the last step.
 
-    A candidate that serves all problems is written when it comes up, with the belief of that step: ratings.jsonl has
-    what became of it. The beliefs of a problem's own candidates along the way are nowhere: all of them after every
+    A candidate that serves all problems is written when it appears, with the belief of that step; ratings.jsonl has
+    the later ones. The beliefs of a problem's own candidates along the way are not recorded: all of them after every
     step would be quadratic in size.
     """
 
@@ -202,7 +202,7 @@ class CandidateRecord(Candidate, frozen=True, kw_only=True):
     correct: bool | None = None
     """None where there is no right and wrong, and for what is not graded."""
     scores: dict[str, float | None] = msgspec.field(default_factory=dict)
-    """As the task's grader has them."""
+    """As the task's grader gives them."""
 
 
 class RatingRecord(msgspec.Struct, frozen=True):
@@ -224,7 +224,7 @@ class ComparisonRecord(Comparison, frozen=True, kw_only=True):
 
 
 class PredictionRecord(msgspec.Struct, frozen=True):
-    """A line of predictions.jsonl: how a problem ended."""
+    """A line of predictions.jsonl: the end of a problem."""
 
     problem: str
     stratum: str
@@ -232,7 +232,7 @@ class PredictionRecord(msgspec.Struct, frozen=True):
     answer: str | None
     correct: bool | None
     scores: dict[str, float | None]
-    """Where there is no candidate, those of a response without an answer."""
+    """Those of a response without an answer where there is no candidate."""
     belief: Belief | None
     candidates: int
     steps: int
@@ -249,7 +249,7 @@ class Metric(msgspec.Struct, frozen=True):
 
 
 class TrainingRecord(msgspec.Struct, frozen=True):
-    """A line of training.jsonl: what a training step measured."""
+    """A line of training.jsonl: the figures of a training step."""
 
     step: int
     calls: int

@@ -1,4 +1,4 @@
-"""What a task gives a response: its declared scores, of which right or wrong is one."""
+"""The scores that a task declares for its responses, of which right or wrong is one."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -34,7 +34,7 @@ class Score(msgspec.Struct, frozen=True):
 
     @property
     def is_correctness(self) -> bool:
-        """Say whether its value is a grade's `correct`."""
+        """True when its value is a grade's `correct`."""
         return self.name == "accuracy"
 
     def value_in(self, graded: Graded) -> float | None:
@@ -51,8 +51,8 @@ class Score(msgspec.Struct, frozen=True):
         """
         if self.low is None or self.high is None or self.low == self.high:
             return value if self.higher_is_better else -value
-        away = value - self.low if self.higher_is_better else self.high - value
-        return away / (self.high - self.low)
+        distance = value - self.low if self.higher_is_better else self.high - value
+        return distance / (self.high - self.low)
 
 
 ACCURACY = Score("accuracy", 0.0, 1.0, rate=True)
@@ -60,7 +60,7 @@ ACCURACY = Score("accuracy", 0.0, 1.0, rate=True)
 
 
 def yardstick(scores: Sequence[Score]) -> Score:
-    """Return what says how good a response is: right and wrong where a task has them, else its primary score."""
+    """Return the score that compares two responses: right and wrong where a task has them, else its primary score."""
     return next((score for score in scores if score.is_correctness), scores[0])
 
 

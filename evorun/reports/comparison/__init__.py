@@ -1,8 +1,7 @@
 """Several runs beside one another: a table, pairs on the same problems, curves. Reads run directories only."""
 
 from evorun.reports.comparison.comparison import Comparison, compare
-from evorun.reports.comparison.folders import comparison_folder
-from evorun.reports.comparison.page import COMPARISON, write_comparison
+from evorun.reports.comparison.page import COMPARISON, comparison_folder, write_comparison
 from evorun.reports.comparison.terminal import print_comparison
 
 __all__ = [

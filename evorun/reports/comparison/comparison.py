@@ -1,4 +1,4 @@
-"""A comparison of runs: one table, the pairs on the same problems, and what must be said beside them."""
+"""A comparison of runs: one table, the pairs on the same problems, and the warnings that go with them."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -42,11 +42,11 @@ class Row:
     """A problem's, by role."""
     reported: ReportedFigures | None
     unlike_reported: str | None = None
-    """Why the figures must not be held against reported ones; None when they may."""
+    """The reason not to compare the figures with reported ones; None when they may be."""
 
     @property
     def primary(self) -> Score:
-        """What the run is judged by."""
+        """The score by which the run is ranked."""
         return self.scores[0]
 
     def figure(self, name: str) -> Metric:
@@ -54,11 +54,12 @@ class Row:
         return self.metrics.get(name, _NOTHING)
 
     def reported_figure(self, name: str) -> float | None:
-        """Return what a paper reports of the score of that name."""
+        """Return a paper's mean of the score of that name."""
         return None if self.reported is None else self.reported.metrics.get(name)
 
     def reported_of_stratum(self, stratum: str) -> float | None:
-        """Return what a paper reports of the primary score in a stratum: papers' figures are accuracies."""
+        """Return a paper's primary score in a stratum."""
+        # papers break down accuracies only
         if self.reported is None or not self.primary.is_correctness:
             return None
         return self.reported.of_stratum(stratum)
@@ -113,24 +114,24 @@ class Comparison:
 
     @property
     def second(self) -> Score | None:
-        """The score that orders what is equal in the primary one, where all runs that have one have the same."""
+        """The score that orders runs equal in the primary one, where all runs that have one have the same."""
         found = _distinct(run.outcome.second for run in self.runs if run.outcome.second is not None)
         return found[0] if len(found) == 1 and found[0] in self.other_scores else None
 
     @property
     def drawn_scores(self) -> list[Score]:
-        """The other scores that all runs have along their course, the second one first."""
+        """The other scores of which all runs have curves, the second one first."""
         common = [score for score in self.other_scores if all(run.curves.get(score.name) for run in self.runs)]
         return sorted(common, key=lambda score: score != self.second)
 
     @property
     def has_reported(self) -> bool:
-        """Whether any run's configuration carries a paper's figures."""
+        """True when any run's configuration carries a paper's figures."""
         return any(row.reported for row in self.rows)
 
     @property
     def sources(self) -> list[tuple[str, str]]:
-        """Source and note of what papers report, each once."""
+        """Source and note of papers' figures, each once."""
         found = (source_of(run.manifest.config) for run in self.runs)
         return list(dict.fromkeys(source for source in found if source is not None))
 
@@ -143,32 +144,33 @@ def compare(run_dirs: Sequence[Path], against: Path | None = None) -> Comparison
 
     Raises RunDirectoryError or DataError for a run that cannot be read, ConfigError when `against` is none of them.
     """
-    runs = _ordered(load_runs(run_dirs))
-    groups = groups_of(runs, None if against is None else _named(runs, against))
+    loaded = load_runs(run_dirs)
+    tasks = list(dict.fromkeys(run.manifest.task for run in loaded))
+    best_first = sorted(loaded, key=lambda run: run.rank, reverse=True)
+    runs = sorted(best_first, key=lambda run: tasks.index(run.manifest.task))
+    reference = None
+    if against is not None:
+        reference = next((run for run in runs if run.outcome.run_dir.resolve() == against.resolve()), None)
+        if reference is None:
+            raise ConfigError(f"--against: expected one of the compared runs, got {display(against)}")
     seeds = seed_groups(runs)
     rows = [_row(run) for run in runs]
+    unlike = dict.fromkeys(row.unlike_reported for row in rows if row.reported and row.unlike_reported)
+    # a run's configuration may be hand-made or an older evorun's: it loses its reported figures, not the comparison
+    unread = [
+        f"{run.name}: reported figures are left out, for their configuration is malformed: {reason}"
+        for run in runs
+        if (reason := malformed(run.manifest.config)) is not None
+    ]
     return Comparison(
         runs=runs,
         rows=rows,
         means=[_mean_row(members) for members in seeds],
-        pairs=pair_all(groups, seeds),
+        pairs=pair_all(groups_of(runs, reference), seeds),
         chosen=against is not None,
         warnings=_warnings(runs),
-        remarks=[*_malformed(runs), *_incomparable(rows)],
+        remarks=[*unread, *(f"No difference to reported figures is shown where {reason}." for reason in unlike)],
     )
-
-
-def _ordered(runs: Sequence[Run]) -> list[Run]:
-    tasks = list(dict.fromkeys(run.manifest.task for run in runs))
-    best_first = sorted(runs, key=lambda run: run.rank, reverse=True)
-    return sorted(best_first, key=lambda run: tasks.index(run.manifest.task))
-
-
-def _named(runs: Sequence[Run], against: Path) -> Run:
-    for run in runs:
-        if run.outcome.run_dir.resolve() == against.resolve():
-            return run
-    raise ConfigError(f"--against: expected one of the compared runs, got {display(against)}")
 
 
 def _row(run: Run) -> Row:
@@ -210,6 +212,7 @@ def _mean_row(members: Sequence[Run]) -> Row:
         scores=row.scores,
         metrics={score.name: _clustered(members, score) for score in row.scores},
         by_stratum={stratum: _clustered(members, row.primary, stratum) for stratum in row.by_stratum},
+        # a role that a seed never called cost nothing there
         cost={role: _mean_cost([run.cost.get(role, Cost(0, 0, 0)) for run in members]) for role in row.cost},
         reported=row.reported,
         unlike_reported=row.unlike_reported,
@@ -250,20 +253,6 @@ def _mean_cost(costs: Sequence[Cost]) -> Cost:
         sum(cost.prompt_tokens for cost in costs) / n,
         sum(cost.completion_tokens for cost in costs) / n,
     )
-
-
-def _malformed(runs: Sequence[Run]) -> list[str]:
-    return [
-        f"{run.name}: reported figures are left out, for their configuration is malformed: {reason}"
-        for run in runs
-        if (reason := malformed(run.manifest.config)) is not None
-    ]
-
-
-def _incomparable(rows: Sequence[Row]) -> list[str]:
-    """Say once for each reason why measured and reported figures stand beside each other without a difference."""
-    reasons = dict.fromkeys(row.unlike_reported for row in rows if row.reported and row.unlike_reported)
-    return [f"No difference to reported figures is shown where {reason}." for reason in reasons]
 
 
 def _warnings(runs: Sequence[Run]) -> list[str]:

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from evorun.reports import text
-from evorun.reports.comparison.comparison import Comparison, Row
+from evorun.reports.comparison.comparison import Comparison
 from evorun.reports.comparison.notes import primary_words
-from evorun.reports.comparison.pairs import Pair
 from evorun.reports.scores import score_cells
 from evorun.runs.printable import printable
 from evorun.runs.scores import Score
@@ -52,8 +51,12 @@ def main_grid(
         by_stratum = [row.by_stratum.get(stratum) for stratum in strata]
         cells += [text.value(row.primary, metric.value if metric else None) for metric in by_stratum]
         cells += [text.value(score, row.figure(score.name).value) for score in scores]
-        cells += _cost_cells(row) if with_cost else []
-        cells += _reported_cells(row) if comparison.has_reported else []
+        if with_cost:
+            total = row.cost.get(_TOTAL)
+            cells += [text.number(total.calls), text.compact(total.tokens)] if total else [text.MISSING] * 2
+        if comparison.has_reported:
+            reported = row.reported_figure(row.primary.name)
+            cells += [text.value(row.primary, reported), text.difference(row.primary, row.above_reported)]
         grid.rows.append(cells)
     return grid
 
@@ -68,8 +71,8 @@ def scores_grid(comparison: Comparison) -> Grid:
         name = printable(row.name)
         for score in row.scores[1:]:
             metric, reported = row.figure(score.name), row.reported_figure(score.name)
-            away = text.difference(score, row.above(metric.value, reported))
-            beside = [text.value(score, reported), away] if with_reported else []
+            above = text.difference(score, row.above(metric.value, reported))
+            beside = [text.value(score, reported), above] if with_reported else []
             grid.rows.append([name, text.label(score), *score_cells(score, metric), *beside])
             name = ""
     return grid
@@ -99,9 +102,9 @@ def reported_strata_grid(comparison: Comparison) -> Grid:
             reported = row.reported_of_stratum(stratum)
             if reported is not None:
                 figures = [text.value(row.primary, metric.value), text.value(row.primary, reported)]
-                away = text.difference(row.primary, row.above(metric.value, reported))
-                grid.rows.append([name, printable(stratum), *figures, away])
-                name = ""
+                above = text.difference(row.primary, row.above(metric.value, reported))
+                grid.rows.append([name, printable(stratum), *figures, above])
+                name = ""  # a run is named in the first of its lines only
     return grid
 
 
@@ -119,8 +122,16 @@ def pairs_grid(comparison: Comparison) -> Grid:
         reference = [printable(pair.reference) if pair.reference != named else ""] if lead else []
         named = pair.reference
         remark = [printable(pair.remark)] if with_remarks else []
-        chances = [text.MISSING if p is None else text.p_value(p) for p in (pair.p, pair.p_holm)] if tests else []
-        grid.rows.append([*reference, *_pair_cells(pair), *chances, *remark])
+        p_values = [text.MISSING if p is None else text.p_value(p) for p in (pair.p, pair.p_holm)] if tests else []
+        compared = pair.compared
+        figures = [
+            text.count(compared.n),
+            text.difference(pair.primary, compared.difference),
+            text.difference_interval(pair.primary, compared.ci95),
+            text.count(pair.gained),
+            text.count(pair.lost),
+        ]
+        grid.rows.append([*reference, printable(pair.name), *figures, *p_values, *remark])
     return grid
 
 
@@ -151,31 +162,10 @@ def cost_grid(comparison: Comparison) -> Grid:
     """Return the mean cost of a problem by run and role."""
     grid = Grid(["run", "role", "calls", "prompt tokens", "completion tokens"], frozenset({0, 1}))
     for row in comparison.rows:
+        # with one role the total would repeat it
         roles = [role for role in row.cost if role != _TOTAL or len(row.cost) > 2]
-        for place, role in enumerate(roles):
+        for index, role in enumerate(roles):
             cost = row.cost[role]
             figures = [text.number(cost.calls), text.count(cost.prompt_tokens), text.count(cost.completion_tokens)]
-            grid.rows.append([printable(row.name) if place == 0 else "", printable(role), *figures])
+            grid.rows.append([printable(row.name) if index == 0 else "", printable(role), *figures])
     return grid
-
-
-def _cost_cells(row: Row) -> list[str]:
-    total = row.cost.get(_TOTAL)
-    return [text.number(total.calls), text.compact(total.tokens)] if total else [text.MISSING] * 2
-
-
-def _reported_cells(row: Row) -> list[str]:
-    reported = row.reported_figure(row.primary.name)
-    return [text.value(row.primary, reported), text.difference(row.primary, row.above_reported)]
-
-
-def _pair_cells(pair: Pair) -> list[str]:
-    compared = pair.compared
-    return [
-        printable(pair.name),
-        text.count(compared.n),
-        text.difference(pair.primary, compared.difference),
-        text.difference_interval(pair.primary, compared.ci95),
-        text.count(pair.gained),
-        text.count(pair.lost),
-    ]

@@ -1,7 +1,7 @@
-"""Which runs are measured against which: groups of runs that can be paired, and the references of each.
+"""References for comparisons: groups of runs that can be paired, and the references of each.
 
-A group is the runs that share task, problems and model, under whatever adapters: a student beside the model that it was
-made of. Within it each seed has a reference of its own where the reference method ran with that seed.
+A group is the runs that share task, problems and model, with or without an adapter: a student beside its base model.
+Within it each seed has a reference of its own where the reference method ran with that seed.
 """
 
 from collections import defaultdict
@@ -9,14 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from statistics import fmean
-from typing import Any
 
 import msgspec
 
 from evorun.reports.comparison.runs import Run, policy, setup, simulated_model
 
 _ADAPTER = "+adapter:"
-"""Stands in a model's id before its adapter's digest (`ModelConfig.identity`)."""
+"""Precedes the digest of an adapter in a model's id (`ModelConfig.identity`)."""
 
 _OF_THE_GROUP = ("task", "model", "engine")
 """Parts of a set-up that are not the method's settings."""
@@ -55,59 +54,49 @@ def groups_of(runs: Sequence[Run], against: Run | None) -> Groups:
     """
     members: dict[bytes, list[Run]] = defaultdict(list)
     for run in runs:
-        members[_group_key(run)].append(run)
+        manifest = run.manifest
+        base = policy(manifest).id.partition(_ADAPTER)[0]
+        model = (base, manifest.simulated, simulated_model(manifest))
+        same = (manifest.task, model, manifest.provenance.digest)
+        members[msgspec.json.encode(same, order="deterministic")].append(run)
     groups = list(members.values())
     if against is not None:
         return Groups([Group(group, _references(group, against, groups)) for group in groups], against)
     found: list[Mapping[int, Run]] = [{} for _ in groups]
     mains: list[Run] = []
-    while left := [place for place, references in enumerate(found) if not references]:
-        chosen = _chosen([groups[place] for place in left])
+    # a method need not have run in every group: the groups without it choose again among themselves
+    while remaining := [index for index, references in enumerate(found) if not references]:
+        chosen = _chosen([groups[index] for index in remaining])
         mains.append(max((run for references in chosen for run in references.values()), key=lambda run: run.rank))
-        for place, references in zip(left, chosen, strict=True):
-            found[place] = references
+        for index, references in zip(remaining, chosen, strict=True):
+            found[index] = references
     return Groups([Group(*of) for of in zip(groups, found, strict=True)], mains[0])
 
 
 def same_settings(ours: Run, theirs: Run) -> bool:
-    """Return whether two runs are of one method with the same settings, whatever their task, model and seed."""
-    return _settings(ours) == _settings(theirs)
-
-
-def _group_key(run: Run) -> bytes:
-    manifest = run.manifest
-    base = policy(manifest).id.partition(_ADAPTER)[0]
-    model = (base, manifest.simulated, simulated_model(manifest))
-    return msgspec.json.encode((manifest.task, model, manifest.provenance.digest), order="deterministic")
-
-
-def _settings(run: Run) -> tuple[str, dict[str, Any]]:
-    settings = setup(run.manifest)
-    return run.manifest.method, {key: value for key, value in settings.items() if key not in _OF_THE_GROUP}
+    """Return True for two runs of one method with the same settings, whatever their task, model and seed."""
+    both = [
+        {key: value for key, value in setup(run.manifest).items() if key not in _OF_THE_GROUP} for run in (ours, theirs)
+    ]
+    return ours.manifest.method == theirs.manifest.method and both[0] == both[1]
 
 
 def _chosen(groups: Sequence[list[Run]]) -> list[dict[int, Run]]:
     """Return the references of the method that is chosen for these groups, by seed; none where it did not run."""
-    offers = ([_references(_fit(group), of, groups) for group in groups] for of in _candidates(groups))
+    distinct: list[Run] = []
+    for run in (run for group in groups for run in _fit(group)):
+        if not any(same_settings(run, other) for other in distinct):
+            distinct.append(run)
+    offers = ([_references(_fit(group), of, groups) for group in groups] for of in distinct)
     return max(offers, key=lambda offer: _merit([Group(*of) for of in zip(groups, offer, strict=True)]))
 
 
 def _merit(groups: Sequence[Group]) -> tuple[int, float, float]:
-    """Return how many runs would have a reference, and the references' mean ranks."""
+    """Return the number of runs that would have a reference, and the references' mean ranks."""
     paired = sum(group.reference_of(run) is not None for group in groups for run in group.runs)
     ranks = [run.rank for group in groups for run in group.references.values()]
     primary, second = zip(*ranks, strict=True)
     return paired, fmean(primary), fmean(second)
-
-
-def _candidates(groups: Sequence[list[Run]]) -> list[Run]:
-    """Return a run of each method and settings."""
-    distinct: list[Run] = []
-    for group in groups:
-        for run in _fit(group):
-            if not any(same_settings(run, other) for other in distinct):
-                distinct.append(run)
-    return distinct
 
 
 def _fit(group: Sequence[Run]) -> list[Run]:

@@ -1,4 +1,4 @@
-"""What is said around the tables of a comparison: the same on the page and in a terminal."""
+"""Sentences around the tables of a comparison: the same on the page and in a terminal."""
 
 from evorun.reports import text
 from evorun.reports.comparison.comparison import MARKS, Comparison
@@ -10,11 +10,11 @@ SCORE_PAIRS_NOTE = (
     "several seeds percentile; none where all problems differ by the same amount), not adjusted for the number of "
     "comparisons. Higher, lower: problems on which the run's score is the higher or the lower one, whichever is better."
 )
-"""How the scores of pairs were compared."""
+"""Explains the columns of the scores of pairs."""
 
 
 def shared_line(comparison: Comparison) -> str:
-    """Say what all runs share, but for what is said above all tables."""
+    """Say what all runs share, but for the marks, which the warnings above all tables spell out."""
     shared = comparison.shared_facts
     return "; ".join(f"{name} {value}" for name, value in shared.items() if value and name != MARKS)
 
@@ -45,7 +45,7 @@ def pairs_heading(comparison: Comparison) -> str:
 
 
 def pairs_note(comparison: Comparison) -> str:
-    """Say how the pairs were compared, how many there are, and how the reference came to be it."""
+    """Say how the pairs were compared, how many there are, and how their reference was chosen."""
     pairs = comparison.pairs.shown
     tested = [pair for pair in pairs if pair.p is not None]
     several = len(comparison.pairs.references) > 1
@@ -66,6 +66,7 @@ def pairs_note(comparison: Comparison) -> str:
         )
     else:
         sentences.append("Better, worse: problems on which the run's score is the better or the worse one.")
+    # of one comparison the adjusted p is the p
     if len(tested) > 1:
         sentences.append(f"p (Holm) is adjusted for the {len(tested)} comparisons made here.")
     if comparison.pairs.pooled:

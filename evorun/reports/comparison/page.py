@@ -1,7 +1,7 @@
 """comparison.html: several runs on one page that opens from disk and loads nothing."""
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -28,7 +28,6 @@ from evorun.reports.comparison.notes import (
     source_line,
     unpaired_line,
 )
-from evorun.reports.comparison.runs import Run
 from evorun.reports.drawing import X_LABELS, XAxis
 from evorun.reports.html import REPORT
 from evorun.reports.page import markup, own_file, render, write_page
@@ -44,6 +43,14 @@ _MAX_STRATA = 4
 """Strata that have a column in the first table; all of them have their own table."""
 
 
+def comparison_folder(run_dirs: Sequence[Path]) -> Path:
+    """Return the deepest folder that holds all the runs; the current one where that cannot be written."""
+    common = Path(os.path.commonpath([run_dir.resolve().parent for run_dir in run_dirs]))
+    # never into the root of the file system, even where it could be written (in a container it often can)
+    fits = common != Path(common.anchor) and os.access(common, os.W_OK | os.X_OK)
+    return common if fits else Path.cwd()
+
+
 def write_comparison(comparison: Comparison, target: Path) -> Path:
     """Write the page of a comparison, replacing an earlier one in one step, and return its path.
 
@@ -55,6 +62,12 @@ def write_comparison(comparison: Comparison, target: Path) -> Path:
 def _context(comparison: Comparison, folder: Path) -> dict[str, Any]:
     strata = comparison.strata
     second = [comparison.second] if comparison.second else []
+    drawn = comparison.runs[: plots.MAX_LINES]
+    # "./": a folder may be called `javascript:...`, and a link to it must not become one with that scheme
+    links = {
+        run.name: "./" + quote(os.path.relpath(run.outcome.run_dir.resolve() / REPORT, folder.resolve()))
+        for run in comparison.runs
+    }
     return {
         "comparison": comparison,
         "shared": shared_line(comparison),
@@ -70,9 +83,9 @@ def _context(comparison: Comparison, folder: Path) -> dict[str, Any]:
         "unpaired": [unpaired_line(unpaired) for unpaired in comparison.pairs.unpaired],
         "cost": cost_grid(comparison),
         "sources": [source_line(source, note) for source, note in comparison.sources],
-        "links": {run.name: _link(run.outcome.run_dir, folder) for run in comparison.runs},
+        "links": links,
         "folders": {run.name: display(run.outcome.run_dir) for run in comparison.runs},
-        "swatches": _swatches(comparison),
+        "swatches": {run.name: markup(plots.swatch(index)) for index, run in enumerate(drawn)},
         "primary": primary_words(comparison),
         "intervals_note": intervals_note(comparison),
         "bars": _bars(comparison, comparison.primaries),
@@ -82,20 +95,10 @@ def _context(comparison: Comparison, folder: Path) -> dict[str, Any]:
             **_curves(comparison, comparison.drawn_scores, ["step"]),
             **_curves(comparison, [score for score in comparison.drawn_scores if score in second], X_LABELS),
         },
-        "with_bands": sum(_is_drawn(run) for run in comparison.runs[: plots.MAX_LINES]) <= plots.MAX_BANDS,
+        "with_bands": sum(bool(run.curves.get(run.primary.name)) for run in drawn) <= plots.MAX_BANDS,
         "left_out": max(len(comparison.runs) - plots.MAX_LINES, 0),
         "style": markup(own_file("report.css") + own_file("comparison/comparison.css")),
     }
-
-
-def _link(run_dir: Path, folder: Path) -> str:
-    """Return the address of a run's own report, relative to the page; never one with a scheme."""
-    return "./" + quote(os.path.relpath(run_dir.resolve() / REPORT, folder.resolve()))
-
-
-def _swatches(comparison: Comparison) -> dict[str, "Markup"]:
-    drawn = comparison.runs[: plots.MAX_LINES]
-    return {run.name: markup(plots.swatch(index)) for index, run in enumerate(drawn)}
 
 
 def _bars(comparison: Comparison, scores: Iterable[Score]) -> Mapping[str, "Markup"]:
@@ -107,14 +110,10 @@ def _bars(comparison: Comparison, scores: Iterable[Score]) -> Mapping[str, "Mark
 def _curves(
     comparison: Comparison, scores: Iterable[Score], against: Iterable[XAxis]
 ) -> Mapping[str, Mapping[str, "Markup"]]:
-    """Draw scores along the runs, by their names in words and by what they are drawn against."""
+    """Draw scores along the runs, by their names in words and by horizontal axis."""
     drawn: dict[str, dict[str, Markup]] = {}
     for score in scores:
         for x in against:
             if (svg := plots.curves_plot(comparison.runs, score, x)) is not None:
                 drawn.setdefault(text.words(score.name), {})[x] = markup(svg)
     return drawn
-
-
-def _is_drawn(run: Run) -> bool:
-    return bool(run.curves.get(run.primary.name))

@@ -15,7 +15,7 @@ RESAMPLES = 9_999
 
 @dataclass(frozen=True)
 class Paired:
-    """How two runs, `ours` and `theirs`, did on the same problems."""
+    """Counts of right and wrong of two runs, `ours` and `theirs`, on the same problems."""
 
     both: int
     """Problems that both got right; so `ours_only`, `theirs_only` (discordant) and `neither`."""
@@ -56,7 +56,7 @@ def paired(ours: Sequence[bool], theirs: Sequence[bool]) -> Paired:
 
 @dataclass(frozen=True)
 class PairedScores:
-    """How a score of two runs, `ours` and `theirs`, compares on the same problems."""
+    """The difference in a score of two runs, `ours` and `theirs`, on the same problems."""
 
     n: int
     difference: float
@@ -139,6 +139,8 @@ def pooled_p(sums: Sequence[int]) -> float:
     samples from any populations", for paired samples.
     """
     sizes = [abs(total) for total in sums if total]
+    # the exact distribution of the total, one convolution a problem: its support has sum(sizes) points, where trying
+    # all 2**n sign changes would be out of reach
     chances: NDArray[np.floating[Any]] = np.ones(1)
     for size in sizes:
         chances = np.convolve(chances, [0.5, *[0.0] * (2 * size - 1), 0.5])

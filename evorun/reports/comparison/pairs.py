@@ -1,4 +1,4 @@
-"""Each run of a comparison beside the reference of its group, and how each pair comes out."""
+"""Each run of a comparison beside the reference of its group, and the differences of each pair."""
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
@@ -36,7 +36,7 @@ class Pair:
     others: Mapping[Score, PairedScores]
     """The other scores that both have."""
     remark: str
-    """What the reader must know of this pair; mostly nothing."""
+    """A caveat on this pair; mostly empty."""
 
     @property
     def gained(self) -> int:
@@ -85,9 +85,17 @@ class _Match:
 
 def pair_all(groups: Groups, seeds: Sequence[Sequence[Run]]) -> Pairs:
     """Pair every run with the reference of its group and seed; pool what `seeds` says to be seeds of one set-up."""
-    matches = _matches(groups)
+    # only runs that share problems with their reference; those of one reference together
+    by_reference: dict[str, list[_Match]] = defaultdict(list)
+    for group in groups.groups:
+        for run in group.runs:
+            reference = group.reference_of(run)
+            if reference is not None and run.values(run.primary).keys() & reference.values(run.primary).keys():
+                by_reference[reference.name].append(_Match(run, reference))
+    matches = [match for of_reference in by_reference.values() for match in of_reference]
     pools = [pool for members in seeds if len(pool := _pool(members, matches)) > 1]
     found = [*map(_pair, matches), *map(_pooled_pair, pools)]
+    # one family of tests: every p-value that is printed counts, those over seeds too
     adjusted = iter(holm([pair.p for pair in found if pair.p is not None]))
     found = [pair if pair.p is None else replace(pair, p_holm=next(adjusted)) for pair in found]
     involved = {run.name for match in matches for run in (match.run, match.reference)} | {groups.main.name}
@@ -103,17 +111,6 @@ def pair_all(groups: Groups, seeds: Sequence[Sequence[Run]]) -> Pairs:
             if run.name not in involved
         ],
     )
-
-
-def _matches(groups: Groups) -> list[_Match]:
-    """Return the runs that can be paired, those of one reference together."""
-    by_reference: dict[str, list[_Match]] = defaultdict(list)
-    for group in groups.groups:
-        for run in group.runs:
-            reference = group.reference_of(run)
-            if reference is not None and run.values(run.primary).keys() & reference.values(run.primary).keys():
-                by_reference[reference.name].append(_Match(run, reference))
-    return [match for matches in by_reference.values() for match in matches]
 
 
 def _pair(match: _Match) -> Pair:
@@ -175,14 +172,17 @@ def _differences(pool: Sequence[_Match], score: Score) -> list[list[float]]:
 
 
 def _reason(run: Run, reference: Run) -> str:
-    """Return why a run cannot be paired with a reference, in a line."""
+    """Return the reason that a run cannot be paired with a reference, the most fundamental one first."""
     ours, theirs = run.manifest, reference.manifest
     if ours.task != theirs.task:
         return f"another task: {ours.task}, not {theirs.task}"
     if ours.simulated != theirs.simulated or policy(ours).id != policy(theirs).id:
         return f"another model: {_model(run)}, not {_model(reference)}"
-    if simulated_model(ours) != simulated_model(theirs):
-        return f"another simulated model: {_settings(run, reference)}"
+    our_model, their_model = simulated_model(ours) or {}, simulated_model(theirs) or {}
+    if our_model != their_model:
+        keys = [key for key in {**our_model, **their_model} if our_model.get(key) != their_model.get(key)]
+        settings = ", ".join(f"{key} {our_model.get(key)}, not {their_model.get(key)}" for key in keys)
+        return f"another simulated model: {settings}"
     if ours.provenance.digest != theirs.provenance.digest:
         common = len(run.problems & reference.problems)
         return f"other problems: {len(run.problems)} vs {len(reference.problems)}, {common} in common"
@@ -193,12 +193,6 @@ def _reason(run: Run, reference: Run) -> str:
 
 def _model(run: Run) -> str:
     return "a simulated one" if run.manifest.simulated else policy(run.manifest).name
-
-
-def _settings(run: Run, reference: Run) -> str:
-    ours, theirs = simulated_model(run.manifest) or {}, simulated_model(reference.manifest) or {}
-    keys = [key for key in {**ours, **theirs} if ours.get(key) != theirs.get(key)]
-    return ", ".join(f"{key} {ours.get(key)}, not {theirs.get(key)}" for key in keys)
 
 
 def _on_common(match: _Match, score: Score) -> tuple[list[float], list[float]]:

@@ -39,10 +39,11 @@ def swatch(index: int) -> str:
 def curves_plot(runs: Sequence[Run], score: Score, x: XAxis) -> str | None:
     """Draw a score of each run against generations, calls or tokens; None without points.
 
-    Few runs have 95 % bands.
-
-    A method of one step is a mark with its interval, against generations anywhere on its dotted level.
+    Up to `MAX_BANDS` runs have 95 % bands. A method of one step is a mark with its interval; against generations the
+    mark's horizontal position means nothing, and a dotted line extends its level.
     """
+    from matplotlib.ticker import MaxNLocator, PercentFormatter
+
     curves = [[p for p in run.curves.get(score.name, ()) if p.value is not None] for run in runs[:MAX_LINES]]
     drawn = [(index, points) for index, points in enumerate(curves) if points]
     if not drawn:
@@ -54,7 +55,11 @@ def curves_plot(runs: Sequence[Run], score: Score, x: XAxis) -> str | None:
                 _curve(axes, index, points, x, with_band=len(drawn) <= MAX_BANDS)
         _one_step_methods(axes, [(index, points[0]) for index, points in drawn if len(points) == 1], x)
         if score.rate:
-            _rate_axis(axes)
+            # the rates that occur, to the next tenth: lines are read by their distances, not from zero
+            low, high = axes.dataLim.intervaly
+            axes.set_ylim(max(math.floor(low * 10) / 10, 0) - 0.01, min(math.ceil(high * 10) / 10, 1) + 0.01)
+            axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
+            axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
         axes.set_ylabel(label(score))
         _x_axis(axes, [getattr(point, x) for _, points in drawn for point in points], x)
         title = f"{words(score.name).capitalize()} of each run against {X_LABELS[x]}"
@@ -72,14 +77,14 @@ def bars_plot(rows: Sequence[Row], score: Score) -> str | None:
         return None
     with figure_of(10.4, 0.7 + 0.34 * len(drawn)) as figure:
         axes = figure.subplots()
-        for place, (index, row, metric) in enumerate(drawn):
-            axes.barh(place, number(metric.value), height=0.62, color=_colour(index), alpha=0.85, linewidth=0)
+        for y, (index, row, metric) in enumerate(drawn):
+            axes.barh(y, number(metric.value), height=0.62, color=_colour(index), alpha=0.85, linewidth=0)
             if metric.ci95 is not None:
                 for colour, width in ((CARD, 4.0), (INK, 1.6)):  # a rim, to be seen on any bar
-                    axes.hlines(place, *metric.ci95, color=colour, linewidth=width)
+                    axes.hlines(y, *metric.ci95, color=colour, linewidth=width)
             reported = row.reported_figure(score.name)
             if reported is not None:
-                axes.plot(reported, place, marker="D", markersize=6.5, color=INK, markerfacecolor=CARD)
+                axes.plot(reported, y, marker="D", markersize=6.5, color=INK, markerfacecolor=CARD)
         axes.set_yticks(range(len(drawn)), [printable(row.name)[:48] for _, row, _ in drawn])
         if score.rate:
             axes.set_xlim(0, 1.02)
@@ -105,24 +110,14 @@ def _curve(axes: "Axes", index: int, points: Sequence[MetricPoint], x: XAxis, *,
 def _one_step_methods(axes: "Axes", points: Sequence[tuple[int, MetricPoint]], x: XAxis) -> None:
     """Draw each as a mark with its interval; against generations, side by side on their levels."""
     last = max(axes.get_xlim()[1], 1.0)
-    for place, (index, point) in enumerate(points):
+    for rank, (index, point) in enumerate(points):
         style = _style(index)
-        at = last * (place + 1) / (len(points) + 1) if x == "step" else getattr(point, x)
+        at = last * (rank + 1) / (len(points) + 1) if x == "step" else getattr(point, x)
         if x == "step" and point.value is not None:
             axes.axhline(point.value, color=style["color"], linestyle=":", linewidth=1.3)
         if point.ci95 is not None:
             axes.vlines(at, *point.ci95, color=style["color"], alpha=0.6, linewidth=1.6)
         axes.plot([at], [number(point.value)], **style)
-
-
-def _rate_axis(axes: "Axes") -> None:
-    """Show the rates that occur, to the next tenth: lines are read by their distances, not from zero."""
-    from matplotlib.ticker import MaxNLocator, PercentFormatter
-
-    low, high = axes.dataLim.intervaly
-    axes.set_ylim(max(math.floor(low * 10) / 10, 0) - 0.01, min(math.ceil(high * 10) / 10, 1) + 0.01)
-    axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
-    axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
 
 
 def _x_axis(axes: "Axes", values: Sequence[float], x: XAxis) -> None:
@@ -141,6 +136,7 @@ def _x_axis(axes: "Axes", values: Sequence[float], x: XAxis) -> None:
 
 
 def _style(index: int) -> dict[str, Any]:
+    # with more runs than colours, dashes and other marks tell a colour's runs apart, in print too
     rounds = index // len(RUNS)
     return {
         "color": _colour(index),

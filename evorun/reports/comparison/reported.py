@@ -1,4 +1,4 @@
-"""What a paper reports of a run's method, task and model, from the `reported` key of the run's configuration."""
+"""A paper's figures for a run's method, task and model, from the `reported` key of the run's configuration."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from evorun.runs.schema import Manifest, Reported, ReportedRow
+from evorun.runs.schema import Manifest, Reported
 from evorun.runs.scores import ACCURACY
 
 _OTHER_PROBLEMS = {
@@ -43,13 +43,13 @@ def reported_of(config: Mapping[str, Any], method: str, task: str, model: str) -
     fitting = [row for row in fitting if row.model in (None, model)]
     if not fitting:
         return None
-    row = max(fitting, key=_specificity)
+    row = max(fitting, key=lambda row: (row.task is not None) + (row.model is not None))
     accuracy = {} if row.accuracy is None else {ACCURACY.name: row.accuracy}
     return ReportedFigures(metrics={**accuracy, **row.metrics}, by_stratum=row.by_stratum)
 
 
 def unlike_reported(manifest: Manifest) -> str | None:
-    """Return why a run's figures must not be held against a paper's, as the end of a sentence; None when they may."""
+    """Return the reason not to compare a run's figures with a paper's, as the end of a sentence; None without one."""
     if manifest.simulated:
         return "no language model ran: a simulated one is not what the paper measured"
     if manifest.simulated_teacher:
@@ -64,7 +64,7 @@ def source_of(config: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def malformed(config: Mapping[str, Any]) -> str | None:
-    """Return why the configuration's figures cannot be used: it may be hand-made, or of an older evorun."""
+    """Return the reason that the configuration's figures cannot be used; None when they can, or there are none."""
     reported = _read(config)
     return reported if isinstance(reported, str) else None
 
@@ -77,10 +77,6 @@ def _read(config: Mapping[str, Any]) -> Reported | str | None:
         return msgspec.convert(config["reported"], Reported)
     except msgspec.ValidationError as error:
         return str(error)
-
-
-def _specificity(row: ReportedRow) -> int:
-    return (row.task is not None) + (row.model is not None)
 
 
 def _line(text: str) -> str:

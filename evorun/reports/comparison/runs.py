@@ -1,4 +1,4 @@
-"""The runs of a comparison: what each has reached, what it has cost a problem, and a name that tells it apart."""
+"""The runs of a comparison: the figures of each, its cost a problem, and a name that tells it from the others."""
 
 import math
 from collections import defaultdict
@@ -68,12 +68,12 @@ class Run:
 
     @property
     def primary(self) -> Score:
-        """What the run is judged by."""
+        """The score by which the run is ranked."""
         return self.outcome.primary
 
     @property
     def rank(self) -> tuple[float, float]:
-        """What orders runs, greater is better: the primary score, then the second; minus infinity for a missing one."""
+        """Utilities of the primary score and the second one, greater is better; minus infinity for a missing one."""
         primary, second = self._merit(self.primary), self._merit(self.outcome.second)
         return primary, second
 
@@ -92,7 +92,7 @@ class Run:
 
     @property
     def marks(self) -> list[str]:
-        """What keeps the run's figures from being a finished benchmark result, in a word or two each."""
+        """Reasons that the figures are no finished benchmark result, in a word or two each."""
         manifest = self.manifest
         source = manifest.provenance.source
         found = {
@@ -124,13 +124,13 @@ def engine_of(manifest: Manifest) -> str:
 
 
 def policy(manifest: Manifest) -> ModelInRun:
-    """Return the model that a run is of: the policy, else whichever comes first."""
+    """Return the run's policy; without one, its first model."""
     models = manifest.models
     return models.get("policy") or next(iter(models.values()), ModelInRun("", "", ""))
 
 
 def setup(manifest: Manifest) -> dict[str, Any]:
-    """Return what two runs must share to differ by chance alone: all that decides the results, but for the seed."""
+    """Return the settings that two runs must share to differ by chance alone: all that decide results but the seed."""
     return {
         key: _answers(value) if key in ENGINES else value
         for key, value in identity(manifest.config).items()
@@ -139,7 +139,7 @@ def setup(manifest: Manifest) -> dict[str, Any]:
 
 
 def names(outcomes: Sequence[Outcome]) -> list[str]:
-    """Name runs by method and, where that is not enough, by what else tells them apart; the folder at last."""
+    """Name runs by method and, where that is not enough, by further aspects in turn; the folder at last."""
     named = [outcome.manifest.method for outcome in outcomes]
     aspects: list[Callable[[list[Outcome]], list[str]]] = [
         lambda runs: [run.manifest.task for run in runs],
@@ -150,7 +150,10 @@ def names(outcomes: Sequence[Outcome]) -> list[str]:
         lambda runs: [display(run.run_dir) for run in runs],
     ]
     for aspect in aspects:
-        for members in _namesakes(named):
+        namesakes: dict[str, list[int]] = defaultdict(list)
+        for index, name in enumerate(named):
+            namesakes[name].append(index)
+        for members in namesakes.values():
             words = aspect([outcomes[index] for index in members])
             if len(set(words)) > 1:
                 for index, word in zip(members, words, strict=True):
@@ -179,7 +182,7 @@ class _ProblemId(msgspec.Struct):
 
 
 def _cost_of_results(outcome: Outcome) -> dict[str, Cost]:
-    """Share the whole run's cost, with what no single problem caused, among its problems."""
+    """Divide the whole run's cost by its problems: calls that serve all of them are part of it."""
     n = len(outcome.predictions)
     return {
         role: Cost(spent.calls / n, spent.prompt_tokens / n, spent.completion_tokens / n)
@@ -189,38 +192,30 @@ def _cost_of_results(outcome: Outcome) -> dict[str, Cost]:
 
 
 def _cost_of_ended(outcome: Outcome) -> dict[str, Cost]:
+    # a problem under way has spent only a part of its cost: with it the mean would be too low
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for prediction in outcome.predictions:
         for role, spent in prediction.cost.items():
             for name in (role, "total"):
-                for place, value in enumerate((spent.calls, spent.prompt_tokens, spent.completion_tokens)):
-                    sums[name][place] += value
+                for field, value in enumerate((spent.calls, spent.prompt_tokens, spent.completion_tokens)):
+                    sums[name][field] += value
     n = len(outcome.predictions)
     roles = sorted(sums, key=lambda role: (role == "total", role))
     return {role: Cost(*(value / n for value in sums[role])) for role in roles}
 
 
-def _namesakes(named: Sequence[str]) -> list[list[int]]:
-    groups: dict[str, list[int]] = defaultdict(list)
-    for index, name in enumerate(named):
-        groups[name].append(index)
-    return [members for members in groups.values() if len(members) > 1]
-
-
 def _variants(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the values in which configurations differ, by their last key; a word when they are many."""
     flat = [dict(_leaves(config)) for config in configs]
-    keys = [key for key in dict.fromkeys(key for leaves in flat for key in leaves) if len(_values(flat, key)) > 1]
+    every_key = dict.fromkeys(key for leaves in flat for key in leaves)
+    # repr: values may be lists, and 1 must differ from True
+    keys = [key for key in every_key if len({repr(leaves.get(key)) for leaves in flat}) > 1]
     told = keys[:_MAX_DIFFERENCES]
     rest = [f"{len(keys) - len(told)} more"] if len(keys) > len(told) else []
     return [
         " ".join([f"{key.rpartition('.')[2]}={str(leaves.get(key))[:_LONGEST_VALUE]}" for key in told] + rest)
         for leaves in flat
     ]
-
-
-def _values(flat: Sequence[Mapping[str, Any]], key: str) -> set[str]:
-    return {repr(leaves.get(key)) for leaves in flat}
 
 
 def _leaves(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:

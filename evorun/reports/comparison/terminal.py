@@ -90,15 +90,16 @@ def _print_main_table(comparison: Comparison, console: "Console") -> None:
 
 def _table(title: str, grid: Grid, section: int | None = None) -> "Table":
     """Return the grid as a table, with a rule before row `section`; only words wrap, and only between them."""
+    # a minimum width for each column, as Rich would break a figure in two before it lets a table be too wide
     table = new_table(title, *grid.columns, left=grid.words)
-    for place, row in enumerate(grid.rows):
-        if place == section:
+    for index, row in enumerate(grid.rows):
+        if index == section:
             table.add_section()
         add_row(table, *row)
-    for place, column in enumerate(table.columns):
-        cells = [row[place] for row in grid.rows]
-        parts = [part for cell in cells for part in (cell.split() if place in grid.words else [cell])]
-        parts += grid.columns[place].split("\n")
+    for index, column in enumerate(table.columns):
+        cells = [row[index] for row in grid.rows]
+        parts = [part for cell in cells for part in (cell.split() if index in grid.words else [cell])]
+        parts += grid.columns[index].split("\n")
         column.min_width = min(max(map(len, parts)), _LONGEST_WORD)
     return table
 
