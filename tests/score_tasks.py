@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from evorun.runs.candidates import Response
-from evorun.tasks.base import Grade, LoadedTask, Problem, Score, TaskConfig
+from evorun.runs.scores import Score
+from evorun.tasks.base import Grade, LoadedTask, Problem, TaskConfig
 from evorun.tasks.loading import Row, load_rows
 from evorun.tasks.text_task import TextTask
 

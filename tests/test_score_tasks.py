@@ -3,7 +3,7 @@
 import html
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -12,9 +12,15 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from building import composed, simulated_run
+from evorun.cli import main
+from evorun.errors import ConfigError
+from evorun.reports import write_report
 from evorun.reports.comparison import Comparison, compare
+from evorun.runner import registry
+from evorun.runner.settings import check
 from evorun.runs.records import complete_lines
-from evorun_process import RECORDS, environment, evorun, records
+from evorun_process import RECORDS, records
 from score_tasks import OUT_OF_SIGHT
 
 SMALL = {
@@ -27,7 +33,7 @@ SMALL = {
 
 
 @pytest.fixture(name="work", scope="module")
-def _work(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return a folder with the tasks installed and a run of each method on `aim`, and one on `aim_error`."""
     work = tmp_path_factory.mktemp("scores")
     info = work / "site" / "score_tasks-1.0.dist-info"
@@ -35,24 +41,34 @@ def _work(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: score_tasks\nVersion: 1.0\n")
     tasks = "aim = score_tasks:AimConfig\naim_error = score_tasks:AimErrorConfig\n"
     (info / "entry_points.txt").write_text(f"[evorun.tasks]\n{tasks}")
-    for method, task in (("best_of_n", "aim"), ("duel_evolve", "aim"), ("best_of_n", "aim_error")):
-        _evorun(
-            work,
-            f"method={method}",
-            f"task={task}",
-            "engine=simulated",
-            *SMALL[method],
-            f"hydra.run.dir={method}-{task}",
-        )
-    return work
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(work / "site")
+        patch.setenv("COLUMNS", "200")
+        patch.chdir(work)
+        registry.plugins.cache_clear()
+        for method, task in (("best_of_n", "aim"), ("duel_evolve", "aim"), ("best_of_n", "aim_error")):
+            simulated_run(work / f"{method}-{task}", f"method={method}", f"task={task}", *SMALL[method])
+        yield work
+    registry.plugins.cache_clear()
 
 
-def _evorun(work: Path, *arguments: str, code: int = 0) -> str:
-    here = environment()
-    path = ":".join([str(work / "site"), str(Path(__file__).parent), str(Path(__file__).parents[1])])
-    done = evorun(*arguments, cwd=work, env={**here, "PYTHONPATH": path})
-    assert done.returncode == code, done.stderr
-    return done.stdout + done.stderr
+class Evorun:
+    """Carries out a verb of the command line in this process, as a process takes seconds to start."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str) -> str:
+        with pytest.raises(SystemExit) as ending:
+            main(arguments)
+        printed = self._capsys.readouterr()
+        assert ending.value.code == 0, printed.err
+        return printed.out + printed.err
+
+
+@pytest.fixture(name="verb")
+def _verb(capsys: pytest.CaptureFixture[str]) -> Evorun:
+    return Evorun(capsys)
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:
@@ -89,15 +105,15 @@ def test_the_manifest_declares_the_scores_and_records_have_no_right_and_wrong(wo
 
 
 @pytest.mark.parametrize("run", ["duel_evolve-aim", "best_of_n-aim_error"])
-def test_pages_speak_of_the_score_alone(work: Path, run: str) -> None:
-    for text in (_visible(work / run / "report.html"), _evorun(work, "report", run)):
+def test_pages_speak_of_the_score_alone(work: Path, verb: Evorun, run: str) -> None:
+    for text in (verb("report", run), _visible(work / run / "report.html")):
         assert not re.search(r"accura|\bright\b|\bwrong\b", text, re.IGNORECASE)
     label = "Quality (0 to 10)" if run.endswith("aim") else "Error (lower is better)"
     assert f"Stratum {label} 95 % interval n" in _visible(work / run / "report.html")
 
 
-def test_runs_are_compared_by_a_paired_bootstrap_without_a_p(work: Path) -> None:
-    printed = _rows(_evorun(work, "report", "best_of_n-aim", "duel_evolve-aim"))
+def test_runs_are_compared_by_a_paired_bootstrap_without_a_p(work: Path, verb: Evorun) -> None:
+    printed = _rows(verb("report", "best_of_n-aim", "duel_evolve-aim"))
     page = _visible(work / "comparison.html")
     assert not re.search(r"accura|McNemar|percentage points|\bright\b", " ".join(printed) + page, re.IGNORECASE)
     assert any(row.startswith("run n difference 95 % interval better worse") for row in printed)
@@ -133,43 +149,44 @@ def test_the_judge_agrees_where_the_better_score_wins(work: Path) -> None:
             agreed.append((duel["outcome"] == "first") == (first < second))
     assert sum(agreed) > len(agreed) / 2  # the simulated judge mostly sees which one is nearer
     share = f"when they differ {100 * sum(agreed) / len(agreed):.1f} %"
-    assert f"won by the candidate with the better error, {share}" in _visible(run / "report.html")
+    assert f"won by the candidate with the better error, {share}" in _visible(write_report(run))
 
 
-def test_what_could_not_be_scored_is_counted_and_left_out_of_means(work: Path, tmp_path: Path) -> None:
+def test_what_could_not_be_scored_is_counted_and_left_out_of_means(work: Path, verb: Evorun, tmp_path: Path) -> None:
     run = tmp_path / "run"
     _copy(work / "duel_evolve-aim", run, lambda scores: scores, unscored=("a0", "a1", "a2"))
-    printed = _evorun(work, "report", str(run))
+    printed = verb("report", str(run))
     assert "3 of 8 problems have no quality: the task could not score them; means omit them." in printed
     (overall,) = [row for row in _rows(printed) if row.startswith("all so far") and row.endswith(" 5")][:1]
     kept = [line["scores"]["quality"] for line in _lines(run / "predictions.jsonl") if line["scores"]]
     assert float(overall.split()[3]) == pytest.approx(fmean(kept), rel=1e-2)
 
 
-def test_responses_are_graded_by_their_scores(work: Path) -> None:
+def test_responses_are_graded_by_their_scores(work: Path, verb: Evorun) -> None:
     given = {"a0": "#### 3", "a1": "I do not know.", "a2": f"#### {OUT_OF_SIGHT + 1}", "a3": "#### 10"}
     lines = [json.dumps({"id": name, "response": text}) for name, text in given.items()]
     (work / "r.jsonl").write_text("\n".join(lines))
-    rows = _rows(_evorun(work, "grade", "task=aim", "responses=r.jsonl"))
+    rows = _rows(verb("grade", "task=aim", "responses=r.jsonl"))
     graded = {line["id"]: (line["correct"], line["scores"].get("quality")) for line in _lines(work / "r.graded.jsonl")}
     assert graded == {"a0": (None, 8.0), "a1": (None, 0.0), "a2": (None, None), "a3": (None, 10.0)}
     assert "a2 - -" in rows
     assert any(row.startswith("all 4 3 6 ") and row.endswith(" 1") for row in rows)  # scored, mean, unparsable
 
 
-def test_a_run_that_is_resumed_leaves_the_same_records(work: Path) -> None:
+def test_a_run_that_is_resumed_leaves_the_same_records(work: Path, verb: Evorun) -> None:
     run = work / "best_of_n-aim_error"
     before = records(run)
     for name in RECORDS:
         (run / name).write_bytes(before[name][: len(before[name]) // 2] if name != "metrics.jsonl" else b"")
     (run / "results.json").unlink()
-    _evorun(work, "resume", str(run))
+    verb("resume", str(run))
     assert records(run) == before
 
 
 def test_methods_that_need_right_and_wrong_say_so(work: Path) -> None:
-    said = _evorun(work, "method=few_shot", "task=aim", "engine=simulated", code=1)
-    assert "task=aim has no right and wrong, by which few_shot chooses its examples" in said
+    assert (work / "site").is_dir()  # the tasks are installed
+    with pytest.raises(ConfigError, match="task=aim has no right and wrong, by which few_shot chooses its examples"):
+        check(composed("method=few_shot", "task=aim", "engine=simulated"))
 
 
 def _copy(run: Path, to: Path, change: Any, unscored: Sequence[str] = ()) -> None:

@@ -38,6 +38,7 @@ def page_made_from(page: Path, made_from: str) -> str | None:
 @cache
 def _code() -> str:
     """Return a digest of the modules, templates and styles that make a page."""
+    # the code, not the version: a page must be drawn again after an edit of a template in a checkout
     digest = hashlib.blake2b()
     for package in ("evorun.reports", "evorun.runs"):
         for file in sorted(files(package).iterdir(), key=lambda file: file.name):

@@ -49,11 +49,9 @@ def write_report(run_dir: Path, problems: Sequence[str] | None = None) -> Path:
 
 
 def render_report(run_dir: Path, problems: Sequence[str] | None = None) -> str:
-    """Return the page's HTML, the present one where nothing has changed since: drawing takes most of a report's time.
-
-    Raises as `write_report`, but for writing.
-    """
+    """Return the page's HTML, the present one where nothing has changed. Raises as `write_report`, but for writing."""
     made_from = fingerprint(run_dir, problems)
+    # drawing takes most of a report's time, and a sweep's comparison asks for the page of each of its runs
     present = page_made_from(run_dir / REPORT, made_from)
     return present or render("template.html.j2", {"made_from": made_from, **_context(run_dir, problems)})
 

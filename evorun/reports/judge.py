@@ -48,6 +48,7 @@ def judge_warning(judge: JudgeDiagnostics) -> str | None:
     if judge.decisive.successes:
         return None
     meaning = "no duel decided anything: the posterior stays the prior, and the ranking says nothing about quality."
+    # in both orders the same letter: each duel was a draw, and nothing was learned from any of them
     if judge.position_a.value in (0, 1):
         position = "A" if judge.position_a.value else "B"
         return (
@@ -78,6 +79,7 @@ def calibration(graded: list[tuple[float, float]], measure: Score, bins: int = 8
     while start < len(ordered):
         remaining = max(bins - len(groups), 1)
         end = start + max(1, (len(ordered) - start) // remaining)
+        # equal means cannot be told apart by any cut
         while end < len(ordered) and ordered[end][0] == ordered[end - 1][0]:
             end += 1
         members = ordered[start:end]

@@ -130,6 +130,7 @@ def load_curves(outcome: Outcome, steps: list[StepRecord]) -> Curves:
     first, *others = recorded_scores([*outcome.predictions, *steps], declared)
     primary: dict[str, list[MetricPoint]] = defaultdict(list)
     scores: dict[str, list[MetricPoint]] = {score.name: [] for score in others}
+    # metrics.jsonl is written at the end of a run
     for point in recorded or metric_series(steps, declared):
         if point.name == first.name or point.name.startswith(f"{first.name}/"):
             primary[point.name].append(point)
@@ -138,6 +139,7 @@ def load_curves(outcome: Outcome, steps: list[StepRecord]) -> Curves:
     training: dict[str, list[MetricPoint]] = defaultdict(list)
     for point in training_series(read_training(run_dir)):
         training[point.name.removeprefix(TRAINING_PREFIX)].append(point)
+    # scores of which there are no points yet have no panel
     kept = {name: points for name, points in scores.items() if points}
     return Curves(dict(primary), kept, [score for score in others if score.name in kept], dict(training), not recorded)
 

@@ -22,6 +22,7 @@ class ScoreRow(NamedTuple):
 def score_rows(outcome: Outcome) -> list[ScoreRow]:
     """Return the means of all scores but the primary one by stratum, where there are several, and over all problems."""
     rows: list[ScoreRow] = []
+    # the means of a single stratum are those over all problems
     if len(outcome.by_stratum) > 1:
         for stratum, metrics in outcome.by_stratum.items():
             rows += _rows(printable(stratum), outcome.other_scores, metrics)

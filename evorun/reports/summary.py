@@ -51,7 +51,14 @@ def print_summary(run_dir: Path, console: "Console") -> None:
     outcome = load_outcome(run_dir)
     for line in banners(outcome):
         console.print(Text(line, style="bold yellow"))
-    console.print(_primary_table(outcome))
+    manifest, primary = outcome.manifest, outcome.primary
+    table = new_table(f"{manifest.method} on {manifest.task}", "stratum", text.label(primary), "95 % interval", "n")
+    for name, metrics in outcome.by_stratum.items():
+        add_row(table, printable(name), *score_cells(primary, metrics.get(primary.name)))
+    table.add_section()
+    overall = score_cells(primary, outcome.metrics.get(primary.name))
+    add_row(table, "all" if outcome.finished else "all so far", *overall)
+    console.print(table)
     if outcome.other_scores:
         scores = new_table("scores", "stratum", "score", "mean", "95 % interval", "n", left=(0, 1))
         for row in score_rows(outcome):
@@ -70,6 +77,7 @@ def print_summary(run_dir: Path, console: "Console") -> None:
         console.print(diagnostics)
     report = run_dir / "report.html"
     path = display(report) if report.exists() else f"none yet: evorun report {shlex.quote(display(run_dir))}"
+    # soft_wrap: a path broken over two lines cannot be copied
     console.print(Text(f"Report: {path}"), soft_wrap=True)
 
 
@@ -95,17 +103,6 @@ def _effect_table(points: Sequence[MetricPoint], scores: Sequence[Score]) -> "Ta
             (_, before), (last, after) = found[0], found[-1]
             values = [text.value(score, before), text.value(score, after)]
             add_row(table, text.label(score), *values, count(last.step), count(last.n))
-    return table
-
-
-def _primary_table(outcome: Outcome) -> "Table":
-    manifest, primary = outcome.manifest, outcome.primary
-    table = new_table(f"{manifest.method} on {manifest.task}", "stratum", text.label(primary), "95 % interval", "n")
-    for name, metrics in outcome.by_stratum.items():
-        add_row(table, printable(name), *score_cells(primary, metrics.get(primary.name)))
-    table.add_section()
-    overall = outcome.metrics.get(primary.name)
-    add_row(table, "all" if outcome.finished else "all so far", *score_cells(primary, overall))
     return table
 
 

@@ -96,6 +96,7 @@ def count(value: float | None) -> str:
 
 def compact(value: float) -> str:
     """Format a large count to three figures, with k (thousands) or M (millions)."""
+    # no-break spaces: a unit on the next line of a narrow cell would be read as another figure's
     if value >= 1e6:
         return f"{value / 1e6:,.3g}\u00a0M"
     return f"{value / 1e3:.3g}\u00a0k" if value >= 1e4 else count(value)
@@ -105,6 +106,7 @@ def number(value: float | None) -> str:
     """Format a mean that may be small, with thousands separated."""
     if value is None:
         return MISSING
+    # about three figures: intervals rarely justify more
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"

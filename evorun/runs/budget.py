@@ -111,6 +111,7 @@ class Meter:
                 allowed = min(allowed, max(0, fitting - self.reserved))
         if self.parent is not None:
             allowed = min(allowed, self.parent.admit(allowed, role))
+        # a refusal by the parent counts too: the driver stops a problem by its own meter
         if allowed < calls:
             self.exhausted = True
         return allowed
@@ -153,6 +154,7 @@ def divide(budget: BudgetConfig, problems: int) -> list[Meter]:
     # both limits may be given: the lower one holds for each problem
     limits: dict[str, list[int | None]] = {}
     for key in ("calls", "tokens"):
+        # a share of 0 would end the problem before its first call
         amount, each = getattr(budget, key), getattr(budget, f"{key}_per_problem")
         if amount is not None and amount < problems:
             raise ConfigError(f"budget.{key}: expected at least one for each of the {problems} problems, got {amount}")

@@ -143,8 +143,8 @@ class RunDirectory:
                     "start it in a directory of its own"
                 )
             changed = differences(identity(earlier.config), identity(fresh.config))
-            data = msgspec.to_builtins([earlier.provenance, fresh.provenance])
-            changed += differences(*data, "data")
+            before, now_given = msgspec.to_builtins(earlier.provenance), msgspec.to_builtins(fresh.provenance)
+            changed += differences(before, now_given, "data")
             if changed:
                 raise RunDirectoryError(f"{self.path} belongs to another configuration ({'; '.join(changed)})")
             fresh.started = earlier.started

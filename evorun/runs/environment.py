@@ -74,6 +74,7 @@ def git_commit() -> str | None:
     root = Path(evorun.__file__).parent.parent
     if not (root / ".git").exists():
         return None
+    # untracked files do not count: outputs of runs and notes lie beside the code
     commit = _output(["git", "-C", str(root), "rev-parse", "HEAD"])
     changed = _output(["git", "-C", str(root), "status", "--porcelain", "--untracked-files=no"])
     return f"{commit}+changes" if commit and changed else commit

@@ -14,6 +14,7 @@ T = TypeVar("T")
 
 def read_results(run_dir: Path) -> Results | None:
     """Read results.json; None while the run has not written it."""
+    # the last file that a run writes: while it is missing, the others may end anywhere
     path = run_dir / "results.json"
     try:
         content = path.read_bytes()
@@ -48,7 +49,7 @@ def read_records(path: Path, record: type[T]) -> Iterator[T]:
     A missing file is an empty one. A last line without its newline is still being written, or was cut off by a kill,
     and is left out. Raises DataError naming the file and the line for any other malformed line.
     """
-    decoder = msgspec.json.Decoder(record)
+    decoder = msgspec.json.Decoder(record)  # made once: building it takes longer than decoding a line
     try:
         file = path.open("rb")
     except FileNotFoundError:

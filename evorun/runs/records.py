@@ -77,7 +77,8 @@ class RecordFile:
                 )
         remaining = memoryview(b"".join(fresh))
         with _explained(self.path):
-            while remaining:  # an unbuffered write may be short
+            # unbuffered, so that a reader of the run sees whole records; such a write may be short
+            while remaining:
                 remaining = remaining[self._file.write(remaining) :]
 
     def close(self) -> None:
@@ -99,6 +100,7 @@ class RecordFile:
                 for start, length in problem_spans:
                     source.seek(start)
                     target.write(source.read(length))
+            # on disk before the name points to it: else a power cut could leave an empty file in place of a full one
             target.flush()
             os.fsync(target.fileno())
             os.replace(ordered, self.path)
@@ -115,6 +117,7 @@ def _records(path: Path) -> Iterator[tuple[str, bytes]]:
 
 
 def _digest(line: bytes) -> bytes:
+    # 8 bytes: it only guards against another program's records, and all of a run's are in memory
     return blake2b(line, digest_size=8).digest()
 
 
@@ -155,5 +158,6 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
+        # without the file's name, which the message has already
         reason = os.strerror(error.errno) if error.errno else str(error)
         raise RunDirectoryError(f"cannot write {path}: {reason}") from error

@@ -32,6 +32,7 @@ class ReplayConfig(EngineConfig):
         if self.run is None or model.adapter is None:
             return model.id
         recorded = {m.id for m in load_manifest(Path(self.run)).models.values()}
+        # one adapter of the model in the recording: that is the one, whatever the files say here
         found = [name for name in recorded if name.startswith(f"{model.id}+adapter:")]
         return found[0] if len(found) == 1 else model.identity
 

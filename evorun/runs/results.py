@@ -64,29 +64,19 @@ class Proportion:
         return Metric(self.value, self.ci95, self.n)
 
 
-def proportion(outcomes: Iterable[bool]) -> Metric:
-    """Return the share of true outcomes."""
-    share = Proportion()
-    for outcome in outcomes:
-        share.add(outcome)
-    return share.metric()
-
-
-def mean(values: Sequence[float], resamples: int = 9_999) -> Metric:
-    """Return the mean of values with its bootstrap interval."""
-    if not values:
-        return Metric(None, None, 0)
-    return Metric(sum(values) / len(values), mean_interval(values, resamples=resamples), len(values))
-
-
 def mean_score(score: Score, values: Iterable[float | None], resamples: int = 9_999) -> Metric:
     """Return the mean of a score over those that have a value; the interval is Wilson's for a rate, else bootstrap."""
     known = [value for value in values if value is not None]
-    return proportion(map(bool, known)) if score.rate else mean(known, resamples)
+    if score.rate:
+        return Proportion(sum(map(bool, known)), len(known)).metric()
+    if not known:
+        return Metric(None, None, 0)
+    return Metric(sum(known) / len(known), mean_interval(known, resamples=resamples), len(known))
 
 
 def recorded_scores(records: Iterable[Graded], declared: Sequence[Score]) -> list[Score]:
     """Return the primary score and then all others that are recorded, in the grader's order."""
+    # what a grader adds without declaring it is a score without bounds
     known = {score.name: score for score in (*declared, mean_of_samples(declared[0]))}
     names = dict.fromkeys([declared[0].name, *(name for record in records for name in record.scores)])
     return [known.get(name) or Score(name) for name in names]
@@ -133,6 +123,7 @@ def outcome_metrics(
         scores = recorded_scores(members, declared)
         return {score.name: mean_score(score, map(score.value_in, members)) for score in scores}
 
+    # scores by stratum too: a task's strata may have scores of their own
     by_stratum = _grouped((p.stratum, p) for p in predictions)
     return means(predictions), {stratum: means(members) for stratum, members in sorted(by_stratum.items())}
 
@@ -164,26 +155,26 @@ def metric_series(steps: Iterable[StepRecord], declared: Sequence[Score]) -> lis
             for records in by_problem.values()
         ]
         reached = [record for record in states if record.step == number]
-        series += _points_of_step(number, states, reached, declared)
+        primary, *others = recorded_scores(states, declared)
+        by_stratum = sorted(_grouped((state.stratum, state) for state in states).items())
+        series.append(_point(number, primary.name, primary, states))
+        series += [_point(number, f"{primary.name}/{name}", primary, members) for name, members in by_stratum]
+        series += [_point(number, score.name, score, states) for score in others]
+        scored = {primary.name, *(score.name for score in others)}
+        # not over all states: the last diagnostics of a problem that has ended would be counted again
+        series += _diagnostics(number, reached, scored, _mean_cost(states))
     return series
 
 
-def _points_of_step(
-    number: int, states: list[StepRecord], reached: list[StepRecord], declared: Sequence[Score]
+def _diagnostics(
+    number: int, reached: Sequence[StepRecord], scored: set[str], cost: tuple[float, float]
 ) -> Iterator[MetricPoint]:
-    primary, *others = recorded_scores(states, declared)
-    yield _point(number, primary.name, primary, states)
-    for stratum, members in sorted(_grouped((state.stratum, state) for state in states).items()):
-        yield _point(number, f"{primary.name}/{stratum}", primary, members)
-    for score in others:
-        yield _point(number, score.name, score, states)
-    cost = _mean_cost(states)
-    # diagnostics are over the problems that took this step: repeating an ended problem's last would count it again
+    """Yield the means of a step's diagnostics, over the problems that took the step."""
     # one series a name: a diagnostic does not hide the task's score of the same name
-    scored = {primary.name, *(score.name for score in others)}
     for name in sorted({name for state in reached for name in state.extra} - scored):
         values = [state.extra[name] for state in reached if name in state.extra]
         yield MetricPoint(number, name, sum(values) / len(values), None, len(values), *cost)
+    # pooled over the problems' duels, like the figure in results.json; a mean of problems' shares would differ
     duels = sum(int(state.extra.get("duels", 0)) for state in reached)
     if duels:
         decisive = sum(state.extra["decisive"] for state in reached if "decisive" in state.extra)
@@ -218,6 +209,7 @@ def cost_by_role(steps: Iterable[StepRecord], seconds_by_role: Mapping[str, floa
             usage = Usage(spent.calls, spent.prompt_tokens, spent.completion_tokens)
             usages[role].add(usage)
             usages["total"].add(usage)
+    # of a run that has not ended the driver's clock is not on disk, and 0 s would be wrong
     seconds = None if seconds_by_role is None else {**seconds_by_role, "total": sum(seconds_by_role.values())}
     return {
         role: RoleCost(**usages[role].counts(), seconds=None if seconds is None else round(seconds.get(role, 0.0), 3))

@@ -41,6 +41,7 @@ class Score(msgspec.Struct, frozen=True):
         """Return the score's value in a grade; None where the task could not give one."""
         if self.is_correctness:
             return None if graded.correct is None else float(graded.correct)
+        # JSON has no NaN or infinity: a grader's are as good as no value
         value = graded.scores.get(self.name)
         return value if value is not None and math.isfinite(value) else None
 
@@ -66,5 +67,6 @@ def yardstick(scores: Sequence[Score]) -> Score:
 
 def mean_of_samples(primary: Score) -> Score:
     """Return the score of a problem that is the mean of the primary one over several samples."""
+    # not a rate: each problem's value is a share already, so its mean has no binomial interval
     name = "pass_rate" if primary.is_correctness else f"mean_{primary.name}"
     return Score(name, primary.low, primary.high, primary.higher_is_better)

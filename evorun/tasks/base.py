@@ -15,8 +15,7 @@ from evorun.errors import DataError, above, at_least, within
 from evorun.models.base import Message
 from evorun.models.simulator import Simulator
 from evorun.runs.candidates import Response
-from evorun.runs.scores import ACCURACY as ACCURACY
-from evorun.runs.scores import Score as Score
+from evorun.runs.scores import ACCURACY, Score
 from evorun.sandbox.base import CaseResult, Program, Suite
 
 

@@ -142,7 +142,7 @@ def test_a_run_that_has_ended_nothing_has_no_pair(tmp_path: Path) -> None:
     assert _reasons(comparison) == {"gepa": "no problem yet that both have ended"}
 
 
-def test_reservations_name_the_runs_that_they_are_about(tmp_path: Path) -> None:
+def test_warnings_name_the_runs_that_they_are_about(tmp_path: Path) -> None:
     sample = {**BENCHMARK, "source": "sample", "description": "generated problems"}
     runs = [
         write_method(tmp_path / "a", GOOD, simulated=True, provenance=sample),

@@ -40,8 +40,8 @@ def _write(
     if engine is not None:
         config["engine"] = {"name": "simulated", **engine}
         more["simulated"] = True
-    place = folder / str(len(list(folder.iterdir())))
-    return write_method(place, correct, method=method, seed=seed, config=config, **more)
+    target = folder / str(len(list(folder.iterdir())))
+    return write_method(target, correct, method=method, seed=seed, config=config, **more)
 
 
 def _pairs(comparison: Comparison) -> dict[str, str]:
@@ -173,7 +173,7 @@ def _seeded(tmp_path: Path, **more: Any) -> list[Path]:
 
 
 def _scores(outcomes: Sequence[bool], seed: int) -> dict[str, list[float]]:
-    return {"penalised_score": [100.0 * right - 7 * place * seed for place, right in enumerate(outcomes)]}
+    return {"penalised_score": [100.0 * right - 7 * index * seed for index, right in enumerate(outcomes)]}
 
 
 def _pooled(comparison: Comparison) -> Pair:

@@ -11,7 +11,7 @@ from comparison_fixture import write_method
 from rich.console import Console
 
 from evorun.errors import RunDirectoryError
-from evorun.reports.comparison import compare, print_comparison, write_comparison
+from evorun.reports.comparison import compare, plots, print_comparison, write_comparison
 from run_fixture import HOSTILE
 
 GOOD = [True] * 8 + [False] * 2
@@ -113,7 +113,7 @@ def test_cost_is_shown_by_whatever_roles_there_are(two: list[Path]) -> None:
     assert "zero_shot generate 1 100 10" in rows
 
 
-@pytest.mark.parametrize("width", [60, 80, 100, 120])
+@pytest.mark.parametrize("width", [60, 100])
 def test_no_figure_is_cut_in_a_narrow_terminal(two: list[Path], width: int) -> None:
     printed = _printed(two, width)
     assert "\u2026" not in printed
@@ -161,7 +161,8 @@ def _page(runs: list[Path], target: Path | None = None) -> str:
 
 
 def test_the_page_shows_what_the_terminal_shows(two: list[Path]) -> None:
-    text = _plain(_Page(_page(two)).text)
+    html = _page(two)
+    text = _plain(_Page(html).text)
     for figure in (
         "duel_evolve problem_only 10 80.0 % 49.0 to 94.3 % 75.0 % 100.0 % 66.7 % 1,208 133 k 94.0 % -14.0 pp",
         "zero_shot 10 -50.0 pp -80.0 to -20.0 pp 0 5 0.062 0.062 demonstrations, not problem_only",
@@ -173,7 +174,8 @@ def test_the_page_shows_what_the_terminal_shows(two: list[Path]) -> None:
         "Against tokens",
     ):
         assert figure in text
-    assert _page(two).count("<svg") == 2 * 2 + 4  # a swatch a run in table and legend, and the figures
+    assert html.count("<svg") == 2 * 2 + 4  # a swatch a run in table and legend, and the figures
+    assert _page(two) == html
 
 
 def test_the_page_runs_nothing_and_loads_nothing(tmp_path: Path) -> None:
@@ -198,16 +200,13 @@ def test_the_page_runs_nothing_and_loads_nothing(tmp_path: Path) -> None:
     assert "<script>window.pwned = 1</script>" in page.text
 
 
-def test_links_lead_to_the_runs_own_pages(two: list[Path], tmp_path: Path) -> None:
+def test_links_lead_to_the_runs_own_pages(two: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plots, "curves_plot", lambda *drawn: None)
     (tmp_path / "else where").mkdir()
     for target in (tmp_path / "comparison.html", tmp_path / "else where" / "c.html"):
         links = [a["href"] for tag, a in _Page(_page(two, target)).elements if tag == "a"]
         found = [(target.parent / str(link)).resolve() for link in links]
         assert found == [(run / "report.html").resolve() for run in reversed(two)]
-
-
-def test_the_same_runs_give_the_same_page(two: list[Path]) -> None:
-    assert _page(two) == _page(two)
 
 
 def test_more_runs_than_colours_and_lines(tmp_path: Path) -> None:

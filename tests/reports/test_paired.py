@@ -33,7 +33,7 @@ def _by_enumeration(ours: int, theirs: int) -> float:
     return float(sum(chance for chance in chances if chance <= chances[ours]))
 
 
-@pytest.mark.parametrize(("ours", "theirs"), [(0, 1), (1, 0), (0, 5), (2, 3), (7, 1), (4, 4), (0, 10), (3, 8)])
+@pytest.mark.parametrize(("ours", "theirs"), [(1, 0), (2, 3), (4, 4), (0, 10)])
 def test_mcnemar_is_exact(ours: int, theirs: int) -> None:
     assert mcnemar(Paired(3, ours, theirs, 9)) == pytest.approx(_by_enumeration(ours, theirs), rel=1e-12)
 

@@ -129,7 +129,7 @@ BUDGETS = st.builds(
 def test_shared_calls_and_the_problems_own_keep_to_every_limit(
     budget: BudgetConfig, problems: int, shared: int, wanted: int
 ) -> None:
-    """What a driver does: first the calls for all problems, then each problem's, from what is left of its part."""
+    """As a driver does: first the calls for all problems, then those of each problem, from the rest of its part."""
     shares = divide(budget, problems)
     together = whole(shares)
     for _ in range(together.admit(shared, "shared")):

@@ -8,7 +8,7 @@ import pytest
 from scipy.stats import binomtest
 
 from evorun.runs.candidates import Outcome, Verdict
-from evorun.runs.results import cost_by_role, metric_series, proportion, write_results
+from evorun.runs.results import Proportion, cost_by_role, metric_series, write_results
 from evorun.runs.schema import (
     CandidateRecord,
     ComparisonRecord,
@@ -81,10 +81,10 @@ def test_a_run_without_steps_has_no_series() -> None:
 
 
 def test_proportion_against_scipy() -> None:
-    share = proportion([True] * 7 + [False] * 5)
+    share = Proportion(7, 12).metric()
     interval = binomtest(7, 12).proportion_ci(method="wilson")
     assert share.ci95 == pytest.approx((interval.low, interval.high))
-    assert proportion([]) == Metric(None, None, 0)
+    assert Proportion().metric() == Metric(None, None, 0)
 
 
 def test_the_cost_of_an_unfinished_run_has_no_seconds() -> None:

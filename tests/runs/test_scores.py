@@ -1,4 +1,4 @@
-"""Declared scores: where their values stand, which way is up, and what stands for a response's worth."""
+"""Declared scores: their values in grades, their direction, and the score that compares responses."""
 
 import math
 

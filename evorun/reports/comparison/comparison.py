@@ -203,6 +203,15 @@ def _row(run: Run) -> Row:
 def _mean_row(members: Sequence[Run]) -> Row:
     row = _row(members[0])
     seeds = sorted({run.manifest.seed for run in members})
+    n = len(members)
+    cost = {}
+    for role in row.cost:
+        spent = [run.cost.get(role, Cost(0, 0, 0)) for run in members]  # a role that a seed never called cost nothing
+        cost[role] = Cost(
+            sum(one.calls for one in spent) / n,
+            sum(one.prompt_tokens for one in spent) / n,
+            sum(one.completion_tokens for one in spent) / n,
+        )
     sizes = [run.metric(run.primary.name).n for run in members]
     return Row(
         name=name_over_seeds(members),
@@ -212,8 +221,7 @@ def _mean_row(members: Sequence[Run]) -> Row:
         scores=row.scores,
         metrics={score.name: _clustered(members, score) for score in row.scores},
         by_stratum={stratum: _clustered(members, row.primary, stratum) for stratum in row.by_stratum},
-        # a role that a seed never called cost nothing there
-        cost={role: _mean_cost([run.cost.get(role, Cost(0, 0, 0)) for run in members]) for role in row.cost},
+        cost=cost,
         reported=row.reported,
         unlike_reported=row.unlike_reported,
     )
@@ -232,7 +240,8 @@ def _clustered(members: Sequence[Run], score: Score, stratum: str | None = None)
         return _NOTHING
     mean = sum(sums) / sum(counts)
     alike = len({total / n for total, n in zip(sums, counts, strict=True)}) == 1
-    if score.rate and mean in (0, 1):  # every draw of problems is alike, and each problem is one trial
+    # of nothing but right (or wrong) answers every draw is alike; Wilson's interval counts each problem as one trial
+    if score.rate and mean in (0, 1):
         return Metric(mean, wilson(len(counts) if mean else 0, len(counts)), sum(counts))
     # where all problems are alike every draw of them is, which says nothing about the uncertainty
     return Metric(mean, None if alike and not score.rate else clustered_mean(sums, counts), sum(counts))
@@ -246,18 +255,10 @@ def _distinct(scores: Iterable[Score]) -> list[Score]:
     return list(found.values())
 
 
-def _mean_cost(costs: Sequence[Cost]) -> Cost:
-    n = len(costs)
-    return Cost(
-        sum(cost.calls for cost in costs) / n,
-        sum(cost.prompt_tokens for cost in costs) / n,
-        sum(cost.completion_tokens for cost in costs) / n,
-    )
-
-
 def _warnings(runs: Sequence[Run]) -> list[str]:
     """Return the runs' banners, each once, with the names of the runs that it holds for unless it holds for all."""
     holders: dict[str, list[str]] = defaultdict(list)
+    # those of single runs by name: a sweep has one model for all, and repeating its line for each would hide the rest
     for run in runs:
         for line in banners(run.outcome):
             holders[line].append(run.name)

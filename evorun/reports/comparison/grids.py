@@ -31,6 +31,7 @@ def main_grid(
 
     What all runs share has no column, except for the information regime.
     """
+    # the regime has its column even so: figures with and without labels must never be compared unawares
     facts = [name for name in comparison.rows[0].facts if name not in comparison.shared_facts]
     columns = ["run", *facts, "information", "n"]
     for primary in comparison.primaries:
@@ -115,6 +116,7 @@ def pairs_grid(comparison: Comparison) -> Grid:
     gains = ["gained", "lost"] if any(pair.primary.rate for pair in pairs) else ["better", "worse"]
     tests = ["p", "p (Holm)"] if any(pair.p is not None for pair in pairs) else []
     columns = [*lead, "run", "n", "difference", "95 % interval", *gains, *tests]
+    # a column of dashes says nothing: those of p and of remarks appear with their first entry
     with_remarks = any(pair.remark for pair in pairs)
     grid = Grid([*columns, *(["remark"] if with_remarks else [])], frozenset({*range(len(lead) + 1), len(columns)}))
     named = ""

@@ -106,22 +106,18 @@ def _fit(group: Sequence[Run]) -> list[Run]:
 
 def _references(group: Sequence[Run], of: Run, groups: Sequence[Sequence[Run]]) -> dict[int, Run]:
     """Return the group's runs of the method and settings of a run, the best of each seed; `of` itself for its own."""
+    found = [run for run in group if same_settings(run, of)]
+    if not found and group[0].manifest.task != of.manifest.task:
+        # a method's defaults follow the task: where it ran in one way only on each, that is the same method
+        of_method = [run for runs in groups for run in runs if run.manifest.method == of.manifest.method]
+        one_way = all(
+            same_settings(*two)
+            for task in (of.manifest.task, group[0].manifest.task)
+            for two in pairwise(run for run in of_method if run.manifest.task == task)
+        )
+        found = [run for run in group if run.manifest.method == of.manifest.method] if one_way else []
     references: dict[int, Run] = {}
-    for run in sorted(_equivalents(group, of, groups), key=lambda run: (run.outcome.finished, run.rank), reverse=True):
+    # finished runs first: the rank of one under way is over the problems that happened to end early
+    for run in sorted(found, key=lambda run: (run.outcome.finished, run.rank), reverse=True):
         references.setdefault(run.manifest.seed, run)
     return {**references, of.manifest.seed: of} if any(run is of for run in group) else references
-
-
-def _equivalents(group: Sequence[Run], of: Run, groups: Sequence[Sequence[Run]]) -> list[Run]:
-    exact = [run for run in group if same_settings(run, of)]
-    same_task = group[0].manifest.task == of.manifest.task
-    if exact or same_task:
-        return exact
-    # a method's defaults follow the task: where it ran in one way only on each, that is the same method
-    of_method = [run for runs in groups for run in runs if run.manifest.method == of.manifest.method]
-    one_way = all(
-        same_settings(*two)
-        for task in (of.manifest.task, group[0].manifest.task)
-        for two in pairwise(run for run in of_method if run.manifest.task == task)
-    )
-    return [run for run in group if run.manifest.method == of.manifest.method] if one_way else []

@@ -87,7 +87,12 @@ def paired_rates(counts: Paired) -> PairedScores:
 
 def pooled_scores(differences: Sequence[Sequence[float]]) -> PairedScores:
     """Compare a score over several seeds, given ours less theirs of each seed, by problem; at least one of each."""
-    return _compared([value for values in differences for value in values], pooled_interval(differences))
+    sums, counts = [sum(values) for values in differences], [len(values) for values in differences]
+    # where all problems differ alike every draw is the same, which says nothing about the uncertainty
+    alike = len({total / n for total, n in zip(sums, counts, strict=True)}) < 2
+    # whole problems are drawn again: a problem's seeds are not independent
+    ci95 = None if alike else clustered_mean(sums, counts)
+    return _compared([value for values in differences for value in values], ci95)
 
 
 def _compared(differences: Sequence[float], ci95: tuple[float, float] | None) -> PairedScores:
@@ -124,6 +129,7 @@ def difference_interval(counts: Paired, confidence: float = 0.95) -> tuple[float
     if not counts.discordant:
         return None
     shares = np.array([counts.ours_only, counts.theirs_only, counts.both + counts.neither]) / counts.n
+    # a fixed seed: the same runs must give the same page
     draws = np.random.default_rng(0).multinomial(counts.n, shares, size=RESAMPLES)
     tail = (1 - confidence) / 2
     low, high = np.quantile((draws[:, 0] - draws[:, 1]) / counts.n, [tail, 1 - tail])
@@ -149,17 +155,6 @@ def pooled_p(sums: Sequence[int]) -> float:
     return min(1.0, 2 * float(tail))
 
 
-def pooled_interval(differences: Sequence[Sequence[float]]) -> tuple[float, float] | None:
-    """Return the bootstrap percentile interval of a mean difference over several seeds, drawing whole problems again.
-
-    `differences` has ours less theirs of each seed, by problem: for outcomes 1, -1 or 0. None where all problems
-    differ alike: then every draw is the same.
-    """
-    sums, counts = [sum(values) for values in differences], [len(values) for values in differences]
-    alike = len({total / n for total, n in zip(sums, counts, strict=True)}) < 2
-    return None if alike else clustered_mean(sums, counts)
-
-
 def holm(p_values: Sequence[float]) -> list[float]:
     """Return the p-values adjusted for how many there are, in the order given.
 
@@ -169,6 +164,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
     adjusted = [0.0] * len(p_values)
     largest = 0.0
     for rank, index in enumerate(order):
+        # an adjusted value is never below that of a smaller p: the procedure stops at the first that is not rejected
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted[index] = largest
     return adjusted

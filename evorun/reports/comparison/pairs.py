@@ -84,7 +84,7 @@ class _Match:
 
 
 def pair_all(groups: Groups, seeds: Sequence[Sequence[Run]]) -> Pairs:
-    """Pair every run with the reference of its group and seed; pool what `seeds` says to be seeds of one set-up."""
+    """Pair every run with the reference of its group and seed; pool the runs of each set-up in `seeds`."""
     # only runs that share problems with their reference; those of one reference together
     by_reference: dict[str, list[_Match]] = defaultdict(list)
     for group in groups.groups:
@@ -93,7 +93,14 @@ def pair_all(groups: Groups, seeds: Sequence[Sequence[Run]]) -> Pairs:
             if reference is not None and run.values(run.primary).keys() & reference.values(run.primary).keys():
                 by_reference[reference.name].append(_Match(run, reference))
     matches = [match for of_reference in by_reference.values() for match in of_reference]
-    pools = [pool for members in seeds if len(pool := _pool(members, matches)) > 1]
+    pools = []
+    for members in seeds:
+        names = {run.name for run in members}
+        # each run within its seed, and all beside one set-up: a pool over several references would compare with none
+        pool = [m for m in matches if m.run.name in names and m.run.manifest.seed == m.reference.manifest.seed]
+        pool = [match for match in pool if same_settings(match.reference, pool[0].reference)]
+        if len(pool) > 1:
+            pools.append(pool)
     found = [*map(_pair, matches), *map(_pooled_pair, pools)]
     # one family of tests: every p-value that is printed counts, those over seeds too
     adjusted = iter(holm([pair.p for pair in found if pair.p is not None]))
@@ -128,17 +135,10 @@ def _pair(match: _Match) -> Pair:
         primary=primary,
         compared=compared,
         p=p,
-        p_holm=p,
+        p_holm=p,  # until all comparisons are known
         others={score: paired_scores(*values) for score, values in both if values[0]},
         remark="; ".join(_remarks(match, compared.n)),
     )
-
-
-def _pool(members: Sequence[Run], matches: Sequence[_Match]) -> list[_Match]:
-    """Return the matches of runs that differ by their seeds, each within its seed and with one set-up's reference."""
-    names = {run.name for run in members}
-    found = [m for m in matches if m.run.name in names and m.run.manifest.seed == m.reference.manifest.seed]
-    return [match for match in found if same_settings(match.reference, found[0].reference)]
 
 
 def _pooled_pair(pool: Sequence[_Match]) -> Pair:
@@ -177,7 +177,8 @@ def _reason(run: Run, reference: Run) -> str:
     if ours.task != theirs.task:
         return f"another task: {ours.task}, not {theirs.task}"
     if ours.simulated != theirs.simulated or policy(ours).id != policy(theirs).id:
-        return f"another model: {_model(run)}, not {_model(reference)}"
+        names = ["a simulated one" if one.simulated else policy(one).name for one in (ours, theirs)]
+        return f"another model: {names[0]}, not {names[1]}"
     our_model, their_model = simulated_model(ours) or {}, simulated_model(theirs) or {}
     if our_model != their_model:
         keys = [key for key in {**our_model, **their_model} if our_model.get(key) != their_model.get(key)]
@@ -189,10 +190,6 @@ def _reason(run: Run, reference: Run) -> str:
     if same_settings(run, reference):
         return "the method and settings of the reference, with another seed"
     return "no problem yet that both have ended"
-
-
-def _model(run: Run) -> str:
-    return "a simulated one" if run.manifest.simulated else policy(run.manifest).name
 
 
 def _on_common(match: _Match, score: Score) -> tuple[list[float], list[float]]:

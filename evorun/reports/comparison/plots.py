@@ -50,9 +50,16 @@ def curves_plot(runs: Sequence[Run], score: Score, x: XAxis) -> str | None:
         return None
     with figure_of(*((10.4, 4.0) if x == "step" else (5.2, 3.6))) as figure:
         axes = figure.subplots()
-        for index, points in drawn:
-            if len(points) > 1:
-                _curve(axes, index, points, x, with_band=len(drawn) <= MAX_BANDS)
+        for index, points in ((index, points) for index, points in drawn if len(points) > 1):
+            xs = [getattr(point, x) for point in points]
+            style = _style(index)
+            # a mark at every point would hide the line
+            axes.plot(xs, [number(point.value) for point in points], markevery=max(1, len(points) // 8), **style)
+            banded = [(at, *point.ci95) for at, point in zip(xs, points, strict=True) if point.ci95 is not None]
+            if banded and len(drawn) <= MAX_BANDS:
+                at, lows, highs = zip(*banded, strict=True)
+                axes.fill_between(at, lows, highs, color=style["color"], alpha=0.12, linewidth=0)
+        # after the curves, whose range they are spread over
         _one_step_methods(axes, [(index, points[0]) for index, points in drawn if len(points) == 1], x)
         if score.rate:
             # the rates that occur, to the next tenth: lines are read by their distances, not from zero
@@ -97,16 +104,6 @@ def bars_plot(rows: Sequence[Row], score: Score) -> str | None:
         return svg_of(figure, f"{score.name}-bars", f"Final {words(score.name)} of each run")
 
 
-def _curve(axes: "Axes", index: int, points: Sequence[MetricPoint], x: XAxis, *, with_band: bool) -> None:
-    xs = [getattr(point, x) for point in points]
-    style = _style(index)
-    axes.plot(xs, [number(point.value) for point in points], markevery=max(1, len(points) // 8), **style)
-    banded = [(at, *point.ci95) for at, point in zip(xs, points, strict=True) if point.ci95 is not None]
-    if with_band and banded:
-        at, lows, highs = zip(*banded, strict=True)
-        axes.fill_between(at, lows, highs, color=style["color"], alpha=0.12, linewidth=0)
-
-
 def _one_step_methods(axes: "Axes", points: Sequence[tuple[int, MetricPoint]], x: XAxis) -> None:
     """Draw each as a mark with its interval; against generations, side by side on their levels."""
     last = max(axes.get_xlim()[1], 1.0)
@@ -126,6 +123,7 @@ def _x_axis(axes: "Axes", values: Sequence[float], x: XAxis) -> None:
     axes.set_xlabel(X_LABELS[x])
     if x == "step":
         return integer_axis(axes)
+    # methods differ in cost by orders of magnitude: on a linear axis the cheap ones would share one pixel
     if min(values) > 0 and max(values) >= _LOG_SPAN * min(values):
         axes.set_xscale("log")
         axes.xaxis.set_minor_formatter(NullFormatter())

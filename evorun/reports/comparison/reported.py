@@ -18,7 +18,7 @@ _OTHER_PROBLEMS = {
 
 @dataclass(frozen=True)
 class ReportedFigures:
-    """The row of a paper's table that a run stands beside."""
+    """The row of a paper's table to compare a run with."""
 
     metrics: Mapping[str, float]
     """Means of scores, by name; `accuracy` is among them."""
@@ -39,6 +39,7 @@ def reported_of(config: Mapping[str, Any], method: str, task: str, model: str) -
     reported = _read(config)
     if not isinstance(reported, Reported):
         return None
+    # model names, not ids: papers do not say which files they loaded
     fitting = [row for row in reported.rows if row.method == method and row.task in (None, task)]
     fitting = [row for row in fitting if row.model in (None, model)]
     if not fitting:

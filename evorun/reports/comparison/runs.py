@@ -141,6 +141,7 @@ def setup(manifest: Manifest) -> dict[str, Any]:
 def names(outcomes: Sequence[Outcome]) -> list[str]:
     """Name runs by method and, where that is not enough, by further aspects in turn; the folder at last."""
     named = [outcome.manifest.method for outcome in outcomes]
+    # in the order in which a reader asks; the folder last, for it is unique and says least
     aspects: list[Callable[[list[Outcome]], list[str]]] = [
         lambda runs: [run.manifest.task for run in runs],
         lambda runs: [model_of(run.manifest) for run in runs],
@@ -170,9 +171,10 @@ def _run(name: str, outcome: Outcome) -> Run:
     return Run(
         name=name,
         outcome=outcome,
+        # a run of an older version has no problems.jsonl
         problems=frozenset(ids or (prediction.problem for prediction in outcome.predictions)),
         curves={outcome.primary.name: curves.series.get(outcome.primary.name, []), **curves.scores},
-        cost=_cost_of_results(outcome) if outcome.finished else _cost_of_ended(outcome),
+        cost=_mean_cost(outcome),
         reported=reported_of(manifest.config, manifest.method, manifest.task, policy(manifest).name),
     )
 
@@ -181,25 +183,23 @@ class _ProblemId(msgspec.Struct):
     problem: str
 
 
-def _cost_of_results(outcome: Outcome) -> dict[str, Cost]:
-    """Divide the whole run's cost by its problems: calls that serve all of them are part of it."""
+def _mean_cost(outcome: Outcome) -> dict[str, Cost]:
+    """Return the cost of a problem by role, the sum under `total`."""
     n = len(outcome.predictions)
-    return {
-        role: Cost(spent.calls / n, spent.prompt_tokens / n, spent.completion_tokens / n)
-        for role, spent in outcome.cost.items()
-        if n
-    }
-
-
-def _cost_of_ended(outcome: Outcome) -> dict[str, Cost]:
-    # a problem under way has spent only a part of its cost: with it the mean would be too low
+    if outcome.finished:
+        # the whole run's cost: calls that serve all problems are part of it
+        return {
+            role: Cost(spent.calls / n, spent.prompt_tokens / n, spent.completion_tokens / n)
+            for role, spent in outcome.cost.items()
+            if n
+        }
+    # ended problems only: one under way has spent a part of its cost, and with it the mean would be too low
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for prediction in outcome.predictions:
         for role, spent in prediction.cost.items():
             for name in (role, "total"):
                 for field, value in enumerate((spent.calls, spent.prompt_tokens, spent.completion_tokens)):
                     sums[name][field] += value
-    n = len(outcome.predictions)
     roles = sorted(sums, key=lambda role: (role == "total", role))
     return {role: Cost(*(value / n for value in sums[role])) for role in roles}
 

@@ -15,6 +15,7 @@ def seed_groups(runs: Sequence[Run]) -> list[list[Run]]:
         manifest = run.manifest
         source = manifest.provenance.source
         same = (manifest.method, manifest.task, manifest.models, manifest.simulated, source, setup(manifest))
+        # a run under way covers other problems than its siblings
         if run.outcome.finished:
             groups[msgspec.json.encode(same, order="deterministic")].append(run)
     return [members for members in groups.values() if len({run.manifest.seed for run in members}) > 1]
