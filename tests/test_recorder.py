@@ -1,4 +1,4 @@
-"""What the recorder leaves of scores: the best candidate's, every candidate's, and the worst where there is none."""
+"""The scores that the recorder writes: the best candidate's, every candidate's, and the worst without one."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What a comparison of runs says: its order, names, pairs, refusals, means over seeds and reported figures."""
+"""A comparison of runs: its order, names, pairs, refusals, means over seeds and reported figures."""
 
 from pathlib import Path
 from typing import Any
