@@ -6,6 +6,7 @@ method's own state are functions of the journal (see `policy`). The number of up
 
 import os
 import shutil
+from dataclasses import dataclass
 from pathlib import Path
 
 UNFINISHED = "unfinished"
@@ -14,12 +15,13 @@ ROLLOUTS = "rollouts-"
 _PREFIX = "update-"
 
 
+@dataclass(frozen=True)
 class Checkpoints:
     """The folder `checkpoints/` of a run."""
 
-    def __init__(self, folder: Path, keep: int) -> None:
-        self.folder = folder
-        self._keep = keep
+    folder: Path
+    keep: int
+    """Number of checkpoints to keep, the newest ones."""
 
     def numbers(self) -> list[int]:
         """Return the updates after which there is a complete checkpoint, in order."""
@@ -56,5 +58,5 @@ class Checkpoints:
                     os.close(descriptor)
         shutil.rmtree(self.path(update), ignore_errors=True)
         (self.folder / UNFINISHED).rename(self.path(update))
-        for number in self.numbers()[: -self._keep]:
+        for number in self.numbers()[: -self.keep]:
             shutil.rmtree(self.path(number), ignore_errors=True)

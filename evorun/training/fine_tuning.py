@@ -49,6 +49,18 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
     Raises TrainingError or DataError for conversations that cannot be learned from, ConfigError when a batch cannot be
     divided among the processes.
     """
+    require_share(objective.batch, processes())
+    size = micro_batch(objective.batch, processes(), 1, job.training.micro_batch)
+    batches: dict[str, Any] = {
+        "per_device_train_batch_size": size,
+        "per_device_eval_batch_size": job.training.micro_batch,
+        "gradient_accumulation_steps": objective.batch // (processes() * size),
+        # One pass through a data set that holds all epochs in their order, which is then evorun's, not transformers'.
+        "num_train_epochs": 1,
+        "train_sampling_strategy": "sequential",
+        "dataset_kwargs": {"skip_prepare_dataset": True},
+        "max_length": None,
+    }
     ends = eos_tokens(model, tokenizer)
     train = _read(objective.train, job, objective, tokenizer, ends)
     held_out = None if objective.held_out is None else _read(objective.held_out, job, objective, tokenizer, ends)
@@ -58,7 +70,7 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
         held_out,
         math.ceil(len(order) / objective.batch),
         model=model,
-        args=SFTConfig(**_arguments(job, objective)),
+        args=SFTConfig(**shared_arguments(job), **batches),
         train_dataset=train.dataset.select(order),
         eval_dataset=None if held_out is None else held_out.dataset,
         processing_class=tokenizer,
@@ -149,18 +161,3 @@ def _order(seed: int, conversations: int, epochs: float) -> list[int]:
     for epoch in range(math.ceil(count / conversations)):
         order += stream(seed, "sft", "epoch", epoch).permutation(conversations).tolist()
     return order[:count]
-
-
-def _arguments(job: Job, objective: FineTuning) -> dict[str, Any]:
-    require_share(objective.batch, processes())
-    size = micro_batch(objective.batch, processes(), 1, job.training.micro_batch)
-    return shared_arguments(job) | {
-        "per_device_train_batch_size": size,
-        "per_device_eval_batch_size": job.training.micro_batch,
-        "gradient_accumulation_steps": objective.batch // (processes() * size),
-        # One pass through a data set that holds all epochs in their order, which is then evorun's, not transformers'.
-        "num_train_epochs": 1,
-        "train_sampling_strategy": "sequential",
-        "dataset_kwargs": {"skip_prepare_dataset": True},
-        "max_length": None,
-    }

@@ -4,6 +4,7 @@ Imports torch: only the trainer process imports this module.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -14,16 +15,17 @@ from evorun.models.config import ModelConfig
 from evorun.models.transformers.batch_decoder import BatchDecoder, Ticket
 
 
+@dataclass
 class Decoding:
     """Decodes requests with a model whose weights change between steps."""
 
-    def __init__(self, tokenizer: Any, model: ModelConfig, max_batch_size: int, prefix_cache_tokens: int) -> None:
-        self._tokenizer = tokenizer
-        self._model = model
-        self._max_batch_size = max_batch_size
-        self._prefix_cache_tokens = prefix_cache_tokens
-        self._decoders: dict[bool, BatchDecoder] = {}
-        """Decoders with the adapter on (True) and off: their processed prompts are valid for one of these alone."""
+    tokenizer: Any
+    model: ModelConfig
+    max_batch_size: int
+    """Completions decoded together."""
+    prefix_cache_tokens: int
+    _decoders: dict[bool, BatchDecoder] = field(default_factory=dict)
+    """Decoders with the adapter on (True) and off: their processed prompts are valid for one of these alone."""
 
     def weights_changed(self) -> None:
         """Drop processed prompts, which belong to the former weights."""
@@ -47,7 +49,7 @@ class Decoding:
     def _decode(self, weights: Any, requests: Sequence[Request], adapter: bool) -> list[Reply]:
         if adapter not in self._decoders:
             self._decoders[adapter] = BatchDecoder(
-                weights, self._tokenizer, self._model, self._max_batch_size, self._prefix_cache_tokens
+                weights, self.tokenizer, self.model, self.max_batch_size, self.prefix_cache_tokens
             )
         decoder = self._decoders[adapter]
         results: dict[int, Reply | EngineError] = {}
