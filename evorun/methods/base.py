@@ -1,9 +1,9 @@
-"""What a method is: an algorithm that touches nothing but the context it is given."""
+"""Methods: algorithms that touch nothing but the context they are given."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from evorun.methods.context import Context, RunContext
 from evorun.rollouts.calls import Role
@@ -13,8 +13,8 @@ from evorun.tasks.capabilities import GivesFeedback
 from evorun.training.wire import FineTuning, PolicyGradient
 
 Regime = Literal["problem_only", "demonstrations", "public_tests", "oracle", "labels"]
-"""What a method gets to know beside the problem (Duel-Evolve paper, section 4.2). `oracle`: a symbolic system that
-knows what is right scores candidates during the search (Lyria paper, section 4.1.4)."""
+"""The information that a method has beside the problem (Duel-Evolve paper, section 4.2). `oracle`: a symbolic system
+that knows the right answer scores candidates during the search (Lyria paper, section 4.1.4)."""
 
 
 class Method(ABC):
@@ -26,16 +26,21 @@ class Method(ABC):
     needs: ClassVar[tuple[type, ...]]
     """The task protocols that it relies on."""
     roles: ClassVar[Mapping[str, Role]] = {}
-    """Who answers the calls of each role; the policy answers those of a role that is not named here."""
+    """The model role that answers each call role; the policy answers those that are not named here."""
     observes: ClassVar[bool] = False
-    """Whether it looks at a task's feedback (public tests) where there is any."""
+    """It looks at a task's feedback (public tests) where there is any."""
     requires_student: ClassVar[bool] = False
-    """Whether it is for a model that is fine-tuned before the run (`student=`) only."""
+    """It is only for a model that is fine-tuned before the run (`student=`)."""
     Config: ClassVar[type]
     trains: ClassVar[bool] = False
-    """Whether it updates weights: it then has an `objective`, and its runs the settings `training`."""
+    """It updates weights: it then has an `objective`, and its runs have the settings `training`."""
     learns_from_problems: ClassVar[bool] = False
-    """Whether it is given the task's training split."""
+    """It is given the task's training split."""
+    config: Any
+    """An instance of `Config`; subclasses may narrow the type."""
+
+    def __init__(self, config: Any) -> None:
+        self.config = config
 
     @property
     def last_step(self) -> int | None:
@@ -43,7 +48,7 @@ class Method(ABC):
         return None
 
     def regime_on(self, task: type[Task]) -> Regime:
-        """Return what the method gets to know on a task: feedback makes `public_tests` of `problem_only`."""
+        """Return the information regime on a task: feedback turns `problem_only` into `public_tests`."""
         feedback = self.observes and issubclass(task, GivesFeedback)
         return "public_tests" if feedback and self.regime == "problem_only" else self.regime
 
@@ -51,7 +56,7 @@ class Method(ABC):
         """Raise ConfigError or DataError for settings that the validation split does not allow, before a run begins."""
 
     def warnings(self, calls: int | None) -> list[str]:
-        """Say, a line each, what the method leaves undone with so many calls a problem (None: no limit)."""
+        """Return a line for each thing that the method leaves undone with `calls` a problem (None: no limit)."""
         return []
 
     def incompatibility(self, task: type[Task]) -> str | None:
@@ -62,14 +67,14 @@ class Method(ABC):
         return None
 
     def objective(self, run: Path) -> PolicyGradient | FineTuning:
-        """Return what the trainer is told; for methods that train. `run`: the run directory, for files of data.
+        """Return the trainer's objective; for methods that train. `run`: the run directory, for files of data.
 
         Raises DataError for data that cannot be learned from.
         """
         raise NotImplementedError
 
     async def prepare(self, ctx: RunContext) -> None:  # noqa: B027 - most methods prepare nothing
-        """Do what must be done once, before the first problem; its calls are shared by all problems."""
+        """Prepare the run, once, before the first problem; all problems share the cost of the calls."""
 
 
 class PerProblem(Method):
@@ -85,4 +90,4 @@ class DatasetLevel(Method):
 
     @abstractmethod
     def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
-        """Work on the run; yield after each step where every problem stands, by problem id."""
+        """Work on the run; yield the state of every problem after each step, by problem id."""

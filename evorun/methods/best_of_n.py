@@ -1,7 +1,7 @@
 """Best-of-N: independent responses without evolution, chosen among by duels or by an oracle.
 
 The duels are those of Duel-Evolve (its paper's appendix D). The oracle, a task's symbolic system, makes it the baseline
-of the Lyria paper (section 4.2.1), where a repeated answer is drawn anew.
+of the Lyria paper (section 4.2.1), where a repeated answer is drawn again.
 """
 
 from collections.abc import AsyncIterator
@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from evorun.errors import at_least, one_of
 from evorun.methods.base import PerProblem, Regime
-from evorun.methods.breeding import Offspring, Plan, breed
+from evorun.methods.breeding import Plan, breed
 from evorun.methods.context import Context
 from evorun.methods.duels import Arena, DuelSettings, hold_duels, no_duels
 from evorun.methods.oracle import lacking_verifier, regime_with_verifier
@@ -33,12 +33,11 @@ class BestOfNConfig(DuelSettings, ResponseSettings):
     choose: str
     """duels: by the judge. oracle: by the fitness that the task's symbolic system gives."""
     dedup_attempts: int
-    """How often a response that repeats an earlier one is drawn anew; with the oracle only."""
+    """Redraws of a response that repeats an earlier one, at most; with the oracle only."""
     batches: int
     """With the oracle: steps that the responses are drawn in, so that there is a curve."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         DuelSettings.__post_init__(self)
         ResponseSettings.__post_init__(self)
         at_least("method.samples", self.samples, 1)
@@ -59,38 +58,31 @@ class BestOfN(PerProblem):
     observes = True
     Config = BestOfNConfig
 
-    def __init__(self, config: BestOfNConfig) -> None:
-        self.config = config
-
     @property
     def last_step(self) -> int:
-        """The last round of duels, or the last batch."""
         return len(self._batches()) - 1 if self.config.choose == "oracle" else self.config.rounds
 
     def warnings(self, calls: int | None) -> list[str]:
-        """Say when the responses leave no calls for duels."""
         duels = self.config.choose == "duels" and self.config.rounds and self.config.duels
         return no_duels(calls, self.config.samples, "samples") if duels else []
 
     def regime_on(self, task: type[Task]) -> Regime:
-        """Return what the oracle knows, where one chooses."""
         return regime_with_verifier(task) if self.config.choose == "oracle" else super().regime_on(task)
 
     def incompatibility(self, task: type[Task]) -> str | None:
-        """Return what the oracle would need of the task."""
         return lacking_verifier(task, "method.choose=duels") if self.config.choose == "oracle" else None
 
     def solve(self, ctx: Context) -> AsyncIterator[Step]:
-        """Draw responses and choose among them."""
         return self._by_oracle(ctx) if self.config.choose == "oracle" else self._by_duels(ctx)
 
     async def _by_duels(self, ctx: Context) -> AsyncIterator[Step]:
         """Draw all responses in step 0, then hold one round of duels a step; the answer is the highest mean."""
         proposals = [Proposal(ctx.task.generation_prompt(ctx.problem), ())] * self.config.samples
-        offspring = await propose(ctx, proposals, operator="init", step=0, settings=self.config)
+        proposed = await propose(ctx, proposals, operator="init", step=0, settings=self.config)
         arena = Arena(self.config.prior_sd)
-        arena.add(await observed(ctx, offspring.parsed))
+        arena.add(await observed(ctx, proposed.parsed))
         comparisons: list[Comparison] = []
+        # A round may have fewer duels than there are responses: a response counts as new until its first duel.
         unseen = {candidate.id for candidate in arena.candidates}
         for step in range(self.config.rounds + 1):
             if step > 0:
@@ -104,9 +96,9 @@ class BestOfN(PerProblem):
             yield Step(
                 step=step,
                 best=None if best is None else rated[best],
-                candidates=[*rated, *offspring.unparsed],
+                candidates=[*rated, *proposed.unparsed],
                 comparisons=comparisons,
-                extra=offspring.diagnostics() if step == 0 else {},
+                extra=proposed.diagnostics() if step == 0 else {},
             )
 
     async def _by_oracle(self, ctx: Context) -> AsyncIterator[Step]:
@@ -115,45 +107,42 @@ class BestOfN(PerProblem):
         rated: list[Candidate] = []
         keys: list[str] = []
         for step, indices in enumerate(self._batches()):
-            offspring = await breed(
+            drawn = await breed(
                 ctx,
                 lambda index, attempt: plan,
                 indices,
                 role="generate",
-                step=0,
+                step=0,  # the batches are one draw of N: their size changes no key, so no seed and no response
                 sampling=self.config.sampling,
                 dedup_attempts=self.config.dedup_attempts,
                 taken=keys,
             )
-            if not offspring.children and step > 0:
+            if not drawn.children and step > 0:
                 return
-            keys += [child.key for child in offspring.children]
-            rated += await _verified(ctx, offspring)
+            keys += [child.key for child in drawn.children]
+            found = await ctx.verify([child.response for child in drawn.children], max_errors=0)
+            rated += [
+                Candidate.of(
+                    child.response,
+                    id=f"0.{index}",
+                    generation=0,
+                    operator="init",
+                    attempts=child.attempt + 1,
+                    call=ctx.key(0, "generate", index, child.attempt),
+                    fitness=verification.fitness,
+                    mean=verification.fitness,
+                    survivor=True,
+                )
+                for index, child, verification in zip(drawn.indices, drawn.children, found, strict=True)
+            ]
+            # Unreadable responses have a fitness too, but are no answer; `max` returns the first of equals.
             readable = [one for one in rated if one.answer is not None]
             best = max(readable, key=lambda one: one.mean or 0.0, default=None)
-            yield Step(step=step, best=best, candidates=list(rated), extra=offspring.diagnostics())
+            yield Step(step=step, best=best, candidates=list(rated), extra=drawn.diagnostics())
             if ctx.out_of_budget:
                 return
 
     def _batches(self) -> list[range]:
         """Return the indices of each step's responses."""
-        size = -(-self.config.samples // self.config.batches)
+        size = -(-self.config.samples // self.config.batches)  # rounded up
         return [range(first, min(first + size, self.config.samples)) for first in range(0, self.config.samples, size)]
-
-
-async def _verified(ctx: Context, offspring: Offspring) -> list[Candidate]:
-    found = await ctx.verify([child.response for child in offspring.children], max_errors=0)
-    return [
-        Candidate.of(
-            child.response,
-            id=f"0.{index}",
-            generation=0,
-            operator="init",
-            attempts=child.attempt + 1,
-            call=ctx.key(0, "generate", index, child.attempt),
-            fitness=verification.fitness,
-            mean=verification.fitness,
-            survivor=True,
-        )
-        for index, child, verification in zip(offspring.indices, offspring.children, found, strict=True)
-    ]

@@ -1,20 +1,20 @@
-"""Populations from plans: parallel calls, and repeats made anew as a sequential loop would (Lyria, section 4.1.2).
+"""Populations from plans: parallel calls, with repeats replaced as a sequential loop would (Lyria, section 4.1.2).
 
-Algorithm 1 fills a population one slot after the other; a repeat of what is already there is made anew, at most so
-many times. Here all slots are filled at once, and those that repeat an earlier slot are made anew together, until
-none is left. That comes to the same: what any earlier slot holds at any time stays in the population (a slot only
-gives a value up because a still earlier one has it), so a repeat is certain when it is seen, and no call is wasted.
+Algorithm 1 fills a population one slot after the other; a repeat of an earlier slot is filled again, at most so many
+times. Here all slots are filled at once, and those that repeat an earlier slot are filled again together, until no
+repeat is left. The outcome is the same: a slot only changes its value because a still earlier one has it, so every
+value seen stays in the population, a repeat is certain when it is seen, and no call is wasted.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from evorun.methods.context import Context
-from evorun.models.base import Reply, Sampling
+from evorun.models.base import Sampling
 from evorun.rollouts.replies import TextCounts, read_reply
 from evorun.runs.candidates import Candidate, Response
 from evorun.tasks.base import Prompt
-from evorun.tasks.capabilities import Diagnosis, Individual
+from evorun.tasks.capabilities import Individual
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Plan:
-    """How a slot of a population is to be filled: by a copy, by a response that is there, or by asking a model."""
+    """A way to fill a slot of a population: with a copy, with an existing response, or by asking a model."""
 
     operator: str
     parents: tuple[Member, ...] = ()
@@ -45,13 +45,13 @@ class Plan:
 
 @dataclass(frozen=True)
 class Child:
-    """What a slot holds: a plan and what came of it."""
+    """The content of a slot: a plan and the response that it gave."""
 
     plan: Plan
     response: Response
     key: str
     attempt: int
-    """How many times the slot was filled anew."""
+    """Repeats that the slot held before."""
 
 
 @dataclass
@@ -62,11 +62,11 @@ class Offspring:
     indices: list[int]
     """The slot of each child; fewer than planned when the budget ran out."""
     duplicates: int = 0
-    """Repeats that were made anew."""
+    """Repeats that were replaced."""
     texts: TextCounts = field(default_factory=TextCounts)
 
     def diagnostics(self) -> dict[str, float]:
-        """Return what a step reports of it."""
+        """Return the counts that a step reports."""
         return {"duplicates": self.duplicates, **self.texts.diagnostics()}
 
 
@@ -83,8 +83,8 @@ async def breed(
 ) -> Offspring:
     """Fill the slots: `plan(index, attempt)` says how, and is asked again for a slot that repeats an earlier one.
 
-    A slot is made anew `dedup_attempts` times at most; then it keeps its repeat. `taken` are keys that count as
-    repeated too. A refused or unparsable text fills its slot like any other: it is data. When the budget ends, slots
+    A slot is filled again `dedup_attempts` times at most; then it keeps its repeat. `taken` are keys that count as
+    earlier slots. A refused or unparsable text fills its slot like any other: it is data. When the budget ends, slots
     that nothing has filled are left out.
     """
     held: dict[int, Child] = {}
@@ -103,9 +103,13 @@ async def breed(
         )
         answered = {index: reply for (index, *_), reply in zip(asked, replies, strict=False)}
         for index, attempt in pending:
-            response = _response(ctx, plans[index], answered.get(index), offspring)
+            filling, reply = plans[index], answered.get(index)
+            response = filling.copy.candidate if filling.copy is not None else filling.response
+            if response is None and reply is not None:
+                response = read_reply(ctx.task, ctx.problem, reply)
+                offspring.texts.add(reply, response)
             if response is not None:
-                held[index] = Child(plans[index], response, key_of(ctx, response), attempt)
+                held[index] = Child(filling, response, key_of(ctx, response), attempt)
         # A call that the budget did not allow leaves its slot as it was: a repeat, or nothing.
         pending = [] if len(replies) < len(asked) else _repeats(indices, held, dedup_attempts, taken)
         offspring.duplicates += len(pending)
@@ -119,16 +123,6 @@ def key_of(ctx: Context, response: Response) -> str:
     if response.answer is None:
         return f"?{response.text}"
     return f"={ctx.task.signature(ctx.problem, response)}"
-
-
-def _response(ctx: Context, plan: Plan, reply: Reply | None, offspring: Offspring) -> Response | None:
-    if plan.copy is not None:
-        return plan.copy.candidate
-    if plan.response is not None or reply is None:
-        return plan.response
-    response = read_reply(ctx.task, ctx.problem, reply)
-    offspring.texts.add(reply, response)
-    return response
 
 
 def _repeats(
@@ -145,9 +139,3 @@ def _repeats(
             again.append((index, child.attempt + 1))
         seen.add(child.key)
     return again
-
-
-def member(candidate: Candidate, fitness: float, errors: Diagnosis, key: str) -> Member:
-    """Return a candidate as a member of a population."""
-    individual = Individual(response=candidate, fitness=fitness, errors=errors)
-    return Member(candidate, individual, key)

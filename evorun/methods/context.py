@@ -46,23 +46,21 @@ class Context(Calls):
         if not isinstance(self.task, GivesFeedback):
             return list(responses)
         async with asyncio.TaskGroup() as group:
-            observed = [group.create_task(self._observe(response)) for response in responses]
-        return [one.result() for one in observed]
+            observed = {
+                index: group.create_task(self.task.observe(self.problem, response, self._tools))
+                for index, response in enumerate(responses)
+                if response.answer is not None
+            }
+        return [observed[i].result() if i in observed else response for i, response in enumerate(responses)]
 
     async def verify(self, responses: Sequence[Response], max_errors: int) -> list[Verification]:
-        """Return what the task's symbolic system says of the responses; the task must be one that verifies."""
+        """Return the symbolic system's fitness and errors of the responses; the task must be one that verifies."""
         async with asyncio.TaskGroup() as group:
             verified = [
                 group.create_task(self.task.verify(self.problem, response, max_errors, self._tools))
                 for response in responses
             ]
         return [one.result() for one in verified]
-
-    async def _observe(self, response: Response) -> Response:
-        if response.answer is None:
-            return response
-        seen: Response = await self.task.observe(self.problem, response, self._tools)
-        return seen
 
 
 @dataclass(frozen=True)
@@ -90,7 +88,7 @@ class RunContext:
         policy: Policy | None = None,
         training: TrainingSplit | None = None,
     ) -> None:
-        """demonstrations: empty unless the method's regime allows for them. artifacts: the folder to leave files in.
+        """demonstrations: empty unless the method's regime allows for them. artifacts: the method's folder for files.
 
         record: see the method of this name.
         """
@@ -105,7 +103,7 @@ class RunContext:
 
     @property
     def policy(self) -> Policy:
-        """What is trained; for methods with an objective."""
+        """The policy that is trained; for methods with an objective."""
         assert self._policy is not None  # noqa: S101 - the driver gives one to every method with an objective
         return self._policy
 
@@ -116,7 +114,7 @@ class RunContext:
         return self._training
 
     def record(self, step: int, figures: Mapping[str, float], candidates: Sequence[Candidate] = ()) -> None:
-        """Record what a step has measured and the candidates that serve all problems.
+        """Record the figures of a step and the candidates that serve all problems.
 
         figures: of a training step; they go into training.jsonl, the series of metrics.jsonl and the progress display.
         candidates: all that there are, those of earlier steps too, with the beliefs after this step; what is new goes
@@ -126,11 +124,11 @@ class RunContext:
 
     @staticmethod
     def warn(line: str) -> None:
-        """Say something that the user should know, in the run's log and on the terminal."""
+        """Warn the user in the run's log and on the terminal."""
         log.warning(line)
 
     def save_artifact(self, name: str, value: Any) -> None:
-        """Leave a value as JSON in the run's artifacts/. Raises RunDirectoryError when it cannot be written."""
+        """Write a value as JSON into the run's artifacts/. Raises RunDirectoryError when it cannot be written."""
         self._artifacts.mkdir(exist_ok=True)
         write_json(self._artifacts / name, value)
 

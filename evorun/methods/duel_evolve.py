@@ -17,9 +17,9 @@ from evorun.errors import ConfigError, at_least, within
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.duels import Arena, DuelSettings, hold_duels, no_duels
-from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, observed, propose
+from evorun.methods.proposals import Proposal, ResponseSettings, observed, propose
 from evorun.rollouts.calls import Role
-from evorun.runs.candidates import Candidate, Comparison, Step
+from evorun.runs.candidates import Candidate, Step
 from evorun.tasks.capabilities import Evolves, Generates, Judges
 
 
@@ -44,7 +44,6 @@ class DuelEvolveConfig(DuelSettings, ResponseSettings):
     """Discard, and do not replace, a child whose answer has the signature of an earlier candidate (appendix A.1)."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         DuelSettings.__post_init__(self)
         ResponseSettings.__post_init__(self)
         for key in ("initial_candidates", "children", "parents"):
@@ -69,64 +68,51 @@ class DuelEvolve(PerProblem):
     observes = True
     Config = DuelEvolveConfig
 
-    def __init__(self, config: DuelEvolveConfig) -> None:
-        self.config = config
-
     @property
     def last_step(self) -> int:
-        """The last generation."""
         return self.config.generations
 
     def warnings(self, calls: int | None) -> list[str]:
-        """Say when the initial candidates leave no calls for duels."""
         return no_duels(calls, self.config.initial_candidates, "initial_candidates") if self.config.duels else []
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Run the loop of section 2.3.3 on one problem; the answer is the highest posterior mean."""
-        arena = Arena(self.config.prior_sd)
+        config, arena = self.config, Arena(self.config.prior_sd)
         lost: list[Candidate] = []  # unparsable or repeated: paid for, but never in the pool
         seen: set[str] = set()
-        for step in range(self.config.generations + 1):
-            offspring = await self._evolve(ctx, arena, step)
-            fresh, repeated = self._without_repeats(ctx, offspring.parsed, seen)
+        for step in range(config.generations + 1):
+            # Evolve. While no response has parsed there is nobody to learn from: the problem alone is the prompt.
+            operator = "evolve" if len(arena) else "init"
+            if len(arena) == 0:
+                proposals = [Proposal(ctx.task.generation_prompt(ctx.problem), ())] * config.initial_candidates
+            elif config.shared_parents:
+                proposals = [self._family(ctx, arena, step, 0)] * config.children
+            else:
+                proposals = [self._family(ctx, arena, step, child) for child in range(config.children)]
+            proposed = await propose(ctx, proposals, operator=operator, step=step, settings=config)
+            fresh, repeated = proposed.parsed, list[Candidate]()
+            if config.deduplicate:
+                fresh, repeated = _without_repeats(ctx, proposed.parsed, seen)
             arena.add(await observed(ctx, fresh))
-            lost += offspring.unparsed + repeated
+            lost += proposed.unparsed + repeated
+            # Evaluate and update (sections 2.2 and 2.1).
             newcomers = range(len(arena) - len(fresh), len(arena))
-            comparisons = await hold_duels(ctx, arena, newcomers, self.config, step=step)
-            if ctx.out_of_budget and step > 0 and not (offspring.parsed or offspring.unparsed or comparisons):
+            comparisons = await hold_duels(ctx, arena, newcomers, config, step=step)
+            if ctx.out_of_budget and step > 0 and not (proposed.parsed or proposed.unparsed or comparisons):
                 return  # the budget ended before this step could do anything
-            extra = offspring.diagnostics() | ({"repeated_children": len(repeated)} if self.config.deduplicate else {})
-            yield self._report(arena, lost, step, comparisons, extra)
+            rated, best = arena.rated(self._survivors(arena)), arena.best()
+            yield Step(
+                step=step,
+                best=None if best is None else rated[best],
+                candidates=[*rated, *lost],
+                comparisons=comparisons,
+                extra=proposed.diagnostics() | ({"repeated_children": len(repeated)} if config.deduplicate else {}),
+            )
             if ctx.out_of_budget:
                 return
 
-    def _without_repeats(
-        self, ctx: Context, children: Sequence[Candidate], seen: set[str]
-    ) -> tuple[list[Candidate], list[Candidate]]:
-        """Split the children into new ones, whose signatures join `seen`, and repeats."""
-        if not self.config.deduplicate:
-            return list(children), []
-        fresh: list[Candidate] = []
-        repeated: list[Candidate] = []
-        for child in children:
-            signature = ctx.task.signature(ctx.problem, child)
-            (repeated if signature in seen else fresh).append(child)
-            seen.add(signature)
-        return fresh, repeated
-
-    async def _evolve(self, ctx: Context, arena: Arena, step: int) -> Proposed:
-        """Ask for the children of this step; while there is nobody to learn from, from the problem alone."""
-        if len(arena) == 0:
-            proposals = [Proposal(ctx.task.generation_prompt(ctx.problem), ())] * self.config.initial_candidates
-        elif self.config.shared_parents:
-            proposals = [self._family(ctx, arena, step, 0)] * self.config.children
-        else:
-            proposals = [self._family(ctx, arena, step, child) for child in range(self.config.children)]
-        return await propose(
-            ctx, proposals, operator="evolve" if len(arena) else "init", step=step, settings=self.config
-        )
-
     def _family(self, ctx: Context, arena: Arena, step: int, child: int) -> Proposal:
+        """Return the evolution prompt with scored parents (Eq. 5); `child` names the random stream they come from."""
         rng = ctx.rng("parents", step, child)
         parents = select_parents(arena, self._survivors(arena), self.config.parents, self.config.recent_share, rng)
         scored = [arena.scored(i) for i in parents]
@@ -135,23 +121,18 @@ class DuelEvolve(PerProblem):
     def _survivors(self, arena: Arena) -> NDArray[np.intp]:
         return arena.survivors(self.config.bound_width, self.config.max_pool)
 
-    def _report(
-        self,
-        arena: Arena,
-        lost: Sequence[Candidate],
-        step: int,
-        comparisons: Sequence[Comparison],
-        extra: dict[str, float],
-    ) -> Step:
-        rated = arena.rated(self._survivors(arena))
-        best = arena.best()
-        return Step(
-            step=step,
-            best=None if best is None else rated[best],
-            candidates=[*rated, *lost],
-            comparisons=comparisons,
-            extra=extra,
-        )
+
+def _without_repeats(
+    ctx: Context, children: Sequence[Candidate], seen: set[str]
+) -> tuple[list[Candidate], list[Candidate]]:
+    """Split the children into new ones and repeats; all their signatures join `seen`."""
+    fresh: list[Candidate] = []
+    repeated: list[Candidate] = []
+    for child in children:
+        signature = ctx.task.signature(ctx.problem, child)
+        (repeated if signature in seen else fresh).append(child)
+        seen.add(signature)
+    return fresh, repeated
 
 
 def select_parents(
@@ -166,6 +147,7 @@ def select_parents(
     recent = [i for i in survivors.tolist() if arena.candidates[i].generation == latest]
     recent.sort(key=lambda i: -arena.sd[i])
     chosen = recent[: round(count * recent_share)]
+    # One joint draw ranks everybody: Thompson sampling prefers the good, and the uncertain that may be good.
     draw = rng.normal(arena.mean[survivors], arena.sd[survivors])
     ranked = survivors[np.argsort(-draw)].tolist()
     chosen += [i for i in ranked if i not in chosen][: count - len(chosen)]

@@ -34,7 +34,6 @@ class DuelSettings:
     judge_max_tokens: int
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         at_least("method.judge_max_tokens", self.judge_max_tokens, 1)
         for key in ("duels", "judge_temperature", "bound_width"):
             at_least(f"method.{key}", getattr(self, key), 0)
@@ -43,7 +42,7 @@ class DuelSettings:
 
     @property
     def judge_sampling(self) -> Sampling:
-        """How judgments are sampled."""
+        """The sampling parameters of a judgment."""
         return Sampling(temperature=self.judge_temperature, max_tokens=self.judge_max_tokens)
 
 
@@ -81,7 +80,7 @@ class Arena:
             winner, loser = (first, second) if comparison.outcome == "first" else (second, first)
             self._winners.append(winner)
             self._losers.append(loser)
-            # of the two explanations, each candidate keeps the one in which it was shown as A
+            # Of the two explanations, each candidate keeps the one in which it was shown as A.
             reason_of = {first: comparison.reasons[0], second: comparison.reasons[-1]}
             self._win_reasons[winner] = reason_of[winner]
             self._loss_reasons[loser] = reason_of[loser]
@@ -100,8 +99,9 @@ class Arena:
         if not self.candidates:
             return np.zeros(0, dtype=np.intp)
         upper = self.mean + width * self.sd
-        upper[list(newcomers)] = np.inf
+        upper[list(newcomers)] = np.inf  # so that they also come before others when `limit` cuts
         alive = np.flatnonzero(upper >= np.max(self.mean - width * self.sd))
+        # lexsort's last key is its first criterion: by upper bound, the latest of equals before the others.
         by_bound = alive[np.lexsort((-alive, -upper[alive]))]
         return np.sort(by_bound[:limit])
 
@@ -121,6 +121,7 @@ class Arena:
     def rated(self, survivors: NDArray[np.intp]) -> list[Candidate]:
         """Return all candidates with the current belief in them."""
         alive = set(survivors.tolist())
+        # Nine digits: the last ones of a fit differ between machines and BLAS builds, and records must not.
         return [
             replace(candidate, mean=round(mean, 9), sd=round(sd, 9), survivor=index in alive)
             for index, (candidate, mean, sd) in enumerate(
@@ -149,20 +150,17 @@ def select_duels(
     for duel in range(count):
         first_draw, second_draw = rng.normal(mean, sd, size=(2, len(survivors)))
         challengers = waiting[duel : duel + 1] + np.argsort(-first_draw).tolist()
-        pair = _first_unused(challengers, np.argsort(-second_draw).tolist(), chosen)
-        a, b = pair if rng.random() < 0.5 else pair[::-1]
-        chosen[frozenset(pair)] = (int(survivors[a]), int(survivors[b]))
+        # The first pair, challengers before opponents, that is not chosen yet; `count` leaves one over each time.
+        a, b = next(
+            (challenger, opponent)
+            for challenger in challengers
+            for opponent in np.argsort(-second_draw).tolist()
+            if opponent != challenger and frozenset((challenger, opponent)) not in chosen
+        )
+        if rng.random() >= 0.5:  # judges favour a position: neither candidate may have it always
+            a, b = b, a
+        chosen[frozenset((a, b))] = (int(survivors[a]), int(survivors[b]))
     return list(chosen.values())
-
-
-def _first_unused(challengers: list[int], opponents: list[int], chosen: dict[frozenset[int], Pair]) -> Pair:
-    """Return the first pair, challengers before opponents, that has not been chosen; there must be one."""
-    return next(
-        (challenger, opponent)
-        for challenger in challengers
-        for opponent in opponents
-        if opponent != challenger and frozenset((challenger, opponent)) not in chosen
-    )
 
 
 async def hold_duels(
@@ -193,6 +191,7 @@ async def judge_pairs(
 
     When the budget does not allow all duels, the first ones only.
     """
+    # Whole duels only: a verdict on one order of presentation decides nothing.
     pairs = pairs[: ctx.affordable(2 * len(pairs), "judge") // 2]
     prompts = []
     for i, j in pairs:
@@ -213,7 +212,7 @@ async def judge_pairs(
 
 
 def read_judgment(ctx: Context, reply: Reply) -> Judgment:
-    """Return what the judge said; a request that the engine refused is an invalid judgment."""
+    """Return the judgment in a reply; a request that the engine refused is an invalid one."""
     if reply.error is not None:
         return Judgment(verdict="invalid", reason=f"rejected: {reply.error}")
     judgment: Judgment = ctx.task.parse_judgment(reply.completions[0].text)

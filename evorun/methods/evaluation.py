@@ -1,7 +1,7 @@
-"""How good the policy is at present: the run's problems answered with the weights of one training step."""
+"""Evaluation of the policy: the run's problems answered with the weights of one training step."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from evorun.errors import above, at_least, within
@@ -17,7 +17,7 @@ ROLE = "evaluate"
 
 @dataclass(kw_only=True)
 class EvaluationSettings:
-    """How a method that trains is evaluated, part of its configuration."""
+    """Hyperparameters of evaluation, part of the configuration of every method that trains."""
 
     eval_every: int
     """Training steps between two evaluations; there is one before the first step and one after the last, too."""
@@ -29,7 +29,6 @@ class EvaluationSettings:
     """Completion tokens of a response at most."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         above("method.eval_top_p", self.eval_top_p, 0)
         within("method.eval_top_p", self.eval_top_p, 0, 1)
         for key in ("eval_every", "eval_max_tokens"):
@@ -65,7 +64,7 @@ class Evaluations:
         return self.settings.eval_calls * rollouts.most_calls(self.ctx.problems)
 
     async def evaluate(self, step: int, prompts: Mapping[str, Prompt] | None = None) -> dict[str, Step]:
-        """Return where every problem stands after a training step.
+        """Answer every problem with the weights of a training step; return the steps by problem id.
 
         Each problem's answer is the greedy completion. prompts: by problem id; None: the task's own.
         """
@@ -78,6 +77,7 @@ class Evaluations:
     async def _evaluate(self, problem: Problem, step: int, prompts: Mapping[str, Prompt] | None) -> Step:
         ctx = self.ctx.context_for(problem)
         prompt = ctx.task.generation_prompt(problem) if prompts is None else prompts[problem.id]
+        # Greedy first, by itself: the answer has its call when the budget does not pay for all samples.
         asked, rollouts = Asked(problem, prompt), Rollouts(ctx, ctx.task, ROLE)
         greedy = await rollouts.play(step, [asked], self.settings.eval_sampling(0))
         indices = range(1, self.settings.eval_calls)
@@ -96,9 +96,6 @@ class Evaluations:
                     call=ctx.key(step, ROLE, index, len(replies) - 1),
                 )
             )
-        return self._step(problem, step, candidates, texts)
-
-    def _step(self, problem: Problem, step: int, candidates: Sequence[Candidate], texts: TextCounts) -> Step:
         known = self._candidates.setdefault(problem.id, [])
         known += candidates
         return Step(

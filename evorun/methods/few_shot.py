@@ -40,10 +40,9 @@ class FewShotConfig(ResponseSettings):
     """File of worked examples, `{"id": ..., "response": ...}` a line with ids of the validation split; null: the model
     works them."""
     tries: int
-    """Responses that the model gets to work an example correctly."""
+    """Responses per example in which the model may work it correctly."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         super().__post_init__()
         at_least("method.shots", self.shots, 1)
         at_least("method.tries", self.tries, 1)
@@ -64,19 +63,14 @@ class FewShot(PerProblem):
     description = "one chain-of-thought response after k worked examples of the validation split"
     regime = "demonstrations"
     needs = (Generates, Demonstrates)
+    last_step = 0
     Config = FewShotConfig
 
     def __init__(self, config: FewShotConfig) -> None:
-        self.config = config
+        super().__init__(config)
         self._worked: list[Demonstration] = []
 
-    @property
-    def last_step(self) -> int:
-        """There is one step."""
-        return 0
-
     def incompatibility(self, task: type[Task]) -> str | None:
-        """Examples are those that the model got right."""
         if yardstick(task.scores).rate:
             return None
         return f"task={task.name} has no right and wrong, by which few_shot chooses its examples; choose another method"
@@ -143,8 +137,19 @@ class FewShot(PerProblem):
             )
         worked: dict[int, Demonstration] = {}
         for attempt, indices in product(range(self.config.tries), (range(shots), range(shots, len(drawn)))):
-            open_ = [i for i in indices if i not in worked]
-            worked |= await self._work(ctx, drawn, open_, attempt)
+            missing = [i for i in indices if i not in worked]
+            replies = await ctx.shared.generate(
+                [ctx.shared.task.generation_prompt(drawn[i].problem) for i in missing],
+                role=ROLE,
+                step=0,
+                sampling=self.config.sampling,
+                attempt=attempt,
+                indices=missing,
+            )
+            for i, reply in zip(missing, replies, strict=False):  # the budget may cut the replies short
+                response = ctx.shared.task.parse(drawn[i].problem, reply.completions[0].text)
+                for example in await self._correct(ctx, drawn[i], response):
+                    worked[i] = example
             if len(worked) >= shots or ctx.shared.out_of_budget:
                 break
         if len(worked) < shots:
@@ -152,25 +157,6 @@ class FewShot(PerProblem):
             counts = (len(worked), len(drawn), limit, shots)
             log.warning("few_shot: the model worked %d of %d examples %s, %d were wanted; going on", *counts)
         return [worked[i] for i in sorted(worked)][:shots]
-
-    async def _work(
-        self, ctx: RunContext, drawn: Sequence[Demonstration], indices: Sequence[int], attempt: int
-    ) -> dict[int, Demonstration]:
-        """Let the model work the examples at some indices of the draw once; return those that it got right."""
-        replies = await ctx.shared.generate(
-            [ctx.shared.task.generation_prompt(drawn[i].problem) for i in indices],
-            role=ROLE,
-            step=0,
-            sampling=self.config.sampling,
-            attempt=attempt,
-            indices=indices,
-        )
-        worked: dict[int, Demonstration] = {}
-        for i, reply in zip(indices, replies, strict=False):  # the budget may cut the replies short
-            response = ctx.shared.task.parse(drawn[i].problem, reply.completions[0].text)
-            for example in await self._correct(ctx, drawn[i], response):
-                worked[i] = example
-        return worked
 
     @staticmethod
     async def _correct(ctx: RunContext, example: Demonstration, response: Response) -> list[Demonstration]:
@@ -189,7 +175,7 @@ def _too_few(config: FewShotConfig, kind: str, found: int, ids: Sequence[str]) -
 
 
 def read_examples(path: str) -> list[WorkedExample]:
-    """Read a demonstrations file, in which an id stands once. Raises ConfigError or DataError, naming the line."""
+    """Read a demonstrations file, in which an id occurs once. Raises ConfigError or DataError, naming the line."""
     try:
         lines = Path(path).expanduser().read_bytes().splitlines()
     except OSError as error:

@@ -18,7 +18,6 @@ from evorun.errors import ConfigError, at_least, one_of, within
 from evorun.methods.base import DatasetLevel, Regime
 from evorun.methods.context import RunContext
 from evorun.methods.gepa_bridge import Bridge, Rollouts, Settings, optimise
-from evorun.methods.gepa_prompts import GepaState
 from evorun.methods.gepa_rollouts import OnProblems, OnValidation
 from evorun.methods.proposals import SamplingSettings
 from evorun.models.base import Sampling
@@ -47,7 +46,6 @@ class GepaConfig(SamplingSettings):
     reflection_max_tokens: int
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         super().__post_init__()
         one_of("method.search", self.search, ("auto", "split", "inference"))
         at_least("method.generations", self.generations, 0)
@@ -67,20 +65,14 @@ class Gepa(DatasetLevel):
     observes = True
     Config = GepaConfig
 
-    def __init__(self, config: GepaConfig) -> None:
-        self.config = config
-
     @property
     def last_step(self) -> int:
-        """The last iteration."""
         return self.config.generations
 
     def regime_on(self, task: type[Task]) -> Regime:
-        """Public tests instead of labels where the search is on the problems themselves."""
         return "public_tests" if self._search(task) == "inference" else "labels"
 
     def check(self, task: type[Task], validation: Sequence[Problem]) -> None:
-        """Raise ConfigError when the task does not fit the search or the validation split cannot be divided."""
         if self._search(task) == "inference":
             return
         cut = self._cut(len(validation))
@@ -95,16 +87,37 @@ class Gepa(DatasetLevel):
 
         Raises ConfigError when the package is not installed or the budget does not pay for the seed prompt.
         """
-        rollouts = self._rollouts(ctx)
-        bridge = Bridge(ctx, rollouts, self._settings(ctx))
+        config, measure = self.config, yardstick(ctx.shared.task.scores)
+        on_problems = self._search(type(ctx.shared.task)) == "inference"
+        rollouts: Rollouts
+        if on_problems:
+            rollouts = OnProblems(ctx, config.sampling)
+        else:
+            order = ctx.shared.rng("split").permutation(len(ctx.demonstrations))
+            examples = [ctx.demonstrations[i] for i in order]
+            cut = self._cut(len(examples))
+            rollouts = OnValidation(ctx, config.sampling, examples[:cut], examples[cut:])
         least = rollouts.least_calls()
         if ctx.shared.affordable(least, rollouts.role) < least:
             raise ConfigError(f"budget: expected at least {least} calls, which the seed prompt alone takes")
-        async with aclosing(optimise(bridge)) as turns:
+        settings = Settings(
+            iterations=config.generations,
+            metric_calls=config.metric_calls,
+            minibatch=config.minibatch,
+            seed=int(ctx.shared.rng("gepa").integers(2**31)),
+            reflection=Sampling(temperature=config.reflection_temperature, max_tokens=config.reflection_max_tokens),
+            # A score without a known range has no best value that GEPA could take for perfect.
+            has_perfect=on_problems or None not in (measure.low, measure.high),
+        )
+        # Closed on every way out, so that no thread survives a run that was interrupted.
+        async with aclosing(optimise(Bridge(ctx, rollouts, settings))) as turns:
             async for step, state in turns:
                 ctx.record(step, {}, [*state.pool, *state.rejected])
                 yield await rollouts.steps(step, state)
-                ctx.save_artifact("prompts.json", _prompts(state))
+                best_first = sorted(state.pool, key=lambda prompt: -(prompt.mean or 0.0))
+                ctx.save_artifact(
+                    "prompts.json", [{"prompt": prompt.text, "score": prompt.mean} for prompt in best_first]
+                )
 
     def _search(self, task: type[Task]) -> str:
         gives_feedback = issubclass(task, GivesFeedback)
@@ -117,33 +130,6 @@ class Gepa(DatasetLevel):
             )
         return self.config.search
 
-    def _rollouts(self, ctx: RunContext) -> Rollouts:
-        if self._search(type(ctx.shared.task)) == "inference":
-            return OnProblems(ctx, self.config.sampling)
-        order = ctx.shared.rng("split").permutation(len(ctx.demonstrations))
-        examples = [ctx.demonstrations[i] for i in order]
-        cut = self._cut(len(examples))
-        return OnValidation(ctx, self.config.sampling, examples[:cut], examples[cut:])
-
     def _cut(self, examples: int) -> int:
         """Return how many of so many examples are reflected on."""
         return round(examples * self.config.train_share)
-
-    def _settings(self, ctx: RunContext) -> Settings:
-        measure = yardstick(ctx.shared.task.scores)
-        return Settings(
-            iterations=self.config.generations,
-            metric_calls=self.config.metric_calls,
-            minibatch=self.config.minibatch,
-            seed=int(ctx.shared.rng("gepa").integers(2**31)),
-            reflection=Sampling(
-                temperature=self.config.reflection_temperature, max_tokens=self.config.reflection_max_tokens
-            ),
-            has_perfect=self._search(type(ctx.shared.task)) == "inference" or None not in (measure.low, measure.high),
-        )
-
-
-def _prompts(state: GepaState) -> list[dict[str, object]]:
-    """Return every accepted prompt with its mean score on the validation half, the best one first."""
-    best_first = sorted(state.pool, key=lambda prompt: -(prompt.mean or 0.0))
-    return [{"prompt": prompt.text, "score": prompt.mean} for prompt in best_first]

@@ -10,6 +10,7 @@ import threading
 from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from evorun.errors import ConfigError
@@ -31,45 +32,37 @@ class Rollout(NamedTuple):
     text: str
     score: float
     record: Mapping[str, str]
-    """What the reflection is shown of it."""
+    """The view of it that the reflection is shown."""
 
 
 class Rollouts(Protocol):
-    """Where prompts are tried out."""
+    """A place to try prompts: the validation split or the run's problems."""
 
-    @property
-    def role(self) -> str:
-        """Role of the calls that try a prompt."""
-        ...
-
-    @property
-    def train(self) -> Sequence[Any]:
-        """What prompts are reflected on."""
-        ...
-
-    @property
-    def validation(self) -> Sequence[Any]:
-        """What chooses among prompts."""
-        ...
+    role: str
+    """Role of the calls that try a prompt."""
+    train: Sequence[Any]
+    """Problems or demonstrations that prompts are reflected on."""
+    validation: Sequence[Any]
+    """Problems or demonstrations whose scores choose among prompts."""
 
     async def evaluate(self, instruction: str, batch: Sequence[Any], number: int) -> list[Rollout]:
         """Try a prompt on a batch; `number` counts the batches of the run."""
         ...
 
     async def steps(self, step: int, state: GepaState) -> Mapping[str, Step]:
-        """Return where each problem stands after an iteration."""
+        """Return the step of each problem after an iteration."""
         ...
 
     def least_calls(self) -> int:
         """Return the calls that the seed prompt alone takes."""
         ...
 
-    def affords(self, minibatch: int) -> bool:
-        """Say whether the budget allows another iteration, at its dearest; leave out what cannot pay for it."""
+    async def affords(self, minibatch: int) -> bool:
+        """Return whether the budget allows another iteration, at its dearest; leave out what cannot pay for it."""
         ...
 
     def takes_part(self, one: Any) -> bool:
-        """Say whether one of `train` or `validation` has not been left out."""
+        """Return whether one of `train` or `validation` has not been left out."""
         ...
 
     def payer(self, batch: Sequence[Any]) -> Calls:
@@ -79,7 +72,7 @@ class Rollouts(Protocol):
 
 @dataclass(frozen=True)
 class Settings:
-    """What `gepa.optimize` is told."""
+    """The settings of `gepa.optimize`."""
 
     iterations: int
     metric_calls: int | None
@@ -87,7 +80,7 @@ class Settings:
     seed: int
     reflection: Sampling
     has_perfect: bool
-    """Whether 1 is the best score that there is: nothing is then learned from a batch that is all perfect."""
+    """1 is the best score that there is: a batch that is all perfect then teaches nothing."""
 
 
 class _Stopped(Exception):
@@ -97,7 +90,7 @@ class _Stopped(Exception):
 class Bridge:
     """GEPA's adapter, its reflection model and its stopping rule; called from GEPA's thread."""
 
-    propose_new_texts = None  # GEPA's own proposer, with its prompt
+    propose_new_texts = None  # None: GEPA's own proposer, with its prompt
 
     def __init__(self, ctx: RunContext, rollouts: Rollouts, settings: Settings) -> None:
         self.ctx = ctx
@@ -107,7 +100,8 @@ class Bridge:
         self._loop = asyncio.get_running_loop()
         self._handing_over = threading.Lock()
         self._pending: Future[Any] | None = None
-        self._failure: BaseException | None = None
+        self.failure: BaseException | None = None
+        """The error of ours that ended GEPA, if one did."""
         self._reflected_on: Sequence[Any] = ()
         self._batches = 0
         self._reflections = 0
@@ -117,7 +111,7 @@ class Bridge:
         """Try a candidate on a batch (GEPA's adapter protocol)."""
         from gepa.core.adapter import EvaluationBatch
 
-        if capture_traces:
+        if capture_traces:  # GEPA asks for traces of a batch only to reflect on it
             self._reflected_on = batch
         number, self._batches = self._batches, self._batches + 1
         tried = self._wait_for(self.rollouts.evaluate(candidate[COMPONENT], batch, number))
@@ -136,47 +130,51 @@ class Bridge:
     def reflect(self, prompt: str | Sequence[Message]) -> str:
         """Answer GEPA's reflection prompt."""
         number, self._reflections = self._reflections, self._reflections + 1
-        return self._wait_for(self._reflect(prompt, number))
+        messages = (Message(role="user", content=prompt),) if isinstance(prompt, str) else tuple(prompt)
+        asked = Prompt(messages=messages, hints={"role": "reflect"})
+        payer = self.rollouts.payer(self._reflected_on)
+        replies = self._wait_for(
+            payer.generate([asked], role="reflect", step=number, sampling=self.settings.reflection)
+        )
+        self._prompts.call = payer.key(number, "reflect", 0, 0) if replies else None
+        text = replies[0].completions[0].text if replies else ""
+        # An empty answer would become an empty prompt; the seed prompt instead lets the iteration come to nothing.
+        return text or f"```\n{self.ctx.shared.task.seed_instruction()}\n```"
 
     def on_proposal_end(self, event: Mapping[str, Any]) -> None:
-        """Take note of a prompt before it is tried (GEPA's callback protocol)."""
+        """Note a prompt before it is tried (GEPA's callback protocol)."""
         self._prompts.propose(event["new_instructions"][COMPONENT])
 
     def should_stop(self, state: Any) -> bool:
-        """Report the iteration that has ended, and say whether to stop (GEPA's stopping protocol)."""
+        """Report the iteration that has ended, and return whether to stop (GEPA's stopping protocol)."""
         done = state.i + 1
         self._wait_for(self._turn(done, self._prompts.after(done, state)))
         limit = self.settings.metric_calls
         if done >= self.settings.iterations or (limit is not None and state.total_num_evals >= limit):
             return True
-        return not self._wait_for(self._affords())
+        return not self._wait_for(self.rollouts.affords(self.settings.minibatch))
 
     def stop(self) -> None:
         """Make GEPA's thread end at its next call."""
         with self._handing_over:
-            self._failure = self._failure or _Stopped()
+            self.failure = self.failure or _Stopped()
             if self._pending is not None:
                 self._pending.cancel()
-
-    @property
-    def failure(self) -> BaseException | None:
-        """The error of ours that ended GEPA, if one did."""
-        return self._failure
 
     def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
         """Carry out a coroutine on the event loop and wait for it here. Once one has failed, all fail."""
         with self._handing_over:  # `stop` comes before this call, or finds it
-            if self._failure is not None:
+            if self.failure is not None:
                 work.close()
-                raise self._failure
+                raise self.failure
             self._pending = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
             result: T = self._pending.result()
         except CancelledError:
-            self._failure = self._failure or _Stopped()
-            raise self._failure from None
+            self.failure = self.failure or _Stopped()
+            raise self.failure from None
         except BaseException as error:
-            self._failure = self._failure or error
+            self.failure = self.failure or error
             raise
         return result
 
@@ -184,18 +182,6 @@ class Bridge:
         reported = asyncio.Event()
         self.turns.put_nowait((done, state, reported))
         await reported.wait()
-
-    async def _affords(self) -> bool:
-        return self.rollouts.affords(self.settings.minibatch)
-
-    async def _reflect(self, prompt: str | Sequence[Message], number: int) -> str:
-        messages = (Message(role="user", content=prompt),) if isinstance(prompt, str) else tuple(prompt)
-        asked = Prompt(messages=messages, hints={"role": "reflect"})
-        payer = self.rollouts.payer(self._reflected_on)
-        replies = await payer.generate([asked], role="reflect", step=number, sampling=self.settings.reflection)
-        self._prompts.call = payer.key(number, "reflect", 0, 0) if replies else None
-        text = replies[0].completions[0].text if replies else ""
-        return text or f"```\n{self.ctx.shared.task.seed_instruction()}\n```"
 
 
 async def optimise(bridge: Bridge) -> AsyncGenerator[tuple[int, GepaState], None]:
@@ -207,6 +193,7 @@ async def optimise(bridge: Bridge) -> AsyncGenerator[tuple[int, GepaState], None
     try:
         while True:
             turn = asyncio.create_task(bridge.turns.get())
+            # The thread may end without another turn, by an error or a stopping rule of GEPA's own.
             await asyncio.wait({work, turn}, return_when=asyncio.FIRST_COMPLETED)
             if not turn.done():
                 break
@@ -215,6 +202,7 @@ async def optimise(bridge: Bridge) -> AsyncGenerator[tuple[int, GepaState], None
             reported.set()
         await work
     except Exception as error:
+        # The error that ended the calls, whatever GEPA made of it.
         raise bridge.failure or error from None
     finally:
         bridge.stop()
@@ -237,13 +225,13 @@ def _run(bridge: Bridge) -> None:
         skip_perfect_score=bridge.settings.has_perfect,
         stop_callbacks=bridge.should_stop,  # type: ignore[arg-type]
         callbacks=[bridge],  # type: ignore[list-item]
-        logger=_Log(),
+        logger=SimpleNamespace(log=log.info),
         seed=bridge.settings.seed,
     )
 
 
 class _Loader:
-    """What still takes part, by its place (GEPA's loader protocol)."""
+    """The examples that still take part, by index (GEPA's loader protocol)."""
 
     def __init__(self, rollouts: Rollouts, everything: Sequence[Any]) -> None:
         self._rollouts = rollouts
@@ -254,16 +242,8 @@ class _Loader:
         return [index for index, one in enumerate(self._everything) if self._rollouts.takes_part(one)]
 
     def fetch(self, ids: Sequence[int]) -> list[Any]:
-        """Return what stands at the indices."""
+        """Return the examples at the indices."""
         return [self._everything[index] for index in ids]
 
     def __len__(self) -> int:
         return len(self.all_ids())
-
-
-class _Log:
-    """GEPA's messages, in the run's log."""
-
-    def log(self, message: str) -> None:
-        """Log one message."""
-        log.info(message)

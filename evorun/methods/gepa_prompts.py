@@ -31,7 +31,7 @@ class GepaState(NamedTuple):
 
 
 class Prompts:
-    """Keeps what GEPA's iterations have brought; each proposes one prompt at most."""
+    """The prompts of GEPA's iterations so far; each iteration proposes one at most."""
 
     def __init__(self, validation: int) -> None:
         """validation: how many problems choose among prompts."""
@@ -42,7 +42,7 @@ class Prompts:
         """Key of the call that writes the next proposal; None for what no model writes."""
 
     def propose(self, text: str) -> None:
-        """Take note of the prompt that this iteration tries."""
+        """Note the prompt that this iteration tries."""
         self._proposed = text
 
     def after(self, iteration: int, state: Any) -> GepaState:
@@ -57,6 +57,7 @@ class Prompts:
             parent = state.full_program_trace[-1]["selected_program_candidate"]
             rejected.append(self._candidate(self._proposed, iteration, [parent], None))
         self._proposed = None
+        # Copies: the event loop reads them while GEPA's thread may go on.
         return GepaState(list(pool), list(rejected))
 
     def _candidate(self, text: str, iteration: int, parents: Sequence[int], mean: float | None) -> Candidate:

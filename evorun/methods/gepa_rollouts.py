@@ -1,4 +1,4 @@
-"""Where GEPA tries prompts: on the validation split with its labels, or on the problems with their public tests."""
+"""Rollouts of GEPA's prompts: on the validation split with its labels, or on the problems with their public tests."""
 
 import asyncio
 import math
@@ -16,6 +16,8 @@ from evorun.runs.scores import yardstick
 from evorun.tasks.base import Demonstration, Problem, Prompt
 
 T = TypeVar("T")
+
+UNANSWERED = Response(text="", answer=None, error="rejected: the budget has ended")
 
 
 class OnValidation:
@@ -37,16 +39,16 @@ class OnValidation:
         self.validation = validation
         self._ctx = ctx
         self._sampling = sampling
-        self._answered: tuple[Candidate, dict[str, Candidate]] | None = None
+        self._answered: tuple[Candidate | None, dict[str, Candidate]] = (None, {})
+        """The prompt that the problems were last answered under, and the answers by problem id."""
         self._answers: dict[str, list[Candidate]] = {problem.id: [] for problem in ctx.problems}
 
     async def evaluate(self, instruction: str, batch: Sequence[Demonstration], number: int) -> list[Rollout]:
-        """Answer the batch under the instruction and grade it with the labels."""
         task = self._ctx.shared.task
         prompts = [task.instructed_prompt(example.problem, instruction) for example in batch]
         replies = await self._ctx.shared.generate(prompts, role=self.role, step=number, sampling=self._sampling)
         responses = [read_reply(task, example.problem, reply) for example, reply in zip(batch, replies, strict=False)]
-        responses += [_unanswered()] * (len(batch) - len(replies))
+        responses += [UNANSWERED] * (len(batch) - len(replies))  # GEPA expects a score for each
         grades = await _together(map(self._ctx.grade, batch, responses))
         measure = yardstick(task.scores)
         values = [measure.value_in(grade) for grade in grades]
@@ -59,34 +61,43 @@ class OnValidation:
             )
         scores = [unscored if value is None else measure.utility(value) for value in values]
         return [
-            rollout(self._ctx, example.problem, response, score, example)
+            _rollout(self._ctx, example.problem, response, score, example)
             for example, response, score in zip(batch, responses, scores, strict=True)
         ]
 
     def least_calls(self) -> int:
-        """Return a response to everything that chooses among prompts and one to every problem."""
+        # A response to everything that chooses among prompts and one to every problem.
         return len(self.validation) + len(self._ctx.problems)
 
-    def affords(self, minibatch: int) -> bool:
-        """Say whether the run's budget allows an iteration that brings a better prompt."""
+    async def affords(self, minibatch: int) -> bool:
+        # A minibatch before and after the reflection, which is one call, and the validation of a better prompt.
         calls = 2 * minibatch + 1 + self.least_calls()
         return self._ctx.shared.affordable(calls, self.role) == calls
 
     def takes_part(self, one: Demonstration) -> bool:
-        """Say yes: examples pay for nothing."""
-        return True
+        return True  # the run as a whole pays, not the examples
 
     def payer(self, batch: Sequence[Demonstration]) -> Calls:
-        """Return the run: all problems share the search's cost."""
-        return self._ctx.shared
+        return self._ctx.shared  # all problems share the search's cost
 
     async def steps(self, step: int, state: GepaState) -> Mapping[str, Step]:
-        """Answer the problems when there is a new best prompt, and say where they stand."""
-        best = state.best
-        if self._answered is None or self._answered[0] is not best:
-            self._answered = (best, await self._answer(step, best.text))
+        """Answer the problems when there is a new best prompt; each keeps its last answer that parses."""
+        best, problems = state.best, self._ctx.problems
+        before, current = self._answered
+        if before is not best:
+            answers = await _together(self._answer(problem, step, best.text) for problem in problems)
+            # Where the budget allows no other answer the last one stays; one that does not parse is no answer.
+            kept = [
+                current.get(problem.id) if answer is None else answer
+                for problem, answer in zip(problems, answers, strict=True)
+            ]
+            current = {
+                problem.id: answer
+                for problem, answer in zip(problems, kept, strict=True)
+                if answer is not None and answer.error is None
+            }
+            self._answered = (best, current)
         extra = {"prompts": float(len(state.pool)), "validation_score": best.mean or 0.0}
-        current = self._answered[1]
         return {
             problem.id: Step(
                 step=step,
@@ -94,21 +105,10 @@ class OnValidation:
                 candidates=list(self._answers[problem.id]),
                 extra=dict(extra),
             )
-            for problem in self._ctx.problems
+            for problem in problems
         }
 
-    async def _answer(self, step: int, instruction: str) -> dict[str, Candidate]:
-        """Return the response to each problem that parses; the last one where the budget allows no other."""
-        problems = self._ctx.problems
-        before = self._answered[1] if self._answered is not None else {}
-        answers = await _together(self._respond(problem, step, instruction) for problem in problems)
-        current = {
-            problem.id: before.get(problem.id) if rated is None else rated
-            for problem, rated in zip(problems, answers, strict=True)
-        }
-        return {name: rated for name, rated in current.items() if rated and rated.error is None}
-
-    async def _respond(self, problem: Problem, step: int, instruction: str) -> Candidate | None:
+    async def _answer(self, problem: Problem, step: int, instruction: str) -> Candidate | None:
         ctx = self._ctx.context_for(problem)
         prompt = ctx.task.instructed_prompt(problem, instruction)
         replies = await ctx.generate([prompt], role="answer", step=step, sampling=self._sampling)
@@ -133,10 +133,9 @@ class OnProblems:
         """Every response to a problem, with the instruction that it came from."""
 
     async def evaluate(self, instruction: str, batch: Sequence[Problem], number: int) -> list[Rollout]:
-        """Answer the batch under the instruction and run the public tests."""
         indices = range(len(batch))
         tried = await _together(self._try(instruction, batch[index], number, index) for index in indices)
-        # kept by index, not as they came in: the batch may hold a problem twice, and the earliest of equals is returned
+        # Kept by index, not as they came in: the batch may hold a problem twice, and the earliest of equals is best.
         for problem, (_, rated) in zip(batch, tried, strict=True):
             if rated is not None:
                 self._responses[problem.id].append((rated, instruction))
@@ -154,32 +153,33 @@ class OnProblems:
         replies: list[Reply] = await ctx.generate(
             [prompt], role=self.role, step=number, sampling=self._sampling, indices=[index]
         )
-        response = read_reply(ctx.task, problem, replies[0]) if replies else _unanswered()
+        response = read_reply(ctx.task, problem, replies[0]) if replies else UNANSWERED
         [response] = await ctx.observe([response])
         score = response.feedback.score if response.feedback is not None else 0.0
         rated = _rated(f"{number}.{index}", number, response, None if response.error else score) if replies else None
-        return rollout(self._ctx, problem, response, score, None), rated
+        return _rollout(self._ctx, problem, response, score, None), rated
 
     def least_calls(self) -> int:
-        """Return a response to every problem."""
         return len(self.validation)
 
-    def affords(self, minibatch: int) -> bool:
-        """Leave out the problems whose own shares do not cover an iteration; say whether there are others."""
-        before = len(self._taking_part)
-        # in the minibatch before and after the reflection, paying for it, and in the validation of a better prompt
-        calls = 2 * _most_repeats(minibatch, before) + 2
-        self._taking_part = {
-            problem.id
-            for problem in self.train
-            if self.takes_part(problem) and self._ctx.context_for(problem).affordable(calls, self.role) == calls
-        }
-        if 0 < len(self._taking_part) < before:
-            return self.affords(minibatch)  # the fewer there are, the more indices one may have in a minibatch
+    async def affords(self, minibatch: int) -> bool:
+        """Leave out the problems whose own shares do not cover an iteration; return whether any is left."""
+        before = 0
+        # Again while some are left out: the fewer there are, the more often one may be in a minibatch.
+        while self._taking_part and len(self._taking_part) != before:
+            before = len(self._taking_part)
+            # GEPA's sampler fills the last minibatch of an epoch up with problems that it may hold already.
+            repeats = 1 if before % minibatch == 0 else max(2, math.ceil(minibatch / before))
+            # In the minibatch before and after the reflection, paying for it, and validating a better prompt.
+            calls = 2 * repeats + 2
+            self._taking_part = {
+                problem.id
+                for problem in self.train
+                if self.takes_part(problem) and self._ctx.context_for(problem).affordable(calls, self.role) == calls
+            }
         return bool(self._taking_part)
 
     def takes_part(self, one: Problem) -> bool:
-        """Say whether the problem has not been left out."""
         return one.id in self._taking_part
 
     def payer(self, batch: Sequence[Problem]) -> Calls:
@@ -208,12 +208,7 @@ async def _together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
     return [task.result() for task in tasks]
 
 
-def _most_repeats(minibatch: int, problems: int) -> int:
-    """Return how often GEPA's sampler may put a problem into one minibatch: it fills the last one of an epoch up."""
-    return 1 if problems % minibatch == 0 else max(2, math.ceil(minibatch / problems))
-
-
-def rollout(
+def _rollout(
     ctx: RunContext, problem: Problem, response: Response, score: float, example: Demonstration | None
 ) -> Rollout:
     """Return a scored response with what the reflection is shown of it: the question, the response, its assessment."""
@@ -225,10 +220,6 @@ def rollout(
         "Feedback": task.reflection_record(problem, response, example),
     }
     return Rollout(response.text, score, record)
-
-
-def _unanswered() -> Response:
-    return Response(text="", answer=None, error="rejected: the budget has ended")
 
 
 def _rated(name: str, generation: int, response: Response, mean: float | None) -> Candidate:

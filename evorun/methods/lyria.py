@@ -18,15 +18,16 @@ The sequential loops are rounds of parallel calls with the same outcome; see `ev
 
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import ClassVar
 
 from msgspec.structs import replace
 
 from evorun.errors import at_least, one_of, within
 from evorun.methods.base import PerProblem, Regime
-from evorun.methods.breeding import Member, Offspring, Plan, breed, member
+from evorun.methods.breeding import Member, Offspring, Plan, breed
 from evorun.methods.context import Context
-from evorun.methods.lyria_evaluation import Evaluator, counts
+from evorun.methods.lyria_evaluation import Evaluator
 from evorun.methods.lyria_selection import ExperiencePool, replay, select
 from evorun.methods.oracle import lacking_verifier, regime_with_verifier
 from evorun.methods.proposals import SamplingSettings
@@ -34,7 +35,7 @@ from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Step
 from evorun.tasks.base import Task
-from evorun.tasks.capabilities import Diagnoses, Generates, Operates, Recombines, Scores, Verifies
+from evorun.tasks.capabilities import Diagnoses, Generates, Individual, Operates, Recombines, Scores, Verifies
 
 
 @dataclass(kw_only=True)
@@ -49,7 +50,7 @@ class LyriaConfig(SamplingSettings):
     max_errors: int
     """epsilon: errors that the detector names at most."""
     dedup_attempts: int
-    """tau: how often a repeat is made anew."""
+    """tau: replacements of a repeat, at most."""
     replay_rate: float
     """rho: largest share of a population that the experience pool replaces."""
     crossover_rate: float
@@ -70,7 +71,6 @@ class LyriaConfig(SamplingSettings):
     evaluator_max_tokens: int
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         super().__post_init__()
         for key in ("population", "evaluator_max_tokens"):
             at_least(f"method.{key}", getattr(self, key), 1)
@@ -87,11 +87,11 @@ class LyriaConfig(SamplingSettings):
 
     @property
     def kept(self) -> int:
-        """k_e as a number."""
+        """k_e, the elites of a mating pool."""
         return -(-self.population // 10) if self.elites is None else self.elites
 
     def expected_calls(self) -> float:
-        """Return L of appendix A: the model calls of a problem when no repeat is made anew and nothing stops early."""
+        """Return L of appendix A: the model calls of a problem when no repeat is replaced and nothing stops early."""
         crossovers = self.crossover_rate * (1 - self.external_crossover_rate)
         mutations = self.mutation_rate * (1 - self.external_mutation_rate)
         return self.population * (1 + (crossovers + mutations) * self.generations)
@@ -99,24 +99,14 @@ class LyriaConfig(SamplingSettings):
 
 @dataclass
 class _State:
-    """Where the evolution stands."""
+    """The state of one problem's evolution."""
 
     evaluator: Evaluator
-    operates: bool
-    """Whether the task has symbolic operators."""
     population: list[Member] = field(default_factory=list)
     pool: ExperiencePool = field(default_factory=ExperiencePool)
     members: list[Member] = field(default_factory=list)
-    """All that were made, in order."""
+    """All members of all generations, offspring that a mutation replaced included, in order."""
     best: Member | None = None
-
-    def born(self, members: list[Member]) -> None:
-        """Take note of members that were made."""
-        self.members += members
-        for one in members:
-            readable = one.candidate.answer is not None
-            if readable and (self.best is None or one.fitness > self.best.fitness):
-                self.best = one
 
 
 class Lyria(PerProblem):
@@ -131,24 +121,15 @@ class Lyria(PerProblem):
     roles: ClassVar = {"fitness": Role("judge"), "errors": Role("judge")}
     Config = LyriaConfig
 
-    def __init__(self, config: LyriaConfig) -> None:
-        self.config = config
-        self.evaluator_sampling = Sampling(
-            temperature=config.evaluator_temperature, max_tokens=config.evaluator_max_tokens
-        )
-
     @property
     def last_step(self) -> int:
-        """The last generation."""
         return self.config.generations
 
     def regime_on(self, task: type[Task]) -> Regime:
-        """Return `oracle`, or `public_tests` where those are it, unless a model says all."""
         uses = self._oracle(task) or self._verifier(task)
         return regime_with_verifier(task) if uses else self.regime
 
     def incompatibility(self, task: type[Task]) -> str | None:
-        """Return what the fitness or the errors would need of the task."""
         config = self.config
         if config.fitness == "oracle" or config.errors == "verifier":
             return lacking_verifier(task, "method.fitness=model method.errors=model")
@@ -164,84 +145,77 @@ class Lyria(PerProblem):
         return self.config.errors == "verifier" or (self.config.errors == "auto" and issubclass(task, Verifies))
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
-        """Evolve; one step a generation, the initial population being step 0."""
-        task = type(ctx.task)
-        evaluator = Evaluator(self._oracle(task), self._verifier(task), self.config.max_errors, self.evaluator_sampling)
-        state = _State(evaluator, isinstance(ctx.task, Operates))
-        for step in range(self.config.generations + 1):
-            broods = await (self._evolve(ctx, state, step) if step else self._begin(ctx, state))
-            if ctx.out_of_budget and step > 0 and not any(offspring.children for offspring in broods):
+        """Run Algorithm 1; one step a generation, the initial population being step 0."""
+        config, task = self.config, type(ctx.task)
+        sampling = Sampling(temperature=config.evaluator_temperature, max_tokens=config.evaluator_max_tokens)
+        state = _State(Evaluator(self._oracle(task), self._verifier(task), config.max_errors, sampling))
+        scratch = Plan(operator="init", prompt=ctx.task.generation_prompt(ctx.problem))
+        for step in range(config.generations + 1):
+            if step == 0:  # lines 3 to 12: answers from scratch
+                state.population, made = await self._breed(
+                    ctx, state, lambda index, attempt: scratch, config.population, "generate", step=0, prefix="0."
+                )
+                phases = [made]
+            else:  # lines 14 to 44; an early end of the budget leaves a smaller population
+                population = replay(state.population, state.pool, config.replay_rate)
+                mating = select(population, config.kept, ctx.rng("selection", step))
+                plan = partial(self._crossover, ctx, mating, step)
+                offspring, crossed = await self._breed(
+                    ctx, state, plan, config.population, "crossover", step=step, prefix=f"{step}.c"
+                )
+                plan = partial(self._mutation, ctx, offspring, step)
+                state.population, mutated = await self._breed(
+                    ctx, state, plan, len(offspring), "mutate", step=step, prefix=f"{step}.m"
+                )
+                phases = [crossed, mutated]
+            if ctx.out_of_budget and step > 0 and not any(phase.children for phase in phases):
                 return
             state.pool.add(state.population)
-            yield _report(state, step, broods)
-            if ctx.out_of_budget or not state.population or self._good_enough(state):
+            yield _report(state, step, phases)
+            # A sum of weighted parts may fall short of its threshold by a rounding error.
+            good_enough = state.best is not None and state.best.fitness >= config.fitness_threshold - 1e-9
+            if ctx.out_of_budget or not state.population or good_enough:
                 return
 
-    def _good_enough(self, state: _State) -> bool:
-        return state.best is not None and state.best.fitness >= self.config.fitness_threshold - 1e-9
-
-    async def _begin(self, ctx: Context, state: _State) -> list[Offspring]:
-        """Lines 3 to 12: answers from scratch."""
-        prompt = ctx.task.generation_prompt(ctx.problem)
-        plan = Plan(operator="init", prompt=prompt)
-        offspring = await self._breed(ctx, lambda index, attempt: plan, self.config.population, "generate", step=0)
-        state.population = await self._raise(ctx, state, offspring, step=0, prefix="0.", role="generate", phase=0)
-        return [offspring]
-
-    async def _evolve(self, ctx: Context, state: _State, step: int) -> list[Offspring]:
-        """Lines 14 to 44: one generation. An early end of the budget leaves a smaller population."""
-        population = replay(state.population, state.pool, self.config.replay_rate)
-        mating = select(population, self.config.kept, ctx.rng("selection", step))
-        crossing = await self._breed(
-            ctx,
-            lambda index, attempt: self._crossover(ctx, state, mating, step, index, attempt),
-            self.config.population,
-            "crossover",
-            step=step,
-        )
-        offspring = await self._raise(ctx, state, crossing, step=step, prefix=f"{step}.c", role="crossover", phase=0)
-        mutating = await self._breed(
-            ctx,
-            lambda index, attempt: self._mutation(ctx, state, offspring[index], step, index, attempt),
-            len(offspring),
-            "mutate",
-            step=step,
-        )
-        state.population = await self._raise(
-            ctx, state, mutating, step=step, prefix=f"{step}.m", role="mutate", phase=1
-        )
-        return [crossing, mutating]
-
-    def _crossover(
-        self, ctx: Context, state: _State, mating: list[Member], step: int, index: int, attempt: int
-    ) -> Plan:
-        """Lines 19 to 24."""
+    def _crossover(self, ctx: Context, mating: list[Member], step: int, index: int, attempt: int) -> Plan:
+        """Plan an offspring (lines 19 to 24)."""
+        # The attempt is part of the name: a repeat is replaced by other parents' offspring, or by another operator's.
         rng = ctx.rng("crossover", step, index, attempt)
         chosen = rng.choice(len(mating), size=2, replace=len(mating) < 2).tolist()
         first, second = (mating[i] for i in chosen)
         if rng.random() >= self.config.crossover_rate:
             return Plan(operator="copy", copy=(first, second)[int(rng.integers(2))])
-        if state.operates and rng.random() < self.config.external_crossover_rate:
+        if isinstance(ctx.task, Operates) and rng.random() < self.config.external_crossover_rate:
             response = ctx.task.crossover(ctx.problem, first.individual, second.individual, rng)
             return Plan(operator="external_crossover", parents=(first, second), response=response)
         prompt = ctx.task.crossover_prompt(ctx.problem, first.individual, second.individual)
         return Plan(operator="crossover", parents=(first, second), prompt=prompt)
 
-    def _mutation(self, ctx: Context, state: _State, original: Member, step: int, index: int, attempt: int) -> Plan:
-        """Lines 32 to 37."""
+    def _mutation(self, ctx: Context, offspring: list[Member], step: int, index: int, attempt: int) -> Plan:
+        """Plan the mutation of an offspring (lines 32 to 37)."""
+        original = offspring[index]
         rng = ctx.rng("mutation", step, index, attempt)
         if rng.random() >= self.config.mutation_rate:
             return Plan(operator="copy", copy=original)
-        if state.operates and rng.random() < self.config.external_mutation_rate:
+        if isinstance(ctx.task, Operates) and rng.random() < self.config.external_mutation_rate:
             response = ctx.task.mutate(ctx.problem, original.individual, rng)
             return Plan(operator="external_mutation", parents=(original,), response=response)
         prompt = ctx.task.mutation_prompt(ctx.problem, original.individual)
         return Plan(operator="mutation", parents=(original,), prompt=prompt)
 
     async def _breed(
-        self, ctx: Context, plan: Callable[[int, int], Plan], size: int, role: str, *, step: int
-    ) -> Offspring:
-        return await breed(
+        self,
+        ctx: Context,
+        state: _State,
+        plan: Callable[[int, int], Plan],
+        size: int,
+        role: str,
+        *,
+        step: int,
+        prefix: str,
+    ) -> tuple[list[Member], Offspring]:
+        """Fill a population, evaluate what is new in it and return it; copies are the members themselves."""
+        bred = await breed(
             ctx,
             plan,
             range(size),
@@ -250,21 +224,16 @@ class Lyria(PerProblem):
             sampling=self.config.sampling,
             dedup_attempts=self.config.dedup_attempts,
         )
-
-    async def _raise(
-        self, ctx: Context, state: _State, offspring: Offspring, *, step: int, prefix: str, role: str, phase: int
-    ) -> list[Member]:
-        """Evaluate what was made and return the population: copies are the members themselves."""
-        made = [child for child in offspring.children if child.plan.copy is None]
-        evaluator = state.evaluator
-        await evaluator.evaluate(ctx, made, step=step, first_index=phase * self.config.population)
-        population, new = [], []
-        for index, child in zip(offspring.indices, offspring.children, strict=True):
+        new = [child for child in bred.children if child.plan.copy is None]
+        # Crossover and mutation of a step ask the evaluator under one role and step: their calls differ by index.
+        first_call = self.config.population if role == "mutate" else 0
+        await state.evaluator.evaluate(ctx, new, step=step, first_call=first_call)
+        population = []
+        for index, child in zip(bred.indices, bred.children, strict=True):
             if child.plan.copy is not None:
                 population.append(child.plan.copy)
                 continue
-            found = evaluator.known[child.key]
-            asked = child.plan.prompt is not None
+            found = state.evaluator.known[child.key]
             candidate = Candidate.of(
                 child.response,
                 id=f"{prefix}{index}",
@@ -272,27 +241,32 @@ class Lyria(PerProblem):
                 parents=tuple(parent.candidate.id for parent in child.plan.parents),
                 operator=child.plan.operator,
                 attempts=child.attempt + 1,
-                call=ctx.key(step, role, index, child.attempt) if asked else None,
+                call=None if child.plan.prompt is None else ctx.key(step, role, index, child.attempt),
                 fitness=found.fitness,
                 errors=found.errors.text,
                 mean=found.fitness,
             )
-            new.append(member(candidate, found.fitness, found.errors, child.key))
-            population.append(new[-1])
-        state.born(new)
-        return population
+            member = Member(
+                candidate, Individual(response=candidate, fitness=found.fitness, errors=found.errors), child.key
+            )
+            population.append(member)
+            state.members.append(member)
+            # Line 45: of all that were evaluated, the first of the fittest that can be read.
+            if candidate.answer is not None and (state.best is None or member.fitness > state.best.fitness):
+                state.best = member
+        return population, bred
 
 
-def _report(state: _State, step: int, broods: list[Offspring]) -> Step:
+def _report(state: _State, step: int, phases: list[Offspring]) -> Step:
     alive = {one.candidate.id for one in state.population}
     candidates = [replace(one.candidate, survivor=one.candidate.id in alive) for one in state.members]
     best = next((one for one in candidates if state.best and one.id == state.best.candidate.id), None)
     totals: dict[str, float] = {}
-    for offspring in broods:
-        for name, value in offspring.diagnostics().items():
+    for phase in phases:
+        for name, value in phase.diagnostics().items():
             totals[name] = totals.get(name, 0) + value
     fitness = [one.fitness for one in state.population]
-    extra = {"population": float(len(fitness)), **totals, **counts(state.evaluator)}
+    extra = {"population": float(len(fitness)), **totals, **state.evaluator.diagnostics()}
     if fitness:
         extra |= {"best_fitness": max(fitness), "mean_fitness": sum(fitness) / len(fitness)}
     return Step(step=step, best=best, candidates=candidates, extra=extra)

@@ -2,11 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from evorun.methods.breeding import Child
 from evorun.methods.context import Context
-from evorun.models.base import Reply, Sampling
+from evorun.models.base import Sampling
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Prompt
 from evorun.tasks.capabilities import Diagnosis, Verification
@@ -16,12 +15,12 @@ NO_ERRORS = Diagnosis()
 
 @dataclass
 class Evaluator:
-    """Evaluates responses of one problem, each different answer once: an answer that comes back keeps what was said."""
+    """Evaluates responses of one problem, each different answer once: a repeated answer keeps its evaluation."""
 
     oracle: bool
-    """Whether fitness comes from the task's symbolic system."""
+    """Fitness comes from the task's symbolic system."""
     verifier: bool
-    """Whether errors come from there."""
+    """Errors come from there."""
     max_errors: int
     sampling: Sampling
     """Of the model's scores and errors."""
@@ -29,24 +28,32 @@ class Evaluator:
     unreadable_scores: int = 0
     unreadable_errors: int = 0
 
-    async def evaluate(self, ctx: Context, children: Sequence[Child], *, step: int, first_index: int) -> None:
-        """Put into `known`, by key, what is to be known of these; model calls take indices from `first_index` on.
+    async def evaluate(self, ctx: Context, children: Sequence[Child], *, step: int, first_call: int) -> None:
+        """Add the evaluations of these to `known`, by key; model calls take indices from `first_call` on.
 
         When the budget ends, what could not be evaluated has fitness 0 and no errors.
         """
+        # By key: two offspring with one answer in the same phase are evaluated once.
         new = {child.key: child.response for child in children if child.key not in self.known}
         if not new:
             return
         responses = list(new.values())
+        # One verification gives both, so a symbolic system runs once where it gives either.
         verified = await ctx.verify(responses, self.max_errors) if self.oracle or self.verifier else None
         fitness = [v.fitness for v in verified] if self.oracle and verified else None
         errors = [v.errors for v in verified] if self.verifier and verified else None
         if fitness is None:
-            fitness = await self._scores(ctx, responses, step, first_index)
+            fitness = await self._scores(ctx, responses, step, first_call)
         if errors is None:
-            errors = await self._errors(ctx, responses, step, first_index)
+            errors = await self._errors(ctx, responses, step, first_call)
         for key, score, diagnosis in zip(new, fitness, errors, strict=True):
             self.known[key] = Verification(fitness=score, errors=diagnosis)
+
+    def diagnostics(self) -> dict[str, float]:
+        """Return the counts of model evaluations so far that a step reports."""
+        if self.oracle and self.verifier:
+            return {}
+        return {"unreadable_scores": self.unreadable_scores, "unreadable_errors": self.unreadable_errors}
 
     async def _scores(self, ctx: Context, responses: Sequence[Response], step: int, first: int) -> list[float]:
         """Ask a model for the fitness of each readable response; one that cannot be read has none."""
@@ -77,15 +84,5 @@ class Evaluator:
         """Return the completions with the index that each belongs to; refused requests have an empty text."""
         calls = [first + i for i in indices]
         replies = await ctx.generate(prompts, role=role, step=step, sampling=self.sampling, indices=calls)
-        return [(i, _text(reply)) for i, reply in zip(indices, replies, strict=False)]
-
-
-def _text(reply: Reply) -> str:
-    return "" if reply.error is not None else reply.completions[0].text
-
-
-def counts(evaluator: Evaluator) -> dict[str, Any]:
-    """Return what a step reports of model evaluations so far."""
-    if evaluator.oracle and evaluator.verifier:
-        return {}
-    return {"unreadable_scores": evaluator.unreadable_scores, "unreadable_errors": evaluator.unreadable_errors}
+        texts = ["" if reply.error is not None else reply.completions[0].text for reply in replies]
+        return list(zip(indices, texts, strict=False))  # the budget may cut the replies short

@@ -27,6 +27,7 @@ def replay(population: Sequence[Member], pool: ExperiencePool, rate: float) -> l
     """Replace the worst by the best of the pool, floor(rate * n) of them at most, each only by a fitter one (4.1.3)."""
     worst_first = sorted(population, key=lambda member: member.fitness)
     count = int(rate * len(population) + 1e-9)  # 0.29 * 100 is a little less than 29
+    # The pool's best meet the population's worst pairwise; once one is not fitter, no later one is.
     for index, member in enumerate(pool.best(count)):
         if member.fitness > worst_first[index].fitness:
             worst_first[index] = member
@@ -38,8 +39,5 @@ def select(population: Sequence[Member], elites: int, rng: np.random.Generator) 
     best_first = sorted(population, key=lambda member: -member.fitness)
     kept = best_first[:elites]
     pairs = rng.integers(len(population), size=(len(population) - len(kept), 2)).tolist()
-    return [*kept, *(_winner(population[x], population[y]) for x, y in pairs)]
-
-
-def _winner(first: Member, second: Member) -> Member:
-    return first if first.fitness > second.fitness else second
+    # A tie goes to the second: `max` returns the first of equals, and y comes first.
+    return [*kept, *(max(population[y], population[x], key=lambda member: member.fitness) for x, y in pairs)]

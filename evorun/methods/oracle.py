@@ -1,4 +1,4 @@
-"""What methods share that let a task's symbolic system score candidates during the search."""
+"""The oracle of methods that let a task's symbolic system score candidates during the search."""
 
 from evorun.methods.base import Regime
 from evorun.tasks.base import Task
@@ -6,7 +6,7 @@ from evorun.tasks.capabilities import GivesFeedback, Verifies
 
 
 def regime_with_verifier(task: type[Task]) -> Regime:
-    """Return what a method gets to know from the task's verifier: public tests are known to everybody."""
+    """Return the regime of a method that uses the task's verifier: public tests are known to everybody."""
     return "public_tests" if issubclass(task, GivesFeedback) else "oracle"
 
 

@@ -29,7 +29,7 @@ LOSSES = ("grpo", "dr_grpo", "dapo", "bnpo")
 
 @dataclass(kw_only=True)
 class PolicyGradientConfig(EvaluationSettings, SamplingSettings):
-    """What the three methods have in common; their YAML files give each default and its source."""
+    """Hyperparameters that the three methods share; their YAML files give each default and its source."""
 
     name: str
     steps: int
@@ -54,7 +54,6 @@ class PolicyGradientConfig(EvaluationSettings, SamplingSettings):
     """With `cispo` importance weights are cut above this, and their gradient with them is not."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         SamplingSettings.__post_init__(self)
         EvaluationSettings.__post_init__(self)
         for key in ("steps", "problems_per_step", "minibatches"):
@@ -80,7 +79,6 @@ class GrpoConfig(PolicyGradientConfig):
     """grpo | dr_grpo | dapo | bnpo: how TRL weighs a batch's tokens."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         super().__post_init__()
         one_of("method.loss", self.loss, LOSSES)
 
@@ -96,22 +94,16 @@ class _PolicyGradientMethod(DatasetLevel):
     trainer: ClassVar[str] = "grpo"
     Config: ClassVar[type[PolicyGradientConfig]] = PolicyGradientConfig
 
-    def __init__(self, config: PolicyGradientConfig) -> None:
-        self.config = config
-
     @property
     def last_step(self) -> int:
-        """The last training step."""
         return self.config.steps
 
     def incompatibility(self, task: type[Task]) -> str | None:
-        """A system prompt of one's own needs a task that takes one."""
         if self.config.system_prompt is not None and not issubclass(task, Instructs):
             return f"method.system_prompt: task={task.name} takes no system prompt; leave it null"
         return None
 
     def objective(self, run: Path) -> PolicyGradient:
-        """Return what TRL's trainer is told."""
         config = self.config
         return PolicyGradient(
             trainer=self.trainer,
@@ -141,6 +133,7 @@ class _PolicyGradientMethod(DatasetLevel):
         evaluated = step = 0
         for step in range(1, self.config.steps + 1):
             problems = [one for one in self._batch(ctx, step) for _ in range(self.config.group)]
+            # A step is made only if the budget covers the evaluation after it, too.
             needed = rollouts.most_calls(problems) + evaluations.most_calls
             if ctx.shared.affordable(needed, ROLE) < needed:
                 ctx.warn(
@@ -151,22 +144,18 @@ class _PolicyGradientMethod(DatasetLevel):
                 break
             asked = [Asked(problem, self._prompt(training.task, problem)) for problem in problems]
             episodes = await rollouts.play(step, asked, self.config.sampling)
-            ctx.record(step, await self._learn_from(ctx, step, episodes))
+            figures = _figures(episodes, self.config.group)
+            if figures["equal_groups"] < 1.0 or self.config.kl:
+                figures |= await ctx.policy.update(step, [one.row(one.reward.value) for one in episodes])
+            else:  # all advantages and so the gradient are zero; the optimiser's momentum alone would move the weights
+                ctx.warn(f"step {step}: in each group all rewards are equal, so there is nothing to learn: no update")
+            ctx.record(step, figures)
             if step % self.config.eval_every == 0:
                 yield await evaluations.evaluate(step, self._test_prompts(ctx))
                 evaluated = step
         if evaluated < step:
             yield await evaluations.evaluate(step, self._test_prompts(ctx))
         await ctx.policy.export()
-
-    async def _learn_from(self, ctx: RunContext, step: int, episodes: Sequence[Episode]) -> dict[str, float]:
-        """Update the weights; return the step's figures."""
-        figures = _figures(episodes, self.config.group)
-        if figures["equal_groups"] == 1.0 and not self.config.kl:
-            # The gradient is zero; the optimiser's momentum alone would move the weights.
-            ctx.warn(f"step {step}: in each group all rewards are equal, so there is nothing to learn: no update")
-            return figures
-        return {**figures, **await ctx.policy.update(step, [one.row(one.reward.value) for one in episodes])}
 
     def _batch(self, ctx: RunContext, step: int) -> list[Problem]:
         """Return the problems of a step: the split in a new random order each time that it has been gone through."""
@@ -198,7 +187,6 @@ class Grpo(_PolicyGradientMethod):
 
     @property
     def loss(self) -> str:
-        """As configured."""
         return self.config.loss
 
 
@@ -224,7 +212,7 @@ class Rloo(_PolicyGradientMethod):
 
 
 def _figures(episodes: Sequence[Episode], group: int) -> dict[str, float]:
-    """Return what a batch was like; `equal_groups`: the share of groups that nothing can be learned from."""
+    """Return the figures of a batch; `equal_groups`: the share of groups that nothing can be learned from."""
     rewards = [one.reward for one in episodes]
     values = [reward.value for reward in rewards]
     scored = [value for value in values if value is not None]

@@ -28,7 +28,7 @@ def from_task(default: Any) -> Any:
 
 @dataclass(kw_only=True)
 class SamplingSettings:
-    """How responses are sampled, part of every configuration of a method that asks for some."""
+    """Sampling of responses, part of every configuration of a method that asks for some."""
 
     temperature: float
     top_p: float
@@ -36,7 +36,6 @@ class SamplingSettings:
     """Completion tokens of a response at most."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         at_least("method.max_tokens", self.max_tokens, 1)
         at_least("method.temperature", self.temperature, 0)
         above("method.top_p", self.top_p, 0)
@@ -50,19 +49,18 @@ class SamplingSettings:
 
 @dataclass(kw_only=True)
 class ResponseSettings(SamplingSettings):
-    """The same for methods that ask again for what does not parse."""
+    """Sampling of responses by methods that ask again for a text that does not parse."""
 
     retries: int
     """Further attempts at a response whose text could not be parsed."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         super().__post_init__()
         at_least("method.retries", self.retries, 0)
 
 
 class Proposal(NamedTuple):
-    """What one candidate is asked for with."""
+    """A request for one candidate."""
 
     prompt: Prompt
     parents: tuple[str, ...]
@@ -74,11 +72,11 @@ class Proposed(NamedTuple):
 
     parsed: list[Candidate]
     unparsed: list[Candidate]
-    """Those whose every attempt failed to parse; `error` says how the last one did."""
+    """Those whose every attempt failed to parse; `error` is of the last one."""
     texts: TextCounts
 
     def diagnostics(self) -> dict[str, float]:
-        """Return what a step reports of them."""
+        """Return the counts that a step reports."""
         return {"children": len(self.parsed) + len(self.unparsed), **self.texts.diagnostics()}
 
 
@@ -112,6 +110,7 @@ async def propose(
             attempts[i] = attempt + 1
             responses[i] = read_reply(ctx.task, ctx.problem, reply)
             texts.add(reply, responses[i])
+            # A refused request is not asked again: the engine would refuse it again.
             if reply.error is None and responses[i].error is not None:
                 again.append(i)
         pending = again
@@ -127,7 +126,7 @@ async def propose(
             attempts=attempts[i],
             call=ctx.key(step, "generate", i, attempts[i] - 1),
         )
-        for i, response in sorted(responses.items())
+        for i, response in sorted(responses.items())  # retries came in later, ids are by index
     ]
     return Proposed(
         parsed=[c for c in candidates if c.error is None],

@@ -11,7 +11,7 @@ from evorun.errors import at_least
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.proposals import Proposal, ResponseSettings, propose
-from evorun.runs.candidates import Candidate, Step
+from evorun.runs.candidates import Step
 from evorun.tasks.capabilities import Generates
 
 
@@ -24,7 +24,6 @@ class SelfConsistencyConfig(ResponseSettings):
     """N: independent responses."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         super().__post_init__()
         at_least("method.samples", self.samples, 1)
 
@@ -36,28 +35,26 @@ class SelfConsistency(PerProblem):
     description = "N independent responses, the most frequent answer"
     regime = "problem_only"
     needs = (Generates,)
+    last_step = 0
     Config = SelfConsistencyConfig
-
-    def __init__(self, config: SelfConsistencyConfig) -> None:
-        self.config = config
-
-    @property
-    def last_step(self) -> int:
-        """There is one step."""
-        return 0
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Draw all responses at once and let them vote; a candidate's mean is its answer's share of the votes."""
         proposals = [Proposal(ctx.task.generation_prompt(ctx.problem), ())] * self.config.samples
-        offspring = await propose(ctx, proposals, operator="init", step=0, settings=self.config)
-        ballots = [ctx.task.signature(ctx.problem, candidate) for candidate in offspring.parsed]
-        rated = _rated(offspring.parsed, ballots)
+        proposed = await propose(ctx, proposals, operator="init", step=0, settings=self.config)
+        # Signatures, not texts: two ways to write one answer are one vote.
+        ballots = [ctx.task.signature(ctx.problem, candidate) for candidate in proposed.parsed]
+        votes = Counter(ballots)
+        rated = [
+            replace(candidate, mean=votes[ballot] / len(ballots), survivor=True)
+            for candidate, ballot in zip(proposed.parsed, ballots, strict=True)
+        ]
         winner = majority(ballots, ctx.rng("ties"))
         yield Step(
             step=0,
             best=None if winner is None else rated[winner],
-            candidates=[*rated, *offspring.unparsed],
-            extra=offspring.diagnostics() | {"distinct_answers": len(set(ballots))},
+            candidates=[*rated, *proposed.unparsed],
+            extra=proposed.diagnostics() | {"distinct_answers": len(votes)},
         )
 
 
@@ -65,15 +62,8 @@ def majority(ballots: Sequence[str], rng: np.random.Generator) -> int | None:
     """Return the index of the first ballot with the most frequent answer; equally frequent ones are drawn from."""
     if not ballots:
         return None
-    votes = Counter(ballots)  # in the order of first appearance, so that the draw repeats
+    # A Counter keeps the order of first appearance, so that the draw among leaders repeats on a resume.
+    votes = Counter(ballots)
     most = max(votes.values())
     leaders = [answer for answer, count in votes.items() if count == most]
     return ballots.index(leaders[int(rng.integers(len(leaders)))])
-
-
-def _rated(candidates: Sequence[Candidate], ballots: Sequence[str]) -> list[Candidate]:
-    votes = Counter(ballots)
-    return [
-        replace(candidate, mean=votes[ballot] / len(ballots), survivor=True)
-        for candidate, ballot in zip(candidates, ballots, strict=True)
-    ]

@@ -49,7 +49,6 @@ class SftConfig(EvaluationSettings):
     token of an answer is left. The model's context length is another limit."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         super().__post_init__()
         for key in ("limit", "batch"):
             at_least(f"method.{key}", getattr(self, key), 1)
@@ -68,21 +67,15 @@ class Sft(DatasetLevel):
     trains = True
     Config = SftConfig
 
-    def __init__(self, config: SftConfig) -> None:
-        self.config = config
-
     def incompatibility(self, task: type[Task]) -> str | None:
-        """There is nothing to learn from without data."""
         if self.config.data is None:
             return "method.data: expected a file of conversations, got null; set method.data=FILE"
         return None
 
     def check(self, task: type[Task], validation: Sequence[Problem]) -> None:
-        """Raise DataError, naming the line, for data that cannot be learned from."""
-        _ = self._split
+        _ = self._split  # reading it raises DataError, before any model is loaded
 
     def warnings(self, calls: int | None) -> list[str]:
-        """Say how many conversations are left out, and when no model's own words are learned from."""
         lines, empty = [], self._split.empty
         if empty:
             lines.append(f"{self._source}: conversations with an empty answer are left out: {empty}")
@@ -91,7 +84,7 @@ class Sft(DatasetLevel):
         return lines
 
     def objective(self, run: Path) -> FineTuning:
-        """Return what TRL's trainer is told; the data are copied into artifacts/.
+        """Return the trainer's objective; the data are copied into artifacts/, so that a resume trains on the same.
 
         Raises DataError for data that cannot be learned from, RunDirectoryError when the copies say something else.
         """
@@ -109,15 +102,24 @@ class Sft(DatasetLevel):
         """Assess, make all steps, assess and evaluate every so many; leave what was trained in artifacts/."""
         evaluations = Evaluations(ctx, self.config)
         data = await ctx.policy.evaluate()
-        self._say_what_is_missing(ctx, data)
+        cut, dropped = int(data["cut"]), int(data["dropped"])
+        if cut or dropped:
+            ctx.warn(
+                f"{self._source}: longer than {self.config.max_length} tokens (method.max_length) or than the model's "
+                f"context: conversations that are cut: {cut}; dropped, since no answer begins in time: {dropped}"
+            )
         ctx.record(0, _with_perplexity(data))
         yield await evaluations.evaluate(0)
         steps = int(data["steps"])
         for step in range(1, steps + 1):
             figures = await ctx.policy.train_step(step)
-            evaluated = step == steps or (step % self.config.eval_every == 0 and self._affordable(ctx, evaluations))
+            evaluated = step == steps
+            if not evaluated and step % self.config.eval_every == 0:
+                needed = 2 * evaluations.most_calls  # for this evaluation and the last one
+                evaluated = ctx.shared.affordable(needed, ROLE) == needed
             if evaluated and "held_out_loss" in data:
-                figures = {**figures, **_with_perplexity(_loss_of(await ctx.policy.evaluate()))}
+                held_out = await ctx.policy.evaluate()
+                figures = {**figures, **_with_perplexity({"held_out_loss": held_out["held_out_loss"]})}
             ctx.record(step, figures)
             if step == steps:
                 await ctx.policy.export()  # before the evaluation, which may take long
@@ -155,26 +157,10 @@ class Sft(DatasetLevel):
         write_atomically(file, content)
         return file
 
-    def _affordable(self, ctx: RunContext, evaluations: Evaluations) -> bool:
-        """Say whether the budget pays for another evaluation before the last one."""
-        needed = 2 * evaluations.most_calls
-        return ctx.shared.affordable(needed, ROLE) == needed
-
-    def _say_what_is_missing(self, ctx: RunContext, data: Mapping[str, float]) -> None:
-        cut, dropped = int(data["cut"]), int(data["dropped"])
-        if cut or dropped:
-            ctx.warn(
-                f"{self._source}: longer than {self.config.max_length} tokens (method.max_length) or than the model's "
-                f"context: conversations that are cut: {cut}; dropped, since no answer begins in time: {dropped}"
-            )
-
-
-def _loss_of(assessment: Mapping[str, float]) -> dict[str, float]:
-    return {"held_out_loss": assessment["held_out_loss"]}
-
 
 def _with_perplexity(figures: Mapping[str, float]) -> dict[str, float]:
     """Add the perplexity of the held-out answers' tokens, where loss was measured on any."""
     if "held_out_loss" not in figures:
         return dict(figures)
+    # math.exp overflows above 709.
     return {**figures, "held_out_perplexity": math.exp(min(figures["held_out_loss"], 700.0))}

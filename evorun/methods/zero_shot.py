@@ -26,15 +26,8 @@ class ZeroShot(PerProblem):
     description = "one chain-of-thought response"
     regime = "problem_only"
     needs = (Generates,)
+    last_step = 0
     Config = ZeroShotConfig
-
-    def __init__(self, config: ZeroShotConfig) -> None:
-        self.config = config
-
-    @property
-    def last_step(self) -> int:
-        """There is one step."""
-        return 0
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Ask once, and again when the text does not parse."""
@@ -42,12 +35,12 @@ class ZeroShot(PerProblem):
         yield only_step(await propose(ctx, [proposal], operator="init", step=0, settings=self.config))
 
 
-def only_step(offspring: Proposed) -> Step:
+def only_step(proposed: Proposed) -> Step:
     """Return the step of a method that draws one response and keeps it."""
-    kept = [replace(candidate, survivor=True) for candidate in offspring.parsed]
+    kept = [replace(candidate, survivor=True) for candidate in proposed.parsed]
     return Step(
         step=0,
         best=kept[0] if kept else None,
-        candidates=[*kept, *offspring.unparsed],
-        extra=offspring.diagnostics(),
+        candidates=[*kept, *proposed.unparsed],
+        extra=proposed.diagnostics(),
     )
