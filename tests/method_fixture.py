@@ -126,7 +126,7 @@ class Ask(NamedTuple):
     """The problem's id, or `*` for a call that is made for all problems."""
     step: int
     role: str
-    place: int
+    index: int
     attempt: int
     shown: Mapping[str, Any]
     """The prompt's JSON; a prompt that is none is under `text`."""
@@ -169,14 +169,14 @@ class Scripted:
 
 
 def _read_back(key: str, request: Request) -> Ask:
-    name, step, role, place, attempt = key.rsplit("|", 4)
+    name, step, role, index, attempt = key.rsplit("|", 4)
     content = request.messages[-1]["content"]
     try:
         shown = json.loads(content)
     except ValueError:
         shown = {"ask": "reflect", "text": content}
     system = request.messages[0]["content"] if request.messages[0]["role"] == "system" else None
-    return Ask(name, int(step), role, int(place), int(attempt), shown, system, request)
+    return Ask(name, int(step), role, int(index), int(attempt), shown, system, request)
 
 
 async def solve(
@@ -194,10 +194,10 @@ async def solve(
     return [step async for step in steps(method.solve(context))]
 
 
-async def steps(course: AsyncIterator[Step]) -> AsyncIterator[Step]:
+async def steps(history: AsyncIterator[Step]) -> AsyncIterator[Step]:
     """Yield the steps, checked: numbered in order, every candidate's id its own, the best one among the candidates."""
     last = -1
-    async for step in course:
+    async for step in history:
         assert step.step > last
         last = step.step
         ids = [rated.id for rated in step.candidates]

@@ -15,6 +15,7 @@ from evorun.models import Sampling
 from evorun.rollouts.calls import Calls
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.candidates import Candidate, Response, Step
+from evorun.runs.directory import RunDirectory
 from evorun.tasks.base import Demonstration, Prompt, Task
 from method_fixture import Driven, Quiz, TestedQuiz, drive, example, problem
 
@@ -135,15 +136,17 @@ class Demanding(Scripted):
         return ANSWERED
 
 
-@pytest.mark.parametrize("beforehand", [0, 1, 5, 7, 40])
 @pytest.mark.parametrize(
-    "budget",
+    ("beforehand", "budget"),
     [
-        make_budget(),
-        make_budget(calls=17),
-        make_budget(calls_per_problem=4),
-        make_budget(calls=17, calls_per_problem=3),
-        make_budget(calls=5, calls_per_problem=4),
+        (7, make_budget()),
+        (0, make_budget(calls=17)),
+        (7, make_budget(calls=17)),
+        (40, make_budget(calls=17)),
+        (1, make_budget(calls_per_problem=4)),
+        (40, make_budget(calls_per_problem=4)),
+        (5, make_budget(calls=17, calls_per_problem=3)),
+        (7, make_budget(calls=5, calls_per_problem=4)),
     ],
 )
 async def test_what_is_shared_is_attributed_once_and_counts_against_every_problem(
@@ -293,12 +296,10 @@ class Endless(DatasetLevel):
 async def test_a_disk_that_is_full_ends_a_method_over_all_problems(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from evorun.runner.recorder import ProblemRecorder
-
     def full(*args: object) -> None:
         raise RunDirectoryError("cannot write: no space left")
 
-    monkeypatch.setattr(ProblemRecorder, "_write_step", full)
+    monkeypatch.setattr(RunDirectory, "records", full)
     method = Endless()
     with pytest.raises(RunDirectoryError, match=r"^cannot write"):
         await driven(method, tmp_path)

@@ -17,9 +17,9 @@ from tiny_llama import write_tiny_llama
 
 SETTINGS = (
     *("experiment=laft/tiny", "model=local", "model.context_length=2048", "task.training_instances=2"),
-    *("method.max_tokens=8", "method.population=2", "method.generations=6", "budget.calls_per_problem=12"),
-    *("student.teaching.population=4", "student.teaching.generations=2", "teacher_engine.seconds_per_token=0.01"),
-    *("student.tuning.limit=8", "student.tuning.batch=1", "student.tuning.eval_max_tokens=8", "training.rank=2"),
+    *("method.max_tokens=8", "method.population=2", "method.generations=3", "budget.calls_per_problem=6"),
+    *("student.teaching.population=4", "student.teaching.generations=1", "teacher_engine.seconds_per_token=0.01"),
+    *("student.tuning.limit=6", "student.tuning.batch=1", "student.tuning.eval_max_tokens=8", "training.rank=2"),
     *("training.dropout=0.2", "training.learning_rate=0.01", "training.save_every=2"),
 )
 STAGES = ("teacher", "traces", "student")
@@ -63,7 +63,7 @@ def effects(journal: Path) -> int:
     return 0
 
 
-def place_of(folder: Path, name: str) -> Path | None:
+def folder_of(folder: Path, name: str) -> Path | None:
     if name == "run":
         return folder / "run"
     return next(iter((folder / "outputs" / "stages").glob(f"{name}_*")), None)
@@ -71,11 +71,11 @@ def place_of(folder: Path, name: str) -> Path | None:
 
 def at_work(folder: Path, name: str) -> bool:
     """Return whether the stage, or `run` itself, is in the middle of its work."""
-    place = place_of(folder, name)
-    if place is None:
+    at = folder_of(folder, name)
+    if at is None:
         return False
     # traces have no effects: it is enough that they have begun, or are just there
-    return name == "traces" or effects(place / "journal.sqlite") >= MIDDLE[name]
+    return name == "traces" or effects(at / "journal.sqlite") >= MIDDLE[name]
 
 
 def kill_in(folder: Path, model: Path, name: str) -> None:
@@ -92,9 +92,9 @@ def kill_in(folder: Path, model: Path, name: str) -> None:
 
 
 def manifest(folder: Path, name: str) -> Any:
-    place = place_of(folder, name)
-    assert place is not None, name
-    return json.loads((place / "manifest.json").read_text())
+    at = folder_of(folder, name)
+    assert at is not None, name
+    return json.loads((at / "manifest.json").read_text())
 
 
 def left(folder: Path) -> dict[str, bytes]:
@@ -107,9 +107,9 @@ def left(folder: Path) -> dict[str, bytes]:
     }
     found: dict[str, bytes] = {}
     for name, of in files.items():
-        place = place_of(folder, name)
-        assert place is not None, name
-        found |= {f"{name}/{file}": (place / file).read_bytes() for file in of}
+        at = folder_of(folder, name)
+        assert at is not None, name
+        found |= {f"{name}/{file}": (at / file).read_bytes() for file in of}
     return found
 
 

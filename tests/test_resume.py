@@ -40,7 +40,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, float]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trial", range(10))
+@pytest.mark.parametrize("trial", range(5))
 def test_killed_run_resumes_to_the_same_bytes(undisturbed: tuple[Path, float], tmp_path: Path, trial: int) -> None:
     reference, duration = undisturbed
     run = tmp_path / "run"

@@ -230,7 +230,6 @@ TUNING, EVERYTHING = ["student"], ["teacher", "student"]
         (("method", "population"), 5, []),
         (("task", "limit"), 1, []),
         (("budget", "calls_per_problem"), 7, []),
-        (("run", "concurrency"), 3, []),
         (("engine", "max_batch_size"), 3, []),
         (("model", "id"), "other/model", TUNING),
         (("student", "tuning", "epochs"), 2.0, TUNING),

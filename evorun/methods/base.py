@@ -39,7 +39,7 @@ class Method(ABC):
     config: Any
     """An instance of `Config`; subclasses may narrow the type."""
 
-    def __init__(self, config: Any) -> None:
+    def __init__(self, config: Any = None) -> None:
         self.config = config
 
     @property
@@ -49,6 +49,7 @@ class Method(ABC):
 
     def regime_on(self, task: type[Task]) -> Regime:
         """Return the information regime on a task: feedback turns `problem_only` into `public_tests`."""
+        # Labels and demonstrations tell more than public tests do, so those regimes stay as they are.
         feedback = self.observes and issubclass(task, GivesFeedback)
         return "public_tests" if feedback and self.regime == "problem_only" else self.regime
 

@@ -57,6 +57,7 @@ class BestOfN(PerProblem):
     roles: ClassVar = {"judge": Role("judge")}
     observes = True
     Config = BestOfNConfig
+    config: BestOfNConfig
 
     @property
     def last_step(self) -> int:

@@ -91,6 +91,7 @@ async def breed(
     offspring = Offspring([], [])
     pending = [(index, 0) for index in indices]
     while pending:
+        # Plans of one round are made before any reply, so that none depends on which call came back first.
         plans = {index: plan(index, attempt) for index, attempt in pending}
         asked = [(index, attempt, prompt) for index, attempt in pending if (prompt := plans[index].prompt) is not None]
         replies = await ctx.generate(
@@ -101,6 +102,7 @@ async def breed(
             attempt=[attempt for _, attempt, _ in asked],
             indices=[index for index, _, _ in asked],
         )
+        # Fewer replies than requests when the budget ends: the slots without one are left as they are.
         answered = {index: reply for (index, *_), reply in zip(asked, replies, strict=False)}
         for index, attempt in pending:
             filling, reply = plans[index], answered.get(index)
@@ -109,20 +111,17 @@ async def breed(
                 response = read_reply(ctx.task, ctx.problem, reply)
                 offspring.texts.add(reply, response)
             if response is not None:
-                held[index] = Child(filling, response, key_of(ctx, response), attempt)
+                # Texts without an answer are the same only to the letter; with one, the task says what is the same.
+                key = (
+                    f"?{response.text}" if response.answer is None else f"={ctx.task.signature(ctx.problem, response)}"
+                )
+                held[index] = Child(filling, response, key, attempt)
         # A call that the budget did not allow leaves its slot as it was: a repeat, or nothing.
         pending = [] if len(replies) < len(asked) else _repeats(indices, held, dedup_attempts, taken)
         offspring.duplicates += len(pending)
     offspring.indices = [index for index in indices if index in held]
     offspring.children = [held[index] for index in offspring.indices]
     return offspring
-
-
-def key_of(ctx: Context, response: Response) -> str:
-    """Return a text that is equal for responses with the same answer; of one without, for the same text."""
-    if response.answer is None:
-        return f"?{response.text}"
-    return f"={ctx.task.signature(ctx.problem, response)}"
 
 
 def _repeats(

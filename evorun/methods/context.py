@@ -129,7 +129,7 @@ class RunContext:
 
     def save_artifact(self, name: str, value: Any) -> None:
         """Write a value as JSON into the run's artifacts/. Raises RunDirectoryError when it cannot be written."""
-        self._artifacts.mkdir(exist_ok=True)
+        self._artifacts.mkdir(exist_ok=True)  # only a run that leaves artifacts has the folder
         write_json(self._artifacts / name, value)
 
     @property

@@ -50,6 +50,7 @@ class DuelEvolveConfig(DuelSettings, ResponseSettings):
             at_least(f"method.{key}", getattr(self, key), 1)
         at_least("method.generations", self.generations, 0)
         within("method.recent_share", self.recent_share, 0, 1)
+        # Else some would be eliminated before any duel, by their index alone.
         if self.initial_candidates > self.max_pool:
             raise ConfigError(
                 f"method.initial_candidates: expected at most method.max_pool = {self.max_pool}, "
@@ -67,6 +68,7 @@ class DuelEvolve(PerProblem):
     roles: ClassVar = {"judge": Role("judge")}
     observes = True
     Config = DuelEvolveConfig
+    config: DuelEvolveConfig
 
     @property
     def last_step(self) -> int:
@@ -146,6 +148,7 @@ def select_parents(
     latest = max(arena.candidates[i].generation for i in survivors)
     recent = [i for i in survivors.tolist() if arena.candidates[i].generation == latest]
     recent.sort(key=lambda i: -arena.sd[i])
+    # Python rounds halves to even: of 5 parents at a share of 0.5, two are recent.
     chosen = recent[: round(count * recent_share)]
     # One joint draw ranks everybody: Thompson sampling prefers the good, and the uncertain that may be good.
     draw = rng.normal(arena.mean[survivors], arena.sd[survivors])

@@ -84,6 +84,7 @@ class Arena:
             reason_of = {first: comparison.reasons[0], second: comparison.reasons[-1]}
             self._win_reasons[winner] = reason_of[winner]
             self._loss_reasons[loser] = reason_of[loser]
+        # From the last posterior mean: most duels are old, so the fit has almost converged already.
         posterior = bradley_terry.fit(
             len(self.candidates), self._winners, self._losers, prior_sd=self.prior_sd, init=self.mean
         )
@@ -167,6 +168,7 @@ async def hold_duels(
     ctx: Context, arena: Arena, newcomers: Sequence[int], settings: DuelSettings, *, step: int
 ) -> list[Comparison]:
     """Choose pairs among the survivors, judge them, and update the arena's posterior; return the comparisons."""
+    # Eliminated candidates duel no more: the budget goes to those that may still be best.
     rivals = arena.survivors(settings.bound_width, settings.max_pool, newcomers)
     pairs = select_duels(arena, rivals, newcomers, settings.duels, ctx.rng("duels", step))
     comparisons = await judge_pairs(ctx, arena.candidates, pairs, step=step, sampling=settings.judge_sampling)
@@ -176,6 +178,7 @@ async def hold_duels(
 
 def no_duels(calls: int | None, responses: int, key: str) -> list[str]:
     """Say that so many initial responses, set by `method.<key>`, leave none of a problem's calls for a duel."""
+    # The cheapest duel is two calls: one in each order.
     if calls is None or responses < 2 or calls >= responses + 2:
         return []
     return [

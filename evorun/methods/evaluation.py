@@ -43,6 +43,7 @@ class EvaluationSettings:
 
     def eval_sampling(self, index: int) -> Sampling:
         """Return the sampling parameters of a problem's completion; the first one is greedy."""
+        # Index 0 is greedy, whatever `eval_temperature` is: it is the answer that accuracy speaks of.
         if index == 0:
             return Sampling(temperature=0.0, max_tokens=self.eval_max_tokens)
         return Sampling(temperature=self.eval_temperature, top_p=self.eval_top_p, max_tokens=self.eval_max_tokens)
@@ -61,6 +62,7 @@ class Evaluations:
     def most_calls(self) -> int:
         """Model calls that one evaluation takes at most."""
         rollouts = Rollouts(self.ctx.shared, self.ctx.shared.task, ROLE)
+        # Multi-turn tasks take up to `max_turns` calls a completion.
         return self.settings.eval_calls * rollouts.most_calls(self.ctx.problems)
 
     async def evaluate(self, step: int, prompts: Mapping[str, Prompt] | None = None) -> dict[str, Step]:
@@ -96,6 +98,7 @@ class Evaluations:
                     call=ctx.key(step, ROLE, index, len(replies) - 1),
                 )
             )
+        # Every step lists the candidates of earlier evaluations too: candidates.jsonl is written from the last step.
         known = self._candidates.setdefault(problem.id, [])
         known += candidates
         return Step(

@@ -47,6 +47,7 @@ class FeedbackDescent(PerProblem):
     roles: ClassVar = {"judge": Role("judge")}
     observes = True
     Config = FeedbackDescentConfig
+    config: FeedbackDescentConfig
 
     @property
     def last_step(self) -> int:
@@ -82,6 +83,7 @@ class FeedbackDescent(PerProblem):
                     if outcome == "won":
                         incumbent = challenger
                     attempts.append(Attempt(response=challenger, outcome=outcome, reason=duel.reasons[0]))
+            # A step in which the budget allowed nothing is no step; step 0 is always reported, even empty.
             if ctx.out_of_budget and step > 0 and not (proposed.parsed or proposed.unparsed):
                 return
             candidates = [replace(one, survivor=one is incumbent) for one in challengers]
@@ -97,6 +99,7 @@ class FeedbackDescent(PerProblem):
 
     async def _duel(self, ctx: Context, incumbent: Candidate, challenger: Candidate, step: int) -> list[Comparison]:
         """Ask the judge once, the order of presentation drawn at random; empty when the budget does not allow it."""
+        # The judge is asked once, at half the cost of a duel in both orders; the draw evens out its position bias.
         pair = [incumbent, challenger]
         if ctx.rng("order", step).random() < 0.5:
             pair.reverse()

@@ -65,6 +65,7 @@ class FewShot(PerProblem):
     needs = (Generates, Demonstrates)
     last_step = 0
     Config = FewShotConfig
+    config: FewShotConfig
 
     def __init__(self, config: FewShotConfig) -> None:
         super().__init__(config)
@@ -88,6 +89,7 @@ class FewShot(PerProblem):
             )
         if self.config.demonstrations is not None:
             known = {problem.id for problem in validation}
+            # Responses are graded only in the run, where the tools are; ids can be checked now.
             found = sum(example.id in known for example in read_examples(self.config.demonstrations))
             if found < shots:
                 raise _too_few(self.config, "", found, [problem.id for problem in validation])
@@ -99,6 +101,7 @@ class FewShot(PerProblem):
         one for each problem. That one in tokens is too small shows only after the first examples: the problems that it
         leaves without an answer have stop `budget`.
         """
+        # One order for the whole run: every problem sees the same examples.
         order = ctx.shared.rng("demonstrations").permutation(len(ctx.demonstrations))
         drawn = [ctx.demonstrations[i] for i in order]
         file = self.config.demonstrations
@@ -130,6 +133,7 @@ class FewShot(PerProblem):
         and a budget in tokens that pays for the first batch and an answer to each problem leaves that over.
         """
         shots = self.config.shots
+        # `shared` keeps a call for each problem back, so this counts what is left for examples.
         if (affordable := ctx.shared.affordable(shots, ROLE)) < shots:
             raise ConfigError(
                 f"budget: expected at least {shots} calls for the examples (method.shots) beside one for each problem, "
@@ -153,6 +157,7 @@ class FewShot(PerProblem):
             if len(worked) >= shots or ctx.shared.out_of_budget:
                 break
         if len(worked) < shots:
+            # Fewer examples weaken the baseline; the run goes on, and each step records how many there were.
             limit = "within the budget" if ctx.shared.out_of_budget else f"in {self.config.tries} tries"
             counts = (len(worked), len(drawn), limit, shots)
             log.warning("few_shot: the model worked %d of %d examples %s, %d were wanted; going on", *counts)
@@ -161,7 +166,7 @@ class FewShot(PerProblem):
     @staticmethod
     async def _correct(ctx: RunContext, example: Demonstration, response: Response) -> list[Demonstration]:
         """Return the example with this response as its solution, or nothing when it is wrong."""
-        if response.answer is None:
+        if response.answer is None:  # not worth a grader's time
             return []
         right = yardstick(ctx.shared.task.scores).value_in(await ctx.grade(example, response))
         return [ctx.shared.task.demonstration(example, response)] if right else []

@@ -64,6 +64,7 @@ class Gepa(DatasetLevel):
     needs = (Instructs,)
     observes = True
     Config = GepaConfig
+    config: GepaConfig
 
     @property
     def last_step(self) -> int:
@@ -93,6 +94,7 @@ class Gepa(DatasetLevel):
         if on_problems:
             rollouts = OnProblems(ctx, config.sampling)
         else:
+            # Drawn, not cut as they come: validation splits may be sorted by subject or difficulty.
             order = ctx.shared.rng("split").permutation(len(ctx.demonstrations))
             examples = [ctx.demonstrations[i] for i in order]
             cut = self._cut(len(examples))

@@ -132,6 +132,7 @@ class Bridge:
         number, self._reflections = self._reflections, self._reflections + 1
         messages = (Message(role="user", content=prompt),) if isinstance(prompt, str) else tuple(prompt)
         asked = Prompt(messages=messages, hints={"role": "reflect"})
+        # Read in GEPA's thread: no other call is under way, since GEPA makes one after the other.
         payer = self.rollouts.payer(self._reflected_on)
         replies = self._wait_for(
             payer.generate([asked], role="reflect", step=number, sampling=self.settings.reflection)
@@ -143,11 +144,12 @@ class Bridge:
 
     def on_proposal_end(self, event: Mapping[str, Any]) -> None:
         """Note a prompt before it is tried (GEPA's callback protocol)."""
-        self._prompts.propose(event["new_instructions"][COMPONENT])
+        self._prompts.proposed = event["new_instructions"][COMPONENT]
 
     def should_stop(self, state: Any) -> bool:
         """Report the iteration that has ended, and return whether to stop (GEPA's stopping protocol)."""
         done = state.i + 1
+        # GEPA asks this once before its first iteration and then after each: so step 0 is the seed prompt.
         self._wait_for(self._turn(done, self._prompts.after(done, state)))
         limit = self.settings.metric_calls
         if done >= self.settings.iterations or (limit is not None and state.total_num_evals >= limit):
@@ -156,6 +158,7 @@ class Bridge:
 
     def stop(self) -> None:
         """Make GEPA's thread end at its next call."""
+        # A thread cannot be cancelled; it leaves GEPA by the error that its next call, or the pending one, raises.
         with self._handing_over:
             self.failure = self.failure or _Stopped()
             if self._pending is not None:
@@ -211,6 +214,7 @@ async def optimise(bridge: Bridge) -> AsyncGenerator[tuple[int, GepaState], None
 
 
 def _run(bridge: Bridge) -> None:
+    # Imported only where it runs: the package is an optional dependency, and slow to import.
     try:
         from gepa.api import optimize
     except ImportError as error:
@@ -230,12 +234,12 @@ def _run(bridge: Bridge) -> None:
     )
 
 
+@dataclass
 class _Loader:
     """The examples that still take part, by index (GEPA's loader protocol)."""
 
-    def __init__(self, rollouts: Rollouts, everything: Sequence[Any]) -> None:
-        self._rollouts = rollouts
-        self._everything = everything
+    _rollouts: Rollouts
+    _everything: Sequence[Any]
 
     def all_ids(self) -> list[int]:
         """Return the indices."""

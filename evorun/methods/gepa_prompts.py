@@ -37,13 +37,10 @@ class Prompts:
         """validation: how many problems choose among prompts."""
         self._validation = validation
         self._state = GepaState([], [])
-        self._proposed: str | None = None
+        self.proposed: str | None = None
+        """The prompt that the present iteration tries."""
         self.call: str | None = None
-        """Key of the call that writes the next proposal; None for what no model writes."""
-
-    def propose(self, text: str) -> None:
-        """Note the prompt that this iteration tries."""
-        self._proposed = text
+        """Key of the call that writes the next proposal; None for the seed and for merges, which no model writes."""
 
     def after(self, iteration: int, state: Any) -> GepaState:
         """Return the prompts after an iteration, by GEPA's own state."""
@@ -53,10 +50,11 @@ class Prompts:
             parents = [parent for parent in state.parent_program_for_candidate[index] if parent is not None]
             mean = sum(state.prog_candidate_val_subscores[index].values()) / self._validation
             pool.append(self._candidate(state.program_candidates[index][COMPONENT], iteration, parents, mean))
-        if self._proposed is not None and not accepted:
+        # GEPA's state drops a prompt that did no better than its parent on the minibatch; the records keep it.
+        if self.proposed is not None and not accepted:
             parent = state.full_program_trace[-1]["selected_program_candidate"]
-            rejected.append(self._candidate(self._proposed, iteration, [parent], None))
-        self._proposed = None
+            rejected.append(self._candidate(self.proposed, iteration, [parent], None))
+        self.proposed = None
         # Copies: the event loop reads them while GEPA's thread may go on.
         return GepaState(list(pool), list(rejected))
 

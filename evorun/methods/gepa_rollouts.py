@@ -52,6 +52,7 @@ class OnValidation:
         grades = await _together(map(self._ctx.grade, batch, responses))
         measure = yardstick(task.scores)
         values = [measure.value_in(grade) for grade in grades]
+        # A response that could not be scored must neither help nor stop the search: it counts as its batch's worst.
         known = [measure.utility(value) for value in values if value is not None]
         unscored = min(known, default=0.0)
         if len(known) < len(values):
@@ -155,6 +156,7 @@ class OnProblems:
         )
         response = read_reply(ctx.task, problem, replies[0]) if replies else UNANSWERED
         [response] = await ctx.observe([response])
+        # An answer that did not parse has no feedback.
         score = response.feedback.score if response.feedback is not None else 0.0
         rated = _rated(f"{number}.{index}", number, response, None if response.error else score) if replies else None
         return _rollout(self._ctx, problem, response, score, None), rated
@@ -187,18 +189,21 @@ class OnProblems:
         return min(map(self._ctx.context_for, batch), key=lambda ctx: ctx.calls_made)
 
     async def steps(self, step: int, state: GepaState) -> Mapping[str, Step]:
-        """Return each problem's best response so far."""
+        """Return each problem's best response so far: by public score, then by its prompt's, then the earliest."""
         score_of = {prompt.text: prompt.mean or 0.0 for prompt in state.pool}
         extra = {"prompts": float(len(state.pool)), "validation_score": state.best.mean or 0.0}
-        return {
-            problem.id: Step(
+        steps = {}
+        for name, responses in self._responses.items():
+            usable = [(rated, instruction) for rated, instruction in responses if rated.mean is not None]
+            # A rejected prompt is not in the pool: its responses come after those of any accepted one.
+            best = max(usable, key=lambda one: (one[0].mean, score_of.get(one[1], -1.0)), default=None)
+            steps[name] = Step(
                 step=step,
-                best=_best(self._responses[problem.id], score_of),
-                candidates=[rated for rated, _ in self._responses[problem.id]],
+                best=None if best is None else best[0],
+                candidates=[rated for rated, _ in responses],
                 extra=dict(extra),
             )
-            for problem in self._ctx.problems
-        }
+        return steps
 
 
 async def _together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -213,6 +218,7 @@ def _rollout(
 ) -> Rollout:
     """Return a scored response with what the reflection is shown of it: the question, the response, its assessment."""
     task = ctx.shared.task
+    # The question as the task asks it, without the instruction, which GEPA shows by itself.
     asked: Prompt = task.instructed_prompt(problem, "")
     record = {
         "Inputs": asked.messages[-1]["content"],
@@ -226,11 +232,3 @@ def _rated(name: str, generation: int, response: Response, mean: float | None) -
     return Candidate.of(
         response, id=name, generation=generation, operator="instruct", mean=mean, survivor=response.error is None
     )
-
-
-def _best(responses: Sequence[tuple[Candidate, str]], score_of: Mapping[str, float]) -> Candidate | None:
-    """Return the response with the best public score; among equals the one of the best prompt, then the earliest."""
-    usable = [(rated, instruction) for rated, instruction in responses if rated.mean is not None]
-    if not usable:
-        return None
-    return max(usable, key=lambda one: (one[0].mean, score_of.get(one[1], -1.0)))[0]

@@ -88,6 +88,7 @@ class LyriaConfig(SamplingSettings):
     @property
     def kept(self) -> int:
         """k_e, the elites of a mating pool."""
+        # The paper names no k_e; a tenth, rounded up, keeps the best even of a small population.
         return -(-self.population // 10) if self.elites is None else self.elites
 
     def expected_calls(self) -> float:
@@ -120,6 +121,7 @@ class Lyria(PerProblem):
     needs = (Generates, Recombines)
     roles: ClassVar = {"fitness": Role("judge"), "errors": Role("judge")}
     Config = LyriaConfig
+    config: LyriaConfig
 
     @property
     def last_step(self) -> int:
@@ -131,6 +133,7 @@ class Lyria(PerProblem):
 
     def incompatibility(self, task: type[Task]) -> str | None:
         config = self.config
+        # `auto` takes the symbolic system where there is one, so only the explicit choices can lack it.
         if config.fitness == "oracle" or config.errors == "verifier":
             return lacking_verifier(task, "method.fitness=model method.errors=model")
         lacks_scores = not self._oracle(task) and not issubclass(task, Scores)
@@ -153,20 +156,16 @@ class Lyria(PerProblem):
         for step in range(config.generations + 1):
             if step == 0:  # lines 3 to 12: answers from scratch
                 state.population, made = await self._breed(
-                    ctx, state, lambda index, attempt: scratch, config.population, "generate", step=0, prefix="0."
+                    ctx, state, lambda index, attempt: scratch, config.population, "generate", step
                 )
                 phases = [made]
             else:  # lines 14 to 44; an early end of the budget leaves a smaller population
                 population = replay(state.population, state.pool, config.replay_rate)
                 mating = select(population, config.kept, ctx.rng("selection", step))
                 plan = partial(self._crossover, ctx, mating, step)
-                offspring, crossed = await self._breed(
-                    ctx, state, plan, config.population, "crossover", step=step, prefix=f"{step}.c"
-                )
+                offspring, crossed = await self._breed(ctx, state, plan, config.population, "crossover", step)
                 plan = partial(self._mutation, ctx, offspring, step)
-                state.population, mutated = await self._breed(
-                    ctx, state, plan, len(offspring), "mutate", step=step, prefix=f"{step}.m"
-                )
+                state.population, mutated = await self._breed(ctx, state, plan, len(offspring), "mutate", step)
                 phases = [crossed, mutated]
             if ctx.out_of_budget and step > 0 and not any(phase.children for phase in phases):
                 return
@@ -181,6 +180,7 @@ class Lyria(PerProblem):
         """Plan an offspring (lines 19 to 24)."""
         # The attempt is part of the name: a repeat is replaced by other parents' offspring, or by another operator's.
         rng = ctx.rng("crossover", step, index, attempt)
+        # Two different members, unless the budget has left only one.
         chosen = rng.choice(len(mating), size=2, replace=len(mating) < 2).tolist()
         first, second = (mating[i] for i in chosen)
         if rng.random() >= self.config.crossover_rate:
@@ -204,15 +204,7 @@ class Lyria(PerProblem):
         return Plan(operator="mutation", parents=(original,), prompt=prompt)
 
     async def _breed(
-        self,
-        ctx: Context,
-        state: _State,
-        plan: Callable[[int, int], Plan],
-        size: int,
-        role: str,
-        *,
-        step: int,
-        prefix: str,
+        self, ctx: Context, state: _State, plan: Callable[[int, int], Plan], size: int, role: str, step: int
     ) -> tuple[list[Member], Offspring]:
         """Fill a population, evaluate what is new in it and return it; copies are the members themselves."""
         bred = await breed(
@@ -228,6 +220,7 @@ class Lyria(PerProblem):
         # Crossover and mutation of a step ask the evaluator under one role and step: their calls differ by index.
         first_call = self.config.population if role == "mutate" else 0
         await state.evaluator.evaluate(ctx, new, step=step, first_call=first_call)
+        prefix = {"generate": ".", "crossover": ".c", "mutate": ".m"}[role]
         population = []
         for index, child in zip(bred.indices, bred.children, strict=True):
             if child.plan.copy is not None:
@@ -236,7 +229,7 @@ class Lyria(PerProblem):
             found = state.evaluator.known[child.key]
             candidate = Candidate.of(
                 child.response,
-                id=f"{prefix}{index}",
+                id=f"{step}{prefix}{index}",
                 generation=step,
                 parents=tuple(parent.candidate.id for parent in child.plan.parents),
                 operator=child.plan.operator,
@@ -261,6 +254,7 @@ def _report(state: _State, step: int, phases: list[Offspring]) -> Step:
     alive = {one.candidate.id for one in state.population}
     candidates = [replace(one.candidate, survivor=one.candidate.id in alive) for one in state.members]
     best = next((one for one in candidates if state.best and one.id == state.best.candidate.id), None)
+    # Counts of a step are of both its phases together.
     totals: dict[str, float] = {}
     for phase in phases:
         for name, value in phase.diagnostics().items():

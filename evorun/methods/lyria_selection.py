@@ -1,17 +1,18 @@
 """Lyria's experience pool and selector: pure functions on populations (sections 4.1.3 and 4.1.5)."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
 from evorun.methods.breeding import Member
 
 
+@dataclass
 class ExperiencePool:
     """All members so far, one an answer: EP of section 4.1.3, which is a set."""
 
-    def __init__(self) -> None:
-        self._members: dict[str, Member] = {}
+    _members: dict[str, Member] = field(default_factory=dict)
 
     def add(self, members: Iterable[Member]) -> None:
         """Take members in; of those with the same answer the first stays."""

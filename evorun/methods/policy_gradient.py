@@ -92,7 +92,10 @@ class _PolicyGradientMethod(DatasetLevel):
     trains = True
     learns_from_problems = True
     trainer: ClassVar[str] = "grpo"
+    loss: str = "grpo"
+    """TRL's name of the loss."""
     Config: ClassVar[type[PolicyGradientConfig]] = PolicyGradientConfig
+    config: PolicyGradientConfig
 
     @property
     def last_step(self) -> int:
@@ -119,17 +122,13 @@ class _PolicyGradientMethod(DatasetLevel):
             max_tokens=config.max_tokens,
         )
 
-    @property
-    def loss(self) -> str:
-        """TRL's name of the loss."""
-        return "grpo"
-
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
         """Sample, reward, update; evaluate every so many steps; leave the adapter in artifacts/."""
         training, evaluations = ctx.training, Evaluations(ctx, self.config)
         rewards = Graded(ctx.shared, training.task, training.grade, self.config.format_reward)
         rollouts = Rollouts(ctx.shared, training.task, ROLE, rewards, learned=True)
-        yield await evaluations.evaluate(0, self._test_prompts(ctx))
+        tests = {one.id: self._prompt(ctx.context_for(one).task, one) for one in ctx.problems}
+        yield await evaluations.evaluate(0, tests)
         evaluated = step = 0
         for step in range(1, self.config.steps + 1):
             problems = [one for one in self._batch(ctx, step) for _ in range(self.config.group)]
@@ -151,15 +150,16 @@ class _PolicyGradientMethod(DatasetLevel):
                 ctx.warn(f"step {step}: in each group all rewards are equal, so there is nothing to learn: no update")
             ctx.record(step, figures)
             if step % self.config.eval_every == 0:
-                yield await evaluations.evaluate(step, self._test_prompts(ctx))
+                yield await evaluations.evaluate(step, tests)
                 evaluated = step
         if evaluated < step:
-            yield await evaluations.evaluate(step, self._test_prompts(ctx))
+            yield await evaluations.evaluate(step, tests)
         await ctx.policy.export()
 
     def _batch(self, ctx: RunContext, step: int) -> list[Problem]:
         """Return the problems of a step: the split in a new random order each time that it has been gone through."""
         problems, size = ctx.training.problems, self.config.problems_per_step
+        # By the step alone, without state: a resumed run draws the same batches. A batch may span two epochs.
         indices = range((step - 1) * size, step * size)
         epochs = range(indices[0] // len(problems), indices[-1] // len(problems) + 1)
         orders = {epoch: ctx.shared.rng("epoch", epoch).permutation(len(problems)).tolist() for epoch in epochs}
@@ -167,14 +167,12 @@ class _PolicyGradientMethod(DatasetLevel):
 
     def _prompt(self, task: Task, problem: Problem) -> Prompt:
         """Ask for an answer under the fixed prompt."""
+        # The test problems get the same prompt as the training ones: only the weights are compared.
         if self.config.system_prompt is not None and isinstance(task, Instructs):
             return task.instructed_prompt(problem, self.config.system_prompt)
         if not isinstance(task, Generates):
             raise ConfigError(f"task={task.name}: expected a task that generates")
         return task.generation_prompt(problem)
-
-    def _test_prompts(self, ctx: RunContext) -> dict[str, Prompt]:
-        return {problem.id: self._prompt(ctx.context_for(problem).task, problem) for problem in ctx.problems}
 
 
 class Grpo(_PolicyGradientMethod):
@@ -185,9 +183,9 @@ class Grpo(_PolicyGradientMethod):
     Config = GrpoConfig
     config: GrpoConfig
 
-    @property
-    def loss(self) -> str:
-        return self.config.loss
+    def __init__(self, config: GrpoConfig) -> None:
+        super().__init__(config)
+        self.loss = config.loss
 
 
 class Cispo(_PolicyGradientMethod):
@@ -206,6 +204,7 @@ class Rloo(_PolicyGradientMethod):
     trainer = "rloo"
 
     def incompatibility(self, task: type[Task]) -> str | None:
+        # RLOOTrainer takes no mask of the tokens to learn.
         if issubclass(task, UsesTools):
             return f"task={task.name} has tools' turns, which TRL's RLOOTrainer would learn too; use grpo or cispo"
         return super().incompatibility(task)
@@ -221,6 +220,7 @@ def _figures(episodes: Sequence[Episode], group: int) -> dict[str, float]:
     completions = [replies[-1].completions[0] for replies in answered]
     tokens = [sum(reply.completion_tokens for reply in replies) for replies in answered]
     correct = [reward.correct for reward in rewards if reward.correct is not None]
+    # Requests that the engine refused have no completion: they are counted apart, and in no mean.
     rejected = len(episodes) - len(completions)
     unscored = len(values) - len(scored) - rejected
     turns = [len(one.replies) for one in episodes]

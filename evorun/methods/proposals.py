@@ -81,12 +81,7 @@ class Proposed(NamedTuple):
 
 
 async def propose(
-    ctx: Context,
-    proposals: Sequence[Proposal],
-    *,
-    operator: str,
-    step: int,
-    settings: ResponseSettings,
+    ctx: Context, proposals: Sequence[Proposal], *, operator: str, step: int, settings: ResponseSettings
 ) -> Proposed:
     """Ask for one candidate a proposal, all at once, and once more for each text that did not parse, `retries` times.
 
@@ -95,7 +90,7 @@ async def propose(
     responses: dict[int, Response] = {}
     attempts: dict[int, int] = {}
     texts = TextCounts()
-    pending = list(range(len(proposals)))
+    pending = list(range(len(proposals)))  # retries go out together, not one after the other: batches stay full
     for attempt in range(settings.retries + 1):
         replies = await ctx.generate(
             [proposals[i].prompt for i in pending],

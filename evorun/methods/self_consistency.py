@@ -37,6 +37,7 @@ class SelfConsistency(PerProblem):
     needs = (Generates,)
     last_step = 0
     Config = SelfConsistencyConfig
+    config: SelfConsistencyConfig
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Draw all responses at once and let them vote; a candidate's mean is its answer's share of the votes."""

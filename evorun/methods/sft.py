@@ -66,6 +66,7 @@ class Sft(DatasetLevel):
     needs = (Generates,)
     trains = True
     Config = SftConfig
+    config: SftConfig
 
     def incompatibility(self, task: type[Task]) -> str | None:
         if self.config.data is None:
@@ -101,6 +102,7 @@ class Sft(DatasetLevel):
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
         """Assess, make all steps, assess and evaluate every so many; leave what was trained in artifacts/."""
         evaluations = Evaluations(ctx, self.config)
+        # Before the first step: loss without training, and the number of steps that the data give.
         data = await ctx.policy.evaluate()
         cut, dropped = int(data["cut"]), int(data["dropped"])
         if cut or dropped:
@@ -145,6 +147,7 @@ class Sft(DatasetLevel):
         file = run.resolve() / "artifacts" / name
         content = b"".join(msgspec.json.encode(one) + b"\n" for one in conversations)
         if file.exists():
+            # A resumed run must train on what it began with; a changed source would mix two data sets.
             if file.read_bytes() != content:
                 raise RunDirectoryError(
                     f"{display(file)} is not what {self._source} gives now; restore that file, or start a new run"

@@ -28,6 +28,7 @@ class ZeroShot(PerProblem):
     needs = (Generates,)
     last_step = 0
     Config = ZeroShotConfig
+    config: ZeroShotConfig
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Ask once, and again when the text does not parse."""

@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class Role(NamedTuple):
-    """Who answers the calls of a role."""
+    """The model role that answers the calls of a call role."""
 
     model: Literal["policy", "reference", "judge", "reward", "meta"]
     """policy: with the weights of a step. reference: without what the run trains."""
@@ -66,7 +66,7 @@ class Calls:
         self._models = models
         self._roles = roles
         self._remember = remember
-        self._indices: set[tuple[int, str, int, int]] = set()
+        self._made: set[tuple[int, str, int, int]] = set()
 
     def rng(self, *names: str | int) -> np.random.Generator:
         """Return the random stream of this problem and these names."""
@@ -74,7 +74,7 @@ class Calls:
 
     @property
     def out_of_budget(self) -> bool:
-        """Whether the budget has refused a call."""
+        """True once the budget has refused a call."""
         return self._meter.exhausted
 
     @property
@@ -87,7 +87,7 @@ class Calls:
         return self._meter.admit(calls, role)
 
     def key(self, step: int, role: str, index: int, attempt: int) -> str:
-        """Return the key under which the journal knows a call."""
+        """Return the key of a call in the journal."""
         return "|".join((self.name, str(step), role, str(index), str(attempt)))
 
     async def generate(
@@ -106,6 +106,7 @@ class Calls:
         index (in `prompts`, unless `indices` gives others) and attempt (one for all, or each its own): the same call
         must have the same index on every repetition.
         """
+        # Admitted in order and before any call, so that a resumed run cuts the same calls off.
         allowed = self.affordable(len(prompts), role)
         attempts = [attempt] * allowed if isinstance(attempt, int) else attempt
         async with asyncio.TaskGroup() as group:
@@ -136,9 +137,10 @@ class Calls:
         token_ids, seen: see `Request`.
         """
         call = (step, role, index, attempt)
-        if call in self._indices:
+        # Two calls under one key would have one seed, and the journal would give the second the first one's reply.
+        if call in self._made:
             raise ValueError(f"the method makes two calls with the same step, role, index and attempt: {call}")
-        self._indices.add(call)
+        self._made.add(call)
         request = Request(
             messages=prompt.messages,
             sampling=sampling,
@@ -148,6 +150,7 @@ class Calls:
             token_ids=token_ids,
             seen=seen,
         )
+        # The step decides the weights, never the moment: a resumed run must ask the same model again.
         played = self._roles.get(role, POLICY)
         return await self._models[played.model].complete(self.key(*call), request, step - played.lag)
 

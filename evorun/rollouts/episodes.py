@@ -23,7 +23,7 @@ NO_REWARD = Reward(None)
 
 
 class Asked(NamedTuple):
-    """What an episode begins with."""
+    """The start of an episode."""
 
     problem: Problem
     prompt: Prompt
@@ -51,6 +51,7 @@ class Episode(NamedTuple):
 
         Raises EngineError when the engine went on from other tokens than these.
         """
+        # Nothing to learn, but a row all the same: TRL's groups have a fixed number of rows.
         if signal is None:
             return Row(prompt=(), tokens=(), learned=(), signal=None)
         prompt = self.replies[0].prompt_ids or ()
@@ -64,6 +65,7 @@ class Episode(NamedTuple):
                     "before it, which learning needs; the engine gave others or none: use engine=vllm or "
                     "engine=transformers"
                 )
+            # Tokens between the turns (a tool's answer, the chat template's marks) are seen but not learned.
             added = before[len(prompt) + len(tokens) :]
             tokens += [*added, *drawn]
             learned += [False] * len(added) + [True] * len(drawn)
@@ -80,7 +82,7 @@ class Rollouts:
     rewards: Rewards | None = None
     """None: episodes are not rewarded."""
     learned: bool = False
-    """Whether tokens are learned from: the engine is asked for them, and each turn goes on from those before it."""
+    """Tokens are learned from: the engine is asked for them, and each turn goes on from those before it."""
 
     def most_calls(self, problems: Sequence[Problem]) -> int:
         """Return how many calls an episode of each problem takes at most."""
@@ -95,6 +97,7 @@ class Rollouts:
         first ones only are played. A call is known by the episode's index (in `asked`, unless `indices` gives others)
         and the turn, as its attempt.
         """
+        # Whole episodes only: one that the budget breaks off has cost its turns and earns no reward.
         most = list(accumulate(self._most_turns(one.problem) for one in asked))
         allowed = bisect_right(most, self.calls.affordable(most[-1] if most else 0, self.role))
         async with asyncio.TaskGroup() as group:
@@ -103,7 +106,7 @@ class Rollouts:
                 for index, one in zip(range(len(asked)) if indices is None else indices, asked[:allowed], strict=False)
             ]
         episodes = [one.result() for one in playing]
-        for episode in episodes:
+        for episode in episodes:  # in their order, see `Calls.charge`
             self.calls.charge(self.role, episode.replies)
         return episodes
 
@@ -131,6 +134,7 @@ class Rollouts:
                 break
             turns.append(answer)
             prompt = msgspec.structs.replace(prompt, messages=(*prompt.messages, said, answer))
+            # Tokens, not text: encoding a completion's text again may give other tokens than those that were drawn.
             if self.learned:
                 seen = (*(reply.prompt_ids or ()), *(reply.completions[0].token_ids or ()))
         response = read_reply(self.task, asked.problem, reply)
@@ -140,7 +144,7 @@ class Rollouts:
         return Episode(asked, tuple(turns), response, reward)
 
     async def _answer(self, step: int, index: int, turn: int, problem: Problem, said: Message) -> Message | None:
-        """Return what the tools answer; None when none was used. A tool that fails is an answer that says so."""
+        """Return the tools' answer; None when none was used. A tool that fails is an answer that says so."""
         task = self.task
         if not isinstance(task, UsesTools):
             return None

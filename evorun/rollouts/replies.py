@@ -1,4 +1,4 @@
-"""What a model's reply to a request for an answer is worth: a response in any case, and what is counted of it."""
+"""Replies read as responses, and counts of the texts that could not be used."""
 
 from dataclasses import dataclass
 
@@ -16,17 +16,18 @@ def read_reply(task: Task, problem: Problem, reply: Reply) -> Response:
 
 @dataclass
 class TextCounts:
-    """What became of the texts that a step asked for."""
+    """Counts of the texts that a step asked for."""
 
     unparsable_texts: int = 0
-    """Texts that did not parse, those asked for again included."""
+    """Texts that did not parse, those with a later attempt included."""
     rejected_requests: int = 0
     """Requests that the engine refused; asking again would not help."""
     truncated_texts: int = 0
     """Texts that ran into `max_tokens`, whether they parsed or not."""
 
     def add(self, reply: Reply, response: Response) -> None:
-        """Count one reply and what it was read as."""
+        """Count one reply with the response that it was read as."""
+        # Counted by itself: a refusal says something of the request or the server, not of the model's format.
         if reply.error is not None:
             self.rejected_requests += 1
             return
@@ -34,7 +35,7 @@ class TextCounts:
         self.unparsable_texts += response.error is not None
 
     def diagnostics(self) -> dict[str, float]:
-        """Return what a step reports of them."""
+        """Return the counts that a step reports."""
         return {
             "unparsable_texts": self.unparsable_texts,
             "rejected_requests": self.rejected_requests,

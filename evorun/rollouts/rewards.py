@@ -1,4 +1,4 @@
-"""What an episode earns: the task's own grade, with a bonus for its format."""
+"""Rewards of episodes: the task's own grade, with a bonus for its format."""
 
 from collections.abc import Awaitable, Callable
 from hashlib import blake2b
@@ -13,12 +13,12 @@ from evorun.tasks.base import Grade, Problem, Task
 
 
 class Reward(msgspec.Struct, frozen=True):
-    """What an episode earns."""
+    """The reward of an episode."""
 
     value: float | None
     """None where nothing can be learned: the engine refused a request, or the task could not score the response."""
     parts: dict[str, float] = {}
-    """What else is known of it, by name."""
+    """Other measures of the response, by name."""
     correct: bool | None = None
     """None on a task without right and wrong."""
 
@@ -27,7 +27,7 @@ class Rewards(Protocol):
     """Rewards responses, as soon as each is there."""
 
     async def reward(self, step: int, index: int, problem: Problem, response: Response) -> Reward:
-        """Return what the response of an episode earns; `index` tells episodes of one step apart."""
+        """Return the reward of an episode's response; `index` tells episodes of one step apart."""
         ...
 
 
@@ -53,8 +53,10 @@ class Graded:
             value = None if worth is None else self._measure.utility(worth) + self._format_reward * bonus
             return Reward(value, {"formatted": float(bool(bonus))}, grade.correct)
 
+        # The text's digest, not the text, which the journal has already; surrogates can come from a model's JSON.
         digest = blake2b(response.text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
         about = (problem.id, digest, self._format_reward)
+        # Through the journal: grading may run programs, and a resumed run must learn from the same rewards.
         return await self._calls.remember(step, "reward", about, compute, Reward, index=index)
 
 

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 
 from evorun.errors import DataError
 from evorun.methods.base import DatasetLevel, Method, PerProblem
@@ -12,7 +11,7 @@ from evorun.methods.context import Context, RunContext, TrainingSplit
 from evorun.rollouts.calls import Calls
 from evorun.runner.recorder import Cost, ProblemRecorder, SharedRecorder
 from evorun.runs.budget import Meter, part, share, total, whole
-from evorun.runs.candidates import SHARED, Candidate, Response, Step
+from evorun.runs.candidates import SHARED, Candidate, Response
 from evorun.runs.directory import TRAINING, RunDirectory
 from evorun.runs.effects import JournaledModel
 from evorun.runs.progress import Progress
@@ -34,11 +33,11 @@ class Driver:
     directory: RunDirectory
     seed: int
     shares: Sequence[Meter]
-    """What each problem may spend, in order (`evorun.runs.budget.divide`)."""
+    """The budget of each problem, in order (`evorun.runs.budget.divide`)."""
     concurrency: int
     progress: Progress
     policy: Policy | None = None
-    """What a method with an objective trains."""
+    """The policy that a method with an objective trains."""
     training: LoadedTask | None = None
     """The problems to train on, for methods that learn from problems."""
     seconds_by_role: dict[str, float] = field(default_factory=dict)
@@ -67,33 +66,33 @@ class Driver:
         """Work on each problem by itself, at most `concurrency` at once; return all meters."""
         problems = self.loaded.problems
         shared = whole(self.shares, reserved=len(problems))  # a call to answer each one
+        # Before any problem: what it costs is then known, and deducted from every share alike.
         await method.prepare(self._run_context(shared, {}))
         spent = shared.total
-        indices = asyncio.Semaphore(self.concurrency)
+        slots = asyncio.Semaphore(self.concurrency)
 
-        async def in_turn(index: int, problem: Problem) -> None:
+        async def solve_one(index: int, problem: Problem) -> None:
             own = self.shares[index]
             own.deduct(share(spent.calls, len(problems), index), share(spent.tokens, len(problems), index))
-            async with indices:
-                await self._solve(method, problem, _Account(own, shared, len(problems), index))
+            account, recorder = _Account(own, shared, len(problems), index), self._recorder(problem)
+            async with slots:
+                # Grading goes on beside the search: a slow grader (programs, proofs) delays no model call.
+                async with asyncio.TaskGroup() as group:
+                    group.create_task(recorder.write_steps())
+                    async for step in method.solve(self._context(problem, own)):
+                        recorder.offer(step, account.cost())
+                    recorder.close()
+                await recorder.write_end(account.cost(), own.exhausted)
 
         async with asyncio.TaskGroup() as group:
             for index, problem in enumerate(problems):
-                group.create_task(in_turn(index, problem))
+                group.create_task(solve_one(index, problem))
         return [shared, *self.shares]
-
-    async def _solve(self, method: PerProblem, problem: Problem, account: "_Account") -> None:
-        recorder = self._recorder(problem)
-        async with asyncio.TaskGroup() as group:
-            group.create_task(recorder.write_steps())
-            async for step in method.solve(self._context(problem, account.own)):
-                recorder.offer(step, account.cost())
-            recorder.close()
-        await recorder.write_end(account.cost(), account.own.exhausted)
 
     async def _learn(self, method: DatasetLevel) -> list[Meter]:
         """Work on all problems together; return the meter of the whole run, which counts every problem's calls."""
         problems = self.loaded.problems
+        # Every call counts twice: against its problem's share, or those made for all, and against the whole run.
         everything = whole(self.shares)
         shared = Meter(parent=everything)
         for one in self.shares:
@@ -105,9 +104,12 @@ class Driver:
         async with asyncio.TaskGroup() as group:
             for recorder in recorders:
                 group.create_task(recorder.write_steps())
+            # Inside the group: an error of a grader ends the method at once, and the other way round.
             await method.prepare(ctx)
             async for steps in method.learn(ctx):
-                _offer(steps, problems, recorders, [account.cost() for account in accounts])
+                for problem, recorder, account in zip(problems, recorders, accounts, strict=True):
+                    if problem.id in steps:
+                        recorder.offer(steps[problem.id], account.cost())
             for recorder in recorders:
                 recorder.close()
         for recorder, account in zip(recorders, accounts, strict=True):
@@ -131,6 +133,7 @@ class Driver:
         )
 
     def _run_context(self, meter: Meter, contexts: Mapping[str, Context]) -> RunContext:
+        # Labels of the validation split are out of reach of a method that does not declare them.
         may_see = self.method.regime_on(type(self.loaded.task)) in ("demonstrations", "labels")
         shared = Calls(
             name=SHARED,
@@ -141,25 +144,21 @@ class Driver:
             roles=self.method.roles,
             remember=self.directory.journal.remember,
         )
+        training = None
+        if (split := self.training) is not None:
+            training = TrainingSplit(
+                split.task, split.problems, lambda problem, response: split.grader.grade(problem, response, self.tools)
+            )
         return RunContext(
             contexts=contexts,
             shared=shared,
             demonstrations=self.loaded.validation if may_see else (),
             grade=self._grade_demonstration,
-            artifacts=self._artifacts(),
+            artifacts=self.directory.path / ARTIFACTS,
             record=partial(self._record, meter, SharedRecorder(self.directory)),
             policy=self.policy,
-            training=self._training_split(),
+            training=training,
         )
-
-    def _training_split(self) -> TrainingSplit | None:
-        if self.training is None:
-            return None
-        return TrainingSplit(self.training.task, self.training.problems, self._grade_training)
-
-    async def _grade_training(self, problem: Problem, response: Response) -> Grade:
-        assert self.training is not None  # noqa: S101 - only a training split grades here
-        return await self.training.grader.grade(problem, response, self.tools)
 
     def _record(
         self,
@@ -170,6 +169,7 @@ class Driver:
         candidates: Sequence[Candidate],
     ) -> None:
         if figures:
+            # The parent counts the problems' own calls too, which the shared meter does not.
             spent = (meter.parent or meter).total
             record = TrainingRecord(step, spent.calls, spent.tokens, dict(figures))
             self.directory.records(TRAINING).append([record])
@@ -177,19 +177,17 @@ class Driver:
         recorder.record(step, candidates)
 
     async def _grade_demonstration(self, demonstration: Demonstration, response: Response) -> Grade:
+        # Else a method could learn the run's own answers by asking for grades.
         if demonstration not in self.loaded.validation:
             raise DataError(
                 f"problem '{demonstration.problem.id}' is not of the validation split: only the run grades it"
             )
         return await self.loaded.grader.grade(demonstration.problem, response, self.tools)
 
-    def _artifacts(self) -> Path:
-        return self.directory.path / ARTIFACTS
-
 
 @dataclass(frozen=True)
 class _Account:
-    """What one problem costs: its own calls, and its part of those made for all problems."""
+    """The cost of one problem: its own calls, and its part of those made for all problems."""
 
     own: Meter
     shared: Meter
@@ -207,16 +205,9 @@ class _Account:
         return cost
 
 
-def _offer(
-    steps: Mapping[str, Step], problems: Sequence[Problem], recorders: Sequence[ProblemRecorder], costs: Sequence[Cost]
-) -> None:
-    for problem, recorder, cost in zip(problems, recorders, costs, strict=True):
-        if problem.id in steps:
-            recorder.offer(steps[problem.id], cost)
-
-
 def first_error(errors: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the first single exception in a group, however deep."""
+    # Task groups nest; the user is to see one line, the first error.
     error: BaseException = errors
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]

@@ -1,4 +1,4 @@
-"""Composes a run out of its configuration and carries it out: the one room that knows all the others."""
+"""A run, composed out of its configuration and carried out: the one module that knows all the others."""
 
 import asyncio
 import contextlib
@@ -14,7 +14,6 @@ import msgspec
 from rich.console import Console
 
 from evorun.errors import EvorunError, RunDirectoryError, SandboxError
-from evorun.methods.base import Method
 from evorun.models.base import LanguageModel, Trained
 from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
 from evorun.models.lazy import LazyModel
@@ -35,7 +34,7 @@ from evorun.runs.results import write_results
 from evorun.runs.schema import Manifest, ModelInRun, ProblemRecord, Provenance, SandboxInRun, Status
 from evorun.sandbox.isolation import not_full, probe
 from evorun.sandbox.lazy import LazySandbox
-from evorun.tasks.base import LoadedTask, Problem
+from evorun.tasks.base import LoadedTask
 from evorun.training.policy import Policy
 
 log = logging.getLogger("evorun")
@@ -45,7 +44,7 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Outcome(NamedTuple):
-    """How a run ended."""
+    """The end of a run."""
 
     status: Status
     error: BaseException | None = None
@@ -57,6 +56,7 @@ def run_experiment(config: RunConfig, path: Path, command: Sequence[str], consol
     Raises EvorunError when the run cannot begin (data missing, directory in use or of another run). Once begun, the
     manifest says how it ended, and so does the returned outcome.
     """
+    # All that fails for a wrong setting or missing data comes before the run directory has a manifest.
     loaded = config.task.load()
     config.method.check(config.task.task_class, [example.problem for example in loaded.validation])
     training = training_problems(config, loaded)
@@ -66,8 +66,11 @@ def run_experiment(config: RunConfig, path: Path, command: Sequence[str], consol
     try:
         directory.begin(manifest)
         with _logging_to(path / "evorun.log"):
-            for line in _warnings(config.method, manifest.sandbox, shares):
+            limits = [one.max_calls for one in shares if one.max_calls is not None]
+            for line in config.method.warnings(min(limits, default=None)):
                 log.warning(line)
+            if manifest.sandbox is not None and not manifest.sandbox.full:
+                log.warning(not_full(manifest.sandbox.isolation, manifest.sandbox.note))
             started = time.monotonic()
             outcome = _carry_out(config, loaded, training, shares, directory, console)
             _note_end(directory, outcome, time.monotonic() - started)
@@ -76,18 +79,11 @@ def run_experiment(config: RunConfig, path: Path, command: Sequence[str], consol
         directory.close()
 
 
-def _warnings(method: Method, sandbox: SandboxInRun | None, shares: Sequence[Meter]) -> list[str]:
-    """Say what a user should know of a run before it spends anything."""
-    limits = [share.max_calls for share in shares if share.max_calls is not None]
-    lines = method.warnings(min(limits, default=None))
-    if sandbox is not None and not sandbox.full:
-        lines.append(not_full(sandbox.isolation, sandbox.note))
-    return lines
-
-
 def _note_end(directory: RunDirectory, outcome: Outcome, seconds: float) -> None:
     try:
-        directory.end(outcome.status, seconds, _one_line(outcome.error))
+        error = outcome.error
+        text = str(error) if error is None or isinstance(error, EvorunError) else f"{type(error).__name__}: {error}"
+        directory.end(outcome.status, seconds, None if error is None else text)
     except RunDirectoryError:
         if outcome.error is None:  # else the run's own error says more, and often the same
             raise
@@ -103,7 +99,10 @@ def _carry_out(
 ) -> Outcome:
     try:
         config = with_student(config, directory, console, run_experiment)
-        write_records(directory.path / PROBLEMS, [_problem_record(problem) for problem in loaded.problems])
+        write_records(
+            directory.path / PROBLEMS,
+            [ProblemRecord(problem.id, problem.stratum, dict(problem.data)) for problem in loaded.problems],
+        )
         asyncio.run(_run(config, loaded, training, shares, directory, console))
     except (KeyboardInterrupt, asyncio.CancelledError):
         log.info("interrupted")
@@ -124,6 +123,7 @@ async def _run(
 ) -> None:
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine always runs in a task
+    # Cancellation, not an exception at any line: journal and records are closed in order on the way out.
     for number in STOP_SIGNALS:
         asyncio.get_running_loop().add_signal_handler(number, _cancel, task)
     traffic = Traffic()
@@ -131,7 +131,7 @@ async def _run(
     progress = Progress(title, len(loaded.problems), config.method.last_step, traffic, loaded.task.scores[0])
     async with contextlib.AsyncExitStack() as stack:
         engines, policy = _engines(config, loaded, directory)
-        for engine in {id(engine): engine for engine in engines.values()}.values():
+        for engine in {id(engine): engine for engine in engines.values()}.values():  # roles share engines
             stack.push_async_callback(engine.close)
         if policy is not None:
             stack.push_async_callback(policy.close)
@@ -160,7 +160,7 @@ async def _run(
 
 
 async def _tester(config: RunConfig, stack: contextlib.AsyncExitStack) -> Tester:
-    """Return what runs programs: a recorded run's journal when its model is replayed, else the sandbox."""
+    """Return the runner of programs: a recorded run's journal when its model is replayed, else the sandbox."""
     if isinstance(config.engine, ReplayConfig) and config.engine.run is not None:
         return await asyncio.to_thread(RecordedRun, Path(config.engine.run))
     sandbox = LazySandbox(config.sandbox)
@@ -178,7 +178,8 @@ def _cancel(task: asyncio.Task[Any]) -> None:
 def _engines(
     config: RunConfig, loaded: LoadedTask, directory: RunDirectory
 ) -> tuple[dict[str, LanguageModel | Trained], Policy | None]:
-    """Return what plays each model role, and what is trained; roles with an equal model and engine share one."""
+    """Return the engine of each model role and the trained policy; roles with an equal model share an engine."""
+    # The transformers trainer holds the weights and samples from them; other engines get each step's adapter.
     policy = open_policy(config, directory) if config.training is not None else None
     trained: LanguageModel | Trained
     reference: LanguageModel
@@ -234,30 +235,27 @@ def _sandbox(config: RunConfig) -> SandboxInRun | None:
     """Return how programs will be isolated; None when the run has none. Raises SandboxError when it must not be so."""
     if not config.task.runs_programs or isinstance(config.engine, ReplayConfig):
         return None
+    # Before the run begins: a sandbox that fails closed must not be found out after hours of generation.
     found = probe(config.sandbox)
     if found.isolation == "none":
         raise SandboxError(found.note)
     return SandboxInRun(found.isolation, found.full, found.note)
 
 
-def _problem_record(problem: Problem) -> ProblemRecord:
-    return ProblemRecord(problem.id, problem.stratum, dict(problem.data))
-
-
 def _is_simulated(engine: EngineConfig) -> bool:
+    # A replay of a simulated run has no model's words either.
     if isinstance(engine, ReplayConfig) and engine.run is not None:
         return load_manifest(Path(engine.run)).simulated
     return isinstance(engine, SimulatedConfig)
 
 
 class _LogFile(logging.FileHandler):
-    """A log that is given up in silence when its disk is full: the run's own error says so already."""
+    """A log that ends silently when its disk is full: the run's own error says so already."""
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Ignore that a record could not be written."""
+        """Ignore a record that could not be written."""
 
     def close(self) -> None:
-        """Close the file, even when what is left cannot be written."""
         with contextlib.suppress(OSError):
             super().close()
 
@@ -272,13 +270,7 @@ def _logging_to(path: Path) -> Iterator[None]:
     root.setLevel(logging.INFO)
     try:
         yield
-    finally:
+    finally:  # tests and sweeps carry out several runs in one process
         root.removeHandler(handler)
         root.setLevel(level)
         handler.close()
-
-
-def _one_line(error: BaseException | None) -> str | None:
-    if error is None:
-        return None
-    return str(error) if isinstance(error, EvorunError) else f"{type(error).__name__}: {error}"

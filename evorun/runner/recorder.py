@@ -1,4 +1,4 @@
-"""What methods report, in the run directory: steps graded beside the search, then candidates and each problem's end."""
+"""Records of what methods report: steps, graded beside the search, then candidates and each problem's prediction."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
@@ -26,7 +26,7 @@ Cost = Mapping[str, Spent]
 """By role."""
 
 _NO_RESPONSE = Response(text="", answer=None, error="no response")
-"""Stands where a problem has no candidate: the grader says what is worst in the task's scores."""
+"""The response of a problem without candidates: the grader gives it the worst of the task's scores."""
 
 
 class ProblemRecorder:
@@ -62,10 +62,28 @@ class ProblemRecorder:
         """Grade and write the steps that are offered, until the recorder is closed."""
         while (offered := await self._offered.get()) is not None:
             step, cost = offered
-            grade = await self._grades.of_best(step.best)
-            correct = None if step.best is None else grade.correct
-            scores = await self._scores(step, grade)
-            self._write_step(step, correct, scores, cost)
+            grade = await self._grades.of(step.best)
+            record = StepRecord(
+                problem=self._problem.id,
+                stratum=self._problem.stratum,
+                step=step.step,
+                best=None if step.best is None else Best(step.best.id, step.best.answer, step.best.text),
+                belief=_belief(step.best),
+                # A prediction without a candidate is wrong; a step without one is not decided yet.
+                correct=None if step.best is None else grade.correct,
+                pool=sum(candidate.survivor for candidate in step.candidates),
+                candidates=len(step.candidates),
+                cost=dict(cost),
+                extra={**step.extra, **_duel_counts(step)},
+                scores=dict(await self._scores(step, grade)),
+            )
+            self._directory.records("steps").append([record])
+            self._directory.records("comparisons").append(
+                [
+                    ComparisonRecord(**asdict(duel), problem=self._problem.id, step=step.step)
+                    for duel in step.comparisons
+                ]
+            )
             value = None if step.best is None else self._primary.value_in(grade)
             self._progress.stepped(self._problem.id, step.step, value)
             self._last = step
@@ -73,6 +91,7 @@ class ProblemRecorder:
 
     async def write_end(self, cost: Cost, stopped_by_budget: bool) -> None:
         """Grade and write the candidates and the prediction; all steps have been written."""
+        # The last step lists all candidates of the search, each with the final belief in it.
         candidates = [] if self._last is None else self._last.candidates
         grades = await asyncio.gather(*(self._grades.of(candidate) for candidate in candidates))
         self._directory.records("candidates").append(
@@ -84,7 +103,7 @@ class ProblemRecorder:
             ]
         )
         best = None if self._last is None else self._last.best
-        grade = await self._grades.of_best(best)
+        grade = await self._grades.of(best)
         scores = grade.scores if self._last is None else await self._scores(self._last, grade)
         stop: Stop = "budget" if stopped_by_budget else "failed" if best is None else "generations"
         record = PredictionRecord(
@@ -105,6 +124,7 @@ class ProblemRecorder:
 
     async def _scores(self, step: Step, grade: Grade) -> Mapping[str, float]:
         """Return the scores of the best candidate, and the mean of the primary one over a step's samples."""
+        # Samples are there in evaluations of methods that train: their mean is the pass rate.
         if not step.samples:
             return grade.scores
         grades = await asyncio.gather(*(self._grades.of(sample) for sample in step.samples))
@@ -112,27 +132,6 @@ class ProblemRecorder:
         if not values:
             return grade.scores
         return {**grade.scores, mean_of_samples(self._primary).name: sum(values) / len(values)}
-
-    def _write_step(self, step: Step, correct: bool | None, scores: Mapping[str, float], cost: Cost) -> None:
-        best = step.best
-        record = StepRecord(
-            problem=self._problem.id,
-            stratum=self._problem.stratum,
-            step=step.step,
-            best=None if best is None else Best(best.id, best.answer, best.text),
-            belief=_belief(best),
-            correct=correct,
-            pool=sum(candidate.survivor for candidate in step.candidates),
-            candidates=len(step.candidates),
-            cost=dict(cost),
-            extra={**step.extra, **_duel_counts(step)},
-            scores=dict(scores),
-        )
-        self._directory.records("steps").append([record])
-        duels = [
-            ComparisonRecord(**asdict(duel), problem=self._problem.id, step=step.step) for duel in step.comparisons
-        ]
-        self._directory.records("comparisons").append(duels)
 
 
 class SharedRecorder:
@@ -145,6 +144,7 @@ class SharedRecorder:
 
     def record(self, step: int, candidates: Sequence[Candidate]) -> None:
         """Write what is new after a step, of all candidates that there are."""
+        # Shared candidates (system prompts) come back at every step; a line each time would grow with its square.
         new = [candidate for candidate in candidates if candidate.id not in self._ratings]
         changed = []
         for one in candidates:
@@ -166,15 +166,10 @@ class _Grades:
         self._tools = tools
         self._known: dict[str | None, Grade] = {}
 
-    async def of(self, candidate: Candidate) -> Grade:
-        return await self._of(candidate.id, candidate)
-
-    async def of_best(self, best: Candidate | None) -> Grade:
-        return await self._of(None, _NO_RESPONSE) if best is None else await self.of(best)
-
-    async def _of(self, key: str | None, response: Response) -> Grade:
+    async def of(self, candidate: Candidate | None) -> Grade:
+        key = None if candidate is None else candidate.id
         if key not in self._known:
-            self._known[key] = await self._grader.grade(self._problem, response, self._tools)
+            self._known[key] = await self._grader.grade(self._problem, candidate or _NO_RESPONSE, self._tools)
         return self._known[key]
 
 

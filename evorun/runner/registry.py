@@ -15,6 +15,7 @@ from evorun.methods.base import Method
 from evorun.models.config import EngineConfig
 from evorun.tasks.base import TaskConfig
 
+# Targets are text, imported when they are asked for: `evorun --help` imports no method, task or engine.
 METHODS = {
     "best_of_n": "evorun.methods.best_of_n:BestOfN",
     "cispo": "evorun.methods.policy_gradient:Cispo",
@@ -101,6 +102,7 @@ def unknown(kind: str, name: str, choices: Iterable[str]) -> ConfigError:
 
 
 def _find(kind: Kind, name: str, builtin: dict[str, str]) -> type:
+    # Built-in names first: an installed package cannot replace a method or a task unnoticed.
     if name in builtin:
         return _load(builtin[name])
     if name in plugins(kind):

@@ -37,7 +37,7 @@ TOP_LEVEL = (
     *("student", "teacher", "teacher_engine"),
     *("seed", "run", "evorun", "reported"),
 )
-"""What a run's configuration is made of."""
+"""The keys of a run's configuration."""
 
 SAME_AS_POLICY = "policy"
 """`judge=policy`: the policy model judges; `judge_engine=policy`: on the policy's kind of engine. So for any role."""
@@ -45,7 +45,7 @@ SAME_AS_POLICY = "policy"
 
 @dataclass
 class RunSettings:
-    """How a run is carried out."""
+    """Execution of a run."""
 
     concurrency: int = 256
     """Problems in flight at once."""
@@ -53,7 +53,6 @@ class RunSettings:
     """Folder of the stages that students are made in; runs share them."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is out of range."""
         at_least("run.concurrency", self.concurrency, 1)
         if not self.stages:
             raise ConfigError("run.stages: expected a folder, got an empty string")
@@ -61,7 +60,7 @@ class RunSettings:
 
 @dataclass
 class ProgramSettings:
-    """How the program itself behaves."""
+    """Behaviour of the program itself."""
 
     debug: bool = False
     """Show tracebacks."""
@@ -69,13 +68,12 @@ class ProgramSettings:
     """auto | plain | off"""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when a value is not one of the choices."""
         one_of("evorun.progress", self.progress, ("auto", "plain", "off"))
 
 
 @dataclass
 class RunConfig:
-    """Everything that a run is made of."""
+    """All parts of a run."""
 
     seed: int
     method: Method
@@ -91,7 +89,7 @@ class RunConfig:
     run: RunSettings = field(default_factory=RunSettings)
     evorun: ProgramSettings = field(default_factory=ProgramSettings)
     student: StudentConfig | None = None
-    """How the model is fine-tuned before the run; None: it is not."""
+    """Fine-tuning of the model before the run; None: there is none."""
     raw: dict[str, Any] = field(default_factory=dict)
     """The composed configuration as plain data, for the manifest."""
 
@@ -102,17 +100,22 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     Raises ConfigError naming the key, what was given and what is allowed. Loads no data and no model.
     """
     seed = config.get("seed", 0)
+    # bool is a subclass of int.
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise ConfigError(f"seed: expected an integer >= 0, got {seed!r}")
     method_class = registry.method_class(_name_of(config, "method"))
     task = typed(registry.task_config_class(_name_of(config, "task")), config["task"], "task")
+    # First of all: for an impossible pair no other message helps.
     refuse_impossible_pair(method_class, task)
-    _refuse_unknown_keys(config)
+    for key in config:
+        if key not in TOP_LEVEL:
+            raise ConfigError(f"{key}: unknown key; the top level has {', '.join(TOP_LEVEL)}")
     _check_reported(config.get("reported"))
     model = typed(ModelConfig, config["model"], "model")
     engine = _engine(config, "engine")
     student = _student(config, method_class)
     if student is not None:
+        # Tables tell a student from its base model by this name.
         model = dataclasses.replace(model, name=f"{model.name}-{student.name}")
     method = cast(Any, method_class)(typed(method_class.Config, config["method"], "method"))
     incompatibility = method.incompatibility(task.task_class)
@@ -136,7 +139,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
 
 
 def _student(config: Mapping[str, Any], method: type[Method]) -> StudentConfig | None:
-    """Return how the model is fine-tuned first, with both runs that this takes checked; None when it is not."""
+    """Return the student's settings, with both runs that it takes checked; None when the model is not fine-tuned."""
     if config.get("student") is None:
         for key in ("teacher", "teacher_engine"):
             if key in config:
@@ -149,23 +152,22 @@ def _student(config: Mapping[str, Any], method: type[Method]) -> StudentConfig |
         raise ConfigError(
             f"student={student.name}: method={method.name} trains weights itself; leave one of the two out"
         )
-    _check_stage("teacher", teacher_composition(config))
-    _check_stage("student", tuning_composition(config, data="traces.jsonl"))
+    # Both stages now, not when their turn comes: the teacher's run may take hours.
+    composed = {"teacher": teacher_composition(config), "student": tuning_composition(config, data="traces.jsonl")}
+    for stage, composition in composed.items():
+        try:
+            check(composition)
+        except ConfigError as error:
+            raise in_stage(stage, error) from error
     return student
-
-
-def _check_stage(stage: str, config: Mapping[str, Any]) -> None:
-    try:
-        check(config)
-    except ConfigError as error:
-        raise in_stage(stage, error) from error
 
 
 def _training(
     config: Mapping[str, Any], method: Method, model: ModelConfig, engine: EngineConfig
 ) -> TrainingConfig | None:
-    """Return how weights are trained; None where they are not."""
+    """Return the settings of training; None where no weights are trained."""
     if not method.trains:
+        # With a student, `training` is for its fine-tuning.
         if "training" in config and config.get("student") is None:
             raise ConfigError(f"training: has no effect, method={method.name} trains no weights; leave it out")
         return None
@@ -183,7 +185,7 @@ def _training(
     if training.weights == "full" and method.learns_from_problems:
         raise ConfigError(
             f"training.weights: expected lora with method={method.name}, got full: completions and the reference "
-            "policy are had from the base model with the adapter on and off; only method=sft trains all weights"
+            "policy come from the base model with the adapter on and off; only method=sft trains all weights"
         )
     if training.weights == "full" and not isinstance(engine, TransformersConfig | ReplayConfig):
         raise ConfigError(
@@ -204,6 +206,7 @@ def _others(config: Mapping[str, Any], method: type[Method], own: ServedModel) -
         engine = _given(config, f"{role}_engine", lambda key: _engine(config, key))
         if model is None and engine is None:
             continue
+        # Sweeps over methods set a judge for all of them, so a judge without use is no error.
         if role != "judge" and role not in {played.model for played in method.roles.values()}:
             raise ConfigError(f"{role}: has no effect, method={method.name} asks no {role} model; leave it out")
         others[role] = ServedModel(model or own.model, engine or own.engine)
@@ -211,19 +214,13 @@ def _others(config: Mapping[str, Any], method: type[Method], own: ServedModel) -
 
 
 def _given(config: Mapping[str, Any], key: str, read: Callable[[str], T]) -> T | None:
-    """Return what a role's key gives; None where it is the policy's."""
+    """Return the value that `read` gives for a role's key; None where it is the policy's."""
     if key not in config:
         return None
     if _name_of(config, key) != SAME_AS_POLICY:
         return read(key)
     typed(EngineConfig, config[key], key)  # nothing beside its name
     return None
-
-
-def _refuse_unknown_keys(config: Mapping[str, Any]) -> None:
-    for key in config:
-        if key not in TOP_LEVEL:
-            raise ConfigError(f"{key}: unknown key; the top level has {', '.join(TOP_LEVEL)}")
 
 
 def _check_reported(reported: object) -> None:
@@ -251,31 +248,39 @@ def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
     """Return an instance of the dataclass with these values. Raises ConfigError for a wrong key or type."""
     if not isinstance(values, Mapping):
         raise ConfigError(f"{key}: expected a group of settings ({key}.KEY=VALUE), got {values!r}")
-    for name, group in _groups(schema).items():
-        if name in values:
-            typed(group, values[name], f"{key}.{name}")
+    fields = {one.name: one.type for one in dataclasses.fields(cast(Any, schema))}
+    # Groups inside the group first, by themselves, so that an error names their own keys.
+    for name, group in fields.items():
+        if dataclasses.is_dataclass(group) and name in values:
+            typed(cast(type, group), values[name], f"{key}.{name}")
     try:
         merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(dict(values)))
         for name in sorted(OmegaConf.missing_keys(merged)):
             raise ConfigError(f"{key}.{name}: expected a value, none was given; set {key}.{name}=VALUE")
         return cast(T, OmegaConf.to_object(merged))
     except ConfigKeyError as error:
-        raise ConfigError(_unknown_key(schema, key, str(error.full_key))) from error
+        given = str(error.full_key)
+        if (key, given) == ("task", "instance_seed"):
+            raise ConfigError(
+                "task.instance_seed: is task.draw_seed now, as for every task; expected task.draw_seed=N"
+            ) from error
+        close = difflib.get_close_matches(given, list(fields), n=1)
+        hint = f"did you mean {key}.{close[0]}? " if close else ""
+        raise ConfigError(f"{key}.{given}: unknown key; {hint}{key} has {', '.join(fields)}") from error
     except OmegaConfBaseException as error:
-        raise ConfigError(_wrong_type(schema, key, str(error.full_key), values)) from error
-
-
-def _groups(schema: type) -> dict[str, type]:
-    """Return the fields that are groups of settings themselves, with their dataclasses."""
-    fields = dataclasses.fields(cast(Any, schema))
-    return {field.name: cast(type, field.type) for field in fields if dataclasses.is_dataclass(field.type)}
+        given = str(error.full_key)
+        leaf = given.partition(".")[0].partition("[")[0]
+        expected = fields.get(leaf, "another type")
+        name = expected.__name__ if isinstance(expected, type) else expected
+        raise ConfigError(f"{key}.{given}: expected {name}, got {values.get(leaf)!r}") from error
 
 
 def refuse_impossible_pair(method: type[Method], task: TaskConfig) -> None:
     """Raise ConfigError when the task lacks a capability that the method needs."""
     lacking = missing_capabilities(method, type(task))
     if lacking:
-        fitting = [name for name in registry.names("task") if not _lacks(method, name)]
+        names = registry.names("task")
+        fitting = [name for name in names if not missing_capabilities(method, registry.task_config_class(name))]
         raise ConfigError(
             f"method={method.name} needs a task that {' and '.join(p.__name__.lower() for p in lacking)}, which "
             f"task={task.name} does not; tasks that do: {', '.join(fitting) or 'none'}"
@@ -285,10 +290,6 @@ def refuse_impossible_pair(method: type[Method], task: TaskConfig) -> None:
 def missing_capabilities(method: type[Method], task: type[TaskConfig]) -> list[type]:
     """Return the protocols that the method needs and the task does not offer."""
     return [protocol for protocol in method.needs if not issubclass(task.task_class, protocol)]
-
-
-def _lacks(method: type[Method], task_name: str) -> bool:
-    return bool(missing_capabilities(method, registry.task_config_class(task_name)))
 
 
 def _name_of(config: Mapping[str, Any], key: str) -> str:
@@ -305,20 +306,3 @@ def _engine(config: Mapping[str, Any], key: str) -> EngineConfig:
         name = automatic_engine()
         values = {"name": name}
     return typed(registry.engine_config_class(name), values, key)
-
-
-def _unknown_key(schema: type, key: str, given: str) -> str:
-    if (key, given) == ("task", "instance_seed"):
-        return "task.instance_seed: is task.draw_seed now, as for every task; expected task.draw_seed=N"
-    known = [f.name for f in dataclasses.fields(cast(Any, schema))]
-    close = difflib.get_close_matches(given, known, n=1)
-    hint = f"did you mean {key}.{close[0]}? " if close else ""
-    return f"{key}.{given}: unknown key; {hint}{key} has {', '.join(known)}"
-
-
-def _wrong_type(schema: type, key: str, given: str, values: Mapping[str, Any]) -> str:
-    leaf = given.partition(".")[0].partition("[")[0]
-    types = {f.name: f.type for f in dataclasses.fields(cast(Any, schema))}
-    expected = types.get(leaf, "another type")
-    expected = expected.__name__ if isinstance(expected, type) else expected
-    return f"{key}.{given}: expected {expected}, got {values.get(leaf)!r}"

@@ -37,16 +37,16 @@ TRACES_FILE = "traces.jsonl"
 
 
 class Ended(Protocol):
-    """How a stage's run ended."""
+    """The end of a stage's run."""
 
     @property
     def status(self) -> Status:
-        """As its manifest has it."""
+        """The status in its manifest."""
         ...
 
     @property
     def error(self) -> BaseException | None:
-        """What it failed with."""
+        """The error that it failed with."""
         ...
 
 
@@ -55,7 +55,7 @@ Runner = Callable[[RunConfig, Path, Sequence[str], Console], Ended]
 
 
 def with_student(config: RunConfig, directory: RunDirectory, console: Console, run: Runner) -> RunConfig:
-    """Return the run's configuration with the student as its model, carrying out what is left of the stages before it.
+    """Return the run's configuration with the student as its model, after completing the stages before it.
 
     A replayed run needs none: its answers are recorded. Raises what a stage failed with, KeyboardInterrupt when one was
     interrupted, and RunDirectoryError when the run began with another student than the stages give now.
@@ -67,6 +67,7 @@ def with_student(config: RunConfig, directory: RunDirectory, console: Console, r
     if isinstance(config.engine, ReplayConfig):
         return _under(config, _recorded_adapter(config.engine))
     stages = _Stages(config, config.student, manifest.command, console, run).carry_out()
+    # Half of a run with one student and half with another would be a result of neither.
     earlier = manifest.stages.get(STUDENT)
     if earlier is not None and earlier.digest != stages[STUDENT].digest:
         raise RunDirectoryError(
@@ -115,7 +116,7 @@ class _Stages:
         self._root = Path(config.run.stages)
 
     def carry_out(self) -> dict[str, StageInRun]:
-        """Carry out what is left of each stage and return them, in order."""
+        """Complete each stage and return them, in order."""
         teacher = self._teacher()
         traces = self._traces(Path(teacher.folder), teacher.digest)
         return {TEACHER: teacher, TRACES: traces.stage, STUDENT: self._tuned(traces)}
@@ -154,7 +155,7 @@ class _Stages:
 
     def _tuned(self, traces: _Traces) -> StageInRun:
         raw = tuning_composition(self._config.raw, str(traces.file))
-        # where the traces lie decides nothing
+        # The traces count by content, not by path: equal traces in another folder give the same student.
         counted = identity(tuning_composition(self._config.raw, traces.stage.digest))
         folder = self._folder(STUDENT, self._student.name, run_digest(raw, counted))
         self._carry_out_run(STUDENT, folder, raw)
@@ -164,20 +165,29 @@ class _Stages:
         return self._root / f"{stage}_{what}_{self._config.task.name}_{digest}"
 
     def _carry_out_run(self, stage: str, folder: Path, raw: Mapping[str, Any]) -> None:
-        """Carry out a stage that is a run, or what is left of it. Raises what it failed with, and KeyboardInterrupt."""
+        """Complete a stage that is a run. Raises the error that it failed with, and KeyboardInterrupt."""
+        # Imported here: a run without stages needs no reports.
+        from evorun.reports.html import REPORT, write_report
+        from evorun.reports.text import duration
+
         with self._alone(stage, folder):
             begun = (folder / MANIFEST).exists()
             if begun and load_manifest(folder).status == "completed":
                 self._say(stage, f"reused {display(folder)}")
             else:
                 self._say(stage, f"{'continued' if begun else 'begun'} in {display(folder)}")
-                _raise_unless_completed(stage, self._run(check(raw), folder, self._command, self._console))
-                self._say(stage, f"completed, {_duration(folder)}")
-            _report(folder)
+                ended = self._run(check(raw), folder, self._command, self._console)
+                if ended.status == "interrupted":
+                    raise KeyboardInterrupt
+                if ended.error is not None:
+                    raise in_stage(stage, ended.error) if isinstance(ended.error, EvorunError) else ended.error
+                self._say(stage, f"completed, {duration(load_manifest(folder).seconds)}")
+            if not (folder / REPORT).exists():  # also of a stage that was killed just before its report
+                write_report(folder)
 
     @contextlib.contextmanager
     def _alone(self, stage: str, folder: Path) -> Iterator[None]:
-        """Hold a stage against other processes. Raises RunDirectoryError when its place cannot be written."""
+        """Lock a stage against other processes. Raises RunDirectoryError when its folder cannot be written."""
         try:
             self._root.mkdir(parents=True, exist_ok=True)
             lock = (self._root / f".{folder.name}.lock").open("ab")
@@ -186,6 +196,7 @@ class _Stages:
                 f"cannot write {display(self._root)}: {error.strerror}; choose another place with run.stages=FOLDER"
             ) from error
         with lock:
+            # The kernel drops the lock of a killed process, so that a stage is never locked for good.
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -199,44 +210,20 @@ class _Stages:
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
 
 
-def _raise_unless_completed(stage: str, ended: Ended) -> None:
-    if ended.status == "interrupted":
-        raise KeyboardInterrupt
-    if isinstance(ended.error, EvorunError):
-        raise in_stage(stage, ended.error)
-    if ended.error is not None:
-        raise ended.error
-
-
-def _duration(folder: Path) -> str:
-    from evorun.reports.text import duration
-
-    return duration(load_manifest(folder).seconds)
-
-
-def _report(folder: Path) -> None:
-    from evorun.reports.html import REPORT, write_report
-
-    if not (folder / REPORT).exists():
-        write_report(folder)
-
-
 def run_digest(raw: Mapping[str, Any], counted: Mapping[str, Any]) -> str:
-    """Digest what decides the result of a run, of whose configuration `counted` is what does."""
+    """Return a digest of all that decides the result of a run; `counted` is that part of its configuration."""
     config = check(raw)
     problems = config.task.load().provenance.digest
     model = {key: value for key, value in counted["model"].items() if key != "adapter"}  # a path; its content counts
     counted = {**counted, "model": [model, config.model.identity]}
-    return _digest([counted, problems, _of_folder(raw["task"].get("prompts")), evorun.__version__])
+    # A user's own prompt files count by content; of a folder that is not there the task itself complains.
+    folder = raw["task"].get("prompts")
+    prompts = [] if folder is None else [(file.name, _of_file(file)) for file in sorted(Path(folder).glob("*.md"))]
+    return _digest([counted, problems, prompts, evorun.__version__])
 
 
 def _digest(content: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(content, order="deterministic")).hexdigest()[:12]
-
-
-def _of_folder(name: str | None) -> list[tuple[str, str]]:
-    """Digest the files of a user's own prompts; of a folder that is not there the task itself complains."""
-    return [] if name is None else [(file.name, _of_file(file)) for file in sorted(Path(name).glob("*.md"))]
 
 
 def _of_file(path: Path) -> str:

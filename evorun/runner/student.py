@@ -21,11 +21,11 @@ class StudentConfig:
 
     name: str
     kind: str = "laft"
-    """Which of the teacher's responses become training examples, as `evorun traces kind=` has it."""
+    """The selection of the teacher's responses that become training examples, as `evorun traces kind=` names it."""
     top: float | None = None
     """Best share that stays, for kind=dpft_top only; null: section 5.2's."""
     parsed_only: bool = False
-    """Whether responses without a readable answer are dropped too."""
+    """Drop responses without a readable answer too."""
     task: dict[str, Any] = field(default_factory=dict)
     """Settings of the task that are others in the teacher's run, beside the split: it answers training problems."""
     teaching: dict[str, Any] = field(default_factory=dict)
@@ -34,8 +34,7 @@ class StudentConfig:
     """Hyperparameters of method=sft; its `data` are the traces."""
 
     def __post_init__(self) -> None:
-        """Raise ConfigError, naming the key, when the traces cannot be of that kind, or are not to be learned from."""
-        _ = self.traces
+        _ = self.traces  # reading it checks the kind
         if self.tuning.get("data") is not None:
             raise ConfigError(
                 f"student.tuning.data: expected null, got {self.tuning['data']}: a student learns from its teacher's "
@@ -44,7 +43,7 @@ class StudentConfig:
 
     @property
     def traces(self) -> Settings:
-        """What is made of the teacher's run. Raises ConfigError, naming the key."""
+        """The settings of the traces of the teacher's run. Raises ConfigError, naming the key."""
         try:
             return make_settings(self.kind, None if self.top is None else str(self.top), self.parsed_only)
         except ConfigError as error:
@@ -85,16 +84,16 @@ _KEYS = {
     "teacher": "method is student.teaching, model is teacher, engine is teacher_engine, student.task changes task",
     "student": "method is student.tuning, student.task changes task",
 }
-"""What the keys of a stage's run are called in the run that it is for."""
+"""The keys of a stage's run by their names in the run that it is for."""
 
 
 def in_stage(stage: str, error: E) -> E:
-    """Return the error with the stage that it comes from and what its keys are called."""
+    """Return the error with the name of its stage and of the keys that it is about."""
     return type(error)(f"in stage {stage} ({_KEYS[stage]}): {error}")
 
 
-def _task(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the stages' task, on its training split.
+def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that both stages share; their task is on its training split.
 
     Raises ConfigError for a task without such a split and, naming the key, for a setting that the task does not have.
     """
@@ -105,6 +104,7 @@ def _task(config: Mapping[str, Any]) -> dict[str, Any]:
             f"student: task={task['name']} has no training split, so no questions for a teacher that nothing is "
             f"reported on; tasks that have one: {', '.join(registry.training_splits())}"
         )
+    # `task.sampling` is resolved into the method's own keys while the config is composed, before this.
     if "sampling" in others:
         raise ConfigError(
             "student.task.sampling: has no effect, the teacher's method has read task.sampling; set "
@@ -115,14 +115,10 @@ def _task(config: Mapping[str, Any]) -> dict[str, Any]:
             raise ConfigError(
                 f"student.task.{key}: task={task['name']} has no such setting, expected one of {', '.join(task)}"
             )
-    return {**task, "split": split, **others}
-
-
-def _shared(config: Mapping[str, Any]) -> dict[str, Any]:
     return {
         **{key: config[key] for key in _AS_THE_RUN if key in config},
-        "task": _task(config),
+        "task": {**task, "split": split, **others},
         "judge": _POLICY,
         "judge_engine": _POLICY,
-        "budget": {"name": "unlimited"},
+        "budget": {"name": "unlimited"},  # the run's budget is for its own problems: teaching is not part of its cost
     }

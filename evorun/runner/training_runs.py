@@ -1,4 +1,4 @@
-"""What a run that trains needs beside the others: a policy, and problems to train on."""
+"""The policy and the training problems of a run that trains."""
 
 import dataclasses
 from pathlib import Path
@@ -24,6 +24,7 @@ def training_problems(config: RunConfig, loaded: LoadedTask) -> LoadedTask | Non
     training = config.task.training()
     if not training.problems:
         raise DataError(f"task={config.task.name}: expected problems to train on, found none in its training split")
+    # A training problem in the test set would inflate the accuracy unnoticed.
     both = {problem.id for problem in training.problems} & {problem.id for problem in loaded.problems}
     if both:
         raise DataError(
@@ -33,7 +34,7 @@ def training_problems(config: RunConfig, loaded: LoadedTask) -> LoadedTask | Non
 
 
 def open_policy(config: RunConfig, directory: RunDirectory) -> Policy:
-    """Return what the run trains; its trainer starts when it is first needed."""
+    """Return the policy that the run trains; its trainer starts when it is first needed."""
     assert config.training is not None  # noqa: S101 - asked for only where weights are trained
     engine = config.engine
     return Policy(
@@ -50,6 +51,7 @@ def open_policy(config: RunConfig, directory: RunDirectory) -> Policy:
 
 def serving(config: RunConfig) -> EngineConfig:
     """Return the run's engine, ready for the adapters that the run trains."""
+    # vLLM reserves room for adapters when it starts, for ranks up to the one given.
     if config.training is not None and isinstance(config.engine, VllmConfig):
         return dataclasses.replace(config.engine, lora_rank=config.training.rank)
     return config.engine

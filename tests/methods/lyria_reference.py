@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from evorun.runs.streams import stream
 
 Complete = Callable[[str, int, int, int, Sequence["One"]], str]
-"""role, step, place, attempt, what is shown -> completion."""
+"""role, step, index, attempt, what is shown -> completion."""
 
 
 class One(NamedTuple):
@@ -28,7 +28,7 @@ class Sequential(NamedTuple):
     """After the initialisation, and after each generation."""
     best: One | None
     calls: list[tuple[str, int, int, int]]
-    """role, step, place, attempt."""
+    """role, step, index, attempt."""
 
 
 def lyria(
@@ -47,9 +47,9 @@ def lyria(
 
     calls: list[tuple[str, int, int, int]] = []
 
-    def llm(role: str, step: int, place: int, attempt: int, shown: Sequence[One]) -> str:
-        calls.append((role, step, place, attempt))
-        return complete(role, step, place, attempt, shown)
+    def llm(role: str, step: int, index: int, attempt: int, shown: Sequence[One]) -> str:
+        calls.append((role, step, index, attempt))
+        return complete(role, step, index, attempt, shown)
 
     def evaluated(candidate: str) -> One:
         return One(candidate, fe(candidate), ed(candidate, config.max_errors))

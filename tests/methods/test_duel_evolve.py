@@ -34,7 +34,7 @@ class ScriptedModel:
         return Reply(completions=(done,), prompt_tokens=5, seconds=0.0)
 
     def roles(self) -> list[tuple[str, str, str, str]]:
-        """Step, role, place and attempt of each call, in order."""
+        """Step, role, index and attempt of each call, in order."""
         return [tuple(key.rsplit("|", 4)[1:]) for key, _ in self.asked]  # type: ignore[misc]
 
 
@@ -50,9 +50,9 @@ def prefers(letter: str) -> Script:
     """A model that answers C, then B, then A ..., and prefers answers with the given letter wherever they are shown."""
 
     def script(key: str, request: Request) -> str:
-        _, role, place, _ = key.rsplit("|", 4)[1:]
+        _, role, index, _ = key.rsplit("|", 4)[1:]
         if role == "generate":
-            return answer("ABCD"[int(place) % 4])
+            return answer("ABCD"[int(index) % 4])
         first, second = request.hints["answers"]
         return verdict("A" if first == letter != second else "B" if second == letter != first else "T")
 
@@ -82,8 +82,8 @@ async def test_phases_and_counts() -> None:
     assert [len(step.candidates) for step in steps] == [4, 8, 12]
     assert all(len(step.comparisons) == 5 for step in steps)
     expected = [(str(s), "generate", str(i), "0") for s in range(3) for i in range(4)]
-    assert [place for place in model.roles() if place[1] == "generate"] == expected
-    judged = [place for place in model.roles() if place[1] == "judge"]
+    assert [call for call in model.roles() if call[1] == "generate"] == expected
+    judged = [call for call in model.roles() if call[1] == "judge"]
     assert judged == [(str(s), "judge", str(i), "0") for s in range(3) for i in range(10)]
 
 
@@ -128,8 +128,8 @@ async def test_an_unparsable_text_is_retried_once_with_another_seed() -> None:
     good = prefers("A")
 
     def script(key: str, request: Request) -> str | None:
-        _, role, place, attempt = key.rsplit("|", 4)[1:]
-        return "no idea" if (role, place, attempt) == ("generate", "1", "0") else good(key, request)
+        _, role, index, attempt = key.rsplit("|", 4)[1:]
+        return "no idea" if (role, index, attempt) == ("generate", "1", "0") else good(key, request)
 
     model = ScriptedModel(script)
     (step,) = await solve(model, generations=0)
@@ -144,8 +144,8 @@ async def test_a_candidate_that_never_parses_is_kept_aside() -> None:
     good = prefers("A")
 
     def script(key: str, request: Request) -> str | None:
-        _, role, place, _ = key.rsplit("|", 4)[1:]
-        return "nonsense" if role == "generate" and place == "3" else good(key, request)
+        _, role, index, _ = key.rsplit("|", 4)[1:]
+        return "nonsense" if role == "generate" and index == "3" else good(key, request)
 
     (step,) = await solve(ScriptedModel(script), generations=0)
     lost = [rated for rated in step.candidates if rated.error is not None]
@@ -188,7 +188,7 @@ async def test_the_budget_is_never_exceeded_and_half_duels_are_not_bought(calls:
     model = ScriptedModel(prefers("A"))
     steps = await solve(model, make_meter(calls))
     assert len(model.asked) <= calls
-    assert sum(1 for place in model.roles() if place[1] == "judge") % 2 == 0
+    assert sum(1 for call in model.roles() if call[1] == "judge") % 2 == 0
     assert len(model.asked) >= calls - 1
     assert steps
     # a step that could do nothing is not reported
@@ -219,9 +219,9 @@ async def test_newcomers_duel_however_far_ahead_the_front_runner_is(judge: str) 
     """Section 2.3.3: new arrivals are always evaluated, though the prior's upper bound would rule them out."""
 
     def script(key: str, request: Request) -> str:
-        step, role, place, _ = key.rsplit("|", 4)[1:]
+        step, role, index, _ = key.rsplit("|", 4)[1:]
         if role == "generate":
-            return json.dumps({"reasoning": f"quality {int(step) * 10 + int(place)}", "solution": "A"})
+            return json.dumps({"reasoning": f"quality {int(step) * 10 + int(index)}", "solution": "A"})
         if judge == "always ties":
             return verdict("T")
         first, second = (int(part.split()[0]) for part in request.messages[-1]["content"].split("quality ")[1:])

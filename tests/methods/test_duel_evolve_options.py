@@ -21,27 +21,27 @@ def evolve(**config: object) -> DuelEvolve:
 def fresh(ask: Ask) -> str:
     """A model that never repeats itself and thinks the later response the better one."""
     if ask.role == "generate":
-        return f"a{ask.step * 10 + ask.place};memory of {ask.step * 10 + ask.place}"
+        return f"a{ask.step * 10 + ask.index};memory of {ask.step * 10 + ask.index}"
     first, second = (int(ask.shown[side]["answer"][1:]) for side in "ab")
     return f"{'A' if first > second else 'B'}:{first} against {second}"
 
 
-def born(step: Step) -> list[Any]:
+def newcomers(step: Step) -> list[Any]:
     return [rated for rated in step.candidates if rated.generation == step.step]
 
 
 def repeats(ask: Ask) -> str:
-    """Places 0 and 1 of a generation say the same, place 2 repeats the first of all, in capitals; place 3 is new."""
+    """Places 0 and 1 of a generation say the same, index 2 repeats the first of all, in capitals; index 3 is new."""
     if ask.role == "judge":
         return "A:"
-    return ("twin", "twin", "TWIN", f"new{ask.step}")[ask.place]
+    return ("twin", "twin", "TWIN", f"new{ask.step}")[ask.index]
 
 
 async def test_repeats_are_discarded_and_not_replaced() -> None:
     model = Scripted(repeats)
-    course = await solve(evolve(deduplicate=True), model)
+    history = await solve(evolve(deduplicate=True), model)
     in_pool: set[str] = set()
-    for step in course:
+    for step in history:
         rated = {r.id: r for r in step.candidates}
         assert len(rated) == 4 * (step.step + 1)
         fresh_now = {f"{step.step}.{i}" for i in ((0, 3) if step.step == 0 else (3,))}
@@ -59,18 +59,18 @@ async def test_repeats_are_discarded_and_not_replaced() -> None:
 
 
 async def test_without_the_option_repeats_stay() -> None:
-    course = await solve(evolve(), Scripted(repeats))
-    assert all(r.mean is not None for r in course[-1].candidates)
-    assert "repeated_children" not in course[0].extra
+    history = await solve(evolve(), Scripted(repeats))
+    assert all(r.mean is not None for r in history[-1].candidates)
+    assert "repeated_children" not in history[0].extra
 
 
 async def test_a_generation_of_repeats_only_goes_on_with_those_before(tmp_path: Path) -> None:
     def stuck(ask: Ask) -> str:
         return "same" if ask.role == "generate" else "A:"
 
-    course = await solve(evolve(deduplicate=True), Scripted(stuck))
-    assert [step.step for step in course] == [0, 1, 2, 3]
-    assert all(step.best is not None and step.best.id == "0.0" for step in course)
+    history = await solve(evolve(deduplicate=True), Scripted(stuck))
+    assert [step.step for step in history] == [0, 1, 2, 3]
+    assert all(step.best is not None and step.best.id == "0.0" for step in history)
     driven = await drive(evolve(deduplicate=True), tmp_path, stuck, problems=1)
     assert len(driven.records("candidates")) == 16
     assert driven.records("comparisons") == []
@@ -89,9 +89,9 @@ async def test_repeats_are_not_looked_at() -> None:
 
 
 async def test_unparsed_texts_are_no_repeats() -> None:
-    course = await solve(evolve(deduplicate=True, generations=0), Scripted(lambda ask: "?"))
-    assert course[0].extra["repeated_children"] == 0
-    assert len(course[0].candidates) == 4
+    history = await solve(evolve(deduplicate=True, generations=0), Scripted(lambda ask: "?"))
+    assert history[0].extra["repeated_children"] == 0
+    assert len(history[0].candidates) == 4
 
 
 def parents_of(model: Scripted) -> dict[int, list[dict[str, Any]]]:
@@ -101,8 +101,8 @@ def parents_of(model: Scripted) -> dict[int, list[dict[str, Any]]]:
 
 async def test_memory_scores_and_feedback_of_the_parents_are_shown() -> None:
     model = Scripted(fresh)
-    course = await solve(evolve(), model, task=TestedQuiz())
-    for before, step in pairwise(course):
+    history = await solve(evolve(), model, task=TestedQuiz())
+    for before, step in pairwise(history):
         belief = {r.answer: r.mean for r in before.candidates}
         shown = parents_of(model)[step.step]
         assert len(shown) == 3
@@ -112,7 +112,7 @@ async def test_memory_scores_and_feedback_of_the_parents_are_shown() -> None:
             assert parent["score"] == pytest.approx(belief[parent["answer"]], abs=1e-8)
     for ask in model.of("judge"):
         assert all(ask.shown[side]["feedback"] == f"tests of {ask.shown[side]['answer']}" for side in "ab")
-    assert all(r.feedback is not None for r in course[-1].candidates)
+    assert all(r.feedback is not None for r in history[-1].candidates)
 
 
 async def test_without_public_tests_there_is_no_feedback() -> None:
@@ -121,11 +121,11 @@ async def test_without_public_tests_there_is_no_feedback() -> None:
     assert {parent["feedback"] for parents in parents_of(model).values() for parent in parents} == {None}
 
 
-def last_reasons(course: Sequence[Step], before: int) -> dict[str, tuple[str, str]]:
+def last_reasons(history: Sequence[Step], before: int) -> dict[str, tuple[str, str]]:
     """Return by answer what the judge last said when it won, and when it lost: of the call that showed it as A."""
-    answer = {r.id: r.answer or "" for r in course[-1].candidates}
+    answer = {r.id: r.answer or "" for r in history[-1].candidates}
     told: dict[str, list[str]] = {name: ["", ""] for name in answer.values()}
-    for step in course[:before]:
+    for step in history[:before]:
         for duel in step.comparisons:
             if duel.outcome is None:
                 continue
@@ -138,15 +138,15 @@ def last_reasons(course: Sequence[Step], before: int) -> dict[str, tuple[str, st
 async def test_the_last_win_and_the_last_loss_are_shown() -> None:
     def sometimes_undecided(ask: Ask) -> str:
         said = fresh(ask)
-        if ask.role == "judge" and ask.place % 6 == 4:
+        if ask.role == "judge" and ask.index % 6 == 4:
             return "T:a tie says nothing"
         return said + f" in step {ask.step}" if ask.role == "judge" else said
 
     model = Scripted(sometimes_undecided)
-    course = await solve(evolve(generations=6), model)
+    history = await solve(evolve(generations=6), model)
     seen = 0
     for number, parents in parents_of(model).items():
-        told = last_reasons(course, number)
+        told = last_reasons(history, number)
         for parent in parents:
             assert (parent["won"], parent["lost"]) == told[parent["answer"]]
             assert not parent["won"] or parent["won"].startswith(parent["answer"][1:] + " against")
@@ -154,7 +154,7 @@ async def test_the_last_win_and_the_last_loss_are_shown() -> None:
     assert seen > 10
 
 
-@pytest.mark.parametrize("calls", range(1, 50, 6))
+@pytest.mark.parametrize("calls", [1, 7, 13, 31, 49])
 async def test_the_budget_with_all_options(calls: int) -> None:
     model, meter = Scripted(repeats), make_meter(calls)
     await solve(evolve(deduplicate=True), model, meter=meter, task=TestedQuiz())

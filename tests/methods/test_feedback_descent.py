@@ -33,14 +33,14 @@ def other(letter: str) -> str:
     return "B" if letter == "A" else "A"
 
 
-def incumbents(course: list[Step]) -> list[str]:
-    return [str(step.best.answer) for step in course if step.best]
+def incumbents(solved: list[Step]) -> list[str]:
+    return [str(step.best.answer) for step in solved if step.best]
 
 
 async def test_two_calls_a_step() -> None:
     model = Scripted(judged(lambda ask, new: new + ":"))
-    course = await solve(descent(), model)
-    assert [step.step for step in course] == list(range(7))
+    solved = await solve(descent(), model)
+    assert [step.step for step in solved] == list(range(7))
     assert [(ask.step, ask.role) for ask in model.asked] == [
         (0, "generate"),
         *((step, role) for step in range(1, 7) for role in ("generate", "judge")),
@@ -68,7 +68,7 @@ async def test_the_course_by_definition(script: list[str], window: int) -> None:
         }[outcome]
 
     model = Scripted(say)
-    course = await solve(descent(generations=len(script), window=window), model)
+    solved = await solve(descent(generations=len(script), window=window), model)
 
     incumbent, history = "a0", [("a0", "first", "")]
     prompts = {ask.step: ask.shown for ask in model.of("generate")}
@@ -86,10 +86,10 @@ async def test_the_course_by_definition(script: list[str], window: int) -> None:
         # what is said of a judgment that the engine refused is the method's own affair
         history.append((f"a{number}", fared, None if outcome == "refused" else f"r{number}"))
         incumbent = f"a{number}" if outcome == "win" else incumbent
-        best = course[number].best
+        best = solved[number].best
         assert best is not None
         assert best.answer == incumbent
-        assert [rated.id for rated in course[number].candidates if rated.survivor] == [best.id]
+        assert [rated.id for rated in solved[number].candidates if rated.survivor] == [best.id]
 
 
 async def test_the_order_of_presentation_is_random_and_repeats() -> None:
@@ -110,15 +110,15 @@ async def test_the_order_of_presentation_is_random_and_repeats() -> None:
 
 
 async def test_a_judge_that_always_says_a_does_not_always_win() -> None:
-    course = await solve(descent(generations=40), Scripted(judged(lambda ask, new: "A:")))
-    assert 8 < len(set(incumbents(course))) < 33
+    solved = await solve(descent(generations=40), Scripted(judged(lambda ask, new: "A:")))
+    assert 8 < len(set(incumbents(solved))) < 33
 
 
 async def test_every_duel_is_recorded_as_it_was_shown() -> None:
     model = Scripted(judged(lambda ask, new: f"{new}:why {ask.step}"))
-    course = await solve(descent(), model)
-    assert not course[0].comparisons
-    for step, ask in zip(course[1:], model.of("judge"), strict=True):
+    solved = await solve(descent(), model)
+    assert not solved[0].comparisons
+    for step, ask in zip(solved[1:], model.of("judge"), strict=True):
         (duel,) = step.comparisons
         answer = {rated.id: rated.answer for rated in step.candidates}
         assert (answer[duel.first], answer[duel.second]) == (ask.shown["a"]["answer"], ask.shown["b"]["answer"])
@@ -132,10 +132,10 @@ async def test_until_something_parses_it_starts_from_the_problem() -> None:
         return "T:" if ask.role == "judge" else "?" if ask.step < 3 else f"a{ask.step}"
 
     model = Scripted(script)
-    course = await solve(descent(), model)
+    solved = await solve(descent(), model)
     assert [ask.shown["ask"] for ask in model.of("generate")] == ["generate"] * 4 + ["refine"] * 3
-    assert [step.best is None for step in course] == [True] * 3 + [False] * 4
-    assert [len(step.candidates) for step in course] == list(range(1, 8))
+    assert [step.best is None for step in solved] == [True] * 3 + [False] * 4
+    assert [len(step.candidates) for step in solved] == list(range(1, 8))
 
 
 async def test_zero_generations_are_one_response() -> None:
@@ -145,15 +145,15 @@ async def test_zero_generations_are_one_response() -> None:
     assert step.best is not None
 
 
-@pytest.mark.parametrize("calls", range(1, 14))
+@pytest.mark.parametrize("calls", [1, 2, 3, 8, 12, 13])
 async def test_the_budget_ends_it(calls: int) -> None:
     model, meter = Scripted(judged(lambda ask, new: new + ":")), make_meter(calls)
-    course = await solve(descent(generations=20), model, meter=meter)
+    solved = await solve(descent(generations=20), model, meter=meter)
     assert len(model.asked) == calls
     assert meter.exhausted
     # a proposal that could not be judged is there, but it is not the incumbent
-    assert len(course[-1].candidates) == 1 + calls // 2
-    assert incumbents(course)[-1] == f"a{(calls - 1) // 2}"
+    assert len(solved[-1].candidates) == 1 + calls // 2
+    assert incumbents(solved)[-1] == f"a{(calls - 1) // 2}"
 
 
 async def test_feedback_reaches_the_judge_and_the_next_proposal() -> None:

@@ -44,7 +44,7 @@ SMALL: dict[str, dict[str, Any]] = {
 
 def hostile(ask: Ask) -> str:
     """Say one after the other what is worst, and enough that is right in between for the search to go on."""
-    number = ask.place + ask.step + (0 if ask.name == "*" else int(ask.name[1:])) + 5 * ask.attempt
+    number = ask.index + ask.step + (0 if ask.name == "*" else int(ask.name[1:])) + 5 * ask.attempt
     if number % 3 == 0 and ask.role != "reflect":
         return json.dumps({"reasoning": "\ud800 because", "solution": "AB"[number // 3 % 2]})
     return HOSTILE[number % len(HOSTILE)]

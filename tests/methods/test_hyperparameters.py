@@ -18,43 +18,43 @@ PROBLEM, OTHER_PROBLEM = LOADED.problems[:2]
 SMALL = {"generations": 2, "initial_candidates": 4, "children": 4, "parents": 3, "duels": 5}
 
 Say = Callable[[int, str, int, Request], str]
-"""A text for step, role and place of a call, and its request."""
+"""A text for step, role and index of a call, and its request."""
 
 
 class Model:
-    """Answers with a script; keeps what it was asked as (step, role, place, attempt, request)."""
+    """Answers with a script; keeps what it was asked as (step, role, index, attempt, request)."""
 
     def __init__(self, say: Say) -> None:
         self.say = say
         self.asked: list[tuple[int, str, int, int, Request]] = []
 
     async def complete(self, key: str, request: Request, step: int) -> Reply:
-        _, step, role, place, attempt = key.rsplit("|", 4)
-        self.asked.append((int(step), role, int(place), int(attempt), request))
-        text = self.say(int(step), role, int(place), request)
+        _, step, role, index, attempt = key.rsplit("|", 4)
+        self.asked.append((int(step), role, int(index), int(attempt), request))
+        text = self.say(int(step), role, int(index), request)
         return Reply(completions=(Completion(text=text, finish_reason="stop", tokens=3),), prompt_tokens=5, seconds=0.0)
 
     def count(self, step: int, role: str) -> int:
         return sum((s, r) == (step, role) for s, r, *_ in self.asked)
 
 
-def quality(step: int, place: int) -> str:
-    return json.dumps({"reasoning": f"quality {(step * 7 + place * 5) % 23}", "solution": "A"})
+def quality(step: int, index: int) -> str:
+    return json.dumps({"reasoning": f"quality {(step * 7 + index * 5) % 23}", "solution": "A"})
 
 
 def judged(verdict: str, reason: str = "") -> str:
     return json.dumps({"solution": verdict, "reasoning": reason})
 
 
-def tie(step: int, role: str, place: int, request: Request) -> str:
+def tie(step: int, role: str, index: int, request: Request) -> str:
     """Candidates, and a judge that prefers none of them."""
-    return quality(step, place) if role == "generate" else judged("T")
+    return quality(step, index) if role == "generate" else judged("T")
 
 
-def sharp(step: int, role: str, place: int, request: Request) -> str:
+def sharp(step: int, role: str, index: int, request: Request) -> str:
     """Candidates of different quality, and a judge that sees it."""
     if role == "generate":
-        return quality(step, place)
+        return quality(step, index)
     first, second = (int(part.split()[0]) for part in request.messages[-1]["content"].split("quality ")[1:])
     return judged("A" if first > second else "B" if second > first else "T")
 
@@ -69,7 +69,7 @@ def survivors(step: Step) -> set[str]:
     return {rated.id for rated in step.candidates if rated.survivor}
 
 
-def born(step: Step) -> list[Candidate]:
+def offspring(step: Step) -> list[Candidate]:
     return [rated for rated in step.candidates if rated.generation == step.step]
 
 
@@ -92,8 +92,8 @@ async def test_prior_sd_is_the_belief_without_evidence() -> None:
 async def test_prior_sd_weighs_the_evidence() -> None:
     """One duel of two: by symmetry the winner's mean solves m / sigma_0^2 = P(loser beats winner)."""
 
-    def first_wins(step: int, role: str, place: int, request: Request) -> str:
-        return quality(step, place) if role == "generate" else judged("AB"[place % 2])
+    def first_wins(step: int, role: str, index: int, request: Request) -> str:
+        return quality(step, index) if role == "generate" else judged("AB"[index % 2])
 
     for prior_sd in (0.5, 3.0):
         (step,) = await solve(
@@ -129,8 +129,8 @@ async def test_only_survivors_duel_and_have_children(shared: bool) -> None:
     )
     outlived = 0
     for before, step in pairwise(steps):
-        newcomers = {candidate.id for candidate in born(step)}
-        assert {parent for candidate in born(step) for parent in candidate.parents} <= survivors(before)
+        newcomers = {candidate.id for candidate in offspring(step)}
+        assert {parent for candidate in offspring(step) for parent in candidate.parents} <= survivors(before)
         assert {side for duel in step.comparisons for side in (duel.first, duel.second)} <= survivors(
             before
         ) | newcomers
@@ -141,7 +141,7 @@ async def test_only_survivors_duel_and_have_children(shared: bool) -> None:
 async def test_parents_and_shared_parents() -> None:
     for shared in (True, False):
         steps = await solve({"policy": Model(tie)}, initial_candidates=12, parents=5, shared_parents=shared)
-        families = [candidate.parents for candidate in born(steps[1])]
+        families = [candidate.parents for candidate in offspring(steps[1])]
         assert {len(set(family)) for family in families} == {5}
         assert (len({frozenset(family) for family in families}) == 1) is shared
 
@@ -152,19 +152,19 @@ async def test_recent_share_of_the_parents() -> None:
         steps = await solve(
             {"policy": Model(tie)}, initial_candidates=12, parents=4, recent_share=share, shared_parents=False
         )
-        recent = [sum(parent.startswith("1.") for parent in candidate.parents) for candidate in born(steps[2])]
+        recent = [sum(parent.startswith("1.") for parent in candidate.parents) for candidate in offspring(steps[2])]
         assert min(recent) >= least
         assert share == 1.0 or min(recent) < 4
 
 
 @pytest.mark.parametrize("retries", [0, 3])
 async def test_retries(retries: int) -> None:
-    def one_fails(step: int, role: str, place: int, request: Request) -> str:
-        return "no idea" if (role, place) == ("generate", 1) else tie(step, role, place, request)
+    def one_fails(step: int, role: str, index: int, request: Request) -> str:
+        return "no idea" if (role, index) == ("generate", 1) else tie(step, role, index, request)
 
     model = Model(one_fails)
     (step,) = await solve({"policy": model}, generations=0, retries=retries)
-    asked = [attempt for _, role, place, attempt, _ in model.asked if (role, place) == ("generate", 1)]
+    asked = [attempt for _, role, index, attempt, _ in model.asked if (role, index) == ("generate", 1)]
     assert asked == list(range(retries + 1))
     assert {r.id: r.attempts for r in step.candidates} == {
         "0.0": 1, "0.1": retries + 1, "0.2": 1, "0.3": 1
@@ -191,8 +191,8 @@ async def test_each_role_has_its_own_model() -> None:
 
 
 async def test_reasons_stand_in_the_order_of_their_verdicts() -> None:
-    def explains(step: int, role: str, place: int, request: Request) -> str:
-        return quality(step, place) if role == "generate" else judged("AT"[place % 2], f"call {place}")
+    def explains(step: int, role: str, index: int, request: Request) -> str:
+        return quality(step, index) if role == "generate" else judged("AT"[index % 2], f"call {index}")
 
     (step,) = await solve({"policy": Model(explains)}, generations=0)
     assert [(duel.verdicts, duel.reasons) for duel in step.comparisons] == [

@@ -108,15 +108,15 @@ def changed(text: str, rng: np.random.Generator) -> str:
     return text[:1] + "abc"[int(rng.integers(3))]
 
 
-def said(role: str, step: int, place: int, attempt: int, shown: Sequence[Sequence[object]], variety: int) -> str:
+def said(role: str, step: int, index: int, attempt: int, shown: Sequence[Sequence[object]], variety: int) -> str:
     """Return one of few words, so that repeats are frequent; now and then one that cannot be read."""
-    drawn = number(role, step, place, attempt, list(map(list, shown)))
+    drawn = number(role, step, index, attempt, list(map(list, shown)))
     word = f"w{drawn % variety}"
     return f"?{word}" if drawn % 7 == 0 else word
 
 
 def model(variety: int) -> Scripted:
-    return Scripted(lambda ask: said(ask.role, ask.step, ask.place, ask.attempt, ask.shown["shown"], variety))
+    return Scripted(lambda ask: said(ask.role, ask.step, ask.index, ask.attempt, ask.shown["shown"], variety))
 
 
 def config(**values: Any) -> LyriaConfig:
@@ -126,7 +126,7 @@ def config(**values: Any) -> LyriaConfig:
 rates = st.sampled_from([0.0, 0.3, 0.7, 1.0])
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     values=st.fixed_dictionaries(
         {
@@ -152,7 +152,7 @@ async def test_the_same_as_algorithm_1_done_sequentially(
     settings_ = make_config("method", "lyria", **values, elites=min(elites, values["population"]))
     expected = lyria(
         settings_,
-        lambda role, step, place, attempt, shown: said(role, step, place, attempt, shown, variety),
+        lambda role, step, index, attempt, shown: said(role, step, index, attempt, shown, variety),
         fitness_of,
         errors_of,
         lambda first, second, rng: joined(first.answer, second.answer, rng),
@@ -160,17 +160,17 @@ async def test_the_same_as_algorithm_1_done_sequentially(
         (seed, "p0"),
     )
     asked = model(variety)
-    course = await solve(Lyria(settings_), asked, task=Breeding(), seed=seed)
-    assert len(course) == len(expected.populations)
-    for step, population in zip(course, expected.populations, strict=True):
+    history = await solve(Lyria(settings_), asked, task=Breeding(), seed=seed)
+    assert len(history) == len(expected.populations)
+    for step, population in zip(history, expected.populations, strict=True):
         alive = Counter(rated.text for rated in step.candidates if rated.survivor)
         assert set(alive) == {one.answer for one in population}
         assert step.extra["population"] == len(population)
         assert step.extra["mean_fitness"] == pytest.approx(np.mean([one.fitness for one in population]))
-    calls = sorted((ask.role, ask.step, ask.place, ask.attempt) for ask in asked.asked)
+    calls = sorted((ask.role, ask.step, ask.index, ask.attempt) for ask in asked.asked)
     assert calls == sorted(expected.calls)
     readable = expected.best is not None and not expected.best.answer.startswith("?")
-    best = course[-1].best
+    best = history[-1].best
     if readable and expected.best is not None:
         assert best is not None
         assert (best.answer, best.mean) == (expected.best.answer, expected.best.fitness)
@@ -179,9 +179,9 @@ async def test_the_same_as_algorithm_1_done_sequentially(
 async def test_what_a_candidate_records() -> None:
     """Its parents are those whose texts were shown; fitness, errors and call are its own."""
     asked = model(10_000)
-    course = await solve(Lyria(config(max_errors=2)), asked, task=Breeding())
-    candidates = {rated.id: rated for rated in course[-1].candidates}
-    calls = {f"p0|{ask.step}|{ask.role}|{ask.place}|{ask.attempt}": ask for ask in asked.asked}
+    history = await solve(Lyria(config(max_errors=2)), asked, task=Breeding())
+    candidates = {rated.id: rated for rated in history[-1].candidates}
+    calls = {f"p0|{ask.step}|{ask.role}|{ask.index}|{ask.attempt}": ask for ask in asked.asked}
     operators = {"init": "generate", "crossover": "crossover", "mutation": "mutate"}
     seen = set()
     for candidate in candidates.values():
@@ -204,13 +204,13 @@ async def test_expected_calls_are_those_of_appendix_a() -> None:
     assert make_config("method", "lyria").expected_calls() == pytest.approx(345)
     settings_ = config(population=30, generations=15, elites=3, dedup_attempts=0)
     spent = []
-    for number_ in range(40):
+    for number_ in range(16):
         meter = make_meter()
         await solve(Lyria(settings_), model(10**9), task=Breeding(), meter=meter, number=number_)
         spent.append(meter.total.calls)
     error = np.std(spent, ddof=1) / np.sqrt(len(spent))
     assert abs(np.mean(spent) - settings_.expected_calls()) < 4 * error
-    assert error < 3
+    assert error < 5
 
 
 async def test_equal_answers_in_other_words_are_repeats() -> None:
@@ -219,19 +219,19 @@ async def test_equal_answers_in_other_words_are_repeats() -> None:
     def script(ask: Ask) -> str:
         if ask.role in ("fitness", "errors"):
             return "50" if ask.role == "fitness" else "error"
-        word = "abcdef"[(ask.step + ask.place // 2 + 2 * ask.attempt) % 6]
-        return f"{word.upper() if ask.place % 2 else word}#said {ask.role} {ask.step} {ask.place} {ask.attempt}"
+        word = "abcdef"[(ask.step + ask.index // 2 + 2 * ask.attempt) % 6]
+        return f"{word.upper() if ask.index % 2 else word}#said {ask.role} {ask.step} {ask.index} {ask.attempt}"
 
     asked = Scripted(script)
-    course = await solve(Lyria(config(population=4, dedup_attempts=3)), asked, task=Described())
-    alive = [rated.answer or "" for rated in course[0].candidates]
+    history = await solve(Lyria(config(population=4, dedup_attempts=3)), asked, task=Described())
+    alive = [rated.answer or "" for rated in history[0].candidates]
     assert alive == ["a", "C", "b", "D"]
-    assert course[0].extra["duplicates"] == 2
+    assert history[0].extra["duplicates"] == 2
     assert len(asked.of("fitness")) == len({word.shown["answer"].lower() for word in asked.of("fitness")}) <= 6
 
 
 async def test_nothing_readable_is_no_best() -> None:
-    asked = Scripted(lambda ask: f"?{ask.step} {ask.place}")
+    asked = Scripted(lambda ask: f"?{ask.step} {ask.index}")
     settings_ = config(external_crossover_rate=0.0, external_mutation_rate=0.0)
     for step in await solve(Lyria(settings_), asked, task=Breeding()):
         assert step.best is None
@@ -245,11 +245,11 @@ async def test_without_operators_or_verifier_a_model_does_it_all() -> None:
             return str(number(ask.shown["answer"]) % 90) if number(ask.shown["answer"]) % 5 else "good"
         if ask.role == "errors":
             return f"error in {ask.shown['answer']}" if number(ask.shown["answer"]) % 3 else "hm"
-        return said(ask.role, ask.step, ask.place, ask.attempt, ask.shown["shown"], 30)
+        return said(ask.role, ask.step, ask.index, ask.attempt, ask.shown["shown"], 30)
 
     asked = Scripted(script)
-    course = await solve(Lyria(config()), asked, task=Described())
-    candidates = course[-1].candidates
+    history = await solve(Lyria(config()), asked, task=Described())
+    candidates = history[-1].candidates
     texts = {candidate.text for candidate in candidates}
     scored = [ask.shown["answer"] for ask in asked.of("fitness")]
     assert sorted(scored) == sorted(text for text in texts if not text.startswith("?"))  # each answer once
@@ -260,8 +260,8 @@ async def test_without_operators_or_verifier_a_model_does_it_all() -> None:
         unread = text.startswith("?") or not number(text) % 5
         assert candidate.fitness == (0 if unread else number(text) % 90)
     assert {c.operator for c in candidates} <= {"init", "crossover", "mutation"}
-    assert course[-1].extra["unreadable_scores"] == sum(number(a) % 5 == 0 for a in scored)
-    assert course[-1].extra["unreadable_errors"] == sum(
+    assert history[-1].extra["unreadable_scores"] == sum(number(a) % 5 == 0 for a in scored)
+    assert history[-1].extra["unreadable_errors"] == sum(
         not number(ask.shown["answer"]) % 3 for ask in asked.of("errors")
     )
 
@@ -282,12 +282,12 @@ async def test_stops_at_the_threshold() -> None:
             return Verification(fitness=100.0 if response.text == "w3" else 10.0, errors=Diagnosis())
 
     asked = Scripted(
-        lambda ask: "w3" if (ask.step, ask.place) == (2, 0) else said(*ask[1:5], ask.shown["shown"], 10**6)
+        lambda ask: "w3" if (ask.step, ask.index) == (2, 0) else said(*ask[1:5], ask.shown["shown"], 10**6)
     )
-    course = await solve(Lyria(config(crossover_rate=1.0, external_crossover_rate=0.0)), asked, task=Perfect())
-    assert [step.step for step in course] == [0, 1, 2]
-    assert course[-1].best is not None
-    assert course[-1].best.mean == 100
+    history = await solve(Lyria(config(crossover_rate=1.0, external_crossover_rate=0.0)), asked, task=Perfect())
+    assert [step.step for step in history] == [0, 1, 2]
+    assert history[-1].best is not None
+    assert history[-1].best.mean == 100
 
 
 @pytest.mark.parametrize("calls", [1, 4, 6, 7, 9, 13, 20])
@@ -296,7 +296,7 @@ async def test_a_budget_that_ends(tmp_path: Path, calls: int) -> None:
     driven = await drive(
         Lyria(config(external_crossover_rate=0.2)),
         tmp_path,
-        lambda ask: said(ask.role, ask.step, ask.place, ask.attempt, ask.shown["shown"], 8),
+        lambda ask: said(ask.role, ask.step, ask.index, ask.attempt, ask.shown["shown"], 8),
         task=Breeding(),
         problems=2,
         budget=make_budget(calls_per_problem=calls),
@@ -312,10 +312,10 @@ async def test_a_budget_that_ends(tmp_path: Path, calls: int) -> None:
 
 
 async def test_refused_requests_are_data() -> None:
-    asked = Scripted(lambda ask: None if ask.place % 2 else said(*ask[1:5], ask.shown["shown"], 10**6))
-    course = await solve(Lyria(config(dedup_attempts=0)), asked, task=Breeding())
-    assert course[0].extra["rejected_requests"] == 3
-    refused = [r for r in course[0].candidates if r.text == ""]
+    asked = Scripted(lambda ask: None if ask.index % 2 else said(*ask[1:5], ask.shown["shown"], 10**6))
+    history = await solve(Lyria(config(dedup_attempts=0)), asked, task=Breeding())
+    assert history[0].extra["rejected_requests"] == 3
+    refused = [r for r in history[0].candidates if r.text == ""]
     assert len(refused) == 3
     assert {c.fitness for c in refused} == {fitness_of("")}
 
@@ -461,20 +461,20 @@ async def test_best_of_n_by_the_oracle(samples: int, batches: int, dedup: int, v
     """Section 4.2.1: samples one after the other, a repeat drawn anew; the fittest is returned."""
     expected: list[str] = []
     calls = []
-    for place in range(samples):
+    for index in range(samples):
         for attempt in range(dedup + 1):
-            calls.append((place, attempt))
-            text = said("generate", 0, place, attempt, [], variety)
+            calls.append((index, attempt))
+            text = said("generate", 0, index, attempt, [], variety)
             if text not in expected:
                 break
         expected.append(text)
     asked = model(variety)
-    course = await solve(best_of_n(samples=samples, batches=batches, dedup_attempts=dedup), asked, task=Breeding())
-    assert [rated.text for rated in course[-1].candidates] == expected
-    assert sorted((ask.place, ask.attempt) for ask in asked.asked) == sorted(calls)
-    assert len(course) <= min(batches, samples)
+    history = await solve(best_of_n(samples=samples, batches=batches, dedup_attempts=dedup), asked, task=Breeding())
+    assert [rated.text for rated in history[-1].candidates] == expected
+    assert sorted((ask.index, ask.attempt) for ask in asked.asked) == sorted(calls)
+    assert len(history) <= min(batches, samples)
     readable = [text for text in expected if not text.startswith("?")]
-    best = course[-1].best
+    best = history[-1].best
     assert (best and best.text) == (max(readable, key=fitness_of) if readable else None)
 
 

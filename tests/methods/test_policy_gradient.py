@@ -14,9 +14,9 @@ import pytest
 
 from building import make_budget, make_config, make_driver, make_method, task_config, toy_task
 from evorun.errors import ConfigError, DataError
+from evorun.methods.policy_gradient import GrpoConfig
 from evorun.models import Completion, Message, Reply, Request
 from evorun.rollouts.rewards import formatted
-from evorun.runner import registry
 from evorun.runner.training_runs import training_problems
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.candidates import Response
@@ -78,13 +78,13 @@ class Trained(Driven):
 
     def trained_on(self) -> list[str]:
         """Return the problem of every rollout, in order."""
-        rollouts = sorted(self.model.of("rollout"), key=lambda ask: (ask.step, ask.place))
+        rollouts = sorted(self.model.of("rollout"), key=lambda ask: (ask.step, ask.index))
         return [str(ask.shown["problem"]) for ask in rollouts]
 
 
 def varied(ask: Ask) -> str | None:
     """Some right, some wrong, some that cannot be read."""
-    return ("right", "wrong", "?", "right;noted")[(ask.step + ask.place) % 4]
+    return ("right", "wrong", "?", "right;noted")[(ask.step + ask.index) % 4]
 
 
 async def train(
@@ -118,24 +118,24 @@ async def train(
 async def test_each_epoch_goes_once_through_the_split_in_an_order_of_its_own(tmp_path: Path) -> None:
     """Ten problems in five steps: two epochs, the third step being in both."""
     trained = await train(tmp_path / "a", steps=5)
-    places = trained.trained_on()
-    assert [places[i : i + 3] for i in range(0, 30, 3)] == [[name] * 3 for name in places[::3]]
-    first, second = places[: 3 * SPLIT : 3], places[3 * SPLIT :: 3]
+    ids = trained.trained_on()
+    assert [ids[i : i + 3] for i in range(0, 30, 3)] == [[name] * 3 for name in ids[::3]]
+    first, second = ids[: 3 * SPLIT : 3], ids[3 * SPLIT :: 3]
     assert sorted(first) == sorted(second) == [f"p{100 + i}" for i in range(SPLIT)]
     assert first != second
-    assert (await train(tmp_path / "b", steps=5)).trained_on() == places
-    assert (await train(tmp_path / "c", steps=5, seed=1)).trained_on() != places
+    assert (await train(tmp_path / "b", steps=5)).trained_on() == ids
+    assert (await train(tmp_path / "c", steps=5, seed=1)).trained_on() != ids
 
 
 async def test_rows_are_the_completions_with_their_rewards(tmp_path: Path) -> None:
     def script(ask: Ask) -> str | None:
-        return ("right", "wrong", "?", "right", None, "wrong")[ask.place]
+        return ("right", "wrong", "?", "right", None, "wrong")[ask.index]
 
     trained = await train(tmp_path / "run", script, steps=1, format_reward=0.25)
     [batch] = trained.policy.batches
     assert [row.signal for row in batch] == [1.25, 0.25, 0.0, 1.25, None, 0.25]
     assert ["".join(map(chr, row.tokens)) for row in batch] == ["right", "wrong", "?", "right", "", "wrong"]
-    asked = sorted(trained.model.of("rollout"), key=lambda ask: ask.place)
+    asked = sorted(trained.model.of("rollout"), key=lambda ask: ask.index)
     assert [row.prompt for row in batch] == [
         ids_of(ask.request.messages) if row.tokens else () for row, ask in zip(batch, asked, strict=True)
     ]
@@ -153,7 +153,7 @@ async def test_rows_are_the_completions_with_their_rewards(tmp_path: Path) -> No
 
 async def test_equal_rewards_in_each_group_make_no_update(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     def script(ask: Ask) -> str | None:
-        return "right" if ask.place < 3 or ask.step == 2 else "wrong"
+        return "right" if ask.index < 3 or ask.step == 2 else "wrong"
 
     with caplog.at_level(logging.WARNING, "evorun"):
         trained = await train(tmp_path / "run", script, steps=3)
@@ -195,13 +195,13 @@ async def test_evaluations_come_first_last_and_in_between(tmp_path: Path) -> Non
 
 
 async def test_an_evaluation_answers_by_the_greedy_text_and_rates_by_the_others(tmp_path: Path) -> None:
-    trained = await train(tmp_path, lambda ask: "right" if ask.place else "wrong", steps=1, eval_samples=2)
+    trained = await train(tmp_path, lambda ask: "right" if ask.index else "wrong", steps=1, eval_samples=2)
     evaluated = [(line["correct"], line["scores"]["pass_rate"]) for line in trained.records("steps")]
     assert evaluated == [(False, 1.0)] * 4  # two problems, before the step and after it
 
 
 async def test_a_greedy_text_that_cannot_be_read_is_no_answer(tmp_path: Path) -> None:
-    trained = await train(tmp_path, lambda ask: "right" if ask.place else "?", steps=1, eval_samples=2)
+    trained = await train(tmp_path, lambda ask: "right" if ask.index else "?", steps=1, eval_samples=2)
     assert {line["best"] for line in trained.records("steps")} == {None}
 
 
@@ -209,7 +209,7 @@ async def test_each_evaluated_candidate_names_its_call(tmp_path: Path) -> None:
     trained = await train(tmp_path, steps=1, eval_samples=2)
     of_problem = [line for line in trained.records("candidates") if line["problem"] == "p0"]
     assert {line["id"]: line["call"] for line in of_problem} == {
-        f"{step}.{place}": f"p0|{step}|evaluate|{place}|0" for step in range(2) for place in range(3)
+        f"{step}.{index}": f"p0|{step}|evaluate|{index}|0" for step in range(2) for index in range(3)
     }
 
 
@@ -259,24 +259,19 @@ CHANGED: dict[str, Any] = {
     **{"clip_low": 0.1, "clip_high": 0.3, "loss": "grpo"},
     **{"eval_every": 1, "eval_samples": 2, "eval_temperature": 0.4, "eval_top_p": 0.7, "eval_max_tokens": 4},
 }
-FIELDS = [
-    (name, field.name)
-    for name in METHODS
-    for field in dataclasses.fields(registry.method_class(name).Config)
-    if field.name != "name"
-]
+FIELDS = [field.name for field in dataclasses.fields(GrpoConfig) if field.name != "name"]
 
 
-@pytest.mark.parametrize(("name", "field"), FIELDS)
-async def test_every_field_has_an_effect(name: str, field: str, tmp_path: Path) -> None:
+async def test_every_field_has_an_effect(tmp_path: Path) -> None:
     """On what is asked of the model, on what is learned from, or on what TRL is told."""
 
     async def effect(folder: str, **config: Any) -> object:
-        trained = await train(tmp_path / folder, method=name, **config)
+        trained = await train(tmp_path / folder, method="grpo", **config)
         objective = trained.driver.method.objective(tmp_path)
         return trained.model.everything(), trained.policy.batches, objective
 
-    assert await effect("before") != await effect("after", **{field: CHANGED[field]})
+    before = await effect("before")
+    assert [field for field in FIELDS if before == await effect(field, **{field: CHANGED[field]})] == []
 
 
 def test_what_trl_is_told() -> None:
@@ -300,7 +295,7 @@ def test_values_out_of_range_are_refused(field: str, value: Any) -> None:
 @pytest.mark.parametrize("method", METHODS)
 async def test_hostile_texts_are_data(tmp_path: Path, method: str) -> None:
     texts = ("", "\x00", "right", "{" * 500, "A" * 20_000)
-    trained = await train(tmp_path, lambda ask: texts[(ask.place + ask.step) % len(texts)], method=method)
+    trained = await train(tmp_path, lambda ask: texts[(ask.index + ask.step) % len(texts)], method=method)
     assert len(trained.records("training")) == SMALL["steps"]
     assert sum(trained.cost().values()) == len(trained.model.asked)
 
@@ -317,7 +312,7 @@ async def test_without_right_and_wrong_the_reward_is_the_primary_score(
         return Grade() if error is None else Grade(scores={"error": error})
 
     def script(ask: Ask) -> str | None:
-        return ("bb", "dddd", "beyond all scoring", "bb", None, "dddd")[ask.place]
+        return ("bb", "dddd", "beyond all scoring", "bb", None, "dddd")[ask.index]
 
     monkeypatch.setattr(RightIsRight, "grade", by_length)
     trained = await train(tmp_path / "run", script, steps=1, task=ScoredQuiz(), format_reward=0.25)

@@ -13,8 +13,8 @@ from method_fixture import Ask, Scripted, solve
 
 
 def says(*texts: str) -> Scripted:
-    """Return a model that says the texts by place."""
-    return Scripted(lambda ask: texts[ask.place])
+    """Return a model that says the texts by index."""
+    return Scripted(lambda ask: texts[ask.index])
 
 
 def vote(samples: int, **config: int) -> SelfConsistency:
@@ -88,7 +88,7 @@ async def test_the_responses_are_independent_and_within_the_budget() -> None:
 
 async def test_a_retry_replaces_the_text_in_its_place() -> None:
     def script(ask: Ask) -> str:
-        return "?" if ask.place == 1 and ask.attempt == 0 else f"answer {ask.place}"
+        return "?" if ask.index == 1 and ask.attempt == 0 else f"answer {ask.index}"
 
     (step,) = await solve(vote(3, retries=1), Scripted(script))
     found = {rated.id: rated.answer for rated in step.candidates}

@@ -36,22 +36,22 @@ class Counting:
     """A policy whose held-out loss falls by 0.1 a step."""
 
     def __init__(self, **data: float) -> None:
-        self.course: list[str] = []
+        self.events: list[str] = []
         self.updates = 0
         self._data = {"steps": 5.0, "conversations": 10.0, "held_out": 2.0, "cut": 0.0, "dropped": 0.0, **data}
 
     async def evaluate(self) -> dict[str, float]:
-        self.course.append(f"assess {self.updates}")
+        self.events.append(f"assess {self.updates}")
         loss = {} if self._data["held_out"] == 0 else {"held_out_loss": 2 - self.updates / 10}
         return {**self._data, **loss}
 
     async def train_step(self, step: int) -> dict[str, float]:
         self.updates += 1
-        self.course.append(f"step {self.updates}")
+        self.events.append(f"step {self.updates}")
         return {"loss": 3 - self.updates / 10}
 
     async def export(self) -> None:
-        self.course.append("export")
+        self.events.append("export")
 
 
 async def train(folder: Path, policy: Counting, budget: BudgetConfig | None = None, **config: Any) -> Driven:
@@ -59,8 +59,8 @@ async def train(folder: Path, policy: Counting, budget: BudgetConfig | None = No
     method = make_method("sft", **{"data": str(write_chats(folder / "chats.jsonl")), "eval_samples": 2, **config})
 
     def answer(ask: Ask) -> str:
-        policy.course.append(f"answer {ask.step}")
-        return "right" if ask.place == 0 else "wrong"
+        policy.events.append(f"answer {ask.step}")
+        return "right" if ask.index == 0 else "wrong"
 
     directory = RunDirectory(folder / "run")
     model = Scripted(answer)
@@ -75,21 +75,21 @@ async def train(folder: Path, policy: Counting, budget: BudgetConfig | None = No
 async def test_it_assesses_and_evaluates_before_every_so_many_steps_and_at_the_end(tmp_path: Path) -> None:
     policy = Counting()
     driven = await train(tmp_path, policy, eval_every=2)
-    course = "assess 0,answer 0,answer 0,answer 0,step 1,step 2,assess 2,answer 2,answer 2,answer 2,step 3,step 4,"
-    course += "assess 4,answer 4,answer 4,answer 4,step 5,assess 5,export,answer 5,answer 5,answer 5"
-    assert policy.course == course.split(",")
+    events = "assess 0,answer 0,answer 0,answer 0,step 1,step 2,assess 2,answer 2,answer 2,answer 2,step 3,step 4,"
+    events += "assess 4,answer 4,answer 4,answer 4,step 5,assess 5,export,answer 5,answer 5,answer 5"
+    assert policy.events == events.split(",")
     figures = {record["step"]: record["figures"] for record in driven.records("training")}
     assert figures[0]["conversations"] == 10
     assert figures[1] == {"loss": 2.9}
     assert figures[4] == {"loss": 2.6, "held_out_loss": 1.6, "held_out_perplexity": pytest.approx(4.953, rel=1e-3)}
     assert [record["step"] for record in driven.records("steps")] == [0, 2, 4, 5]
-    assert {ask.request.sampling.temperature for ask in driven.model.asked if ask.place} == {1.0}
+    assert {ask.request.sampling.temperature for ask in driven.model.asked if ask.index} == {1.0}
 
 
 async def test_without_held_out_data_no_loss_on_any_is_reported(tmp_path: Path) -> None:
     policy = Counting(held_out=0)
     driven = await train(tmp_path, policy, eval_every=2)
-    assert [what for what in policy.course if what.startswith("assess")] == ["assess 0"]
+    assert [what for what in policy.events if what.startswith("assess")] == ["assess 0"]
     assert not any("held_out_loss" in record["figures"] for record in driven.records("training"))
 
 

@@ -12,7 +12,7 @@ async def test_one_call_and_its_answer() -> None:
     assert step.best is not None
     assert step.best.answer == "blue"
     assert step.best.survivor
-    assert [(ask.shown["ask"], ask.step, ask.place) for ask in model.asked] == [("generate", 0, 0)]
+    assert [(ask.shown["ask"], ask.step, ask.index) for ask in model.asked] == [("generate", 0, 0)]
 
 
 @pytest.mark.parametrize(("retries", "calls"), [(0, 1), (1, 2), (3, 3)])
