@@ -379,7 +379,7 @@ def test_a_process_waits_for_another_that_works_on_the_stage(
 ) -> None:
     caplog.set_level(logging.INFO, "evorun")
     folder, root = Path(first.stages[stage].folder), first.folder.parent
-    said = f"stage {stage}: waiting for the process that is at work in"
+    said = f"stage {stage}: waiting for the process that works in"
     finished: list[Prepared] = []
     with (folder.parent / f".{folder.name}.lock").open("ab") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

@@ -102,7 +102,6 @@ async def breed(
             attempt=[attempt for _, attempt, _ in asked],
             indices=[index for index, _, _ in asked],
         )
-        # Fewer replies than requests when the budget ends: the slots without one are left as they are.
         answered = {index: reply for (index, *_), reply in zip(asked, replies, strict=False)}
         for index, attempt in pending:
             filling, reply = plans[index], answered.get(index)
@@ -111,17 +110,20 @@ async def breed(
                 response = read_reply(ctx.task, ctx.problem, reply)
                 offspring.texts.add(reply, response)
             if response is not None:
-                # Texts without an answer are the same only to the letter; with one, the task says what is the same.
-                key = (
-                    f"?{response.text}" if response.answer is None else f"={ctx.task.signature(ctx.problem, response)}"
-                )
-                held[index] = Child(filling, response, key, attempt)
+                held[index] = Child(filling, response, _key(ctx, response), attempt)
         # A call that the budget did not allow leaves its slot as it was: a repeat, or nothing.
         pending = [] if len(replies) < len(asked) else _repeats(indices, held, dedup_attempts, taken)
         offspring.duplicates += len(pending)
     offspring.indices = [index for index in indices if index in held]
     offspring.children = [held[index] for index in offspring.indices]
     return offspring
+
+
+def _key(ctx: Context, response: Response) -> str:
+    """Return a text that is equal for responses with the same answer; of one without, for the same text."""
+    if response.answer is None:
+        return f"?{response.text}"
+    return f"={ctx.task.signature(ctx.problem, response)}"  # two ways to write one answer are one answer
 
 
 def _repeats(

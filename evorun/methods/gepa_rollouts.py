@@ -126,7 +126,8 @@ class OnProblems:
     role = "generate"
 
     def __init__(self, ctx: RunContext, sampling: Sampling) -> None:
-        self.train = self.validation = ctx.problems
+        self.train: Sequence[Problem] = ctx.problems
+        self.validation = self.train
         self._taking_part = {problem.id for problem in ctx.problems}
         self._ctx = ctx
         self._sampling = sampling

@@ -193,14 +193,14 @@ class _Stages:
             lock = (self._root / f".{folder.name}.lock").open("ab")
         except OSError as error:
             raise RunDirectoryError(
-                f"cannot write {display(self._root)}: {error.strerror}; choose another place with run.stages=FOLDER"
+                f"cannot write {display(self._root)}: {error.strerror}; choose another folder with run.stages=FOLDER"
             ) from error
         with lock:
             # The kernel drops the lock of a killed process, so that a stage is never locked for good.
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                self._say(stage, f"waiting for the process that is at work in {display(folder)}")
+                self._say(stage, f"waiting for the process that works in {display(folder)}")
                 fcntl.flock(lock, fcntl.LOCK_EX)
             yield
 

@@ -3,7 +3,7 @@ from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from building import make_method
@@ -62,6 +62,7 @@ def test_a_win_as_second_counts_for_the_second() -> None:
     assert arena.mean[1] > 0 > arena.mean[0]
 
 
+@settings(deadline=None)
 @given(
     means=st.lists(st.floats(-3, 3), min_size=1, max_size=12),
     width=st.floats(0, 3),
@@ -83,6 +84,7 @@ def test_survivors_by_definition(means: list[float], width: float, limit: int, d
     assert all(upper[c] <= min(upper[survivors]) for c in cut)
 
 
+@settings(deadline=None)
 @given(size=st.integers(0, 9), count=st.integers(0, 40), newcomers=st.sets(st.integers(0, 8)), seed=st.integers(0, 99))
 def test_duels_are_different_pairs_of_survivors_and_place_newcomers(
     size: int, count: int, newcomers: set[int], seed: int

@@ -451,6 +451,7 @@ def best_of_n(**values: Any) -> BestOfN:
     return make_method("best_of_n", **{"samples": 20, "choose": "oracle", "batches": 4, **values})
 
 
+@settings(max_examples=50, deadline=None)
 @given(
     samples=st.integers(1, 25),
     batches=st.integers(1, 30),
