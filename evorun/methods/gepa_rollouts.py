@@ -127,7 +127,7 @@ class OnProblems:
 
     def __init__(self, ctx: RunContext, sampling: Sampling) -> None:
         self.train: Sequence[Problem] = ctx.problems
-        self.validation = self.train
+        self.validation: Sequence[Problem] = self.train
         self._taking_part = {problem.id for problem in ctx.problems}
         self._ctx = ctx
         self._sampling = sampling
