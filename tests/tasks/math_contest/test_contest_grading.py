@@ -128,7 +128,6 @@ async def test_a_stranger_is_refused() -> None:
 
 HOSTILE = [
     "(9!)!!!",
-    r"\binom{10^{9}}{10^{8}}",
     r"\sum_{k=1}^{10^{12}} \sin(k^{k})",
     "(" * 200 + "1" + ")" * 200,
     r"\frac{" * 60 + "1" + "}{2}" * 60,
