@@ -262,7 +262,7 @@ def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
         given = str(error.full_key)
         if (key, given) == ("task", "instance_seed"):
             raise ConfigError(
-                "task.instance_seed: is task.draw_seed now, as for every task; expected task.draw_seed=N"
+                "task.instance_seed: this key is called task.draw_seed now, as for every task; set task.draw_seed=N"
             ) from error
         close = difflib.get_close_matches(given, list(fields), n=1)
         hint = f"did you mean {key}.{close[0]}? " if close else ""

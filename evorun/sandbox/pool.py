@@ -23,7 +23,7 @@ class Sandbox:
     fully_isolated: bool
     """No network, no files but the interpreter's, nothing left behind."""
     note: str
-    """What is not shielded, in one line; empty when fully isolated."""
+    """Names what is not shielded, in one line; empty when fully isolated."""
     slots: int
     """Programs at a time."""
 
