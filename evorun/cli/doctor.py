@@ -32,7 +32,7 @@ class Finding(NamedTuple):
 def print_findings(console: Console) -> None:
     """Print all findings as a table."""
     table = Table(title="evorun doctor", title_justify="left", box=None, pad_edge=False)
-    for column in ("", "what", "found", "to get it"):
+    for column in ("", "what", "found", "how to get it"):
         table.add_column(column, overflow="fold")  # never cut off: a remedy may hold a long URL
     for finding in findings():
         mark = Text("yes", style="green") if finding.ready else Text("no", style="yellow")

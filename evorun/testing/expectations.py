@@ -1,4 +1,4 @@
-"""Assertions that say what was expected, with or without a test runner that rewrites `assert`."""
+"""Assertions that say what was expected, also without a test runner that rewrites `assert`."""
 
 from typing import Any
 
@@ -11,9 +11,5 @@ def expect(holds: object, message: str) -> None:
 
 def expect_equal(found: Any, expected: Any, what: str) -> None:
     """Raise AssertionError naming `what` unless the two are equal."""
-    expect(found == expected, f"{what}: expected {_short(expected)}, found {_short(found)}")
-
-
-def _short(value: Any, length: int = 300) -> str:
-    text = repr(value)
-    return text if len(text) <= length else f"{text[:length]}[...]"
+    shown = [text if len(text := repr(value)) <= 300 else f"{text[:300]}[...]" for value in (expected, found)]
+    expect(found == expected, f"{what}: expected {shown[0]}, found {shown[1]}")

@@ -1,4 +1,4 @@
-"""What every method must do on every task that suits it: records that agree, costs that add up, runs that resume."""
+"""Conformance of methods: records that agree, costs that add up, runs that resume and replay to the byte."""
 
 import copy
 import json
@@ -16,22 +16,23 @@ from evorun.models.simulated import SimulatedConfig
 from evorun.runner.settings import ProgramSettings, RunConfig, RunSettings, refuse_impossible_pair
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.replay import ReplayConfig
-from evorun.tasks.base import LoadedTask, Problem, TaskConfig
+from evorun.tasks.base import Problem, TaskConfig
 from evorun.testing.expectations import expect, expect_equal
-from evorun.testing.runs import COMPLETED, PretendedSandbox, Run, carry_out
+from evorun.testing.runs import COMPLETED, FakeSandbox, Run, carry_out
 
+# Information regimes in which a method must not see the validation split.
 UNINFORMED = ("problem_only", "public_tests")
-"""Regimes in which a method must not see the validation split."""
 
 RunOnce = Callable[..., Run]
-"""Carries out the run in a folder of this name, with changes of RunConfig's fields."""
+"""Carries out the run in a folder of this name, with other values for some fields of RunConfig."""
 
 
 def check_method(method: type[Method], config: Any, task: TaskConfig, *, real_programs: bool = False) -> None:
-    """Check a method that trains no weights on a task's simulated model. Raises AssertionError for what it breaks.
+    """Check a method that trains no weights, on a task's simulator. Raises AssertionError for the first broken rule.
 
-    config: an instance of the method's `Config`, of a size that takes some dozens of calls. task: of a few problems
-    that are at hand. real_programs: run the programs of a task that has any; else they get verdicts unseen.
+    config: an instance of the method's `Config`, of a size that takes some dozens of calls. task: one with a few
+    problems whose data is available. real_programs: run the programs of a task that has any; otherwise they get fake
+    verdicts.
     """
     with tempfile.TemporaryDirectory() as folder:
 
@@ -45,7 +46,8 @@ def check_method(method: type[Method], config: Any, task: TaskConfig, *, real_pr
         _check_references(finished)
         _check_costs(finished)
         _check_regime(finished, task)
-        _check_concurrency(finished, run)
+        # The order in which problems finish must change nothing: seeds and keys come from names, not from the order.
+        _check_same(run("alone", run=RunSettings(concurrency=1)), finished, "a run with one problem in flight")
         _check_replay(finished, run)
         _check_resume(finished, run, counted=not real_programs)
         _check_budgets(finished, run)
@@ -83,7 +85,7 @@ def _check_references(finished: Run) -> None:
     seen: dict[tuple[str, str], dict[str, Any]] = {}
     for (problem, name), candidate in candidates.items():
         for parent in candidate["parents"]:
-            # parents come first; a mutant and its original may be of the same generation
+            # Parents come first; a mutant and its original may be of the same generation.
             expect((problem, parent) in seen, f"candidate {name}: expected its parent {parent} to stand before it")
             older = seen[problem, parent]["generation"] <= candidate["generation"]
             expect(older, f"candidate {name}: its parent {parent} is of a later generation")
@@ -103,12 +105,14 @@ def _check_references(finished: Run) -> None:
 
 
 def _check_costs(finished: Run) -> None:
+    # A key is `problem|step|role|index|...`: counted here from the journal, by other code than the costs.
     made = Counter(key.rsplit("|", 4)[2] for key in finished.calls())
     cost = finished.json("results.json")["cost"]
     paid = {role: spent["calls"] for role, spent in cost.items() if role != "total"}
     expect_equal(paid, dict(made), "calls that are paid for, by role")
     expect_equal(cost["total"]["calls"], len(finished.asked), "calls of all roles")
     usages = [json.loads(usage) for *_, usage, _ in finished.effects() if usage is not None]
+    # The tokens of results.json and of predictions.jsonl each have to add up to those of the journal.
     for kind in ("prompt_tokens", "completion_tokens"):
         expect_equal(cost["total"][kind], sum(usage[kind] for usage in usages), kind)
         predicted = [spent[kind] for p in finished.records("predictions") for spent in p["cost"].values()]
@@ -121,26 +125,24 @@ def _check_costs(finished: Run) -> None:
         last[step["problem"]] = step["cost"]
 
 
-def _check_regime(finished: Run, task: TaskConfig) -> None:
+def _check_regime(finished: Run, config: TaskConfig) -> None:
     regime = finished.json("manifest.json")["regime"]
     if regime not in UNINFORMED:
         return
-    prompts = [message["content"] for request in finished.asked for message in request.messages]
-    for line in _own_lines_of_examples(task.load()):
-        seen = any(line in prompt for prompt in prompts)
-        expect(not seen, f"regime {regime}: expected no prompt to show the validation split, found {line!r}")
-
-
-def _own_lines_of_examples(loaded: LoadedTask) -> set[str]:
-    """Return a line of each validation problem's prompt by which it can be told from the problems of the run."""
+    loaded = config.load()
     task: Any = loaded.task
 
     def lines(problem: Problem) -> set[str]:
         messages = task.generation_prompt(problem).messages
         return {line for message in messages for line in message["content"].splitlines()}
 
+    # A validation problem is recognised by the longest line of its prompt that no problem of the run has.
     common = {line for problem in loaded.problems for line in lines(problem)}
-    return {max(lines(example.problem) - common, key=len) for example in loaded.validation}
+    prompts = [message["content"] for request in finished.asked for message in request.messages]
+    for example in loaded.validation:
+        line = max(lines(example.problem) - common, key=len)
+        seen = any(line in prompt for prompt in prompts)
+        expect(not seen, f"regime {regime}: expected no prompt to show the validation split, found {line!r}")
 
 
 def _check_same(again: Run, finished: Run, what: str) -> None:
@@ -152,29 +154,26 @@ def _check_same(again: Run, finished: Run, what: str) -> None:
     expect_equal([effect[:2] for effect in again.effects()], requests, f"requests in the journal of {what}")
 
 
-def _check_concurrency(finished: Run, run: RunOnce) -> None:
-    _check_same(run("alone", run=RunSettings(concurrency=1)), finished, "a run with one problem in flight")
-
-
 def _check_replay(finished: Run, run: RunOnce) -> None:
-    tested = PretendedSandbox.tested
+    tested = FakeSandbox.tested
     engine: EngineConfig = ReplayConfig(name="replay", run=str(finished.path))
     again = run("replayed", engine=engine)
     _check_same(again, finished, "a replayed run")
     results = [(path / "results.json").read_bytes() for path in (again.path, finished.path)]
     expect(results[0] == results[1], "expected a replayed run to have the recorded times too")
-    expect_equal(PretendedSandbox.tested, tested, "programs tested, with those of a replayed run")
+    expect_equal(FakeSandbox.tested, tested, "programs tested, with those of a replayed run")
 
 
 def _check_resume(finished: Run, run: RunOnce, counted: bool) -> None:
-    """Break a run off early, go on with it and break it off again, then let it end.
+    """Interrupt a run early, resume and interrupt it again, then let it end.
 
-    counted: programs get pretended verdicts, which are counted.
+    counted: programs get fake verdicts, which are counted.
     """
     before: list[tuple[str, bytes, bytes, str | None, float]] = []
     asked = 0
-    tested = PretendedSandbox.tested
+    tested = FakeSandbox.tested
     for share in (0.1, 0.6):
+        # The limit counts calls that reach the engine: those in the journal are not among them.
         broken = run("resumed", breaks_after=max(0, int(share * len(finished.asked)) - asked))
         expect(isinstance(broken.outcome.error, EngineError), f"expected the engine's error, got {broken.outcome}")
         asked += len(broken.asked)
@@ -183,20 +182,22 @@ def _check_resume(finished: Run, run: RunOnce, counted: bool) -> None:
     resumed = run("resumed")
     _check_same(resumed, finished, "a resumed run")
     _check_kept(before, resumed)
+    # No call is made twice: neither one that was recorded nor one that another coroutine has made.
     recorded = sum(effect[3] is not None for effect in before)
     expect_equal(len(resumed.asked), len(resumed.calls()) - recorded, "calls of a resumed run beside those recorded")
     if counted:
         programs = len(resumed.effects()) - len(resumed.calls())
-        expect_equal(PretendedSandbox.tested - tested, programs, "programs tested by a run and its resumptions")
+        expect_equal(FakeSandbox.tested - tested, programs, "programs tested by a run and its resumptions")
 
 
 def _check_kept(before: list[tuple[str, bytes, bytes, str | None, float]], run: Run) -> None:
     after = {effect[0]: effect for effect in run.effects()}
-    expect([after.get(effect[0]) for effect in before] == before, "expected what was recorded to stand as it was")
+    expect([after.get(effect[0]) for effect in before] == before, "expected recorded effects to stay as they were")
 
 
 def _check_budgets(finished: Run, run: RunOnce) -> None:
     problems = len(finished.records("problems"))
+    # Two thirds of what the method would spend, so that the budget has to stop it.
     whole = max(problems, 2 * len(finished.asked) // 3)
     each = max(1, whole // problems)
     for key, limit, budget in (
@@ -207,7 +208,7 @@ def _check_budgets(finished: Run, run: RunOnce) -> None:
         expect_equal(len(limited.asked), len(limited.calls()), f"calls under budget.{key}={limit}")
         allowed = limit if key == "calls" else limit * problems
         expect(len(limited.asked) <= allowed, f"budget.{key}={limit}: found {len(limited.asked)} calls")
-        if isinstance(limited.outcome.error, ConfigError):  # a method may refuse what it can do nothing with
+        if isinstance(limited.outcome.error, ConfigError):  # a method may refuse a budget that is too small
             expect_equal(limited.asked, [], "calls of a run that was refused")
             expect("\n" not in str(limited.outcome.error), "expected a refusal of one line")
             continue

@@ -1,10 +1,9 @@
-"""Runs in this process on simulated models: counted, broken off on request, with verdicts instead of programs."""
+"""Runs in this process on simulated models: counted, interrupted on request, with fake verdicts for programs."""
 
 import contextlib
 import io
 import json
 import sqlite3
-from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from pathlib import Path
@@ -31,13 +30,12 @@ RECORDS = ("problems", "predictions", "steps", "comparisons", "candidates", "met
 
 @dataclass
 class CountedConfig(SimulatedConfig):
-    """The simulated engine, with a count of its calls; it breaks down once it has answered `breaks_after` of them."""
+    """The simulated engine with a record of its calls; it fails once it has answered `breaks_after` of them."""
 
     breaks_after: int | None = None
     asked: list[Request] = field(default_factory=list)
 
     def open_for(self, model: ModelConfig, simulator: Simulator) -> LanguageModel:
-        """Return the simulated model behind the count."""
         return _Counted(self, super().open_for(model, simulator))
 
 
@@ -57,16 +55,17 @@ class _Counted:
         await self._model.close()
 
 
-class PretendedSandbox:
-    """Gives verdicts without running anything: the same program has the same ones, and half of them are right."""
+class FakeSandbox:
+    """Gives verdicts without running anything: always the same ones for a program, about half of them `accepted`."""
 
+    # Of all instances: a resumed run opens a sandbox of its own.
     tested = 0
 
     def __init__(self, config: SandboxConfig) -> None: ...
 
     async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> tuple[CaseResult, ...]:
-        """Give each case a verdict that depends on the program and on the case's number."""
-        PretendedSandbox.tested += 1
+        """Give each case a verdict by a digest of the program and the case's number."""
+        FakeSandbox.tested += 1
         results: list[CaseResult] = []
         for number in range(len(suite.cases)):
             passed = blake2b(f"{number % 2}{program.source}".encode(), digest_size=1).digest()[0] % 2 == 0
@@ -81,7 +80,7 @@ class PretendedSandbox:
 
 
 class Run(NamedTuple):
-    """A run that has ended, and what its engine was asked."""
+    """A run that has ended, and the requests that reached its engine."""
 
     path: Path
     outcome: Outcome
@@ -109,7 +108,7 @@ class Run(NamedTuple):
         return [key for key, _, _, usage, _ in self.effects() if usage is not None]
 
     def results_without_times(self) -> Any:
-        """Return results.json without the seconds, which no two runs share."""
+        """Return results.json without the seconds, in which any two runs differ."""
         results = self.json("results.json")
         for role in results["cost"].values():
             del role["seconds"]
@@ -117,23 +116,18 @@ class Run(NamedTuple):
 
 
 def carry_out(config: RunConfig, path: Path, *, breaks_after: int | None = None, real_programs: bool = False) -> Run:
-    """Carry out a run to its end, or to the simulated engine's after so many calls.
+    """Carry out a run to its end, or until the simulated engine fails after `breaks_after` calls.
 
-    real_programs: run programs in the sandbox; else they get verdicts by their digests.
+    real_programs: run programs in the sandbox; otherwise they get the verdicts of `FakeSandbox`.
     """
     engine: Any = config.engine
     if isinstance(engine, SimulatedConfig):
         values = {one.name: getattr(engine, one.name) for one in fields(engine)}
         config.engine = engine = CountedConfig(**values, breaks_after=breaks_after)
-    with contextlib.nullcontext() if real_programs else _pretended_sandbox():
+    with contextlib.ExitStack() as patches:
+        if not real_programs:
+            probed = mock.Mock(return_value=Probe("fake", True, ""))
+            patches.enter_context(mock.patch.object(experiment, "LazySandbox", FakeSandbox))
+            patches.enter_context(mock.patch.object(experiment, "probe", probed))
         outcome = run_experiment(config, path, ["evorun"], Console(file=io.StringIO()))
     return Run(path, outcome, getattr(engine, "asked", []))
-
-
-@contextlib.contextmanager
-def _pretended_sandbox() -> Iterator[None]:
-    with (
-        mock.patch.object(experiment, "LazySandbox", PretendedSandbox),
-        mock.patch.object(experiment, "probe", mock.Mock(return_value=Probe("pretended", True, ""))),
-    ):
-        yield

@@ -1,7 +1,8 @@
-"""What every task must do: the same splits each time, hidden answers, parsers that never raise, right grades."""
+"""Conformance of tasks: the same splits each time, hidden answers, parsers that never raise, right grades."""
 
 import asyncio
 import json
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -46,9 +47,8 @@ ODD_TEXTS = (
 )
 """Completions that have broken parsers, templates or encoders."""
 
+# Characters of an answer too long to be in a prompt by chance.
 LONG = 12
-"""Characters of a right answer that nobody writes by chance: no prompt may hold it."""
-
 MAX_ERRORS = 2
 
 
@@ -67,9 +67,9 @@ class _Case:
 
 
 def check_task(config: TaskConfig, *, problems: int = 3) -> None:
-    """Check a task on its first problems. Raises AssertionError for what it does otherwise than evorun relies on.
+    """Check a task on its first `problems`. Raises AssertionError for the first broken rule.
 
-    Programs, where it has any, run in the sandbox.
+    The programs of a task that has any run in the sandbox.
     """
     loaded = _check_loading(config)
     training = _training(config, loaded)
@@ -84,6 +84,7 @@ def check_task(config: TaskConfig, *, problems: int = 3) -> None:
 
 
 def _check_loading(config: TaskConfig) -> LoadedTask:
+    # Loaded twice: a draw that depends on the order of a set or on a shared generator would differ.
     loaded, again = config.load(), config.load()
     expect(loaded.problems, "expected problems to work on")
     for what in ("problems", "validation", "provenance"):
@@ -93,6 +94,7 @@ def _check_loading(config: TaskConfig) -> LoadedTask:
     expect_equal(len(set(ids)), len(ids), "problems with an id of their own, in both splits together")
     _check_apart(loaded.problems, held_out, "the validation split")
     for problem in loaded.problems:
+        # '|' separates the parts of a journal's keys.
         expect(problem.id.strip() and "|" not in problem.id, f"expected an id without '|', found {problem.id!r}")
         msgspec.json.encode(problem.data)
     return loaded
@@ -100,7 +102,7 @@ def _check_loading(config: TaskConfig) -> LoadedTask:
 
 def _training(config: TaskConfig, loaded: LoadedTask) -> LoadedTask | None:
     """Return the problems to train on, checked; None where there are none."""
-    try:
+    try:  # to have no training split is allowed
         training = config.training()
     except DataError:
         return None
@@ -114,6 +116,7 @@ def _training(config: TaskConfig, loaded: LoadedTask) -> LoadedTask | None:
 
 def _check_apart(problems: Sequence[Problem], others: Sequence[Problem], split: str) -> None:
     def identities(problem: Problem) -> set[object]:
+        # The data too: the same problem under another id would leak just as much.
         return {problem.id, msgspec.json.encode(problem.data, order="deterministic")}
 
     known = set[object]().union(*map(identities, problems))
@@ -127,6 +130,7 @@ def _case(loaded: LoadedTask, problem: Problem) -> _Case:
     task: Any = loaded.task
     expect(isinstance(task, Generates), "expected a task that generates: methods answer its problems from scratch")
     prompt = task.generation_prompt(problem)
+    # Replies come from the task's own simulator: right with skill 1, wrong with skill 0, unreadable if malformed.
     right, wrong = (_said(loaded, prompt, Skill(skill=skill, malformed=0, spread=0)) for skill in (1, 0))
     unread = task.parse(problem, _said(loaded, prompt, Skill(malformed=1)))
     expect(unread.answer is None and unread.error, "expected a malformed reply to have no answer, and to say why")
@@ -145,6 +149,7 @@ def _check_hidden_answers(loaded: LoadedTask, cases: Sequence[_Case]) -> None:
         found = answer in _leaves(msgspec.to_builtins(case.problem.data))
         expect(not found, f"problem {case.problem.id}: expected no answer among its data, found {answer!r}")
         prompt = "\n".join(message["content"] for message in task.generation_prompt(case.problem).messages)
+        # Short answers, such as the letter of an option, stand in the prompt anyway.
         told = len(answer) >= LONG and answer in prompt
         expect(not told, f"problem {case.problem.id}: expected no answer in its prompt, found {answer!r}")
 
@@ -170,7 +175,7 @@ def _check_parsers(task: Any, problem: Problem) -> None:
 
 
 def _readings(task: Any, problem: Problem, text: str) -> Iterator[tuple[str, Any, object]]:
-    """Yield what the task's parsers make of a text: the parser, its result, and whether that is of the right form."""
+    """Yield the name of each parser of the task, its result on a text, and whether that has the right form."""
     response = task.parse(problem, text)
     yield "parse", response, isinstance(response, Response) and (response.answer is not None or response.error)
     if response.answer is not None:
@@ -188,7 +193,7 @@ def _readings(task: Any, problem: Problem, text: str) -> Iterator[tuple[str, Any
 
 
 def _check_prompts(loaded: LoadedTask, case: _Case) -> None:
-    """Render every prompt that the task offers twice, and read what its simulated model replies."""
+    """Render every prompt of the task twice, and read the simulator's reply to each."""
     task: Any = loaded.task
     asked, again = (list(_prompts(task, case, loaded.validation)) for _ in range(2))
     for (name, prompt, read), (_, same, _) in zip(asked, again, strict=True):
@@ -198,7 +203,7 @@ def _check_prompts(loaded: LoadedTask, case: _Case) -> None:
             expect(isinstance(message["content"], str), f"{name}: expected texts, found {message['content']!r}")
         json.dumps(prompt.json_schema)
         text = _said(loaded, prompt, Skill(skill=1, malformed=0))
-        expect(read(text), f"{name}: expected its simulated model to reply what can be read, found {text[:300]!r}")
+        expect(read(text), f"{name}: expected a reply of its simulator that can be read, found {text[:300]!r}")
     if isinstance(task, Instructs):
         expect(task.seed_instruction().strip(), "seed_instruction: expected a system prompt, found a blank one")
         for response in case.responses:
@@ -209,7 +214,7 @@ def _check_prompts(loaded: LoadedTask, case: _Case) -> None:
 def _prompts(
     task: Any, case: _Case, validation: Sequence[Demonstration]
 ) -> Iterator[tuple[str, Prompt, Callable[[str], object]]]:
-    """Yield each prompt with its name and what says whether a reply can be read."""
+    """Yield the name of each prompt, the prompt, and a function that is true of replies that can be read."""
     problem, responses = case.problem, case.responses
     individuals = [_individual(response) for response in responses]
 
@@ -259,33 +264,31 @@ async def _check_grading(loaded: LoadedTask, cases: Sequence[_Case]) -> None:
     tools = LazySandbox(SandboxConfig())
     try:
         for case in cases:
-            await _check_grades(loaded, case, tools)
+            grades = [await loaded.grader.grade(case.problem, response, tools) for response in case.responses]
+            found = [grade.correct for grade in grades]
+            if found[0] is not None:  # None: a task without right and wrong
+                answers = [response.answer for response in case.responses]
+                expected = (
+                    f"problem {case.problem.id}: expected a right, a wrong and an unread answer to be graded as that"
+                )
+                expect(found == [True, False, False], f"{expected}, found {found}: {answers}")
+            # Every response has every score, also one that cannot be read: means are over all.
+            for score in (score for score in loaded.task.scores if not score.is_correctness):
+                low, high = (
+                    -math.inf if score.low is None else score.low,
+                    math.inf if score.high is None else score.high,
+                )
+                for grade in grades:
+                    value = grade.scores.get(score.name)
+                    fits = value is not None and low <= value <= high
+                    expect(
+                        fits, f"score {score.name}: expected {score.low} to {score.high} of any response, found {value}"
+                    )
+                    binary = not score.rate or value in (0, 1)
+                    expect(binary, f"score {score.name}: expected 0 or 1 of a rate, found {value}")
             await _check_symbolic_system(loaded.task, case, tools)
     finally:
         await tools.close()
-
-
-async def _check_grades(loaded: LoadedTask, case: _Case, tools: Tools) -> None:
-    grades = [await loaded.grader.grade(case.problem, response, tools) for response in case.responses]
-    if grades[0].correct is not None:
-        found = [grade.correct for grade in grades]
-        answers = [response.answer for response in case.responses]
-        expected = "a right, a wrong and an unread answer to be graded as that"
-        expect(
-            found == [True, False, False], f"problem {case.problem.id}: expected {expected}, found {found}: {answers}"
-        )
-    for score in loaded.task.scores:
-        if score.is_correctness:
-            continue
-        for grade in grades:
-            value = grade.scores.get(score.name)
-            fits = value is not None and _within(value, score.low, score.high)
-            expect(fits, f"score {score.name}: expected {score.low} to {score.high} of any response, found {value}")
-            expect(not score.rate or value in (0, 1), f"score {score.name}: expected 0 or 1 of a rate, found {value}")
-
-
-def _within(value: float, low: float | None, high: float | None) -> bool:
-    return (low is None or value >= low) and (high is None or value <= high)
 
 
 async def _check_symbolic_system(task: Any, case: _Case, tools: Tools) -> None:

@@ -79,7 +79,7 @@ def test_sd_is_the_inverse_root_of_the_numerical_hessian_diagonal(problem, prior
         assert posterior.sd[item] ** -2 == pytest.approx((before - 2 * here + after) / width**2, rel=1e-4)
 
 
-@pytest.mark.parametrize(("n_items", "n_duels", "prior_sd"), [(2, 50, 1), (60, 2_000, 0.5), (400, 3_000, 2)])
+@pytest.mark.parametrize(("n_items", "n_duels", "prior_sd"), [(2, 50, 1), (60, 1_000, 0.5), (200, 1_000, 2)])
 def test_newton_and_lbfgs_agree_with_a_dense_newton_method(n_items, n_duels, prior_sd):
     duels = simulate_duels(n_items, n_duels)
     oracle = dense_newton(n_items, duels, prior_sd)
@@ -88,13 +88,6 @@ def test_newton_and_lbfgs_agree_with_a_dense_newton_method(n_items, n_duels, pri
     assert newton.mean == pytest.approx(oracle, abs=1e-8)
     assert lbfgs.mean == pytest.approx(oracle, abs=1e-6)
     assert lbfgs.sd == pytest.approx(newton.sd, abs=1e-6)
-
-
-@given(item_duels(), st.floats(0.2, 3))
-def test_solvers_agree(problem, prior_sd):
-    n_items, duels = problem
-    newton, lbfgs = (fit(n_items, *duels, prior_sd=prior_sd, solver=solver) for solver in ("newton", "lbfgs"))
-    assert lbfgs.mean == pytest.approx(newton.mean, abs=1e-6)
 
 
 @given(item_duels())

@@ -17,7 +17,7 @@ from evorun.runner import registry
 from evorun.runner.settings import missing_capabilities
 from evorun.runs.candidates import Candidate, Step
 from evorun.testing import check_method
-from evorun_process import evorun, records, start
+from evorun_process import evorun_here, records, start
 from test_resume import wait_for_effects
 from text_tasks import HaikusConfig
 
@@ -105,7 +105,7 @@ def test_a_signal_ends_a_run_that_shares_calls_and_a_resume_completes_it(tmp_pat
     size = (f"method.{key}={value}" for key, value in SMALL[method].items())
     task = ("task=mathbench", "task.source=sample", "task.limit=3", "engine=simulated")
     arguments = (f"method={method}", *size, *task, "engine.seconds_per_token=0.001")
-    reference = evorun(*arguments, "hydra.run.dir=reference", cwd=tmp_path)
+    reference = evorun_here(*arguments, "hydra.run.dir=reference", cwd=tmp_path)
     assert reference.returncode == 0, reference.stderr
     process = start(*arguments, "hydra.run.dir=run", cwd=tmp_path)
     wait_for_effects(tmp_path / "run", 3, process)
@@ -113,7 +113,7 @@ def test_a_signal_ends_a_run_that_shares_calls_and_a_resume_completes_it(tmp_pat
     assert process.wait(timeout=20) == 130
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"] == "interrupted"
     assert "never retrieved" not in (tmp_path / "run" / "evorun.log").read_text()
-    assert evorun("resume", "run", cwd=tmp_path).returncode == 0
+    assert evorun_here("resume", "run", cwd=tmp_path).returncode == 0
     assert records(tmp_path / "run") == records(tmp_path / "reference")
 
 

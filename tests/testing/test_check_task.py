@@ -107,7 +107,7 @@ class AllRight:
         (lambda loaded: with_task(loaded, judge_prompt=never_the_same), "judge_prompt: expected the same prompt"),
         (
             lambda loaded: with_task(loaded, parse_fitness=lambda fitness: None),
-            "fitness_prompt: expected its simulated",
+            "fitness_prompt: expected a reply of its simulator",
         ),
         (lambda loaded: replace(loaded, grader=AllRight()), "to be graded as that"),
     ],
