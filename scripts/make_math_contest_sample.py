@@ -195,7 +195,7 @@ def heron(rng: Random) -> Made:
 
 def telescope(rng: Random) -> Made:
     step, top = rng.choice([2, 3]), rng.randrange(20, 60)
-    found = sum(Fraction(1, k) - Fraction(1, top + k) for k in range(1, step + 1)) / step
+    found = sum((Fraction(1, k) - Fraction(1, top + k) for k in range(1, step + 1)), Fraction(0)) / step
     brute = sum(Fraction(1, k * (k + step)) for k in range(1, top + 1))
     text = f"Compute $\\sum_{{k=1}}^{{{top}}} \\frac{{1}}{{k(k+{step})}}$ as a fraction in lowest terms."
     return Made(text, f"\\frac{{{found.numerator}}}{{{found.denominator}}}", found == brute)

@@ -42,7 +42,7 @@ def records(stage: str, kinds: list[Kind]) -> list[dict[str, object]]:
     deck = list(LETTERS) * (len(kinds) * PER_KIND // len(LETTERS))
     rng.shuffle(deck)
     sources = [(kind, distinct_drafts(kind, Random(f"{SEED}/{stage}/{kind.__name__}"))) for kind in kinds]
-    made = []
+    made: list[dict[str, object]] = []
     for turn in range(PER_KIND):
         for kind, drafts in sources:
             drafted, letter = next(drafts), deck[len(made)]

@@ -24,7 +24,7 @@ PROBLEM = Problem(id="", stratum="", data={"problem": ""})
 
 
 class Reading(NamedTuple):
-    """What is read from a text."""
+    """The answer that is read from a text."""
 
     answer: str | None
     error: str | None
@@ -81,7 +81,7 @@ def is_right(record: dict[str, Any], reading: Reading) -> bool:
 
 
 def why(record: dict[str, Any], output: dict[str, Any], reading: Reading) -> str:
-    """Explain a disagreement by the two rules; what they do not explain is called so."""
+    """Return the explanation of a disagreement by the two rules, or that it is unexplained."""
     last = output["text_tail"].rstrip().rpartition("\n")[2]
     if output["reason"] == "missing_answer_line" and is_right(record, reading):
         return f"the value is the expected {record['expected']}, but its line is decorated: {last!r}"
@@ -90,7 +90,7 @@ def why(record: dict[str, Any], output: dict[str, Any], reading: Reading) -> str
 
 
 def print_boxes_beside_lines(outputs: list[tuple[dict[str, Any], int, dict[str, Any]]]) -> None:
-    """Say how often a text's last box and its line hold the same value, and show the pairs that do not."""
+    """Print how often a text's last box and its line hold the same value, and the pairs that do not."""
     pairs = []
     for record, number, output in outputs:
         line, boxed = stated_line(output["text_tail"]), TASK.parse(PROBLEM, output["text_tail"])
@@ -98,8 +98,8 @@ def print_boxes_beside_lines(outputs: list[tuple[dict[str, Any], int, dict[str, 
             pairs.append((f"{record['id']}[{number}]", read(output["text_tail"]).answer, boxed.answer, boxed.error))
     different = [pair for pair in pairs if pair[1] != pair[2]]
     print(f"\n{len(pairs)} texts have a box and a line; in {len(pairs) - len(different)} both hold the same integer")
-    for name, line, boxed, error in different:
-        print(f"{name}: line {line}, box {boxed or error}")
+    for name, line, box, error in different:
+        print(f"{name}: line {line}, box {box or error}")
 
 
 if __name__ == "__main__":

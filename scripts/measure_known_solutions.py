@@ -18,11 +18,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from evorun.cli.compose import yaml_values
 from evorun.sandbox import Case, CaseResult, Check, Limits, Program, Sandbox, SandboxConfig, Suite, same_output, test
-from evorun.tasks.livecodebench.config import UNFIT
 
 LIMITS = Limits(cpu_seconds=6.0)
 QUIXBUGS_LIMITS = Limits(cpu_seconds=2.0)
+ERRATA = yaml_values("task", "livecodebench")["exclude"]
 
 AGREES = {
     "correct": {"accepted"},
@@ -38,7 +39,7 @@ AGREES = {
 
 
 class Known(NamedTuple):
-    """A program with what its source says of it."""
+    """A program with its recorded result."""
 
     id: str
     program: Program
@@ -48,9 +49,9 @@ class Known(NamedTuple):
     failing: int | None
     """The test that failed first, where the source says so."""
     status: str
-    """How it failed there; else the label."""
+    """The recorded status of that test; without one, the label."""
     remarks: tuple[str, ...]
-    """What else may explain a disagreement."""
+    """Other explanations of a disagreement."""
 
 
 class Outcome(NamedTuple):
@@ -71,7 +72,7 @@ class Outcome(NamedTuple):
 
     @property
     def agrees(self) -> bool:
-        """Whether the program ended as its source says, and at the test that its source names."""
+        """The program ended as its source says, and at the test that its source names."""
         return self.verdict in AGREES[self.known.status] and self.known.failing in (None, self.failing)
 
 
@@ -85,7 +86,7 @@ def main() -> None:
 
 
 async def measure(folder: Path, isolation: str, limit: int | None) -> None:
-    """Run everything, a file at a time, and print what came out."""
+    """Run all programs, one file at a time, and print the results."""
     sandbox = await Sandbox.open(SandboxConfig(isolation=isolation))
     print(f"{sandbox.slots} slots, {sandbox.isolation}")
     try:
@@ -153,7 +154,7 @@ def remarks(record: dict[str, Any], solution: dict[str, Any], suite: Suite) -> I
     yield solution["origin"]
     if solution.get("note"):
         yield f"its source says: {solution['note'][:200]}"
-    if not {record["id"], record["title"].lower().replace(" ", "-")}.isdisjoint(UNFIT):
+    if not {record["id"], record["title"].lower().replace(" ", "-")}.isdisjoint(ERRATA):
         yield "data defect: the benchmark's errata name this problem"
     if record["tests_dropped"] and solution["verdict"] != "correct":
         yield f"{record['tests_dropped']} tests of the source are not in this file"
@@ -223,7 +224,7 @@ def named(known: Known, index: int) -> str:
 
 
 def data_defect(suite: Suite, failing: int, result: CaseResult) -> str:
-    """Say whether the test itself cannot be met."""
+    """Return why no program can pass the test, or an empty text."""
     case = suite.cases[failing]
     if suite.check == "lines":
         remark = case.expected.strip().endswith(".") and not result.stdout.strip()
@@ -237,7 +238,7 @@ def data_defect(suite: Suite, failing: int, result: CaseResult) -> str:
 
 
 def shared(outcome: Outcome, all_outcomes: Sequence[Outcome]) -> str:
-    """Say how many programs that are recorded as correct fail the problem on the same test."""
+    """Return in words how many programs recorded as correct fail first on the same test."""
     problem = outcome.known.id.partition("[")[0]
     correct = [o for o in all_outcomes if o.known.label == "correct" and o.known.id.partition("[")[0] == problem]
     failing = [o for o in correct if o.failing == outcome.failing]
@@ -248,7 +249,7 @@ def shared(outcome: Outcome, all_outcomes: Sequence[Outcome]) -> str:
 
 
 async def others(sandbox: Sandbox, known: Known, failing: int) -> str:
-    """Run the tests after the first failure, and say which fail as well."""
+    """Run the tests after the first failure, and return in words which of them fail."""
     rest = Suite(known.suite.cases[failing + 1 :], known.suite.check, known.suite.limits)
     results = await test(sandbox, known.program, rest, stop_at_failure=False)
     failed = [i for i, result in enumerate(results, start=failing + 1) if result.verdict != "accepted"]

@@ -64,7 +64,7 @@ def cpu_seconds(process: int) -> float:
 
 
 class Bare:
-    """A script of TRL's in a process of its own; it makes a step whenever it is told to."""
+    """A script that uses TRL alone, in a process of its own; it makes a step whenever it is told to."""
 
     def __init__(self, arguments: argparse.Namespace, *, samples: bool) -> None:
         command = [sys.executable, __file__, "--bare", "samples" if samples else "given"]
@@ -75,7 +75,7 @@ class Bare:
         self._receive()
 
     def step(self) -> dict[str, float]:
-        """Make a step; return what it says of it."""
+        """Make a step and return the script's measurements of it."""
         print("go", file=self.process.stdin, flush=True)
         return self._receive()
 
@@ -84,7 +84,7 @@ class Bare:
             if line.startswith("@"):
                 said: dict[str, float] = json.loads(line[1:])
                 return said
-        raise SystemExit("the script of TRL has ended before its time")
+        raise SystemExit("the TRL script ended early")
 
 
 def be_bare(arguments: argparse.Namespace) -> None:
@@ -96,7 +96,7 @@ def be_bare(arguments: argparse.Namespace) -> None:
     from trl import GRPOConfig, GRPOTrainer
 
     tokenizer = AutoTokenizer.from_pretrained(ensure())
-    asked = prompts(arguments.rows)
+    asked: Any = prompts(arguments.rows)
     said: dict[str, float] = {}
     steps = iter(range(arguments.steps + 2))
 
@@ -228,7 +228,8 @@ async def measure_updates(evorun: Evorun, arguments: argparse.Namespace) -> None
             theirs.append(_since(started, script.process.pid))
         memory = peak_memory(script.process.pid)
     for clock, name in enumerate(("seconds an update, same completions", "CPU seconds an update")):
-        show(name, *(statistics.median(times[clock] for times in of[1:]) for of in (ours, theirs)), most="1.05")
+        medians = [statistics.median(times[clock] for times in of[1:]) for of in (ours, theirs)]
+        show(name, medians[0], medians[1], most="1.05")
     show("peak memory, MiB", peak_memory(evorun.process), memory, "1.1")
 
 
@@ -256,7 +257,7 @@ async def measure_whole_steps(evorun: Evorun, arguments: argparse.Namespace) -> 
             their_speeds.append(said["tokens"] / said["seconds"])
         memory = peak_memory(script.process.pid)
     show("sampled tokens a second", statistics.median(speeds[1:]), statistics.median(their_speeds[1:]))
-    show("ms a token, whole step", *(1000 * statistics.median(times[1:]) for times in (ours, theirs)))
+    show("ms a token, whole step", 1000 * statistics.median(ours[1:]), 1000 * statistics.median(theirs[1:]))
     show("peak memory with sampling, MiB", peak_memory(evorun.process), memory, "1.1")
 
 

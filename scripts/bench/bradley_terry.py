@@ -51,7 +51,7 @@ def simulate_duels(n_items: int, n_duels: int) -> Duels:
 
 
 def plain_lbfgs(n_items: int, duels: Duels) -> None:
-    """The MAP under a standard normal prior, as one writes it down at first."""
+    """Find the MAP under a standard normal prior in the most obvious way."""
     winners, losers = duels
 
     def loss(utilities: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
@@ -64,7 +64,7 @@ def plain_lbfgs(n_items: int, duels: Duels) -> None:
 
 
 def best_ms(call: Callable[[], object], repeats: int = 50) -> float:
-    """The shortest time of `repeats` calls, in milliseconds: the one that other processes disturbed least."""
+    """Return the shortest time of `repeats` calls, in milliseconds: the one that other processes disturbed least."""
     seconds = []
     for _ in range(repeats):
         started = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What a benchmark reports: the rows of the table that `make bench` prints."""
+"""The result of a benchmark: rows of the table that `make bench` prints."""
 
 from typing import NamedTuple
 

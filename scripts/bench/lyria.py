@@ -15,7 +15,7 @@ from evorun.models import Completion, Reply, Request
 from evorun.runs.budget import Meter
 from evorun.runs.candidates import Response
 from evorun.runs.streams import stream
-from evorun.tasks.base import LoadedTask
+from evorun.tasks.base import LoadedTask, Problem
 from evorun.tasks.capabilities import Individual
 from evorun.tasks.puzzles.config import PuzzleConfig
 from evorun.tasks.puzzles.task import Puzzle
@@ -95,7 +95,7 @@ def _calls(config: PuzzleConfig) -> list[Row]:
     ]
 
 
-def _answers(loaded: LoadedTask, number: int) -> list[tuple[object, Response]]:
+def _answers(loaded: LoadedTask, number: int) -> list[tuple[Problem, Response]]:
     """Return each problem with so many different answers of the simulated model, problem by problem."""
     rng = np.random.default_rng(0)
     found = []

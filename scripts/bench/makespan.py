@@ -1,4 +1,4 @@
-"""How close a run comes to keeping a server's slots busy: its makespan over the lower bound."""
+"""The makespan of a run over its lower bound, at which a server's slots are always busy."""
 
 import sqlite3
 import tempfile

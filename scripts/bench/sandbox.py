@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -90,7 +90,7 @@ def call_of(program: Program) -> str:
 
 
 def known_correct(folder: Path) -> Iterator[Job]:
-    """The first correct solution of each problem, with all tests."""
+    """Yield the first correct solution of each problem, with all tests."""
     for line in (folder / "lcb_with_tests.jsonl").read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
         source = next((s["code"] for s in record["solutions"] if s["verdict"] == "correct"), None)
@@ -102,8 +102,8 @@ def known_correct(folder: Path) -> Iterator[Job]:
 
 
 def generated() -> Iterator[Job]:
-    """Sums, sorting and a small dynamic programme over lists of some hundred numbers."""
-    bodies = {
+    """Yield sums, sorting and a small dynamic programme over lists of some hundred numbers."""
+    bodies: dict[str, Callable[[list[int]], object]] = {
         "return sum(x)": sum,
         "return sorted(x)": sorted,
         "best = [1] * len(x)\n        for i in range(len(x)):\n            for j in range(i):\n"

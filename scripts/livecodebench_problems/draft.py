@@ -1,4 +1,4 @@
-"""What a sample problem consists of before its tests are made."""
+"""A sample problem before its tests are made."""
 
 from collections.abc import Callable
 from random import Random

@@ -1,4 +1,4 @@
-"""What a kind of question yields, and how its numbers are written."""
+"""The drafts of questions that each kind yields, and the formatting of their numbers."""
 
 from collections.abc import Callable
 from fractions import Fraction
