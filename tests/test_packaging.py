@@ -25,7 +25,7 @@ def run(*command: str | Path, cwd: Path, **environment: str) -> str:
     done = subprocess.run(
         [str(part) for part in command],
         cwd=cwd,
-        env={**os.environ, **environment},
+        env={**os.environ, "PYTHONPATH": "", **environment},  # which would come before the wheel
         capture_output=True,
         text=True,
         timeout=120,
