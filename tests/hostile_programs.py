@@ -1,5 +1,6 @@
 """Programs that try to harm, escape, hide, stay or cheat, and how each must end under small limits."""
 
+import os
 from typing import NamedTuple
 
 from evorun.sandbox import Limits
@@ -20,6 +21,10 @@ class Hostile(NamedTuple):
     printed: str | None = None
     bare: bool = True
     """Whether the weakest isolation (rlimits alone) contains it too."""
+
+
+AS_USER = os.getuid() != 0
+"""The kernel limits root's processes in number only within namespaces: a bomb outruns its killer on a busy machine."""
 
 
 def _child(body: str) -> str:
@@ -65,11 +70,12 @@ HOSTILE = [
     ),
     Hostile("deep_syntax", "x = " + "-" * 100_000 + "1", (ERROR, MEMORY)),
     # processes and threads
-    Hostile("fork_bomb", "import os\nwhile True: os.fork()", (ERROR, MEMORY, TIME)),
+    Hostile("fork_bomb", "import os\nwhile True: os.fork()", (ERROR, MEMORY, TIME), bare=AS_USER),
     Hostile(
         "patient_fork_bomb",
         "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
         (ERROR, TIME, MEMORY),
+        bare=AS_USER,
     ),
     Hostile(
         "thread_bomb",
