@@ -1,6 +1,7 @@
 """What the tests of processes share."""
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 
 import psutil
 import pytest
@@ -12,3 +13,12 @@ def below() -> Callable[[], list[psutil.Process]]:
     multiprocessing's resource tracker, which ends with the interpreter."""
     earlier = frozenset(psutil.Process().children(recursive=True))
     return lambda: [process for process in psutil.Process().children(recursive=True) if process not in earlier]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _registered_tasks() -> Iterator[None]:
+    """Take out the toy tasks that a module has registered: other modules in this process ask for all tasks."""
+    yield
+    registry = sys.modules.get("evorun.runner.registry")
+    for name in [name for name, home in registry.TASKS.items() if not home.startswith("evorun.")] if registry else []:
+        del registry.TASKS[name]

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+import building
 from building import composed, simulated_run
 from evorun.cli import main
 from evorun.errors import ConfigError
@@ -32,6 +33,12 @@ SMALL = {
 }
 
 
+def _forget_plugins() -> None:
+    """Let installed packages be looked for again, and their configs be registered again."""
+    registry.plugins.cache_clear()
+    building._register_once.cache_clear()
+
+
 @pytest.fixture(name="work", scope="module")
 def _work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Return a folder with the tasks installed and a run of each method on `aim`, and one on `aim_error`."""
@@ -45,11 +52,11 @@ def _work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         patch.syspath_prepend(work / "site")
         patch.setenv("COLUMNS", "200")
         patch.chdir(work)
-        registry.plugins.cache_clear()
+        _forget_plugins()
         for method, task in (("best_of_n", "aim"), ("duel_evolve", "aim"), ("best_of_n", "aim_error")):
             simulated_run(work / f"{method}-{task}", f"method={method}", f"task={task}", *SMALL[method])
         yield work
-    registry.plugins.cache_clear()
+    _forget_plugins()
 
 
 class Evorun:
