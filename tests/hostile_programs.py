@@ -24,7 +24,7 @@ class Hostile(NamedTuple):
 
 
 AS_USER = os.getuid() != 0
-"""The kernel limits root's processes in number only within namespaces: a bomb outruns its killer on a busy machine."""
+"""As root a bare program has no limit on its processes, and its killer may be too slow on a busy machine."""
 
 
 def _child(body: str) -> str:
