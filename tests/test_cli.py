@@ -5,7 +5,6 @@ import os
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -222,13 +221,12 @@ def test_a_plugin_is_listed_with_what_it_lacks(tmp_path: Path, plugin: dict[str,
     assert "needs generates, evolves, judges" in listed
 
 
+@pytest.mark.timeout(120)  # all the retries of a run that had begun would take longer
 def test_an_unreachable_server(tmp_path: Path) -> None:
     server = ("engine=server", "engine.base_urls=[http://127.0.0.1:9/v1]", "model=api", "model.id=m")
-    started = time.monotonic()
     line = complaint("task.source=sample", *SMALL, *server, cwd=tmp_path)
     assert "http://127.0.0.1:9" in line
     assert "continue with: evorun resume" in line
-    assert time.monotonic() - started < 30
 
 
 def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:

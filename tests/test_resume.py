@@ -75,7 +75,7 @@ def test_a_signal_ends_the_run_as_interrupted(
     process = start(*SLOW, f"hydra.run.dir={run}", cwd=tmp_path)
     wait_for_effects(run, 10, process)
     process.send_signal(number)
-    assert process.wait(timeout=20) == 130
+    assert process.wait(timeout=120) == 130
     assert json.loads((run / "manifest.json").read_text())["status"] == "interrupted"
     assert evorun("resume", run, cwd=tmp_path).returncode == 0
     assert json.loads((run / "manifest.json").read_text())["status"] == "completed"

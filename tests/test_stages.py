@@ -390,7 +390,7 @@ def test_a_process_waits_for_another_that_works_on_the_stage(
             waiting.join(timeout=0.02)
         waiting.join(timeout=0.5)
         assert waiting.is_alive()
-    waiting.join(timeout=30.0)
+    waiting.join(timeout=120.0)
     assert said in finished[0].said
 
 

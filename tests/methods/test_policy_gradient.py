@@ -107,7 +107,7 @@ async def train(
         driver = make_driver(
             chosen, loaded, directory, model, budget=budget, seed=seed, policy=policy, training=training
         )
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(120):
             await driver.run()
         directory.finish_records([one.id for one in driver.loaded.problems])
     finally:

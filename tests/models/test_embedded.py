@@ -47,7 +47,7 @@ def test_processes_at_once_convert_only_once(cache: Path) -> None:
     for worker in workers:
         worker.start()
     for worker in workers:
-        worker.join(timeout=30)
+        worker.join(timeout=120)
     assert [worker.exitcode for worker in workers] == [0, 0, 0]
     assert (cache / "models" / "conversions").read_text() == "x"
 

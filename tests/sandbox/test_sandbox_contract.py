@@ -13,7 +13,8 @@ from evorun.sandbox.testing import LONGEST_TEXT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-LIMITS = Limits(cpu_seconds=3.0)
+LIMITS = Limits(cpu_seconds=30.0)  # out of reach: no verdict may depend on the machine's speed
+LOW_MEMORY = Limits(cpu_seconds=30.0, memory_mib=100)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -202,9 +203,9 @@ async def test_megabytes_in_and_out(sandbox: Sandbox) -> None:
     ("source", "limits", "end", "said"),
     [
         ("while True: pass", Limits(cpu_seconds=0.25), "time_limit", "0.25 s of CPU time"),
-        ("import time\ntime.sleep(9)", Limits(wall_seconds=0.2), "time_limit", "0.2 s of wall time"),
-        ("x = [0] * 10**8", Limits(memory_mib=100), "memory_limit", "100 MiB"),
-        ("x = []\nwhile True: x.append([0] * 10**5)", Limits(memory_mib=100), "memory_limit", "100 MiB"),
+        ("import time\ntime.sleep(900)", Limits(wall_seconds=0.2), "time_limit", "0.2 s of wall time"),
+        ("x = [0] * 10**8", LOW_MEMORY, "memory_limit", "100 MiB"),
+        ("x = []\nwhile True: x.append([0] * 10**5)", LOW_MEMORY, "memory_limit", "100 MiB"),
         ("print('x' * 5000)", Limits(output_kib=4), "output_limit", "4 KiB"),
         ("open('f', 'w').write('x' * 2_000_000)", Limits(file_mib=1), "runtime_error", "File too large"),
         ("x = [open('/dev/null') for _ in range(20)]", Limits(open_files=16), "runtime_error", "Too many open files"),
@@ -224,19 +225,19 @@ async def test_limits(sandbox: Sandbox, source: str, limits: Limits, end: str, s
 
 
 async def test_an_allowed_program_stays_below_its_limits(sandbox: Sandbox) -> None:
-    limits = Limits(cpu_seconds=3, memory_mib=200, output_kib=101, file_mib=2, open_files=20)
+    limits = Limits(cpu_seconds=30, memory_mib=200, output_kib=101, file_mib=2, open_files=20)
     source = "x = bytearray(100 << 20)\nprint('x' * 102_000)\nopen('f', 'w').write('x' * 2_000_000)"
     assert (await script(sandbox, source, limits=limits)).end == "completed"
 
 
 async def test_time_is_the_programs_own(sandbox: Sandbox) -> None:
-    asleep = await script(sandbox, "import time\ntime.sleep(0.3)")
-    assert asleep.cpu_seconds < 0.2 < 0.3 <= asleep.wall_seconds
+    asleep = await script(sandbox, "import time\ntime.sleep(1)")
+    assert asleep.cpu_seconds < 1 <= asleep.wall_seconds
     busy = await script(sandbox, "import time\nwhile time.process_time() < 0.3: pass")
-    assert 0.29 < busy.cpu_seconds < 0.5
+    assert 0.29 < busy.cpu_seconds < 3
     children = "import os\nfor _ in range(3):\n    if os.fork() == 0:\n        t = os.times()\n" \
                "        while sum(os.times()[:2]) < 0.1: pass\n        os._exit(0)\n    os.wait()"  # fmt: skip
-    assert 0.25 < (await script(sandbox, children)).cpu_seconds < 1.0
+    assert 0.25 < (await script(sandbox, children)).cpu_seconds < 3
 
 
 async def test_signals_write_into_no_file_of_the_program(sandbox: Sandbox) -> None:
@@ -318,10 +319,11 @@ def suite(check: str, *cases: tuple[str, str], limits: Limits = LIMITS) -> Suite
 
 async def test_verdicts_come_in_order(sandbox: Sandbox) -> None:
     source = (
-        "n = int(input())\nif n == 3: 1 / 0\nwhile n == 4: pass\nx = [0] * 10**n\nprint('x' * 3**n if n > 7 else n)"
+        "n = int(input())\nif n == 3: 1 / 0\nwhile n == 4: pass\nx = bytearray(10**n)\n"
+        "print('x' * 10**6 if n == 6 else n)"
     )
-    cases = suite("lines", ("1", "1"), ("2", "7"), ("3", "3"), ("4", "4"), ("9", "9"), ("8", "8"),
-                  limits=Limits(cpu_seconds=0.5, memory_mib=900, output_kib=1))  # fmt: skip
+    cases = suite("lines", ("1", "1"), ("2", "7"), ("3", "3"), ("4", "4"), ("12", "12"), ("6", "6"),
+                  limits=Limits(cpu_seconds=1, wall_seconds=60, output_kib=1))  # fmt: skip
     results = await test(sandbox, Program(source), cases, stop_at_failure=False)
     assert [r.verdict for r in results] == [
         "accepted", "wrong_answer", "runtime_error", "time_limit", "memory_limit", "output_limit"

@@ -110,7 +110,7 @@ def test_a_signal_ends_a_run_that_shares_calls_and_a_resume_completes_it(tmp_pat
     process = start(*arguments, "hydra.run.dir=run", cwd=tmp_path)
     wait_for_effects(tmp_path / "run", 3, process)
     process.send_signal(signal.SIGINT)
-    assert process.wait(timeout=20) == 130
+    assert process.wait(timeout=120) == 130
     assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"] == "interrupted"
     assert "never retrieved" not in (tmp_path / "run" / "evorun.log").read_text()
     assert evorun_here("resume", "run", cwd=tmp_path).returncode == 0

@@ -157,7 +157,7 @@ async def test_the_gradient_is_that_of_the_papers_objective(model: Path, tmp_pat
         assert torch.allclose(moved, gradient / TOKENS, rtol=1e-4, atol=1e-6), name
     norm = sum(float((gradient / TOKENS).square().sum()) for gradient in expected.values()) ** 0.5
     assert isinstance(figures, Figures)
-    assert figures.figures["grad_norm"] == pytest.approx(norm, rel=1e-5)
+    assert figures.figures["grad_norm"] == pytest.approx(norm, rel=1e-4)
     assert norm > 0.01
 
 

@@ -175,9 +175,9 @@ def test_steps_on_all_weights_are_those_of_plain_torch(model: Path, tmp_path: Pa
         optimizer.step()
         optimizer.zero_grad()
         losses.append(loss.item())
-    assert [one["loss"] for one in measured] == pytest.approx(losses, rel=1e-5)
+    assert [one["loss"] for one in measured] == pytest.approx(losses, rel=1e-4)
     assert [one["grad_norm"] for one in measured] == pytest.approx(norms, rel=1e-4)
-    assert before["held_out_loss"] == pytest.approx(losses[0], rel=1e-5)
+    assert before["held_out_loss"] == pytest.approx(losses[0], rel=1e-4)
     last, tokens = sum_of_losses(weights, read)
     assert after["held_out_loss"] == pytest.approx(last.item() / tokens, rel=1e-4)
     assert after["held_out_loss"] < before["held_out_loss"] - 0.1
@@ -216,7 +216,7 @@ def test_the_size_of_a_pass_changes_nothing_but_rounding(model: Path, tmp_path: 
     )
     for name, places in {"loss": (0, 1), "grad_norm": (0, 1), "held_out_loss": (2,)}.items():
         for place in places:
-            assert single[place][name] == pytest.approx(whole[place][name], rel=1e-5)
+            assert single[place][name] == pytest.approx(whole[place][name], rel=1e-4)
 
 
 def test_steps_after_a_checkpoint_are_those_of_a_trainer_that_was_not_stopped(model: Path, tmp_path: Path) -> None:

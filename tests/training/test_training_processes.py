@@ -53,10 +53,10 @@ def test_two_processes_train_as_one_does_and_resume(model: Path, tmp_path: Path)
     two = finished(tmp_path / "two", model, **shared)
     first, second = ([line["figures"] for line in lines(run / "training.jsonl")] for run in (one, two))
     assert second[0]["reward"] == first[0]["reward"]
-    assert second[0]["loss"] == pytest.approx(first[0]["loss"], abs=1e-5)
-    assert second[0]["grad_norm"] == pytest.approx(first[0]["grad_norm"], rel=1e-5)
+    assert second[0]["loss"] == pytest.approx(first[0]["loss"], abs=1e-4)
+    assert second[0]["grad_norm"] == pytest.approx(first[0]["grad_norm"], rel=1e-4)
     mine, theirs = (adapter_of(run / "checkpoints" / "update-1") for run in (one, two))
-    assert all(bool((mine[name] - theirs[name]).abs().max() < 1e-5) for name in mine)
+    assert all(bool((mine[name] - theirs[name]).abs().max() < 1e-4) for name in mine)
     assert any(bool(value.any()) for name, value in theirs.items() if "lora_B" in name)
 
     again = shutil.copytree(two, tmp_path / "again")
@@ -84,7 +84,7 @@ def test_all_processes_end_when_the_run_is_killed(processes: int, busy: bool, mo
         assert len(started) >= (processes + 1 if processes > 1 else 1)
         run.kill()
         run.wait()
-        _, alive = psutil.wait_procs(started, timeout=10)
+        _, alive = psutil.wait_procs(started, timeout=60)
         assert not alive
     finally:
         for process in started:
@@ -101,9 +101,9 @@ async def test_closing_ends_a_trainer_that_is_busy(
     asking = asyncio.create_task(trainer.ask(command))
     await asyncio.sleep(1)
     asking.cancel()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(100):
         await trainer.close()
-    _, alive = psutil.wait_procs(started, timeout=5)
+    _, alive = psutil.wait_procs(started, timeout=60)
     assert not alive
 
 

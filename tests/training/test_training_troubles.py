@@ -129,7 +129,7 @@ class TestBeforeAnythingIsLoaded:
         starting = asyncio.create_task(
             TrainerProcess.start(make_job(tmp_path, tmp_path, training_config(rank=4), objective()), log)
         )
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(120):
             while not (log.exists() and log.read_text()):  # noqa: ASYNC110 - a process says so in a file
                 await asyncio.sleep(0.01)
             starting.cancel()
