@@ -56,8 +56,8 @@ def test_two_processes_train_as_one_does_and_resume(model: Path, tmp_path: Path)
     assert second[0]["loss"] == pytest.approx(first[0]["loss"], abs=1e-4)
     assert second[0]["grad_norm"] == pytest.approx(first[0]["grad_norm"], rel=1e-4)
     mine, theirs = (adapter_of(run / "checkpoints" / "update-1") for run in (one, two))
-    assert all(bool((mine[name] - theirs[name]).abs().max() < 1e-4) for name in mine)
-    assert any(bool(value.any()) for name, value in theirs.items() if "lora_B" in name)
+    moved = [name for name in theirs if "lora_B" in name]  # these begin at 0
+    assert all(bool((mine[name] - theirs[name]).norm() < 1e-3 * theirs[name].norm()) for name in moved)
 
     again = shutil.copytree(two, tmp_path / "again")
     before = cut_back(again, step=2, left=3)
