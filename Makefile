@@ -36,7 +36,7 @@ run: .venv/.ready  ## a first real run: Duel-Evolve with a small model on the CP
 
 test: .venv/.ready-dev  ## run all the tests but those of the vLLM engine
 	@echo "== test: pytest, all but the vLLM engine's"
-	$(ONE_THREAD) $(BIN)/python -m pytest -m "not vllm" -n $(TEST_WORKERS) --dist loadfile $(PYTEST_ARGS)
+	$(ONE_THREAD) $(BIN)/python -m pytest -m "not vllm" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 # Only the files with such tests: the others import packages which that environment does not have.
 test-vllm: .venv-vllm/.ready .venv/.ready  ## run the vLLM engine's tests on vLLM's CPU build, in .venv-vllm

@@ -22,3 +22,9 @@ def _registered_tasks() -> Iterator[None]:
     registry = sys.modules.get("evorun.runner.registry")
     for name in [name for name, home in registry.TASKS.items() if not home.startswith("evorun.")] if registry else []:
         del registry.TASKS[name]
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the files that hold slow tests: begun last, they would leave one worker alone with minutes of work."""
+    slow = {item.path for item in items if item.get_closest_marker("slow")}
+    items.sort(key=lambda item: item.path not in slow)

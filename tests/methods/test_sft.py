@@ -188,6 +188,7 @@ def test_bad_data_cost_one_line_and_no_run(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / "manifest.json").exists()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_to_the_same_end(tmp_path: Path) -> None:
     model = write_tiny_llama(tmp_path / "tiny")
     run = (
