@@ -203,6 +203,7 @@ async def steps(history: AsyncIterator[Step]) -> AsyncIterator[Step]:
         ids = [rated.id for rated in step.candidates]
         assert len(set(ids)) == len(ids)
         assert step.best is None or step.best in step.candidates
+        assert step.pool in (None, sum(rated.survivor for rated in step.candidates))
         assert {side for duel in step.comparisons for side in (duel.first, duel.second)} <= set(ids)
         yield step
 

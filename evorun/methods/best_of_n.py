@@ -92,12 +92,13 @@ class BestOfN(PerProblem):
                 if not comparisons:
                     return  # nobody to compare, or the budget has ended
                 unseen -= {name for duel in comparisons for name in (duel.first, duel.second)}
-            rated = arena.rated(arena.survivors(self.config.bound_width, self.config.max_pool))
-            best = arena.best()
+            survivors, best = arena.survivors(self.config.bound_width, self.config.max_pool), arena.best()
+            rated = arena.rated(survivors, proposed.unparsed)
             yield Step(
                 step=step,
                 best=None if best is None else rated[best],
-                candidates=[*rated, *proposed.unparsed],
+                candidates=rated,
+                pool=len(survivors),
                 comparisons=comparisons,
                 extra=proposed.diagnostics() if step == 0 else {},
             )

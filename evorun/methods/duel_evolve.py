@@ -102,11 +102,13 @@ class DuelEvolve(PerProblem):
             comparisons = await hold_duels(ctx, arena, newcomers, config, step=step)
             if ctx.out_of_budget and step > 0 and not (proposed.parsed or proposed.unparsed or comparisons):
                 return  # the budget ended before this step could do anything
-            rated, best = arena.rated(self._survivors(arena)), arena.best()
+            survivors, best = self._survivors(arena), arena.best()
+            rated = arena.rated(survivors, lost)
             yield Step(
                 step=step,
                 best=None if best is None else rated[best],
-                candidates=[*rated, *lost],
+                candidates=rated,
+                pool=len(survivors),
                 comparisons=comparisons,
                 extra=proposed.diagnostics() | ({"repeated_children": len(repeated)} if config.deduplicate else {}),
             )

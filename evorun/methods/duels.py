@@ -1,7 +1,9 @@
 """Pairwise preferences as methods share them: order-consistent duels and the Bradley-Terry belief drawn from them."""
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 from msgspec.structs import replace
@@ -55,8 +57,8 @@ class Arena:
         self.mean: NDArray[np.float64] = np.zeros(0)
         self.sd: NDArray[np.float64] = np.zeros(0)
         self._index: dict[str, int] = {}
-        self._winners: list[int] = []
-        self._losers: list[int] = []
+        self._winners = array("q")
+        self._losers = array("q")
         self._win_reasons: dict[int, str] = {}
         self._loss_reasons: dict[int, str] = {}
 
@@ -119,16 +121,48 @@ class Arena:
             loss_reason=self._loss_reasons.get(index, ""),
         )
 
-    def rated(self, survivors: NDArray[np.intp]) -> list[Candidate]:
-        """Return all candidates with the current belief in them."""
-        alive = set(survivors.tolist())
+    def rated(self, survivors: NDArray[np.intp], unrated: Sequence[Candidate] = ()) -> "RatedCandidates":
+        """Return all candidates with the current belief in them, and behind them those that never came in."""
+        return RatedCandidates([*self.candidates, *unrated], self.mean, self.sd, survivors)
+
+
+class RatedCandidates(Sequence[Candidate]):
+    """Candidates with the belief in them at one moment, each put together when it is looked at.
+
+    The pool of a long run grows to thousands, and all of its members are looked at only once, at the end.
+    """
+
+    def __init__(
+        self,
+        candidates: Sequence[Candidate],
+        mean: NDArray[np.float64],
+        sd: NDArray[np.float64],
+        survivors: NDArray[np.intp],
+    ) -> None:
+        """Rate the first of the candidates, as many as there are means; the others stay as they are."""
+        self._candidates = candidates
+        self._mean = mean
+        self._sd = sd
+        self._survivors = frozenset(survivors.tolist())
+
+    def __len__(self) -> int:
+        return len(self._candidates)
+
+    @overload
+    def __getitem__(self, index: int) -> Candidate: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Candidate]: ...
+
+    def __getitem__(self, index: int | slice) -> Candidate | list[Candidate]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]  # from the end, and IndexError, as lists have it
+        if index >= len(self._mean):
+            return self._candidates[index]
         # Nine digits: the last ones of a fit differ between machines and BLAS builds, and records must not.
-        return [
-            replace(candidate, mean=round(mean, 9), sd=round(sd, 9), survivor=index in alive)
-            for index, (candidate, mean, sd) in enumerate(
-                zip(self.candidates, self.mean.tolist(), self.sd.tolist(), strict=True)
-            )
-        ]
+        mean, sd = round(float(self._mean[index]), 9), round(float(self._sd[index]), 9)
+        return replace(self._candidates[index], mean=mean, sd=sd, survivor=index in self._survivors)
 
 
 def select_duels(

@@ -71,7 +71,7 @@ class ProblemRecorder:
                 belief=_belief(step.best),
                 # A prediction without a candidate is wrong; a step without one is not decided yet.
                 correct=None if step.best is None else grade.correct,
-                pool=sum(candidate.survivor for candidate in step.candidates),
+                pool=sum(one.survivor for one in step.candidates) if step.pool is None else step.pool,
                 candidates=len(step.candidates),
                 cost=dict(cost),
                 extra={**step.extra, **_duel_counts(step)},
@@ -92,7 +92,7 @@ class ProblemRecorder:
     async def write_end(self, cost: Cost, stopped_by_budget: bool) -> None:
         """Grade and write the candidates and the prediction; all steps have been written."""
         # The last step lists all candidates of the search, each with the final belief in it.
-        candidates = [] if self._last is None else self._last.candidates
+        candidates = [] if self._last is None else list(self._last.candidates)
         grades = await asyncio.gather(*(self._grades.of(candidate) for candidate in candidates))
         self._directory.records("candidates").append(
             [

@@ -94,7 +94,9 @@ class Step(msgspec.Struct, kw_only=True):
     best: Candidate | None
     """The candidate that the method would return now; None while it has none that parses."""
     candidates: Sequence[Candidate]
-    """All candidates so far, with the beliefs after this step."""
+    """All candidates so far, with the beliefs after this step. Recorded are those of the last step."""
+    pool: int | None = None
+    """Candidates that the method still considers; None: those marked as survivors, which are then counted."""
     comparisons: Sequence[Comparison] = ()
     """The duels of this step."""
     extra: dict[str, float] = {}

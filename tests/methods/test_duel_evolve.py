@@ -3,14 +3,17 @@
 import json
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from building import load_task, make_config, make_context, make_meter, make_method
 from evorun.errors import ConfigError
+from evorun.methods import duels
 from evorun.models import Completion, Reply, Request
 from evorun.runs.budget import Meter
-from evorun.runs.candidates import Step
+from evorun.runs.candidates import Candidate, Step
 
 LOADED = load_task("mathbench", source="sample")
 PROBLEM = LOADED.problems[0]
@@ -238,3 +241,17 @@ async def test_newcomers_duel_however_far_ahead_the_front_runner_is(judge: str) 
     if judge == "sharp":
         # it has gone on improving: the answer is one of the last generations, not of the first ones
         assert best.generation >= 20
+
+
+async def test_of_each_step_only_the_best_candidate_is_put_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    # all of them, a step, would make a run's work grow with the square of its length
+    made: list[str] = []
+
+    def counted(one: Candidate, **changes: Any) -> Candidate:
+        made.append(one.id)
+        return replace(one, **changes)
+
+    monkeypatch.setattr(duels, "replace", counted)
+    steps = await solve(ScriptedModel(prefers("B")), generations=9)
+    assert len(steps) == 10
+    assert made == [step.best.id for step in steps if step.best is not None]

@@ -56,6 +56,21 @@ def test_the_posterior_uses_the_whole_history() -> None:
     assert at_once.best() == 0
 
 
+def test_rated_candidates_are_a_sequence_with_the_belief_of_their_moment() -> None:
+    arena = arena_of([0.5, -0.25, 1.0], [0.1, 0.2, 0.3])
+    unread = candidate(9)
+    rated = arena.rated(np.array([0, 2]), [unread])
+    arena.add([candidate(3)])
+    arena.update([won(1, 0)])
+    assert [(one.id, one.mean, one.sd, one.survivor) for one in rated] == [
+        *[("0", 0.5, 0.1, True), ("1", -0.25, 0.2, False), ("2", 1.0, 0.3, True)],
+        ("9", None, None, False),
+    ]
+    assert (rated[-1], rated[1:3], len(rated)) == (unread, [rated[1], rated[2]], 4)
+    with pytest.raises(IndexError):
+        rated[4]
+
+
 def test_a_win_as_second_counts_for_the_second() -> None:
     arena = arena_of([0.0, 0.0], [1.0, 1.0])
     arena.update([Comparison(first="0", second="1", verdicts=("B", "A"), outcome="second", reasons=("", ""))])
