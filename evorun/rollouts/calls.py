@@ -66,7 +66,8 @@ class Calls:
         self._models = models
         self._roles = roles
         self._remember = remember
-        self._made: set[tuple[int, str, int, int]] = set()
+        self._made: dict[tuple[int, str, int, int], int] = {}
+        """The calls made: by step, role, attempt and 64 indices, a bit for each; a run makes more than a million."""
 
     def rng(self, *names: str | int) -> np.random.Generator:
         """Return the random stream of this problem and these names."""
@@ -138,9 +139,11 @@ class Calls:
         """
         call = (step, role, index, attempt)
         # Two calls under one key would have one seed, and the journal would give the second the first one's reply.
-        if call in self._made:
+        block, bit = (step, role, attempt, index // 64), 1 << index % 64
+        made = self._made.get(block, 0)
+        if made & bit:
             raise ValueError(f"the method makes two calls with the same step, role, index and attempt: {call}")
-        self._made.add(call)
+        self._made[block] = made | bit
         request = Request(
             messages=prompt.messages,
             sampling=sampling,
