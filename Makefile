@@ -9,6 +9,8 @@ RUN_ARGS ?=
 TORCH_INDEX ?=
 # What `make test` is to do differently: make test PYTEST_ARGS="-k journal -x"
 PYTEST_ARGS ?=
+# What `make bench` is to do differently: make bench BENCH_ARGS="stack --against ../before"; scripts/bench/run.py says more
+BENCH_ARGS ?=
 # Test files at once; each may start a process with the embedded model (4 GB).
 TEST_WORKERS ?= 2
 
@@ -53,9 +55,9 @@ format: .venv/.ready-dev  ## format the code and mend what ruff can mend by itse
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-bench: .venv/.ready-dev  ## measure speed and memory, and print one table beside the targets
-	@echo "== bench: scripts/bench"
-	$(ONE_THREAD) $(BIN)/python scripts/bench/run.py $(BENCH_ARGS)
+bench: .venv/.ready-dev  ## measure speed, memory and disk beside their targets (a quarter of an hour, 8 GB in TMPDIR)
+	@echo "== bench: scripts/bench/run.py $(BENCH_ARGS)"
+	$(BIN)/python scripts/bench/run.py $(BENCH_ARGS)
 
 clean:  ## remove the environments and caches; outputs/ and the prepared embedded model stay
 	rm -rf .venv .venv-vllm build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis

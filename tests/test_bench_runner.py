@@ -12,10 +12,24 @@ RUNNER = Path(__file__).parents[1] / "scripts" / "bench" / "run.py"
 FAST = """
 from evorun_bench import Row
 
+TINY = {}
+
 def measure():
     return [Row("calls [a]", 12345.6, "calls/s", ">= 2000", True), Row("share", 0.01234, "", "<= 0.001", False)]
 """
+SIZED = """
+import evorun
+from evorun_bench import Row
+
+TINY = {"problems": 2}
+
+def measure(problems=150):
+    rate = getattr(evorun, "CALLS", 50)
+    return [Row(f"{problems} problems", rate, "", "", None), Row("none", 0, "", "", None)]
+"""
 BROKEN = """
+TINY = {}
+
 def measure():
     raise RuntimeError("no [such] server")
 """
@@ -39,7 +53,7 @@ def cells(printed: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.split("│")[1:-1]] for line in printed.splitlines() if "│" in line]
 
 
-NUMBERS = [["fast", "calls [a]", "12,346 calls/s", ">= 2000", "yes"], ["", "share", "0.0123", "<= 0.001", "no"]]
+NUMBERS = [["fast", "calls [a], calls/s", "12,346", ">= 2000", "yes"], ["", "share", "0.0123", "<= 0.001", "no"]]
 
 
 def test_prints_what_is_named_beside_its_target_which_may_be_missed(folder: Path) -> None:
@@ -61,3 +75,38 @@ def test_an_unknown_name_lists_the_known_ones(folder: Path) -> None:
     done = bench(folder, "fats")
     assert done.returncode == 2
     assert "unknown benchmark fats; choose from fast" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "size"),
+    [((), 150), (("--tiny",), 2), (("--size", "problems=7"), 7), (("--tiny", "--size", "problems=7"), 7)],
+)
+def test_a_size_is_chosen(folder: Path, words: tuple[str, ...], size: int) -> None:
+    (folder / "sized.py").write_text(SIZED)
+    assert cells(bench(folder, "sized", *words).stdout)[0][1] == f"{size} problems"
+
+
+def test_another_checkout_is_measured_in_turns(folder: Path) -> None:
+    (folder / "sized.py").write_text(SIZED)
+    before = folder / "before" / "evorun"
+    before.mkdir(parents=True)
+    # another figure each time, as a machine gives them: 40, 10, 40
+    (before / "__init__.py").write_text(
+        "from pathlib import Path\n"
+        "turns = Path(__file__).with_name('turns')\n"
+        "turns.write_text(turns.read_text() + 'x' if turns.exists() else 'x')\n"
+        "CALLS = 10 if len(turns.read_text()) == 2 else 40\n"
+    )
+    done = bench(folder, "sized", "--against", str(before.parent))
+    assert done.returncode == 0, done.stderr
+    assert cells(done.stdout) == [
+        ["sized", "150 problems", "40", "50", "1.25", "", ""],
+        ["", "none", "0", "0", "", "", ""],
+    ]
+    assert (before / "turns").read_text() == "xxx"
+
+
+def test_what_is_no_checkout_is_refused(folder: Path) -> None:
+    done = bench(folder, "fast", "--against", str(folder))
+    assert done.returncode == 2
+    assert "expected a checkout of evorun" in done.stderr

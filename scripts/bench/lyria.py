@@ -21,60 +21,64 @@ from evorun.tasks.puzzles.config import PuzzleConfig
 from evorun.tasks.puzzles.task import Puzzle
 from evorun_bench import Row
 
-ROUNDS = 5
-"""The best of so many counts: other processes only ever make one slower."""
 CALLS_PER_S = 20_000
-POPULATION = 50
-GENERATIONS = 5
 PUZZLES = ("sudoku", "graph_coloring", "tsp")
+TINY = {"population": 6, "generations": 1, "instances": 1, "answers": 6, "rounds": 1}
 
 
-def measure() -> list[Row]:
-    """Measure everything at the paper's sizes."""
-    rows = [_optimum(), _sudokus()]
+def measure(
+    population: int = 50, generations: int = 5, instances: int = 10, answers: int = 40, rounds: int = 5
+) -> list[Row]:
+    """Measure generations of the paper's size, and operators on so many answers to each instance of a puzzle.
+
+    Each figure is the best of so many rounds: other processes only ever make one slower.
+    """
+    rows = [_optimum(instances, rounds), _sudokus(instances, rounds)]
     for name in PUZZLES:
-        rows += _calls(default_config("task", name, limit=10))
-    return [*rows, *(_generation(default_config("task", name, limit=1)) for name in PUZZLES)]
+        rows += _calls(default_config("task", name, limit=instances), answers, rounds)
+    for name in PUZZLES:
+        rows.append(_generation(default_config("task", name, limit=1), population, generations, rounds))
+    return rows
 
 
-def _best(work: Callable[[], object]) -> float:
+def _best(rounds: int, work: Callable[[], object]) -> float:
     """Return the seconds of the fastest round."""
     seconds = []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         started = time.perf_counter()
         work()
         seconds.append(time.perf_counter() - started)
     return min(seconds)
 
 
-def _optimum() -> Row:
+def _optimum(instances: int, rounds: int) -> Row:
     from evorun.tasks.tsp.solver import optimal_route
 
     rng = np.random.default_rng(0)
-    cities = [rng.uniform(0, 100, (10, 2)) for _ in range(20)]
+    cities = [rng.uniform(0, 100, (10, 2)) for _ in range(2 * instances)]
     matrices = [np.linalg.norm(c[:, None] - c, axis=2).round(2).tolist() for c in cities]
-    ms = 1000 * _best(lambda: [optimal_route(matrix) for matrix in matrices]) / len(matrices)
+    ms = 1000 * _best(rounds, lambda: [optimal_route(matrix) for matrix in matrices]) / len(matrices)
     return Row("TSP: optimum of 10 cities", ms, "ms", "<= 2", ms <= 2)
 
 
-def _sudokus() -> Row:
+def _sudokus(instances: int, rounds: int) -> Row:
     config = default_config("task", "sudoku")
     numbers = iter(range(10**6))
 
-    def ten() -> None:
+    def draw() -> None:
         drawn = (config.draft(stream(1, "bench", number)).finish() for number in numbers)
-        list(islice((one for one in drawn if one is not None), 10))
+        list(islice((one for one in drawn if one is not None), instances))
 
-    rate = 10 / _best(ten)
+    rate = instances / _best(rounds, draw)
     return Row("Sudoku: unique puzzles with 40 empty cells", rate, "puzzles/s", ">= 20", rate >= 20)
 
 
-def _calls(config: PuzzleConfig) -> list[Row]:
+def _calls(config: PuzzleConfig, answers: int, rounds: int) -> list[Row]:
     """Measure metrics and operators on answers as a model of middling skill gives them."""
     loaded = config.load()
     task = loaded.task
     assert isinstance(task, Puzzle)  # noqa: S101 - for the type checker
-    known = _answers(loaded, 40)
+    known = _answers(loaded, answers)
     individuals = [
         (problem, Individual(response=response, fitness=found.fitness, errors=found.errors))
         for problem, response in known
@@ -88,7 +92,7 @@ def _calls(config: PuzzleConfig) -> list[Row]:
         "mutation": lambda: [task.mutate(problem, one, rng) for problem, one in individuals],  # type: ignore[attr-defined]
     }
     sizes = {"metrics": len(known), "crossover": sum(p is q for (p, _), (q, _) in pairs), "mutation": len(individuals)}
-    rates = {name: sizes[name] / _best(calls) for name, calls in work.items()}
+    rates = {name: sizes[name] / _best(rounds, calls) for name, calls in work.items()}
     return [
         Row(f"{config.name}: {name}", rate, "calls/s", f">= {CALLS_PER_S}", rate >= CALLS_PER_S)
         for name, rate in rates.items()
@@ -128,11 +132,11 @@ class _NoTools:
         raise AssertionError("puzzles run no programs")
 
 
-def _generation(config: PuzzleConfig) -> Row:
+def _generation(config: PuzzleConfig, population: int, generations: int, rounds: int) -> Row:
     """Measure a generation: prompts, reading, metrics, operators, selection; all but the model's time."""
     loaded = config.load()
-    texts = [response.text for _, response in _answers(loaded, 2000)]
-    sizes = {"population": POPULATION, "generations": GENERATIONS, "elites": 5}
+    texts = [response.text for _, response in _answers(loaded, 40 * population)]
+    sizes = {"population": population, "generations": generations, "elites": population // 10}
     method = Lyria(default_config("method", "lyria", **sizes))
 
     def solve() -> int:
@@ -149,8 +153,8 @@ def _generation(config: PuzzleConfig) -> Row:
         return asyncio.run(_steps(method, context))
 
     steps = solve()
-    ms = 1000 * _best(solve) / steps
-    return Row(f"{config.name}: a generation of {POPULATION}, without the model", ms, "ms", "<= 30", ms <= 30)
+    ms = 1000 * _best(rounds, solve) / steps
+    return Row(f"{config.name}: a generation of {population}, without the model", ms, "ms", "<= 30", ms <= 30)
 
 
 async def _steps(method: Lyria, context: Context) -> int:

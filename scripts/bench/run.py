@@ -1,56 +1,96 @@
 """Run the benchmarks and print one table of their numbers beside their targets.
 
-`python scripts/bench/run.py [NAME ...]`: all benchmarks, or those named. A benchmark is a module in a folder (this one,
-unless `--folder` names another) with `measure() -> list[Row]`. Each runs in a process of its own, one after the other,
-so that none sees another's memory, threads or caches.
+    python scripts/bench/run.py [NAME ...]             all benchmarks, or those named, at the sizes of their targets
+    python scripts/bench/run.py NAME --size SIZE=N     another size, such as problems=20
+    python scripts/bench/run.py --tiny                 sizes that show only that the benchmarks work
+    python scripts/bench/run.py NAME --against FOLDER  another checkout of evorun too, in turns: before and after
 
-The exit code says whether the benchmarks could be run (1: one of them raised), never whether a target was met: that
+A benchmark is a module of this folder (or of `--folder`) with `measure`; see evorun_bench. Each runs in a process of
+its own, one after the other and with one thread of linear algebra, so that none sees another's memory, threads or
+caches. With `--against` this checkout's benchmarks measure both: a figure is the median of the rounds, and a ratio the
+median of the rounds' ratios, in which what else the machine did cancels out.
+
+The exit code says whether the benchmarks could be run (1: one of them failed), never whether a target was met: that
 depends on the machine.
 """
 
 import argparse
 import ast
-import importlib
-import multiprocessing
+import os
+import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+import evorun_bench
 from evorun_bench import Row
 
 HERE = Path(__file__).resolve().parent
+THIS_TREE = HERE.parents[1]
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
+ROUNDS_TO_COMPARE = 3
 
 
 def main() -> int:
     """Run what the command line asks for."""
+    options = read_command_line()
+    console = Console() if sys.stdout.isatty() else Console(width=160)  # a log has room for whole names
+    table = new_table(options.against)
+    trees = [THIS_TREE] if options.against is None else [options.against, THIS_TREE]
+    failed = False
+    for name in options.names:
+        started = time.perf_counter()
+        measured: list[list[list[Row]]] = [[] for _ in trees]
+        try:
+            for _ in range(options.rounds):
+                for rounds, tree in zip(measured, trees, strict=True):
+                    rounds.append(measure_alone(options.folder, name, options.sizes, tree))
+        except subprocess.CalledProcessError as error:  # it is shown as the result, and the others still run
+            failed = True
+            reason = error.stderr.strip().rpartition("\n")[2]
+            where = (
+                "" if len(trees) == 1 else f" after {sum(map(len, measured))} of {len(trees) * options.rounds} turns"
+            )
+            table.add_row(name, f"[red]failed{where}: {escape(reason)}", end_section=True)
+        else:
+            add_rows(table, name, measured)
+        console.print(f"{name}: {time.perf_counter() - started:.1f} s", style="dim", highlight=False)
+    console.print(table)
+    return 1 if failed else 0
+
+
+def read_command_line() -> argparse.Namespace:
+    """Return the options; ends the program for wrong ones."""
     parser = argparse.ArgumentParser(description="Run the benchmarks and print one table.")
     parser.add_argument("names", nargs="*", metavar="NAME", help="benchmarks to run (default: all)")
     parser.add_argument("--folder", type=Path, default=HERE, help="where the benchmarks are")
+    parser.add_argument("--size", action="append", default=[], metavar="SIZE=N", help="another size, for those with it")
+    parser.add_argument("--tiny", action="store_true", help="the smallest sizes")
+    parser.add_argument("--against", type=Path, metavar="FOLDER", help="another checkout of evorun, to compare with")
+    parser.add_argument("--rounds", type=int, help=f"default: 1, or {ROUNDS_TO_COMPARE} with --against")
     options = parser.parse_args()
     available = discover(options.folder)
     unknown = set(options.names) - set(available)
     if unknown:
         parser.error(f"unknown benchmark {', '.join(sorted(unknown))}; choose from {', '.join(available)}")
-    console = Console() if sys.stdout.isatty() else Console(width=140)  # a log has room for whole names
-    table = new_table()
-    failed = False
-    for name in options.names or available:
-        started = time.perf_counter()
-        try:
-            rows = measure_alone(options.folder, name)
-        except Exception as error:  # whatever a benchmark raises is shown as its result, and the others still run
-            failed = True
-            table.add_row(name, f"[red]failed: {escape(repr(error))}", end_section=True)
-        else:
-            add_rows(table, name, rows)
-        console.print(f"{name}: {time.perf_counter() - started:.1f} s", style="dim", highlight=False)
-    console.print(table)
-    return 1 if failed else 0
+    if options.against is not None and not (options.against / "evorun" / "__init__.py").is_file():
+        parser.error(f"--against: expected a checkout of evorun, found no package evorun in {options.against}")
+    options.names = options.names or available
+    options.rounds = options.rounds or (1 if options.against is None else ROUNDS_TO_COMPARE)
+    options.sizes = {"tiny": int(options.tiny)}
+    for given in options.size:
+        name, _, number = given.partition("=")
+        if not number.isdecimal():
+            parser.error(f"--size: expected SIZE=N, got {given}")
+        options.sizes[name] = int(number)
+    return options
 
 
 def discover(folder: Path) -> list[str]:
@@ -58,34 +98,45 @@ def discover(folder: Path) -> list[str]:
     return sorted(path.stem for path in folder.glob("*.py") if _defines_measure(path))
 
 
-def measure_alone(folder: Path, name: str) -> list[Row]:
-    """Return a benchmark's rows, measured in a fresh process. Raises whatever the benchmark raises."""
-    with ProcessPoolExecutor(max_workers=1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(_measure, str(folder), name).result()
+def measure_alone(folder: Path, name: str, sizes: dict[str, int], tree: Path) -> list[Row]:
+    """Return a benchmark's rows, measured in a process of its own. Raises CalledProcessError when that fails."""
+    command = [sys.executable, evorun_bench.__file__, str(folder), name, msgspec.json.encode(sizes).decode()]
+    environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": str(tree.resolve())}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    return msgspec.json.decode(done.stdout.splitlines()[-1], type=list[Row])
 
 
-def new_table() -> Table:
+def new_table(against: Path | None) -> Table:
     """Return the table without its rows."""
     table = Table(title="evorun benchmarks", title_justify="left")
     for heading in ("benchmark", "measure"):
         table.add_column(heading)
-    table.add_column("value", justify="right")
+    for heading in ("value",) if against is None else ("before", "after", "after / before"):
+        table.add_column(heading, justify="right")
     table.add_column("target")
     table.add_column("met")
     return table
 
 
-def add_rows(table: Table, benchmark: str, rows: list[Row]) -> None:
-    """Append a benchmark's rows as one section."""
+def add_rows(table: Table, benchmark: str, measured: Sequence[Sequence[Sequence[Row]]]) -> None:
+    """Append a benchmark's rows as one section; `measured` holds the rounds of each tree, this one's last."""
     marks = {True: "[green]yes", False: "[yellow]no", None: ""}
-    for index, row in enumerate(rows):
+    *earlier, latest = ([{row.name: row for row in rows} for rows in rounds] for rounds in measured)
+    for index, name in enumerate(latest[-1]):
+        after = [rows[name] for rows in latest]
+        row = sorted(after, key=lambda one: one.value)[(len(after) - 1) // 2]  # with the target of its own round
+        figures = [number(row.value)]
+        for rounds in earlier:
+            before = [rows[name].value for rows in rounds if name in rows]
+            ratios = [new.value / old for new, old in zip(after, before, strict=False) if old]
+            figures = [number(median(before)) if before else "", *figures, number(median(ratios)) if ratios else ""]
         table.add_row(
             benchmark if index == 0 else "",
-            escape(row.name),
-            escape(f"{number(row.value)} {row.unit}"),
+            escape(f"{name}, {row.unit}" if row.unit else name),
+            *figures,
             escape(row.target),
             marks[row.met],
-            end_section=index == len(rows) - 1,
+            end_section=index == len(latest[-1]) - 1,
         )
 
 
@@ -97,12 +148,6 @@ def number(value: float) -> str:
 def _defines_measure(path: Path) -> bool:
     tree = ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
     return any(isinstance(node, ast.FunctionDef) and node.name == "measure" for node in tree.body)
-
-
-def _measure(folder: str, name: str) -> list[Row]:
-    sys.path.insert(0, folder)
-    rows: list[Row] = importlib.import_module(name).measure()
-    return rows
 
 
 if __name__ == "__main__":

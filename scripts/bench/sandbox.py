@@ -13,14 +13,14 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import count, islice
 from pathlib import Path
 
 from evorun.sandbox import Case, Limits, Program, Sandbox, SandboxConfig, Suite, test
 from evorun.sandbox.inside.program import STAR_IMPORTS
 from evorun_bench import Row
 
-N_TRIVIAL = 400
-N_MIX = 60
+TINY = {"trivial": 4, "mix": 1}
 LIMITS = Limits(cpu_seconds=6.0)
 TARGET = 3.0
 
@@ -34,22 +34,22 @@ CALL = (
 )
 
 
-def measure() -> list[Row]:
-    """Run both loads both ways, with as many programs at a time as there are slots."""
-    trivial = [(Program("print(int(input()) + 1)"), Suite((Case("1", "2"),), "lines", LIMITS))] * N_TRIVIAL
+def measure(trivial: int = 400, mix: int = 60) -> list[Row]:
+    """Run so many programs of both loads both ways, with as many at a time as there are slots."""
+    small = [(Program("print(int(input()) + 1)"), Suite((Case("1", "2"),), "lines", LIMITS))] * trivial
     known = os.environ.get("EVORUN_KNOWN_SOLUTIONS")
-    mix = list(known_correct(Path(known)) if known else generated())[:N_MIX]
+    mixed = list(islice(known_correct(Path(known)) if known else generated(), mix))
     rows: list[Row] = []
-    for name, jobs, prelude in (("one trivial test", trivial, ""), ("a mix of programs", mix, PRELUDE)):
+    for name, jobs, prelude in (("one trivial test", small, ""), ("a mix of programs", mixed, PRELUDE)):
         n_tests = sum(len(suite.cases) for _, suite in jobs)
         ours, isolation, accepted = asyncio.run(in_sandbox(jobs))
         plain = plainly(jobs, prelude)
         if accepted != n_tests:
             raise RuntimeError(f"{n_tests - accepted} of {n_tests} tests of known-correct programs failed")
         rows += [
-            Row(f"{name}: tests/s, {isolation}", n_tests / ours, "tests/s", "", None),
-            Row("... subprocess.run([python, file])", n_tests / plain, "tests/s", "", None),
-            Row("... ratio", plain / ours, "x", f">= {TARGET:g}", plain >= TARGET * ours),
+            Row(f"{name}: {isolation}", n_tests / ours, "tests/s", "", None),
+            Row(f"... {name}: subprocess.run([python, file])", n_tests / plain, "tests/s", "", None),
+            Row(f"... {name}: ratio", plain / ours, "x", f">= {TARGET:g}", plain >= TARGET * ours),
         ]
     return rows
 
@@ -109,7 +109,7 @@ def generated() -> Iterator[Job]:
         "best = [1] * len(x)\n        for i in range(len(x)):\n            for j in range(i):\n"
         "                if x[j] < x[i]: best[i] = max(best[i], best[j] + 1)\n        return max(best)": longest_rise,
     }
-    for number in range(N_MIX):
+    for number in count():
         body, oracle = list(bodies.items())[number % len(bodies)]
         program = Program(f"class Solution:\n    def f(self, x: List[int]):\n        {body}\n", "Solution.f")
         inputs = [[(i * k + number) % 997 for i in range(200)] for k in range(3, 18)]

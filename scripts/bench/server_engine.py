@@ -20,9 +20,8 @@ from evorun.models.config import ModelConfig
 from evorun.models.server.engine import ServerConfig
 from evorun_bench import Row
 
-CALLS = 3_000
 AT_ONCE = 64
-ROUNDS = 6
+TINY = {"calls": 64, "rounds": 1}
 SECONDS_ALLOWED = 120
 PROMPT = "Which of these two solutions is right? " * 52
 TARGET = 0.6
@@ -75,9 +74,9 @@ class Speed(NamedTuple):
     cpu: float
 
 
-async def speed(call: Callable[[], Awaitable[object]]) -> Speed:
-    """Measure `CALLS` calls by `AT_ONCE` workers."""
-    left = iter(range(CALLS))
+async def speed(calls: int, call: Callable[[], Awaitable[object]]) -> Speed:
+    """Measure so many calls by `AT_ONCE` workers."""
+    left = iter(range(calls))
 
     async def work() -> None:
         for _ in left:
@@ -85,10 +84,10 @@ async def speed(call: Callable[[], Awaitable[object]]) -> Speed:
 
     started, cpu_started = time.perf_counter(), time.process_time()
     await asyncio.gather(*(work() for _ in range(AT_ONCE)))
-    return Speed(CALLS / (time.perf_counter() - started), (time.process_time() - cpu_started) / CALLS)
+    return Speed(calls / (time.perf_counter() - started), (time.process_time() - cpu_started) / calls)
 
 
-async def compare(url: str) -> list[tuple[Speed, Speed]]:
+async def compare(url: str, calls: int, rounds: int) -> list[tuple[Speed, Speed]]:
     """Return (engine, bare) speeds, one pair a round, after a round to warm up; who goes first changes every round."""
     import aiohttp
 
@@ -109,24 +108,24 @@ async def compare(url: str) -> list[tuple[Speed, Speed]]:
                 return msgspec.json.decode(await response.read())["choices"][0]["message"]["content"]
 
         pairs = []
-        for turn in range(ROUNDS + 1):
+        for turn in range(rounds + 1):
             if turn % 2:
-                bare, ours = await speed(ask_bare), await speed(ask_engine)
+                bare, ours = await speed(calls, ask_bare), await speed(calls, ask_engine)
             else:
-                ours, bare = await speed(ask_engine), await speed(ask_bare)
+                ours, bare = await speed(calls, ask_engine), await speed(calls, ask_bare)
             pairs.append((ours, bare))
     await engine.close()
     return pairs[1:]
 
 
-def measure() -> list[Row]:
-    """Run the comparison and return its rows: medians over the rounds."""
+def measure(calls: int = 3_000, rounds: int = 6) -> list[Row]:
+    """Run the comparison and return its rows: medians over the rounds, each of so many calls either way."""
     command = [sys.executable, __file__, "serve"]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
         stdin, stdout = cast(IO[str], server.stdin), cast(IO[str], server.stdout)
         url = f"http://127.0.0.1:{int(stdout.readline())}/v1"
         try:
-            pairs = asyncio.run(asyncio.wait_for(compare(url), SECONDS_ALLOWED))
+            pairs = asyncio.run(asyncio.wait_for(compare(url, calls, rounds), SECONDS_ALLOWED))
         finally:
             stdin.close()
     ratio = median(ours.rate / bare.rate for ours, bare in pairs)
@@ -139,9 +138,5 @@ def measure() -> list[Row]:
     ]
 
 
-if __name__ == "__main__":
-    if sys.argv[1:] == ["serve"]:
-        asyncio.run(serve())
-    else:
-        for row in measure():
-            print(f"{row.name:40} {row.value:10.2f} {row.unit:8} {row.target}")
+if __name__ == "__main__" and sys.argv[1:] == ["serve"]:
+    asyncio.run(serve())

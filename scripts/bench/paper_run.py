@@ -1,0 +1,85 @@
+"""A run of the size of Duel-Evolve's MathBench evaluation: its time, its pace from end to end, its memory and its disk.
+
+150 problems for 150 generations of 12 children and 24 duels (section 4.3 and conf/method/duel_evolve.yaml), with the
+simulated model: some 1.4 million calls, minutes on one core, gigabytes of disk in the folder for temporary files.
+"""
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Awaitable, Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from dry_run import problems as written
+from dry_run import run
+from evorun.models.simulated import SimulatedModel
+from evorun_bench import Row, peak_mib
+
+TINY = {"problems": 2, "generations": 2}
+PARTS = 10
+
+
+class Clock:
+    """The times, by the wall and of the CPU, at which the simulated model was called: of each `every`-th call."""
+
+    def __init__(self, every: int) -> None:
+        self.calls = 0
+        self.marks: list[tuple[int, float, float]] = []
+        self._every = every
+
+    def counting(self, complete: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+        """Return the method with a clock."""
+
+        async def counted(model: SimulatedModel, request: Any) -> Any:
+            if self.calls % self._every == 0:
+                self.marks.append((self.calls, time.perf_counter(), time.process_time()))
+            self.calls += 1
+            return await complete(model, request)
+
+        return counted
+
+    def rates(self) -> list[tuple[float, float]]:
+        """Return the calls per wall second and per CPU second of each tenth of the calls."""
+        ends = [self.marks[round(part * (len(self.marks) - 1) / PARTS)] for part in range(PARTS + 1)]
+        return [
+            ((calls - before) / (wall - wall_before), (calls - before) / (cpu - cpu_before))
+            for (before, wall_before, cpu_before), (calls, wall, cpu) in pairwise(ends)
+        ]
+
+
+def measure(problems: int = 150, generations: int = 150) -> list[Row]:
+    """Run all problems at once; then resume the finished run, and draw its report."""
+    clock = Clock(every=problems)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "run"
+        size = {**written(Path(folder) / "data", problems), "method.generations": generations}
+        with patch.object(SimulatedModel, "complete", clock.counting(SimulatedModel.complete)):
+            measured = run(path, size)
+        peak = peak_mib()
+        disk = {file.name: file.stat().st_size for file in sorted(path.iterdir()) if file.is_file()}
+        resumed = run(path, size).seconds
+        started = time.perf_counter()
+        subprocess.run([sys.executable, "-m", "evorun", "report", path], check=True, stdout=subprocess.DEVNULL)
+        reported = time.perf_counter() - started
+        report = (path / "report.html").stat().st_size
+    wall, cpu = zip(*clock.rates(), strict=True)
+    flat, flat_cpu = min(wall) / max(wall), min(cpu) / max(cpu)
+    return [
+        Row(f"{problems} problems x {generations} generations", measured.seconds, "s", "", None),
+        Row("model calls", measured.calls, "", "", None),
+        Row("pace of the whole run", measured.calls / measured.seconds, "calls/s", "", None),
+        *(Row(f"... of tenth {part}", rate, "calls/s", "", None) for part, rate in enumerate(wall, 1)),
+        Row("... slowest tenth over fastest", flat, "x", ">= 0.8", flat >= 0.8),
+        Row("... slowest tenth over fastest, by CPU time", flat_cpu, "x", ">= 0.8", flat_cpu >= 0.8),
+        Row("peak memory", peak, "MiB", "< 1,024", peak < 1_024),
+        *(Row(name, size / 1e6, "MB", "", None) for name, size in disk.items() if size >= 1e6),
+        Row("all files", sum(disk.values()) / 1e6, "MB", "", None),
+        Row("... a call", sum(disk.values()) / measured.calls, "bytes", "", None),
+        Row("resume of the finished run", resumed, "s", "", None),
+        Row("report.html drawn", reported, "s", "", None),
+        Row("report.html", report / 1e6, "MB", "", None),
+    ]

@@ -1,0 +1,33 @@
+"""Every benchmark works, at a size that takes a second: an API that it uses may have changed since it was last run."""
+
+import importlib
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+BENCH = Path(__file__).parents[1] / "scripts" / "bench"
+NAMES = sorted(path.stem for path in BENCH.glob("*.py") if "\ndef measure(" in path.read_text())
+
+
+@pytest.fixture
+def importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.syspath_prepend(BENCH)
+    before = set(sys.modules)
+    yield
+    for name in {path.stem for path in BENCH.glob("*.py")} - before:  # plain names: another folder may have them too
+        sys.modules.pop(name, None)
+
+
+@pytest.mark.usefixtures("importable")
+@pytest.mark.parametrize("name", NAMES)
+def test_measures_at_a_tiny_size(name: str) -> None:
+    benchmark = importlib.import_module(name)
+    rows = benchmark.measure(**benchmark.TINY)
+    names = [row.name for row in rows]
+    assert names
+    assert len(set(names)) == len(names)  # figures of two checkouts are compared by name
+    assert all(math.isfinite(row.value) and row.value >= 0 for row in rows if row.unit != "us/call")
+    assert all((row.met is None) == (row.target == "") for row in rows)
