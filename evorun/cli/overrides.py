@@ -4,6 +4,7 @@ import contextlib
 import io
 import re
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra._internal.utils import get_args_parser
@@ -18,6 +19,7 @@ from evorun.cli.explain import explain
 from evorun.errors import ConfigError
 from evorun.runner import registry
 from evorun.runs.directory import HOW_IT_TRAINS
+from evorun.runs.files import refuse_ways_out
 
 # Groups that decide how a run is carried out, and nothing of its results: their keys may change on a resume.
 MAY_CHANGE = ("engine", *(f"{role}_engine" for role in (*ROLES, "teacher")), "sandbox", "run", "evorun")
@@ -60,6 +62,8 @@ def check_command_line(arguments: Sequence[str]) -> None:
         if re.fullmatch(r"\+*hydra\.(run|sweep)\.dir=(''|\"\")?", argument):
             key = argument.lstrip("+").partition("=")[0]
             raise ConfigError(f"{key}: expected a folder, got an empty string")
+        if re.match(r"\+*hydra\.sweep\.dir=", argument) and (sweep := Path(str(parse(argument).value()))).is_dir():
+            refuse_ways_out(sweep)  # Hydra writes into it before any run begins
         if re.match(r"\+*budget\.methods\b", argument):
             raise ConfigError(f"{argument}: has no effect, a budget's methods are composed first; set method.KEY=VALUE")
     refuse_wrong_choices(arguments)

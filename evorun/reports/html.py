@@ -9,7 +9,6 @@ from evorun.reports import plots, text
 from evorun.reports.banners import banners
 from evorun.reports.browser import BrowserProblem, load_browser, script_json
 from evorun.reports.drawing import X_LABELS
-from evorun.reports.fingerprint import fingerprint, page_made_from
 from evorun.reports.judge import JudgeDiagnostics, calibration, judge_warning
 from evorun.reports.overview import (
     CandidateFigures,
@@ -49,11 +48,11 @@ def write_report(run_dir: Path, problems: Sequence[str] | None = None) -> Path:
 
 
 def render_report(run_dir: Path, problems: Sequence[str] | None = None) -> str:
-    """Return the page's HTML, the present one where nothing has changed. Raises as `write_report`, but for writing."""
-    made_from = fingerprint(run_dir, problems)
-    # drawing takes most of a report's time, and a sweep's comparison asks for the page of each of its runs
-    present = page_made_from(run_dir / REPORT, made_from)
-    return present or render("template.html.j2", {"made_from": made_from, **_context(run_dir, problems)})
+    """Return the page's HTML, always drawn anew: a page that lies in the folder may be anybody's.
+
+    Raises as `write_report`, but for writing.
+    """
+    return render("template.html.j2", _context(run_dir, problems))
 
 
 def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:

@@ -2,16 +2,14 @@
 
 import base64
 import hashlib
-import os
 from collections.abc import Mapping
-from contextlib import suppress
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evorun.errors import RunDirectoryError
 from evorun.reports import text
 from evorun.runs.printable import printable
+from evorun.runs.records import write_atomically
 
 if TYPE_CHECKING:
     from markupsafe import Markup
@@ -41,17 +39,8 @@ def render(template: str, context: Mapping[str, Any]) -> str:
 
 def write_page(target: Path, page: str) -> Path:
     """Write a page, replacing an earlier one in one step, and return its path. Raises RunDirectoryError."""
-    # a name for each process: reports of a run that is going on may be written at the same time
-    temporary = target.with_name(f".report-{os.getpid()}.html")
-    try:
-        # lone surrogates, which a model's text may hold, have no encoding
-        temporary.write_bytes(page.encode("utf-8", "replace"))
-        os.replace(temporary, target)
-    except OSError as error:
-        raise RunDirectoryError(f"{target}: expected to write the report, got: {error.strerror}") from error
-    finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+    # lone surrogates, which a model's text may hold, have no encoding
+    write_atomically(target, page.encode("utf-8", "replace"))
     return target
 
 

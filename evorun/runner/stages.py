@@ -10,6 +10,7 @@ import contextlib
 import fcntl
 import hashlib
 import logging
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +25,7 @@ from evorun.models.adapters import read_adapter
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.student import StudentConfig, in_stage, teacher_composition, tuning_composition
 from evorun.runs.directory import MANIFEST, RunDirectory, identity, load_manifest
+from evorun.runs.files import open_lock
 from evorun.runs.paths import display
 from evorun.runs.replay import ReplayConfig
 from evorun.runs.schema import StageInRun, Status
@@ -190,7 +192,7 @@ class _Stages:
         """Lock a stage against other processes. Raises RunDirectoryError when its folder cannot be written."""
         try:
             self._root.mkdir(parents=True, exist_ok=True)
-            lock = (self._root / f".{folder.name}.lock").open("ab")
+            lock = os.fdopen(open_lock(self._root / f".{folder.name}.lock"))
         except OSError as error:
             raise RunDirectoryError(
                 f"cannot write {display(self._root)}: {error.strerror}; choose another folder with run.stages=FOLDER"

@@ -15,6 +15,7 @@ import evorun
 from evorun.errors import RunDirectoryError
 from evorun.models.config import OTHER_ROLES
 from evorun.runs.environment import git_commit, hardware, package_versions
+from evorun.runs.files import open_lock, refuse_ways_out
 from evorun.runs.journal import Journal
 from evorun.runs.records import RecordFile, write_atomically, write_json
 from evorun.runs.schema import Manifest, StageInRun, Status
@@ -98,7 +99,7 @@ class RunDirectory:
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
-            self._lock = os.open(path / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC)
+            self._lock = open_lock(path / ".lock")
         except OSError as error:
             raise RunDirectoryError(
                 f"cannot write the run directory {path}: {error.strerror}; choose another with hydra.run.dir=FOLDER"
@@ -130,8 +131,9 @@ class RunDirectory:
         """Start or continue the run that `fresh` describes.
 
         Raises RunDirectoryError, naming the difference, when the directory belongs to another configuration, other
-        problems or another version of evorun.
+        problems or another version of evorun, and what lies in it where a file or folder should be.
         """
+        refuse_ways_out(self.path)
         if (self.path / MANIFEST).exists():
             earlier = load_manifest(self.path)
             refuse_other_version(self.path, earlier.evorun_version)

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from evorun.errors import RunDirectoryError
+from evorun.runs.files import replacing
 
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 
@@ -94,16 +95,11 @@ class RecordFile:
         for problem, line in _records(self.path):
             spans.setdefault(problem, []).append((offset, len(line) + 1))
             offset += len(line) + 1
-        ordered = self.path.with_suffix(".ordered")
-        with _explained(self.path), self.path.open("rb") as source, ordered.open("wb") as target:
+        with _explained(self.path), self.path.open("rb") as source, replacing(self.path) as target:
             for problem_spans in spans.values():
                 for start, length in problem_spans:
                     source.seek(start)
                     target.write(source.read(length))
-            # on disk before the name points to it: else a power cut could leave an empty file in place of a full one
-            target.flush()
-            os.fsync(target.fileno())
-            os.replace(ordered, self.path)
 
 
 def _records(path: Path) -> Iterator[tuple[str, bytes]]:
@@ -131,16 +127,8 @@ def complete_lines(path: Path) -> Iterator[bytes]:
 
 def write_atomically(path: Path, content: bytes) -> None:
     """Replace the file's content so that a crash leaves the old or the new one. Raises RunDirectoryError."""
-    temporary = path.with_name(f".{path.name}.tmp")
-    with _explained(path):
-        try:
-            with temporary.open("wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
+    with _explained(path), replacing(path) as file:
+        file.write(content)
 
 
 def write_records(path: Path, records: Iterable[msgspec.Struct]) -> None:

@@ -1,0 +1,73 @@
+"""Files in a run's folder, which may come from somebody else: whatever is written there stays there."""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from evorun.errors import RunDirectoryError
+
+_SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
+"""Last bytes of an SQLite rollback journal that names a super-journal (sqlite.org/fileformat2.html, section 3)."""
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Open a new file that takes the place of `path` in one step, once the block has ended without an error.
+
+    A crash leaves the old file or the new one. A link at `path` is replaced, not followed. Raises OSError.
+    """
+    # x: exclusive, which follows no link either; a random name, so that nothing can lie in wait there
+    temporary = path.with_name(f".evorun-{secrets.token_hex(8)}.tmp")
+    with temporary.open("xb") as file:
+        try:
+            yield file
+            # on disk before the name points to it: else a power cut could leave an empty file in place of a full one
+            file.flush()
+            os.fsync(file.fileno())
+            os.replace(temporary, path)
+        except BaseException:
+            with contextlib.suppress(OSError):
+                temporary.unlink()
+            raise
+
+
+def open_lock(path: Path) -> int:
+    """Open a lock file, made when missing, and return its descriptor. Raises OSError, for a link too."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o666)
+
+
+def refuse_ways_out(folder: Path) -> None:
+    """Raise RunDirectoryError for whatever would lead a writer out of a run's folder, or make it wait for ever.
+
+    Checked once, before the first file is written: SQLite, PyTorch and PEFT write here too, and follow links.
+    """
+    pending = [os.fspath(folder)]
+    try:
+        while pending:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        pending.append(entry.path)
+                    elif not entry.is_file(follow_symlinks=False):
+                        kind = "a symbolic link" if entry.is_symlink() else "no regular file"
+                        raise RunDirectoryError(
+                            f"{entry.path} is {kind}, which is not written through: put a file or folder in its place, "
+                            "or remove it"
+                        )
+                    elif entry.name.endswith("-journal") and _names_another_file(entry.path):
+                        raise RunDirectoryError(
+                            f"{entry.path} names another file, which SQLite would delete; evorun writes no such file: "
+                            "remove it"
+                        )
+    except OSError as error:
+        raise RunDirectoryError(f"cannot read the run directory {folder}: {error.strerror}") from error
+
+
+def _names_another_file(journal: str) -> bool:
+    with open(journal, "rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(size - len(_SUPER_JOURNAL), 0))
+        return file.read() == _SUPER_JOURNAL
