@@ -1,5 +1,6 @@
 """What the tests of processes share."""
 
+import os
 import sys
 from collections.abc import Callable, Iterator
 
@@ -13,6 +14,12 @@ def below() -> Callable[[], list[psutil.Process]]:
     multiprocessing's resource tracker, which ends with the interpreter."""
     earlier = frozenset(psutil.Process().children(recursive=True))
     return lambda: [process for process in psutil.Process().children(recursive=True) if process not in earlier]
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _key_of_the_tests(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Sign the tests' runs with a key of their own, and write nothing to the user's folders."""
+    os.environ["XDG_STATE_HOME"] = str(tmp_path_factory.mktemp("state"))
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -282,7 +282,7 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["resume"], "expected: evorun resume RUN_DIR [KEY=VALUE ...]; got: nothing"),
+        (["resume"], "expected: evorun resume RUN_DIR [--trust] [KEY=VALUE ...]; got: nothing"),
         (["resume", "nowhere"], "nowhere is not a run directory"),
         (["report", "nowhere"], "expected a run directory, found none at nowhere"),
         (["report", "nowhere", "--problem"], "expected: evorun report RUN_DIR... [--problem=ID ...]"),

@@ -96,7 +96,7 @@ def test_a_resume_may_change_how_a_run_is_carried_out(finished: Path, tmp_path: 
         ("engine.nonsense=1", "engine.nonsense: unknown key"),
         ("run.concurrency=1,2", "run.concurrency: expected one plain value on a resume"),
         ("engine.base_urls=[1", "engine.base_urls=[1: expected KEY=VALUE"),
-        ("nonsense", "expected: evorun resume RUN_DIR [KEY=VALUE ...]"),
+        ("nonsense", "expected: evorun resume RUN_DIR [--trust] [KEY=VALUE ...]"),
     ],
 )
 def test_a_resume_may_change_nothing_else(finished: Path, tmp_path: Path, change: str, expected: str) -> None:

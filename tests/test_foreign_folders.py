@@ -1,12 +1,23 @@
 """Run folders that somebody else has filled: what evorun does with one harms nobody who was not asked."""
 
+import contextlib
+import json
 import os
+import pty
 import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from evorun_process import DRY_RUN, SMALL, evorun_here
+from evorun_process import DRY_RUN, SMALL, environment, evorun_here
+
+SECRET = "sk-of-whoever-resumes"
 
 
 @pytest.fixture(name="finished", scope="module")
@@ -61,3 +72,159 @@ def test_a_sweep_writes_through_no_link(tmp_path: Path) -> None:
     assert done.returncode == 1
     assert "symbolic link" in done.stderr
     assert outside.read_bytes() == b"precious\n"
+
+
+# --- resume ---
+
+
+class Theirs:
+    """A server that keeps what it is sent, and answers nothing."""
+
+    def __init__(self) -> None:
+        self.seen: list[str] = []
+        seen = self.seen
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                seen.append(f"{self.headers}{body.decode()}")
+                self.send_error(404)
+
+            def do_GET(self) -> None:
+                self.send_error(404)
+
+            def log_message(self, *_: Any) -> None:
+                pass
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True).start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+@pytest.fixture(name="theirs")
+def _theirs() -> Iterator[Theirs]:
+    with contextlib.closing(Theirs()) as server:
+        yield server
+
+
+def rewrite(run: Path, **changes: dict[str, Any]) -> None:
+    """Change groups of a manifest's configuration."""
+    manifest = json.loads((run / "manifest.json").read_text())
+    for group, values in changes.items():
+        manifest["config"][group].update(values)
+    (run / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.fixture(name="planted")
+def _planted(run: Path, theirs: Theirs, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder whose configuration sends the key of whoever resumes it to somebody else."""
+    monkeypatch.setenv("SOME_SECRET", SECRET)
+    manifest = json.loads((run / "manifest.json").read_text())
+    engine = {"name": "server", "base_urls": [theirs.url], "api_key_env": "SOME_SECRET", "max_retries": 0}
+    manifest.update(simulated=False, status="interrupted", config={**manifest["config"], "engine": engine})
+    for file in run.iterdir():
+        shutil.rmtree(file) if file.is_dir() else file.unlink()
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    return run
+
+
+def test_a_foreign_configuration_is_not_run_unasked(planted: Path, theirs: Theirs) -> None:
+    before = sorted(planted.iterdir())
+    done = evorun_here("resume", "run", cwd=planted.parent)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert "add --trust" in done.stderr
+    assert theirs.seen == []
+    assert sorted(planted.iterdir()) == before
+
+
+def test_one_who_trusts_it_sees_what_it_uses(planted: Path, theirs: Theirs) -> None:
+    done = evorun_here("resume", "run", "--trust", cwd=planted.parent)
+    for setting in (
+        f"engine.base_urls.0 = '{theirs.url}'",
+        "api_key_env = 'SOME_SECRET'",
+        "sandbox.isolation = 'auto'",
+    ):
+        assert setting in done.stdout
+    assert any(SECRET in request for request in theirs.seen)  # so this server would have told of it above
+
+
+def test_the_command_line_says_where_requests_go(planted: Path, theirs: Theirs) -> None:
+    with contextlib.closing(Theirs()) as mine:
+        evorun_here(
+            "resume", "run", "--trust", f"engine.base_urls=[{mine.url}]", "engine.api_key_env=null", cwd=planted.parent
+        )
+        assert mine.seen
+        assert not any(SECRET in request for request in mine.seen)
+    assert theirs.seen == []
+
+
+def test_a_recorded_configuration_refers_to_nothing(planted: Path, theirs: Theirs) -> None:
+    rewrite(planted, engine={"extra_body": {"user": "${oc.env:SOME_SECRET}"}, "api_key_env": None})
+    done = evorun_here("resume", "run", "--trust", cwd=planted.parent)
+    assert done.returncode == 1
+    assert "engine.extra_body.user: expected a plain value, got ${oc.env:SOME_SECRET}" in done.stderr
+    assert theirs.seen == []
+
+
+def answer(word: str, *arguments: str, cwd: Path) -> tuple[int, str]:
+    """Run `evorun` on a terminal where the user answers its question with `word`."""
+    terminal, end = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "evorun", *arguments], cwd=cwd, env=environment(), stdin=end, stdout=end, stderr=end
+    )
+    os.close(end)
+    os.write(terminal, f"{word}\n".encode())
+    shown = b""
+    with contextlib.suppress(OSError):  # EIO: the process has ended
+        while part := os.read(terminal, 65536):
+            shown += part
+    os.close(terminal)
+    return process.wait(), shown.decode()
+
+
+def test_a_terminal_is_asked(run: Path) -> None:
+    rewrite(run, evorun={"progress": "off"})
+    manifest = (run / "manifest.json").read_text()
+    code, shown = answer("n", "resume", "run", cwd=run.parent)
+    assert (code, (run / "manifest.json").read_text()) == (1, manifest)
+    assert "engine.name = 'simulated'" in shown
+    code, shown = answer("y", "resume", "run", cwd=run.parent)
+    assert code == 0, shown
+    # it is the user's own from then on
+    assert evorun_here("resume", "run", cwd=run.parent).returncode == 0
+
+
+def test_a_run_is_ones_own_by_its_whole_configuration_and_by_the_key(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as other:
+        other.setenv("XDG_STATE_HOME", str(tmp_path / "another user's"))
+        assert "add --trust" in evorun_here("resume", "run", cwd=run.parent).stderr
+    moved = run.rename(tmp_path / "elsewhere")
+    assert evorun_here("resume", moved, cwd=run.parent).returncode == 0
+    rewrite(moved, sandbox={"isolation": "rlimits"})
+    assert "add --trust" in evorun_here("resume", moved, cwd=run.parent).stderr
+
+
+def test_the_same_command_goes_on_without_a_question(run: Path) -> None:
+    """So a requeued job does: its configuration comes from the command line, not from the folder."""
+    rewrite(run, sandbox={"isolation": "rlimits"})
+    done = evorun_here(*DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=run.parent)
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert manifest["config"]["sandbox"]["isolation"] == "auto"
+    assert manifest["resumes"] == 1
+
+
+def test_a_run_is_made_where_no_key_can_be_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", "/dev/null")
+    done = evorun_here(*DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=tmp_path)
+    assert done.returncode == 0
+    assert "a resume of this run will ask whether to trust it: cannot keep a key" in done.stderr
+    assert "add --trust" in evorun_here("resume", "run", cwd=tmp_path).stderr
+    assert evorun_here("resume", "run", "--trust", cwd=tmp_path).returncode == 0

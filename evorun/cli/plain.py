@@ -3,7 +3,7 @@
 import contextlib
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from omegaconf.errors import OmegaConfBaseException
 from evorun.cli.explain import explain
 from evorun.errors import ConfigError, EvorunError
 from evorun.models.config import OTHER_ROLES
+from evorun.runs.configs import leaves
 from evorun.runs.directory import load_manifest
 
 _TASK_PATHS = ("data", "prompts")
@@ -31,7 +32,7 @@ def plain(composed: DictConfig) -> dict[str, Any]:
 
 def refuse_secrets(composed: DictConfig) -> None:
     """Raise ConfigError for a value from an environment variable: the manifest would record what may be a secret."""
-    for key, value in _leaves(OmegaConf.to_container(composed, resolve=False)):
+    for key, value in leaves(OmegaConf.to_container(composed, resolve=False)):
         if isinstance(value, str) and re.search(r"\$\{\s*oc\.env\s*:", value):
             raise ConfigError(
                 f"{key}: expected a value, got {value}, which would write the variable's content to manifest.json; "
@@ -79,11 +80,3 @@ def _replace(config: dict[str, Any], group: str, key: str) -> None:
     values = config.get(group)
     if isinstance(values, dict) and isinstance(values.get(key), str) and values[key]:
         values[key] = os.path.abspath(Path(values[key]).expanduser())
-
-
-def _leaves(node: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    if isinstance(node, dict | list):
-        for key, value in node.items() if isinstance(node, dict) else enumerate(node):
-            yield from _leaves(value, f"{prefix}.{key}" if prefix else str(key))
-    else:
-        yield prefix, node

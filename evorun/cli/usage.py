@@ -20,10 +20,12 @@ USAGES = {
     ),
     "doctor": Usage("evorun doctor", "Checks what this machine can run, and says how to get what is missing."),
     "resume": Usage(
-        "evorun resume RUN_DIR [KEY=VALUE ...]",
+        "evorun resume RUN_DIR [--trust] [KEY=VALUE ...]",
         "Continues a run that was stopped. Keys that only decide how it is carried out may change: engine.*,\n"
         "judge_engine.*, teacher_engine.*, sandbox.*, run.*, evorun.* and some of training.*; keys that decide its\n"
-        "results may not.",
+        "results may not.\n"
+        "To resume a folder is to run what it says: of a run that somebody else started, the settings are shown first\n"
+        "and you are asked; --trust agrees beforehand.",
     ),
     "report": Usage(
         "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR] [--output=FILE.html]",

@@ -19,6 +19,7 @@ from evorun.models.transformers.engine import TransformersConfig
 from evorun.runner import registry
 from evorun.runner.student import StudentConfig, in_stage, teacher_composition, tuning_composition
 from evorun.runs.budget import BudgetConfig
+from evorun.runs.configs import refuse_interpolations
 from evorun.runs.replay import ReplayConfig
 from evorun.runs.schema import Reported
 from evorun.sandbox.config import SandboxConfig
@@ -99,6 +100,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
 
     Raises ConfigError naming the key, what was given and what is allowed. Loads no data and no model.
     """
+    refuse_interpolations(config)
     seed = config.get("seed", 0)
     # bool is a subclass of int.
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:

@@ -17,6 +17,7 @@ from evorun.models.config import OTHER_ROLES
 from evorun.runs.environment import git_commit, hardware, package_versions
 from evorun.runs.files import open_lock, refuse_ways_out
 from evorun.runs.journal import Journal
+from evorun.runs.ownership import sign
 from evorun.runs.records import RecordFile, write_atomically, write_json
 from evorun.runs.schema import Manifest, StageInRun, Status
 
@@ -217,5 +218,6 @@ def new_manifest(**about: Any) -> Manifest:
         packages=package_versions(),
         hardware=hardware(),
         config_digest=config_digest(about["config"]),
+        signature=sign(about["config"]),
         **about,
     )

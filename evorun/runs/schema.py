@@ -86,6 +86,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     """As the task declares them, the primary one first; runs of older versions have right and wrong."""
     config: dict[str, Any]
     config_digest: str
+    signature: str | None = None
+    """Of the configuration, by the user who started the run (`evorun.runs.ownership`)."""
     error: str | None = None
 
     @property

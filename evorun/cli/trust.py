@@ -1,0 +1,60 @@
+"""Consent to resume a run that somebody else may have configured: to resume a folder is to run what it says."""
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from evorun.errors import ConfigError
+from evorun.runs.configs import leaves
+from evorun.runs.directory import HOW_IT_RUNS
+from evorun.runs.ownership import is_own
+from evorun.runs.paths import display
+from evorun.runs.schema import Manifest
+
+TRUST = "--trust"
+
+
+def require_trust(path: Path, manifest: Manifest, config: Mapping[str, Any], console: Console, *, given: bool) -> None:
+    """Return for a run of the user's own, and for another one once the user has seen what it would use and agrees.
+
+    config: what would be run, with the command line's changes. given: the command line agrees already. Raises
+    ConfigError where the user does not agree or, without a terminal, cannot be asked.
+    """
+    if is_own(manifest):
+        return
+    if not (given or (sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty())):
+        raise ConfigError(
+            f"{display(path)}: expected a run that you started, its manifest is not signed with your key; to resume a "
+            f"folder is to run what it says: read config in its manifest.json, then add {TRUST}, and KEY=VALUE for "
+            "servers, key variables and isolation that shall be others"
+        )
+    console.print(
+        f"{display(path)} is not a run that you started, or its configuration was changed. To resume it is to run what "
+        "it says, on its journal and its checkpoints, with your rights and your keys:",
+        markup=False,
+    )
+    for line in _settings(config):
+        console.print(line, markup=False, highlight=False, soft_wrap=True)
+    if not given and not _agrees():
+        raise ConfigError(f"{display(path)}: not resumed")
+
+
+def _settings(config: Mapping[str, Any]) -> list[str]:
+    """Return a line for each setting that is no number, those of servers, engines and the sandbox last."""
+    groups = sorted(config, key=lambda group: group in HOW_IT_RUNS)
+    shown = [
+        f"{key} = {value!r}"
+        for key, value in leaves({group: config[group] for group in groups})
+        if isinstance(value, str | bool) and not key.startswith("reported.")
+    ]
+    return ["  " + " ".join(line.split()) for line in shown]  # on one line each: a key may hold line feeds
+
+
+def _agrees() -> bool:
+    try:
+        return input("Resume it? [y/N] ").strip().lower() in ("y", "yes")
+    except EOFError:
+        return False

@@ -1,0 +1,59 @@
+"""Runs of one's own, told from other people's: manifests are signed with a key that stays with the user.
+
+To resume a folder is to run what its configuration says; only for a run of one's own does that go without asking.
+"""
+
+import contextlib
+import hmac
+import logging
+import os
+import secrets
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from evorun.runs.schema import Manifest
+
+log = logging.getLogger("evorun")
+
+_KEY_BYTES = 32
+
+
+def sign(config: Mapping[str, Any]) -> str | None:
+    """Return the signature of a run's configuration; None, with a warning, where this user's key cannot be kept."""
+    try:
+        key = _key()
+    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
+        log.warning("a resume of this run will ask whether to trust it: cannot keep a key to sign it with: %s", error)
+        return None
+    return hmac.digest(key, msgspec.json.encode(config, order="deterministic"), "sha256").hex()
+
+
+def is_own(manifest: Manifest) -> bool:
+    """Tell whether this user started the run, with the configuration that the manifest has now."""
+    if manifest.signature is None:
+        return False
+    expected = sign(manifest.config)
+    return expected is not None and hmac.compare_digest(expected.encode(), manifest.signature.encode())
+
+
+def _key() -> bytes:
+    """Return this user's secret key, made on first use. Raises OSError or RuntimeError."""
+    folder = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "evorun"
+    file = folder / "key"
+    if not file.exists():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # readable by this user alone from the start, and whole when it gets its name: jobs may start at the same time
+        with tempfile.NamedTemporaryFile(dir=folder) as made:
+            made.write(secrets.token_bytes(_KEY_BYTES))
+            made.flush()
+            os.fsync(made.fileno())
+            with contextlib.suppress(FileExistsError):
+                os.link(made.name, file)
+    key = file.read_bytes()
+    if len(key) != _KEY_BYTES:  # anybody could guess an empty one
+        raise OSError(f"{file} has {len(key)} bytes, expected {_KEY_BYTES}: remove it")
+    return key
