@@ -81,17 +81,35 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     top_p and schema applied); of greedy completions, under that of temperature 1."""
 
 
+class Wasted(msgspec.Struct, frozen=True):
+    """Attempts that a request took beside its answer."""
+
+    attempts: int = 0
+    tokens: int = 0
+    """Tokens that they may have cost, partly estimated; none of the reply's own."""
+
+    def __add__(self, other: "Wasted") -> "Wasted":
+        return Wasted(self.attempts + other.attempts, self.tokens + other.tokens)
+
+
+CONTROL = "control"
+"""Kind of the attempts that asked something else, which was answered, to see that it is the request that fails."""
+
+
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to one request: `sampling.n` completions and their cost."""
 
     completions: tuple[Completion, ...]
     prompt_tokens: int
     seconds: float
-    """Wall-clock seconds from the engine's acceptance of the request to its reply, queueing included."""
+    """Wall-clock seconds that the engine worked on the request, failed attempts included; the wait for a slot or
+    between attempts is not work."""
     error: str | None = None
     """Why the request was rejected, when it was."""
     prompt_ids: tuple[int, ...] | UnsetType = UNSET
     """Token ids of the prompt as the engine saw it, where the request asked for them. Unset: journals leave it out."""
+    wasted: dict[str, Wasted] | UnsetType = UNSET
+    """By kind (`http_500`, `timed_out`, ...), where there were any."""
 
     @property
     def completion_tokens(self) -> int:

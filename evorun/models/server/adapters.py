@@ -11,8 +11,7 @@ import msgspec
 from evorun.errors import EngineError
 from evorun.models.adapters import HELD, Adapter, served_rank
 from evorun.models.server.http import Answer, Failure, HttpTransport
-from evorun.models.server.retry import backoff
-from evorun.models.server.wire import server_message
+from evorun.models.server.retry import Patience
 
 log = logging.getLogger(__name__)
 
@@ -35,11 +34,9 @@ class AdapterLoader:
     urls: Sequence[str]
     model: str
     """Id of the model, for messages."""
-    max_retries: int
-    backoff_base: float
-    """Seconds; so are the cap and the timeout."""
-    backoff_cap: float
+    patience: Patience
     connect_timeout: float
+    """Seconds."""
 
     async def load(self, adapter: Adapter) -> None:
         """Load an adapter under its `served_name`. Raises EngineError, saying how to start a server, when one fails."""
@@ -70,18 +67,18 @@ class AdapterLoader:
         """Return why one server did not do as asked; None when it did."""
         retry = 0
         while isinstance(answer := await self.http.post(url, body), Failure):
-            if retry == self.max_retries:
+            if retry == self.patience.max_retries:
                 return answer.cause
-            await asyncio.sleep(backoff(retry, self.backoff_base, self.backoff_cap))
+            await asyncio.sleep(self.patience.backoff(retry))
             retry += 1
         if 200 <= answer.status < 300:
             return None
-        return f"HTTP {answer.status}: {server_message(self.http.redact(answer.content))}"
+        return f"HTTP {answer.status}: {self.http.message(answer)}"
 
     async def _has(self, url: str, adapter: Adapter) -> bool:
         """Tell whether a server lists the adapter among its models."""
         answer = await self.http.get(f"{url}/models", self.connect_timeout)
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             if isinstance(answer, Answer):
                 return adapter.served_name in {m.id for m in msgspec.json.decode(answer.content, type=_Models).data}
         return False

@@ -2,8 +2,6 @@
 
 import asyncio
 import logging
-import re
-import time
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -14,28 +12,17 @@ from msgspec import UNSET
 
 from evorun.errors import ConfigError, EngineError, above, at_least, one_of
 from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter
-from evorun.models.base import Completion, LanguageModel, Reply, Request, rejected
+from evorun.models.base import Completion, LanguageModel, Message, Reply, Request, rejected
 from evorun.models.config import EngineConfig, ModelConfig
+from evorun.models.keys import checked_variable, read_key
 from evorun.models.server.adapters import AdapterLoader
-from evorun.models.server.http import Answer, Failure, HttpTransport, checked_url, read_key, without_credentials
-from evorun.models.server.retry import Endpoint, EndpointPool, backoff, parse_retry_after
-from evorun.models.server.wire import (
-    MESSAGES_ONLY,
-    STRUCTURED_OUTPUTS,
-    ChatResponse,
-    RequestEncoder,
-    decode_response,
-    read_draw,
-    server_message,
-)
+from evorun.models.server.asking import Asker, Refusal
+from evorun.models.server.http import ENVIRONMENT, Failure, HttpTransport, checked_url
+from evorun.models.server.retry import Endpoint, EndpointPool, Patience
+from evorun.models.server.slots import Slots
+from evorun.models.server.wire import MESSAGES_ONLY, STRUCTURED_OUTPUTS, RequestEncoder, read_draw
 
 log = logging.getLogger(__name__)
-
-# Timeouts, conflicts, "too early" and rate limits pass; so do all 5xx.
-_RETRIED = frozenset({408, 409, 425, 429})
-# Prompt longer than the context, content filter, invalid schema: other requests may still be served.
-_ABOUT_THIS_REQUEST = frozenset({400, 413, 422})
-_VARIABLE_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
 
 
 @dataclass
@@ -48,6 +35,9 @@ class ServerConfig(EngineConfig):
     fewest outstanding. The default is that of `vllm serve`."""
     api_key_env: str | None = None
     """Name of the environment variable that holds the API key. Null sends no key."""
+    proxy: str | None = None
+    """URL of an HTTP proxy (`http://proxy:3128`), or `environment`: HTTP_PROXY, HTTPS_PROXY and NO_PROXY decide. Null
+    connects directly."""
     concurrency: int = 64
     """Requests in flight at once, over all servers together. `ours`."""
     timeout: float = 600.0
@@ -61,7 +51,7 @@ class ServerConfig(EngineConfig):
     backoff_cap: float = 30.0
     """Seconds; the longest wait between attempts, Retry-After aside. `ours`."""
     max_retry_after: float = 300.0
-    """Seconds; a server that asks for a longer wait than this (a used-up daily quota, say) is an error. `ours`."""
+    """Seconds; a server that asks for longer waits than this (a used-up daily quota, say) is an error. `ours`."""
     structured_outputs: str = "json_schema"
     """Form of schemas in requests. json_schema: as `response_format` of that type, enforced (OpenAI, vLLM, SGLang).
     json_object: any JSON object is enforced, the schema is not sent (DeepSeek's API). none: left to the prompt."""
@@ -76,12 +66,10 @@ class ServerConfig(EngineConfig):
     def __post_init__(self) -> None:
         if not self.base_urls:
             raise ConfigError("engine.base_urls: expected at least one URL, got an empty list")
-        self.base_urls = [checked_url(url) for url in self.base_urls]
-        if self.api_key_env is not None and not _VARIABLE_NAME.fullmatch(self.api_key_env):
-            raise ConfigError(
-                "engine.api_key_env: expected the NAME of an environment variable (A-Z, 0-9 and _), got something "
-                "else, not shown in case it is a key; put the key in a variable and name that here"
-            )
+        self.base_urls = [checked_url("engine.base_urls", url) for url in self.base_urls]
+        checked_variable("engine.api_key_env", self.api_key_env)
+        if self.proxy not in (None, ENVIRONMENT):
+            self.proxy = checked_url("engine.proxy", self.proxy)
         at_least("engine.concurrency", self.concurrency, 1)
         above("engine.timeout", self.timeout, 0)
         above("engine.connect_timeout", self.connect_timeout, 0)
@@ -108,12 +96,6 @@ class ServerConfig(EngineConfig):
         return served
 
 
-class _Refusal(msgspec.Struct, frozen=True):
-    """The server's refusal of one request."""
-
-    reason: str
-
-
 class ServerModel:
     """One model behind one or more chat-completions servers."""
 
@@ -127,18 +109,11 @@ class ServerModel:
         self._for_views: list[Adapter] = []
         """Adapters loaded for views, oldest first."""
         self._config = config
-        self._http = HttpTransport(total=config.timeout, connect=config.connect_timeout, key=key)
-        self._pool = EndpointPool(config.base_urls)
-        self._loader = AdapterLoader(
-            self._http,
-            config.base_urls,
-            model.id,
-            max_retries=config.max_retries,
-            backoff_base=config.backoff_base,
-            backoff_cap=config.backoff_cap,
-            connect_timeout=config.connect_timeout,
-        )
-        self._slots = asyncio.Semaphore(config.concurrency)
+        self._http = HttpTransport(total=config.timeout, connect=config.connect_timeout, key=key, proxy=config.proxy)
+        self._pool = EndpointPool(config.base_urls, asyncio.get_running_loop().time)
+        patience = Patience(config.max_retries, config.backoff_base, config.backoff_cap, config.max_retry_after)
+        self._asker = Asker(self._http, self._pool, patience, Slots(config.concurrency), self._advice())
+        self._loader = AdapterLoader(self._http, config.base_urls, model.id, patience, config.connect_timeout)
         self._encoder = self._encoder_for(model.id if adapter is None else adapter.served_name)
         self._warned: set[str] = set()
 
@@ -151,6 +126,21 @@ class ServerModel:
             send_seed=self._config.send_seed,
             extra_body=self._config.extra_body,
         )
+
+    def _advice(self) -> dict[int, str]:
+        """Return what to check after a status that every request would get."""
+        variable = self._config.api_key_env
+        key = (
+            f"check the API key in the environment variable {variable}"
+            if variable
+            else "it seems to want an API key: name the environment variable that holds it in engine.api_key_env"
+        )
+        return {
+            401: key,
+            403: key,
+            404: f"check model.id ('{self._model.id}') and engine.base_urls (a base URL mostly ends in /v1)",
+            407: "the proxy wants a password: put it in HTTPS_PROXY (HTTP_PROXY) and set engine.proxy=environment",
+        }
 
     async def check(self) -> None:
         """Check that servers answer, and load the model's own adapter where it has one.
@@ -191,120 +181,41 @@ class ServerModel:
         """Answer one request; where a server gives fewer completions than asked for, ask again with the next seeds."""
         if request.seen is not None:
             return rejected(request, MESSAGES_ONLY)
-        started = time.perf_counter()
         completions: list[Completion] = []
         prompt_ids: tuple[int, ...] | None = None
         prompt_tokens = 0
         error: str | None = None
-        async with self._slots:
-            while (drawn := len(completions)) < request.sampling.n:
-                # vLLM refuses n > 1 at temperature 0.
-                n = request.sampling.n - drawn if request.sampling.temperature > 0 else 1
-                response = await self._ask(encoder.encode(request, n=n, drawn=drawn))
-                if isinstance(response, _Refusal):
-                    self._warn_once("refused", "the server refuses a request: %s", response.reason)
-                    seconds = time.perf_counter() - started
-                    return rejected(request, response.reason, prompt_tokens=prompt_tokens, seconds=seconds)
-                draw = read_draw(response, request, n)
-                completions += draw.completions
-                prompt_tokens += draw.prompt_tokens
-                prompt_ids = draw.prompt_ids
-                error = error or draw.error
-                if draw.estimated:
-                    self._warn_once("usage", "the server reports no token usage: tokens are estimated from text length")
-        seconds = time.perf_counter() - started
+        call = self._asker.call(partial(_control, request, encoder))
+        while (drawn := len(completions)) < request.sampling.n:
+            # vLLM refuses n > 1 at temperature 0.
+            n = request.sampling.n - drawn if request.sampling.temperature > 0 else 1
+            response = await self._asker.ask(encoder.encode(request, n=n, drawn=drawn), call)
+            if isinstance(response, Refusal):
+                self._warn_once("refused", "the server refuses a request: %s", response.reason)
+                if completions:  # paid for, but a reply is refused as a whole
+                    call.waste("incomplete", sum(completion.tokens for completion in completions))
+                reply = rejected(request, response.reason, prompt_tokens=prompt_tokens, seconds=call.seconds)
+                return msgspec.structs.replace(reply, wasted=call.wasted or UNSET)
+            draw = read_draw(response, request, n)
+            completions += draw.completions
+            prompt_tokens += draw.prompt_tokens
+            prompt_ids = draw.prompt_ids
+            error = error or draw.error
+            if draw.estimated:
+                self._warn_once("usage", "the server reports no token usage: tokens are estimated from text length")
+        redactor = self._http.redactor
         return Reply(
-            completions=tuple(completions),
+            completions=tuple(msgspec.structs.replace(one, text=redactor.text(one.text)) for one in completions),
             prompt_tokens=prompt_tokens,
-            seconds=seconds,
-            error=self._http.safe(error) if error else None,
+            seconds=call.seconds,
+            error=redactor.message(error) if error else None,
             prompt_ids=UNSET if prompt_ids is None else prompt_ids,
+            wasted=call.wasted or UNSET,
         )
 
     async def close(self) -> None:
         """Close all connections; calls under way end with EngineError."""
         await self._http.close()
-
-    async def _ask(self, body: bytes) -> ChatResponse | _Refusal:
-        """Send `body` until a server gives a usable answer. Raises EngineError when none does."""
-        endpoint: Endpoint | None = None
-        retry = 0
-        while True:
-            # A failing server does not hold up the request: the next attempt goes to another one, if there is one.
-            endpoint = await self._next_endpoint(endpoint)
-            endpoint.outstanding += 1
-            endpoint.started += 1
-            try:
-                answer = await self._http.post(f"{endpoint.url}/chat/completions", body)
-            finally:  # also when cancelled: the count would never go down again
-                endpoint.outstanding -= 1
-            outcome = self._classify(endpoint, answer) if isinstance(answer, Answer) else answer
-            if not isinstance(outcome, Failure):
-                self._pool.succeeded(endpoint)
-                return outcome
-            self._pool.failed(endpoint, outcome.retry_after)
-            if retry == self._config.max_retries:
-                raise EngineError(
-                    f"{endpoint.url} unreachable: {retry + 1} attempts of a request failed, the last with: "
-                    f"{outcome.cause}; check that the server works, or raise engine.max_retries or engine.timeout"
-                )
-            log.info("%s: attempt %d failed: %s", endpoint.url, retry + 1, outcome.cause)
-            await asyncio.sleep(backoff(retry, self._config.backoff_base, self._config.backoff_cap))
-            retry += 1
-
-    async def _next_endpoint(self, last: Endpoint | None) -> Endpoint:
-        """Pick a server, waiting while every one is held by its Retry-After.
-
-        Raises EngineError when the engine has been closed or the wait is longer than `max_retry_after`.
-        """
-        while True:
-            if self._http.closed:
-                raise EngineError("the server engine was closed while a request was under way; open it again")
-            endpoint = self._pool.pick(last)
-            seconds = self._pool.hold_seconds(endpoint)
-            if seconds <= 0:
-                return endpoint
-            if seconds > self._config.max_retry_after:
-                raise EngineError(
-                    f"{endpoint.url} asks to wait {seconds:.0f} s before the next request, more than "
-                    f"engine.max_retry_after={self._config.max_retry_after:g}; is a quota used up?"
-                )
-            # Jitter, or all waiting requests would arrive in the same instant.
-            await asyncio.sleep(seconds + backoff(0, self._config.backoff_base, self._config.backoff_cap))
-
-    def _classify(self, endpoint: Endpoint, answer: Answer) -> ChatResponse | _Refusal | Failure:
-        """Decode an HTTP answer. Raises EngineError for one that every other request would get too."""
-        status = answer.status
-        if 200 <= status < 300:
-            try:
-                return decode_response(answer.content)
-            except ValueError as exc:
-                return Failure(f"malformed answer, {exc}: {self._message(answer)}")
-        if status in _ABOUT_THIS_REQUEST:
-            return _Refusal(f"HTTP {status}: {self._message(answer)}")
-        if status in _RETRIED or status >= 500:
-            return Failure(f"HTTP {status}: {self._message(answer)}", parse_retry_after(answer.headers))
-        raise self._unusable(endpoint, answer)
-
-    def _unusable(self, endpoint: Endpoint, answer: Answer) -> EngineError:
-        status = answer.status
-        if 300 <= status < 400:
-            target = self._http.safe(without_credentials(answer.headers.get("Location", "")))
-            return EngineError(
-                f"{endpoint.url}: HTTP {status} redirects to '{target}', which evorun does not follow because the API "
-                "key would go there; if that is right, put it in engine.base_urls"
-            )
-        advice = "check engine.base_urls and engine.extra_body"
-        if status in (401, 403):
-            variable = self._config.api_key_env
-            advice = (
-                f"check the API key in the environment variable {variable}"
-                if variable
-                else "it seems to want an API key: name the environment variable that holds it in engine.api_key_env"
-            )
-        elif status == 404:
-            advice = f"check model.id ('{self._model.id}') and engine.base_urls (a base URL mostly ends in /v1)"
-        return EngineError(f"{endpoint.url}: HTTP {status}: {self._message(answer)}; {advice}")
 
     async def _probe(self, endpoint: Endpoint) -> str | None:
         """Return why a server cannot be reached, or None. Raises EngineError for a refused key or a redirect."""
@@ -312,14 +223,20 @@ class ServerModel:
         answer = await self._http.get(f"{endpoint.url}/models", self._config.connect_timeout)
         if isinstance(answer, Failure):
             return answer.cause
-        if answer.status == 401 or 300 <= answer.status < 400:
-            raise self._unusable(endpoint, answer)
+        if answer.status in (401, 407) or 300 <= answer.status < 400:
+            outcome = self._asker.read(answer)
+            if isinstance(outcome, Failure):
+                raise EngineError(f"{endpoint.url}: {outcome.cause}; {outcome.advice}")
         return None
-
-    def _message(self, answer: Answer) -> str:
-        return server_message(self._http.redact(answer.content))
 
     def _warn_once(self, topic: str, message: str, *args: object) -> None:
         if topic not in self._warned:
             self._warned.add(topic)
             log.warning(message + " (said once)", *args)
+
+
+def _control(request: Request, encoder: RequestEncoder) -> bytes:
+    """Return the body of a short request with the settings of another one."""
+    messages = (Message(role="user", content="Say yes."),)
+    sampling = msgspec.structs.replace(request.sampling, n=1)
+    return encoder.encode(Request(messages=messages, sampling=sampling), n=1, drawn=0)

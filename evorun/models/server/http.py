@@ -1,15 +1,15 @@
 """HTTP of the `server` engine: one session with kept connections, failures as values, no API key in any message."""
 
-import os
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
 
 import msgspec
 
-from evorun.errors import ConfigError, EngineError
-from evorun.models.server.wire import one_line
+from evorun.errors import ConfigError
+from evorun.models.server.messages import Redactor, error_text
+from evorun.models.server.wire import BYTES_PER_TOKEN
 
 if TYPE_CHECKING:
     import aiohttp
@@ -21,6 +21,15 @@ LARGEST_BODY = 32 * 2**20
 KEEP_ALIVE = 4.0
 """Seconds that an idle connection is kept."""
 
+NO_CONNECTION = "no_connection"
+TIMED_OUT = "timed_out"
+CUT_OFF = "cut_off"
+MALFORMED = "malformed"
+"""Kinds of failures beside the statuses (`http_500`)."""
+
+ENVIRONMENT = "environment"
+"""Setting of a proxy as HTTP_PROXY, HTTPS_PROXY and NO_PROXY say."""
+
 
 class Answer(msgspec.Struct, frozen=True):
     """A whole HTTP answer, whatever its status."""
@@ -30,30 +39,38 @@ class Answer(msgspec.Struct, frozen=True):
     content: bytes
 
 
-class Failure(msgspec.Struct, frozen=True):
+class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """A failed attempt that may succeed when repeated."""
 
+    kind: str
+    """What results count it as."""
     cause: str
     retry_after: float | None = None
     """Seconds of the server's Retry-After, if it sent one."""
+    tokens: int = 0
+    """Tokens that a server may have spent on it all the same, mostly an estimate."""
+    advice: str = "check that the server works, or raise engine.max_retries or engine.timeout"
+    hopeless: bool = False
+    """True for an answer that every request would get, as far as is known before any has been answered."""
 
 
 class HttpTransport:
-    """A session that returns failures as values and keeps the API key to itself.
+    """A session that returns failures as values and keeps the API key to itself."""
 
-    `safe` and `redact` remove the key from foreign text on its way into a message.
-    """
-
-    def __init__(self, *, total: float, connect: float, key: str | None) -> None:
+    def __init__(self, *, total: float, connect: float, key: str | None, proxy: str | None = None) -> None:
+        """total, connect: seconds. proxy: a URL, ENVIRONMENT, or None for none."""
         import aiohttp
 
         headers = {"Content-Type": "application/json", "Accept": "application/json", "User-Agent": "evorun"}
         if key:
             headers["Authorization"] = f"Bearer {key}"
-        self._key = key
+        self._proxy = proxy
+        known = [proxy_for(proxy, f"{scheme}://host") for scheme in ("http", "https")]
+        self.redactor = Redactor(key, *(urlsplit(url).password for url in known if url))
+        """Takes the key out of foreign texts."""
         self._limits = aiohttp.ClientTimeout(total=total, sock_connect=connect)
         self._session = aiohttp.ClientSession(
-            # No limit of its own: the engine's semaphore bounds the requests in flight.
+            # No limit of its own: the engine's slots bound the requests in flight.
             connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE),
             timeout=self._limits,
             headers=headers,
@@ -73,81 +90,81 @@ class HttpTransport:
         """GET `url` within `seconds`."""
         import aiohttp
 
-        return await self._exchange("GET", url, None, aiohttp.ClientTimeout(total=seconds))
+        return await self._exchange("GET", url, b"", aiohttp.ClientTimeout(total=seconds))
 
     async def post(self, url: str, body: bytes) -> Answer | Failure:
         """POST a JSON `body` to `url`."""
         return await self._exchange("POST", url, body, self._limits)
 
-    def safe(self, text: str) -> str:
-        """Return `text` on one line and without the API key."""
-        return one_line(text.replace(self._key, "***") if self._key else text)
+    def message(self, answer: Answer) -> str:
+        """Return an error answer's message on one line and without the API key."""
+        return self.redactor.message(error_text(answer.content))
 
-    def redact(self, content: bytes) -> bytes:
-        """Return `content` without the API key."""
-        # Before the text is cut for a message: half a key would not be recognised.
-        return content.replace(self._key.encode(), b"***") if self._key else content
-
-    async def _exchange(
-        self, method: str, url: str, body: bytes | None, limits: "aiohttp.ClientTimeout"
-    ) -> Answer | Failure:
+    async def _exchange(self, method: str, url: str, body: bytes, limits: "aiohttp.ClientTimeout") -> Answer | Failure:
         """Send one request and read its whole answer."""
         import aiohttp
 
         content = bytearray()
+
+        def broken(kind: str, cause: str) -> Failure:
+            tokens = (len(body) + len(content)) // BYTES_PER_TOKEN
+            return Failure(kind=kind, cause=cause, tokens=0 if kind == NO_CONNECTION else tokens)
+
+        proxy = proxy_for(self._proxy, url)
         try:
             # Redirects are not followed: the API key would be sent along to another host.
-            async with self._session.request(method, url, data=body, allow_redirects=False, timeout=limits) as response:
+            async with self._session.request(
+                method, url, data=body or None, allow_redirects=False, timeout=limits, proxy=proxy
+            ) as response:
                 while chunk := await response.content.readany():
                     content += chunk
                     if len(content) > LARGEST_BODY:
-                        return Failure(f"malformed body (more than {LARGEST_BODY >> 20} MiB)")
+                        return broken(MALFORMED, f"malformed body (more than {LARGEST_BODY >> 20} MiB)")
         # No aiohttp exception leaves here, not even as a cause: the repr of some shows the request's headers.
         except aiohttp.ConnectionTimeoutError:
-            return Failure(f"no connection within {limits.sock_connect:g} s")
+            return broken(NO_CONNECTION, f"no connection within {limits.sock_connect:g} s")
         except TimeoutError:
-            return Failure(f"no complete answer within {limits.total:g} s")
+            return broken(TIMED_OUT, f"no complete answer within {limits.total:g} s")
         except (aiohttp.ClientError, OSError) as exc:
-            return Failure(self.safe(f"{type(exc).__name__}: {exc}"))
+            kind = NO_CONNECTION if isinstance(exc, aiohttp.ClientConnectorError) else CUT_OFF
+            return broken(kind, self.redactor.message(f"{type(exc).__name__}: {exc}"))
         return Answer(response.status, response.headers, bytes(content))
 
 
-def read_key(variable: str | None) -> str | None:
-    """Return the API key that the environment variable holds, or None when no variable is named.
-
-    Raises EngineError when the variable is not set or cannot be a key.
-    """
-    if variable is None:
+def proxy_for(setting: str | None, url: str) -> str | None:
+    """Return the proxy through which to reach `url`, or None."""
+    if setting != ENVIRONMENT:
+        return setting
+    # Not aiohttp's trust_env, which would also send passwords from ~/.netrc.
+    target = urlsplit(url)
+    proxy = getproxies().get(target.scheme)
+    if not proxy or proxy_bypass(target.hostname or ""):
         return None
-    key = os.environ.get(variable, "").strip()
-    if not key:
-        raise EngineError(
-            f"engine.api_key_env: expected the API key in the environment variable {variable}, which is not set; "
-            f"export {variable}=..., or set engine.api_key_env=null for a server without keys"
-        )
-    if not (key.isascii() and key.isprintable()):
-        raise EngineError(f"engine.api_key_env: the value of {variable} holds characters that no HTTP header can carry")
-    return key
+    return proxy if "://" in proxy else f"http://{proxy}"
 
 
-def checked_url(text: str) -> str:
-    """Return a base URL without a slash at its end. Raises ConfigError when it is not a plain http(s) URL."""
+def checked_url(key: str, text: str) -> str:
+    """Return the URL that a config key holds, without a slash at its end.
+
+    Raises ConfigError when it is not a plain http(s) URL.
+    """
     try:
         url = urlsplit(text)
         valid = url.scheme in ("http", "https") and bool(url.hostname) and url.port != 0
     except ValueError:
         valid = False
     if not valid:
-        raise ConfigError(f"engine.base_urls: expected http(s)://host[:port]/path, got '{without_credentials(text)}'")
-    # The config is copied into every run directory, and credentials would be with it.
-    if url.username is not None or url.password is not None or url.query or url.fragment:
+        raise ConfigError(f"{key}: expected http(s)://host[:port]/path, got '{without_credentials(text)}'")
+    # The config is copied into every run directory, and credentials would be with it. Any @: passwords may hold a /.
+    if "@" in text or url.query or url.fragment:
         raise ConfigError(
-            "engine.base_urls: expected a URL without user, password, query or fragment, got one for host "
-            f"'{url.hostname}' that has them; keys come from the variable that engine.api_key_env names"
+            f"{key}: expected a URL without user, password, query or fragment, got one for host "
+            f"'{without_credentials(text)}' that has them; keys come from the variable that engine.api_key_env names"
         )
     return text.rstrip("/")
 
 
 def without_credentials(url: str) -> str:
-    """Return a URL for messages: user, password, query and fragment left out."""
-    return re.sub(r"//[^/]*@", "//", re.split(r"[?#]", url)[0])
+    """Return a URL for messages: without query and fragment, and from its host on where a user comes before that."""
+    # The last @, and before ? and # are looked for: passwords may hold any of these unescaped.
+    return url.rpartition("@")[2].partition("?")[0].partition("#")[0]

@@ -6,16 +6,21 @@ here opens a connection.
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from evorun.models.base import Completion, FinishReason, Request
 from evorun.models.chat import adapt_roles
 from evorun.models.config import ModelConfig
+from evorun.models.server.messages import one_line
 
 BYTES_PER_TOKEN = 4
 """Length of a token where a server reports no usage: a rule of thumb for English text. `ours`."""
+MOST_TOKENS = 10**8
+"""Token counts beyond which an answer is malformed: ten times the longest context that a model has. `ours`."""
+LONGEST_TOKEN = 128
+"""Characters of the longest tokens (runs of spaces); text beyond `max_tokens` of them is cut. `ours`."""
 
 _WITHOUT_IDS = (
     "this server returns no token ids, which learning from completions needs: serve the model with `vllm serve`, or "
@@ -33,7 +38,6 @@ STRUCTURED_OUTPUTS = ("json_schema", "json_object", "none")
 _LENGTH_REASONS = frozenset({"length", "max_tokens", "model_length"})
 _FILTER_REASONS = frozenset({"content_filter", "refusal", "safety", "recitation"})
 _BROKEN_REASONS = frozenset({"abort", "error", "insufficient_system_resource"})
-_LONGEST_MESSAGE = 500
 
 # Escape sequences of JSON. Lone surrogates are what neither a pair nor another escape, matched first and kept, takes:
 # without the latter, the `\\ud800` of an escaped backslash would be taken for one.
@@ -46,6 +50,13 @@ _ESCAPES = re.compile(rb"(?P<kept>" + _PAIR + rb"|\\[^u])|" + _SURROGATE)
 # policy's; vLLM, the only server that returns token ids, takes other defaults from generation_config.json.
 PLAIN_SAMPLING = {"top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0}
 """Fields of vLLM that turn off all sampling parameters but temperature and top_p."""
+
+
+# A server's numbers are not trusted: they are recorded, summed, and set against budgets.
+TokenCount = Annotated[int, msgspec.Meta(ge=0, le=MOST_TOKENS)]
+TokenId = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
+Logprob = Annotated[float, msgspec.Meta(ge=-1e6, le=1.0)]
+"""Up to rounding, at most 0; servers send a large negative number for minus infinity."""
 
 
 class Part(msgspec.Struct):
@@ -73,7 +84,7 @@ class ChatMessage(msgspec.Struct):
 class TokenLogprob(msgspec.Struct):
     """The log-probability of one token."""
 
-    logprob: float
+    logprob: Logprob
 
 
 class ChoiceLogprobs(msgspec.Struct):
@@ -88,7 +99,7 @@ class Choice(msgspec.Struct):
     message: ChatMessage
     finish_reason: str | None = None
     index: int = 0
-    token_ids: tuple[int, ...] | None = None
+    token_ids: tuple[TokenId, ...] | None = None
     """vLLM's addition, given when asked for: all tokens as sampled."""
     logprobs: ChoiceLogprobs | None = None
 
@@ -96,8 +107,8 @@ class Choice(msgspec.Struct):
 class Usage(msgspec.Struct):
     """Tokens of the prompt, and of all choices together."""
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: TokenCount | None = None
+    completion_tokens: TokenCount | None = None
 
 
 class ChatResponse(msgspec.Struct):
@@ -105,7 +116,7 @@ class ChatResponse(msgspec.Struct):
 
     choices: list[Choice]
     usage: Usage | None = None
-    prompt_token_ids: tuple[int, ...] | None = None
+    prompt_token_ids: tuple[TokenId, ...] | None = None
     """vLLM's addition, given with the choices' ids."""
 
 
@@ -179,7 +190,14 @@ class RequestEncoder:
         return self._encode(body)
 
 
+class _Counted(msgspec.Struct):
+    """An answer whose choices may be anything."""
+
+    usage: Usage | None = None
+
+
 _decode_response = msgspec.json.Decoder(ChatResponse).decode
+_decode_counted = msgspec.json.Decoder(_Counted).decode
 
 
 def decode_response(content: bytes) -> ChatResponse:
@@ -193,7 +211,7 @@ def decode_response(content: bytes) -> ChatResponse:
         except msgspec.DecodeError:
             # Sampled bytes can form half a surrogate pair, which servers in Python escape and strict decoders refuse.
             response = _decode_response(without_lone_surrogates(content))
-    except (msgspec.DecodeError, UnicodeDecodeError) as exc:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
         raise ValueError(f"not a chat completion ({exc})") from exc
     if not response.choices:
         raise ValueError("no choices")
@@ -208,22 +226,15 @@ def without_lone_surrogates(content: bytes) -> bytes:
     return _ESCAPES.sub(lambda match: match["kept"] or b"?", content)
 
 
-def server_message(content: bytes) -> str:
-    """Return an error answer's message on one line; all of its body where the layout is unknown."""
+def spent_tokens(content: bytes, body: bytes) -> int:
+    """Return the tokens of an answer that cannot be used, as it states them or else estimated. body: of the request."""
     try:
-        body = msgspec.json.decode(content)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return one_line(content[: 4 * _LONGEST_MESSAGE].decode(errors="replace"))
-    for key in ("error", "message", "detail"):
-        while isinstance(body, dict) and body.get(key):
-            body = body[key]
-    return one_line(body if isinstance(body, str) else msgspec.json.encode(body).decode())
-
-
-def one_line(text: str) -> str:
-    """Return `text` on one line, cut to the length of an error message."""
-    line = " ".join(text[: 4 * _LONGEST_MESSAGE].split())
-    return line if len(line) <= _LONGEST_MESSAGE else line[:_LONGEST_MESSAGE] + "..."
+        usage = _decode_counted(content).usage or Usage()
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        usage = Usage()
+    if usage.prompt_tokens is not None and usage.completion_tokens is not None:
+        return usage.prompt_tokens + usage.completion_tokens
+    return (len(body) + len(content)) // BYTES_PER_TOKEN
 
 
 def read_draw(response: ChatResponse, request: Request, n: int) -> Draw:
@@ -275,6 +286,8 @@ def _completion(choice: Choice, tokens: int, request: Request, has_prompt: bool)
     found = [at for stop in request.sampling.stop if (at := text.find(stop)) >= 0]
     if found:
         text, finish = text[: min(found)], "stop"
+    if len(text) > (most := request.sampling.max_tokens * LONGEST_TOKEN):
+        text, finish = text[:most], "length"  # a server that ignores max_tokens
     tokens = tokens if ids is None else len(ids)
     return Completion(text=text, finish_reason=finish, tokens=tokens, token_ids=ids, logprobs=logprobs), None
 
