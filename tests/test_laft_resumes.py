@@ -1,8 +1,6 @@
 """A run of a student in processes of its own: killed in each stage, it leaves what an undisturbed one leaves."""
 
-import contextlib
 import json
-import sqlite3
 import subprocess
 import sys
 import time
@@ -13,6 +11,7 @@ import pytest
 
 from evorun.models.embedded import is_ready
 from evorun_process import RECORDS, environment
+from journals import effects_in
 from tiny_llama import write_tiny_llama
 
 SETTINGS = (
@@ -57,12 +56,6 @@ def said(folder: Path) -> str:
     return (folder / "said").read_text()
 
 
-def effects(journal: Path) -> int:
-    with contextlib.suppress(sqlite3.Error), sqlite3.connect(f"file:{journal}?mode=ro", uri=True) as connection:
-        return int(connection.execute("SELECT count(*) FROM effects").fetchone()[0])
-    return 0
-
-
 def folder_of(folder: Path, name: str) -> Path | None:
     if name == "run":
         return folder / "run"
@@ -75,7 +68,7 @@ def at_work(folder: Path, name: str) -> bool:
     if at is None:
         return False
     # traces have no effects: it is enough that they have begun, or are just there
-    return name == "traces" or effects(at / "journal.sqlite") >= MIDDLE[name]
+    return name == "traces" or effects_in(at / "journal.sqlite") >= MIDDLE[name]
 
 
 def kill_in(folder: Path, model: Path, name: str) -> None:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from evorun.errors import EngineError
 from evorun.models.base import LanguageModel, Reply, Request, Trained
 from evorun.models.encoding import encode_request
-from evorun.runs.journal import Effect, Journal
+from evorun.runs.journal import Journal
+from evorun.runs.journal_file import Effect
 
 
 @dataclass

@@ -8,13 +8,11 @@ transactions by a thread of their own; the event loop only waits for them.
 import asyncio
 import contextlib
 import logging
-import os
 import queue
 import sqlite3
 import threading
 import time
 from collections.abc import Awaitable, Callable
-from hashlib import blake2b
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 from weakref import WeakValueDictionary
@@ -22,61 +20,43 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from evorun.errors import JournalError, RunDirectoryError
+from evorun.runs.journal_file import SCHEMA, Effect, Writer, digest_of
+from evorun.runs.journal_reader import EARLIER_SCHEMA, BlockReader, protect, schema_of
 
 T = TypeVar("T")
 
 log = logging.getLogger("evorun")
 
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS effects (
-    key TEXT PRIMARY KEY,
-    digest BLOB NOT NULL,
-    request BLOB NOT NULL,
-    result BLOB NOT NULL,
-    usage TEXT,
-    seconds REAL NOT NULL
-) WITHOUT ROWID
-"""
-
-
-class Effect(NamedTuple):
-    """One recorded effect."""
-
-    key: str
-    digest: bytes
-    """Digest of the request."""
-    request: bytes
-    """The request as JSON."""
-    result: bytes
-    """The result as JSON."""
-    usage: str | None
-    """Tokens as JSON, for model calls."""
-    seconds: float
-
-
-def digest_of(about: bytes) -> bytes:
-    """Return the 16-byte digest by which an effect's request is recognised."""
-    return blake2b(about, digest_size=16).digest()
+GROUP_BYTES = 4 << 20
+"""Size from which a transaction takes no further effect."""
 
 
 class _Write(NamedTuple):
     effect: Effect
-    done: "asyncio.Future[None]"
+    done: "asyncio.Future[int]"
+    """The effect's number, once it is durable."""
 
 
 class Journal:
     """A run's journal. `remember` and `put` belong to one event loop; the file belongs to one process."""
 
     def __init__(self, path: Path) -> None:
-        """Open or create the journal. Raises RunDirectoryError when the file cannot be read or written."""
+        """Open or create the journal.
+
+        Raises RunDirectoryError when the file cannot be used, JournalError when it is damaged.
+        """
         self.path = path
         try:
-            self._reader = _connect(path)
-            self._reader.execute(_SCHEMA)
-            self._reader.commit()
-            self._recorded = {key for (key,) in self._reader.execute("SELECT key FROM effects")}
+            self._connection = _connect(path)
+            _make_tables(self._connection, path)
         except sqlite3.Error as error:
             raise RunDirectoryError(f"cannot use the journal {path}: {error}") from error
+        self._reader = BlockReader(path, self._connection)
+        self._reader.check()
+        self._numbers: dict[str, int] = {}
+        """Number of each recorded effect, by key."""
+        for number, (key, _) in enumerate(self._reader.index()):
+            self._numbers.setdefault(key, number)
         # weak: a lock lives as long as somebody waits for its key, and a run has a key for each of its calls
         self._in_flight: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
@@ -85,10 +65,10 @@ class Journal:
         self._closed = False
 
     def __len__(self) -> int:
-        return len(self._recorded)
+        return len(self._numbers)
 
     def __contains__(self, key: str) -> bool:
-        return key in self._recorded
+        return key in self._numbers
 
     async def remember(
         self,
@@ -131,22 +111,21 @@ class Journal:
 
         Raises JournalError when another request was recorded under the key: the run's inputs have changed.
         """
-        if key not in self._recorded:
+        number = self._numbers.get(key)
+        if number is None:
             return None
-        recorded, result = self._reader.execute("SELECT digest, result FROM effects WHERE key = ?", (key,)).fetchone()
-        if recorded != digest:
+        if self._reader.key(number)[1] != digest:
             raise JournalError(
                 f"{self.path}: '{key}' was recorded for another request; prompts, data or code have changed since, "
                 "so this directory cannot be continued: start a new run"
             )
-        return bytes(result)
+        return self._reader.result(number)
 
     async def put(self, effect: Effect) -> None:
         """Record an effect; returns when it is durable. Raises RunDirectoryError when it cannot be written."""
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._queue.put(_Write(effect, done))
-        await done
-        self._recorded.add(effect.key)
+        self._numbers.setdefault(effect.key, await done)
 
     def close(self) -> None:
         """Write what is queued and close the file; idempotent."""
@@ -156,23 +135,25 @@ class Journal:
         self._queue.put(None)
         self._writer.join()
         with contextlib.suppress(sqlite3.Error):  # one file, without a log beside it, where the disk allows
-            self._reader.execute("PRAGMA journal_mode = DELETE")
+            self._connection.execute("PRAGMA journal_mode = DELETE")
         self._reader.close()
 
     def _write_groups(self) -> None:
         connection: sqlite3.Connection | None = None
+        writer: Writer | None = None
+        failure: Exception | None = None
         while (group := self._next_group()) is not None:
-            failure = None
+            first = 0
             try:
-                connection = connection or _connect(self.path)
-                with connection:  # one transaction: the flush to the disk costs far more than the rows
-                    connection.executemany(
-                        "INSERT OR IGNORE INTO effects VALUES (?, ?, ?, ?, ?, ?)", [write.effect for write in group]
-                    )
-            except Exception as error:  # whatever it is, those who wait must hear of it
+                if writer is None:
+                    connection = _connect(self.path)
+                    writer = Writer(connection)
+                if failure is None:
+                    first = writer.write([write.effect for write in group])
+            except Exception as error:  # whatever it is, those who wait must hear of it, and all later ones
                 failure = RunDirectoryError(f"cannot write {self.path}: {error}")
             with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
-                group[0].done.get_loop().call_soon_threadsafe(_settle, group, failure)
+                group[0].done.get_loop().call_soon_threadsafe(_settle, group, first, failure)
         if connection is not None:
             connection.close()
 
@@ -180,13 +161,14 @@ class Journal:
         first = self._queue.get()
         if first is None:
             return None
-        group = [first]
-        while not self._queue.empty():
+        group, size = [first], 0
+        while size < GROUP_BYTES and not self._queue.empty():
             write = self._queue.get()
             if write is None:
                 self._queue.put(None)  # the end comes after this group
                 break
             group.append(write)
+            size += len(write.effect.request) + len(write.effect.result)
         return group
 
 
@@ -198,25 +180,27 @@ def _connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def _settle(group: list[_Write], failure: Exception | None) -> None:
-    for write in group:
+def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
+    protect(connection)
+    found = schema_of(connection)
+    if not found:
+        with connection:
+            for statement in sorted(SCHEMA):
+                connection.execute(statement)
+    elif found == {EARLIER_SCHEMA}:
+        raise RunDirectoryError(
+            f"an earlier evorun wrote the journal {path}: it can be replayed (engine=replay engine.run=FOLDER), but "
+            "not continued"
+        )
+    elif found != SCHEMA:
+        raise RunDirectoryError(f"cannot use the journal {path}: its tables are not evorun's")
+
+
+def _settle(group: list[_Write], first: int, failure: Exception | None) -> None:
+    for number, write in enumerate(group, start=first):
         if write.done.done():  # cancelled: the run was interrupted while it waited
             continue
         if failure is None:
-            write.done.set_result(None)
+            write.done.set_result(number)
         else:
             write.done.set_exception(failure)
-
-
-def open_read_only(path: Path) -> sqlite3.Connection:
-    """Return a read-only connection to a finished or foreign journal. Raises RunDirectoryError when there is none."""
-    if not path.is_file():
-        raise RunDirectoryError(f"expected a run's journal, found no file {path}")
-    # a journal on a read-only medium has no place for WAL's side files; then it is opened as immutable
-    mode = "mode=ro" if os.access(path.parent, os.W_OK) else "immutable=1"
-    try:
-        connection = sqlite3.connect(f"{path.absolute().as_uri()}?{mode}", uri=True, check_same_thread=False)
-        connection.execute("SELECT 1 FROM effects LIMIT 1")
-    except sqlite3.Error as error:
-        raise RunDirectoryError(f"{path} is not a journal of evorun: {error}") from error
-    return connection

@@ -5,7 +5,8 @@ from typing import Protocol
 
 import msgspec
 
-from evorun.runs.journal import Journal, digest_of
+from evorun.runs.journal import Journal
+from evorun.runs.journal_file import digest_of
 from evorun.sandbox.base import CaseResult, Program, Suite
 
 Results = tuple[CaseResult, ...]

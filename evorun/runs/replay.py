@@ -3,6 +3,7 @@
 import asyncio
 import copy
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
@@ -13,7 +14,8 @@ from evorun.models.base import LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.encoding import encode_request
 from evorun.runs.directory import JOURNAL, load_manifest
-from evorun.runs.journal import digest_of, open_read_only
+from evorun.runs.journal_file import digest_of
+from evorun.runs.journal_reader import open_journal
 from evorun.runs.program_tests import Results, TestRequests
 from evorun.sandbox.base import Program, Suite
 
@@ -49,43 +51,45 @@ class RecordedRun:
     def __init__(self, run: Path, model: str = "") -> None:
         """Index the run's journal, for requests to the model of this name. Raises RunDirectoryError."""
         self.name = model
-        self._journal = run / JOURNAL
-        self._connection = open_read_only(self._journal)
-        self._key_of = {
-            bytes(digest): str(key) for key, digest in self._connection.execute("SELECT key, digest FROM effects")
-        }
+        self._path = run / JOURNAL
+        self._journal = open_journal(self._path)
+        # by the request alone: an engine is not told the key of a call
+        self._numbers = {digest: number for number, (_, digest) in enumerate(self._journal.index())}
         self._requests = TestRequests()
 
     async def complete(self, request: Request) -> Reply:
         """Return the recorded reply, its recorded seconds included."""
-        # by the request alone: an engine is not told the key of a call
         about = encode_request(self.name, request)
-        key = self._key_of.get(digest_of(about), "")
         unknown = "no reply to this request: replay needs the recorded run's method, task, model, seed and settings"
-        return self._recorded(key, about, Reply, unknown)
+        return self._decoded(self._numbers.get(digest_of(about)), Reply, unknown)
 
     async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> Results:
         """Return the recorded results of a program."""
-        key, about = self._requests.encode(program, suite, stop_at_failure)
+        _, about = self._requests.encode(program, suite, stop_at_failure)
         unknown = (
             "no run of a program that this run wants to test: it was recorded with another configuration, other "
             "problems or other limits"
         )
-        return self._recorded(key, about, Results, unknown)
+        return self._decoded(self._numbers.get(digest_of(about)), Results, unknown)
 
     def figures(self, key: str, about: bytes) -> dict[str, float]:
         """Return the trainer's figures of a step or an evaluation."""
-        return self._recorded(
-            key, about, dict[str, float], f"no {key}: it had not come so far, or learned from something else"
+        # by the key too: one command can come again, under other weights
+        digest, number = self._by_key.get(key, (b"", None))
+        if digest != digest_of(about):
+            number = None
+        return self._decoded(
+            number, dict[str, float], f"no {key}: it had not come so far, or learned from something else"
         )
 
-    def _recorded(self, key: str, about: bytes, kind: type[T], unknown: str) -> T:
-        row = self._connection.execute(
-            "SELECT result FROM effects WHERE key = ? AND digest = ?", (key, digest_of(about))
-        ).fetchone()
-        if row is None:
-            raise JournalError(f"{self._journal} holds {unknown}")
-        return msgspec.json.decode(row[0], type=kind)
+    @cached_property
+    def _by_key(self) -> dict[str, tuple[bytes, int]]:
+        return {key: (digest, number) for number, (key, digest) in enumerate(self._journal.index())}
+
+    def _decoded(self, number: int | None, kind: type[T], unknown: str) -> T:
+        if number is None:
+            raise JournalError(f"{self._path} holds {unknown}")
+        return msgspec.json.decode(self._journal.result(number), type=kind)
 
     async def under(self, folder: Path, name: str) -> LanguageModel:
         """Return the recording of the model under that name; the adapter itself is not needed."""
@@ -96,4 +100,4 @@ class RecordedRun:
 
     async def close(self) -> None:
         """Close the recording; idempotent."""
-        self._connection.close()
+        self._journal.close()

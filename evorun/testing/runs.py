@@ -3,7 +3,6 @@
 import contextlib
 import io
 import json
-import sqlite3
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from pathlib import Path
@@ -20,6 +19,7 @@ from evorun.models.simulator import Simulator
 from evorun.runner import experiment
 from evorun.runner.experiment import Outcome, run_experiment
 from evorun.runner.settings import RunConfig
+from evorun.runs.journal_reader import read_journal
 from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.isolation import Probe
@@ -99,9 +99,9 @@ class Run(NamedTuple):
         return json.loads((self.path / name).read_text())
 
     def effects(self) -> list[tuple[str, bytes, bytes, str | None, float]]:
-        """Return the journal's rows: key, request, result, usage (of model calls), seconds."""
-        with contextlib.closing(sqlite3.connect(self.path / "journal.sqlite")) as db:
-            return db.execute("SELECT key, request, result, usage, seconds FROM effects ORDER BY key").fetchall()
+        """Return key, request, result, usage (of model calls) and seconds of what the journal holds, by key."""
+        effects = sorted(read_journal(self.path / "journal.sqlite"), key=lambda effect: effect.key)
+        return [(one.key, one.request, one.result, one.usage, one.seconds) for one in effects]
 
     def calls(self) -> list[str]:
         """Return the keys of the model calls in the journal."""

@@ -1,6 +1,5 @@
 """A run taken apart into fragments: each response, the call that wrote it, and the fitness of what it was made from."""
 
-import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -12,7 +11,7 @@ from evorun.errors import DataError, JournalError, RunDirectoryError
 from evorun.models.base import Completion, Message, Reply
 from evorun.models.encoding import RecordedRequest
 from evorun.runs.directory import JOURNAL, load_manifest
-from evorun.runs.journal import open_read_only
+from evorun.runs.journal_reader import JournalReader, open_journal
 from evorun.runs.paths import display
 from evorun.runs.reading import read_records
 from evorun.runs.schema import CandidateRecord, Manifest
@@ -82,7 +81,8 @@ def fragments(folder: Path, manifest: Manifest) -> Iterator[Fragment]:
     """
     file = folder / "candidates.jsonl"
     fitness: dict[tuple[str, str], float | None] = {}
-    with closing(open_read_only(folder / JOURNAL)) as journal:
+    with closing(open_journal(folder / JOURNAL)) as journal:
+        numbers = {key: number for number, (key, _) in enumerate(journal.index())}
         for record in read_records(file, CandidateRecord):
             if record.kind != "response":
                 continue
@@ -102,15 +102,15 @@ def fragments(folder: Path, manifest: Manifest) -> Iterator[Fragment]:
                 task=manifest.task,
                 record=record,
                 parents_fitness=tuple(value for value in known[:-1] if value is not None),
-                exchange=None if record.call is None else _exchange(journal, record.call, folder / JOURNAL),
+                exchange=None if record.call is None else _exchange(journal, numbers.get(record.call), record.call),
             )
 
 
-def _exchange(journal: sqlite3.Connection, call: str, path: Path) -> Exchange:
+def _exchange(journal: JournalReader, number: int | None, call: str) -> Exchange:
+    if number is None:
+        raise JournalError(f"{journal.path} does not hold the call '{call}' that candidates.jsonl names")
+    effect = journal.effect(number)
     try:
-        row = journal.execute("SELECT request, result FROM effects WHERE key = ?", (call,)).fetchone()
-        if row is None:
-            raise JournalError(f"{path} does not hold the call '{call}' that candidates.jsonl names")
-        return Exchange(_REQUEST.decode(row[0]).messages, _REPLY.decode(row[1]).completions[0])
-    except (sqlite3.Error, msgspec.DecodeError, UnicodeDecodeError, IndexError) as error:
-        raise JournalError(f"{path}: cannot read the call '{call}': {error}") from error
+        return Exchange(_REQUEST.decode(effect.request).messages, _REPLY.decode(effect.result).completions[0])
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, IndexError) as error:
+        raise JournalError(f"{journal.path}: cannot read the call '{call}': {error}") from error

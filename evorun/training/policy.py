@@ -24,7 +24,8 @@ from evorun.models.base import LanguageModel, Reply, Request, TakesAdapters, Tra
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
 from evorun.models.transformers.engine import TransformersConfig
-from evorun.runs.journal import Journal, digest_of
+from evorun.runs.journal import Journal
+from evorun.runs.journal_file import digest_of
 from evorun.runs.records import write_json
 from evorun.runs.replay import RecordedRun
 from evorun.training.checkpoints import ROLLOUTS, Checkpoints

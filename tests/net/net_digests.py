@@ -1,7 +1,6 @@
 """Digests that say which part of a run differs: one for each part of its requests and for each field of its records."""
 
 import json
-import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable
 from hashlib import blake2b
@@ -11,6 +10,7 @@ from typing import Any
 import msgspec
 
 from evorun.models.base import Request
+from evorun.runs.journal_reader import read_journal
 
 Digests = dict[str, Any]
 """Digests and counts, nested by what they are of."""
@@ -80,8 +80,7 @@ def _requests(path: Path, asked: Iterable[Request]) -> Digests:
 
     `pairs` differs where the prompts and the seeds are as expected, but not which goes with which.
     """
-    with sqlite3.connect(path / "journal.sqlite") as journal:
-        effects = journal.execute("SELECT key, request, usage FROM effects ORDER BY key").fetchall()
+    effects = sorted((one.key, one.request, one.usage) for one in read_journal(path / "journal.sqlite"))
     keys, others, role_of = defaultdict(list), defaultdict(list), {}
     for key, body, usage in effects:
         role = key.split("|")[0] if usage is None and key.count("|") < 4 else key.rsplit("|", 4)[2]

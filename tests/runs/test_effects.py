@@ -1,8 +1,6 @@
 """Model calls through the journal: asked once, refusals at the start kept back, wrong settings noticed."""
 
 import json
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,6 +9,7 @@ from evorun.errors import EngineError
 from evorun.models import Completion, LanguageModel, Reply, Request, rejected
 from evorun.runs.effects import REFUSALS_AT_FIRST, JournaledModel, Traffic, journaled
 from evorun.runs.journal import Journal
+from evorun.runs.journal_reader import read_journal
 
 
 class Engine:
@@ -79,8 +78,7 @@ async def test_of_a_model_that_is_trained_each_call_names_the_weights_of_its_ste
     for step in range(4):
         await model.complete(f"k{step}", ask(0), step)
     journal.close()
-    with closing(sqlite3.connect(tmp_path / "j")) as db:
-        requests = [json.loads(request) for (request,) in db.execute("SELECT request FROM effects ORDER BY key")]
+    requests = [json.loads(one.request) for one in read_journal(tmp_path / "j")]
     assert [request["model"] for request in requests] == ["m@0", "m@1", "m@1", "m@2"]
 
 

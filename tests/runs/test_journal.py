@@ -9,7 +9,9 @@ import pytest
 
 import evorun.runs.journal as journal_module
 from evorun.errors import JournalError, RunDirectoryError
-from evorun.runs.journal import Effect, Journal, open_read_only
+from evorun.runs.journal import Journal
+from evorun.runs.journal_file import Effect
+from evorun.runs.journal_reader import open_journal
 
 
 def effect(key: str, digest: bytes = b"d", result: bytes = b"{}") -> Effect:
@@ -66,7 +68,7 @@ async def test_puts_at_once_share_transactions(
     commits = sum(statement == "COMMIT" for _, statements in connections for statement in statements)
     assert 2 <= commits <= 4
     assert len(journal) == 1001
-    assert blocker.execute("SELECT count(*) FROM effects").fetchone() == (1001,)
+    assert blocker.execute("SELECT sum(count) FROM keys").fetchone() == (1001,)
     journal.close()
 
 
@@ -94,7 +96,8 @@ def test_a_put_that_returned_survives_kill_9(tmp_path: Path) -> None:
     program = """
         import asyncio, os, signal, sys
         from pathlib import Path
-        from evorun.runs.journal import Effect, Journal
+        from evorun.runs.journal import Journal
+        from evorun.runs.journal_file import Effect
 
         async def main():
             journal = Journal(Path(sys.argv[1]))
@@ -114,17 +117,18 @@ def test_a_put_that_returned_survives_kill_9(tmp_path: Path) -> None:
 
 def test_the_disk_is_full(tmp_path: Path) -> None:
     program = """
-        import asyncio, resource, sys
+        import asyncio, os, resource, sys
         from pathlib import Path
         from evorun.errors import RunDirectoryError
-        from evorun.runs.journal import Effect, Journal
+        from evorun.runs.journal import Journal
+        from evorun.runs.journal_file import Effect
 
         async def main():
             journal = Journal(Path(sys.argv[1]))
             await journal.put(Effect("small", b"d", b"r", b"x", None, 0.0))
             resource.setrlimit(resource.RLIMIT_FSIZE, (200_000, 200_000))
             try:
-                await journal.put(Effect("big", b"d", b"r", b"x" * 1_000_000, None, 0.0))
+                await journal.put(Effect("big", b"d", b"r", os.urandom(1_000_000), None, 0.0))
             except RunDirectoryError as error:
                 print(error)
 
@@ -146,9 +150,9 @@ def test_a_file_that_is_no_journal(tmp_path: Path) -> None:
     with pytest.raises(RunDirectoryError, match="cannot use the journal"):
         Journal(tmp_path / "j")
     with pytest.raises(RunDirectoryError, match="is not a journal of evorun"):
-        open_read_only(tmp_path / "j")
+        open_journal(tmp_path / "j")
     with pytest.raises(RunDirectoryError, match="found no file"):
-        open_read_only(tmp_path / "absent")
+        open_journal(tmp_path / "absent")
 
 
 async def test_waiting_for_the_disk_does_not_block_the_loop(tmp_path: Path) -> None:

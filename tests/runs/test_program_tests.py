@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import sqlite3
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import pytest
 
 from evorun.errors import JournalError, RunDirectoryError, SandboxError
 from evorun.runs.journal import Journal
+from evorun.runs.journal_reader import read_journal
 from evorun.runs.program_tests import JournaledTests
 from evorun.runs.replay import RecordedRun
 from evorun.sandbox.base import Case, CaseResult, Limits, Program, Suite
@@ -68,8 +68,7 @@ async def journal(tmp_path: Path) -> AsyncIterator[Journal]:
 
 
 def rows(path: Path) -> list[tuple[Any, ...]]:
-    with sqlite3.connect(path) as db:
-        return db.execute("SELECT key, request, result FROM effects ORDER BY key").fetchall()
+    return sorted((one.key, one.request, one.result) for one in read_journal(path))
 
 
 async def started(tester: Slow, count: int) -> None:

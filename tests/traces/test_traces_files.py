@@ -3,7 +3,6 @@
 import io
 import json
 import os
-import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,7 +15,9 @@ from traces_fixture import Made, lines, make_run
 from building import make_method
 from evorun.cli.exporting import export_traces
 from evorun.errors import EvorunError
+from evorun.runs.journal_reader import read_journal
 from evorun_process import evorun
+from journals import write_journal
 
 MADE = [Made("a", fitness=40.0), Made("b", "mutation", 60.0, ("a",)), Made("c", "mutation", 30.0, ("a",))]
 
@@ -172,15 +173,13 @@ def _without_journal(run: Path) -> None:
 
 
 def _with_another_journal(run: Path) -> None:
-    with sqlite3.connect(run / "journal.sqlite") as connection:
-        connection.execute("UPDATE effects SET key = key || '|moved' WHERE key = 'p|b'")
-    connection.close()
+    moved = [one._replace(key=one.key.replace("p|b", "p|moved")) for one in read_journal(run / "journal.sqlite")]
+    write_journal(run / "journal.sqlite", moved)
 
 
 def _with_a_broken_reply(run: Path) -> None:
-    with sqlite3.connect(run / "journal.sqlite") as connection:
-        connection.execute("UPDATE effects SET result = X'7BFF' WHERE key = 'p|b'")
-    connection.close()
+    broken = [one._replace(result=b"{\xff") for one in read_journal(run / "journal.sqlite")]
+    write_journal(run / "journal.sqlite", broken)
 
 
 def _without_calls(run: Path) -> None:
@@ -207,7 +206,7 @@ def _interrupted(run: Path) -> None:
     [
         (_without_journal, "expected a run's journal, found no file"),
         (_with_another_journal, "does not hold the call 'p|b' that candidates.jsonl names"),
-        (_with_a_broken_reply, "cannot read the call 'p|b'"),
+        (_with_a_broken_reply, "cannot read the call 'p|"),
         (_without_calls, "candidate 'b' of problem 'p' names no model call"),
         (_without_a_parent, "expected the fitness of candidate 'b' of problem 'p'"),
         (_without_candidates, "none of 0 responses was kept, so nothing is written"),

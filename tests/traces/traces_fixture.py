@@ -1,13 +1,13 @@
 """Runs made by hand: each response with what it was asked, what came, and what was made of it."""
 
-import asyncio
 import json
-import sqlite3
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evorun.runs.journal import Effect, Journal
+from evorun.runs.journal_file import Effect
+from evorun.runs.journal_reader import read_journal
+from journals import write_journal
 from run_fixture import RunSpec, write_lines, write_run
 
 FIELDS = {"mean": None, "sd": None, "survivor": True, "correct": False, "attempts": 1, "reasoning": ""}
@@ -67,16 +67,8 @@ def make_run(path: Path, responses: list[Made], **manifest: Any) -> Path:
     write_run(path, RunSpec(problems=0, finished=False, manifest={"method": "lyria", "task": "sudoku", **manifest}))
     with (path / "candidates.jsonl").open("wb") as file:
         write_lines(file, [one.record() for one in responses])
-    asyncio.run(_record(path, [one.effect() for one in responses if one.call]))
+    write_journal(path / "journal.sqlite", [one.effect() for one in responses if one.call])
     return path
-
-
-async def _record(path: Path, effects: list[Effect]) -> None:
-    journal = Journal(path / "journal.sqlite")
-    try:
-        await asyncio.gather(*(journal.put(effect) for effect in effects))
-    finally:
-        journal.close()
 
 
 def lines(path: Path) -> list[dict[str, Any]]:
@@ -85,10 +77,9 @@ def lines(path: Path) -> list[dict[str, Any]]:
 
 
 def calls(run: Path) -> dict[str, tuple[list[dict[str, str]], dict[str, Any]]]:
-    """Return messages and completion of each recorded model call, by key, straight out of the database."""
-    with sqlite3.connect(run / "journal.sqlite") as connection:
-        rows = connection.execute("SELECT key, request, result FROM effects WHERE key NOT LIKE 'sandbox|%'").fetchall()
-    connection.close()
+    """Return messages and completion of each recorded model call, by key."""
     return {
-        key: (json.loads(request)["messages"], json.loads(result)["completions"][0]) for key, request, result in rows
+        one.key: (json.loads(one.request)["messages"], json.loads(one.result)["completions"][0])
+        for one in read_journal(run / "journal.sqlite")
+        if not one.key.startswith("sandbox|")
     }

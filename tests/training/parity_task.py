@@ -5,7 +5,6 @@
 
 import json
 import shutil
-import sqlite3
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,7 +21,9 @@ from evorun.runner import registry
 from evorun.runner.experiment import Outcome, run_experiment
 from evorun.runner.settings import RunConfig, check
 from evorun.runs.candidates import Response
+from evorun.runs.journal_reader import read_journal
 from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, Task, TaskConfig, Tools
+from journals import write_journal
 
 EMBEDDED = is_ready()
 NO_TOKENIZER = "needs the embedded model's tokenizer"
@@ -191,8 +192,7 @@ def records(run: Path) -> dict[str, bytes]:
 
 def effects(run: Path) -> dict[str, tuple[bytes, float]]:
     """Return result and seconds of everything in a run's journal, by key."""
-    with sqlite3.connect(f"file:{run}/journal.sqlite?mode=ro", uri=True) as db:
-        return {key: (bytes(result), s) for key, result, s in db.execute("SELECT key, result, seconds FROM effects")}
+    return {one.key: (one.result, one.seconds) for one in read_journal(run / "journal.sqlite")}
 
 
 def adapter_of(folder: Path) -> dict[str, Any]:
@@ -208,17 +208,20 @@ def same_tensors(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     return first.keys() == second.keys() and all(bool((first[name] == second[name]).all()) for name in first)
 
 
+def _is_before(key: str, step: int) -> bool:
+    """Return whether a step's update does not come before this effect."""
+    name, of_step, *_ = key.split("|")
+    return int(of_step) < step or (int(of_step) == step and name != "*")
+
+
 def cut_back(run: Path, step: int, left: int) -> dict[str, tuple[bytes, float]]:
     """Make a run's directory what a kill in the middle of a training step leaves; return its journal.
 
     left: calls of that step that had been answered.
     """
     keep = [f"*|{step}|rollout|{place}|0" for place in range(left)]
-    with sqlite3.connect(run / "journal.sqlite") as db:
-        for key, *_ in db.execute("SELECT key FROM effects").fetchall():
-            of_step = int(key.split("|")[1])
-            if key not in keep and (of_step > step or (of_step == step and key.startswith("*"))):
-                db.execute("DELETE FROM effects WHERE key = ?", (key,))
+    journal = run / "journal.sqlite"
+    write_journal(journal, [one for one in read_journal(journal) if one.key in keep or _is_before(one.key, step)])
     for name in ("predictions", "candidates", "metrics"):
         (run / f"{name}.jsonl").unlink()
     for name in ("steps", "training"):

@@ -1,7 +1,6 @@
 """A training step of evorun's against TRL's trainers called directly, and against the gradient written out in torch."""
 
 import json
-import sqlite3
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from building import make_job, training_config
 from evorun.models import Message
 from evorun.models.chat import prompt_token_ids
 from evorun.models.config import ModelConfig
+from evorun.runs.journal_reader import read_journal
 from evorun.training.process import TrainerProcess
 from evorun.training.wire import Export, Figures, PolicyGradient, Row, Train
 
@@ -41,15 +41,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def sampled(run: Path, steps: int) -> list[list[tuple[list[dict[str, str]], list[int]]]]:
     """Return each step's prompts and completions as the journal has them."""
     batches = []
-    with sqlite3.connect(run / "journal.sqlite") as db:
-        for step in range(1, steps + 1):
-            batch = []
-            for place in range(ROWS):
-                key = f"*|{step}|rollout|{place}|0"
-                request, result = db.execute("SELECT request, result FROM effects WHERE key = ?", (key,)).fetchone()
-                tokens = json.loads(result)["completions"][0]["token_ids"]
-                batch.append((json.loads(request)["messages"], tokens))
-            batches.append(batch)
+    effects = {one.key: one for one in read_journal(run / "journal.sqlite")}
+    for step in range(1, steps + 1):
+        batch = []
+        for place in range(ROWS):
+            one = effects[f"*|{step}|rollout|{place}|0"]
+            tokens = json.loads(one.result)["completions"][0]["token_ids"]
+            batch.append((json.loads(one.request)["messages"], tokens))
+        batches.append(batch)
     return batches
 
 
