@@ -86,11 +86,13 @@ class FeedbackDescent(PerProblem):
             # A step in which the budget allowed nothing is no step; step 0 is always reported, even empty.
             if ctx.out_of_budget and step > 0 and not (proposed.parsed or proposed.unparsed):
                 return
-            candidates = [replace(one, survivor=one is incumbent) for one in challengers]
+            best = None if incumbent is None else replace(incumbent, survivor=True)
+            candidates = [best if best is not None and one is incumbent else one for one in challengers]
             yield Step(
                 step=step,
-                best=next((one for one in candidates if one.survivor), None),
+                best=best,
                 candidates=[*candidates, *unparsed],
+                pool=0 if best is None else 1,
                 comparisons=duels,
                 extra=proposed.diagnostics(),
             )

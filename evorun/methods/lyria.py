@@ -252,7 +252,8 @@ class Lyria(PerProblem):
 
 def _report(state: _State, step: int, phases: list[Offspring]) -> Step:
     alive = {one.candidate.id for one in state.population}
-    candidates = [replace(one.candidate, survivor=one.candidate.id in alive) for one in state.members]
+    members = [one.candidate for one in state.members]
+    candidates = [replace(one, survivor=True) if one.id in alive else one for one in members]
     best = next((one for one in candidates if state.best and one.id == state.best.candidate.id), None)
     # Counts of a step are of both its phases together.
     totals: dict[str, float] = {}
