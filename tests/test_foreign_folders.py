@@ -74,6 +74,28 @@ def test_a_sweep_writes_through_no_link(tmp_path: Path) -> None:
     assert outside.read_bytes() == b"precious\n"
 
 
+# --- the terminal ---
+
+STEERING = "\x1b]0;pwned\x07\x9b31m\u202e"
+
+
+def test_names_in_a_folder_steer_no_terminal(run: Path) -> None:
+    named = run.rename(run.parent / f"run{STEERING}")
+    results = json.loads((named / "results.json").read_text())
+    results["metrics"][STEERING] = {"value": 0.5, "ci95": None, "n": 1}
+    results["by_stratum"][STEERING] = results["by_stratum"]["college"]
+    results["cost"][STEERING] = results["cost"]["judge"]
+    (named / "results.json").write_text(json.dumps(results))
+    figures = {"step": 1, "calls": 1, "tokens": 1, "figures": {STEERING: 0.5}}
+    (named / "training.jsonl").write_text(json.dumps(figures) + "\n")
+    sound = Path(shutil.copytree(named, run.parent / "sound"))
+    (run.parent / f"nothing{STEERING}").mkdir()
+    for arguments in ([named], [named, sound], [f"nothing{STEERING}"], ["absent" + STEERING]):
+        done = evorun_here("report", *arguments, cwd=run.parent)
+        assert not set(STEERING) & {"\x1b", "\x07", "\x9b", "\u202e"} & set(done.stdout + done.stderr)
+        assert "\u241b]0;pwned" in done.stdout + done.stderr
+
+
 # --- resume ---
 
 

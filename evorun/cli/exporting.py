@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
@@ -14,6 +13,7 @@ from evorun.runner import registry
 from evorun.runs.directory import MANIFEST
 from evorun.runs.folders import run_folders
 from evorun.runs.paths import display
+from evorun.runs.terminal import Terminal
 from evorun.traces import REASONS, Counts, Settings, collect, counts_file, write_traces
 from evorun.traces.counts import Tally
 from evorun.traces.kinds import make_settings
@@ -28,7 +28,7 @@ class _Request(NamedTuple):
     overwrite: bool
 
 
-def export_traces(arguments: Sequence[str], console: Console) -> int:
+def export_traces(arguments: Sequence[str], console: Terminal) -> int:
     """Select examples from runs, print how many were kept and dropped, write both files; return the exit code.
 
     Raises ConfigError for a wrong command line, and the errors of `collect` and `write_traces`.

@@ -12,7 +12,6 @@ from hydra.errors import HydraException
 from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
-from rich.console import Console
 
 from evorun.cli.compose import config_folder, register
 from evorun.cli.explain import explain
@@ -23,6 +22,7 @@ from evorun.cli.plain import plain, refuse_secrets, with_absolute_paths
 from evorun.cli.usage import EXIT_FAILED
 from evorun.errors import ConfigError, EvorunError
 from evorun.runs.paths import display
+from evorun.runs.terminal import Terminal
 
 _IN_THIS_PROCESS = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 
@@ -76,7 +76,7 @@ def run_composed(composed: DictConfig) -> str:
     with sturdy_streams():
         try:
             refuse_secrets(composed)
-            status = carry_out(with_absolute_paths(plain(composed)), folder, command, Console())
+            status = carry_out(with_absolute_paths(plain(composed)), folder, command, Terminal())
         except EvorunError as error:
             settings: Any = composed.get("evorun")
             if elsewhere or (isinstance(settings, DictConfig) and settings.get("debug") is True):

@@ -58,14 +58,13 @@ def sturdy_streams() -> Iterator[SturdyStream]:
 
 
 def say(kind: str, message: str, style: str) -> None:
-    """Print one line on standard error, `KIND: MESSAGE`, with control characters made visible."""
-    from rich.console import Console
+    """Print one line on standard error, `KIND: MESSAGE`."""
     from rich.text import Text
 
-    from evorun.runs.printable import printable
+    from evorun.runs.terminal import Terminal
 
-    line = Text.assemble((f"{kind}:", style), " ", printable(" ".join(message.split())))
-    Console(stderr=True).print(line, soft_wrap=True)
+    line = Text.assemble((f"{kind}:", style), " ", " ".join(message.split()))
+    Terminal(stderr=True).print(line, soft_wrap=True)
 
 
 def complain(message: str) -> None:

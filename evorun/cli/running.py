@@ -5,14 +5,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from evorun.cli.output import complain
 from evorun.errors import ConfigError, EvorunError, JournalError
 from evorun.runs.paths import display
+from evorun.runs.terminal import Terminal
 
 
-def carry_out(config: Mapping[str, Any], path: Path, command: Sequence[str], console: Console) -> str:
+def carry_out(config: Mapping[str, Any], path: Path, command: Sequence[str], console: Terminal) -> str:
     """Check, run, and report; return the run's status. Raises EvorunError when the run cannot begin."""
     from evorun.runner.experiment import run_experiment
     from evorun.runner.settings import check

@@ -5,19 +5,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from evorun.errors import ConfigError
 from evorun.runs.configs import leaves
 from evorun.runs.directory import HOW_IT_RUNS
 from evorun.runs.ownership import is_own
 from evorun.runs.paths import display
 from evorun.runs.schema import Manifest
+from evorun.runs.terminal import Terminal
 
 TRUST = "--trust"
 
 
-def require_trust(path: Path, manifest: Manifest, config: Mapping[str, Any], console: Console, *, given: bool) -> None:
+def require_trust(path: Path, manifest: Manifest, config: Mapping[str, Any], console: Terminal, *, given: bool) -> None:
     """Return for a run of the user's own, and for another one once the user has seen what it would use and agrees.
 
     config: what would be run, with the command line's changes. given: the command line agrees already. Raises

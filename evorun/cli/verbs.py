@@ -3,16 +3,15 @@
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from evorun.cli.usage import EXIT_FAILED, EXIT_INTERRUPTED, USAGES
 from evorun.errors import ConfigError
+from evorun.runs.terminal import Terminal
 
 
 def _list(arguments: Sequence[str]) -> int:
     from evorun.cli.listing import print_listing
 
-    print_listing(arguments, Console())
+    print_listing(arguments, Terminal())
     return 0
 
 
@@ -20,7 +19,7 @@ def _doctor(arguments: Sequence[str]) -> int:
     from evorun.cli.doctor import print_findings
 
     _expect(len(arguments) == 0, "doctor", arguments)
-    print_findings(Console())
+    print_findings(Terminal())
     return 0
 
 
@@ -32,7 +31,7 @@ def _resume(arguments: Sequence[str]) -> int:
     from evorun.runs.configs import refuse_interpolations
     from evorun.runs.directory import load_manifest, refuse_other_version
 
-    words, console = [word for word in arguments if word != TRUST], Console()
+    words, console = [word for word in arguments if word != TRUST], Terminal()
     _expect(bool(words) and all("=" in word for word in words[1:]), "resume", arguments)
     path, changes = Path(words[0]), words[1:]
     manifest = load_manifest(path)
@@ -74,24 +73,24 @@ def _report(arguments: Sequence[str]) -> int:
     if len(folders) > 1:
         compared = comparison.compare(folders, Path(against[0]) if against else None)
         file = Path(output[0]) if output else comparison.comparison_folder(folders) / comparison.COMPARISON
-        comparison.print_comparison(compared, comparison.write_comparison(compared, file), Console())
+        comparison.print_comparison(compared, comparison.write_comparison(compared, file), Terminal())
     for folder, page in zip(folders, pages, strict=True):
         write_page(folder / REPORT, page)
     if len(folders) == 1:
-        print_summary(folders[0], Console())
+        print_summary(folders[0], Terminal())
     return 0
 
 
 def _grade(arguments: Sequence[str]) -> int:
     from evorun.cli.grading import grade_file
 
-    return grade_file(arguments, Console())
+    return grade_file(arguments, Terminal())
 
 
 def _traces(arguments: Sequence[str]) -> int:
     from evorun.cli.exporting import export_traces
 
-    return export_traces(arguments, Console())
+    return export_traces(arguments, Terminal())
 
 
 def _expect(fits: bool, verb: str, arguments: Sequence[str]) -> None:

@@ -2,7 +2,6 @@
 
 from evorun.reports import text
 from evorun.reports.overview import Outcome
-from evorun.runs.printable import printable
 
 SOURCES = {"sample": "Sample set", "stand_in": "Stand-in data", "generated": "Generated data"}
 """Sources of problems that are not the benchmark's, in words."""
@@ -39,5 +38,4 @@ def banners(outcome: Outcome) -> list[str]:
         found.append(_STATUSES[manifest.status])
     if manifest.error:
         found.append(f"Error: {manifest.error}")
-    # descriptions and errors quote foreign texts
-    return [printable(line) for line in found]
+    return found

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from evorun.reports import text
 from evorun.reports.overview import Outcome
-from evorun.runs.printable import printable
 from evorun.runs.schema import Metric, MetricPoint
 from evorun.runs.scores import Score
 
@@ -25,7 +24,7 @@ def score_rows(outcome: Outcome) -> list[ScoreRow]:
     # the means of a single stratum are those over all problems
     if len(outcome.by_stratum) > 1:
         for stratum, metrics in outcome.by_stratum.items():
-            rows += _rows(printable(stratum), outcome.other_scores, metrics)
+            rows += _rows(stratum, outcome.other_scores, metrics)
     return rows + _rows("all" if outcome.finished else "all so far", outcome.other_scores, outcome.metrics)
 
 

@@ -21,15 +21,15 @@ from evorun.reports.text import (
     percent,
 )
 from evorun.runs.paths import display
-from evorun.runs.printable import printable
 from evorun.runs.reading import read_metrics, read_training
 from evorun.runs.results import Proportion
 from evorun.runs.schema import MetricPoint, TrainingRecord
 from evorun.runs.scores import Score
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.table import Table
+
+    from evorun.runs.terminal import Terminal
 
 _RATES = {
     "decisive_rate": "decisive duels (the same winner in each order judged)",
@@ -44,7 +44,7 @@ STEPS_OF_A_MEAN = 10
 """Training steps at each end of a run whose figures are averaged (ours): single ones are too noisy to compare."""
 
 
-def print_summary(run_dir: Path, console: "Console") -> None:
+def print_summary(run_dir: Path, console: "Terminal") -> None:
     """Print the tables of one run. Raises RunDirectoryError or DataError."""
     from rich.text import Text
 
@@ -54,7 +54,7 @@ def print_summary(run_dir: Path, console: "Console") -> None:
     manifest, primary = outcome.manifest, outcome.primary
     table = new_table(f"{manifest.method} on {manifest.task}", "stratum", text.label(primary), "95 % interval", "n")
     for name, metrics in outcome.by_stratum.items():
-        add_row(table, printable(name), *score_cells(primary, metrics.get(primary.name)))
+        add_row(table, name, *score_cells(primary, metrics.get(primary.name)))
     table.add_section()
     overall = score_cells(primary, outcome.metrics.get(primary.name))
     add_row(table, "all" if outcome.finished else "all so far", *overall)
@@ -126,7 +126,7 @@ def _diagnostics_table(outcome: Outcome) -> "Table":
         if name in _RATES:
             add_row(table, _RATES[name], percent(metric.value), interval(metric.ci95), count(metric.n))
         elif name not in scored:
-            add_row(table, printable(name), number(metric.value), number_interval(metric.ci95), count(metric.n))
+            add_row(table, name, number(metric.value), number_interval(metric.ci95), count(metric.n))
     for name, share in _losses(outcome).items():
         if share.n:
             add_row(table, name, percent(share.value), interval(share.ci95), count(share.n))

@@ -3,8 +3,6 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from evorun.runs.printable import printable
-
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -15,7 +13,7 @@ def new_table(title: str, *columns: str, left: Collection[int] = (0,)) -> "Table
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(title=Text(printable(title)), title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
     for index, column in enumerate(columns):
         # Text, not str: a stratum's name must not be read as console markup.
         table.add_column(Text(column), justify="left" if index in left else "right")

@@ -126,7 +126,7 @@ def duration(seconds: float | None) -> str:
 def cost_row(role: str, spent: RoleCost) -> tuple[str, str, str, str, str]:
     """Return a row of the cost table: role, calls, prompt tokens, completion tokens, model seconds."""
     return (
-        printable(role),
+        role,
         count(spent.calls),
         count(spent.prompt_tokens),
         count(spent.completion_tokens),

@@ -32,6 +32,7 @@ from evorun.runs.records import write_records
 from evorun.runs.replay import RecordedRun, ReplayConfig
 from evorun.runs.results import write_results
 from evorun.runs.schema import Manifest, ModelInRun, ProblemRecord, Provenance, SandboxInRun, Status
+from evorun.runs.terminal import LogFormatter
 from evorun.sandbox.isolation import not_full, probe
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import LoadedTask
@@ -263,7 +264,7 @@ class _LogFile(logging.FileHandler):
 @contextlib.contextmanager
 def _logging_to(path: Path) -> Iterator[None]:
     handler = _LogFile(path, delay=True)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     root = logging.getLogger()
     level = root.level
     root.addHandler(handler)

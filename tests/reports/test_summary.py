@@ -4,17 +4,17 @@ from pathlib import Path
 
 import pytest
 from comparison_fixture import write_method
-from rich.console import Console
 
 from evorun.reports import print_summary, write_report
 from evorun.runs.results import write_results
 from evorun.runs.scores import ACCURACY
+from evorun.runs.terminal import Terminal
 from run_fixture import HOSTILE, RunSpec, write_run
 
 
 def _summary(run: Path) -> str:
     output = io.StringIO()
-    print_summary(run, Console(file=output, width=110, force_terminal=True, color_system=None))
+    print_summary(run, Terminal(file=output, width=110, force_terminal=True, color_system=None))
     return output.getvalue()
 
 

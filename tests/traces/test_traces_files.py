@@ -9,13 +9,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 from traces_fixture import Made, lines, make_run
 
 from building import make_method
 from evorun.cli.exporting import export_traces
 from evorun.errors import EvorunError
 from evorun.runs.journal_reader import read_journal
+from evorun.runs.terminal import Terminal
 from evorun_process import evorun
 from journals import write_journal
 
@@ -38,7 +38,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def export(*arguments: str | Path) -> str:
     """Run the verb in this process and return what it prints."""
     printed = io.StringIO()
-    assert export_traces([*map(str, arguments)], Console(file=printed, width=200)) == 0
+    assert export_traces([*map(str, arguments)], Terminal(file=printed, width=200)) == 0
     return printed.getvalue()
 
 

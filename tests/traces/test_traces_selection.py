@@ -9,18 +9,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 from traces_fixture import Made, calls, lines, make_run
 
 from building import simulated_run
 from evorun.cli.exporting import export_traces
 from evorun.errors import EvorunError
+from evorun.runs.terminal import Terminal
 
 
 def export(*arguments: str | Path, output: Path) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Run the verb and return examples and counts."""
     words = [*map(str, arguments), f"output={output}"]
-    assert export_traces(words, Console(file=io.StringIO())) == 0
+    assert export_traces(words, Terminal(file=io.StringIO())) == 0
     return lines(output), json.loads(output.with_suffix(".counts.json").read_text())
 
 

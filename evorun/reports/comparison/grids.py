@@ -7,7 +7,6 @@ from evorun.reports import text
 from evorun.reports.comparison.comparison import Comparison
 from evorun.reports.comparison.notes import primary_words
 from evorun.reports.scores import score_cells
-from evorun.runs.printable import printable
 from evorun.runs.scores import Score
 
 _TOTAL = "total"
@@ -36,7 +35,7 @@ def main_grid(
     columns = ["run", *facts, "information", "n"]
     for primary in comparison.primaries:
         columns += [text.label(primary), "95 % interval"]
-    columns += [*map(printable, strata), *(printable(score.name).replace("_", "\n") for score in scores)]
+    columns += [*strata, *(score.name.replace("_", "\n") for score in scores)]
     words = frozenset(range(len(facts) + 2))
     if with_cost:
         columns += ["calls a\nproblem", "tokens a\nproblem"]
@@ -45,7 +44,7 @@ def main_grid(
     grid = Grid(columns, words)
     for row in [*comparison.rows, *comparison.means]:
         named = [row.name, *(row.facts[name] or text.MISSING for name in facts), row.regime]
-        cells = [*map(printable, named), row.n]
+        cells = [*named, row.n]
         for primary in comparison.primaries:
             metric = row.figure(primary.name)
             cells += [text.value(primary, metric.value), text.value_interval(primary, metric.ci95)]
@@ -69,7 +68,7 @@ def scores_grid(comparison: Comparison) -> Grid:
     columns = ["run", "score", "mean", "95 % interval", "n", *(["reported", "difference"] if with_reported else [])]
     grid = Grid(columns, frozenset({0, 1}))
     for row in rows:
-        name = printable(row.name)
+        name = row.name
         for score in row.scores[1:]:
             metric, reported = row.figure(score.name), row.reported_figure(score.name)
             above = text.difference(score, row.above(metric.value, reported))
@@ -82,7 +81,7 @@ def scores_grid(comparison: Comparison) -> Grid:
 def strata_grid(comparison: Comparison, *, with_intervals: bool) -> Grid:
     """Return the primary score by stratum, a line for each run and then for each mean over seeds."""
     strata = comparison.strata
-    grid = Grid(["run", *map(printable, strata)], frozenset({0}))
+    grid = Grid(["run", *strata], frozenset({0}))
     for row in [*comparison.rows, *comparison.means]:
         shown = [score_cells(row.primary, row.by_stratum.get(stratum)) for stratum in strata]
         with_interval = [with_intervals and interval != text.MISSING for _, interval, _ in shown]
@@ -90,7 +89,7 @@ def strata_grid(comparison: Comparison, *, with_intervals: bool) -> Grid:
             f"{mean} ({interval})" if both else mean
             for both, (mean, interval, _) in zip(with_interval, shown, strict=True)
         ]
-        grid.rows.append([printable(row.name), *joined])
+        grid.rows.append([row.name, *joined])
     return grid
 
 
@@ -98,13 +97,13 @@ def reported_strata_grid(comparison: Comparison) -> Grid:
     """Return measured beside reported figures, for the strata that a paper reports."""
     grid = Grid(["run", "stratum", primary_words(comparison), "reported", "difference"], frozenset({0, 1}))
     for row in comparison.rows:
-        name = printable(row.name)
+        name = row.name
         for stratum, metric in row.by_stratum.items():
             reported = row.reported_of_stratum(stratum)
             if reported is not None:
                 figures = [text.value(row.primary, metric.value), text.value(row.primary, reported)]
                 above = text.difference(row.primary, row.above(metric.value, reported))
-                grid.rows.append([name, printable(stratum), *figures, above])
+                grid.rows.append([name, stratum, *figures, above])
                 name = ""  # a run is named in the first of its lines only
     return grid
 
@@ -121,9 +120,9 @@ def pairs_grid(comparison: Comparison) -> Grid:
     grid = Grid([*columns, *(["remark"] if with_remarks else [])], frozenset({*range(len(lead) + 1), len(columns)}))
     named = ""
     for pair in pairs:
-        reference = [printable(pair.reference) if pair.reference != named else ""] if lead else []
+        reference = [pair.reference if pair.reference != named else ""] if lead else []
         named = pair.reference
-        remark = [printable(pair.remark)] if with_remarks else []
+        remark = [pair.remark] if with_remarks else []
         p_values = [text.MISSING if p is None else text.p_value(p) for p in (pair.p, pair.p_holm)] if tests else []
         compared = pair.compared
         figures = [
@@ -133,7 +132,7 @@ def pairs_grid(comparison: Comparison) -> Grid:
             text.count(pair.gained),
             text.count(pair.lost),
         ]
-        grid.rows.append([*reference, printable(pair.name), *figures, *p_values, *remark])
+        grid.rows.append([*reference, pair.name, *figures, *p_values, *remark])
     return grid
 
 
@@ -144,9 +143,9 @@ def score_pairs_grid(comparison: Comparison) -> Grid:
     grid = Grid(columns, frozenset(range(len(lead) + 2)))
     named = ""
     for pair in comparison.pairs.shown:
-        name = printable(pair.name)
+        name = pair.name
         for score, compared in pair.others.items():
-            reference = [printable(pair.reference) if pair.reference != named else ""] if lead else []
+            reference = [pair.reference if pair.reference != named else ""] if lead else []
             named = pair.reference
             figures = [text.difference(score, compared.difference), text.difference_interval(score, compared.ci95)]
             counts = [text.count(compared.higher), text.count(compared.lower)]
@@ -169,5 +168,5 @@ def cost_grid(comparison: Comparison) -> Grid:
         for index, role in enumerate(roles):
             cost = row.cost[role]
             figures = [text.number(cost.calls), text.count(cost.prompt_tokens), text.count(cost.completion_tokens)]
-            grid.rows.append([printable(row.name) if index == 0 else "", printable(role), *figures])
+            grid.rows.append([row.name if index == 0 else "", role, *figures])
     return grid

@@ -25,24 +25,24 @@ from evorun.reports.comparison.notes import (
 )
 from evorun.reports.tables import add_row, new_table
 from evorun.runs.paths import display
-from evorun.runs.printable import printable
 
 if TYPE_CHECKING:
-    from rich.console import Console
     from rich.measure import Measurement
     from rich.table import Table
+
+    from evorun.runs.terminal import Terminal
 
 _WIDE = 10_000
 """Characters: no table is wider."""
 _LONGEST_WORD = 40
 
 
-def print_comparison(comparison: Comparison, page: Path, console: "Console") -> None:
+def print_comparison(comparison: Comparison, page: Path, console: "Terminal") -> None:
     """Print the tables of a comparison whose page has been written."""
     from rich.text import Text
 
     def say(line: str, style: str = "") -> None:
-        console.print(Text(printable(line), style=style))
+        console.print(Text(line, style=style))
 
     for line in comparison.warnings:
         say(line, "bold yellow")
@@ -73,7 +73,7 @@ def print_comparison(comparison: Comparison, page: Path, console: "Console") -> 
     )
 
 
-def _print_main_table(comparison: Comparison, console: "Console") -> None:
+def _print_main_table(comparison: Comparison, console: "Terminal") -> None:
     """Print one table; where it is too wide, only what has no table of its own."""
     title = shared_line(comparison)
     runs = len(comparison.rows)
@@ -104,7 +104,7 @@ def _table(title: str, grid: Grid, section: int | None = None) -> "Table":
     return table
 
 
-def _print_uncut(table: "Table", console: "Console") -> None:
+def _print_uncut(table: "Table", console: "Terminal") -> None:
     """Print a table, over the edge of the terminal rather than without a figure's end."""
     measured = _measure(table, console)
     widest = console.width if console.is_terminal else measured.maximum
@@ -112,5 +112,5 @@ def _print_uncut(table: "Table", console: "Console") -> None:
     console.print(table, crop=False, no_wrap=True, overflow="ignore")
 
 
-def _measure(table: "Table", console: "Console") -> "Measurement":
+def _measure(table: "Table", console: "Terminal") -> "Measurement":
     return console.measure(table, options=console.options.update(width=_WIDE))
