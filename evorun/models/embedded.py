@@ -55,7 +55,7 @@ def ensure() -> Path:
             unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
             try:
                 _convert(gguf, unfinished)
-                unfinished.chmod(0o755)  # mkdtemp makes folders for one user alone; a cache may be shared
+                open_as_umask_allows(unfinished)
                 unfinished.rename(folder)
             finally:
                 shutil.rmtree(unfinished, ignore_errors=True)
@@ -65,6 +65,15 @@ def ensure() -> Path:
             "with 1 GB free"
         ) from error
     return folder
+
+
+def open_as_umask_allows(folder: Path) -> None:
+    """Give a folder of weights and all in it the modes that other new files get: caches and adapters are shared."""
+    # mkdtemp and safetensors make theirs for one user alone, whatever the umask says
+    umask = os.umask(0o077)  # it cannot be read without being set
+    os.umask(umask)
+    for path in (folder, *folder.rglob("*")):
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~umask)
 
 
 def resolve(model: ModelConfig) -> str:

@@ -15,6 +15,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 
 from evorun.errors import ConfigError, TrainingError
 from evorun.models.base import Reply
+from evorun.models.embedded import open_as_umask_allows
 from evorun.training.rollouts import Decoding
 from evorun.training.wire import (
     LENGTH,
@@ -161,6 +162,7 @@ class Serving:
             if config.exists():
                 settings = {**msgspec.json.decode(config.read_bytes()), "base_model_name_or_path": command.base}
                 config.write_bytes(msgspec.json.format(msgspec.json.encode(settings), indent=2))
+            open_as_umask_allows(folder)
 
     def _new_figures(self) -> dict[str, float]:
         """Return the means of TRL's figures since the last report: a step may be several of the optimiser's.

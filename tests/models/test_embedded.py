@@ -1,8 +1,11 @@
 import json
 import multiprocessing
+import os
 from pathlib import Path
 
+import numpy as np
 import pytest
+from safetensors.numpy import save_file
 
 from evorun.errors import EngineError
 from evorun.models import embedded
@@ -50,6 +53,22 @@ def test_processes_at_once_convert_only_once(cache: Path) -> None:
         worker.join(timeout=120)
     assert [worker.exitcode for worker in workers] == [0, 0, 0]
     assert (cache / "models" / "conversions").read_text() == "x"
+
+
+def test_others_may_read_what_the_umask_lets_them(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def convert(gguf: Path, out: Path) -> None:
+        (out / "config.json").write_text("{}")
+        save_file({"weight": np.zeros(2)}, out / "model.safetensors")  # makes it 0600
+
+    monkeypatch.setattr(embedded, "_gguf_file", lambda: Path("weights.gguf"))
+    monkeypatch.setattr(embedded, "_convert", convert)
+    before = os.umask(0o027)
+    try:
+        folder = embedded.ensure()
+    finally:
+        os.umask(before)
+    modes = {path.name: path.stat().st_mode & 0o777 for path in (folder, *folder.iterdir())}
+    assert modes == {"smollm2_135m": 0o750, "config.json": 0o640, "model.safetensors": 0o640}
 
 
 def test_failed_conversion_leaves_nothing_behind(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
