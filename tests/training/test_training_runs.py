@@ -83,6 +83,8 @@ def test_the_adapter_that_is_left_says_what_the_policy_said_last(run: Path, mode
     tokenizer = AutoTokenizer.from_pretrained(model)
     base = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
     adapter = run / "artifacts" / "adapter"
+    # else none but whoever trained it could serve it
+    assert len({file.stat().st_mode for file in adapter.iterdir()}) == 1
     assert not [file for file in adapter.iterdir() if file.suffix in (".md", ".bin")]
     weights = PeftModel.from_pretrained(base, str(adapter))
     said = greedy_texts(run, 4)
