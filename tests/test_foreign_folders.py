@@ -113,6 +113,7 @@ class Theirs:
                 self.send_error(404)
 
             def do_GET(self) -> None:
+                seen.append(str(self.headers))
                 self.send_error(404)
 
             def log_message(self, *_: Any) -> None:
@@ -191,6 +192,31 @@ def test_a_recorded_configuration_refers_to_nothing(planted: Path, theirs: Their
     assert done.returncode == 1
     assert "engine.extra_body.user: expected a plain value, got ${oc.env:SOME_SECRET}" in done.stderr
     assert theirs.seen == []
+
+
+def test_what_only_reads_a_folder_does_nothing_that_it_says(
+    tmp_path: Path, theirs: Theirs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SOME_SECRET", SECRET)
+    how = ("method=zero_shot", "task=mathbench", "task.source=sample", "task.limit=3")
+    done = evorun_here(*how, "engine=simulated", "engine.malformed=0", "hydra.run.dir=run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
+    engine = {"name": "server", "base_urls": [theirs.url], "api_key_env": "SOME_SECRET"}
+    manifest["config"] |= {"engine": engine, "judge_engine": engine, "${oc.env:SOME_SECRET}": "${oc.env:SOME_SECRET}"}
+    manifest["stages"] = {"student": {"folder": "${oc.env:SOME_SECRET}", "digest": "0"}}
+    manifest["error"] = "${oc.env:SOME_SECRET} {{ 7 * 7 }}"
+    (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest))
+    for arguments in (
+        ("report", "run"),
+        ("traces", "run", "kind=dpft", "output=examples.jsonl"),
+        (*how, "engine=replay", "engine.run=run", "hydra.run.dir=again"),
+    ):
+        done = evorun_here(*arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert SECRET not in done.stdout
+    assert theirs.seen == []
+    assert not [file for file in tmp_path.rglob("*") if file.is_file() and SECRET.encode() in file.read_bytes()]
 
 
 def answer(word: str, *arguments: str, cwd: Path) -> tuple[int, str]:

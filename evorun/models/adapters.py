@@ -5,7 +5,7 @@ import re
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -39,14 +39,19 @@ _SETS = ("exclude_modules", "modules_to_save", "target_modules")
 """Settings that PEFT writes in random order, from Python sets."""
 _TENSOR = re.compile(r"base_model\.model\.(?P<module>.+?)(\.base_layer)?\.lora_(?P<side>[AB])\.weight")
 _CHUNK = 2**20
+_LONGEST_CONFIG = 2**24
+"""Bytes; a longer one is cut, and so no JSON."""
+
+
+_Rank = Annotated[int, msgspec.Meta(ge=1, le=2**20)]
 
 
 class _Settings(msgspec.Struct):
     """The part of adapter_config.json that is read here."""
 
     peft_type: str
-    r: int
-    rank_pattern: dict[str, int] | None = None
+    r: _Rank
+    rank_pattern: dict[str, _Rank] | None = None
 
 
 @dataclass(frozen=True)
@@ -82,10 +87,12 @@ def read_adapter(folder: str | Path) -> Adapter:
                 f"adapter {path}: expected {CONFIG} and {WEIGHTS}, as PEFT writes them, found {found}; {advice}"
             )
     try:
-        written = (path / CONFIG).read_bytes()
+        with (path / CONFIG).open("rb") as file:
+            written = file.read(_LONGEST_CONFIG)
         settings = msgspec.json.decode(written, type=_Settings)
         digest = _digest(msgspec.json.decode(written), path / WEIGHTS)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
+    # TypeError: a list that holds more than names; RecursionError: one inside another, a thousand times
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError, TypeError, RecursionError) as error:
         raise EngineError(f"adapter {path}: cannot be read: {error}; export the adapter again") from error
     if settings.peft_type != "LORA":
         raise EngineError(f"adapter {path}: expected peft_type LORA, got {settings.peft_type}; train a LoRA adapter")

@@ -220,7 +220,8 @@ def run_digest(raw: Mapping[str, Any], counted: Mapping[str, Any]) -> str:
     counted = {**counted, "model": [model, config.model.identity]}
     # A user's own prompt files count by content; of a folder that is not there the task itself complains.
     folder = raw["task"].get("prompts")
-    prompts = [] if folder is None else [(file.name, _of_file(file)) for file in sorted(Path(folder).glob("*.md"))]
+    files = [] if folder is None else sorted(file for file in Path(folder).glob("*.md") if file.is_file())
+    prompts = [(file.name, _of_file(file)) for file in files]
     return _digest([counted, problems, prompts, evorun.__version__])
 
 

@@ -12,6 +12,8 @@ from jinja2.sandbox import SandboxedEnvironment
 from evorun.errors import ConfigError
 
 SUFFIX = ".md"
+_LONGEST = 2**20
+"""Characters of a template. `ours`: far beyond any model's context."""
 
 _log = logging.getLogger(__name__)
 
@@ -77,9 +79,14 @@ class _Prompt:
         self._path = path
         self._checked = False
         try:
-            source = path.read_text(encoding="utf-8").strip()
+            with path.open(encoding="utf-8") as file:
+                source = file.read(_LONGEST + 1).strip()
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: cannot read the prompt template: {error}") from error
+        if len(source) > _LONGEST:
+            raise ConfigError(
+                f"{path}: expected a prompt template of at most {_LONGEST:,} characters, got a longer one"
+            )
         try:
             self.placeholders = meta.find_undeclared_variables(environment.parse(source)) - environment.globals.keys()
             self._template: Template = environment.from_string(source)

@@ -37,8 +37,11 @@ def write_traces(traces: Traces, output: Path, *, overwrite: bool) -> None:
 
 def simulated_runs(examples: Path) -> list[str]:
     """Return the runs of simulated models that an export's examples come from; none for a file that is no export."""
+    file = counts_file(examples)
+    if not file.is_file():  # a pipe would block
+        return []
     try:
-        counts = msgspec.json.decode(counts_file(examples).read_bytes(), type=Counts)
+        counts = msgspec.json.decode(file.read_bytes(), type=Counts)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError):
         return []
     return [run.run for run in counts.runs if run.simulated]

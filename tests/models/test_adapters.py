@@ -111,6 +111,10 @@ BROKEN: dict[str, tuple[Callable[[Path], object], str]] = {
     "no weights": (no_weights, "found no adapter_model.safetensors"),
     "not JSON": (lambda folder: write(folder, "{"), "cannot be read"),
     "no rank": (lambda folder: write(folder, {"peft_type": "LORA"}), "cannot be read: .*`r`"),
+    "no such rank": (lambda folder: write(folder, SETTINGS | {"r": -8}), "cannot be read: .*`int` >= 1"),
+    "too deep": (lambda folder: write(folder, '{"peft_type": "LORA", "r": 8, "x": %s1' % ("[" * 10**5)), "recursion"),
+    "no names": (lambda folder: write(folder, SETTINGS | {"target_modules": ["q", 1]}), "cannot be read"),
+    "too long": (lambda folder: write(folder, SETTINGS | {"x": "x" * 2**24}), "cannot be read: Input data was trunc"),
     "another kind": (lambda folder: write(folder, SETTINGS | {"peft_type": "IA3"}), "expected peft_type LORA, got IA3"),
 }
 
