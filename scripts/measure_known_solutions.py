@@ -1,6 +1,6 @@
 """Run known right and wrong programs up to their first failure, and print the sandbox's verdicts beside the recorded.
 
-    python scripts/measure_known_solutions.py FOLDER [--isolation strict] [--limit 20]
+    python scripts/measure_known_solutions.py FOLDER [--isolation auto] [--limit 20]
 
 FOLDER holds lcb_with_tests.jsonl, lcb_stdin_samples.jsonl and quixbugs.jsonl: problems with tests, and solutions with
 a recorded `verdict` (correct, wrong, timeout_or_skipped) and, for some, each test's status or the input that they fail
@@ -79,7 +79,7 @@ class Outcome(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--isolation", default="strict")
+    parser.add_argument("--isolation", default="auto")
     parser.add_argument("--limit", type=int, help="programs of each file")
     options = parser.parse_args()
     asyncio.run(measure(options.folder, options.isolation, options.limit))

@@ -1,13 +1,14 @@
 """Programs that try to harm, escape, hide, stay or cheat, and how each must end under small limits."""
 
-import os
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+import evorun
 from evorun.sandbox import Limits
 
-LIMITS = Limits(
-    cpu_seconds=0.4, wall_seconds=1.2, memory_mib=160, output_kib=64, file_mib=1, processes=8, open_files=32
-)
+_SIZES = {"memory_mib": 160, "output_kib": 64, "file_mib": 1, "processes": 8, "open_files": 32}
+SHORT = Limits(cpu_seconds=0.4, wall_seconds=1.2, **_SIZES)
+LONG = Limits(cpu_seconds=60.0, wall_seconds=120.0, **_SIZES)
+"""Times out of reach, for programs that must meet another end: none may depend on the machine's speed."""
 
 OK, ERROR, TIME, MEMORY, OUTPUT = "completed", "runtime_error", "time_limit", "memory_limit", "output_limit"
 
@@ -19,12 +20,14 @@ class Hostile(NamedTuple):
     source: str
     ends: tuple[str, ...]
     printed: str | None = None
-    bare: bool = True
-    """Whether the weakest isolation (rlimits alone) contains it too."""
+    contained_by: Literal["limits", "another_user", "walls"] = "limits"
+    """The weakest isolation that contains it: rlimits as any user, rlimits as root (which programs lose), or a full
+    one. Only the last hides this machine's files and processes."""
 
-
-AS_USER = os.getuid() != 0
-"""As root a bare program has no limit on its processes, and its killer may be too slow on a busy machine."""
+    @property
+    def limits(self) -> Limits:
+        """The limits to run it under."""
+        return SHORT if TIME in self.ends else LONG
 
 
 def _child(body: str) -> str:
@@ -55,8 +58,9 @@ HOSTILE = [
     Hostile("result_flood", "import os\nwhile True: os.write(3, b'x' * 1000)", (OUTPUT,)),
     Hostile("huge_file", "with open('f', 'wb') as f:\n    while True: f.write(bytes(1 << 16))", (ERROR,)),
     Hostile("sparse_file", "open('f', 'wb').truncate(1 << 40)", (ERROR,)),
-    Hostile("many_files", "for i in range(100):\n    open(f'f{i}', 'wb').write(bytes(1 << 19))", (ERROR,), bare=False),
-    Hostile("many_inodes", "import os\nfor i in range(10**6): os.mkdir(f'd{i}')", (ERROR, TIME), bare=False),
+    Hostile("many_files", "for i in range(100):\n    open(f'f{i}', 'wb').write(bytes(1 << 19))", (ERROR,)),
+    Hostile("many_inodes", "for i in range(10**6): open(f'f{i}', 'w')", (ERROR,)),
+    Hostile("nested_folders", "import os\nfor i in range(1500):\n    os.mkdir('d')\n    os.chdir('d')", (OK, ERROR)),
     Hostile("many_descriptors", "x = [open('/dev/null') for _ in range(100)]", (ERROR,)),
     Hostile("memfd_hoard", "import os\nfor i in range(20):\n    os.truncate(os.memfd_create('m'), 1 << 20)", (ERROR,)),
     Hostile("huge_integer", "x = 9 ** 9 ** 9", (TIME, MEMORY)),
@@ -70,12 +74,16 @@ HOSTILE = [
     ),
     Hostile("deep_syntax", "x = " + "-" * 100_000 + "1", (ERROR, MEMORY)),
     # processes and threads
-    Hostile("fork_bomb", "import os\nwhile True: os.fork()", (ERROR, MEMORY, TIME), bare=AS_USER),
+    Hostile("fork_bomb", "import os\nwhile True: os.fork()", (ERROR, MEMORY, TIME)),
     Hostile(
         "patient_fork_bomb",
         "import os\nwhile True:\n    try: os.fork()\n    except OSError: pass",
         (ERROR, TIME, MEMORY),
-        bare=AS_USER,
+    ),
+    Hostile(
+        "fork_bomb_of_sessions",
+        "import os\nwhile True:\n    try:\n        if os.fork() == 0: os.setsid()\n    except OSError: pass",
+        (ERROR, TIME, MEMORY),
     ),
     Hostile(
         "thread_bomb",
@@ -108,20 +116,20 @@ HOSTILE = [
         "bye\n",
     ),
     Hostile("shell_left_behind", "import os\nos.system('sleep 60 >/dev/null 2>&1 &')\nprint('bye')", (OK,), "bye\n"),
-    Hostile("becomes_a_shell", "import os\nos.execv('/bin/sh', ['sh', '-c', 'while :; do :; done'])", (TIME,)),
+    Hostile("becomes_a_shell", "import os\nos.execv('/bin/sh', ['sh', '-c', 'while :; do :; done'])", (TIME, ERROR)),
     # signals
     Hostile(
         "kills_its_parent",
         "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)\nprint('on')",
         (OK, ERROR),
-        bare=False,
+        contained_by="another_user",
     ),
     Hostile(
         "kills_all",
-        "import os, signal\ntry: os.kill(-1, signal.SIGKILL)\nexcept ProcessLookupError: print('alone')",
+        "import os, signal\ntry: os.kill(-1, signal.SIGKILL)\nexcept ProcessLookupError: pass\nprint('on')",
         (OK,),
-        "alone\n",
-        bare=False,
+        "on\n",
+        contained_by="another_user",
     ),
     Hostile("kills_its_group", "import os, signal\nos.killpg(0, signal.SIGKILL)", (OK, ERROR)),
     Hostile("kills_itself", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", (OK, ERROR)),
@@ -172,20 +180,22 @@ HOSTILE = [
     Hostile("stdin_closed", "import os, sys\nsys.stdin.close()\nos.close(0)\nprint('x')", (OK,), "x\n"),
     Hostile("bytes_that_are_no_text", "import os\nos.write(1, b'\\xff\\x00\\xc3')", (OK,), "\ufffd\0\ufffd"),
     # a way out
-    Hostile("reads_users", "print(open('/etc/passwd').read())", (ERROR,), "", bare=False),
+    Hostile("reads_users", "print(open('/etc/passwd').read())", (ERROR,), "", "walls"),
+    Hostile("reads_passwords", "print(open('/etc/shadow').read())", (ERROR,), ""),
     Hostile(
         "reads_through_link",
         "import os\nos.symlink('/etc', 'e')\nprint(open('e/passwd').read())",
         (ERROR,),
         "",
-        bare=False,
+        "walls",
     ),
+    Hostile("reads_project", f"print(open({evorun.__file__!r}).read())", (ERROR,), "", "walls"),
     Hostile(
-        "reads_project",
-        "import glob\nprint(glob.glob('/**/errors.py', recursive=True)[:0], [p for p in glob.glob('/*/*/evorun*')])",
-        (OK, TIME),
-        None,
-        bare=False,
+        "reads_the_system",
+        "import os\nprint(*filter(os.path.exists, ('/usr/src', '/usr/sbin', '/usr/include', '/var', '/srv', '/boot')))",
+        (OK,),
+        "",
+        "walls",
     ),
     Hostile(
         "reads_environments",
@@ -193,7 +203,15 @@ HOSTILE = [
         "print(glob.glob('/proc/*/environ'), any(name in text for name in ('HOME', 'PATH', 'USER', 'SHELL')))",
         (OK,),
         "['/proc/self/environ'] False",
-        bare=False,
+        "walls",
+    ),
+    Hostile(
+        "reads_environments_of_others",
+        "import glob, os\nfor path in glob.glob('/proc/[0-9]*/environ'):\n    if str(os.getpid()) in path: continue\n"
+        "    try: print(path, open(path).read())\n    except OSError: pass",
+        (OK,),
+        "",
+        "another_user",
     ),
     Hostile(
         "writes_outside",
@@ -201,24 +219,31 @@ HOSTILE = [
         "    try: open(p + '/x', 'w')\n    except OSError: continue\n    print(p)",
         (OK,),
         "",
-        bare=False,
+        "another_user",
     ),
+    Hostile("connects", "import socket\nsocket.create_connection(('192.0.2.1', 80), timeout=60)", (ERROR,), ""),
+    Hostile("connects_here", "import socket\nsocket.create_connection(('127.0.0.1', 22), timeout=60)", (ERROR,), ""),
+    Hostile("resolves_names", "import socket\nprint(socket.gethostbyname('example.org'))", (ERROR,), ""),
     Hostile(
-        "connects", "import socket\nsocket.create_connection(('192.0.2.1', 80), timeout=60)", (ERROR,), "", bare=False
-    ),
-    Hostile(
-        "connects_here",
-        "import socket\nsocket.create_connection(('127.0.0.1', 22), timeout=60)",
-        (ERROR,),
+        "opens_other_sockets",  # AF_VSOCK, AF_NETLINK, AF_ALG, ...
+        "import socket\nfor open in (socket.socket, socket.socketpair):\n    for family in range(2, 64):\n"
+        "        for kind in (1, 2, 3, 5):\n            try: print(open(family, kind))\n"
+        "            except OSError: pass",
+        (OK,),
         "",
-        bare=False,
     ),
-    Hostile("resolves_names", "import socket\nprint(socket.gethostbyname('example.org'))", (ERROR,), "", bare=False),
     Hostile(
         "mounts",
         _LIBC + "print(libc.mount(b'x', b'/tmp', b'tmpfs', 0, None), libc.umount2(b'/tmp', 2))",
         (OK,),
         "-1 -1\n",
+    ),
+    Hostile(
+        "clones_into_user_namespace",  # clone, and clone3 as if the kernel did not know it
+        _LIBC + "clone = {'x86_64': 56, 'aarch64': 220}[os.uname().machine]\n"
+        "print(libc.syscall(clone, 0x10000011, 0, 0, 0, 0), libc.syscall(435, 0, 0), ctypes.get_errno())",
+        (OK,),
+        "-1 -1 38\n",
     ),
     Hostile("new_user_namespace", _LIBC + "print(libc.unshare(0x10000000))", (OK,), "-1\n"),
     Hostile(
@@ -226,15 +251,21 @@ HOSTILE = [
     ),
     Hostile("traces_its_parent", _LIBC + "print(libc.ptrace(16, os.getppid() or 1, 0, 0))", (OK,), "-1\n"),
     Hostile("chroots", "import os\nos.mkdir('d')\nos.chroot('d')", (ERROR,)),
-    Hostile("becomes_root", "import os\nos.setuid(0)", (ERROR,), bare=False),
-    Hostile("more_priority", "import os\nos.nice(-5)", (ERROR,), bare=False),
+    Hostile("becomes_root", "import os\nos.setuid(0)", (ERROR,)),
+    Hostile("more_priority", "import os\nos.nice(-5)", (ERROR,)),
     Hostile(
         "more_limits",
         "import resource\nresource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY,) * 2)",
         (ERROR,),
-        bare=False,
     ),
-    Hostile("runs_sudo", "import os\nprint(os.system('sudo -n true || su -c true'))", (OK,), None, bare=False),
+    Hostile(
+        "runs_sudo",
+        "import subprocess\nfor command in (['sudo', '-n', 'id', '-u'], ['su', '-c', 'id -u']):\n"
+        "    try: print(subprocess.run(command, capture_output=True).stdout.decode(), end='')\n"
+        "    except OSError: pass",
+        (OK,),
+        "",
+    ),
     Hostile(
         "scans_descriptors",
         "import os\ndef is_open(i):\n    try: os.fstat(i)\n    except OSError: return False\n    return True\n"
@@ -243,6 +274,8 @@ HOSTILE = [
         "[0, 1, 2, 3]\n",
     ),
     Hostile(
-        "forbidden_folder", "import os\nos.mkdir('d')\nopen('d/f', 'w')\nos.chmod('d', 0)\nos.chmod('.', 0)", (OK,)
+        "forbidden_folder",
+        "import os\nos.mkdir('d')\nopen('d/f', 'w')\nos.chmod('d', 0)\nos.chmod('.', 0)",
+        (OK, ERROR),
     ),
 ]

@@ -10,6 +10,7 @@ import pytest
 from building import load_task
 from evorun.cli.plain import with_absolute_paths
 from evorun_process import DRY_RUN, SMALL, evorun_here
+from interpreters import interpreter_for_other_users
 
 QUESTION = {"question": "?", "options": ["1", "2", "3", "4"], "answer": "A"}
 
@@ -202,15 +203,17 @@ def test_what_is_not_shielded_is_said_before_programs_run(tmp_path: Path) -> Non
     programs = ("task=livecodebench", "task.source=sample", "sandbox.isolation=rlimits")
     identity = load_task("livecodebench", source="sample").problems[0].id
     (tmp_path / "r.jsonl").write_text(json.dumps({"id": identity, "response": "no program"}))
-    expected = "warning: programs run without full isolation (rlimits): network and readable files"
-    done = evorun_here("grade", *programs, "responses=r.jsonl", cwd=tmp_path)
+    expected = "warning: no full isolation (rlimits): programs can read "
+    with interpreter_for_other_users():
+        done = evorun_here("grade", *programs, "responses=r.jsonl", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert [line[: len(expected)] for line in done.stderr.splitlines()] == [expected]
     run = ("engine=simulated", "method=zero_shot", "task.limit=1", "hydra.run.dir=run")
-    done = evorun_here(*programs, *run, cwd=tmp_path)
+    with interpreter_for_other_users():
+        done = evorun_here(*programs, *run, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert [line[: len(expected)] for line in done.stderr.splitlines()] == [expected]
-    assert "programs run without full isolation (rlimits)" in (tmp_path / "run" / "evorun.log").read_text()
+    assert expected.removeprefix("warning: ") in (tmp_path / "run" / "evorun.log").read_text()
 
 
 @pytest.mark.parametrize("own_engine", [True, False])

@@ -17,7 +17,7 @@ from evorun.models import embedded
 from evorun.runner import registry
 from evorun.runs.environment import hardware
 from evorun.sandbox.config import SandboxConfig
-from evorun.sandbox.isolation import probe
+from evorun.sandbox.isolation import COVERED, probe
 
 
 class Finding(NamedTuple):
@@ -56,10 +56,9 @@ def findings() -> Iterator[Finding]:
     yield Finding("model=smollm2_135m", ready, "weights ready" if ready else "weights not ready", "make setup")
     yield from _data()
     probed = probe(SandboxConfig())
-    isolation = f"{probed.isolation}, {'full isolation' if probed.full else 'no full isolation'}"
-    found = f"{isolation}: {probed.note}" if probed.note else isolation
-    remedy = "for full isolation: apt install bubblewrap, and allow user namespaces"
-    yield Finding("sandbox", probed.full, found, remedy)
+    # The default isolation is full or none, and what hinders it says what to do.
+    found = f"{probed.isolation}: {COVERED}" if probed.full else f"programs do not run: {probed.note}"
+    yield Finding("sandbox", probed.full, found, "apt install bubblewrap; docs/sandbox.md")
     sbatch, launcher = shutil.which("sbatch"), _version("hydra-submitit-launcher") is not None
     found = f"{sbatch or 'no sbatch'}, {'launcher installed' if launcher else 'launcher not installed (evorun[slurm])'}"
     yield Finding("SLURM", bool(sbatch and launcher), found, "on a cluster: pip install 'evorun[slurm]'")

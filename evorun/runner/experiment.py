@@ -62,7 +62,7 @@ def run_experiment(config: RunConfig, path: Path, command: Sequence[str], consol
     config.method.check(config.task.task_class, [example.problem for example in loaded.validation])
     training = training_problems(config, loaded)
     shares = divide(config.budget, len(loaded.problems))
-    manifest = _manifest(config, loaded, command)
+    manifest = _manifest(config, loaded, command, path)
     directory = RunDirectory(path)
     try:
         directory.begin(manifest)
@@ -137,7 +137,7 @@ async def _run(
         if policy is not None:
             stack.push_async_callback(policy.close)
         models = journaled(engines, directory.journal, traffic)
-        tools = JournaledTests(await _tester(config, stack), directory.journal)
+        tools = JournaledTests(await _tester(config, stack, directory.path), directory.journal)
         stack.enter_context(shown(progress, console, config.evorun.progress))
         driver = Driver(
             method=config.method,
@@ -160,11 +160,11 @@ async def _run(
     log.info("%s; %s", progress.title, progress.fields())
 
 
-async def _tester(config: RunConfig, stack: contextlib.AsyncExitStack) -> Tester:
+async def _tester(config: RunConfig, stack: contextlib.AsyncExitStack, path: Path) -> Tester:
     """Return the runner of programs: a recorded run's journal when its model is replayed, else the sandbox."""
     if isinstance(config.engine, ReplayConfig) and config.engine.run is not None:
         return await asyncio.to_thread(RecordedRun, Path(config.engine.run))
-    sandbox = LazySandbox(config.sandbox)
+    sandbox = LazySandbox(config.sandbox, _private(config, path))
     stack.push_async_callback(sandbox.close)
     return sandbox
 
@@ -213,7 +213,7 @@ async def _open_simulated(engine: SimulatedConfig, model: ModelConfig, loaded: L
     return engine.open_for(model, loaded.simulator)
 
 
-def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str]) -> Manifest:
+def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str], path: Path) -> Manifest:
     served = {"policy": ServedModel(config.model, config.engine), **config.others}
     return new_manifest(
         command=list(command),
@@ -224,7 +224,7 @@ def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str]) -> 
             role: ModelInRun(model.name, engine.name_of(model), engine.name) for role, (model, engine) in served.items()
         },
         regime=config.method.regime_on(config.task.task_class),
-        sandbox=_sandbox(config),
+        sandbox=_sandbox(config, path),
         simulated=any(_is_simulated(engine) for _, engine in served.values()),
         provenance=msgspec.convert(loaded.provenance, Provenance, from_attributes=True),
         scores=loaded.task.scores,
@@ -232,15 +232,21 @@ def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str]) -> 
     )
 
 
-def _sandbox(config: RunConfig) -> SandboxInRun | None:
+def _sandbox(config: RunConfig, path: Path) -> SandboxInRun | None:
     """Return how programs will be isolated; None when the run has none. Raises SandboxError when it must not be so."""
     if not config.task.runs_programs or isinstance(config.engine, ReplayConfig):
         return None
     # Before the run begins: a sandbox that fails closed must not be found out after hours of generation.
-    found = probe(config.sandbox)
+    found = probe(config.sandbox, _private(config, path))
     if found.isolation == "none":
         raise SandboxError(found.note)
     return SandboxInRun(found.isolation, found.full, found.note)
+
+
+def _private(config: RunConfig, path: Path) -> list[Path]:
+    """Return what no program may see: the run's folder, and the task's data, which hold what it is tested on."""
+    data = getattr(config.task, "data", None)
+    return [path, Path(data)] if isinstance(data, str) else [path]
 
 
 def _is_simulated(engine: EngineConfig) -> bool:

@@ -1,66 +1,150 @@
 """A trial program that looks for a way out of the sandbox: an isolation that leaks is not used."""
 
+import os
+import sysconfig
+from collections.abc import Sequence
+from pathlib import Path
+
 import msgspec
 
 from evorun.sandbox.base import Limits, Program
+from evorun.sandbox.launch import Launch
 from evorun.sandbox.zygotes import Zygote
 
-_LIMITS = Limits(cpu_seconds=5.0, memory_mib=512, wall_seconds=20.0)
+_LIMITS = Limits(cpu_seconds=5.0, memory_mib=512, wall_seconds=20.0, processes=4)
 
 # Isolation depends on the kernel, its settings, the container around us and bubblewrap's version: it is tried, not
-# inferred. 192.0.2.1 is reserved for documentation (RFC 5737): connecting a UDP socket only looks for a route, nothing
-# is sent. 0x10000000 is CLONE_NEWUSER: a user namespace of its own would give the program every privilege in it.
-_LOOK = """
-import os, socket
+# inferred. 0x10000000 is CLONE_NEWUSER: a user namespace of its own would give the program every privilege in it.
+_TRIAL = """
+import os, sys
 
-def look(outside):
-    return [name for name, leaks in LEAKS.items() if leaks(outside)]
+def look(claims, needed, files, evorun, limit):
+    for path in (sys.executable, os.__file__, *needed):
+        if not os.access(path, os.R_OK):
+            return [f"programs, which run under another user than root, cannot read {path}: "
+                    "let others enter its folders (chmod o+x), or use a Python and packages that are elsewhere"]
+    return [leak.__doc__ for leak in map(globals().get, claims) if leak(files, evorun, limit)]
 
-def writable(path):
+def succeeds(call, *arguments):
     try:
-        os.mkdir(path + "/evorun-trial")
+        return call(*arguments) or True
     except OSError:
         return False
-    return True
 
-def reaches_network():
-    if any(name != "lo" for _, name in socket.if_nameindex()):
-        return True
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as s:
-        try:
-            s.connect(("192.0.2.1", 9))
-        except OSError:
-            return False
-    return True
+def privileges(files, evorun, limit):
+    "it gets privileges"
+    import ctypes
+    return ctypes.CDLL(None).unshare(0x10000000) == 0 or succeeds(os.setuid, 0)
 
-def becomes_root():
+def environment(files, evorun, limit):
+    "it sees environment variables"
+    return bool(os.environ)
+
+def own_folder(files, evorun, limit):
+    "it cannot write into its scratch folder"
+    return not succeeds(os.mkdir, "trial")
+
+def sockets(files, evorun, limit):
+    "it opens sockets"
+    import socket
+    kinds = [(family, kind) for family in range(1, 64) for kind in (1, 2, 3, 5) if family != socket.AF_UNIX]
+    return any(succeeds(opening, *kind) for opening in (socket.socket, socket.socketpair) for kind in kinds)
+
+def unix_sockets(files, evorun, limit):
+    "it opens sockets to this machine's processes"
+    import socket
+    return succeeds(socket.socket, socket.AF_UNIX)
+
+def processes(files, evorun, limit):
+    "its processes are not limited"
+    import signal
+    children = []
     try:
-        os.unshare(0x10000000) if hasattr(os, "unshare") else os.setuid(0)
+        for _ in range(limit):
+            children.append(os.fork())
+            if children[-1] == 0:
+                signal.pause()
     except OSError:
         return False
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
     return True
 
-LEAKS = {
-    "it sees the host's files": lambda outside: any(map(os.path.exists, outside)),
-    "it sees environment variables": lambda outside: bool(os.environ),
-    "it sees the host's processes": lambda outside: os.getpid() != 1 or os.getppid() != 0,
-    "it reaches the network": lambda outside: reaches_network(),
-    "it gets privileges": lambda outside: becomes_root(),
-    "it writes outside its scratch folder": lambda outside: any(map(writable, ["/", "/usr", "/dev", "/proc", "/var"])),
-    "it cannot write into its scratch folder": lambda outside: not writable(os.getcwd()),
-}
+def another_user(files, evorun, limit):
+    "it runs as root"
+    return 0 in (*os.getresuid(), *os.getresgid(), *os.getgroups())
+
+def root_files(files, evorun, limit):
+    "it reads files that only root may read"
+    import glob
+    found = ["/etc/shadow", *(path for path in glob.glob("/proc/[0-9]*/environ") if str(os.getpid()) not in path)]
+    return any(succeeds(os.open, path, os.O_RDONLY) for path in found)
+
+def signals(files, evorun, limit):
+    "it sends signals to processes outside"
+    return any(succeeds(os.kill, process, 0) for process in (os.getppid(), evorun))
+
+def system_folders(files, evorun, limit):
+    "it writes outside its scratch folder"
+    return any(succeeds(os.mkdir, f"{path}/evorun-trial") for path in ("", "/usr", "/etc", "/dev", "/proc", "/var"))
+
+def host_files(files, evorun, limit):
+    "it sees the host's files"
+    def identity(path):
+        status = os.stat(path)
+        return [status.st_dev, status.st_ino]
+    return any(succeeds(os.stat, path) and identity(path) == there for path, there in files)
+
+def host_processes(files, evorun, limit):
+    "it sees the host's processes"
+    return os.getpid() != 1 or os.getppid() != 0 or any(map(str.isdigit, os.listdir("/proc")))
+
+def network(files, evorun, limit):
+    "it sees the network"
+    with open("/proc/self/net/dev") as file:
+        return any(":" in line and line.split(":")[0].strip() != "lo" for line in file)
 """
-_TRIVIAL = "def look(outside):\n    return []\n"
+_ALWAYS = ("privileges", "environment", "own_folder", "sockets")
+_AS_ANOTHER_USER = ("unix_sockets", "processes", "another_user", "root_files", "signals", "system_folders")
+_FULLY = ("system_folders", "host_files", "host_processes", "network")
 
 
-async def find_breach(zygote: Zygote, full: bool) -> str:
-    """Return a zygote's leaks in words, or an empty text.
+async def find_breach(zygote: Zygote, launch: Launch, private: Sequence[Path]) -> str:
+    """Return in words what a program can do in a zygote although its launch claims otherwise, or an empty text.
 
-    full: look for leaks; without, only run a trivial program. Raises ZygoteLost.
+    private: files and folders that programs must not see under full isolation, beside our own and the user's. Raises
+    ZygoteLost.
     """
-    outside = ["/etc/passwd", "/home", __file__]
-    program = Program(_LOOK if full else _TRIVIAL, entry="look")
-    execution = await zygote.run(program, msgspec.json.encode(outside).decode(), _LIMITS)
+    settings = launch.settings
+    needed: list[str] = settings["packages"]
+    if launch.full:
+        claims = [*_ALWAYS, *_FULLY] + (["processes"] if settings["own_process_count"] else [])
+        needed = [target for _, target in settings["layout"]["packages"]]
+    else:
+        claims = [*_ALWAYS, *(_AS_ANOTHER_USER if settings["private_user"] else ["unix_sockets"])]
+    arguments = [claims, needed, _files([*_ours(), *private]), os.getpid(), _LIMITS.processes]
+    stdin = "\n".join(msgspec.json.encode(argument).decode() for argument in arguments)
+    execution = await zygote.run(Program(_TRIAL, entry="look"), stdin, _LIMITS)
     if execution.value is None:
-        return f"a trial program ended with {execution.end}: {execution.stderr.strip()[-200:]}"
+        return f"a trial program ended with {execution.end}: {execution.stderr.strip().splitlines()[-1:]}"
     return "; ".join(msgspec.json.decode(execution.value, type=list[str]))
+
+
+def _ours() -> list[Path]:
+    """Return the files and folders that are evorun's or the user's wherever it runs."""
+    folders = [os.path.expanduser("~"), os.getcwd(), os.environ.get("EVORUN_DATA"), sysconfig.get_path("purelib")]
+    return [Path(__file__), Path("/etc/passwd"), Path("/home"), *(Path(folder) for folder in folders if folder)]
+
+
+def _files(paths: Sequence[Path]) -> list[tuple[str, tuple[int, int]]]:
+    """Return absolute paths with what tells a file from another of the same name: its device and number there.
+
+    In the place of a missing file stands the folder that it would be in.
+    """
+    found = []
+    for path in paths:
+        there = next(one for one in (path.resolve(), *path.resolve().parents) if one.exists())
+        found.append((str(there), (there.stat().st_dev, there.stat().st_ino)))
+    return found

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from evorun.errors import ConfigError, at_least, one_of
 
-CHOICES = ("auto", "strict", "bubblewrap", "namespaces", "rlimits")
+CHOICES = ("auto", "bubblewrap", "namespaces", "rlimits")
 
 
 @dataclass
@@ -13,9 +13,8 @@ class SandboxConfig:
     """Isolation of untrusted programs, and the number that run at once."""
 
     isolation: str = "auto"
-    """auto: the best that works here. strict: as auto, but refuse to run without full isolation. bubblewrap |
-    namespaces (also full isolation, without the bwrap program) | rlimits (does not shield the network or readable
-    files)."""
+    """auto: bubblewrap, else namespaces (without the bwrap program): full isolation, or no program runs. rlimits: only
+    limits, where neither works; docs/sandbox.md says what programs can do there."""
     slots: int | None = None
     """Programs at a time. Null: one for each core that this process may use."""
     packages: list[str] = field(default_factory=lambda: ["numpy"])

@@ -1,12 +1,17 @@
 """The isolation that the sandbox's settings lead to on this machine."""
 
 import asyncio
-import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import NamedTuple
 
 from evorun.errors import EvorunError
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.pool import Sandbox
+
+COVERED = "programs have no network, see no files but the interpreter's, no environment and no processes, leave nothing"
+"""What full isolation promises, in one line."""
 
 
 class Probe(NamedTuple):
@@ -17,28 +22,28 @@ class Probe(NamedTuple):
     full: bool
     """No network, no files but the interpreter's, nothing left behind."""
     note: str
-    """Why the isolation is not full, in one line; empty if it is."""
+    """What programs can do, in one line, or why none can run; empty if the isolation is full."""
 
 
-def probe(config: SandboxConfig) -> Probe:
-    """Open a sandbox of one slot, note its isolation and close it: about 0.2 s. Never raises; callable anywhere."""
+def probe(config: SandboxConfig, private: Sequence[Path] = ()) -> Probe:
+    """Open a sandbox of one slot, note its isolation and close it: about 0.3 s. Never raises; callable anywhere.
+
+    private: see `Sandbox.open`.
+    """
 
     async def look() -> Probe:
         try:
-            sandbox = await Sandbox.open(SandboxConfig(config.isolation, 1, config.packages))
-        except EvorunError as error:
+            sandbox = await Sandbox.open(SandboxConfig(config.isolation, 1, config.packages), private)
+        except (EvorunError, OSError) as error:  # the second: no folder or process can be made at all
             return Probe("none", False, str(error))
         await sandbox.close()
         return Probe(sandbox.isolation, sandbox.fully_isolated, sandbox.note)
 
-    found: list[Probe] = []
     # In a thread, since an event loop may be running in this one and loops do not nest.
-    thread = threading.Thread(target=lambda: found.append(asyncio.run(look())))
-    thread.start()
-    thread.join()
-    return found[0]
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(lambda: asyncio.run(look())).result()
 
 
 def not_full(isolation: str, note: str) -> str:
     """Return a warning about an isolation that is not full, in one line."""
-    return f"programs run without full isolation ({isolation}): {note}"
+    return f"no full isolation ({isolation}): {note}"

@@ -2,21 +2,27 @@
 
 import os
 import shutil
-import sys
-import sysconfig
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from evorun.sandbox.config import SandboxConfig, package_folders
+from evorun.sandbox.layout import PACKAGES, Layout, interpreter, layout
 
-SCRATCH = "/tmp"  # noqa: S108 - inside the sandbox, where nobody else is
-PACKAGES = "/packages"
+UNSHIELDED = (
+    "programs can read and change this user's files, read the environments of this user's processes (API keys) and end "
+    "those processes; they have no network"
+)
+UNSHIELDED_AS_ROOT = (
+    "programs can read what everybody may read here, write into folders such as /tmp and see all processes; they run "
+    "as a user of their own and have no network"
+)
+REMEDY = (
+    "install bubblewrap and allow user namespaces (docs/sandbox.md says how), or choose sandbox.isolation=rlimits, "
+    f"where {UNSHIELDED_AS_ROOT if os.geteuid() == 0 else UNSHIELDED}"
+)
 _UNPRIVILEGED = 65534
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
-_DEVICE_LINKS = (("/dev/stdin", "/proc/self/fd/0"), ("/dev/stdout", "/proc/self/fd/1"), ("/dev/shm", SCRATCH))  # noqa: S108
-_DISTRIBUTION_PACKAGES = "/usr/lib/python3/dist-packages"
 # From here on RLIMIT_NPROC counts the processes of a user namespace; before, those of the user on the whole machine.
 _FIRST_KERNEL_THAT_COUNTS_BY_NAMESPACE = (5, 14)
 
@@ -48,23 +54,7 @@ for name, source in message["modules"]:
     exec(compile(source, name, "exec"), module.__dict__)
 module.start(control, message["settings"])
 """.replace("STACK_BYTES", str(512 << 20))
-_MODULES = ("kernel", "syscalls", "processes", "program", "cell", "zygote", "root", "start")
-
-
-@dataclass(frozen=True)
-class Layout:
-    """The contents of a sandbox's root folder, beside /proc and the scratch folder."""
-
-    shown: list[str]
-    """Files and folders of this machine, read-only, under their own names."""
-    hidden: list[str]
-    """Folders inside those that appear empty."""
-    packages: list[tuple[str, str]]
-    """Importable packages: their path here, and their path inside."""
-    links: list[tuple[str, str]]
-    """Symbolic links: name and target."""
-    devices: list[str] = field(default_factory=lambda: list(_DEVICES))
-    scratch: str = SCRATCH
+_MODULES = ("kernel", "syscalls", "processes", "scratch", "program", "cell", "zygote", "root", "start")
 
 
 @dataclass(frozen=True)
@@ -88,31 +78,28 @@ class Launch:
 
 def launches(config: SandboxConfig) -> Iterator[Launch]:
     """Yield the ways that the configuration allows, best first; only trying shows whether one works."""
-    wanted, is_root = config.isolation, os.geteuid() == 0
-    if wanted != "namespaces" and wanted != "rlimits":
+    if config.isolation == "rlimits":  # never by itself: whoever wants it must know what it does not shield
+        is_root = os.geteuid() == 0
+        settings = _settings(config, namespaces=False, private_user=is_root)
+        yield Launch("rlimits", False, _interpreter(), settings, UNSHIELDED_AS_ROOT if is_root else UNSHIELDED)
+    if config.isolation in ("auto", "bubblewrap"):
         yield from _bubblewrap(config)
-    if wanted in ("auto", "strict", "namespaces"):
-        settings = _settings(config, drop_to=_UNPRIVILEGED if is_root else None, build_root=True)
+    if config.isolation in ("auto", "namespaces"):
+        settings = _settings(config, drop_to=_UNPRIVILEGED if os.geteuid() == 0 else None, build_root=True)
         yield Launch("namespaces", True, _interpreter(), settings)
-    if wanted in ("auto", "rlimits"):
-        note = "network and readable files are not shielded; install bubblewrap (Debian: apt install bubblewrap)"
-        # Root becomes nobody where it may; in some containers it may not, and the limits alone have to do.
-        for drop_to in (_UNPRIVILEGED, None) if is_root else (None,):
-            settings = _settings(config, drop_to=drop_to, namespaces=False)
-            yield Launch("rlimits", False, _interpreter(), settings, note)
 
 
 def _bubblewrap(config: SandboxConfig) -> Iterator[Launch]:
     bwrap = shutil.which("bwrap")
     if bwrap is None:
         return
-    layout = _layout(config)
+    options = _bubblewrap_options(layout(config))
     if os.geteuid() == 0:
         # The kernel does not limit root's number of processes: programs run under another user.
         rights = ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
-        command = [bwrap, *rights, *_bubblewrap_options(layout), *_interpreter()]
+        command = [bwrap, *rights, *options, *_interpreter()]
         yield Launch("bubblewrap", True, command, _settings(config, drop_to=_UNPRIVILEGED))
-    command = [bwrap, "--unshare-user", *_bubblewrap_options(layout), *_interpreter()]
+    command = [bwrap, "--unshare-user", *options, *_interpreter()]
     yield Launch("bubblewrap", True, command, _settings(config))
 
 
@@ -136,44 +123,30 @@ def _bubblewrap_options(layout: Layout) -> list[str]:
 
 
 def _settings(
-    config: SandboxConfig, drop_to: int | None = None, build_root: bool = False, namespaces: bool = True
+    config: SandboxConfig,
+    drop_to: int | None = None,
+    build_root: bool = False,
+    namespaces: bool = True,
+    private_user: bool = False,
 ) -> dict[str, Any]:
-    """Return the settings of `inside.start`; drop_to: the user and group that programs run under."""
+    """Return the settings of `inside.start`.
+
+    drop_to: the user and group that the zygote and its programs run under. private_user: programs run under a user that
+    nobody else has; the zygote stays root, to end them.
+    """
     major, minor, *_ = os.uname().release.split(".")
+    counts_by_namespace = (int(major), int(minor)) >= _FIRST_KERNEL_THAT_COUNTS_BY_NAMESPACE
     return {
         "namespaces": namespaces,
-        "own_process_count": namespaces and (int(major), int(minor)) >= _FIRST_KERNEL_THAT_COUNTS_BY_NAMESPACE,
+        "own_process_count": counts_by_namespace if namespaces else private_user,
         "drop_to": drop_to,
+        "private_user": private_user,
         "build_root": build_root,
-        "layout": asdict(_layout(config)),
+        "layout": asdict(layout(config)) if namespaces else None,
         "packages": [PACKAGES] if namespaces else list(package_folders(config.packages)),
     }
 
 
 def _interpreter() -> list[str]:
-    # The interpreter behind a virtual environment, which is a link that would not be visible inside.
-    python = Path(getattr(sys, "_base_executable", sys.executable)).resolve()
     # Without user site (-s), site (-S), the script's folder on the path (-P), .pyc files (-B); in UTF-8 everywhere.
-    return [str(python), "-s", "-S", "-P", "-B", "-X", "utf8", "-c", _BOOT]
-
-
-def _layout(config: SandboxConfig) -> Layout:
-    shown, links = ["/usr"], list(_DEVICE_LINKS)
-    for name in ("/bin", "/lib", "/lib32", "/lib64"):
-        if os.path.islink(name):
-            links.append((name, os.readlink(name)))
-        elif os.path.isdir(name):
-            shown.append(name)
-    for prefix in {os.path.realpath(sys.base_prefix), os.path.realpath(sys.base_exec_prefix)}:
-        if not prefix.startswith("/usr/") and prefix != "/usr":  # as of pyenv, conda or uv
-            shown.append(prefix)
-    # Site packages inside what is shown are hidden: programs may import only the packages that the settings name.
-    places = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}
-    hidden = {sysconfig.get_path(name, vars=places) for name in ("purelib", "platlib")} | {_DISTRIBUTION_PACKAGES}
-    packages = [
-        (f"{site}/{name}", f"{PACKAGES}/{name}")
-        for site, names in package_folders(config.packages).items()
-        for name in names
-        if os.path.isdir(f"{site}/{name}")
-    ]
-    return Layout(shown, [path for path in sorted(hidden) if os.path.isdir(path)], packages, links)
+    return [interpreter(), "-s", "-S", "-P", "-B", "-X", "utf8", "-c", _BOOT]

@@ -1,6 +1,8 @@
 """A sandbox that opens at the first program: a run whose verdicts are all recorded opens none."""
 
 import asyncio
+from collections.abc import Sequence
+from pathlib import Path
 
 from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.sandbox.config import SandboxConfig
@@ -11,14 +13,15 @@ from evorun.sandbox.testing import test
 class LazySandbox:
     """Opens its sandbox at the first test, once: if that fails, every later test fails with the same error."""
 
-    def __init__(self, config: SandboxConfig) -> None:
+    def __init__(self, config: SandboxConfig, private: Sequence[Path] = ()) -> None:
         self._config = config
+        self._private = private
         self._sandbox: asyncio.Task[Sandbox] | None = None
 
     async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> tuple[CaseResult, ...]:
         """Run a program on a suite's cases; see `evorun.sandbox.testing.test`. Raises SandboxError."""
         if self._sandbox is None:
-            self._sandbox = asyncio.create_task(Sandbox.open(self._config))
+            self._sandbox = asyncio.create_task(Sandbox.open(self._config, self._private))
         # Shielded: cancelling one test must not cancel the opening that all of them wait for.
         return await test(await asyncio.shield(self._sandbox), program, suite, stop_at_failure)
 

@@ -4,14 +4,16 @@ import asyncio
 import contextlib
 import dataclasses
 import os
-import shutil
 import tempfile
+from collections.abc import Sequence
+from pathlib import Path
 
 from evorun.errors import SandboxError
 from evorun.sandbox.base import Execution, Limits, Program
 from evorun.sandbox.check import find_breach
 from evorun.sandbox.config import SandboxConfig
-from evorun.sandbox.launch import Launch, launches
+from evorun.sandbox.inside.scratch import remove
+from evorun.sandbox.launch import REMEDY, Launch, launches
 from evorun.sandbox.zygotes import NoAnswer, Zygote, ZygoteLost
 
 
@@ -39,10 +41,11 @@ class Sandbox:
         self._closed = False
 
     @classmethod
-    async def open(cls, config: SandboxConfig) -> "Sandbox":
+    async def open(cls, config: SandboxConfig, private: Sequence[Path] = ()) -> "Sandbox":
         """Open the best isolation that the configuration allows and a trial program cannot escape.
 
-        Raises SandboxError when there is none.
+        private: files and folders (a run's, a task's data) that programs must not see under full isolation; home, the
+        working folder and $EVORUN_DATA are among them anyway. Raises SandboxError when there is none.
         """
         slots = config.slots or len(os.sched_getaffinity(0))
         failures: list[str] = []
@@ -54,11 +57,10 @@ class Sandbox:
             if not launch.full:
                 # Without mounts of their own, programs share a folder of this machine, each with a subfolder.
                 scratch = tempfile.mkdtemp(prefix="evorun-sandbox-")
-                if (user := launch.settings["drop_to"]) is not None:
-                    os.chown(scratch, user, user)
+                os.chmod(scratch, 0o711)  # noqa: S103 - each program may pass through to its own
                 launch = dataclasses.replace(launch, settings={**launch.settings, "scratch_parent": scratch})
             try:
-                first = await _tried(launch)
+                first = await _tried(launch, private)
             except SandboxError as error:
                 failures.append(str(error))
                 if isinstance(error, NoAnswer):
@@ -70,10 +72,8 @@ class Sandbox:
                 raise
             return cls(launch, slots, first, scratch)
         found = "; ".join(dict.fromkeys(failures)) or "bwrap is not installed"
-        raise SandboxError(
-            f"sandbox.isolation={config.isolation}: {found}; install bubblewrap and allow user namespaces, "
-            f"or set sandbox.isolation=rlimits"
-        )
+        remedy = "" if config.isolation == "rlimits" else f"; {REMEDY}"
+        raise SandboxError(f"sandbox.isolation={config.isolation}: {found}{remedy}")
 
     async def run(self, program: Program, stdin: str, limits: Limits) -> Execution:
         """Run a program on an input; the execution says how it ended, whatever it does.
@@ -137,11 +137,11 @@ class Sandbox:
             raise SandboxError("the sandbox is closed: open another one")
 
 
-async def _tried(launch: Launch) -> Zygote:
+async def _tried(launch: Launch, private: Sequence[Path]) -> Zygote:
     """Start a zygote and have a program look for a way out. Raises SandboxError when it finds one."""
     zygote = await Zygote.start(launch)
     try:
-        breach = await find_breach(zygote, full=launch.full)
+        breach = await find_breach(zygote, launch, private)
     except ZygoteLost as lost:
         breach = str(lost)
     except BaseException:
@@ -156,4 +156,4 @@ async def _tried(launch: Launch) -> Zygote:
 def _remove(folder: str | None) -> None:
     if folder is not None:
         with contextlib.suppress(OSError):
-            shutil.rmtree(folder, ignore_errors=True)
+            remove(folder)

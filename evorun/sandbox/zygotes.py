@@ -188,6 +188,8 @@ def _end(reason: str, code: int, cpu_seconds: float, limits: Limits, message: by
         return "memory_limit", f"more than {limits.memory_mib} MiB of memory"
     if reason == "processes":
         return "runtime_error", f"more than {limits.processes} processes and threads"
+    if reason == "files":
+        return "runtime_error", f"more than {limits.file_mib} MiB in files, or too many of them"
     if code < 0:
         return "runtime_error", f"ended by signal {-code}"
     return ("runtime_error", "") if code > 0 else ("completed", "")

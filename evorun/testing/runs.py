@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 from pathlib import Path
@@ -61,7 +62,7 @@ class FakeSandbox:
     # Of all instances: a resumed run opens a sandbox of its own.
     tested = 0
 
-    def __init__(self, config: SandboxConfig) -> None: ...
+    def __init__(self, config: SandboxConfig, private: Sequence[Path] = ()) -> None: ...
 
     async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> tuple[CaseResult, ...]:
         """Give each case a verdict by a digest of the program and the case's number."""

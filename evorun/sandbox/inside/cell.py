@@ -7,9 +7,11 @@ import resource
 import signal
 from typing import Any
 
-from evorun.sandbox.inside import kernel, syscalls
+from evorun.sandbox.inside import kernel, processes, syscalls
 
-_SCRATCH_FILES = 4096
+SCRATCH_FILES = 4096
+"""Files in a program's folder (ours)."""
+_SPARE_PROCESSES = 256  # of the same user, which may start while a program runs (ours)
 _MANY = 65536  # above every descriptor that this process can have
 
 
@@ -33,9 +35,11 @@ def enter(
             kernel.new_user_namespace(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC, kernel.NOBODY)
             # No namespaces below this one: they would give the program capabilities again.
             kernel.write("/proc/sys/user/max_user_namespaces", "0")
-            options = f"size={limits['file_mib']}m,nr_inodes={_SCRATCH_FILES},mode=0700"
+            options = f"size={limits['file_mib']}m,nr_inodes={SCRATCH_FILES},mode=0700"
             kernel.mount("scratch", scratch, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
             _show_only_this_process(scratch)
+        if settings["user"] is not None:
+            kernel.become(settings["user"])
         os.chdir(scratch)
         os.umask(0o077)
         _limit(settings, limits)
@@ -87,6 +91,9 @@ def _limit(settings: dict[str, Any], limits: dict[str, Any]) -> None:
     _set_limit(resource.RLIMIT_MSGQUEUE, 0)
     if settings["own_process_count"]:
         _set_limit(resource.RLIMIT_NPROC, limits["processes"])
+    elif not settings["namespaces"]:  # the user's other processes count too, and may become more meanwhile
+        others = processes.threads_of_this_user()
+        _set_limit(resource.RLIMIT_NPROC, others + limits["processes"] + _SPARE_PROCESSES)
 
 
 def _set_limit(kind: int, value: int) -> None:

@@ -79,6 +79,13 @@ def new_user_namespace(flags: int, inner: int) -> None:
     write("/proc/self/gid_map", f"{inner} {group} 1")
 
 
+def become(user: int) -> None:
+    """Take on a user, and the group of the same number, for good. Raises OSError."""
+    os.setgroups([])  # groups before the user: afterwards the right to change them is gone
+    os.setresgid(user, user, user)
+    os.setresuid(user, user, user)
+
+
 def write(path: str, text: str) -> None:
     """Write to a file of /proc in one call, as the kernel demands for ID maps. Raises OSError."""
     descriptor = os.open(path, os.O_WRONLY)

@@ -5,6 +5,8 @@ import os
 import signal
 from typing import NamedTuple
 
+from evorun.sandbox.inside import kernel
+
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
@@ -35,6 +37,16 @@ def below_this() -> list[Process]:
     return found
 
 
+def threads_of_this_user() -> int:
+    """Return the number of threads of all processes of this process's user, as RLIMIT_NPROC counts them."""
+    threads = 0
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            if name.isdigit() and os.stat(f"/proc/{name}").st_uid == os.geteuid() and (process := _read(name)):
+                threads += process.threads
+    return threads
+
+
 def longest_wait_for_a_core() -> float:
     """Return the seconds that a child of this process has been ready to run without running; 0.0 where unknown."""
     this, longest = _this(), 0.0
@@ -46,6 +58,24 @@ def longest_wait_for_a_core() -> float:
             except (OSError, IndexError):  # it has ended, or this kernel keeps no such statistics
                 pass
     return longest
+
+
+def kill_all_of(user: int) -> None:
+    """Kill every process of a user at once, however fast they fork; needs root's right to become that user."""
+    child = os.fork()
+    if child == 0:
+        try:
+            kernel.become(user)
+            os.kill(-1, signal.SIGKILL)  # not before the line above: as root, it would end the machine
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
+
+
+def kill_group(leader: int) -> None:
+    """Kill a process group at once, if any of it is left."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
 
 
 def kill(pid: int) -> None:

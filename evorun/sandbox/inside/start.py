@@ -2,6 +2,7 @@
 
 import os
 import resource
+import secrets
 import signal
 import sys
 from typing import Any, NoReturn
@@ -15,20 +16,36 @@ def start(control: int, settings: dict[str, Any]) -> NoReturn:
     if settings["build_root"]:
         _enter_root(settings["layout"])
     if settings["drop_to"] is not None:
-        os.setgroups([])  # groups before the user: afterwards the right to change them is gone
-        os.setresgid(*[settings["drop_to"]] * 3)
-        os.setresuid(*[settings["drop_to"]] * 3)
+        kernel.become(settings["drop_to"])
+    settings["user"] = _private_user() if settings["private_user"] else None
     if settings["namespaces"]:
         _enter_own_process_namespace()
     else:
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # else a program of the same user could open our memory
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)  # a program's orphans become our children
-    kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    if settings["namespaces"]:
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # else its end would not be that of all below it
     sys.path[:] = [path for path in sys.path if path] + settings["packages"]
     sys.path_importer_cache.clear()
     _, hard = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
     zygote.serve(control, settings)
+
+
+def _private_user() -> int:
+    """Return a user that nobody else has: its limit on processes and its signals concern our programs alone."""
+    # First where nothing assigns users (systemd's UIDs-GIDs.md); where few are mapped, above the usual ones.
+    for lowest, highest in ((1_900_000_000, 2_100_000_000), (30_000, 60_000)):
+        user = lowest + secrets.randbelow(highest - lowest)
+        if _is_mapped("uid", user) and _is_mapped("gid", user):
+            return user
+    raise PermissionError("this user namespace has no user but root, and programs do not run as root")
+
+
+def _is_mapped(kind: str, number: int) -> bool:
+    with open(f"/proc/self/{kind}_map") as file:
+        ranges = [[int(word) for word in line.split()] for line in file]
+    return any(first <= number < first + count for first, _, count in ranges)
 
 
 def _enter_root(layout: dict[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""System calls that no program needs and that reach past the other walls, refused by a seccomp filter."""
+"""A seccomp filter of the system calls that no program needs and that reach past the other walls."""
 
 import ctypes
 import errno
@@ -11,7 +11,6 @@ from evorun.sandbox.inside import kernel
 # of the kernel with a history of vulnerabilities. Numbers for x86_64 and for aarch64.
 _REFUSED = {
     "memfd_create": (319, 279),
-    "memfd_secret": (447, 447),
     "shmget": (29, 194),
     "semget": (64, 190),
     "msgget": (68, 186),
@@ -22,30 +21,42 @@ _REFUSED = {
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
     "process_vm_writev": (311, 271),
-    "pidfd_getfd": (438, 438),
     "unshare": (272, 97),
     "setns": (308, 268),
     "mount": (165, 40),
     "umount2": (166, 39),
     "pivot_root": (155, 41),
     "chroot": (161, 51),
-    "open_tree": (428, 428),
-    "move_mount": (429, 429),
-    "fsopen": (430, 430),
-    "mount_setattr": (442, 442),
     "bpf": (321, 280),
     "perf_event_open": (298, 241),
     "userfaultfd": (323, 282),
-    "io_uring_setup": (425, 425),
 }
+# Calls from this number on, the same on every architecture, are refused as if the kernel were too old for them, but
+# for those listed: mounts, rings (io_uring), hidden memory, and whatever kernels to come will add.
+_FIRST_NEW_CALL = 424
+_ALLOWED_NEW_CALLS = {
+    "pidfd_send_signal": 424,
+    "pidfd_open": 434,
+    "close_range": 436,
+    "openat2": 437,
+    "faccessat2": 439,
+    "epoll_pwait2": 441,
+    "futex_waitv": 449,
+    "fchmodat2": 452,
+}
+_CLONE = (56, 220)
+_NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS | NEWCGROUP | NEWUTS | NEWIPC | NEWUSER | NEWPID | NEWNET
+_SOCKET, _SOCKETPAIR = (41, 198), (53, 199)
+_AF_UNIX = 1
 # By machine: the column of the numbers above, and the kernel's identifier (AUDIT_ARCH_*).
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 # From here on, x86_64 numbers are those of another calling convention (x32), which would pass the list by.
 _FOREIGN_CALLS = 0x40000000
 
-_LOAD, _EQUAL, _AT_LEAST, _RETURN = 0x20, 0x15, 0x35, 0x06
-_NUMBER_OFFSET, _ARCHITECTURE_OFFSET = 0, 4
-_ALLOW, _KILL, _REFUSE = 0x7FFF0000, 0x80000000, 0x00050000 | errno.EPERM
+# Classic BPF: operations, and the offsets in `struct seccomp_data` (of an argument, its lower half).
+_LOAD, _EQUAL, _AT_LEAST, _ANY_BIT, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
+_NUMBER_OFFSET, _ARCHITECTURE_OFFSET, _FIRST_ARGUMENT_OFFSET = 0, 4, 16
+_ALLOW, _KILL, _REFUSE, _UNKNOWN = 0x7FFF0000, 0x80000000, 0x00050000 | errno.EPERM, 0x00050000 | errno.ENOSYS
 
 _SECCOMP = (317, 277)
 _SET_MODE_FILTER = 1
@@ -53,37 +64,56 @@ _KEEP_SPECULATION = 4
 
 
 class Filter:
-    """A filter, built once and enforced in one process after another. Does nothing on other machines."""
+    """A filter, built once and enforced in one process after another."""
 
-    def __init__(self) -> None:
+    def __init__(self, unix_sockets: bool) -> None:
+        """Build it; unix_sockets: allow sockets between the processes of this machine, beside pairs of them.
+
+        Raises OSError on machines whose numbers of system calls it does not know.
+        """
         machine = os.uname().machine
-        self._number = 0
-        self._instructions = b""
-        if machine in _ARCHITECTURES:
-            column, architecture = _ARCHITECTURES[machine]
-            self._number = _SECCOMP[column]
-            self._instructions = _assemble([numbers[column] for numbers in _REFUSED.values()], architecture)
-        self._buffer = ctypes.create_string_buffer(self._instructions, len(self._instructions))
+        if machine not in _ARCHITECTURES:
+            raise OSError(
+                errno.ENOSYS, f"no filter of system calls for {machine}, only for {', '.join(_ARCHITECTURES)}"
+            )
+        column, architecture = _ARCHITECTURES[machine]
+        self._number = _SECCOMP[column]
+        instructions = _assemble(column, architecture, unix_sockets)
+        self._buffer = ctypes.create_string_buffer(instructions, len(instructions))
         address = ctypes.addressof(self._buffer)
-        self._program = ctypes.create_string_buffer(struct.pack("@HP", len(self._instructions) // 8, address))
+        self._program = ctypes.create_string_buffer(struct.pack("@HP", len(instructions) // 8, address))
 
     def enforce(self) -> None:
         """Refuse the calls to this process and its children for good; needs no_new_privs. Raises OSError."""
-        if self._number:
-            kernel.system_call(self._number, _SET_MODE_FILTER, _KEEP_SPECULATION, self._program)
+        kernel.system_call(self._number, _SET_MODE_FILTER, _KEEP_SPECULATION, self._program)
 
 
-def _assemble(refused: list[int], architecture: int) -> bytes:
-    # Classic BPF: operation, lines to skip if true, lines to skip if false, operand. A call of another architecture
-    # kills the process, since its numbers mean other calls.
+def _assemble(column: int, architecture: int, unix_sockets: bool) -> bytes:
+    """Return the filter in classic BPF: operation, lines to skip if true, lines to skip if false, operand."""
+    refused = [numbers[column] for numbers in _REFUSED.values()] + ([] if unix_sockets else [_SOCKET[column]])
     instructions = [
         (_LOAD, 0, 0, _ARCHITECTURE_OFFSET),
         (_EQUAL, 1, 0, architecture),
-        (_RETURN, 0, 0, _KILL),
+        (_RETURN, 0, 0, _KILL),  # another architecture's numbers mean other calls
         (_LOAD, 0, 0, _NUMBER_OFFSET),
-        (_AT_LEAST, len(refused) + 1, 0, _FOREIGN_CALLS),
-        *((_EQUAL, len(refused) - index, 0, number) for index, number in enumerate(refused)),
+        *_answer(_AT_LEAST, _FOREIGN_CALLS, _REFUSE),
+        *(line for number in _ALLOWED_NEW_CALLS.values() for line in _answer(_EQUAL, number, _ALLOW)),
+        *_answer(_AT_LEAST, _FIRST_NEW_CALL, _UNKNOWN),
+        *(line for number in refused for line in _answer(_EQUAL, number, _REFUSE)),
+        *_by_argument(_CLONE[column], (_ANY_BIT, 0, 1, _NEW_NAMESPACES)),
+        *_by_argument(_SOCKET[column], (_EQUAL, 1, 0, _AF_UNIX)),
+        *_by_argument(_SOCKETPAIR[column], (_EQUAL, 1, 0, _AF_UNIX)),
         (_RETURN, 0, 0, _ALLOW),
-        (_RETURN, 0, 0, _REFUSE),
     ]
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in instructions)
+
+
+def _answer(operation: int, number: int, answer: int) -> list[tuple[int, int, int, int]]:
+    """Return the lines that give an answer to the calls whose number compares so."""
+    return [(operation, 0, 1, number), (_RETURN, 0, 0, answer)]
+
+
+def _by_argument(number: int, comparison: tuple[int, int, int, int]) -> list[tuple[int, int, int, int]]:
+    """Return the lines that answer a call by its first argument: refused unless the comparison skips a line."""
+    lines = [(_LOAD, 0, 0, _FIRST_ARGUMENT_OFFSET), comparison, (_RETURN, 0, 0, _REFUSE), (_RETURN, 0, 0, _ALLOW)]
+    return [(_EQUAL, 0, len(lines), number), *lines]

@@ -1,17 +1,17 @@
 """A warm interpreter that runs one program after another, each in a process of its own."""
 
+import contextlib
 import gc
 import json
 import os
 import select
-import shutil
 import signal
 import tempfile
 import time
 from collections.abc import Callable
 from typing import Any, NoReturn
 
-from evorun.sandbox.inside import cell, kernel, processes, program, syscalls
+from evorun.sandbox.inside import cell, kernel, processes, program, scratch, syscalls
 
 TICK = 0.05
 """Seconds between two checks of the use of a program's processes."""
@@ -45,7 +45,7 @@ class Spawner:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
-        self.filter = syscalls.Filter()
+        self.filter = syscalls.Filter(unix_sockets=settings["namespaces"])
         self._own_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY)
         self.endings, wake = os.pipe()
         """Readable when a child has ended."""
@@ -69,19 +69,19 @@ class Spawner:
         """Return the folder that will be a program's only writable one; with namespaces, a mount covers it."""
         if self.settings["namespaces"]:
             return str(self.settings["layout"]["scratch"])
-        return str(tempfile.mkdtemp(dir=self.settings["scratch_parent"]))
+        folder = str(tempfile.mkdtemp(dir=self.settings["scratch_parent"]))
+        if (user := self.settings["user"]) is not None:
+            os.chown(folder, user, user)
+        return folder
 
     def remove_scratch(self, folder: str) -> None:
         """Remove a program's folder; with namespaces, its mount has ended with the program."""
         if not self.settings["namespaces"]:
-            os.chmod(folder, 0o700)
-            for path, folders, _ in os.walk(folder):
-                for name in folders:  # before walk enters it: the program may have taken all rights away
-                    if not os.path.islink(f"{path}/{name}"):
-                        os.chmod(f"{path}/{name}", 0o700)
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(OSError):  # the other side removes what is left, when it closes
+                os.chmod(folder, 0o700)
+                scratch.remove(folder)
 
-    def end_all(self) -> float:
+    def end_all(self, program_pid: int) -> float:
         """Kill a program's remaining processes, wait for their end, and return their CPU seconds."""
         # Again and again, since a program that forks may have new processes after each look.
         cpu_seconds = 0.0
@@ -93,6 +93,9 @@ class Spawner:
             if ended:
                 cpu_seconds += usage.ru_utime + usage.ru_stime
                 continue
+            if self.settings["user"] is not None:
+                processes.kill_all_of(self.settings["user"])
+            processes.kill_group(program_pid)
             for process in processes.below_this():
                 processes.kill(process.pid)
             time.sleep(0.001)
@@ -152,7 +155,9 @@ class Supervision:
                 self._look(now - self._started)
                 next_look = time.monotonic() + TICK
             self._move(next_look - now)
-        self._cpu_seconds += self._spawner.end_all()
+        if self._writes_too_much():
+            self._stop("files")
+        self._cpu_seconds += self._spawner.end_all(self._pid)
         self._spawner.remove_scratch(self._scratch)
         for descriptor in self._readers:
             while self._read(descriptor):  # what was still in the pipe
@@ -168,7 +173,9 @@ class Supervision:
         """Wait for events on the channels, for `timeout` seconds at most, and handle them."""
         for descriptor, event in self._poll.poll(max(0.0, timeout) * 1000):
             if descriptor == self._control:
-                os._exit(1)  # the other side is gone; our end is the program's
+                self._spawner.end_all(self._pid)  # the other side is gone
+                self._spawner.remove_scratch(self._scratch)
+                os._exit(1)
             elif descriptor == self._stdin:
                 self._feed()
             elif descriptor == self._spawner.endings:
@@ -225,7 +232,15 @@ class Supervision:
             self._stop("processes")
         elif elapsed > self._limits["wall_seconds"] and self._is_late(elapsed):
             self._stop("wall")
+        elif self._writes_too_much():
+            self._stop("files")
         self._has_company |= sum(process.threads for process in used) > 1
+
+    def _writes_too_much(self) -> bool:
+        """Return whether the scratch folder is over its limit, where no mount of its own size enforces that."""
+        if self._spawner.settings["namespaces"]:
+            return False
+        return scratch.is_larger(self._scratch, self._limits["file_mib"] << 20, cell.SCRATCH_FILES)
 
     def _is_late(self, elapsed: float) -> bool:
         """Return whether the program itself took too long, and not a machine that gave it no core."""
@@ -239,6 +254,7 @@ class Supervision:
             self._reason = reason
             self._stopped_at = time.monotonic()
             if self._ending is None:
+                processes.kill_group(self._pid)
                 processes.kill(self._pid)
 
     def _header(self) -> dict[str, Any]:
