@@ -10,7 +10,7 @@ import pytest
 from building import load_task
 from evorun.cli.plain import with_absolute_paths
 from evorun_process import DRY_RUN, SMALL, evorun_here
-from interpreters import interpreter_for_other_users
+from means import interpreter_for_other_users
 
 QUESTION = {"question": "?", "options": ["1", "2", "3", "4"], "answer": "A"}
 

@@ -21,9 +21,10 @@ import os, sys
 def look(claims, needed, files, evorun, limit):
     for path in (sys.executable, os.__file__, *needed):
         if not os.access(path, os.R_OK):
-            return [f"programs, which run under another user than root, cannot read {path}: "
-                    "let others enter its folders (chmod o+x), or use a Python and packages that are elsewhere"]
-    return [leak.__doc__ for leak in map(globals().get, claims) if leak(files, evorun, limit)]
+            return (f"programs, which run under another user than root, cannot read {path}: "
+                    "let others enter its folders (chmod o+x), or use a Python and packages that are elsewhere")
+    # Only the first: the last claim's leak may end the program.
+    return next((leak.__doc__ for leak in map(globals().get, claims) if leak(files, evorun, limit)), "")
 
 def succeeds(call, *arguments):
     try:
@@ -106,9 +107,10 @@ def network(files, evorun, limit):
     with open("/proc/self/net/dev") as file:
         return any(":" in line and line.split(":")[0].strip() != "lo" for line in file)
 """
-_ALWAYS = ("privileges", "environment", "own_folder", "sockets")
-_AS_ANOTHER_USER = ("unix_sockets", "processes", "another_user", "root_files", "signals", "system_folders")
-_FULLY = ("system_folders", "host_files", "host_processes", "network")
+_ALWAYS = ["privileges", "environment", "own_folder", "sockets"]
+_FULLY = [*_ALWAYS, "system_folders", "host_files", "host_processes", "network"]
+_AS_THIS_USER = [*_ALWAYS, "unix_sockets"]
+_AS_ANOTHER_USER = ["another_user", *_AS_THIS_USER, "root_files", "signals", "system_folders"]
 
 
 async def find_breach(zygote: Zygote, launch: Launch, private: Sequence[Path]) -> str:
@@ -118,18 +120,18 @@ async def find_breach(zygote: Zygote, launch: Launch, private: Sequence[Path]) -
     ZygoteLost.
     """
     settings = launch.settings
-    needed: list[str] = settings["packages"]
     if launch.full:
-        claims = [*_ALWAYS, *_FULLY] + (["processes"] if settings["own_process_count"] else [])
-        needed = [target for _, target in settings["layout"]["packages"]]
+        claims, needed = _FULLY, [target for _, target in settings["layout"]["packages"]]
     else:
-        claims = [*_ALWAYS, *(_AS_ANOTHER_USER if settings["private_user"] else ["unix_sockets"])]
+        claims, needed = _AS_ANOTHER_USER if settings["private_user"] else _AS_THIS_USER, settings["packages"]
+    if settings["own_process_count"]:
+        claims = [*claims, "processes"]
     arguments = [claims, needed, _files([*_ours(), *private]), os.getpid(), _LIMITS.processes]
     stdin = "\n".join(msgspec.json.encode(argument).decode() for argument in arguments)
     execution = await zygote.run(Program(_TRIAL, entry="look"), stdin, _LIMITS)
     if execution.value is None:
-        return f"a trial program ended with {execution.end}: {execution.stderr.strip().splitlines()[-1:]}"
-    return "; ".join(msgspec.json.decode(execution.value, type=list[str]))
+        return f"a trial program ended with {execution.end}: {execution.stderr.strip().rpartition(chr(10))[2]}"
+    return msgspec.json.decode(execution.value, type=str)
 
 
 def _ours() -> list[Path]:
@@ -145,6 +147,6 @@ def _files(paths: Sequence[Path]) -> list[tuple[str, tuple[int, int]]]:
     """
     found = []
     for path in paths:
-        there = next(one for one in (path.resolve(), *path.resolve().parents) if one.exists())
+        there = next(one for one in (path.resolve(), *path.resolve().parents) if os.path.exists(one))
         found.append((str(there), (there.stat().st_dev, there.stat().st_ino)))
     return found

@@ -12,7 +12,7 @@ import pytest_asyncio
 from evorun.errors import SandboxError
 from evorun.sandbox import Limits, Program, Sandbox, SandboxConfig
 from hostile_programs import HOSTILE, Hostile
-from interpreters import interpreter_for_other_users
+from means import interpreter_for_other_users
 
 HEALTHY = """
 import json, os, sys, time

@@ -5,6 +5,7 @@ import asyncio
 import contextlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,11 +23,12 @@ from evorun.errors import ConfigError, EvorunError, SandboxError
 from evorun.sandbox import Case, Execution, Limits, Program, Sandbox, SandboxConfig, Suite, probe, test
 from evorun.sandbox.launch import _BOOT, Launch
 from evorun.sandbox.zygotes import ZygoteLost
-from interpreters import SYSTEMS_OWN, interpreter_for_other_users, version_of
+from means import SYSTEMS_OWN, interpreter_for_other_users, user_namespaces_work, version_of
 
 LIMITS = Limits(cpu_seconds=3.0)
 Below = Callable[[], list[psutil.Process]]
 ROOT = Path(__file__).parents[2]
+NEEDS_NAMESPACES = pytest.mark.skipif(not user_namespaces_work(), reason="user namespaces are denied on this machine")
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
 
 
@@ -156,7 +158,11 @@ async def test_a_program_that_breaks_its_zygote_twice_has_failed(monkeypatch: py
 
 @pytest.fixture(params=["bubblewrap", "namespaces", "rlimits"])
 def isolation(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Each isolation, with an interpreter that it can use."""
+    """Each isolation that can work here, with an interpreter that it can use."""
+    if request.param != "rlimits" and not user_namespaces_work():
+        pytest.skip("user namespaces are denied on this machine")
+    if request.param == "bubblewrap" and not shutil.which("bwrap"):
+        pytest.skip("bwrap is not installed")
     with interpreter_for_other_users() if request.param == "rlimits" else contextlib.nullcontext():
         yield request.param
 
@@ -239,10 +245,9 @@ def test_where_namespaces_are_denied_auto_runs_nothing_and_says_what_to_do(path:
     assert "\n" not in str(note)
 
 
+@NEEDS_NAMESPACES
 def test_where_no_user_but_root_is_mapped_looking_raises_nothing_and_rlimits_refuses(tmp_path: Path) -> None:
     command = ["unshare", "--user", "--map-root-user", sys.executable]
-    if subprocess.run([*command, "-c", ""], capture_output=True, check=False).returncode != 0:
-        pytest.skip("user namespaces are denied on this machine")
     script = (
         LOOK.format(isolation="rlimits")
         + "\nfrom evorun.cli.doctor import findings\nprint(dict(enumerate(findings())))"
@@ -277,17 +282,20 @@ async def test_without_a_filter_of_system_calls_nothing_runs(
     assert below() == []
 
 
+UNLIMITED = "(its processes are not limited|more than 4 processes)"  # by whom it is seen first
+
+
 @pytest.mark.parametrize(
     ("isolation", "module", "wall", "hole", "said"),
     [
         ("bubblewrap", "syscalls", "(_EQUAL, 1, 0, _AF_UNIX)", "(_EQUAL, 1, 1, 0)", "it opens sockets"),
-        ("rlimits", "syscalls", '"unshare": (272, 97),', "", "it gets privileges"),
+        pytest.param("rlimits", "syscalls", '"unshare": (272, 97),', "", "it gets privileges", marks=NEEDS_NAMESPACES),
         ("namespaces", "start", " | kernel.CLONE_NEWNET", "", "it sees the network"),
         ("namespaces", "cell", "_show_only_this_process(scratch)", "pass", "it sees the host's processes"),
-        ("namespaces", "cell", 'settings["own_process_count"]', "False", "its processes are not limited"),
+        ("namespaces", "cell", 'settings["own_process_count"]', "False", UNLIMITED),
         ("rlimits", "syscalls", "[_SOCKET[column]]", "[]", "it opens sockets to this machine's processes"),
         pytest.param("rlimits", "cell", 'kernel.become(settings["user"])', "pass", "it runs as root", marks=AS_ROOT),
-        pytest.param("rlimits", "cell", 'settings["own_process_count"]', "False", "its processes are", marks=AS_ROOT),
+        pytest.param("rlimits", "cell", 'settings["own_process_count"]', "False", UNLIMITED, marks=AS_ROOT),
     ],
     indirect=["isolation"],
 )
@@ -308,7 +316,7 @@ async def test_an_isolation_with_a_hole_is_refused(
         await opened(isolation=isolation, slots=1)
 
 
-@pytest.mark.parametrize("isolation", ["bubblewrap", "namespaces"])
+@pytest.mark.parametrize("isolation", ["bubblewrap", "namespaces"], indirect=True)
 async def test_nothing_of_ours_may_lie_where_programs_can_read(
     isolation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -408,6 +416,6 @@ def test_wrong_settings_name_their_key(settings: dict[str, object], said: str) -
 
 async def test_a_look_is_possible_where_a_loop_runs(below: Below) -> None:
     found = probe(SandboxConfig())
-    assert found.isolation in ("bubblewrap", "namespaces", "rlimits")
+    assert found.isolation in ("bubblewrap", "namespaces") if user_namespaces_work() else ("none",)
     assert issubclass(SandboxError, EvorunError)
     assert below() == []

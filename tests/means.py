@@ -1,6 +1,7 @@
-"""An interpreter that another user can run, for tests as root of `sandbox.isolation=rlimits`."""
+"""The means of isolation that this machine gives the sandbox's tests."""
 
 import contextlib
+import functools
 import os
 import subprocess
 import sys
@@ -11,6 +12,13 @@ from unittest import mock
 import pytest
 
 SYSTEMS_OWN = Path("/usr/bin/python3")
+
+
+@functools.cache
+def user_namespaces_work() -> bool:
+    """Return whether the kernel lets us make user namespaces, by another program's account than evorun's."""
+    command = ["unshare", "--user", "--map-root-user", "--mount", "true"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 @contextlib.contextmanager
