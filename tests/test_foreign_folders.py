@@ -194,6 +194,29 @@ def test_a_recorded_configuration_refers_to_nothing(planted: Path, theirs: Their
     assert theirs.seen == []
 
 
+@pytest.mark.parametrize(
+    ("engine", "expected"),
+    [
+        ("[" * 900 + "]" * 900, "expected at most 64 groups one inside another"),
+        ("[]", "engine: expected a name"),
+        ('{"name": "server", "name\\u001b": 1}', "unknown key"),
+    ],
+    ids=["deep", "a list", "a key"],
+)
+@pytest.mark.parametrize("change", [(), ("engine.name=simulated",)], ids=["as it is", "changed"])
+def test_a_recorded_configuration_that_is_none_is_one_line(
+    run: Path, engine: str, expected: str, change: tuple[str, ...]
+) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["config"]["engine"] = "HERE"
+    (run / "manifest.json").write_text(json.dumps(manifest).replace('"HERE"', engine))
+    done = evorun_here("resume", "run", "--trust", *change, cwd=run.parent)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert expected in done.stderr or change
+    assert "\x1b" not in done.stdout + done.stderr
+
+
 def test_what_only_reads_a_folder_does_nothing_that_it_says(
     tmp_path: Path, theirs: Theirs, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -102,6 +102,6 @@ def change(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any
             raise ConfigError(f"{key}: expected one plain value on a resume, got {argument.partition('=')[2]}")
         try:
             OmegaConf.update(changed, key, override.value(), force_add=True)
-        except OmegaConfBaseException as error:
+        except (OmegaConfBaseException, ValueError) as error:  # ValueError: the recorded group is a list
             raise ConfigError(explain(error)) from error
     return dict(OmegaConf.to_container(changed, resolve=False))  # type: ignore[arg-type]

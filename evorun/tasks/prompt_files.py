@@ -84,9 +84,7 @@ class _Prompt:
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"{path}: cannot read the prompt template: {error}") from error
         if len(source) > _LONGEST:
-            raise ConfigError(
-                f"{path}: expected a prompt template of at most {_LONGEST:,} characters, got a longer one"
-            )
+            raise ConfigError(f"{path}: expected a prompt template, got one of more than {_LONGEST:,} characters")
         try:
             self.placeholders = meta.find_undeclared_variables(environment.parse(source)) - environment.globals.keys()
             self._template: Template = environment.from_string(source)

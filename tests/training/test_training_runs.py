@@ -17,6 +17,7 @@ from parity_task import (
     Parity,
     ParityConfig,
     adapter_of,
+    carry_out,
     cut_back,
     effects,
     finished,
@@ -152,6 +153,31 @@ def test_it_goes_on_from_what_a_kill_leaves(
     assert after.keys() == effects(run).keys()
     assert graded(settings) == asked + ROWS
     assert "made again" not in (again / "evorun.log").read_text()
+
+
+class Code:
+    """What a pickle runs where it is read as one."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.mark,)
+
+
+def test_code_in_a_checkpoint_is_not_run(run: Path, model: Path, settings: dict[str, Any], tmp_path: Path) -> None:
+    import torch
+
+    again = shutil.copytree(run, tmp_path / "run")
+    cut_back(again, step=4, left=3)
+    as_it_was(again / "checkpoints")
+    checkpoint = again / "checkpoints" / "update-2" / "optimizer.pt"
+    assert checkpoint.exists()
+    torch.save(Code(tmp_path / "mark"), checkpoint)
+    outcome = carry_out(again, model, **settings)
+    assert outcome.status == "failed"
+    assert "Weights only load failed" in str(outcome.error)
+    assert not (tmp_path / "mark").exists()
 
 
 def test_a_finished_run_needs_no_trainer_to_finish_again(run: Path, model: Path, settings: dict[str, Any]) -> None:
