@@ -217,6 +217,23 @@ def test_a_recorded_configuration_that_is_none_is_one_line(
     assert "\x1b" not in done.stdout + done.stderr
 
 
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({"scores": []}, "manifest.json is malformed: Expected `array` of length >= 1 - at `$.scores`"),
+        ({"method": "zero_shot", "models": {}}, "expected the model that wrote the responses"),
+    ],
+)
+def test_a_manifest_that_no_run_has_written_is_one_line(run: Path, changes: dict[str, Any], expected: str) -> None:
+    manifest = json.loads((run / "manifest.json").read_text())
+    (run / "manifest.json").write_text(json.dumps({**manifest, **changes}))
+    assert evorun_here("report", "run", cwd=run.parent).returncode == int("scores" in changes)
+    done = evorun_here("traces", "run", "kind=dpft", "output=examples.jsonl", cwd=run.parent)
+    assert done.returncode == 1
+    assert len(done.stderr.splitlines()) == 1, done.stderr
+    assert expected in done.stderr
+
+
 def test_what_only_reads_a_folder_does_nothing_that_it_says(
     tmp_path: Path, theirs: Theirs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -226,7 +243,12 @@ def test_what_only_reads_a_folder_does_nothing_that_it_says(
     assert done.returncode == 0, done.stderr
     manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
     engine = {"name": "server", "base_urls": [theirs.url], "api_key_env": "SOME_SECRET"}
-    manifest["config"] |= {"engine": engine, "judge_engine": engine, "${oc.env:SOME_SECRET}": "${oc.env:SOME_SECRET}"}
+    manifest["config"] |= {
+        "engine": engine,
+        "judge_engine": engine,
+        "task": [],
+        "${oc.env:SOME_SECRET}": "${oc.env:SOME_SECRET}",
+    }
     manifest["stages"] = {"student": {"folder": "${oc.env:SOME_SECRET}", "digest": "0"}}
     manifest["error"] = "${oc.env:SOME_SECRET} {{ 7 * 7 }}"
     (tmp_path / "run" / "manifest.json").write_text(json.dumps(manifest))

@@ -82,7 +82,7 @@ class Manifest(msgspec.Struct, kw_only=True):
     sandbox: SandboxInRun | None = None
     """None when the run tests no programs."""
     provenance: Provenance
-    scores: tuple[Score, ...] = (ACCURACY,)
+    scores: Annotated[tuple[Score, ...], msgspec.Meta(min_length=1)] = (ACCURACY,)
     """As the task declares them, the primary one first; runs of older versions have right and wrong."""
     config: dict[str, Any]
     config_digest: str

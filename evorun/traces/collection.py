@@ -34,7 +34,8 @@ def collect(folders: Sequence[Path], settings: Settings) -> Traces:
     outcomes = selection.outcomes
     runs = []
     for folder, manifest in zip(folders, manifests, strict=True):
-        split = manifest.config.get("task", {}).get("split")
+        task = manifest.config.get("task")
+        split = task.get("split") if isinstance(task, dict) else None
         tally = RunTally(
             run=display(folder),
             task=manifest.task,

@@ -66,6 +66,8 @@ def usable_manifest(folder: Path, settings: Settings) -> Manifest:
         raise RunDirectoryError(
             f"{shown}: kind={settings.name} needs runs of {fitting}, this is one of {manifest.method}"
         )
+    if "policy" not in manifest.models:
+        raise RunDirectoryError(f"{shown}: expected the model that wrote the responses, its manifest names none")
     if manifest.status != "completed":
         raise RunDirectoryError(
             f"{shown}: expected a completed run, this one is {manifest.status}; wait for its end, or continue it with: "
