@@ -1,6 +1,6 @@
 """Comparison of a program's output with the expected one, by LiveCodeBench's rules.
 
-Pure, safe on texts made to cause harm, and linear in their length but for integers of up to some thousand digits.
+Pure, and safe on texts made to cause harm: takes time linear in their length.
 
 Two rules differ from the harness's. A returned object's keys are JSON's: the harness finds {1: 2} and {"1": 2} unequal,
 here both are the latter. The harness runs no script where it expects a JSON value, while here a script may print it
@@ -57,7 +57,7 @@ def _same_json(expected: str, actual: str, printed: bool) -> bool:
         return True
     if printed and given is _NO_VALUE:
         # Not by ast.literal_eval: its documentation warns that hostile text can crash the process.
-        given = _read(_PYTHON_TOKEN.sub(_token_as_json, actual))
+        given = _read(_python_as_json(actual))
     if wanted is _NO_VALUE or given is _NO_VALUE:
         return False
     try:
@@ -78,25 +78,35 @@ def _integer(digits: str) -> int | Decimal:
     return int(digits) if len(digits) <= sys.int_info.str_digits_check_threshold else Decimal(digits)
 
 
+# Possessive: a quote that is not closed is tried once and not again from each of its characters.
 _PYTHON_TOKEN = re.compile(
-    r"""'(?P<single>(?:[^'\\\n]|\\.)*)'|"(?P<double>(?:[^"\\\n]|\\.)*)"|\b(?P<name>True|False|None)\b"""
-    r"""|(?P<open>\()|(?P<close>,?\s*\))"""
+    r"""'(?P<single>(?:[^'\\\n]++|\\.)*+)'|"(?P<double>(?:[^"\\\n]++|\\.)*+)"|(?P<unclosed>['"])"""
+    r"""|\b(?P<name>True|False|None)\b|(?P<open>\()|(?P<close>\))"""
 )
 _PYTHON_ESCAPE = re.compile(r"\\(?:x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|(.))")
 _CHARACTERS = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", "'": "'", '"': '"'}
 _NAMES = {"True": "true", "False": "false", "None": "null"}
 
 
-def _token_as_json(token: re.Match[str]) -> str:
-    kind = token.lastgroup
-    if kind == "open":
-        return "["
-    if kind == "close":
-        return "]"
-    if kind == "name":
-        return _NAMES[token["name"]]
-    body = token["single"] if kind == "single" else token["double"]
-    return json.dumps(_PYTHON_ESCAPE.sub(_character, body) if "\\" in body else body)
+def _python_as_json(text: str) -> str:
+    """Return the JSON of a value that is shown as Python shows it, and no JSON of a text that shows none."""
+    pieces: list[str] = []
+    end = 0
+    for token in _PYTHON_TOKEN.finditer(text):
+        between, end = text[end : token.start()], token.end()
+        match token.lastgroup:
+            case "unclosed":
+                return ""
+            case "name":
+                pieces += between, _NAMES[token["name"]]
+            case "open":
+                pieces += between, "["
+            case "close":  # of a tuple, which may end in a comma: (1,)
+                pieces += between.rstrip().removesuffix(","), "]"
+            case kind:
+                body = token[kind or 0]
+                pieces += between, json.dumps(_PYTHON_ESCAPE.sub(_character, body) if "\\" in body else body)
+    return "".join((*pieces, text[end:]))
 
 
 def _character(escape: re.Match[str]) -> str:

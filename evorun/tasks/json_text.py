@@ -3,7 +3,7 @@
 import re
 from functools import lru_cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, SupportsIndex
 
 import msgspec
 
@@ -11,6 +11,8 @@ MAX_DEPTH = 40
 """Deepest bracket nesting that is repaired; the repair of deeper texts takes up to a second and yields nothing."""
 MAX_REPAIR_CHARS = 16_000
 """Characters at a text's end that are repaired: the repair's time can grow faster than the text."""
+MAX_REPAIR_STEPS = 200_000
+"""Looks at a character that a repair may take (ours): texts of models take 1 to 4 for each, hostile ones thousands."""
 
 _BRACKETS = re.compile(r"[\[\]{}]")
 
@@ -44,7 +46,19 @@ def _repaired(text: str) -> Any:
     from json_repair import loads
 
     try:
-        return loads(text[start:])
+        return loads(_Watched(text[start:]))
     # A third party's parser on arbitrary text: whatever it raises means that it found no object.
     except Exception:
         return None
+
+
+class _Watched(str):
+    """A text that stops the parser that looks at its characters too often."""
+
+    _steps = 0
+
+    def __getitem__(self, index: SupportsIndex | slice) -> str:
+        self._steps += 1
+        if self._steps > MAX_REPAIR_STEPS:
+            raise RuntimeError(f"more than {MAX_REPAIR_STEPS} steps")
+        return super().__getitem__(index)

@@ -134,9 +134,9 @@ def read_fitness(text: str) -> float | None:
     A number under `score` in its JSON object counts, else the last one in the text; see `last_score`.
     """
     reply = read_object(text)
-    # `bool` is an int in Python, and JSON's 1e999 is infinite: neither is a score.
     score = reply.get("score") if reply is not None else None
-    if isinstance(score, bool) or not isinstance(score, int | float) or not math.isfinite(score):
+    # `bool` is an int in Python, and JSON's 1e999 is infinite: neither is a score.
+    if isinstance(score, bool) or not isinstance(score, int | float) or not -math.inf < score < math.inf:
         score = last_score(text)
     return None if score is None else float(min(100, max(0, score)))
 

@@ -19,10 +19,10 @@ _STATED = re.compile(r'"solution"\s*:\s*"([^"]{0,80})"')
 # on the last line. A capital that a sentence goes on from ("the answer is A Cauchy ...") is none.
 _COMMITTED = re.compile(
     r"(?i:\banswer(?:\s+(?:letter|choice|option))?|\bsolution|\b(?:best|correct|right)\s+(?:option|choice))"
-    r"\s*(?i:\bis\b\s*:?|:)[\s*_$\"'`]*(?i:\boption\s+)?(?:\\boxed\s*\{)?(?:\\text\s*\{)?"
+    r"\s*(?i:\bis\b\s*+:?+|:)[\s*_$\"'`]*(?i:\boption\s+)?(?:\\boxed\s*\{)?(?:\\text\s*\{)?"
     r"[(\[]?([A-Z])(?=[ \t]*(?:$|[\n).\],:;!*_}$\"`(]|because\b|since\b))"
 )
-_BOXED = re.compile(r"\\boxed\s*\{\s*(?:\\text\s*\{)?\s*\(?([A-Z])\)?\s*\}")
+_BOXED = re.compile(r"\\boxed\s*\{\s*+(?:\\text\s*\{\s*+)?\(?([A-Z])\)?\s*\}")
 _LONE_LETTER = re.compile(r"[\s*_$`]*[(\[]?([A-Z])[)\].]?[\s*_$`]*")
 
 

@@ -209,17 +209,21 @@ def _mutate(tree: ast.Module, lines: Sequence[int], rng: np.random.Generator) ->
     sites = [site for site in _sites(tree) if site.changes]
     if not sites:
         return False
-    functions = [node for node in ast.walk(tree) if isinstance(node, _Function)]
+    around = _innermost_functions(tree)
     # None stands for the code outside functions, which errors can end in too.
-    failing = {_innermost(line, functions) for line in lines}
-    guilty = [site for site in sites if _innermost(site.line, functions) in failing]
+    failing = {around.get(line) for line in lines}
+    guilty = [site for site in sites if around.get(site.line) in failing]
     _pick(_pick(guilty or sites, rng).changes, rng)()
     return True
 
 
-def _innermost(line: int, functions: Sequence[_Function]) -> int | None:
-    """Return the first line of the innermost function around a line; None outside of functions."""
-    return max((node.lineno for node in functions if _within([line], node)), default=None)
+def _innermost_functions(tree: ast.Module) -> dict[int, int]:
+    """Return the first line of the innermost function around each line that is in one."""
+    functions = sorted((node for node in ast.walk(tree) if isinstance(node, _Function)), key=lambda node: node.lineno)
+    # The inner ones come later, and take their lines from those around them.
+    return {
+        line: node.lineno for node in functions for line in range(node.lineno, (node.end_lineno or node.lineno) + 1)
+    }
 
 
 def _sites(tree: ast.Module) -> Iterator[_Site]:

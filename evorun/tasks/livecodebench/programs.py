@@ -60,7 +60,7 @@ def signature(source: str) -> str:
                     del node.body[0]
     try:
         shape = ast.dump(tree) if tree else words
-    except RecursionError:
+    except (RecursionError, ValueError):  # ValueError: an integer of more digits than Python writes out (0xFFF...)
         shape = words
     return blake2b(shape.encode("utf-8", "replace"), digest_size=16).hexdigest()
 

@@ -12,7 +12,7 @@ MEMORY_CHARS = 500
 """Longest evolving memory (A.1); what goes beyond is cut off."""
 
 # A fence begins only where its run of ticks does: trying every tick of a long run would take quadratic time.
-_BLOCK = r"(?<!`)`{{3,}}[ \t]*(?:python3?|py){optional}[ \t]*\r?\n(.*?)(?:\r?\n[ \t]*```|\Z)"
+_BLOCK = r"(?<!`)`{{3,}}[ \t]*+(?:python3?|py){optional}[ \t]*+\r?\n(.*?)(?:\r?\n[ \t]*```|\Z)"
 _FENCED = re.compile(_BLOCK.format(optional="?"), re.DOTALL | re.IGNORECASE)
 _PYTHON = re.compile(_BLOCK.format(optional=""), re.DOTALL | re.IGNORECASE)
 _TICKED = re.compile(r"`{1,2}(?:python3?|py)?\s(.*)`{1,2}", re.DOTALL | re.IGNORECASE)

@@ -19,7 +19,8 @@ class Box(NamedTuple):
     """Index of its command in the text."""
     end: int
     """Index of the first character after it."""
-    content: str
+    content: slice
+    """The part of the text inside it: cut out of one box only, for boxes can be nested a thousand deep."""
 
 
 class _Open(NamedTuple):
@@ -50,9 +51,9 @@ def boxes(text: str) -> list[Box]:
             if opening:
                 at = opening.end()
                 stack.append(_Open(at, token.start()))
-            elif bare and bare[1].rstrip(_TRAILING):
+            elif bare and (word := bare[1].rstrip(_TRAILING)):
                 at = bare.end()
-                found.append(Box(token.start(), at, bare[1].rstrip(_TRAILING)))
+                found.append(Box(token.start(), at, slice(bare.start(1), bare.start(1) + len(word))))
             else:
                 unfinished = token.start()
         elif token["brace"] == "{":
@@ -63,7 +64,7 @@ def boxes(text: str) -> list[Box]:
                 # Boxes inside this one were found before it was closed; only the outermost counts.
                 while found and found[-1].start > opened.box:
                     found.pop()
-                found.append(Box(opened.box, at, text[opened.content : at - 1]))
+                found.append(Box(opened.box, at, slice(opened.content, at - 1)))
     # A box that is still open at the end was cut off, and so were all braces around it.
     unfinished = max([unfinished, *(one.box for one in stack if one.box is not None)])
     return found if found and unfinished < found[-1].end else []
@@ -74,12 +75,12 @@ def last_boxed(text: str) -> str | None:
     found = boxes(text)
     if not found:
         return None
-    content = found[-1].content.strip()
+    content = text[found[-1].content].strip()
     for _ in range(_MOST_BOXES - 1):
         inner = boxes(content)
         if len(inner) != 1 or (inner[0].start, inner[0].end) != (0, len(content)):
             break
-        content = inner[0].content.strip()
+        content = content[inner[0].content].strip()
     return content
 
 

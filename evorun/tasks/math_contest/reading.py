@@ -15,8 +15,8 @@ _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree|°")
 _UNICODE = str.maketrans({"\u2212": "-", "\u00a0": " ", "\u202f": " ", "\u2009": " "})
 
 _INTEGER = re.compile(
-    rf"(?P<sign>[+-]?) ?(?P<digits>[0-9]{{1,3}}(?:[, ][0-9]{{3}})+|[0-9]{{1,{MAX_DIGITS}}})(?:\.0*)?"
-    r"(?: ?[%]| (?P<unit>[A-Za-z][A-Za-z .]*[A-Za-z.](?: ?\^ ?\{?[23]\}?)?))?"
+    rf"(?P<sign>[+-]?) ?(?P<digits>[0-9]{{1,3}}(?:[, ][0-9]{{3}}){{1,{MAX_DIGITS // 3}}}|[0-9]{{1,{MAX_DIGITS}}})"
+    r"(?:\.0*)?(?: ?[%]| (?P<unit>[A-Za-z][A-Za-z .]*[A-Za-z.](?: ?\^ ?\{?[23]\}?)?))?"
 )
 # Words that make something else of the number before them, so that they are no unit
 _CHANGES_THE_VALUE = frozenset(

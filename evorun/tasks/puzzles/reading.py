@@ -1,6 +1,8 @@
 """Reading what models write around their answers: fenced blocks."""
 
 import re
+from collections import deque
+from collections.abc import Iterator
 from typing import NamedTuple
 
 _MARK = r"(?:`{3,}+|~{3,}+)"
@@ -16,36 +18,37 @@ _FENCE = re.compile(
 
 
 class Block(NamedTuple):
-    """A fenced block and the text before it."""
+    """A fenced block."""
 
-    before: str
+    start: int
+    """Index of its opening fence in the text."""
     content: str
 
 
-def blocks(text: str) -> list[Block]:
-    """Return the fenced blocks of a text, in order; one that is never closed goes on to the end.
+def blocks(text: str) -> Iterator[Block]:
+    """Yield the fenced blocks of a text, in order; one that is never closed goes on to the end.
 
     A block can stand on one line, which it ends, and its fences can stand at the end of other lines. Takes time linear
     in the text's length.
     """
-    found: list[Block] = []
     opening: re.Match[str] | None = None
     # Fences are paired in order, an odd one at the end opens a block that the token limit has cut off.
     for fence in _FENCE.finditer(text):
         if opening is not None:
-            found.append(_block(text, opening, fence.start()))
+            yield _block(text, opening, fence.start())
             opening = None
         elif fence["whole"] is not None:
-            found.append(Block(text[: fence.start()].strip(), fence["whole"].strip()))
+            yield Block(fence.start(), fence["whole"].strip())
         else:
             opening = fence
-    return found if opening is None else [*found, _block(text, opening, len(text))]
+    if opening is not None:
+        yield _block(text, opening, len(text))
 
 
 def last_block(text: str) -> Block | None:
     """Return the last fenced block; None without any."""
-    found = blocks(text)
-    return found[-1] if found else None
+    last = deque(blocks(text), maxlen=1)
+    return last.pop() if last else None
 
 
 def fenced(content: str) -> str:
@@ -54,4 +57,4 @@ def fenced(content: str) -> str:
 
 
 def _block(text: str, opening: re.Match[str], end: int) -> Block:
-    return Block(text[: opening.start()].strip(), text[opening.end() : end].strip())
+    return Block(opening.start(), text[opening.end() : end].strip())

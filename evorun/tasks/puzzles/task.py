@@ -11,6 +11,7 @@ from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.tasks.base import Demonstration, DrawHelp, Grade, Problem, Prompt, Tools
 from evorun.tasks.capabilities import Diagnosis, Verification
+from evorun.tasks.json_text import well_formed
 from evorun.tasks.judging import last_score
 from evorun.tasks.puzzles.reading import fenced, last_block
 from evorun.tasks.text_task import TextTask
@@ -119,12 +120,13 @@ class Puzzle(TextTask):
 
         The forms ask for bare numbers, as the paper's do: an answer in brackets is refused (XE, section 4.1.1).
         """
+        text = well_formed(text)
         found = last_block(text)
         try:
             answer, error = self.read(problem, text), None
         except ValueError as reason:
             answer, error = None, str(reason)
-        return Response(text=text, answer=answer, reasoning=found.before if found else "", error=error)
+        return Response(text=text, answer=answer, reasoning=text[: found.start].strip() if found else "", error=error)
 
     def read(self, problem: Problem, text: str) -> str:
         found = last_block(text)

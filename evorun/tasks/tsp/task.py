@@ -19,8 +19,8 @@ from evorun.tasks.puzzles.task import Puzzle
 from evorun.tasks.tsp import metrics, operators, routes
 from evorun.tasks.tsp.metrics import EXCESS, MISSING, REPEATED
 
-_CITIES_LINE = re.compile(rf"({MISSING}|{REPEATED})\s*:?\s*([0-9][0-9,\s]*)", re.IGNORECASE)
-_EXCESS_LINE = re.compile(rf"{EXCESS}\s*:?\s*\+?([0-9]{{1,15}}(?:\.[0-9]{{1,15}})?)", re.IGNORECASE)
+_CITIES_LINE = re.compile(rf"({MISSING}|{REPEATED})\s*+:?+\s*+([0-9][0-9,\s]*)", re.IGNORECASE)
+_EXCESS_LINE = re.compile(rf"{EXCESS}\s*+:?+\s*+\+?([0-9]{{1,15}}(?:\.[0-9]{{1,15}})?)", re.IGNORECASE)
 
 
 class Tsp(Puzzle):

@@ -1,0 +1,261 @@
+"""Every function that reads what a model or its program wrote, and texts made to harm it."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from hypothesis import strategies as st
+
+from building import load_task
+from evorun.models.server.wire import without_lone_surrogates
+from evorun.runs.candidates import Response
+from evorun.sandbox import same_output
+from evorun.sandbox.base import Case, CaseResult, Limits
+from evorun.sandbox.testing import cut
+from evorun.tasks import judging
+from evorun.tasks.capabilities import Diagnosis, Individual
+from evorun.tasks.json_text import read_object, well_formed
+from evorun.tasks.livecodebench import feedback, operators, programs
+from evorun.tasks.livecodebench.reading import read_memory, read_program, read_reasoning
+from evorun.tasks.math_contest.boxes import is_in_form, last_boxed
+from evorun.tasks.math_contest.reading import canonical, read_integer
+from evorun.tasks.multiple_choice import read_choice, read_letter
+from evorun.tasks.puzzles.reading import last_block
+
+OPTIONS = ("one", "two", "three", "four")
+TASKS: dict[str, dict[str, Any]] = {
+    "livecodebench": {"source": "sample"},
+    "mathbench": {"source": "sample"},
+    "math500": {"source": "sample"},
+    "aime": {"source": "sample"},
+    "sudoku": {},
+    "tsp": {},
+    "graph_coloring": {},
+    "arithmetic": {},
+}
+"""Those whose reading differs, and how to load them."""
+
+
+class Reader(NamedTuple):
+    """A function that reads a text, and the module whose regular expressions it uses."""
+
+    read: Callable[[str], object]
+    module: str
+
+
+def functions() -> dict[str, Reader]:
+    """Return the functions that read by themselves, by name."""
+    known: dict[str, dict[str, Callable[[str], object]]] = {
+        "sandbox.comparison": {
+            "lines": lambda text: same_output("lines", "1 2", text),
+            "lines of it": lambda text: same_output("lines", text, f"{text} 0"),
+            "json": lambda text: same_output("json", "[1]", text, printed=True),
+            "json of it": lambda text: same_output("json", text, f"{text} ", printed=True),
+        },
+        "tasks.json_text": {"object": read_object, "well_formed": well_formed},
+        "tasks.judging": {
+            "judgment": judging.parse_judgment,
+            "errors": lambda text: judging.read_errors(text, 3),
+            "fitness": judging.read_fitness,
+            "score": judging.last_score,
+        },
+        "tasks.multiple_choice": {
+            "letter": _or_error(lambda text: read_letter(text, OPTIONS)),
+            "choice": lambda text: read_choice(text, OPTIONS),
+        },
+        "tasks.puzzles.reading": {"block": last_block},
+        "tasks.math_contest.boxes": {"box": last_boxed, "form": is_in_form},
+        "tasks.math_contest.reading": {"integer": read_integer, "canonical": canonical},
+        "tasks.livecodebench.reading": {
+            "program": _or_error(read_program),
+            "reasoning": read_reasoning,
+            "memory": read_memory,
+        },
+        "tasks.livecodebench.programs": {
+            "signature": programs.signature,
+            "syntax_error": programs.syntax_error,
+            "entry": lambda text: programs._entry.__wrapped__(text, "solve"),
+        },
+        "tasks.livecodebench.feedback": {"shown": feedback.shown, "failures": _failures},
+        "tasks.livecodebench.operators": {"mutate": _mutated, "crossover": _crossed},
+        "models.server.wire": {"surrogates": lambda text: without_lone_surrogates(text.encode(errors="surrogatepass"))},
+    }
+    for task in ("sudoku", "tsp", "graph_coloring"):
+        puzzle, problem = _puzzle(task)
+        known[type(puzzle).__module__.removeprefix("evorun.")] = {
+            "answer": _or_error(lambda text, puzzle=puzzle, problem=problem: puzzle.read_answer(problem, text)),
+            "findings": lambda text, puzzle=puzzle, problem=problem: puzzle.read_findings(problem, text),
+        }
+    return {
+        f"{module}: {what}": Reader(read, f"evorun.{module}")
+        for module, ones in known.items()
+        for what, read in ones.items()
+    }
+
+
+def _puzzle(name: str) -> tuple[Any, Any]:
+    loaded = load_task(name)
+    return loaded.task, loaded.problems[0]
+
+
+def parsers() -> dict[str, Reader]:
+    """Return the parsers of tasks, by name; each uses some of the functions."""
+    by_name = {}
+    for name, settings in TASKS.items():
+        loaded = load_task(name, **settings)
+        for what, read in _parsers_of(loaded.task, loaded.problems[0]).items():
+            by_name[f"{name}: {what}"] = Reader(read, type(loaded.task).__module__)
+    return by_name
+
+
+def _parsers_of(task: Any, problem: Any) -> dict[str, Callable[[str], object]]:
+    def parse(text: str) -> None:
+        response = task.parse(problem, text)
+        if response.answer is not None:
+            task.signature(problem, response)
+        task.score(problem, response, "1")
+        task.response_values(problem, response)
+
+    return {
+        "response": parse,
+        "judgment": task.parse_judgment,
+        "errors": lambda text: task.parse_errors(problem, text, 3),
+        "fitness": task.parse_fitness,
+    }
+
+
+def _or_error(read: Callable[[str], object]) -> Callable[[str], object]:
+    """Return a reader that may say by a ValueError why there is no answer."""
+
+    def reads(text: str) -> None:
+        try:
+            read(text)
+        except ValueError as error:
+            if not re.match(r"[a-z_]+: |expected |row ", str(error)):  # not the reader's own
+                raise AssertionError(text) from error
+
+    return reads
+
+
+def _individual(source: str) -> Individual:
+    return Individual(
+        response=Response(text=source, answer=source), fitness=50, errors=Diagnosis(text="- e", findings=(1, None))
+    )
+
+
+_OTHER = _individual("import math\n\ndef f(a):\n    return math.sqrt(a)\n")
+
+
+def _failures(text: str) -> None:
+    result = CaseResult(verdict="runtime_error", stdout=cut(text), stderr=cut(text), value=None, cpu_seconds=0.0)
+    feedback.failures_of([Case(text, text)], [result], Limits())
+
+
+def _mutated(text: str) -> None:
+    operators.mutate(_individual(text), np.random.default_rng(0), len(text))
+
+
+def _crossed(text: str) -> None:
+    for first, second in ((_individual(text), _OTHER), (_OTHER, _individual(text))):
+        operators.crossover(first, second, np.random.default_rng(0), len(text))
+
+
+# --- texts ---
+
+FRAGMENTS = (
+    *(
+        " ",
+        "\n",
+        "\r\n",
+        "\t",
+        "\u00a0",
+        "\u2028",
+        "\x00",
+        "\ud800",
+        "\U0001f600",
+        "\u00e9",
+        "\u0663",
+        "\u00b2",
+        "\u0130",
+    ),
+    *(
+        "\\",
+        "'",
+        '"',
+        "`",
+        "~",
+        "{",
+        "}",
+        "[",
+        "]",
+        "(",
+        ")",
+        "<",
+        "$",
+        "*",
+        "_",
+        "#",
+        "-",
+        "+",
+        ".",
+        ",",
+        ":",
+        ";",
+        "=",
+    ),
+    *("/", "%", "^", "|", "&", "0", "1", "9", "a", "A", "A. ", "x=", "0x", "1e9", "100 ", "000", "1,", ", ", "-1 "),
+    *("'\\", '"\\', "',", '",', "('a', 1), ", "\\n", "\\u", "\\ud83d", "True", "None "),
+    *("```", "```\n", "```python\n", "\n```\n", "```x```\n", "~~~\n", "``", "\n "),
+    *("\\boxed", "\\boxed{", "\\boxed{1}", "\\text{", "\\frac{", "\\frac12", "\\sqrt", "\\,", "\\!", "^{", "\\circ"),
+    *('{"solution": "', '"solution": ', '{"score": ', '{"errors": ["', '"reasoning": "', '"a": [', '{"a":', "}}", "]]"),
+    *(
+        "the ",
+        "answer",
+        "answer is ",
+        "solution",
+        "is",
+        "option ",
+        "missing",
+        "repeated ",
+        "excess",
+        "out of ",
+        "0 to ",
+    ),
+    *("def f():\n return 1\n", "class A:\n", "if 1:\n ", "a=1\n", "x;", "lambda:", "not ", "f'{", "a.b", "1if 1else "),
+)
+"""The pieces that replies, programs and their outputs are made of, and those that have broken parsers."""
+
+HOSTILE = (
+    '{"score": ' + "9" * 400 + "}",
+    '{"solution": ' + "9" * 400 + "}",
+    '{"score": NaN,}',
+    "x = 0x" + "f" * 5_000,
+    "x = " + "9" * 5_000,
+    "def f(a):\n    return 0x" + "f" * 5_000,
+    '{"solution": "x = 0x' + "f" * 5_000 + '"}',
+    "\\boxed{" + "1," * 3_000 + "}",
+    "100 " * 2_000,
+)
+"""Texts that the fragments do not come to by chance."""
+
+texts: st.SearchStrategy[str] = st.one_of(
+    st.sampled_from(HOSTILE),
+    st.lists(st.sampled_from(FRAGMENTS), max_size=14).map("".join),
+    st.text(st.characters(exclude_categories=()), max_size=30),
+)
+
+
+FRAMES = (("", ""), ('{"solution": "```', 'x"}'), ("'", "!"), ("answer is", "!"), ("\\boxed{", "x"), ("missing", "x"))
+"""Beginnings and ends of texts whose middle is a fragment again and again."""
+BRACKETS = (("\\boxed{", "}"), ("(", ")"), ("[", "]"), ('{"a":', "}"), ("{", "}"), ("```\n", "\n```"), ("'(", ")'"))
+
+
+def pumped(length: int) -> Iterator[str]:
+    """Yield texts of about so many characters, made to be read again and again from each of their characters."""
+    for fragment in FRAGMENTS:
+        for before, behind in FRAMES if len(fragment) < 3 else FRAMES[:2]:
+            yield before + fragment * (length // len(fragment)) + behind
+    for opening, closing in BRACKETS:
+        pairs = length // len(opening + closing)
+        yield opening * pairs + closing * pairs

@@ -1,0 +1,119 @@
+"""Whatever a model or its program writes, reading it raises nothing and takes time and memory linear in its length."""
+
+import re
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+import evorun
+from evorun.tasks import json_text
+from evorun.tasks.math_contest.boxes import last_boxed
+from evorun.tasks.puzzles.reading import last_block
+from model_texts import Reader, functions, parsers, pumped, texts
+
+FUNCTIONS, PARSERS = functions(), parsers()
+every = pytest.mark.parametrize("reader", [*FUNCTIONS.values(), *PARSERS.values()], ids=[*FUNCTIONS, *PARSERS])
+
+WITHOUT_MODEL_TEXT = {
+    "cli.explain": "errors of Hydra",
+    "cli.naming": "the command line",
+    "cli.overrides": "the command line",
+    "cli.plain": "a configuration",
+    "models.adapters": "names of tensors",
+    "models.server.engine": "names of variables",
+    "models.server.http": "addresses of servers",
+    "reports.drawing": "matplotlib's output",
+    "tasks.livecodebench.config": "titles of problems",
+    "tasks.livecodebench.task": "errors of at most some hundred characters",
+    "tasks.livecodebench.records": "a benchmark's records",
+    "tasks.math_contest.records": "a benchmark's records",
+    "tasks.mathbench.records": "a benchmark's records",
+    "tasks.tsp.routes": "the puzzle's reader is checked, which calls it",
+    "tasks.tsp.tsplib": "a benchmark's files",
+    "tasks.sudoku.grid": "the puzzle's reader is checked, which calls it",
+}
+"""Modules with regular expressions of which no function is checked here by itself, and why."""
+
+
+def test_every_module_with_regular_expressions_is_checked_or_reads_no_model_text() -> None:
+    folder = Path(evorun.__file__).parent
+    using = {
+        ".".join(path.relative_to(folder).with_suffix("").parts)
+        for path in folder.rglob("*.py")
+        if re.search(r"^import re$", path.read_text(), re.MULTILINE)
+    }
+    checked = {reader.module.removeprefix("evorun.") for reader in FUNCTIONS.values()}
+    assert using - checked == set(WITHOUT_MODEL_TEXT)
+
+
+@every
+def test_no_text_raises(reader: Reader) -> None:
+    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(texts)
+    def reads(text: str) -> None:
+        reader.read(text)
+
+    reads()
+
+
+SHORT, GROWTH = 200, 32
+MOST = 10 * GROWTH
+"""A linear reader takes 32 times as long for a text 32 times as long, a quadratic one 1,024 times."""
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_time_grows_as_the_length_does(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if name != "tasks.json_text: object":  # whose repair of JSON the others use, and which takes most of their time
+        monkeypatch.setattr(json_text, "_repaired", lambda text: None)
+    for short, long in zip(pumped(SHORT), pumped(SHORT * GROWTH), strict=True):
+        _refuse_growth(FUNCTIONS[name].read, short, long)
+
+
+@pytest.mark.parametrize("name", ["mutate", "crossover"])
+def test_functions_of_a_program_are_not_searched_for_each_of_its_numbers(name: str) -> None:
+    short, long = ("def f():\n return 1\n" * functions for functions in (100, 100 * GROWTH))
+    _refuse_growth(FUNCTIONS[f"tasks.livecodebench.operators: {name}"].read, short, long)
+
+
+def test_boxes_in_boxes_are_not_copied_box_by_box() -> None:
+    nested, flat = "\\boxed{" * 100_000 + "}" * 100_000, "\\boxed{}" * 100_000
+    assert any(_seconds(last_boxed, nested) < 10 * _seconds(last_boxed, flat) for _ in range(3))
+
+
+def _refuse_growth(read: Callable[[str], object], short: str, long: str) -> None:
+    # Read in less time than some loops over its characters take: not worth a second measurement.
+    if _seconds(read, long) <= 40 * _seconds(_loop, long):
+        return
+    # The clock is this thread's own; several times, since whatever else runs can still slow it down.
+    quadratic = all(_seconds(read, long) > MOST * _seconds(read, short) for _ in range(3))
+    assert not quadratic, f"more than {MOST} times as long for {GROWTH} times the text: {long[:40]!r}..."
+
+
+def _loop(text: str) -> int:
+    return sum(character == "x" for character in text)
+
+
+def _seconds(read: Callable[[str], object], text: str) -> float:
+    if hasattr(json_text._repaired, "cache_clear"):
+        json_text._repaired.cache_clear()
+    started = time.thread_time()
+    read(text)
+    return time.thread_time() - started + 1e-6
+
+
+@pytest.mark.parametrize("piece", ["```\n", "```x```\n", "~~~\nx\n"])
+def test_the_text_before_a_block_is_not_copied_for_each(piece: str) -> None:
+    def peak(length: int) -> int:
+        text = piece * (length // len(piece))
+        tracemalloc.start()
+        try:
+            last_block(text)
+            return tracemalloc.get_traced_memory()[1]
+        finally:
+            tracemalloc.stop()
+
+    assert peak(80_000) < 16 * peak(10_000)  # 8 times when linear, 64 times when quadratic
