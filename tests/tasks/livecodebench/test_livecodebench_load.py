@@ -1,10 +1,12 @@
 """Loading: both layouts, the release's encoding, the draw and its filters, and what is said about bad records."""
 
 import base64
+import contextlib
 import io
 import json
 import os
 import pickle
+import tracemalloc
 import zlib
 from collections import Counter
 from collections.abc import Callable
@@ -13,6 +15,8 @@ from typing import Any
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
@@ -191,9 +195,11 @@ def test_bad_private_tests_are_named_by_file_and_line(tmp_path: Path) -> None:
         (base64.b64encode(b"not compressed").decode(), "private_test_cases: expected JSON, or base64"),
         (packed(b"not a pickle"), "private_test_cases: expected JSON, or base64"),
         (packed(b""), "private_test_cases: expected JSON, or base64"),
-        (packed(pickle.dumps(["a list"])), "holds a list"),
-        (packed(pickle.dumps(os.getcwd)), "asks for"),
-        (packed(persistent()), "refers to an object elsewhere"),
+        (packed(pickle.dumps(["a list"])), "more than a string: EMPTY_LIST"),
+        (packed(pickle.dumps(os.getcwd)), "more than a string"),
+        (packed(pickle.dumps("[]")[:-1] + b"0" + pickle.dumps("[]")), "more than a string: POP"),
+        (packed(pickle.dumps("[]")[:-1] + b"\x94" * 9 + b"."), "more than a string"),
+        (packed(persistent()), "more than a string"),
         (base64.b64encode(zlib.compress(pickle.dumps("[]"))[:-6]).decode(), "cut off"),
         (packed(pickle.dumps("not json")), "expected JSON in a string"),
         (packed(pickle.dumps("[]")), "expected at least one test"),
@@ -208,11 +214,27 @@ def test_bad_private_tests_are_named_by_file_and_line(tmp_path: Path) -> None:
 def test_a_hostile_pickle_is_refused_and_runs_nothing(tmp_path: Path) -> None:
     target = tmp_path / "touched"
     text = packed(pickle.dumps(Touch(target)))
-    with pytest.raises(DataError, match="it asks for"):
+    with pytest.raises(DataError, match="more than a string"):
         decode_private_tests(text, "here:1")
     assert not target.exists()
     pickle.loads(zlib.decompress(base64.b64decode(text)))  # it would have
     assert target.exists()
+
+
+def test_a_place_in_the_memo_takes_no_memory() -> None:
+    text = packed(b"\x80\x02X\x02\x00\x00\x00[]r\xff\xff\xff\x0b.")  # LONG_BINPUT 201,326,591: 1.6 GB as a table
+    tracemalloc.start()
+    try:
+        assert decode_private_tests(text, "here:1") == "[]"
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+@given(st.binary(max_size=40), st.sampled_from([b"", b"\x80\x04", pickle.dumps("[]")[:-1], b"V", b"p", b"\x8d"]))
+def test_any_bytes_are_read_or_refused(data: bytes, start: bytes) -> None:
+    with contextlib.suppress(DataError):
+        assert isinstance(decode_private_tests(packed(start + data), "here:1"), str)
 
 
 def test_hidden_tests_are_decoded_for_drawn_problems_only(release: Path) -> None:
