@@ -23,6 +23,7 @@ from evorun.runs.files import refuse_ways_out
 
 # Groups that decide how a run is carried out, and nothing of its results: their keys may change on a resume.
 MAY_CHANGE = ("engine", *(f"{role}_engine" for role in (*ROLES, "teacher")), "sandbox", "run", "evorun")
+_LONG_NUMBER = re.compile(r"[0-9][0-9_]{1000}")
 MAY_CHANGE_IN_TRAINING = tuple(f"training.{key}" for key in HOW_IT_TRAINS)
 
 
@@ -70,8 +71,9 @@ def check_command_line(arguments: Sequence[str]) -> None:
 
 
 def refuse_wrong_choices(arguments: Sequence[str]) -> None:
-    """Raise ConfigError when a group's choice is not a name (`budget=5`, `task=null`)."""
+    """Raise ConfigError when a group's choice is not a name (`budget=5`, `task=null`), and for an endless number."""
     for argument in arguments:
+        _refuse_long_number(argument)
         group, equals, _ = argument.lstrip("+").partition("=")
         if equals and group in CHOSEN_GROUPS:
             value = parse(argument).value()
@@ -82,10 +84,18 @@ def refuse_wrong_choices(arguments: Sequence[str]) -> None:
 
 def parse(argument: str) -> Override:
     """Parse KEY=VALUE. Raises ConfigError when it is not in Hydra's grammar."""
+    _refuse_long_number(argument)
     try:
         return OverridesParser.create().parse_overrides([argument])[0]
     except HydraException as error:
         raise ConfigError(explain(error)) from error
+
+
+def _refuse_long_number(argument: str) -> None:
+    # Python reads none of more than 4,300 digits, which Hydra does not expect.
+    if _LONG_NUMBER.search(argument):
+        key, _, value = argument.lstrip("+").partition("=")
+        raise ConfigError(f"{key[:60]}: expected a number of at most 1,000 digits, got {value[:20]}...")
 
 
 def change(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:

@@ -104,7 +104,8 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     seed = config.get("seed", 0)
     # bool is a subclass of int.
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
-        raise ConfigError(f"seed: expected an integer >= 0, got {seed!r}")
+        raise ConfigError(f"seed: expected an integer >= 0, got {seed!r:.60}")
+    _refuse_long_numbers(seed, "seed")
     method_class = registry.method_class(_name_of(config, "method"))
     task = typed(registry.task_config_class(_name_of(config, "task")), config["task"], "task")
     # First of all: for an impossible pair no other message helps.
@@ -250,6 +251,7 @@ def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
     """Return an instance of the dataclass with these values. Raises ConfigError for a wrong key or type."""
     if not isinstance(values, Mapping):
         raise ConfigError(f"{key}: expected a group of settings ({key}.KEY=VALUE), got {values!r}")
+    _refuse_long_numbers(values, key)
     fields = {one.name: one.type for one in dataclasses.fields(cast(Any, schema))}
     # Groups inside the group first, by themselves, so that an error names their own keys.
     for name, group in fields.items():
@@ -275,6 +277,18 @@ def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
         expected = fields.get(leaf, "another type")
         name = expected.__name__ if isinstance(expected, type) else expected
         raise ConfigError(f"{key}.{given}: expected {name}, got {values.get(leaf)!r}") from error
+
+
+def _refuse_long_numbers(value: object, key: str) -> None:
+    """Raise ConfigError for an integer of more than 64 bits: no record holds one, and not every check takes it."""
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            _refuse_long_numbers(one, f"{key}.{name}")
+    elif isinstance(value, list | tuple):
+        for one in value:
+            _refuse_long_numbers(one, key)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ConfigError(f"{key}: expected a number of at most 18 digits, got one of {value.bit_length()} bits")
 
 
 def refuse_impossible_pair(method: type[Method], task: TaskConfig) -> None:
