@@ -230,7 +230,7 @@ def _figures(episodes: Sequence[Episode], group: int) -> dict[str, float]:
         "formatted": sum(reward.parts.get("formatted", 0.0) for reward in rewards) / len(rewards),
         "equal_groups": sum(len(set(values)) <= 1 for values in groups) / len(groups),
         "completion_tokens": sum(tokens) / max(len(completions), 1),
-        "truncated": sum(one.finish_reason == "length" for one in completions) / max(len(completions), 1),
+        "truncated": sum(one.truncated for one in completions) / max(len(completions), 1),
         "rejected": float(rejected),
         **({"unscored": float(unscored)} if unscored else {}),
         **({"turns": sum(turns) / len(turns)} if max(turns) > 1 else {}),

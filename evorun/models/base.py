@@ -21,12 +21,13 @@ class Message(TypedDict):
     content: str
 
 
-FinishReason = Literal["stop", "length", "rejected"]
+FinishReason = Literal["stop", "length", "overlong", "rejected"]
 """Why a completion ended.
 
 `stop`: an end-of-sequence token, a stop string, or the end of the JSON schema. `length`: `max_tokens` or the context
-was used up. `rejected`: the engine refused this one request (prompt longer than the context, content filter); the
-text is then empty and `Reply.error` says why.
+was used up. `overlong`: the engine gave more text than `max_tokens` tokens can have, and evorun cut it (`bounded`; no
+engine gives this reason itself). `rejected`: the engine refused this one request (prompt longer than the context,
+content filter); the text is then empty and `Reply.error` says why.
 """
 
 
@@ -80,6 +81,11 @@ class Completion(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Log-probabilities of `token_ids`, where asked for, under the distribution that they were drawn from (temperature,
     top_p and schema applied); of greedy completions, under that of temperature 1."""
 
+    @property
+    def truncated(self) -> bool:
+        """True where the text is not all that the model had to say."""
+        return self.finish_reason in ("length", "overlong")
+
 
 class Wasted(msgspec.Struct, frozen=True):
     """Attempts that a request took beside its answer."""
@@ -115,6 +121,28 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     def completion_tokens(self) -> int:
         """Tokens of all completions together."""
         return sum(c.tokens for c in self.completions)
+
+
+MAX_CHARS_PER_TOKEN = 128
+"""More characters for each token than a text has (ours): no more are in the longest tokens of the vocabularies in use,
+which are runs of blanks; ordinary text has 4."""
+
+
+def bounded(reply: Reply, request: Request) -> Reply:
+    """Return the reply with every text cut that is longer than the request's `max_tokens` tokens can be.
+
+    A server may not honour `max_tokens`: what it sends beyond would be read, recorded and shown in later prompts.
+    """
+    longest = MAX_CHARS_PER_TOKEN * request.sampling.max_tokens
+    if all(len(completion.text) <= longest for completion in reply.completions):
+        return reply
+    completions = (
+        one
+        if len(one.text) <= longest
+        else msgspec.structs.replace(one, text=one.text[:longest], finish_reason="overlong")
+        for one in reply.completions
+    )
+    return msgspec.structs.replace(reply, completions=tuple(completions))
 
 
 class LanguageModel(Protocol):

@@ -22,7 +22,7 @@ from evorun.reports.text import (
 )
 from evorun.runs.paths import display
 from evorun.runs.reading import read_metrics, read_training
-from evorun.runs.results import Proportion
+from evorun.runs.results import OVERLONG, Proportion
 from evorun.runs.schema import MetricPoint, TrainingRecord
 from evorun.runs.scores import Score
 
@@ -147,6 +147,7 @@ def _losses(outcome: Outcome) -> Mapping[str, Proportion]:
         "unparsable verdicts": _share(counts["invalid_judgments"], verdicts),
         "unparsable texts": _share(counts["unparsable_texts"], texts),
         "texts cut at max_tokens": _share(counts.get("truncated_texts", 0), texts),
+        **({"texts cut beyond max_tokens": _share(counts[OVERLONG], texts)} if OVERLONG in counts else {}),
         "requests refused by the engine": _share(counts.get("rejected_requests", 0), texts),
         "lost candidates (no attempt parsed)": _share(counts["unparsed_candidates"], counts["candidates"]),
     }

@@ -24,6 +24,8 @@ class TextCounts:
     """Requests that the engine refused; asking again would not help."""
     truncated_texts: int = 0
     """Texts that ran into `max_tokens`, whether they parsed or not."""
+    overlong_texts: int = 0
+    """Texts that the engine let go on beyond `max_tokens`, whether they parsed or not."""
 
     def add(self, reply: Reply, response: Response) -> None:
         """Count one reply with the response that it was read as."""
@@ -32,6 +34,7 @@ class TextCounts:
             self.rejected_requests += 1
             return
         self.truncated_texts += reply.completions[0].finish_reason == "length"
+        self.overlong_texts += reply.completions[0].finish_reason == "overlong"
         self.unparsable_texts += response.error is not None
 
     def diagnostics(self) -> dict[str, float]:
@@ -40,4 +43,5 @@ class TextCounts:
             "unparsable_texts": self.unparsable_texts,
             "rejected_requests": self.rejected_requests,
             "truncated_texts": self.truncated_texts,
+            **({"overlong_texts": self.overlong_texts} if self.overlong_texts else {}),
         }

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from evorun.errors import EngineError
-from evorun.models.base import LanguageModel, Reply, Request, Trained
+from evorun.models.base import LanguageModel, Reply, Request, Trained, bounded
 from evorun.models.encoding import encode_request
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import Effect
@@ -43,7 +43,7 @@ class JournaledModel:
         model = self.model.at(step) if isinstance(self.model, Trained) else self.model
 
         async def ask() -> Reply:
-            reply = await model.complete(request)
+            reply = bounded(await model.complete(request), request)
             self._traffic.calls += 1
             self._traffic.completion_tokens += reply.completion_tokens
             return reply

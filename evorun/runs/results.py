@@ -30,6 +30,8 @@ TRAINING_PREFIX = "training/"
 
 TEXT_COUNTS = ("unparsable_texts", "rejected_requests", "truncated_texts")
 """Step diagnostics that are summed over the run."""
+OVERLONG = "overlong_texts"
+"""Another one, which is named only where there are any: engines that honour `max_tokens` have none."""
 
 RESAMPLES_OF_A_POINT = 1_999
 """Resamples for a score along the run (ours): a band is drawn, its ends are not read off to three figures."""
@@ -96,6 +98,7 @@ def write_results(path: Path, declared: Sequence[Score], seconds_by_role: Mappin
         if candidate.kind == "response":  # a system prompt or a rubric has nothing to parse
             unparsed.add(candidate.error is not None)
     metrics, by_stratum = outcome_metrics(predictions, declared)
+    overlong = int(sum(step.extra.get(OVERLONG, 0) for step in steps))
     results = Results(
         metrics={**metrics, **judging},
         by_stratum=by_stratum,
@@ -107,6 +110,7 @@ def write_results(path: Path, declared: Sequence[Score], seconds_by_role: Mappin
             "candidates": unparsed.n,
             "unparsed_candidates": unparsed.successes,
             **{name: int(sum(step.extra.get(name, 0) for step in steps)) for name in TEXT_COUNTS},
+            **({OVERLONG: overlong} if overlong else {}),
             **duel_counts,
         },
     )

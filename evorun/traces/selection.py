@@ -91,7 +91,7 @@ class Selection:
         if exchange.completion.finish_reason == "rejected":
             return "refused"
         # It would teach never to come to an end.
-        if exchange.completion.finish_reason == "length":
+        if exchange.completion.truncated:
             return "truncated"
         if self._settings.parsed_only and record.answer is None:
             return "unparsable"

@@ -68,6 +68,15 @@ def test_judge_and_losses_are_shares_in_words(tmp_path: Path) -> None:
         assert row.endswith(f" % {metric['n']}")
 
 
+def test_texts_that_an_engine_let_go_on_are_a_loss_of_their_own(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    assert "beyond max_tokens" not in _summary(run)
+    results = json.loads((run / "results.json").read_text())
+    results["counts"]["overlong_texts"] = 9
+    (run / "results.json").write_text(json.dumps(results))
+    assert " ".join(_summary(run).split()).count("texts cut beyond max_tokens 5.0 %") == 1
+
+
 def test_a_metric_without_words_keeps_its_name_and_scale(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     results = json.loads((run / "results.json").read_text())

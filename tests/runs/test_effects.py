@@ -3,10 +3,14 @@
 import json
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from evorun.errors import EngineError
-from evorun.models import Completion, LanguageModel, Reply, Request, rejected
+from evorun.models import Completion, LanguageModel, Reply, Request, Sampling, rejected
+from evorun.models.base import MAX_CHARS_PER_TOKEN
+from evorun.rollouts.replies import TextCounts
+from evorun.runs.candidates import Response
 from evorun.runs.effects import REFUSALS_AT_FIRST, JournaledModel, Traffic, journaled
 from evorun.runs.journal import Journal
 from evorun.runs.journal_reader import read_journal
@@ -46,6 +50,36 @@ async def test_a_recorded_call_is_not_made_again(tmp_path: Path) -> None:
     assert engine.asked == 1
     assert (traffic.calls, traffic.replayed) == (1, 1)
     journal.close()
+
+
+class Endless(Engine):
+    """Gives all the text that it has, whatever `max_tokens` is."""
+
+    def __init__(self, *texts: str) -> None:
+        super().__init__(0)
+        self.completions = tuple(Completion(text=text, finish_reason="stop", tokens=9) for text in texts)
+
+    async def complete(self, request: Request) -> Reply:
+        return Reply(completions=self.completions, prompt_tokens=1, seconds=0.5)
+
+
+async def test_a_text_longer_than_its_tokens_can_be_is_cut_before_it_is_recorded(tmp_path: Path) -> None:
+    longest = 2 * MAX_CHARS_PER_TOKEN
+    journal = Journal(tmp_path / "j")
+    model = JournaledModel(Endless("x" * 3_000_000, "y" * longest), journal, Traffic())
+    request = Request(messages=({"role": "user", "content": "?"},), sampling=Sampling(max_tokens=2, n=2))
+    reply = await model.complete("k", request)
+    cut, whole = reply.completions
+    assert (cut.text, cut.finish_reason, cut.tokens) == ("x" * longest, "overlong", 9)
+    assert (whole.text, whole.finish_reason) == ("y" * longest, "stop")
+    assert await model.complete("k", request) == reply
+    journal.close()
+    assert sum(len(effect.result) for effect in read_journal(tmp_path / "j")) < 1_000
+    counts = TextCounts()
+    for one in reply.completions:
+        counts.add(msgspec.structs.replace(reply, completions=(one,)), Response(text=one.text, answer="x"))
+    assert counts.diagnostics()["overlong_texts"] == 1
+    assert counts.truncated_texts == 0
 
 
 async def test_an_engine_that_has_answered_in_one_role_has_answered_in_all(tmp_path: Path) -> None:

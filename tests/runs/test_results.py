@@ -122,6 +122,14 @@ def test_results_add_up(tmp_path: Path) -> None:
     assert msgspec.json.decode((tmp_path / "results.json").read_bytes(), type=Results) == returned
 
 
+def test_overlong_texts_are_counted_where_there_are_any(tmp_path: Path) -> None:
+    write_records(tmp_path)
+    assert "overlong_texts" not in write_results(tmp_path, [ACCURACY], {}).counts
+    with (tmp_path / "steps.jsonl").open("ab") as file:
+        file.write(msgspec.json.encode(step("q", 1, True, 4, overlong_texts=2)) + b"\n")
+    assert write_results(tmp_path, [ACCURACY], {}).counts["overlong_texts"] == 2
+
+
 def test_metrics_are_written_a_point_a_line(tmp_path: Path) -> None:
     write_records(tmp_path)
     write_results(tmp_path, [ACCURACY], {})
