@@ -109,7 +109,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     seconds: float
     """Wall-clock seconds that the engine worked on the request, failed attempts included; the wait for a slot or
-    between attempts is not work."""
+    between attempts is not work. vLLM's own queue is counted: it does not tell."""
     error: str | None = None
     """Why the request was rejected, when it was."""
     prompt_ids: tuple[int, ...] | UnsetType = UNSET

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import time
 from dataclasses import dataclass
 
 import numpy as np
@@ -59,7 +58,11 @@ class SimulatedModel:
         """Return the simulator's texts; the same request always gets the same ones."""
         if request.token_ids:
             return rejected(request, "simulated texts have no token ids; use another engine to learn from completions")
-        started = time.perf_counter()
+        async with self._slots:
+            return await self._answer(request)
+
+    async def _answer(self, request: Request) -> Reply:
+        started = asyncio.get_running_loop().time()
         rng = np.random.Generator(np.random.PCG64(request.seed))
         limit = request.sampling.max_tokens
         completions = []
@@ -72,14 +75,13 @@ class SimulatedModel:
                 cut = text[: limit * CHARACTERS_PER_TOKEN]
                 completions.append(Completion(text=cut, finish_reason="length", tokens=limit))
         if self._seconds_per_token:
-            async with self._slots:
-                # The n completions of a request are decoded together: the longest one decides.
-                await asyncio.sleep(self._seconds_per_token * max(c.tokens for c in completions))
+            # The n completions of a request are decoded together: the longest one decides.
+            await asyncio.sleep(self._seconds_per_token * max(c.tokens for c in completions))
         characters = sum(len(message["content"]) for message in request.messages)
         return Reply(
             completions=tuple(completions),
             prompt_tokens=characters // CHARACTERS_PER_TOKEN,
-            seconds=time.perf_counter() - started,
+            seconds=asyncio.get_running_loop().time() - started,
         )
 
     async def close(self) -> None:

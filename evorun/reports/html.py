@@ -82,6 +82,7 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "right_or_wrong": measure.is_correctness,
         "strata_left_out": max(len(curves.series) - 1 - plots.MAX_PANELS, 0),
         "cost_rows": [text.cost_row(role, spent) for role, spent in outcome.cost.items()],
+        "wasted_rows": text.wasted_rows(outcome.wasted),
         "judge": judge,
         "judge_rows": _judge_rows(judge, measure) if judge else [],
         "judge_warning": judge_warning(judge) if judge else None,

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import msgspec
 
+from evorun.models.base import Wasted
 from evorun.reports.judge import JudgeDiagnostics
 from evorun.runs.candidates import CandidateId
 from evorun.runs.directory import load_manifest
@@ -45,6 +46,8 @@ class Outcome:
     cost: dict[str, RoleCost]
     """By role; the sum is under `total`."""
     counts: dict[str, int]
+    wasted: dict[str, Wasted]
+    """Attempts of model calls that gave no answer, by kind."""
     predictions: list[PredictionRecord]
     finished: bool
     """True when results.json exists; else the figures are over the problems that have ended so far."""
@@ -117,6 +120,7 @@ def load_outcome(run_dir: Path) -> Outcome:
         by_stratum=results.by_stratum,
         cost=results.cost,
         counts=results.counts,
+        wasted=results.wasted,
         predictions=predictions,
         finished=finished,
         scores=recorded_scores(predictions, manifest.scores),

@@ -19,6 +19,7 @@ from evorun.reports.text import (
     number,
     number_interval,
     percent,
+    wasted_rows,
 )
 from evorun.runs.paths import display
 from evorun.runs.reading import read_metrics, read_training
@@ -68,6 +69,13 @@ def print_summary(run_dir: Path, console: "Terminal") -> None:
         console.print(scores)
     if outcome.cost:
         console.print(_cost_table(outcome))
+    if outcome.wasted:
+        wasted = new_table(
+            "attempts of model calls without an answer", "what came", "attempts", "tokens, partly estimated"
+        )
+        for row in wasted_rows(outcome.wasted):
+            add_row(wasted, *row)
+        console.print(wasted)
     training = read_training(run_dir)
     if training:
         console.print(_training_table(training))

@@ -1,5 +1,8 @@
 """Numbers and foreign texts as a reader sees them, on a page and in a terminal."""
 
+from collections.abc import Mapping
+
+from evorun.models.base import Wasted
 from evorun.runs.printable import printable
 from evorun.runs.schema import RoleCost
 from evorun.runs.scores import Score
@@ -121,6 +124,24 @@ def duration(seconds: float | None) -> str:
     if seconds < 7200:
         return f"{seconds / 60:.1f} min"
     return f"{seconds / 3600:.1f} h"
+
+
+_WASTED = {
+    "cut_off": "connection cut off",
+    "malformed": "malformed answer",
+    "no_connection": "no connection",
+    "timed_out": "no complete answer in time",
+    "incomplete": "some of the completions, the others refused",
+    "control": "a control request, answered",
+}
+
+
+def wasted_rows(wasted: Mapping[str, Wasted]) -> list[tuple[str, str, str]]:
+    """Return rows of the table of attempts that gave no answer: what came, attempts, tokens."""
+    return [
+        (_WASTED.get(kind) or printable(kind.replace("http_", "HTTP ")), count(lost.attempts), count(lost.tokens))
+        for kind, lost in wasted.items()
+    ]
 
 
 def cost_row(role: str, spent: RoleCost) -> tuple[str, str, str, str, str]:

@@ -8,6 +8,7 @@ from functools import partial
 from evorun.errors import DataError
 from evorun.methods.base import DatasetLevel, Method, PerProblem
 from evorun.methods.context import Context, RunContext, TrainingSplit
+from evorun.models.base import Wasted
 from evorun.rollouts.calls import Calls
 from evorun.runner.recorder import Cost, ProblemRecorder, SharedRecorder
 from evorun.runs.budget import Meter, part, share, total, whole
@@ -42,6 +43,8 @@ class Driver:
     """The problems to train on, for methods that learn from problems."""
     seconds_by_role: dict[str, float] = field(default_factory=dict)
     """Model seconds by role, once all problems have ended."""
+    wasted: dict[str, Wasted] = field(default_factory=dict)
+    """Attempts of all model calls that gave no answer, by kind, once all problems have ended."""
 
     async def run(self) -> None:
         """Solve all problems.
@@ -58,6 +61,7 @@ class Driver:
                 raise TypeError(f"{type(self.method).__name__} is neither PerProblem nor DatasetLevel")
         except BaseExceptionGroup as errors:
             raise first_error(errors) from None
+        self.wasted = total(meter.total for meter in spent).wasted
         for meter in spent:
             for role, usage in sorted(meter.by_role.items()):
                 self.seconds_by_role[role] = self.seconds_by_role.get(role, 0.0) + usage.seconds

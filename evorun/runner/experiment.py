@@ -156,7 +156,8 @@ async def _run(
         for model in models.values():
             await model.finish()
     directory.finish_records([problem.id for problem in loaded.problems])
-    await asyncio.to_thread(write_results, directory.path, loaded.task.scores, driver.seconds_by_role)
+    scores = loaded.task.scores
+    await asyncio.to_thread(write_results, directory.path, scores, driver.seconds_by_role, driver.wasted)
     log.info("%s; %s", progress.title, progress.fields())
 
 

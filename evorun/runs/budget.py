@@ -5,14 +5,14 @@ depends on how fast the others were.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
 from evorun.errors import ConfigError, at_least
-from evorun.models.base import Reply
+from evorun.models.base import Reply, Wasted
 
 
 @dataclass
@@ -41,6 +41,8 @@ class Usage(msgspec.Struct):
     prompt_tokens: int = 0
     completion_tokens: int = 0
     seconds: float = 0.0
+    wasted: dict[str, Wasted] = {}
+    """Attempts that gave no answer, by kind; not among the calls and tokens."""
 
     @property
     def tokens(self) -> int:
@@ -53,9 +55,15 @@ class Usage(msgspec.Struct):
         self.prompt_tokens += other.prompt_tokens
         self.completion_tokens += other.completion_tokens
         self.seconds += other.seconds
+        self.waste(other.wasted)
+
+    def waste(self, wasted: Mapping[str, Wasted]) -> None:
+        """Add attempts that gave no answer."""
+        for kind, attempts in wasted.items():
+            self.wasted[kind] = self.wasted.get(kind, Wasted()) + attempts
 
     def counts(self) -> dict[str, int]:
-        """Return calls and tokens by name; times are left out, for they differ between repetitions."""
+        """Return calls and tokens by name; times and failed attempts are left out: they differ between repetitions."""
         return {
             "calls": self.calls,
             "prompt_tokens": self.prompt_tokens,
@@ -123,6 +131,7 @@ class Meter:
         usage.prompt_tokens += reply.prompt_tokens
         usage.completion_tokens += reply.completion_tokens
         usage.seconds += reply.seconds
+        usage.waste(reply.wasted or {})
         if self.parent is not None:
             self.parent.charge(role, reply)
 

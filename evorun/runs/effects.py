@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from evorun.errors import EngineError
-from evorun.models.base import LanguageModel, Reply, Request, Trained, bounded
+from evorun.models.base import CONTROL, LanguageModel, Reply, Request, Trained, bounded
 from evorun.models.encoding import encode_request
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import Effect
@@ -57,7 +57,9 @@ class JournaledModel:
         usage = f'{{"prompt_tokens":{reply.prompt_tokens},"completion_tokens":{reply.completion_tokens}}}'
         # the reply's own seconds: a run that replays another records those of the model, not of the look-up
         effect = effect._replace(usage=usage, seconds=reply.seconds)
-        if not self._has_answered and reply.error is not None:
+        # A control that was answered shows as much as an answer does.
+        answered = reply.error is None or CONTROL in (reply.wasted or {})
+        if not self._has_answered and not answered:
             self._refusals.append(effect)
             if len(self._refusals) >= REFUSALS_AT_FIRST:
                 raise EngineError(

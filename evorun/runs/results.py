@@ -5,8 +5,10 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
+from evorun.models.base import Wasted
 from evorun.runs.budget import Usage
 from evorun.runs.reading import read_predictions, read_records, read_steps, read_training
 from evorun.runs.records import write_json, write_records
@@ -84,10 +86,15 @@ def recorded_scores(records: Iterable[Graded], declared: Sequence[Score]) -> lis
     return [known.get(name) or Score(name) for name in names]
 
 
-def write_results(path: Path, declared: Sequence[Score], seconds_by_role: Mapping[str, float]) -> Results:
+def write_results(
+    path: Path,
+    declared: Sequence[Score],
+    seconds_by_role: Mapping[str, float],
+    wasted: Mapping[str, Wasted] = MappingProxyType({}),
+) -> Results:
     """Write metrics.jsonl and results.json of a run directory whose records are complete; return the results.
 
-    `declared` are the task's scores.
+    `declared` are the task's scores; `wasted`, attempts that gave no answer, by kind.
     """
     steps = read_steps(path)
     write_records(path / "metrics.jsonl", [*training_series(read_training(path)), *metric_series(steps, declared)])
@@ -113,6 +120,7 @@ def write_results(path: Path, declared: Sequence[Score], seconds_by_role: Mappin
             **({OVERLONG: overlong} if overlong else {}),
             **duel_counts,
         },
+        wasted=dict(sorted(wasted.items())),
     )
     write_json(path / "results.json", results)
     return results

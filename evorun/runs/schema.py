@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
+from evorun.models.base import Wasted
 from evorun.runs.candidates import SHARED, Candidate, CandidateId, Comparison
 from evorun.runs.scores import ACCURACY, Score
 
@@ -283,3 +284,5 @@ class Results(msgspec.Struct, frozen=True):
     cost: dict[str, RoleCost]
     """By role; the sum is under `total`."""
     counts: dict[str, int]
+    wasted: dict[str, Wasted] = {}
+    """Attempts of model calls that gave no answer, by kind (`http_500`, `timed_out`, ...); none of `cost`."""

@@ -77,6 +77,24 @@ def test_texts_that_an_engine_let_go_on_are_a_loss_of_their_own(tmp_path: Path) 
     assert " ".join(_summary(run).split()).count("texts cut beyond max_tokens 5.0 %") == 1
 
 
+def test_attempts_without_an_answer_are_shown_by_cause(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    assert "without an answer" not in _summary(run)
+    results = json.loads((run / "results.json").read_text())
+    results["wasted"] = {
+        "http_429": {"attempts": 1234, "tokens": 0},
+        "timed_out": {"attempts": 7, "tokens": 5600},
+        "<b>\x1b[31m": {"attempts": 1, "tokens": 1},
+    }
+    (run / "results.json").write_text(json.dumps(results))
+    rows = [" ".join(line.split()) for line in _summary(run).splitlines()]
+    assert "HTTP 429 1,234 0" in rows
+    assert "no complete answer in time 7 5,600" in rows
+    page = write_report(run).read_text()
+    assert '<td>HTTP 429</td><td class="num">1,234</td><td class="num">0</td>' in page
+    assert "<b>" not in page
+
+
 def test_a_metric_without_words_keeps_its_name_and_scale(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     results = json.loads((run / "results.json").read_text())

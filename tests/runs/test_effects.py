@@ -8,7 +8,7 @@ import pytest
 
 from evorun.errors import EngineError
 from evorun.models import Completion, LanguageModel, Reply, Request, Sampling, rejected
-from evorun.models.base import MAX_CHARS_PER_TOKEN
+from evorun.models.base import CONTROL, MAX_CHARS_PER_TOKEN, Wasted
 from evorun.rollouts.replies import TextCounts
 from evorun.runs.candidates import Response
 from evorun.runs.effects import REFUSALS_AT_FIRST, JournaledModel, Traffic, journaled
@@ -150,4 +150,19 @@ async def test_a_run_of_refusals_alone_is_recorded_when_it_has_ended(tmp_path: P
     await model.finish()
     await model.finish()
     assert len(journal) == 3
+    journal.close()
+
+
+async def test_requests_that_fail_alone_are_recorded_where_a_control_was_answered(tmp_path: Path) -> None:
+    class FailsAlone(Engine):
+        async def complete(self, request: Request) -> Reply:
+            wasted = {"http_500": Wasted(12), CONTROL: Wasted(3, 9)}
+            return msgspec.structs.replace(rejected(request, "12 attempts failed"), wasted=wasted)
+
+    journal = Journal(tmp_path / "j")
+    model = JournaledModel(FailsAlone(0), journal, Traffic())
+    for number in range(REFUSALS_AT_FIRST + 5):  # a resume may have nothing else to ask
+        reply = await model.complete(str(number), ask(number))
+    assert len(journal) == REFUSALS_AT_FIRST + 5
+    assert await model.complete("0", ask(0)) == reply
     journal.close()

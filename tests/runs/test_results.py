@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from scipy.stats import binomtest
 
+from evorun.models.base import Wasted
 from evorun.runs.candidates import Outcome, Verdict
 from evorun.runs.results import Proportion, cost_by_role, metric_series, write_results
 from evorun.runs.schema import (
@@ -105,7 +106,8 @@ def write_records(folder: Path) -> None:
 
 def test_results_add_up(tmp_path: Path) -> None:
     write_records(tmp_path)
-    returned = write_results(tmp_path, [ACCURACY], {"generate": 1.23456})
+    wasted = {"timed_out": Wasted(2, 400), "http_500": Wasted(3, 0)}
+    returned = write_results(tmp_path, [ACCURACY], {"generate": 1.23456}, wasted)
     results = json.loads((tmp_path / "results.json").read_text())
     assert results["metrics"]["accuracy"]["value"] == 0.5
     assert results["metrics"]["decisive_rate"]["value"] == pytest.approx(1 / 3)
@@ -118,6 +120,9 @@ def test_results_add_up(tmp_path: Path) -> None:
     assert results["counts"] == {
         "problems": 2, "stopped_by_budget": 1, "candidates": 2, "unparsed_candidates": 1, "unparsable_texts": 1,
         "comparisons": 3, "invalid_judgments": 1, "rejected_requests": 0, "truncated_texts": 0, "without_answer": 0,
+    }  # fmt: skip
+    assert results["wasted"] == {
+        "http_500": {"attempts": 3, "tokens": 0}, "timed_out": {"attempts": 2, "tokens": 400}
     }  # fmt: skip
     assert msgspec.json.decode((tmp_path / "results.json").read_bytes(), type=Results) == returned
 

@@ -33,7 +33,8 @@ class Ticket:
     request: Request
     deliver: Callable[[Reply | EngineError], None]
     """Receives the reply, or the error that ended the engine; called in the worker thread."""
-    accepted: float = field(default_factory=time.perf_counter)
+    started: float | None = None
+    """Moment at which its prompt was processed, in seconds of `time.perf_counter`."""
     cancelled: bool = False
     """May be set from any thread; the ticket's rows leave the batch before the next step."""
     prompt: tuple[int, ...] = ()
@@ -133,6 +134,7 @@ class BatchDecoder:
         """Fill the batch with waiting rows, and draw their first tokens."""
         while self._waiting and len(self._rows) < self._max_batch_size:
             waiting = self._waiting[0]
+            waiting.ticket.started = waiting.ticket.started or time.perf_counter()
             prefix = self._prefixes.prefill(self._model, waiting.ticket.prompt, self._device)
             room = self._max_batch_size - len(self._rows)
             rows = [waiting.rows.popleft() for _ in range(min(room, len(waiting.rows)))]
@@ -163,7 +165,7 @@ class BatchDecoder:
                     Reply(
                         completions=tuple(ticket.completions[i] for i in range(n)),
                         prompt_tokens=len(ticket.prompt),
-                        seconds=time.perf_counter() - ticket.accepted,
+                        seconds=time.perf_counter() - (ticket.started or 0.0),
                         error=ticket.error,
                         prompt_ids=ticket.prompt if ticket.request.token_ids else UNSET,
                     )
