@@ -18,7 +18,8 @@ from evorun.cli.explain import explain
 from evorun.cli.naming import register_resolvers
 from evorun.cli.output import complain, show_warnings, sturdy_streams
 from evorun.cli.overrides import as_typed, check_command_line, permit_unlisted_key
-from evorun.cli.plain import plain, refuse_secrets, with_absolute_paths
+from evorun.cli.plain import plain, with_absolute_paths
+from evorun.cli.secrets import refuse_secrets, refuse_typed_secrets
 from evorun.cli.usage import EXIT_FAILED
 from evorun.errors import ConfigError, EvorunError
 from evorun.runs.paths import display
@@ -47,6 +48,7 @@ def run_hydra(arguments: Sequence[str]) -> int:
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its exceptions instead of printing them
     sys.argv = ["evorun", *map(permit_unlisted_key, arguments)]  # Hydra reads no other list of arguments
     try:
+        refuse_typed_secrets(sys.argv[1:])
         check_command_line(sys.argv[1:])
         register()
         hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(run_composed)()

@@ -2,7 +2,6 @@
 
 import contextlib
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,6 @@ from omegaconf.errors import OmegaConfBaseException
 from evorun.cli.explain import explain
 from evorun.errors import ConfigError, EvorunError
 from evorun.models.config import OTHER_ROLES
-from evorun.runs.configs import leaves
 from evorun.runs.directory import load_manifest
 
 _TASK_PATHS = ("data", "prompts")
@@ -28,16 +26,6 @@ def plain(composed: DictConfig) -> dict[str, Any]:
     except OmegaConfBaseException as error:
         raise ConfigError(explain(error)) from error
     return dict(config)
-
-
-def refuse_secrets(composed: DictConfig) -> None:
-    """Raise ConfigError for a value from an environment variable: the manifest would record what may be a secret."""
-    for key, value in leaves(OmegaConf.to_container(composed, resolve=False)):
-        if isinstance(value, str) and re.search(r"\$\{\s*oc\.env\s*:", value):
-            raise ConfigError(
-                f"{key}: expected a value, got {value}, which would write the variable's content to manifest.json; "
-                "write the value out (for an API key, name its variable in engine.api_key_env)"
-            )
 
 
 def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,11 +23,16 @@ def checked_variable(key: str, name: str | None) -> None:
     if name is None:
         return
     if not VARIABLE_NAME.fullmatch(name):
-        raise ConfigError(
-            f"{key}: expected the NAME of an environment variable (A-Z, 0-9 and _), got something else, not shown in "
-            "case it is a key; put the key in a variable and name that here"
-        )
+        raise no_name(key)
     _named.add(name)
+
+
+def no_name(key: str) -> ConfigError:
+    """Return the error for what is no variable's name."""
+    return ConfigError(
+        f"{key}: expected the NAME of an environment variable (A-Z, 0-9 and _), got something else, not shown in case "
+        "it is a key; put the key in a variable and name that here"
+    )
 
 
 def read_key(variable: str | None) -> str | None:

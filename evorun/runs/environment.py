@@ -8,6 +8,7 @@ from importlib import metadata
 from pathlib import Path
 
 import evorun
+from evorun.models.keys import child_environment
 
 PACKAGES = (
     "hydra-core",
@@ -82,7 +83,7 @@ def git_commit() -> str | None:
 
 def _output(command: list[str]) -> str | None:
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True, env=child_environment())
     except (OSError, subprocess.SubprocessError):
         return None
     return done.stdout.strip()

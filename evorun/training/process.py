@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from evorun.errors import ConfigError, TrainingError
+from evorun.models.keys import child_environment
 from evorun.training.wire import LENGTH, Answer, Command, Failed, Finish, Job, Ready, decode_answer, framed
 
 LOG = "trainer.log"
@@ -23,6 +24,9 @@ ENDING_S = 30
 """Seconds that a trainer process has to end by itself. `ours`."""
 
 WORKER = "evorun.training.worker"
+
+HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+"""Secrets that the trainer gets: it may have to fetch the model's weights."""
 
 
 class TrainerProcess:
@@ -69,6 +73,7 @@ class TrainerProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=output,
                 stderr=output,
+                env=child_environment(keep=HUB_TOKENS),
                 start_new_session=True,
             )
         trainer = cls(process, log, folder)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import IO, NamedTuple, cast
 
 from evorun.errors import DataError
+from evorun.models.keys import child_environment
 
 CPU_SECONDS = 5.0
 """CPU time that a comparison may take (ours; ordinary ones take 1 to 10 ms). Not wall time: a busy machine must not
@@ -93,6 +94,7 @@ class _Worker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
+            env=child_environment(),  # it parses what models write
             text=True,
         )
         self._requests = cast(IO[str], self._process.stdin)

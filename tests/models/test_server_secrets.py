@@ -1,0 +1,142 @@
+"""The API key is sent and never shown, URLs carry no passwords, and proxies are used as asked."""
+
+import json
+import logging
+import re
+import traceback
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+import hostile_server as hostile
+from building import make_config
+from evorun.errors import ConfigError, EngineError
+from hostile_server import ChatServer
+from server_engine import KEY, REQUEST, closed_port, one_line_of, opened
+
+IN_JSON = "".join(f"\\u{ord(character):04x}" for character in KEY)
+"""The key as it may stand in JSON; slashes may be escaped too."""
+WITH_SLASH = KEY.replace("/", "\\/")
+
+
+def unescaped(text: str) -> str:
+    """Undo the escapes of JSON and of URLs, however often a text was escaped."""
+    for _ in range(4):
+        text = re.sub(r"\\u00([0-9a-fA-F]{2})|%([0-9a-fA-F]{2})", lambda code: chr(int(code[1] or code[2], 16)), text)
+        text = re.sub(r"\\(.)", r"\1", text)
+    return text
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        hostile.echo_headers,
+        hostile.body(f'{{"choices": [{{"message": {{"content": "it is {IN_JSON}, or {WITH_SLASH}."}}}}]}}'.encode()),
+        hostile.body(f'{{"choices": [{{"message": {{"refusal": "not {IN_JSON}"}}}}]}}'.encode()),
+        hostile.body(f'{{"choices": [{{"message": {{"refusal": "not {WITH_SLASH}"}}}}]}}'.encode()),
+        hostile.body(f'{{"choices": "{IN_JSON}"}}'.encode()),
+        hostile.body(f'{{"choices": "{WITH_SLASH}", cut'.encode()),
+        hostile.completion(finish_reason="abort", text=KEY),
+        hostile.status(500, f'{{"error": {{"message": "{IN_JSON}"}}}}'),
+        hostile.status(400, f'{{"error": {{"message": "{WITH_SLASH}"}}}}'),
+        hostile.status(400, json.dumps({"error": json.dumps({"sent": f'{{"key": "{IN_JSON}{WITH_SLASH}"}}'})})),
+        hostile.status(400, f'{{"error": "{IN_JSON}", cut'),
+        hostile.status(400, f'{{"unknown": ["{WITH_SLASH}"]}}'),
+        hostile.status(308, Location=f"http://elsewhere/{quote(KEY, safe='')}"),
+        hostile.status(308, Location=f"http://me:{KEY}@elsewhere/"),
+        hostile.raw(b"HTTP/9.9 what\r\n\r\n"),
+        hostile.cut_mid_body,
+        hostile.hang,
+        hostile.body(f'{{"seen": "{KEY}"}}'.encode()),
+        hostile.status(500, f"padding {'x' * 470} {KEY}"),
+        hostile.completion(message={"refusal": f"no, not with {KEY}"}),
+        hostile.status(400, f'{{"detail": "your key is {KEY}"}}'),
+    ],
+)
+async def test_the_key_is_sent_and_never_shown(
+    fault: hostile.Fault, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    monkeypatch.setenv("EVORUN_TEST_KEY", KEY)
+    shown: list[str] = []
+    causes: list[BaseException | None] = []
+    options: dict[str, Any] = {"api_key_env": "EVORUN_TEST_KEY", "max_retries": 1, "timeout": 0.3}
+    async with ChatServer(fault=fault) as server, opened(server, **options) as engine:
+        try:
+            shown.append(repr(await engine.complete(REQUEST)))
+        except EngineError as error:
+            shown += [repr(error), *traceback.format_exception(error)]
+            causes = [error.__cause__, error.__context__]
+        shown += [repr(engine), repr(engine._config), *(repr(r.__dict__) for r in caplog.records)]
+    assert server.seen[0].headers["Authorization"] == f"Bearer {KEY}"
+    assert KEY[:12] not in unescaped("".join(shown))
+    assert not any(causes)
+
+
+@pytest.mark.parametrize("value", [KEY, "AIzaSyNotARealKey", "sk", ""])
+def test_a_key_in_place_of_the_variables_name_is_refused_and_not_shown(value: str) -> None:
+    with pytest.raises(ConfigError, match=r"engine\.api_key_env: expected the NAME") as error:
+        make_config("engine", "server", api_key_env=value)
+    assert not value or value not in str(error.value)
+
+
+CREDENTIALS = [
+    *("http://me:hunter2@host/v1", "http://host/v1?key=hunter2", "ftp://me:hunter2@host/v1", "me:hunter2@host/v1"),
+    *(
+        "http://me:hunter2/more@host/v1",
+        "http://me:80/hunter2@host/v1",
+        "http://me:hunter2#@host",
+        "//me:hunter2?@host",
+    ),
+]
+
+
+@pytest.mark.parametrize("url", CREDENTIALS)
+def test_credentials_in_a_url_are_refused_and_not_shown(url: str) -> None:
+    for setting in ({"base_urls": [url]}, {"proxy": url}):
+        with pytest.raises(ConfigError, match=r"engine\.(base_urls|proxy): expected") as error:
+            make_config("engine", "server", **setting)
+        assert "hunter2" not in str(error.value)
+
+
+# --- proxies -------------------------------------------------------------------------------------------------------
+
+
+NOWHERE = "http://nowhere.invalid:1/v1"
+
+
+async def test_requests_go_through_the_proxy() -> None:
+    async with ChatServer() as proxy, opened(NOWHERE, proxy=proxy.url.removesuffix("/v1")) as engine:
+        assert (await engine.complete(REQUEST)).completions[0].text
+    assert proxy.seen[0].headers["Host"] == "nowhere.invalid:1"
+
+
+async def test_the_environments_proxy_is_asked_for_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with ChatServer() as proxy, ChatServer() as server:
+        monkeypatch.setenv("http_proxy", f"me:hunter2@127.0.0.1:{proxy.port}")
+        monkeypatch.setenv("no_proxy", "nowhere.invalid")
+        async with opened(server) as engine:
+            await engine.complete(REQUEST)
+        assert (len(proxy.seen), len(server.seen)) == (0, 1)
+        async with opened(server, proxy="environment") as engine:
+            await engine.complete(REQUEST)
+        assert (len(proxy.seen), len(server.seen)) == (1, 1)
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        async with opened(server, proxy="environment") as engine:
+            await engine.complete(REQUEST)
+        assert (len(proxy.seen), len(server.seen)) == (1, 2)
+    assert proxy.seen[0].headers["Proxy-Authorization"].startswith("Basic ")
+
+
+async def test_a_proxy_that_refuses_is_one_line_without_its_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", f"http://me:hunter2@127.0.0.1:{closed_port()}")
+    monkeypatch.delenv("no_proxy", raising=False)
+    with pytest.raises(EngineError, match="unreachable") as error:
+        async with opened(NOWHERE, proxy="environment"):
+            pass
+    assert "hunter2" not in one_line_of(error)
+    refuses = ChatServer(fault=hostile.status(407))
+    async with refuses as proxy, opened(NOWHERE, proxy=proxy.url.removesuffix("/v1")) as engine:
+        with pytest.raises(EngineError, match=r"HTTP 407.*HTTPS_PROXY"):
+            await engine.complete(REQUEST)
