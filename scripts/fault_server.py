@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import os
 import random
 import sys
 import time
@@ -186,7 +187,7 @@ async def serve(server: FaultServer) -> None:
         print(server.url, flush=True)
         if sys.stdin.isatty():
             print(f"failing: {FAULTS}" if not server._clean else "answering; Ctrl-C ends it", file=sys.stderr)
-        loop.add_reader(sys.stdin, lambda: ended.set() if not sys.stdin.buffer.raw.read(1) else None)
+        loop.add_reader(0, lambda: None if os.read(0, 1) else ended.set())
         with contextlib.suppress(asyncio.CancelledError):
             await ended.wait()
     print(json.dumps(dict(sorted(server.done.items()))), flush=True)

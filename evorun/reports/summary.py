@@ -73,8 +73,8 @@ def print_summary(run_dir: Path, console: "Terminal") -> None:
         wasted = new_table(
             "attempts of model calls without an answer", "what came", "attempts", "tokens, partly estimated"
         )
-        for row in wasted_rows(outcome.wasted):
-            add_row(wasted, *row)
+        for cells in wasted_rows(outcome.wasted):
+            add_row(wasted, *cells)
         console.print(wasted)
     training = read_training(run_dir)
     if training:

@@ -180,7 +180,9 @@ def whole(shares: Sequence[Meter], reserved: int = 0) -> Meter:
 def part(usage: Usage, problems: int, index: int) -> Usage:
     """Return one problem's part of a usage that all problems share; the parts add up to the whole."""
     return Usage(
-        *(share(amount, problems, index) for amount in (usage.calls, usage.prompt_tokens, usage.completion_tokens))
+        calls=share(usage.calls, problems, index),
+        prompt_tokens=share(usage.prompt_tokens, problems, index),
+        completion_tokens=share(usage.completion_tokens, problems, index),
     )
 
 
