@@ -32,6 +32,8 @@ class JournaledModel:
         self._journal = journal
         self._traffic = traffic
         self._has_answered = False
+        self._answered_before = False
+        """True once the journal has given an answer of an earlier process."""
         self._refusals: list[Effect] = []
         """Kept out of the journal until the engine has answered something: a resumed run must ask these again."""
 
@@ -48,17 +50,20 @@ class JournaledModel:
             self._traffic.completion_tokens += reply.completion_tokens
             return reply
 
-        self._traffic.replayed += key in self._journal
+        recorded = key in self._journal
+        self._traffic.replayed += recorded
         about = encode_request(model.name, request)
-        return await self._journal.remember(key, about, ask, Reply, record=self._record)
+        reply = await self._journal.remember(key, about, ask, Reply, record=self._record)
+        self._answered_before |= recorded and reply.error is None
+        return reply
 
     async def _record(self, effect: Effect, reply: Reply) -> None:
         """Record a call, or keep it back while the engine has done nothing but refuse."""
         usage = f'{{"prompt_tokens":{reply.prompt_tokens},"completion_tokens":{reply.completion_tokens}}}'
         # the reply's own seconds: a run that replays another records those of the model, not of the look-up
         effect = effect._replace(usage=usage, seconds=reply.seconds)
-        # A control that was answered shows as much as an answer does.
-        answered = reply.error is None or CONTROL in (reply.wasted or {})
+        # A resume may have nothing left to ask but what always fails: then a control shows that the settings are right.
+        answered = reply.error is None or (self._answered_before and CONTROL in (reply.wasted or {}))
         if not self._has_answered and not answered:
             self._refusals.append(effect)
             if len(self._refusals) >= REFUSALS_AT_FIRST:

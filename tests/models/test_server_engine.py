@@ -331,6 +331,19 @@ async def test_after_all_retries_one_line_with_url_and_last_cause() -> None:
     assert sum(seen.body["messages"] == list(REQUEST.messages) for seen in server.seen) == 3
 
 
+async def test_a_control_differs_from_its_request_in_the_texts_alone() -> None:
+    request = ask("Which?", n=2, stop=("x",), json_schema=VERDICT_SCHEMA, temperature=0.5)
+    async with ChatServer(fault=hostile.status(500)) as server, opened(server, max_retries=0) as engine:
+        with pytest.raises(EngineError, match="made to fail"):
+            await engine.complete(request)
+    asked, control, *_ = (seen.body for seen in server.seen)
+    assert asked.pop("n") == 2
+    assert [message.pop("content") for message in control["messages"]] == ["Say 1."] * len(asked["messages"])
+    for message in asked["messages"]:
+        del message["content"]
+    assert control == asked
+
+
 # --- answers that retrying does not mend ---------------------------------------------------------------------------
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from evorun.errors import EngineError
 from evorun.models.base import CONTROL, Wasted
-from evorun.models.server.asking import CONTROL_ATTEMPTS, Asker, Call, Refusal
+from evorun.models.server.asking import Asker, Call, Refusal
 from evorun.models.server.http import NO_CONNECTION, Answer, Failure
 from evorun.models.server.messages import Redactor, error_text
 from evorun.models.server.retry import LIMITS_BEFORE_HELD, MOST_LIMITED, EndpointPool, Patience, parse_retry_after
@@ -23,7 +23,7 @@ from virtual_time import run_virtually
 
 GOOD = Answer(200, {}, b'{"choices": [{"message": {"content": "fine"}}]}')
 LIMITED = Answer(429, {"Retry-After": "1"}, b"{}")
-CONTROL_BODY = b"control"
+CONTROLS = {b"control %d" % number for number in range(100)}
 DEFAULTS = Patience(max_retries=8, backoff_base=0.5, backoff_cap=30.0, max_retry_after=300.0)
 
 Server = Callable[[bytes], Answer | Failure]
@@ -72,7 +72,7 @@ class World:
         self.asker = Asker(self.transport, pool, DEFAULTS, Slots(slots), {404: "check model.id"})
 
     async def ask(self, body: bytes) -> tuple[Outcome, Call]:
-        call = self.asker.call(lambda: CONTROL_BODY)
+        call = self.asker.call(lambda number: b"control %d" % number, 1_000)
         try:
             return await self.asker.ask(body, call), call
         except EngineError as error:
@@ -81,6 +81,11 @@ class World:
     async def ask_all(self, bodies: Sequence[bytes]) -> dict[bytes, tuple[Outcome, Call]]:
         outcomes = await asyncio.gather(*map(self.ask, bodies))
         return dict(zip(bodies, outcomes, strict=True))
+
+    @property
+    def controls(self) -> list[bytes]:
+        """Control requests sent."""
+        return [body for body in self.transport.seen if body in CONTROLS]
 
 
 def virtually(scenario: Callable[[], Awaitable[None]]) -> None:
@@ -111,7 +116,7 @@ def test_a_request_that_fails_alone_while_others_are_answered_is_refused(code: i
             f"9 attempts of a request failed while others were answered, the last with: HTTP {code}" in outcome.reason
         )
         assert call.wasted == {f"http_{code}": Wasted(9, 0)}
-        assert world.transport.seen.count(CONTROL_BODY) == 0
+        assert world.controls == []
         assert all(isinstance(other, ChatResponse) for other, _ in ended.values())
 
     virtually(scenario)
@@ -119,11 +124,11 @@ def test_a_request_that_fails_alone_while_others_are_answered_is_refused(code: i
 
 def test_where_nothing_else_is_asked_a_control_stands_for_the_others() -> None:
     async def scenario() -> None:
-        world = World(fails(b"bad"))
+        world = World(fails(b"bad", b"control 2"))  # a control may be one of those that fail
         outcome, call = await world.ask(b"bad")
         assert isinstance(outcome, Refusal)
-        assert call.wasted[CONTROL].attempts == world.transport.seen.count(CONTROL_BODY) == 3
-        assert call.wasted["http_500"].attempts == world.transport.seen.count(b"bad") == 9 + 3
+        assert len(set(world.controls)) == len(world.controls) == 4
+        assert call.wasted == {"http_500": Wasted(9 + 3 + 1), CONTROL: Wasted(3)}
 
     virtually(scenario)
 
@@ -135,8 +140,7 @@ def test_servers_that_answer_nothing_are_at_fault_and_not_the_request(answer: An
         ended = await world.ask_all(numbered(500))
         outcomes = Counter(type(outcome) for outcome, _ in ended.values())
         assert outcomes.keys() == {ChatResponse, EngineError}
-        controls = world.transport.seen.count(CONTROL_BODY)
-        assert controls == CONTROL_ATTEMPTS * outcomes[EngineError]
+        assert len(world.controls) == 9 * outcomes[EngineError]
 
     virtually(scenario)
 
@@ -318,3 +322,26 @@ def test_dates_out_of_range_are_no_dates(year: str, zone: str) -> None:
     date = f"Sat, 01 Jan {year} 00:00:00 {zone}"
     found = parse_retry_after({"Retry-After": date, "Date": "Fri, 31 Dec 9999 23:59:59 -2359"})
     assert found is None or found >= 0
+
+
+def test_tokens_of_attempts_in_vain_are_as_stated_or_estimated_within_what_was_asked_for() -> None:
+    async def scenario() -> None:
+        body = b"x" * 400
+        counted = b'{"choices": [], "usage": {"prompt_tokens": 30, "completion_tokens": 12}}'
+        faults = iter(
+            [
+                status(500),
+                Answer(200, {}, counted),
+                Answer(200, {}, b"y" * 200),
+                Answer(200, {}, b"y" * 10_000_000),
+                Failure(kind="timed_out", cause="silence", tokens=100),
+            ]
+        )
+        _, call = await World(lambda body: next(faults, GOOD)).ask(body)
+        assert call.wasted == {
+            "http_500": Wasted(1, 0),
+            "malformed": Wasted(3, (30 + 12) + (400 + 200) // 4 + (400 // 4 + 1_000)),
+            "timed_out": Wasted(1, 100),
+        }
+
+    virtually(scenario)

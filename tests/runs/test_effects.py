@@ -1,5 +1,6 @@
 """Model calls through the journal: asked once, refusals at the start kept back, wrong settings noticed."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -160,9 +161,15 @@ async def test_requests_that_fail_alone_are_recorded_where_a_control_was_answere
             return msgspec.structs.replace(rejected(request, "12 attempts failed"), wasted=wasted)
 
     journal = Journal(tmp_path / "j")
+    await JournaledModel(Engine(0), journal, Traffic()).complete("answered", ask(100))
     model = JournaledModel(FailsAlone(0), journal, Traffic())
+    await model.complete("answered", ask(100))
     for number in range(REFUSALS_AT_FIRST + 5):  # a resume may have nothing else to ask
         reply = await model.complete(str(number), ask(number))
-    assert len(journal) == REFUSALS_AT_FIRST + 5
+    assert len(journal) == 1 + REFUSALS_AT_FIRST + 5
     assert await model.complete("0", ask(0)) == reply
+    wrong = JournaledModel(FailsAlone(0), journal, Traffic())  # a run in which nothing was ever answered
+    asked = [wrong.complete(str(number), ask(number)) for number in range(100, 100 + REFUSALS_AT_FIRST)]
+    with pytest.raises(EngineError, match="check the model and the engine's settings"):
+        await asyncio.gather(*asked)
     journal.close()

@@ -14,7 +14,7 @@ from evorun.models.base import CONTROL, Wasted
 from evorun.models.server.http import MALFORMED, NO_CONNECTION, Answer, Failure, HttpTransport, without_credentials
 from evorun.models.server.retry import Attempts, Endpoint, EndpointPool, Patience, parse_retry_after
 from evorun.models.server.slots import Slots
-from evorun.models.server.wire import ChatResponse, decode_response, spent_tokens
+from evorun.models.server.wire import BYTES_PER_TOKEN, ChatResponse, decode_response, spent_tokens
 
 log = logging.getLogger(__name__)
 
@@ -22,9 +22,6 @@ log = logging.getLogger(__name__)
 _RETRIED = frozenset({408, 409, 425, 429})
 # Prompt longer than the context, content filter, invalid schema: other requests may still be served.
 _ABOUT_THIS_REQUEST = frozenset({400, 413, 422})
-
-CONTROL_ATTEMPTS = 3
-"""Attempts of a control request. `ours`."""
 
 
 class Refusal(msgspec.Struct, frozen=True):
@@ -39,8 +36,12 @@ class Call:
 
     number: int
     """In the order of arrival."""
-    control: Callable[[], bytes]
-    """The body of a request in which nothing but the settings can be wrong."""
+    control: Callable[[int], bytes]
+    """Gives the body of a request in which only the settings can be wrong, not the texts; others by their number."""
+    most_tokens: int
+    """Completion tokens that a request may take."""
+    controls: int = 0
+    """Control requests so far."""
     seconds: float = 0.0
     """Time in slots."""
     wasted: dict[str, Wasted] = field(default_factory=dict)
@@ -64,9 +65,9 @@ class Asker:
         self._advice = advice
         self._numbers = itertools.count()
 
-    def call(self, control: Callable[[], bytes]) -> Call:
+    def call(self, control: Callable[[int], bytes], most_tokens: int) -> Call:
         """Return a call, which comes after all earlier ones."""
-        return Call(next(self._numbers), control)
+        return Call(next(self._numbers), control, most_tokens)
 
     async def ask(self, body: bytes, call: Call) -> ChatResponse | Refusal:
         """Send `body` until a server gives a usable answer.
@@ -97,8 +98,9 @@ class Asker:
             await asyncio.sleep(self._seconds_before_next(endpoint, outcome, attempts.failed - 1))
 
     async def _answers_control(self, call: Call) -> bool:
-        for retry in range(CONTROL_ATTEMPTS):
-            _, outcome = await self._attempt(call.control(), call, None)
+        for retry in range(self._patience.max_retries + 1):
+            call.controls += 1
+            _, outcome = await self._attempt(call.control(call.controls), call, None)
             if isinstance(outcome, ChatResponse):
                 usage = outcome.usage
                 call.waste(CONTROL, (usage.prompt_tokens or 0) + (usage.completion_tokens or 0) if usage else 0)
@@ -123,7 +125,8 @@ class Asker:
         outcome = self.read(answer, body) if isinstance(answer, Answer) else answer
         if isinstance(outcome, Failure):
             self.pool.failed(endpoint, outcome.retry_after)
-            call.waste(outcome.kind, outcome.tokens)
+            # Estimated from the bytes of whatever came, which may be no tokens at all.
+            call.waste(outcome.kind, min(outcome.tokens, len(body) // BYTES_PER_TOKEN + call.most_tokens))
         else:
             self.pool.succeeded(endpoint)
             self.pool.answers += isinstance(outcome, ChatResponse)

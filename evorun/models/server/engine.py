@@ -185,7 +185,8 @@ class ServerModel:
         prompt_ids: tuple[int, ...] | None = None
         prompt_tokens = 0
         error: str | None = None
-        call = self._asker.call(partial(_control, request, encoder))
+        most_tokens = request.sampling.n * request.sampling.max_tokens
+        call = self._asker.call(partial(_control, request, encoder), most_tokens)
         while (drawn := len(completions)) < request.sampling.n:
             # vLLM refuses n > 1 at temperature 0.
             n = request.sampling.n - drawn if request.sampling.temperature > 0 else 1
@@ -235,8 +236,7 @@ class ServerModel:
             log.warning(message + " (said once)", *args)
 
 
-def _control(request: Request, encoder: RequestEncoder) -> bytes:
-    """Return the body of a short request with the settings of another one."""
-    messages = (Message(role="user", content="Say yes."),)
-    sampling = msgspec.structs.replace(request.sampling, n=1)
-    return encoder.encode(Request(messages=messages, sampling=sampling), n=1, drawn=0)
+def _control(request: Request, encoder: RequestEncoder, number: int) -> bytes:
+    """Return the body of a request that differs from another one in its texts alone; each number gives other ones."""
+    messages = tuple(Message(role=message["role"], content=f"Say {number}.") for message in request.messages)
+    return encoder.encode(msgspec.structs.replace(request, messages=messages), n=1, drawn=0)
