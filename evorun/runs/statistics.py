@@ -29,6 +29,9 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, flo
     return low, high
 
 
+_AT_ONCE = 1_000
+"""Resamples in memory together; the intervals are the same for any number."""
+
 _ALIKE = 1e-9
 """Values that differ by no more are alike: scores are no finer, and BCa's acceleration is not finite for them."""
 
@@ -60,6 +63,7 @@ def _mean_interval(values: tuple[float, ...], confidence: float, resamples: int)
         vectorized=True,
         confidence_level=confidence,
         n_resamples=resamples,
+        batch=_AT_ONCE,
         method="BCa",
         rng=np.random.default_rng(0),
     )
@@ -91,6 +95,7 @@ def clustered_mean(
         paired=True,
         confidence_level=confidence,
         n_resamples=resamples,
+        batch=_AT_ONCE,
         method="percentile",
         rng=np.random.default_rng(0),
     )

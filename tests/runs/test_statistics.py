@@ -1,4 +1,6 @@
 import itertools
+import tracemalloc
+from typing import Any
 
 import numpy as np
 import pytest
@@ -70,6 +72,20 @@ def test_clustered_mean_of_amounts_draws_whole_clusters() -> None:
     draws = pairs[np.array(list(itertools.product(range(3), repeat=3)))].sum(axis=1)  # all 27
     exact = np.quantile(draws[:, 0] / draws[:, 1], [0.025, 0.975], method="inverted_cdf")
     assert clustered_mean(sums, counts) == pytest.approx(tuple(exact), abs=1e-9)
+
+
+@pytest.mark.parametrize("interval", [mean_interval, lambda values: clustered_mean(values, [1] * len(values))])
+def test_resamples_are_drawn_a_part_at_a_time(interval: Any) -> None:
+    # all of them at once would be 240 MB and more for 3,000 problems
+    values = np.random.default_rng(0).random(3_000).tolist()
+    interval(values[:3])  # the imports
+    tracemalloc.start()
+    try:
+        interval(values)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 100e6
 
 
 def _bca(values: list[float], confidence: float) -> tuple[float, float]:
