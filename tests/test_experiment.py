@@ -1,5 +1,6 @@
 """A whole run in this process, with engines that are watched: when they close, and what the manifest says of them."""
 
+import gc
 import json
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from building import make_config, make_method, make_run_config, task_config
+from building import make_config, make_method, make_run_config, simulated_run, task_config
 from evorun.errors import EngineError
 from evorun.models import Completion, LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig, ServedModel
@@ -98,3 +99,19 @@ def test_a_run_is_simulated_when_any_of_its_engines_is(
     outcome, manifest = run(tmp_path, *engines)
     assert outcome == Outcome("completed")
     assert manifest["simulated"] is (policy_simulated or judge_simulated)
+
+
+def test_python_seldom_looks_for_cycles(tmp_path: Path) -> None:
+    started: list[int] = []
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        started.extend([info["generation"]] * (phase == "start"))
+
+    gc.callbacks.append(note)
+    try:
+        simulated_run(tmp_path, "task.source=sample", "task.limit=6", "method.generations=8")
+    finally:
+        gc.callbacks.remove(note)
+    calls = json.loads((tmp_path / "results.json").read_text())["cost"]["total"]["calls"]
+    assert calls > 3_000
+    assert len(started) < calls / 50
