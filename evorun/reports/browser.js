@@ -58,8 +58,13 @@
   // A program, say: its lines must stay lines.
   const isBlock = (answer) => answer !== null && answer.trim().includes("\n");
 
-  function load(position) {
-    if (!problems.has(position)) problems.set(position, JSON.parse(byId(`problem-${position}`).textContent));
+  // A problem's data is unpacked when it is first chosen: all of it may be many times the page's own size.
+  async function load(position) {
+    if (!problems.has(position)) {
+      const packed = Uint8Array.from(atob(byId(`problem-${position}`).textContent), (c) => c.charCodeAt(0));
+      const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+      problems.set(position, await new Response(unpacked).json());
+    }
     return problems.get(position);
   }
 
@@ -84,8 +89,15 @@
     }
   }
 
-  function showProblem(position) {
-    problem = load(position);
+  async function showProblem(position) {
+    const list = byId("problem-list");
+    if (!("DecompressionStream" in window)) {
+      byId("problem-outcome-line").replaceChildren("The browser of candidates needs a web browser of 2023 or later.");
+      return;
+    }
+    const loaded = await load(position);
+    if (Number(list.value) !== position) return; // another one was chosen in the meantime
+    problem = loaded;
     problem.children = problem.candidates.map(() => []);
     problem.candidates.forEach((c, child) => new Set(c.parents).forEach((p) => problem.children[p].push(child)));
     problem.ranking = problem.candidates.map((_, i) => i);
@@ -94,6 +106,7 @@
     showQuestion();
     showTable();
     select(problem.chosen ?? problem.ranking[0]);
+    list.dataset.shown = position;
   }
 
   function showOutcome(entry) {

@@ -1,5 +1,7 @@
-"""The data behind the page's browser of candidates: a choice of problems, their texts cut to a size."""
+"""The data behind the page's browser of candidates: a choice of problems, compressed, their texts cut to a size."""
 
+import base64
+import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +28,7 @@ from evorun.runs.scores import Score
 MAX_PROBLEMS = 12
 """Problems in a report unless the caller names others."""
 MAX_BYTES = 10_000_000
-"""Size of the browser's data in a report, shared equally by its problems."""
+"""Size of the browser's data in a report, compressed, shared equally by its problems."""
 TEXT_LIMITS = (4000, 2000, 1000, 500, 250, 100, 0)
 """Longest candidate text kept, in characters: the first limit that fits a problem's share. Reasons get a quarter."""
 
@@ -65,8 +67,10 @@ class BrowserProblem:
     duels: int
     text_limit: int
     """Characters after which candidate texts were cut."""
-    json: str
-    """The data as JSON that is safe inside a script element."""
+    json: bytes
+    """The data."""
+    packed: str
+    """The same as the page carries it: compressed by zlib, in base64, which is safe inside a script element."""
 
 
 def load_browser(
@@ -104,11 +108,12 @@ def load_browser(
     found = []
     for one in chosen:
         for limit in TEXT_LIMITS:
-            json = script_json(_page_data(one, limit, measure))
-            if len(json) <= share:
+            json = msgspec.json.encode(_page_data(one, limit, measure))
+            packed = base64.b64encode(zlib.compress(json, 9)).decode("ascii")
+            if len(packed) <= share:
                 break
         sizes = len(one.candidates), len(one.duels)
-        found.append(BrowserProblem(one.id, one.stratum, one.correct, one.value, *sizes, limit, json))
+        found.append(BrowserProblem(one.id, one.stratum, one.correct, one.value, *sizes, limit, json, packed))
     return found
 
 
@@ -203,7 +208,11 @@ def _page_data(problem: ProblemData, limit: int, measure: Score) -> dict[str, An
             ]
             for d in duels
         ],
-        "ratings": [[r.step, position[r.candidate], r.mean, r.sd] for r in problem.ratings if r.candidate in position],
+        "ratings": [
+            [r.step, position[r.candidate], _rounded(r.mean), _rounded(r.sd)]
+            for r in problem.ratings
+            if r.candidate in position
+        ],
     }
 
 
@@ -225,8 +234,8 @@ def _candidate(
         "error": _cut(candidate.error, max(limit, 100)),
         "memory": _cut(candidate.memory, limit),
         "feedback": feedback if feedback is None else {"text": _cut(feedback.text, limit), "score": feedback.score},
-        "mean": rated.mean,
-        "sd": rated.sd,
+        "mean": _rounded(rated.mean),
+        "sd": _rounded(rated.sd),
         "survivor": rated.survivor,
         "correct": candidate.correct,
         "attempts": candidate.attempts,
@@ -234,6 +243,11 @@ def _candidate(
         "fitness": candidate.fitness,
         "errors": _cut(candidate.errors, limit),
     }
+
+
+def _rounded(value: float | None) -> float | None:
+    """Round to more digits than the page shows: random ones are what compresses least."""
+    return None if value is None else round(value, 4)
 
 
 def _cut_within(value: Any, limit: int) -> Any:

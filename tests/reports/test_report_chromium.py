@@ -13,6 +13,7 @@ from evorun.reports import write_report
 from run_fixture import HOSTILE, RunSpec, write_lines, write_run
 
 webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
+WebDriverWait = pytest.importorskip("selenium.webdriver.support.ui", reason="selenium is not installed").WebDriverWait
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -72,10 +73,18 @@ def _page(chromium: Any, hostile_run: Path) -> Any:
     for log in ("browser", "performance"):
         chromium.get_log(log)
     chromium.get((hostile_run / "report.html").as_uri())
+    _settle(chromium)
     return chromium
 
 
+def _settle(page: Any) -> None:
+    """Wait until the chosen problem is shown: its data is unpacked first."""
+    shown = "const l = document.querySelector('#problem-list'); return !l || !l.value || l.dataset.shown === l.value"
+    WebDriverWait(page, 60, poll_frequency=0.01).until(lambda driver: driver.execute_script(shown))
+
+
 def _texts(page: Any, selector: str) -> list[str]:
+    _settle(page)
     nodes = "return [...document.querySelectorAll(arguments[0])].map((n) => n.textContent)"
     result: list[str] = page.execute_script(nodes, selector)
     return result
@@ -95,6 +104,7 @@ def _selected(page: Any) -> str:
 
 
 def _click(page: Any, selector: str) -> None:
+    _settle(page)
     page.execute_script("document.querySelector(arguments[0]).scrollIntoView({block: 'center'})", selector)
     page.find_element("css selector", selector).click()
 

@@ -1,5 +1,7 @@
+import base64
 import json
 import random
+import zlib
 from pathlib import Path
 
 import msgspec
@@ -164,9 +166,23 @@ def test_long_texts_are_cut_to_keep_the_page_small(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", RunSpec(problems=1, candidates=150, duels=5, text_length=120_000))
     (problem,) = _browser(run)
     assert problem.text_limit == 4000
-    assert len(problem.json) <= MAX_BYTES
+    assert len(problem.packed) <= MAX_BYTES
+    assert zlib.decompress(base64.b64decode(problem.packed)) == problem.json
     text = json.loads(problem.json)["candidates"][0]["text"]
     assert text[4000:].startswith(" … [")
+
+
+def test_texts_that_share_lines_are_carried_whole_in_a_small_part_of_their_size(tmp_path: Path) -> None:
+    # as those of a long run do: before, every text of its report was cut to nothing
+    run = write_run(tmp_path / "run", RunSpec(problems=1, candidates=1, duels=0))
+    (record,) = [json.loads(line) for line in (run / "candidates.jsonl").open()]
+    text = "".join(random.Random(0).choices("abcdefgh ", k=3_500))
+    records = [{**record, "id": f"c{i}", "text": f"{i}\n{text}"} for i in range(4_000)]
+    (run / "candidates.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
+    (problem,) = _browser(run)
+    shown = json.loads(problem.json)["candidates"]
+    assert [one["text"] for one in shown] == [one["text"] for one in records]
+    assert len(problem.packed) < len(problem.json) / 20
 
 
 def test_the_browser_carries_what_the_prompts_showed(tmp_path: Path) -> None:
