@@ -38,7 +38,7 @@ class JournaledModel:
         """Kept out of the journal until the engine has answered something: a resumed run must ask these again."""
 
     async def complete(self, key: str, request: Request, step: int = 0) -> Reply:
-        """Answer the request that belongs to `key` with the weights of a step.
+        """Answer the request that belongs to `key` with the weights of a step; a process asks for each key once.
 
         Raises EngineError, JournalError or RunDirectoryError.
         """
@@ -53,7 +53,7 @@ class JournaledModel:
         recorded = key in self._journal
         self._traffic.replayed += recorded
         about = encode_request(model.name, request)
-        reply = await self._journal.remember(key, about, ask, Reply, record=self._record)
+        reply = await self._journal.remember(key, about, ask, Reply, record=self._record, once=True)
         self._answered_before |= recorded and reply.error is None
         return reply
 

@@ -54,9 +54,10 @@ class Journal:
         self._reader = BlockReader(path, self._connection)
         self._reader.check()
         self._numbers: dict[str, int] = {}
-        """Number of each recorded effect, by key."""
+        """Number of each recorded effect that may be asked for, by key."""
         for number, (key, _) in enumerate(self._reader.index()):
             self._numbers.setdefault(key, number)
+        self._recorded = len(self._numbers)
         # weak: a lock lives as long as somebody waits for its key, and a run has a key for each of its calls
         self._in_flight: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         self._queue: queue.SimpleQueue[_Write | None] = queue.SimpleQueue()
@@ -65,7 +66,7 @@ class Journal:
         self._closed = False
 
     def __len__(self) -> int:
-        return len(self._numbers)
+        return self._recorded
 
     def __contains__(self, key: str) -> bool:
         return key in self._numbers
@@ -80,12 +81,14 @@ class Journal:
         request: bytes | None = None,
         record: Callable[[Effect, T], Awaitable[None]] | None = None,
         repeat: bool = False,
+        once: bool = False,
     ) -> T:
         """Return the recorded result of an effect, or carry it out and record it; what it raises is not recorded.
 
         about: all that the result depends on, encoded. kind: the result's type. request: what the journal keeps of
         `about`, when that is too much to keep. record: puts the effect into the journal in place of `put`, perhaps
-        later. repeat: carry it out although it is recorded; the recorded result is returned even so.
+        later. repeat: carry it out although it is recorded; the recorded result is returned even so. once: nobody asks
+        for this effect again in this process; so its key leaves the memory, which has no room for those of a long run.
 
         A second caller for an effect that is being carried out waits, and then finds it recorded. Raises JournalError
         as `get` does.
@@ -104,6 +107,8 @@ class Journal:
                     recorded = result
                 elif result != recorded:
                     log.warning("%s, made again, gives %r, not %r as recorded", key, result, recorded)
+            if once:
+                self._numbers.pop(key, None)
         return msgspec.json.decode(recorded, type=kind)
 
     def get(self, key: str, digest: bytes) -> bytes | None:
@@ -126,6 +131,7 @@ class Journal:
         done: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self._queue.put(_Write(effect, done))
         self._numbers.setdefault(effect.key, await done)
+        self._recorded += 1
 
     def close(self) -> None:
         """Write what is queued and close the file; idempotent."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import tracemalloc
 from pathlib import Path
 
 import msgspec
@@ -44,9 +45,10 @@ def ask(seed: int) -> Request:
 async def test_a_recorded_call_is_not_made_again(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "j")
     engine, traffic = Engine(0), Traffic()
-    model = JournaledModel(engine, journal, traffic)
-    first = await model.complete("k", ask(1))
-    again = await model.complete("k", ask(1))
+    first = await JournaledModel(engine, journal, traffic).complete("k", ask(1))
+    journal.close()
+    journal = Journal(tmp_path / "j")
+    again = await JournaledModel(engine, journal, traffic).complete("k", ask(1))
     assert first == again
     assert engine.asked == 1
     assert (traffic.calls, traffic.replayed) == (1, 1)
@@ -73,7 +75,9 @@ async def test_a_text_longer_than_its_tokens_can_be_is_cut_before_it_is_recorded
     cut, whole = reply.completions
     assert (cut.text, cut.finish_reason, cut.tokens) == ("x" * longest, "overlong", 9)
     assert (whole.text, whole.finish_reason) == ("y" * longest, "stop")
-    assert await model.complete("k", request) == reply
+    journal.close()
+    journal = Journal(tmp_path / "j")
+    assert await JournaledModel(Engine(0), journal, Traffic()).complete("k", request) == reply
     journal.close()
     assert sum(len(effect.result) for effect in read_journal(tmp_path / "j")) < 1_000
     counts = TextCounts()
@@ -81,6 +85,25 @@ async def test_a_text_longer_than_its_tokens_can_be_is_cut_before_it_is_recorded
         counts.add(msgspec.structs.replace(reply, completions=(one,)), Response(text=one.text, answer="x"))
     assert counts.diagnostics()["overlong_texts"] == 1
     assert counts.truncated_texts == 0
+
+
+async def test_a_call_that_is_done_leaves_no_key_in_memory(tmp_path: Path) -> None:
+    # of a run of paper size, 1.4 million: more than 200 MB
+    journal = Journal(tmp_path / "j")
+    model = JournaledModel(Engine(0), journal, Traffic())
+
+    async def kept_after(step: int) -> int:
+        await asyncio.gather(*(model.complete(f"a problem|{step}|generate|{i}|0", ask(0)) for i in range(2_000)))
+        return tracemalloc.get_traced_memory()[0]
+
+    tracemalloc.start()
+    try:
+        first, _, last = [await kept_after(step) for step in range(3)]
+    finally:
+        tracemalloc.stop()
+    assert len(journal) == 6_000
+    journal.close()
+    assert last - first < 60 * 4_000
 
 
 async def test_an_engine_that_has_answered_in_one_role_has_answered_in_all(tmp_path: Path) -> None:
@@ -160,16 +183,23 @@ async def test_requests_that_fail_alone_are_recorded_where_a_control_was_answere
             wasted = {"http_500": Wasted(12), CONTROL: Wasted(3, 9)}
             return msgspec.structs.replace(rejected(request, "12 attempts failed"), wasted=wasted)
 
-    journal = Journal(tmp_path / "j")
-    await JournaledModel(Engine(0), journal, Traffic()).complete("answered", ask(100))
-    model = JournaledModel(FailsAlone(0), journal, Traffic())
+    def resumed(engine: Engine) -> tuple[Journal, JournaledModel]:
+        journal = Journal(tmp_path / "j")
+        return journal, JournaledModel(engine, journal, Traffic())
+
+    journal, model = resumed(Engine(0))
+    await model.complete("answered", ask(100))
+    journal.close()
+    journal, model = resumed(FailsAlone(0))
     await model.complete("answered", ask(100))
     for number in range(REFUSALS_AT_FIRST + 5):  # a resume may have nothing else to ask
         reply = await model.complete(str(number), ask(number))
     assert len(journal) == 1 + REFUSALS_AT_FIRST + 5
+    journal.close()
+    journal, model = resumed(FailsAlone(0))
     assert await model.complete("0", ask(0)) == reply
-    wrong = JournaledModel(FailsAlone(0), journal, Traffic())  # a run in which nothing was ever answered
-    asked = [wrong.complete(str(number), ask(number)) for number in range(100, 100 + REFUSALS_AT_FIRST)]
+    # Recorded are now failures alone, as in a run in which nothing was ever answered.
+    asked = [model.complete(str(number), ask(number)) for number in range(100, 100 + REFUSALS_AT_FIRST)]
     with pytest.raises(EngineError, match="check the model and the engine's settings"):
         await asyncio.gather(*asked)
     journal.close()
