@@ -15,7 +15,7 @@ import evorun
 from evorun.errors import RunDirectoryError
 from evorun.models.config import OTHER_ROLES
 from evorun.runs.environment import git_commit, hardware, package_versions
-from evorun.runs.files import open_lock, refuse_ways_out
+from evorun.runs.files import open_lock, read_regular, refuse_ways_out
 from evorun.runs.journal import Journal
 from evorun.runs.ownership import sign
 from evorun.runs.records import RecordFile, write_atomically, write_json
@@ -45,10 +45,12 @@ def load_manifest(path: Path) -> Manifest:
     """Read a run directory's manifest. Raises RunDirectoryError when there is none or it is malformed."""
     file = path / MANIFEST
     try:
-        return msgspec.json.decode(file.read_bytes(), type=Manifest)
-    except OSError as error:
+        return msgspec.json.decode(read_regular(file), type=Manifest)
+    except (FileNotFoundError, NotADirectoryError) as error:
         raise RunDirectoryError(f"{path} is not a run directory: expected a file {MANIFEST} in it") from error
-    except msgspec.DecodeError as error:
+    except OSError as error:
+        raise RunDirectoryError(f"cannot read {file}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise RunDirectoryError(f"{file} is malformed: {error}") from error
 
 

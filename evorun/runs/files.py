@@ -1,8 +1,10 @@
-"""Files in a run's folder, which may come from somebody else: whatever is written there stays there."""
+"""Files in a run's folder, which may come from somebody else: writing stays inside it, and reading ends."""
 
 import contextlib
+import errno
 import os
 import secrets
+import stat
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
@@ -11,6 +13,34 @@ from evorun.errors import RunDirectoryError
 
 _SUPER_JOURNAL = bytes.fromhex("d9d505f920a163d7")
 """Last bytes of an SQLite rollback journal that names a super-journal (sqlite.org/fileformat2.html, section 3)."""
+
+
+MAX_RECORD = 64 << 20
+"""Bytes of the longest line, and of the largest file read as a whole (ours): evorun writes nothing so long."""
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Open a regular file for reading. Raises OSError, for a pipe or a device too, which may never end."""
+    # not blocking: to open a pipe is to wait for its writer
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def read_regular(path: Path) -> bytes:
+    """Return the content of a regular file. Raises OSError, for one of more than `MAX_RECORD` bytes too."""
+    with open_regular(path) as file:
+        content = file.read(MAX_RECORD + 1)
+    if len(content) > MAX_RECORD:
+        raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), str(path))
+    return content
+
+
+def bounded_lines(file: BinaryIO) -> Iterator[bytes]:
+    """Yield the lines of a file; of a longer one than `MAX_RECORD` bytes, pieces without a line end."""
+    return iter(lambda: file.readline(MAX_RECORD), b"")
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from typing import TypeVar
 import msgspec
 
 from evorun.errors import DataError
+from evorun.runs.files import MAX_RECORD, bounded_lines, open_regular, read_regular
 from evorun.runs.schema import MetricPoint, PredictionRecord, Results, StepRecord, TrainingRecord
 
 T = TypeVar("T")
@@ -17,9 +18,11 @@ def read_results(run_dir: Path) -> Results | None:
     # the last file that a run writes: while it is missing, the others may end anywhere
     path = run_dir / "results.json"
     try:
-        content = path.read_bytes()
+        content = read_regular(path)
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
     return _decode(content, msgspec.json.Decoder(Results), path, 1)
 
 
@@ -51,11 +54,17 @@ def read_records(path: Path, record: type[T]) -> Iterator[T]:
     """
     decoder = msgspec.json.Decoder(record)  # made once: building it takes longer than decoding a line
     try:
-        file = path.open("rb")
+        file = open_regular(path)
     except FileNotFoundError:
         return
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
     with file:
-        for number, line in enumerate(file, start=1):
+        for number, line in enumerate(bounded_lines(file), start=1):
+            if len(line) == MAX_RECORD and not line.endswith(b"\n"):
+                raise DataError(
+                    f"{path}, line {number}: expected a record of this file, got {MAX_RECORD:,} bytes and more"
+                )
             if line.endswith(b"\n") and not line.isspace():
                 yield _decode(line, decoder, path, number)
 
@@ -63,5 +72,5 @@ def read_records(path: Path, record: type[T]) -> Iterator[T]:
 def _decode(line: bytes, decoder: msgspec.json.Decoder[T], path: Path, number: int) -> T:
     try:
         return decoder.decode(line)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise DataError(f"{path}, line {number}: expected a record of this file, got one with: {error}") from error

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 import msgspec
 
 from evorun.errors import RunDirectoryError
-from evorun.runs.files import replacing
+from evorun.runs.files import bounded_lines, open_regular, replacing
 
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
 
@@ -107,7 +107,7 @@ def _records(path: Path) -> Iterator[tuple[str, bytes]]:
     for line in complete_lines(path):
         try:
             problem = _problem_of.decode(line).problem
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             return
         yield problem, line
 
@@ -119,10 +119,11 @@ def _digest(line: bytes) -> bytes:
 
 def complete_lines(path: Path) -> Iterator[bytes]:
     """Yield the lines that end in a newline, without it: a line cut short by a crash is not a record."""
-    with path.open("rb") as file:
-        for line in file:
-            if line.endswith(b"\n"):
-                yield line[:-1]
+    with open_regular(path) as file:
+        for line in bounded_lines(file):
+            if not line.endswith(b"\n"):
+                return
+            yield line[:-1]
 
 
 def write_atomically(path: Path, content: bytes) -> None:

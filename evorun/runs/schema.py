@@ -91,6 +91,10 @@ class Manifest(msgspec.Struct, kw_only=True):
     """Of the configuration, by the user who started the run (`evorun.runs.ownership`)."""
     error: str | None = None
 
+    def __post_init__(self) -> None:
+        _refuse_depth(self.config)
+        _refuse_depth(self.hardware)
+
     @property
     def simulated_teacher(self) -> bool:
         """True when the run's model was fine-tuned on texts that no language model wrote."""
@@ -125,6 +129,20 @@ class Reported(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     """Empty where the paper gives its outcome in words only, quoted in `note`."""
 
 
+MAX_DEPTH = 32
+"""Levels of values of any type (ours): configurations and problems have a few, and what walks them calls itself."""
+
+
+def _refuse_depth(value: Any) -> None:
+    """Raise ValueError for lists and dictionaries nested more than `MAX_DEPTH` deep."""
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        groups = [one.values() if isinstance(one, dict) else one for one in level if isinstance(one, dict | list)]
+        level = [value for group in groups for value in group]
+    if level:
+        raise ValueError(f"expected at most {MAX_DEPTH} levels of lists and objects")
+
+
 class ProblemRecord(msgspec.Struct, frozen=True):
     """A line of problems.jsonl."""
 
@@ -132,6 +150,9 @@ class ProblemRecord(msgspec.Struct, frozen=True):
     stratum: str
     data: dict[str, Any]
     """The fields that the prompts show; never an answer."""
+
+    def __post_init__(self) -> None:
+        _refuse_depth(self.data)
 
 
 class Spent(msgspec.Struct, frozen=True):
