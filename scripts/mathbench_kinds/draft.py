@@ -1,6 +1,6 @@
 """The drafts of questions that each kind yields, and the formatting of their numbers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from fractions import Fraction
 from random import Random
 from typing import NamedTuple
@@ -20,7 +20,7 @@ Kind = Callable[[Random], Draft | None]
 """Draws one question of its kind, or None when the numbers drawn do not work out."""
 
 
-def draft(question: str, answer: Number, mistakes: list[Number], unit: str = "") -> Draft:
+def draft(question: str, answer: Number, mistakes: Sequence[Number], unit: str = "") -> Draft:
     """Build a draft whose numbers are written as integers or as fractions in lowest terms."""
     return Draft(question, written(answer, unit), [written(mistake, unit) for mistake in mistakes if mistake > 0])
 
