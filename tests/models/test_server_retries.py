@@ -155,6 +155,18 @@ def test_a_server_out_of_reach_is_not_asked_for_a_control() -> None:
     virtually(scenario)
 
 
+def test_a_server_that_breaks_down_while_a_request_fails_is_at_fault_and_not_the_request() -> None:
+    async def scenario() -> None:
+        # The request has failed alone several times; its last attempts fail with all others.
+        world = World(lambda body: GOOD if seconds() < 15 and body != b"7" else status(500), slots=4)
+        ended = await world.ask_all(numbered(1_000))
+        outcome, call = ended[b"7"]
+        assert call.wasted["http_500"].attempts > 9
+        assert isinstance(outcome, EngineError)
+
+    virtually(scenario)
+
+
 @pytest.mark.parametrize("down", [5, 20, 40, 60, 120])
 def test_a_server_that_is_down_for_a_while_is_never_the_fault_of_a_request(down: int) -> None:
     async def scenario() -> None:
@@ -302,8 +314,9 @@ async def test_a_slot_is_not_lost_with_a_cancelled_call() -> None:
         waiting[0].cancel()  # while it waits
         await asyncio.sleep(0)
     waiting[1].cancel()  # when its turn has just come
-    await asyncio.gather(*waiting, return_exceptions=True)
-    await work(4)
+    async with asyncio.timeout(5):
+        await asyncio.gather(*waiting, return_exceptions=True)
+        await work(4)
     assert entered == [3, 4]
 
 
