@@ -24,7 +24,7 @@ def average_speed(r: Random) -> Draft | None:
         f"A van drives {distance} km to a warehouse at {out} km per hour and returns along the same road at "
         f"{back} km per hour. What is its average speed over the whole trip, in km per hour?"
     )
-    wrong = [F(out + back, 2), F(min(out, back)), abs(out - back) + min(out, back) // 2]
+    wrong = [F(out + back, 2), F(min(out, back)), F(abs(out - back) + min(out, back) // 2)]
     return draft(text, answer, wrong) if answer.denominator == 1 and out != back else None
 
 
