@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import fcntl
 import os
 import signal
 import socket
@@ -18,7 +19,7 @@ START_SECONDS = 20.0
 """Time that an interpreter has to start, on a busy machine (ours)."""
 _PATIENCE = 4  # inside.zygote.PATIENCE, which is not imported: that module is for the other side
 # Time for an answer after a program's last allowed second; then the zygote counts as hung (ours).
-_GRACE_SECONDS = 10.0
+_GRACE_SECONDS = 30.0
 
 
 class NoAnswer(SandboxError):
@@ -26,7 +27,7 @@ class NoAnswer(SandboxError):
 
 
 class ZygoteLost(Exception):
-    """The zygote died, hung, or answered nonsense."""
+    """The zygote died or hung, or its program was killed by somebody else: no result of the program's."""
 
 
 class Zygote:
@@ -35,14 +36,18 @@ class Zygote:
     def __init__(
         self,
         process: asyncio.subprocess.Process,
+        channel: socket.socket,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        errors: Any,
+        exchanged: list[int],
+        files: contextlib.ExitStack,
     ) -> None:
         self._process = process
+        self._channel = channel
         self._reader = reader
         self._writer = writer
-        self._errors = errors
+        self._exchanged = exchanged
+        self._files = files
 
     @classmethod
     async def start(cls, launch: Launch) -> "Zygote":
@@ -51,10 +56,12 @@ class Zygote:
         Raises SandboxError with its last words when it fails to start, NoAnswer when it is silent for START_SECONDS.
         """
         ours, theirs = socket.socketpair()
-        # A file, not a pipe: nobody has to read it while the zygote writes.
-        errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the zygote
+        files = contextlib.ExitStack()
         process: asyncio.subprocess.Process | None = None
         try:
+            # A file, not a pipe: nobody has to read it while the zygote writes.
+            errors = files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed with the zygote
+            exchanged = [_unnamed_file(files) for _ in range(4)]
             with theirs:
                 process = await asyncio.create_subprocess_exec(
                     *launch.command,
@@ -67,10 +74,10 @@ class Zygote:
                     start_new_session=True,  # a terminal's Ctrl-C is for us alone; and `_kill` ends the whole group
                     pass_fds=(theirs.fileno(),),
                 )
-            zygote = cls(process, *await asyncio.open_connection(sock=ours), errors)
+            zygote = cls(process, ours, *await asyncio.open_connection(sock=ours), exchanged, files)
         except BaseException as error:
             ours.close()
-            errors.close()
+            files.close()
             if process is not None:
                 _kill(process)
                 await process.wait()
@@ -95,50 +102,76 @@ class Zygote:
         self._writer.write(len(message).to_bytes(4, "big") + message)
         async with asyncio.timeout(START_SECONDS):
             await self._receive()
+        socket.send_fds(self._channel, [b"\n"], self._exchanged)
 
     async def run(self, program: Program, stdin: str, limits: Limits) -> Execution:
-        """Run a program. Raises ZygoteLost; after that, and when cancelled, only `kill` may be called."""
-        blobs = [text.encode("utf-8", "surrogatepass") for text in (program.source, stdin)]
+        """Run a program. Raises ZygoteLost; after that, and when cancelled, only `kill` and `stop` may be called."""
+        texts = (program.source, program.entry or "", stdin)
+        source, entry, given = (text.encode("utf-8", "surrogatepass") for text in texts)
+        arguments, typed = (given, b"") if program.entry else (b"", given)
         wall = limits.wall_limit()
-        header = {
-            "entry": program.entry,
-            "limits": {**msgspec.structs.asdict(limits), "wall_seconds": wall},
-            "lengths": [len(blob) for blob in blobs],
-        }
-        text = msgspec.json.encode(header)
-        try:
-            async with asyncio.timeout(_PATIENCE * wall + _GRACE_SECONDS):
-                self._writer.writelines([len(text).to_bytes(4, "big"), text, *blobs])
-                await self._writer.drain()
-                answer, texts = await self._receive()
-        except (OSError, TimeoutError) as error:
-            raise ZygoteLost(f"no answer: {error!r}") from None
-        return _execution(program, limits, answer, texts)
+        request = msgspec.json.encode(
+            {
+                "limits": {**msgspec.structs.asdict(limits), "wall_seconds": wall},
+                "lengths": [len(source), len(entry), len(arguments)],
+            }
+        )
+        texts_file, *outputs = self._exchanged
+        with contextlib.ExitStack() as files:
+            try:
+                _replace(texts_file, source + entry + arguments)
+                stdin_file = _unnamed_file(files)
+                _replace(stdin_file, typed)
+                # So that nobody can grow it: its pages count as no program's memory.
+                fcntl.fcntl(stdin_file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW)
+            except OSError as error:
+                raise SandboxError(f"cannot hand a program its input: {error}") from None
+            try:
+                socket.send_fds(self._channel, [request], [stdin_file])
+                async with asyncio.timeout(_PATIENCE * wall + _GRACE_SECONDS):
+                    answer = await self._receive()
+                written = [os.pread(file, length, 0) for file, length in zip(outputs, answer["lengths"], strict=True)]
+                for file in outputs:
+                    os.ftruncate(file, 0)
+            except (OSError, TimeoutError) as error:
+                raise ZygoteLost(f"no answer: {error!r}") from None
+        return _execution(program, limits, answer, written)
 
     async def kill(self) -> None:
         """End the zygote and, with it, the program that it runs."""
         _kill(self._process)
         self._writer.close()
-        self._errors.close()
+        self._files.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
         await self._process.wait()
 
     async def stop(self) -> None:
-        """Let an idle zygote end by itself."""
+        """Let the zygote end by itself, after the program that it runs."""
         self._writer.close()
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(2):
                 await self._process.wait()
         await self.kill()
 
-    async def _receive(self) -> tuple[dict[str, Any], list[bytes]]:
-        try:
-            length = int.from_bytes(await self._reader.readexactly(4), "big")
-            header = msgspec.json.decode(await self._reader.readexactly(length))
-            return header, [await self._reader.readexactly(size) for size in header["lengths"]]
-        except (asyncio.IncompleteReadError, msgspec.DecodeError) as error:
-            raise ZygoteLost(f"the zygote ended: {error}") from None
+    async def _receive(self) -> dict[str, Any]:
+        line = await self._reader.readline()
+        if not line.endswith(b"\n"):
+            raise ZygoteLost("the zygote ended")
+        answer: dict[str, Any] = msgspec.json.decode(line)
+        return answer
+
+
+def _unnamed_file(files: contextlib.ExitStack) -> int:
+    """Return the descriptor of an empty file in memory, closed with `files`."""
+    descriptor = os.memfd_create("evorun-sandbox", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    files.callback(os.close, descriptor)
+    return descriptor
+
+
+def _replace(descriptor: int, content: bytes) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, content, 0)
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:

@@ -12,6 +12,7 @@ from evorun.sandbox.inside import kernel, processes, syscalls
 SCRATCH_FILES = 4096
 """Files in a program's folder (ours)."""
 _SPARE_PROCESSES = 256  # of the same user, which may start while a program runs (ours)
+_PROC = kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC  # what it was mounted with cannot be taken away
 _MANY = 65536  # above every descriptor that this process can have
 
 
@@ -31,6 +32,13 @@ def enter(
     try:
         os.setsid()
         status = _arrange(channels, status)
+        # As at a normal start; before the filter, which refuses to touch SIGCHLD.
+        signal.set_wakeup_fd(-1)  # the zygote's: its number may soon be that of a file of the program's
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # else its own files in /proc were not its own
+        # Where the machine's memory runs out, the kernel is to take this process, and neither the zygote nor evorun.
+        kernel.write("/proc/self/oom_score_adj", "1000")
         if settings["namespaces"]:
             kernel.new_user_namespace(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC, kernel.NOBODY)
             # No namespaces below this one: they would give the program capabilities again.
@@ -74,6 +82,7 @@ def _show_only_this_process(scratch: str) -> None:
     kernel.mount("proc", "/proc", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=4k,nr_inodes=4,mode=0755")
     os.mkdir("/proc/self")
     kernel.mount(parked, "/proc/self", flags=kernel.MS_MOVE)
+    kernel.mount("proc", "/proc/self", flags=kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | _PROC)
     kernel.mount("proc", "/proc", flags=kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
     os.rmdir(parked)
 

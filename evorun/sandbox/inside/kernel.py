@@ -30,6 +30,8 @@ NOBODY = 65534
 """A user and group without rights of any kind."""
 
 _CAPABILITY_VERSION_3 = 0x20080522
+_OF_THIS_PROCESS = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)  # made once: a new array type takes 0.1 ms
+_NO_CAPABILITIES = (ctypes.c_uint32 * 6)()
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mount.argtypes = (ctypes.c_char_p, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_ulong, ctypes.c_char_p)
@@ -65,9 +67,7 @@ def prctl(option: int, argument: int) -> None:
 def drop_capabilities() -> None:
     """Give up every capability, for programs that are executed too. Raises OSError."""
     prctl(PR_SET_NO_NEW_PRIVS, 1)
-    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
-    nothing = (ctypes.c_uint32 * 6)()
-    _check(_libc.capset(header, nothing), "capset")
+    _check(_libc.capset(_OF_THIS_PROCESS, _NO_CAPABILITIES), "capset")
 
 
 def new_user_namespace(flags: int, inner: int) -> None:

@@ -1,14 +1,20 @@
-"""Resource use of the processes below this one, read from /proc."""
+"""Resource use of the processes below this one, and of their sockets, read from /proc."""
 
 import contextlib
 import os
 import signal
+import socket
 from typing import NamedTuple
 
 from evorun.sandbox.inside import kernel
 
 _TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+
+
+with socket.socket(socket.AF_UNIX) as _socket:
+    # Twice its buffer, since the last message may exceed that.
+    _SOCKET_BYTES = 2 * _socket.getsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF)
 
 
 class Process(NamedTuple):
@@ -45,6 +51,15 @@ def threads_of_this_user() -> int:
             if name.isdigit() and os.stat(f"/proc/{name}").st_uid == os.geteuid() and (process := _read(name)):
                 threads += process.threads
     return threads
+
+
+def socket_bytes() -> int:
+    """Return the most that the sockets of this process's network namespace can hold: no process's memory includes it.
+
+    Connections that nobody has accepted yet are among them, and sockets that are in flight.
+    """
+    with open("/proc/self/net/unix", "rb") as file:
+        return (len(file.readlines()) - 1) * _SOCKET_BYTES
 
 
 def longest_wait_for_a_core() -> float:

@@ -7,8 +7,6 @@ import io
 import json
 import linecache
 import os
-import random
-import signal
 import site
 import sys
 import threading
@@ -22,6 +20,8 @@ FILE_NAME = "solution.py"
 # An entry's result goes here; its first byte is one of the next two.
 RESULT_DESCRIPTOR = 3
 RESULT, OUT_OF_MEMORY = b"v", b"m"
+# A file with the program's source, entry and arguments; closed before the program's first line.
+TEXTS_DESCRIPTOR = 4
 
 # The modules whose names LiveCodeBench's harness gives to a program, in its order: later ones hide earlier ones.
 STAR_IMPORTS = (
@@ -49,8 +49,8 @@ _MOST_DIGITS = 50_000
 _THREAD_STACK = 8 << 20
 
 
-def prelude() -> dict[str, Any]:
-    """Import the harness's modules and return the global names that every program starts with."""
+def main_module() -> types.ModuleType:
+    """Import the harness's modules and return the `__main__` that every program starts with, once it is forked."""
     names: dict[str, Any] = {}
     for module in STAR_IMPORTS:
         exec(f"from {module} import *", names)  # noqa: S102
@@ -58,7 +58,10 @@ def prelude() -> dict[str, Any]:
         exec(f"import {module}", names)  # noqa: S102
     del names["__builtins__"]
     # Without the builtins: among a module's globals they would hide a builtin that the program replaces.
-    return {name: value for name, value in names.items() if vars(builtins).get(name) is not value}
+    main = types.ModuleType("__main__")
+    main.__dict__.update((name, value) for name, value in names.items() if vars(builtins).get(name) is not value)
+    main.__dict__.update(__builtins__=builtins, __file__=FILE_NAME)
+    return main
 
 
 def settle() -> None:
@@ -77,21 +80,24 @@ def settle() -> None:
         os.putenv(variable, "1")
 
 
-def run(source: str, entry: str | None, stdin: str, names: dict[str, Any]) -> NoReturn:
-    """Run the program in this process, and end it. Only an entry uses `stdin`."""
+def run(lengths: list[int], module: types.ModuleType) -> NoReturn:
+    """Run the program in this process, and end it. `lengths`: of source, entry (0 for a script) and arguments."""
     # Local names, since a program may replace the attributes of modules.
     leave, report = os._exit, traceback.print_exception
     shut_down, run_exit_functions = threading._shutdown, atexit._run_exitfuncs  # type: ignore[attr-defined]
     encode, send = _encode, _send
     code = 1
     try:
+        source, entry, arguments = _texts(lengths)
         _fresh_state(source)
-        main = _main_module(names)
+        main = module.__dict__
+        main.update(stdin=sys.stdin, stdout=sys.stdout, stderr=sys.stderr)
+        sys.modules["__main__"] = module
         try:
             exec(compile(source.removeprefix("\ufeff"), FILE_NAME, "exec", dont_inherit=True), main)  # noqa: S102
-            if entry is not None:
-                arguments = [json.loads(line) for line in stdin.split("\n") if line.strip()]
-                send(RESULT + encode(_find(main, entry)(*arguments)))
+            if entry:
+                values = [json.loads(line) for line in arguments.split("\n") if line.strip()]
+                send(RESULT + encode(_find(main, entry)(*values)))
         except SystemExit as exit_:
             if isinstance(exit_.code, str):
                 print(exit_.code, file=sys.stderr)
@@ -111,14 +117,16 @@ def run(source: str, entry: str | None, stdin: str, names: dict[str, Any]) -> No
             leave(code)
 
 
+def _texts(lengths: list[int]) -> list[str]:
+    os.lseek(TEXTS_DESCRIPTOR, 0, os.SEEK_SET)
+    with open(TEXTS_DESCRIPTOR, "rb") as file:
+        return [file.read(length).decode("utf-8", "surrogatepass") for length in lengths]
+
+
 def _fresh_state(source: str) -> None:
-    signal.set_wakeup_fd(-1)  # the zygote's: its number may soon be that of a file of the program's
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGCHLD):
-        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     sys.stdin = sys.__stdin__ = io.TextIOWrapper(io.BufferedReader(io.FileIO(0, "r", closefd=False)), encoding="utf-8")  # type: ignore[misc]
     sys.stdout = sys.__stdout__ = _writer(1, "strict")  # type: ignore[misc]
     sys.stderr = sys.__stderr__ = _writer(2, "backslashreplace")  # type: ignore[misc]
-    random.seed()
     # The source is in no file: without this, tracebacks and inspect would show no lines.
     linecache.cache[FILE_NAME] = (len(source), None, source.splitlines(keepends=True), FILE_NAME)
     for name in [name for name in sys.modules if name.split(".")[0] == "evorun"]:
@@ -129,15 +137,6 @@ def _fresh_state(source: str) -> None:
 def _writer(descriptor: int, errors: str) -> io.TextIOWrapper:
     raw = io.BufferedWriter(io.FileIO(descriptor, "w", closefd=False))
     return io.TextIOWrapper(raw, encoding="utf-8", errors=errors, line_buffering=descriptor == 2)
-
-
-def _main_module(names: dict[str, Any]) -> dict[str, Any]:
-    main = types.ModuleType("__main__")
-    main.__dict__.update(names)
-    main.__dict__.update(stdin=sys.stdin, stdout=sys.stdout, stderr=sys.stderr, __builtins__=builtins)
-    main.__dict__["__file__"] = FILE_NAME
-    sys.modules["__main__"] = main
-    return main.__dict__
 
 
 def _find(main: dict[str, Any], entry: str) -> Callable[..., Any]:

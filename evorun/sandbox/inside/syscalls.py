@@ -46,8 +46,11 @@ _ALLOWED_NEW_CALLS = {
 }
 _CLONE = (56, 220)
 _NEW_NAMESPACES = 0x7E020000  # CLONE_NEWNS | NEWCGROUP | NEWUTS | NEWIPC | NEWUSER | NEWPID | NEWNET
-_SOCKET, _SOCKETPAIR = (41, 198), (53, 199)
+_SOCKET, _SOCKETPAIR, _SETSOCKOPT, _SIGACTION = (41, 198), (53, 199), (54, 208), (13, 134)
 _AF_UNIX = 1
+_DATAGRAM_BIT = 2  # of the type of a socket: set in SOCK_DGRAM and SOCK_RAW
+_SO_SNDBUF, _SO_RCVBUF = 7, 8
+_SIGCHLD = 17
 # By machine: the column of the numbers above, and the kernel's identifier (AUDIT_ARCH_*).
 _ARCHITECTURES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
 # From here on, x86_64 numbers are those of another calling convention (x32), which would pass the list by.
@@ -91,6 +94,9 @@ class Filter:
 def _assemble(column: int, architecture: int, unix_sockets: bool) -> bytes:
     """Return the filter in classic BPF: operation, lines to skip if true, lines to skip if false, operand."""
     refused = [numbers[column] for numbers in _REFUSED.values()] + ([] if unix_sockets else [_SOCKET[column]])
+    # Streams only: a queue of datagrams holds those of senders that are gone, and so more than the number of sockets
+    # tells (`processes.socket_bytes`); for the same reason no buffer may grow.
+    unix_stream = (0, (_EQUAL, 1, 0, _AF_UNIX)), (1, (_ANY_BIT, 0, 1, _DATAGRAM_BIT))
     instructions = [
         (_LOAD, 0, 0, _ARCHITECTURE_OFFSET),
         (_EQUAL, 1, 0, architecture),
@@ -100,9 +106,12 @@ def _assemble(column: int, architecture: int, unix_sockets: bool) -> bytes:
         *(line for number in _ALLOWED_NEW_CALLS.values() for line in _answer(_EQUAL, number, _ALLOW)),
         *_answer(_AT_LEAST, _FIRST_NEW_CALL, _UNKNOWN),
         *(line for number in refused for line in _answer(_EQUAL, number, _REFUSE)),
-        *_by_argument(_CLONE[column], (_ANY_BIT, 0, 1, _NEW_NAMESPACES)),
-        *_by_argument(_SOCKET[column], (_EQUAL, 1, 0, _AF_UNIX)),
-        *_by_argument(_SOCKETPAIR[column], (_EQUAL, 1, 0, _AF_UNIX)),
+        *_by_argument(_CLONE[column], (0, (_ANY_BIT, 0, 1, _NEW_NAMESPACES))),
+        *_by_argument(_SOCKET[column], *unix_stream),
+        *_by_argument(_SOCKETPAIR[column], *unix_stream),
+        *_by_argument(_SETSOCKOPT[column], (2, (_EQUAL, 0, 1, _SO_SNDBUF)), (2, (_EQUAL, 0, 1, _SO_RCVBUF))),
+        # The kernel forgets the CPU time of children whose parent ignores their end; all others are counted.
+        *_by_argument(_SIGACTION[column], (0, (_EQUAL, 0, 1, _SIGCHLD))),
         (_RETURN, 0, 0, _ALLOW),
     ]
     return b"".join(struct.pack("=HBBI", *instruction) for instruction in instructions)
@@ -113,7 +122,10 @@ def _answer(operation: int, number: int, answer: int) -> list[tuple[int, int, in
     return [(operation, 0, 1, number), (_RETURN, 0, 0, answer)]
 
 
-def _by_argument(number: int, comparison: tuple[int, int, int, int]) -> list[tuple[int, int, int, int]]:
-    """Return the lines that answer a call by its first argument: refused unless the comparison skips a line."""
-    lines = [(_LOAD, 0, 0, _FIRST_ARGUMENT_OFFSET), comparison, (_RETURN, 0, 0, _REFUSE), (_RETURN, 0, 0, _ALLOW)]
+def _by_argument(number: int, *checks: tuple[int, tuple[int, int, int, int]]) -> list[tuple[int, int, int, int]]:
+    """Return the lines that answer a call by its arguments: refused unless each check's comparison skips a line."""
+    lines: list[tuple[int, int, int, int]] = []
+    for argument, comparison in checks:
+        lines += [(_LOAD, 0, 0, _FIRST_ARGUMENT_OFFSET + 8 * argument), comparison, (_RETURN, 0, 0, _REFUSE)]
+    lines += [(_RETURN, 0, 0, _ALLOW)]
     return [(_EQUAL, 0, len(lines), number), *lines]

@@ -1,4 +1,8 @@
-"""A warm interpreter that runs one program after another, each in a process of its own."""
+"""A warm interpreter that runs one program after another, each in a process of its own.
+
+Its memory is every program's, since they are forked from it: so it never holds what a program is, reads or writes. That
+passes through files without a name, which the other side of the control channel makes and reads.
+"""
 
 import contextlib
 import gc
@@ -6,6 +10,7 @@ import json
 import os
 import select
 import signal
+import socket
 import tempfile
 import time
 from collections.abc import Callable
@@ -15,29 +20,40 @@ from evorun.sandbox.inside import cell, kernel, processes, program, scratch, sys
 
 TICK = 0.05
 """Seconds between two checks of the use of a program's processes."""
-GRACE = 2.0
+GRACE = 10.0
 """Seconds that a killed program's processes have to end."""
 PATIENCE = 4
 """Wall limits after which a program is stopped although it only waits for a core."""
-_CHUNK = 1 << 16  # the capacity of a pipe
+_LONGEST_MESSAGE = 1 << 16
 
 
 def serve(control: int, settings: dict[str, Any]) -> NoReturn:
-    """Answer requests on `control` until it is closed; for the framing of messages see `send`."""
+    """Answer requests on `control` until it is closed.
+
+    The first message brings four files, which every program uses: for its texts (source, entry and arguments, of the
+    lengths that a request gives), standard output, standard error and result. A request is JSON, with a file for
+    standard input; an answer is a line of JSON.
+    """
     program.settle()
-    names = program.prelude()
+    main = program.main_module()
     spawner = Spawner(settings)
+    channel = socket.socket(fileno=control)
     # Objects of the prelude are never collected in a program's process, which would copy the pages that they share.
     gc.collect()
     gc.freeze()
-    send(control, {})
-    while (request := receive(control)) is not None:
-        header, (source, stdin) = request
-        texts = [text.decode("utf-8", "surrogatepass") for text in (source, stdin)]
-        outcome = Supervision(control, spawner, header["limits"], stdin if header["entry"] is None else b"")
-        outcome.start(lambda: program.run(texts[0], header["entry"], texts[1], names))  # noqa: B023
-        send(control, *outcome.follow())
-    os._exit(0)
+    channel.sendall(b"{}\n")
+    _, (texts, *outputs), _, _ = socket.recv_fds(channel, 1, 4)
+    while True:
+        # One read gets a whole request: it is short, and the next one comes after our answer.
+        message, inputs, _, _ = socket.recv_fds(channel, _LONGEST_MESSAGE, 1)
+        if not message:
+            os._exit(0)
+        request = json.loads(message)
+        supervision = Supervision(control, spawner, request["limits"], outputs)
+        supervision.start(texts, inputs[0], lambda: program.run(request["lengths"], main))  # noqa: B023
+        answer = supervision.follow()
+        os.close(inputs[0])
+        channel.sendall(json.dumps(answer).encode() + b"\n")
 
 
 class Spawner:
@@ -104,48 +120,49 @@ class Spawner:
 class Supervision:
     """One program's execution, from start to end."""
 
-    def __init__(self, control: int, spawner: Spawner, limits: dict[str, Any], stdin: bytes) -> None:
+    def __init__(self, control: int, spawner: Spawner, limits: dict[str, Any], outputs: list[int]) -> None:
         self._control = control
         self._spawner = spawner
         self._limits = limits
-        self._unsent = memoryview(stdin)
+        self._outputs = outputs
         self._room = limits["output_kib"] << 10
         self._poll = select.poll()
-        self._readers: dict[int, bytearray] = {}
+        self._files: dict[int, int] = {}
+        """By the pipe that an output comes out of, the file that it goes to."""
+        self._lengths: dict[int, int] = {}
         self._report = b""
         self._ending: int | None = None
+        self._collected = 0.0
+        """CPU seconds of the processes that have ended as our children."""
         self._cpu_seconds = 0.0
+        """The most that was seen: the kernel forgets those of orphans that end together with the first process."""
         self._reason = ""
         self._stopped_at: float | None = None
         self._has_company = False
 
-    def start(self, run: Callable[[], None]) -> None:
+    def start(self, texts: int, stdin: int, run: Callable[[], None]) -> None:
         """Fork the program's process, which calls `run` once its limits are in force."""
         self._started = time.monotonic()
-        stdin, self._stdin = os.pipe()
-        (self._stdout, stdout), (self._stderr, stderr), (self._value, value) = os.pipe(), os.pipe(), os.pipe()
+        channels = {0: stdin, program.TEXTS_DESCRIPTOR: texts}
+        for number, file in zip((1, 2, program.RESULT_DESCRIPTOR), self._outputs, strict=True):
+            # A pipe, and not the file itself, which the program could read, shorten and fill without an end.
+            reader, channels[number] = os.pipe()
+            self._files[reader], self._lengths[reader] = file, 0
+            self._poll.register(reader, select.POLLIN)
         self._status, status = os.pipe()
         self._scratch = self._spawner.make_scratch()
         self._pid = self._spawner.fork()
         if self._pid == 0:
             spawner = self._spawner
-            channels = {0: stdin, 1: stdout, 2: stderr, program.RESULT_DESCRIPTOR: value}
             cell.enter(channels, status, spawner.settings, self._scratch, self._limits, spawner.filter)
             run()
-        for descriptor in (stdin, stdout, stderr, value, status):
+        for descriptor in (channels[1], channels[2], channels[program.RESULT_DESCRIPTOR], status):
             os.close(descriptor)
-        for descriptor in (self._stdout, self._stderr, self._value):
-            self._readers[descriptor] = bytearray()
-            os.set_blocking(descriptor, False)
-            self._poll.register(descriptor, select.POLLIN)
         self._poll.register(self._spawner.endings, select.POLLIN)
         self._poll.register(self._control, 0)
-        os.set_blocking(self._stdin, False)
-        self._poll.register(self._stdin, select.POLLOUT)
-        self._feed()
 
-    def follow(self) -> tuple[dict[str, Any], bytes, bytes, bytes]:
-        """Wait for the program's end; return a header, then standard output, standard error and result."""
+    def follow(self) -> dict[str, Any]:
+        """Wait for the program's end, and return the answer to the request."""
         next_look = self._started + TICK
         while self._ending is None:
             now = time.monotonic()
@@ -157,76 +174,71 @@ class Supervision:
             self._move(next_look - now)
         if self._writes_too_much():
             self._stop("files")
-        self._cpu_seconds += self._spawner.end_all(self._pid)
+        self._collected += self._spawner.end_all(self._pid)
+        self._cpu_seconds = max(self._cpu_seconds, self._collected)
         self._spawner.remove_scratch(self._scratch)
-        for descriptor in self._readers:
-            while self._read(descriptor):  # what was still in the pipe
+        for reader in self._files:
+            while self._pass_on(reader):  # what was still in the pipe
                 pass
-        self._report = os.read(self._status, _CHUNK)
-        for descriptor in (self._stdin, self._status, *self._readers):
-            if descriptor >= 0:
-                os.close(descriptor)
-        stdout, stderr, value = map(bytes, self._readers.values())
-        return self._header(), stdout, stderr, value
+        self._report = os.read(self._status, _LONGEST_MESSAGE)
+        for descriptor in (self._status, *self._files):
+            os.close(descriptor)
+        return self._answer()
 
     def _move(self, timeout: float) -> None:
         """Wait for events on the channels, for `timeout` seconds at most, and handle them."""
         for descriptor, event in self._poll.poll(max(0.0, timeout) * 1000):
-            if descriptor == self._control:
-                self._spawner.end_all(self._pid)  # the other side is gone
+            if descriptor == self._control:  # the other side is gone or wants no answer
+                self._spawner.end_all(self._pid)
                 self._spawner.remove_scratch(self._scratch)
                 os._exit(1)
-            elif descriptor == self._stdin:
-                self._feed()
             elif descriptor == self._spawner.endings:
                 self._collect()
-            elif event & select.POLLIN:
-                self._read(descriptor)
-            else:
+            elif not (event & select.POLLIN and self._pass_on(descriptor)):
                 self._poll.unregister(descriptor)
 
-    def _feed(self) -> None:
+    def _pass_on(self, reader: int) -> bool:
+        """Move what is in a pipe to its file, within the output limit; return whether there may be more."""
         try:
-            while self._unsent:
-                self._unsent = self._unsent[os.write(self._stdin, self._unsent[:_CHUNK]) :]
-        except BlockingIOError:
-            return
-        except BrokenPipeError:  # the program has closed its standard input
-            pass
-        self._poll.unregister(self._stdin)
-        os.close(self._stdin)
-        self._stdin = -1
-
-    def _read(self, descriptor: int) -> bool:
-        """Read the available bytes, within the output limit; return whether there may be more."""
-        try:
-            data = os.read(descriptor, _CHUNK)
+            # splice moves the bytes inside the kernel: they never come into this process.
+            moved = os.splice(
+                reader,
+                self._files[reader],
+                self._room + 1,
+                offset_dst=self._lengths[reader],
+                flags=os.SPLICE_F_NONBLOCK,
+            )
         except BlockingIOError:
             return False
-        if len(data) > self._room:
+        if moved > self._room:
             self._stop("output")
-        data = data[: self._room]
-        self._room -= len(data)
-        self._readers[descriptor] += data
-        return bool(data)
+            moved = self._room
+        self._room -= moved
+        self._lengths[reader] += moved
+        return moved > 0
 
     def _collect(self) -> None:
         """Collect the exit statuses that have arrived: the program's own, and those of adopted orphans."""
-        os.read(self._spawner.endings, _CHUNK)
+        os.read(self._spawner.endings, _LONGEST_MESSAGE)
         while self._ending is None:
             ended, status, usage = os.wait4(-1, os.WNOHANG)
             if not ended:
                 return
-            self._cpu_seconds += usage.ru_utime + usage.ru_stime
+            self._collected += usage.ru_utime + usage.ru_stime
             if ended == self._pid:
                 self._ending = status
 
     def _look(self, elapsed: float) -> None:
         """Stop a program whose processes together exceed a limit."""
         used = processes.below_this()
-        if sum(process.cpu_seconds for process in used) > self._limits["cpu_seconds"]:
+        cpu_seconds = self._collected + sum(process.cpu_seconds for process in used)
+        self._cpu_seconds = max(self._cpu_seconds, cpu_seconds)
+        held = sum(process.resident_bytes for process in used)
+        if self._spawner.settings["namespaces"]:  # else its sockets are among those of the whole machine
+            held += processes.socket_bytes()
+        if cpu_seconds > self._limits["cpu_seconds"]:
             self._stop("cpu")
-        elif sum(process.resident_bytes for process in used) > self._limits["memory_mib"] << 20:
+        elif held > self._limits["memory_mib"] << 20:
             self._stop("memory")
         elif sum(process.threads for process in used) > self._limits["processes"]:
             self._stop("processes")
@@ -257,41 +269,14 @@ class Supervision:
                 processes.kill_group(self._pid)
                 processes.kill(self._pid)
 
-    def _header(self) -> dict[str, Any]:
-        header: dict[str, Any] = {
+    def _answer(self) -> dict[str, Any]:
+        answer: dict[str, Any] = {
             "reason": self._reason,
             "wall_seconds": time.monotonic() - self._started,
             "cpu_seconds": self._cpu_seconds,
             "code": os.waitstatus_to_exitcode(self._ending or 0),
+            "lengths": list(self._lengths.values()),
         }
         if self._report != b"ready":
-            header["failed"] = self._report.decode("utf-8", "replace") or "the program was not started"
-        return header
-
-
-def send(control: int, header: dict[str, Any], *blobs: bytes) -> None:
-    """Write a message: a header's length in 4 bytes, the header in JSON, and blobs, whose lengths it lists."""
-    text = json.dumps({**header, "lengths": [len(blob) for blob in blobs]}).encode()
-    for part in (len(text).to_bytes(4, "big"), text, *blobs):
-        view = memoryview(part)
-        while view:
-            view = view[os.write(control, view) :]
-
-
-def receive(control: int) -> tuple[dict[str, Any], list[bytes]] | None:
-    """Read a message; return None at the end of the stream."""
-    length = _read_exactly(control, 4)
-    if length is None:
-        return None
-    header = json.loads(_read_exactly(control, int.from_bytes(length, "big")) or b"{}")
-    return header, [_read_exactly(control, length) or b"" for length in header["lengths"]]
-
-
-def _read_exactly(control: int, length: int) -> bytes | None:
-    data = bytearray()
-    while len(data) < length:
-        part = os.read(control, min(length - len(data), 1 << 20))
-        if not part:
-            return None
-        data += part
-    return bytes(data)
+            answer["failed"] = self._report.decode("utf-8", "replace") or "the program was not started"
+        return answer
