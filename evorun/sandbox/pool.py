@@ -5,7 +5,7 @@ import contextlib
 import dataclasses
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from evorun.errors import SandboxError
@@ -15,6 +15,8 @@ from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.inside.scratch import remove
 from evorun.sandbox.launch import REMEDY, Launch, launches
 from evorun.sandbox.zygotes import NoAnswer, Zygote, ZygoteLost
+
+_HARMLESS = Limits(wall_seconds=60.0)
 
 
 class Sandbox:
@@ -35,6 +37,7 @@ class Sandbox:
         self._launch = launch
         self._scratch = scratch
         self._free = asyncio.Semaphore(slots)
+        self._one_alone = asyncio.Lock()
         self._idle = [first]
         self._busy: set[Zygote] = set()
         self._ending: set[asyncio.Task[None]] = set()
@@ -78,19 +81,25 @@ class Sandbox:
     async def run(self, program: Program, stdin: str, limits: Limits) -> Execution:
         """Run a program on an input; the execution says how it ended, whatever it does.
 
-        Cancelling kills the program. Raises SandboxError when no new zygote can be started, or when the sandbox is
-        closed.
+        Cancelling kills the program. Raises SandboxError when the machine lets no program run to its end, or when the
+        sandbox is closed.
         """
         async with self._free:
-            # The first loss may be the machine's doing (memory ran out, a signal); the second is the program's.
-            try:
+            with contextlib.suppress(ZygoteLost):
                 return await self._run_once(program, stdin, limits)
-            except ZygoteLost:
-                pass
+            with contextlib.suppress(ZygoteLost):
+                return await self._run_once(program, stdin, limits, fresh=True)
+        # A loss may be the machine's doing (memory ran out, a signal), and then it is no result of the program's: that
+        # takes a third loss, while no other program runs and one that does nothing wrong has just run.
+        async with self._alone():
+            try:
+                await self._run_once(Program(""), "", _HARMLESS, fresh=True)
+            except ZygoteLost as lost:
+                raise SandboxError(f"programs cannot run here, not even one that does nothing: {lost}") from None
             try:
                 return await self._run_once(program, stdin, limits)
             except ZygoteLost as lost:
-                why = f"[the program broke its interpreter's parent twice: {lost}]\n"
+                why = f"[its process, or that of the sandbox, was ended from outside, three times: {lost}]\n"
                 return Execution(
                     end="runtime_error",
                     stdout="",
@@ -105,32 +114,43 @@ class Sandbox:
     async def close(self) -> None:
         """Kill running programs and end all zygotes; waiting runs raise SandboxError. Idempotent."""
         self._closed = True
-        await asyncio.gather(*(zygote.kill() for zygote in self._busy))
-        for _ in range(self.slots):  # until no run is in the middle of starting a zygote
-            await self._free.acquire()
-        await asyncio.gather(*(zygote.stop() for zygote in self._idle), *self._ending)
-        self._idle.clear()
-        _remove(self._scratch)
-        for _ in range(self.slots):
-            self._free.release()
+        await asyncio.gather(*(zygote.stop() for zygote in self._busy))
+        async with self._alone():  # no run is in the middle of starting a zygote
+            await asyncio.gather(*(zygote.stop() for zygote in self._idle), *self._ending)
+            self._idle.clear()
+            _remove(self._scratch)
 
-    async def _run_once(self, program: Program, stdin: str, limits: Limits) -> Execution:
+    @contextlib.asynccontextmanager
+    async def _alone(self) -> AsyncIterator[None]:
+        """Wait until no program runs, and let none start meanwhile. Not to be called from within a slot."""
+        async with self._one_alone, contextlib.AsyncExitStack() as held:
+            for _ in range(self.slots):
+                await held.enter_async_context(self._free)
+            yield
+
+    async def _run_once(self, program: Program, stdin: str, limits: Limits, fresh: bool = False) -> Execution:
+        """Run a program on an idle zygote or, with `fresh`, a new one. Raises ZygoteLost."""
         self._refuse_when_closed()
-        zygote = self._idle.pop() if self._idle else await Zygote.start(self._launch)
+        if fresh and self._idle:
+            self._end(self._idle.pop())
+        zygote = self._idle.pop() if self._idle and not fresh else await Zygote.start(self._launch)
         self._busy.add(zygote)
         try:
             self._refuse_when_closed()
             execution = await zygote.run(program, stdin, limits)
         except BaseException:
-            # A task of its own: a cancelled run cannot wait for the end, but `close` can.
-            task = asyncio.ensure_future(zygote.kill())
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
+            self._end(zygote)
             raise
         finally:
             self._busy.discard(zygote)
         self._idle.append(zygote)
         return execution
+
+    def _end(self, zygote: Zygote) -> None:
+        # A task of its own: a cancelled run cannot wait for the end, but `close` can.
+        task = asyncio.ensure_future(zygote.stop())
+        self._ending.add(task)
+        task.add_done_callback(self._ending.discard)
 
     def _refuse_when_closed(self) -> None:
         if self._closed:

@@ -191,6 +191,8 @@ def _execution(program: Program, limits: Limits, answer: dict[str, Any], texts: 
     if "failed" in answer and not answer["reason"]:
         raise ZygoteLost(answer["failed"])
     code, cpu_seconds = answer["code"], answer["cpu_seconds"]
+    if code == -signal.SIGKILL and not answer["reason"] and cpu_seconds <= limits.cpu_seconds:
+        raise ZygoteLost("the program was killed from outside")  # by the kernel, say, when memory runs out
     stdout, stderr, message = texts
     end, reason = _end(answer["reason"], code, cpu_seconds, limits, message)
     value = None

@@ -20,9 +20,8 @@ import psutil
 import pytest
 
 from evorun.errors import ConfigError, EvorunError, SandboxError
-from evorun.sandbox import Case, Execution, Limits, Program, Sandbox, SandboxConfig, Suite, probe, test
+from evorun.sandbox import Case, Limits, Program, Sandbox, SandboxConfig, Suite, probe, test
 from evorun.sandbox.launch import _BOOT, Launch
-from evorun.sandbox.zygotes import ZygoteLost
 from means import SYSTEMS_OWN, interpreter_for_other_users, user_namespaces_work, version_of
 
 LIMITS = Limits(cpu_seconds=3.0)
@@ -140,20 +139,6 @@ async def test_a_zygote_that_is_killed_is_replaced_and_its_program_runs_again(be
     assert (await task).stdout == "2\n"
     await sandbox.close()
     assert below() == []
-
-
-async def ended_zygote(*_: object) -> Execution:
-    raise ZygoteLost("it ended")
-
-
-async def test_a_program_that_breaks_its_zygote_twice_has_failed(monkeypatch: pytest.MonkeyPatch) -> None:
-    sandbox = await opened(slots=1)
-    monkeypatch.setattr("evorun.sandbox.zygotes.Zygote.run", ended_zygote)
-    execution = await sandbox.run(Program("print(1)"), "", LIMITS)
-    monkeypatch.undo()
-    assert execution.end == "runtime_error"
-    assert (await sandbox.run(Program("print(1)"), "", LIMITS)).stdout == "1\n"
-    await sandbox.close()
 
 
 @pytest.fixture(params=["bubblewrap", "namespaces", "rlimits"])

@@ -1,8 +1,10 @@
 """The process that programs are forked from knows nothing of them and counts all that they use."""
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 
+import psutil
 import pytest
 import pytest_asyncio
 
@@ -138,3 +140,21 @@ async def test_what_sockets_hold_counts_as_memory(sandbox: Sandbox) -> None:
         assert "Operation not permitted" in (await sandbox.run(Program(grow % option), "", limits)).stderr
     asynchronous = "import asyncio\nasync def main(): print(await asyncio.sleep(0, 1))\nasyncio.run(main())"
     assert (await sandbox.run(Program(asynchronous), "", limits)).stdout == "1\n"
+
+
+async def test_a_program_that_is_killed_from_outside_runs_again(sandbox: Sandbox) -> None:
+    await sandbox.run(Program(""), "", Limits())  # so that it need not start a zygote
+    before = {process.pid for process in psutil.Process().children(recursive=True)}
+    task = asyncio.create_task(sandbox.run(Program("import time\ntime.sleep(1)\nprint(1)"), "", Limits()))
+    while not (new := [p for p in psutil.Process().children(recursive=True) if p.pid not in before]):  # noqa: ASYNC110
+        await asyncio.sleep(0.01)
+    new[0].kill()
+    assert (await task).stdout == "1\n"
+
+
+async def test_the_kernel_kills_programs_first_where_memory_runs_out(sandbox: Sandbox) -> None:
+    source = "import os\nprint(open('/proc/self/oom_score_adj').read())\n"
+    assert (await sandbox.run(Program(source), "", Limits())).stdout == "1000\n\n"
+    lower = "open('/proc/self/oom_score_adj', 'w').write('0')\nprint('lowered')"
+    if sandbox.fully_isolated:
+        assert (await sandbox.run(Program(lower), "", Limits())).stdout == ""
