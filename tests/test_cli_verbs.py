@@ -144,7 +144,7 @@ def test_no_report_is_written_when_one_cannot(finished: Path, tmp_path: Path) ->
     [
         (b'{"id": "a", "response": "\xff"}\n', "r.jsonl, line 1"),
         (b'{"id": "\xff", "response": ""}\n', "r.jsonl, line 1"),
-        (b'{"id": "a", "response": ""}\n\n{"id": "a", "response": "x"}\n', "r.jsonl, lines 1 and 3"),
+        (b'{"id": "a", "response": "", "x": ' + b"[" * 5000 + b"\n", "r.jsonl, line 1"),
     ],
 )
 def test_a_bad_responses_file_names_its_lines(tmp_path: Path, lines: bytes, expected: str) -> None:

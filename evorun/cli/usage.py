@@ -35,9 +35,9 @@ USAGES = {
         "one, over runs of the same task, model and seed.",
     ),
     "grade": Usage(
-        "evorun grade task=TASK responses=FILE.jsonl [output=FILE.jsonl] [task.KEY=VALUE ...]",
-        'Grades given responses, one a line as {"id": ..., "response": ...}, with the task\'s own parser and\n'
-        "grader. Needs no model.",
+        "evorun grade task=TASK responses=FILE.jsonl|- [output=FILE.jsonl] [task.KEY=VALUE ...]",
+        'Grades given responses, one a line as {"id": ..., "response": ...} and any number for a problem, with the\n'
+        "task's own parser and grader. responses=- reads standard input. Needs no model.",
     ),
     "traces": Usage(
         "evorun traces RUN_DIR... kind=laft|dpft|dpft_full|dpft_top output=FILE.jsonl [top=0.2] [parsed_only=true] "

@@ -78,6 +78,17 @@ def mean_score(score: Score, values: Iterable[float | None], resamples: int = 9_
     return Metric(sum(known) / len(known), mean_interval(known, resamples=resamples), len(known))
 
 
+def mean_over_problems(score: Score, values: Iterable[Sequence[float | None]]) -> Metric:
+    """Return the mean over problems of a score's mean over their responses; `values` are one problem's each.
+
+    Every problem weighs the same, and the interval is over problems: responses to one problem are not independent.
+    """
+    known = [[value for value in one if value is not None] for one in values]
+    if all(len(one) <= 1 for one in known):
+        return mean_score(score, (value for one in known for value in one))
+    return mean_score(mean_of_samples(score), [sum(one) / len(one) for one in known if one])
+
+
 def recorded_scores(records: Iterable[Graded], declared: Sequence[Score]) -> list[Score]:
     """Return the primary score and then all others that are recorded, in the grader's order."""
     # what a grader adds without declaring it is a score without bounds

@@ -70,6 +70,17 @@ def _mean_interval(values: tuple[float, ...], confidence: float, resamples: int)
     return float(result.confidence_interval.low), float(result.confidence_interval.high)
 
 
+def pass_at(k: int, responses: int, right: int) -> float:
+    """Return the probability that one of `k` is right, when they are drawn from so many responses to a problem.
+
+    Source: Chen et al. (2021), "Evaluating Large Language Models Trained on Code", Eq. 1. Raises ValueError unless
+    k <= responses.
+    """
+    if not 0 < k <= responses:
+        raise ValueError(f"expected 0 < k <= responses, got k={k}, responses={responses}")
+    return 1 - math.comb(responses - right, k) / math.comb(responses, k)
+
+
 def clustered_mean(
     sums: Sequence[float], counts: Sequence[int], confidence: float = 0.95, resamples: int = 9_999
 ) -> tuple[float, float] | None:

@@ -20,13 +20,13 @@ class Draw(NamedTuple, Generic[T]):
 def stratified_draw(
     strata: Mapping[str, Sequence[T]],
     *,
-    per_stratum: int,
+    per_stratum: int | None,
     held_out: int,
     seed: int,
     name: str,
     allow_fewer: bool = False,
 ) -> Draw[T]:
-    """Draw `per_stratum` items of each stratum to work on and `held_out` others, disjoint from them.
+    """Draw `per_stratum` items of each stratum (None: all) to work on and `held_out` others, disjoint from them.
 
     Each stratum is shuffled by its own random stream (`seed`, `name`, stratum): the selection comes from the front
     and the held-out items from the back. So a smaller `per_stratum` selects a subset of what a larger one does and
@@ -43,7 +43,7 @@ def stratified_draw(
                 "leave none; check task.data and the filters, or take it out of task.strata"
             )
         size = len(items) - held_out
-        least = 1 if allow_fewer else per_stratum
+        least = 1 if allow_fewer or per_stratum is None else per_stratum
         if size < least:
             remedies = ["task.per_stratum"] * (least > 1) + ["task.validation_per_stratum"] * (held_out > 0)
             raise DataError(
@@ -53,7 +53,7 @@ def stratified_draw(
         # A stream for each stratum: more files in one stratum leave the draw of the others as it is.
         order = stream(seed, "draw", name, stratum).permutation(len(items))
         shuffled = [items[i] for i in order]
-        selected.append(shuffled[: min(per_stratum, size)])
+        selected.append(shuffled[: size if per_stratum is None else min(per_stratum, size)])
         reserved.append(shuffled[size:])
     return Draw(_round_robin(selected), _round_robin(reserved))
 

@@ -9,7 +9,14 @@ from scipy.stats import binomtest
 
 from evorun.models.base import Wasted
 from evorun.runs.candidates import Outcome, Verdict
-from evorun.runs.results import Proportion, cost_by_role, metric_series, write_results
+from evorun.runs.results import (
+    Proportion,
+    cost_by_role,
+    mean_over_problems,
+    mean_score,
+    metric_series,
+    write_results,
+)
 from evorun.runs.schema import (
     CandidateRecord,
     ComparisonRecord,
@@ -258,3 +265,10 @@ def test_training_steps_are_series_beside_the_others(tmp_path: Path) -> None:
     ]
     assert training == [(1, 0.25, 10, 100), (2, 0.5, 20, 200)]
     assert {one["name"] for one in written} > {"training/reward", "accuracy"}
+
+
+def test_problems_weigh_the_same_in_a_mean_over_their_responses() -> None:
+    assert mean_over_problems(ACCURACY, [[1.0], [0.0], [None]]) == mean_score(ACCURACY, [1.0, 0.0])
+    several = mean_over_problems(ACCURACY, [[1.0, 1.0, 0.0, 0.0], [1.0], [None, None]])
+    assert (several.value, several.n) == (0.75, 2)
+    assert several.ci95 == mean_interval([0.5, 1.0])

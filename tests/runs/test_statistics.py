@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from scipy.stats import binomtest
 
-from evorun.runs.statistics import clustered_mean, mean_interval, wilson
+from evorun.runs.statistics import clustered_mean, mean_interval, pass_at, wilson
 
 
 @given(n=st.integers(1, 2000), share=st.floats(0, 1), confidence=st.sampled_from([0.8, 0.95, 0.99]))
@@ -143,3 +143,16 @@ def test_values_that_are_alike_have_no_interval() -> None:
     assert mean_interval([]) is None
     assert mean_interval([3.0]) is None
     assert mean_interval([0.0] * 50) is None
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=7), st.data())
+def test_pass_at_k_is_the_share_of_draws_that_hold_a_right_response(right: list[bool], data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, len(right)))
+    draws = list(itertools.combinations(right, k))
+    assert pass_at(k, len(right), sum(right)) == pytest.approx(sum(map(any, draws)) / len(draws))
+
+
+def test_pass_at_k_takes_k_responses() -> None:
+    for k in (0, 3):
+        with pytest.raises(ValueError, match="k <= responses"):
+            pass_at(k, 2, 1)

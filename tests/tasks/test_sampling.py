@@ -39,3 +39,10 @@ def test_where_fewer_will_do_one_is_asked_for() -> None:
 def test_with_nothing_held_out_only_the_selection_can_be_lowered() -> None:
     line = refusal({"easy": [1]}, per_stratum=2, held_out=0, allow_fewer=False)
     assert line.endswith("Lower task.per_stratum")
+
+
+def test_all_of_unequal_strata_can_be_drawn() -> None:
+    strata = {"easy": list(range(7)), "hard": [10, 11]}
+    draw = stratified_draw(strata, per_stratum=None, held_out=1, seed=0, name="quiz")
+    assert (len(draw.selected), len(draw.held_out)) == (7, 2)
+    assert sorted([*draw.selected, *draw.held_out]) == [0, 1, 2, 3, 4, 5, 6, 10, 11]

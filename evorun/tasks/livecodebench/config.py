@@ -44,8 +44,9 @@ class LiveCodeBenchConfig(TaskConfig):
     """Hub data set that holds the release's files (livecodebench/code_generation_lite: 4.5 GB)."""
     strata: list[str]
     """Difficulties to draw from, each a stratum of the results (§4.1)."""
-    per_stratum: int
-    """Problems of each difficulty. Fewer are an error, except that the sample set gives what it has."""
+    per_stratum: int | None
+    """Problems of each difficulty; null: all that there are. Fewer are an error, except that the sample set gives what
+    it has."""
     validation_per_stratum: int
     """Further problems of each difficulty, held out for demonstrations."""
     limit: int | None

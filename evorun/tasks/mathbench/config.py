@@ -35,8 +35,9 @@ class MathBenchConfig(TaskConfig):
     """Hub data set that holds MathBench's folders."""
     strata: list[str]
     """Stages to draw from, each a stratum of the results (§4.1)."""
-    per_stratum: int
-    """Problems of each stage. A smaller stage is an error, except that the sample set gives what it has."""
+    per_stratum: int | None
+    """Problems of each stage; null: all that there are. A smaller stage is an error, except that the sample set gives
+    what it has."""
     validation_per_stratum: int
     """Further problems of each stage, held out for demonstrations."""
     limit: int | None

@@ -1,0 +1,172 @@
+"""The output of `evorun grade`: a record a response, and the tables over all of them."""
+
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import msgspec
+from msgspec import UNSET, UnsetType
+from rich.table import Table
+from rich.text import Text
+
+from evorun.reports.text import label
+from evorun.runs.printable import printable
+from evorun.runs.results import mean_over_problems, mean_score, recorded_scores
+from evorun.runs.schema import Metric
+from evorun.runs.scores import Score
+from evorun.runs.statistics import pass_at
+
+
+class TestCount(msgspec.Struct):
+    """The tests that a program passed, up to the first that it failed where hidden ones are run, and all there are."""
+
+    __test__ = False  # not for pytest to collect
+
+    passed: int
+    tests: int
+
+
+class GradedResponse(msgspec.Struct):
+    """A line of the output: a response as it was parsed and graded."""
+
+    id: str
+    sample: int
+    """Number of the response among those to its problem, from 0 in the order given."""
+    answer: str | None
+    correct: bool | None
+    """None on a task without right and wrong."""
+    scores: dict[str, float | None]
+    detail: str
+    """The grader's reason (`wrong_answer at hidden test 3`), where the task gives one."""
+    error: str | None
+    stratum: str
+    public_tests: TestCount | UnsetType = UNSET
+    """Unset where no program was tested, as `hidden_tests`. Public tests do not count towards `correct`."""
+    hidden_tests: TestCount | UnsetType = UNSET
+
+    @property
+    def passes_public_tests(self) -> bool | None:
+        """True when the program passes every public test; None where it was not run on any."""
+        if isinstance(self.public_tests, UnsetType):
+            return None
+        return self.public_tests.passed == self.public_tests.tests
+
+
+Graded = Sequence[GradedResponse]
+
+
+def tables(graded: Graded, declared: Sequence[Score], title: str) -> Iterator[Table]:
+    """Yield what is printed: the scores of each response, the summary and further means, each where there are any.
+
+    declared: the task's scores.
+    """
+    primary, *others = recorded_scores(graded, declared)
+    right_or_wrong = primary.is_correctness
+    if others or not right_or_wrong:
+        yield _each(graded, others if right_or_wrong else [primary, *others], right_or_wrong)
+    yield _summary(graded, primary, title)
+    if others:
+        yield _means(graded, others)
+    if right_or_wrong and min(map(len, _by_problem(graded)), default=0) > 1:
+        yield _pass_at(graded)
+    if any(record.passes_public_tests is not None for record in graded):
+        yield _programs(graded)
+
+
+def _by_problem(graded: Graded) -> list[list[GradedResponse]]:
+    grouped: dict[str, list[GradedResponse]] = {}
+    for record in graded:
+        grouped.setdefault(record.id, []).append(record)
+    return list(grouped.values())
+
+
+def _strata(graded: Graded) -> Iterator[tuple[str, list[GradedResponse]]]:
+    """Yield each stratum and its responses, then all of them."""
+    for stratum in sorted({record.stratum for record in graded}):
+        yield stratum, [record for record in graded if record.stratum == stratum]
+    yield "all", list(graded)
+
+
+def _mean(score: Score, rows: Graded) -> Metric:
+    return mean_over_problems(score, [[score.value_in(one) for one in problem] for problem in _by_problem(rows)])
+
+
+def _summary(graded: Graded, primary: Score, title: str) -> Table:
+    right_or_wrong, several = primary.is_correctness, len(_by_problem(graded)) < len(graded)
+    figures = [*(["problems"] if several else []), "responses", "correct" if right_or_wrong else "scored"]
+    figures += ["pass rate" if several and right_or_wrong else label(primary), "95 % interval", "unparsable"]
+    table = _table(title, ["stratum"], figures)
+    for stratum, rows in _strata(graded):
+        problems = [str(len(_by_problem(rows)))] if several else []
+        counted = [record.correct if right_or_wrong else primary.value_in(record) is not None for record in rows]
+        unparsable = sum(record.error is not None for record in rows)
+        figure = _shown(_mean(primary, rows), percent=primary.rate)
+        cells = [*problems, str(len(rows)), str(sum(map(bool, counted))), *figure, str(unparsable)]
+        table.add_row(Text(printable(stratum)), *cells)
+    return table
+
+
+def _programs(graded: Graded) -> Table:
+    """Return how many programs pass all public and all hidden tests, of which only the latter make them correct."""
+    title = "programs that pass all tests of a kind; those that pass the hidden ones are correct"
+    table = _table(title, ["stratum"], ["public", "hidden", "hidden, not public"])
+    for stratum, rows in _strata(graded):
+        public = sum(bool(record.passes_public_tests) for record in rows)
+        hidden = sum(bool(record.correct) for record in rows)
+        odd = sum(bool(record.correct) and record.passes_public_tests is False for record in rows)
+        table.add_row(Text(printable(stratum)), str(public), str(hidden), str(odd))
+    return table
+
+
+def _each(graded: Graded, scores: Sequence[Score], right_or_wrong: bool) -> Table:
+    several = len(_by_problem(graded)) < len(graded)
+    figures = [*(["correct"] if right_or_wrong else []), *(score.name for score in scores)]
+    table = _table("each response", ["problem", *(["response"] if several else [])], figures)
+    for record in graded:
+        values = (score.value_in(record) for score in scores)
+        number = [str(record.sample)] if several else []
+        verdict = ["yes" if record.correct else "no"] if right_or_wrong else []
+        shown = ("-" if value is None else f"{value:.6g}" for value in values)
+        table.add_row(Text(printable(record.id)), *number, *verdict, *shown)
+    return table
+
+
+def _means(graded: Graded, scores: Sequence[Score]) -> Table:
+    table = _table("means of the scores", ["stratum", "score"], ["responses", "mean", "95 % interval"])
+    strata = list(_strata(graded))
+    for stratum, rows in strata if len(strata) > 2 else strata[-1:]:
+        for score in scores:
+            known = sum(score.value_in(record) is not None for record in rows)
+            table.add_row(
+                Text(printable(stratum)), score.name, str(known), *_shown(_mean(score, rows), percent=score.rate)
+            )
+    return table
+
+
+def _pass_at(graded: Graded) -> Table:
+    """Return the share of problems that one of k responses solves, for k up to the fewest responses to a problem."""
+    fewest = min(map(len, _by_problem(graded)))
+    ks = sorted({fewest, *(2**power for power in range(1, fewest.bit_length()))})
+    title = "pass@k: problems of which one of k responses is right"
+    table = _table(title, ["stratum", "k"], ["problems", "pass@k", "95 % interval"])
+    for (stratum, rows), k in product(_strata(graded), ks):
+        problems = _by_problem(rows)
+        shares = [pass_at(k, len(one), sum(bool(record.correct) for record in one)) for one in problems]
+        figure = _shown(mean_score(Score("pass@k"), shares), percent=True)
+        table.add_row(Text(printable(stratum)), str(k), str(len(problems)), *figure)
+    return table
+
+
+def _shown(figure: Metric, *, percent: bool) -> tuple[str, str]:
+    """Return a mean and its interval as text."""
+    form = "{:.1%}" if percent else "{:.4g}"
+    value = "-" if figure.value is None else form.format(figure.value)
+    return value, "-" if figure.ci95 is None else f"{form} to {form}".format(*figure.ci95)
+
+
+def _table(title: str, words: Sequence[str], figures: Sequence[str]) -> Table:
+    table = Table(title=Text(printable(title)), title_justify="left")
+    for column in words:
+        table.add_column(column)
+    for column in figures:
+        table.add_column(column, justify="right")
+    return table
