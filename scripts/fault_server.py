@@ -1,13 +1,14 @@
 """A chat-completions server that fails as real ones do, and the same way each time; a run against it loses nothing.
 
-    python scripts/fault_server.py [--port 8000] [--clean] [--always 256] [--rate CALLS_PER_SECOND] [--latency SECONDS]
+    python scripts/fault_server.py [--port 8000] [--clean | --fault KIND=SHARE ...] [--always 256]
+        [--rate CALLS_PER_SECOND] [--latency SECONDS]
     evorun model=api model.id=faulty engine=server engine.base_urls=[http://127.0.0.1:8000/v1] engine.timeout=2
 
 Answers are a function of the request, so that every run draws the same completions. So are faults, of the request and
-of how often it has come: `FAULTS` says how many there are of each. One request in `--always` is never answered: always
-HTTP 500, or with `--clean`, where nothing else fails, refused at once (HTTP 400), which methods take in the same way.
-With --rate, a token bucket answers 429 to what comes faster, and nothing else fails. At its end (Ctrl-C, or when
-its standard input closes) it prints what it has done.
+of how often it has come: `FAULTS` says how many there are of each, or --fault does (`'429, seconds=0.015'`). One
+request in `--always` is never answered: always HTTP 500, or with `--clean`, where nothing else fails, refused at once
+(HTTP 400), which methods take in the same way. With --rate, a token bucket answers 429 to what comes faster, and
+nothing else fails. At its end (Ctrl-C, or when its standard input closes) it prints what it has done.
 """
 
 import argparse
@@ -19,7 +20,7 @@ import random
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from email.utils import formatdate
 from hashlib import blake2b
 from typing import Any, Self
@@ -74,11 +75,19 @@ class FaultServer:
     """Use as `async with FaultServer() as server`; `server.url` is the base URL."""
 
     def __init__(
-        self, *, clean: bool = False, always: int = 256, rate: float | None = None, latency: float = 0.0, port: int = 0
+        self,
+        *,
+        clean: bool = False,
+        fault: Mapping[str, float] | None = None,
+        always: int = 256,
+        rate: float | None = None,
+        latency: float = 0.0,
+        port: int = 0,
     ) -> None:
-        """always: one request in so many is never answered; 0 for none."""
+        """fault: shares in place of `FAULTS`. always: one request in so many is never answered; 0 for none."""
         self.done: Counter[str] = Counter()
         self._clean = clean or rate is not None
+        self._faults = FAULTS if fault is None else fault
         self._always = always
         self._bucket = None if rate is None else TokenBucket(rate)
         self._latency = latency
@@ -127,7 +136,7 @@ class FaultServer:
         if self._clean:
             return None
         left = random.Random(digest + b"%d" % self._attempts[digest]).random()
-        for fault, share in FAULTS.items():
+        for fault, share in self._faults.items():
             left -= share
             if left < 0:
                 return fault
@@ -186,7 +195,7 @@ async def serve(server: FaultServer) -> None:
     async with server:
         print(server.url, flush=True)
         if sys.stdin.isatty():
-            print(f"failing: {FAULTS}" if not server._clean else "answering; Ctrl-C ends it", file=sys.stderr)
+            print("answering" if server._clean else f"failing: {server._faults}", file=sys.stderr)
         loop.add_reader(0, lambda: None if os.read(0, 1) else ended.set())
         with contextlib.suppress(asyncio.CancelledError):
             await ended.wait()
@@ -197,7 +206,15 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=0, help="0: any free one, which is printed")
     parser.add_argument("--clean", action="store_true", help="nothing fails, but what never gets an answer is refused")
+    parser.add_argument("--fault", action="append", metavar="KIND=SHARE", help=f"in place of {FAULTS}")
     parser.add_argument("--always", type=int, default=256, help="one request in so many never gets an answer; 0: none")
     parser.add_argument("--rate", type=float, default=None, help="a token bucket of so many calls a second")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds that an answer takes")
-    asyncio.run(serve(FaultServer(**vars(parser.parse_args()))))
+    arguments = vars(parser.parse_args())
+    if arguments["fault"] is not None:
+        shares = (one.rpartition("=") for one in arguments["fault"])
+        arguments["fault"] = {kind: float(share) for kind, _, share in shares}
+        if not arguments["fault"].keys() <= FAULTS.keys():
+            parser.error(f"--fault: expected KIND=SHARE with KIND one of {', '.join(FAULTS)}")
+    with contextlib.suppress(KeyboardInterrupt):
+        asyncio.run(serve(FaultServer(**arguments)))
