@@ -19,8 +19,6 @@ BYTES_PER_TOKEN = 4
 """Length of a token where a server reports no usage: a rule of thumb for English text. `ours`."""
 MOST_TOKENS = 10**8
 """Token counts beyond which an answer is malformed: ten times the longest context that a model has. `ours`."""
-LONGEST_TOKEN = 128
-"""Characters of the longest tokens (runs of spaces); text beyond `max_tokens` of them is cut. `ours`."""
 
 _WITHOUT_IDS = (
     "this server returns no token ids, which learning from completions needs: serve the model with `vllm serve`, or "
@@ -286,8 +284,6 @@ def _completion(choice: Choice, tokens: int, request: Request, has_prompt: bool)
     found = [at for stop in request.sampling.stop if (at := text.find(stop)) >= 0]
     if found:
         text, finish = text[: min(found)], "stop"
-    if len(text) > (most := request.sampling.max_tokens * LONGEST_TOKEN):
-        text, finish = text[:most], "length"  # a server that ignores max_tokens
     tokens = tokens if ids is None else len(ids)
     return Completion(text=text, finish_reason=finish, tokens=tokens, token_ids=ids, logprobs=logprobs), None
 
