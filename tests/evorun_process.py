@@ -68,6 +68,12 @@ def evorun_here(*arguments: str | Path, cwd: Path) -> subprocess.CompletedProces
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
 
 
+def reopen(run: Path) -> None:
+    """Make a finished run's folder one that was interrupted: a finished one is not carried out again."""
+    manifest = (run / "manifest.json").read_text()
+    (run / "manifest.json").write_text(manifest.replace('"status": "completed"', '"status": "interrupted"'))
+
+
 def start(*arguments: str | Path, cwd: Path) -> subprocess.Popen[bytes]:
     """Start `evorun` with the arguments, its output thrown away."""
     return subprocess.Popen(

@@ -236,7 +236,7 @@ def test_outputs_that_cannot_be_written(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
-    limit = 400_000
+    limit = 150_000
     line = complaint(
         *DRY_RUN,
         *SMALL,
@@ -256,10 +256,10 @@ def test_a_full_disk_loses_nothing(tmp_path: Path) -> None:
 
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 900 kB."""
+    """A file system of 600 kB."""
     disk = tmp_path / "disk"
     disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=900k", "tmpfs", disk], capture_output=True).returncode:
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=600k", "tmpfs", disk], capture_output=True).returncode:
         pytest.skip("mounting a small file system needs root")
     yield disk
     subprocess.run(["umount", disk], check=True)
@@ -268,6 +268,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_disk_that_is_really_full(small_disk: Path) -> None:
     line = complaint(*DRY_RUN, *SMALL, "task.limit=9", "hydra.run.dir=run", cwd=small_disk)
     assert "disk is full" in line or "No space left on device" in line
+    assert json.loads((small_disk / "run" / "manifest.json").read_text())["status"] == "failed"
     subprocess.run(["mount", "-o", "remount,size=50m", small_disk], check=True)
     assert evorun_here("resume", "run", cwd=small_disk).returncode == 0
 
@@ -282,7 +283,7 @@ def test_debug_shows_the_traceback(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (["resume"], "expected: evorun resume RUN_DIR [--trust] [KEY=VALUE ...]; got: nothing"),
+        (["resume"], "expected: evorun resume RUN_DIR [--trust] [--redo-calls] [KEY=VALUE ...]; got: nothing"),
         (["resume", "nowhere"], "nowhere is not a run directory"),
         (["report", "nowhere"], "expected a run directory, found none at nowhere"),
         (["report", "nowhere", "--problem"], "expected: evorun report RUN_DIR... [--problem=ID ...]"),

@@ -9,7 +9,7 @@ import pytest
 
 from building import load_task
 from evorun.cli.plain import with_absolute_paths
-from evorun_process import DRY_RUN, SMALL, evorun_here
+from evorun_process import DRY_RUN, SMALL, evorun_here, reopen
 from means import interpreter_for_other_users
 
 QUESTION = {"question": "?", "options": ["1", "2", "3", "4"], "answer": "A"}
@@ -80,6 +80,7 @@ def test_paths_are_made_absolute_and_names_are_not(tmp_path: Path, monkeypatch: 
 
 
 def test_a_resume_may_change_how_a_run_is_carried_out(finished: Path, tmp_path: Path) -> None:
+    reopen(finished)
     done = evorun_here("resume", finished, "run.concurrency=3", "engine.seconds_per_token=0.0", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert manifest(finished)["config"]["run"]["concurrency"] == 3
@@ -97,7 +98,7 @@ def test_a_resume_may_change_how_a_run_is_carried_out(finished: Path, tmp_path: 
         ("engine.nonsense=1", "engine.nonsense: unknown key"),
         ("run.concurrency=1,2", "run.concurrency: expected one plain value on a resume"),
         ("engine.base_urls=[1", "engine.base_urls=[1: expected KEY=VALUE"),
-        ("nonsense", "expected: evorun resume RUN_DIR [--trust] [KEY=VALUE ...]"),
+        ("nonsense", "expected: evorun resume RUN_DIR [--trust] [--redo-calls] [KEY=VALUE ...]"),
     ],
 )
 def test_a_resume_may_change_nothing_else(finished: Path, tmp_path: Path, change: str, expected: str) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from evorun_process import DRY_RUN, SMALL, environment, evorun_here
+from journals import write_journal
 
 SECRET = "sk-of-whoever-resumes"
 
@@ -135,8 +136,9 @@ def _theirs() -> Iterator[Theirs]:
 
 
 def rewrite(run: Path, **changes: dict[str, Any]) -> None:
-    """Change groups of a manifest's configuration."""
+    """Change groups of a manifest's configuration, of a run that is not at its end."""
     manifest = json.loads((run / "manifest.json").read_text())
+    manifest["status"] = "interrupted"
     for group, values in changes.items():
         manifest["config"][group].update(values)
     (run / "manifest.json").write_text(json.dumps(manifest))
@@ -151,6 +153,7 @@ def _planted(run: Path, theirs: Theirs, monkeypatch: pytest.MonkeyPatch) -> Path
     manifest.update(simulated=False, status="interrupted", config={**manifest["config"], "engine": engine})
     for file in run.iterdir():
         shutil.rmtree(file) if file.is_dir() else file.unlink()
+    write_journal(run / "journal.sqlite", [])
     (run / "manifest.json").write_text(json.dumps(manifest))
     return run
 

@@ -13,7 +13,7 @@ from evorun.models.config import ModelConfig, ServedModel
 from evorun.rollouts.calls import Role
 from evorun.runner.settings import check
 from evorun.runs.directory import config_digest
-from evorun_process import DRY_RUN, SMALL, evorun
+from evorun_process import DRY_RUN, SMALL, evorun, reopen
 
 
 @pytest.fixture(scope="module")
@@ -90,6 +90,7 @@ def test_what_no_schema_knows_is_refused(override: str, expected: str) -> None:
 
 def test_the_seconds_of_a_resumed_run_add_up(simulated: Path, tmp_path: Path) -> None:
     first = json.loads((simulated / "manifest.json").read_text())["seconds"]
+    reopen(simulated)
     assert evorun("resume", simulated, cwd=tmp_path).returncode == 0
     assert json.loads((simulated / "manifest.json").read_text())["seconds"] > first
 

@@ -160,12 +160,3 @@ def test_a_torn_last_line_is_mended(undisturbed: tuple[Path, float], tmp_path: P
     (run / "steps.jsonl").write_bytes(steps[: len(steps) * 2 // 3])
     assert evorun("resume", run, cwd=tmp_path).returncode == 0
     assert records(run) == records(reference)
-
-
-def test_a_finished_run_resumes_without_opening_its_engine(undisturbed: tuple[Path, float], tmp_path: Path) -> None:
-    run, _ = undisturbed
-    before = records(run)
-    assert evorun("resume", run, cwd=tmp_path).returncode == 0
-    manifest = json.loads((run / "manifest.json").read_text())
-    assert manifest["resumes"] >= 1
-    assert records(run) == before

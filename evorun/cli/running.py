@@ -6,18 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from evorun.cli.output import complain
-from evorun.errors import ConfigError, EvorunError, JournalError
+from evorun.errors import ConfigError, DataError, EvorunError, JournalError
 from evorun.runs.paths import display
 from evorun.runs.terminal import Terminal
 
 
-def carry_out(config: Mapping[str, Any], path: Path, command: Sequence[str], console: Terminal) -> str:
-    """Check, run, and report; return the run's status. Raises EvorunError when the run cannot begin."""
+def carry_out(
+    config: Mapping[str, Any], path: Path, command: Sequence[str], console: Terminal, *, redo_calls: bool = False
+) -> str:
+    """Check, run, and report; return the run's status. Raises EvorunError when the run cannot begin.
+
+    redo_calls: see `run_experiment`.
+    """
     from evorun.runner.experiment import run_experiment
     from evorun.runner.settings import check
 
     checked = check(config)
-    outcome = run_experiment(checked, path, command, console)
+    outcome = run_experiment(checked, path, command, console, redo_calls=redo_calls)
     if outcome.status == "completed":
         from evorun.reports.html import write_report
         from evorun.reports.summary import print_summary
@@ -38,7 +43,7 @@ def carry_out(config: Mapping[str, Any], path: Path, command: Sequence[str], con
             f"evorun failed: {type(error).__name__}: {error}; this is a bug: {display(path)}/evorun.log has the "
             "traceback (or add evorun.debug=true)"
         )
-    if not isinstance(error, ConfigError | JournalError):  # a resume would only meet these again
+    if not isinstance(error, ConfigError | DataError | JournalError):  # a resume would only meet these again
         message += f"; the records so far are kept, {advice}"
     complain(message)
     return outcome.status

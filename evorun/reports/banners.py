@@ -36,6 +36,7 @@ def banners(outcome: Outcome) -> list[str]:
         found.append(f"{refused} requests were refused by the engine; the candidates' errors say why.")
     if manifest.status != "completed":
         found.append(_STATUSES[manifest.status])
+    found += [f"Changed: {line}." for line in outcome.changed]
     if manifest.error:
         found.append(f"Error: {manifest.error}")
     return found

@@ -10,6 +10,7 @@ import msgspec
 from evorun.models.base import Wasted
 from evorun.reports.judge import JudgeDiagnostics
 from evorun.runs.candidates import CandidateId
+from evorun.runs.checksums import changed_files
 from evorun.runs.directory import load_manifest
 from evorun.runs.reading import read_metrics, read_predictions, read_records, read_results, read_steps, read_training
 from evorun.runs.results import (
@@ -53,6 +54,8 @@ class Outcome:
     """True when results.json exists; else the figures are over the problems that have ended so far."""
     scores: Sequence[Score]
     """The primary one, then the others that are recorded."""
+    changed: Sequence[str]
+    """A line for each file that is not as the run left it."""
 
     @property
     def primary(self) -> Score:
@@ -124,6 +127,7 @@ def load_outcome(run_dir: Path) -> Outcome:
         predictions=predictions,
         finished=finished,
         scores=recorded_scores(predictions, manifest.scores),
+        changed=changed_files(run_dir, manifest),
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import errno
 import gc
 import logging
 import signal
@@ -27,6 +28,7 @@ from evorun.runner.training_runs import open_policy, serving, training_problems
 from evorun.runs.budget import Meter, divide
 from evorun.runs.directory import PROBLEMS, RunDirectory, load_manifest, new_manifest
 from evorun.runs.effects import Traffic, journaled
+from evorun.runs.paths import display
 from evorun.runs.program_tests import JournaledTests, Tester
 from evorun.runs.progress import Progress, shown
 from evorun.runs.records import write_records
@@ -49,6 +51,17 @@ NEW_OBJECTS = 10_000
 tasks in flight and the candidates, of which none is in a cycle."""
 
 
+_MORE_FILES = "raise the limit (ulimit -n 65536), or lower run.concurrency or the engine's concurrency"
+MACHINE_ERRORS = {
+    errno.EMFILE: _MORE_FILES,
+    errno.ENFILE: _MORE_FILES,
+    errno.ENOSPC: "make room on the disk",
+    errno.EDQUOT: "make room within the disk quota",
+    errno.ENOMEM: "free memory",
+}
+"""What to do about errors that are no defect."""
+
+
 class Outcome(NamedTuple):
     """The end of a run."""
 
@@ -56,8 +69,12 @@ class Outcome(NamedTuple):
     error: BaseException | None = None
 
 
-def run_experiment(config: RunConfig, path: Path, command: Sequence[str], console: Console) -> Outcome:
-    """Carry out a run in the directory `path`, continuing what is there.
+def run_experiment(
+    config: RunConfig, path: Path, command: Sequence[str], console: Console, *, redo_calls: bool = False
+) -> Outcome:
+    """Carry out a run in the directory `path`, continuing what is there; one that is complete stays as it is.
+
+    redo_calls: make all calls again where the journal is gone.
 
     Raises EvorunError when the run cannot begin (data missing, directory in use or of another run). Once begun, the
     manifest says how it ended, and so does the returned outcome.
@@ -70,7 +87,10 @@ def run_experiment(config: RunConfig, path: Path, command: Sequence[str], consol
     manifest = _manifest(config, loaded, command, path)
     directory = RunDirectory(path)
     try:
-        directory.begin(manifest)
+        if not directory.begin(manifest, redo_calls=redo_calls):
+            line = f"{display(path)}: this run is complete, and its files are as it left them: nothing to do"
+            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            return Outcome("completed")
         with _logging_to(path / "evorun.log"):
             limits = [one.max_calls for one in shares if one.max_calls is not None]
             for line in config.method.warnings(min(limits, default=None)):
@@ -115,8 +135,15 @@ def _carry_out(
         return Outcome("interrupted")
     except Exception as error:
         log.exception("failed")
-        return Outcome("failed", error)
+        return Outcome("failed", _explained(error))
     return Outcome("completed")
+
+
+def _explained(error: Exception) -> Exception:
+    """Return an error of the machine as one that says what to do; any other is returned as it is."""
+    if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
+        return EvorunError(f"{error.strerror}: {MACHINE_ERRORS[error.errno]}")
+    return error
 
 
 async def _run(

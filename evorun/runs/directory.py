@@ -1,7 +1,9 @@
 """The run directory: one process at a time, one configuration for all time, and a manifest."""
 
+import contextlib
 import fcntl
 import hashlib
+import logging
 import os
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -14,15 +16,19 @@ from omegaconf import OmegaConf
 import evorun
 from evorun.errors import RunDirectoryError
 from evorun.models.config import OTHER_ROLES
+from evorun.runs.checksums import changed_files, checksums
 from evorun.runs.environment import git_commit, hardware, package_versions
 from evorun.runs.files import open_lock, read_regular, refuse_ways_out
 from evorun.runs.journal import Journal
+from evorun.runs.journal_file import JOURNAL
 from evorun.runs.ownership import sign
+from evorun.runs.paths import display
 from evorun.runs.records import RecordFile, write_atomically, write_json
 from evorun.runs.schema import Manifest, StageInRun, Status
 
+log = logging.getLogger("evorun")
+
 MANIFEST = "manifest.json"
-JOURNAL = "journal.sqlite"
 PROBLEMS = "problems.jsonl"
 TRAINING = "training"
 """Records of training steps, in runs that train."""
@@ -36,6 +42,12 @@ HOW_IT_RUNS = (*ENGINES, "sandbox", "run", "evorun", "hydra", "reported")
 
 HOW_IT_TRAINS = ("micro_batch", "gradient_checkpointing", "num_processes", "accelerate_config", "save_every", "keep")
 """The same among the keys of `training`: a run that ran out of memory goes on with smaller passes."""
+
+SPARE_BYTES = 1 << 17
+"""Of the file that gives its room to the last manifest on a full disk: far more than that needs (ours)."""
+
+REDO_CALLS = "--redo-calls"
+"""The word by which a user agrees to make all calls again whose journal is gone."""
 
 SIMULATED = "simulated"
 """The engine that is a model of its own, not a way of serving one: a change of its skill is another run."""
@@ -115,6 +127,7 @@ class RunDirectory:
             raise RunDirectoryError(f"another evorun process is using {path}; wait for it or stop it") from error
         self._journal: Journal | None = None
         self._records: dict[str, RecordFile] = {}
+        self._spare = path / ".spare"
         self.manifest: Manifest | None = None
 
     @property
@@ -130,32 +143,35 @@ class RunDirectory:
             self._records[name] = RecordFile(self.path / f"{name}.jsonl")
         return self._records[name]
 
-    def begin(self, fresh: Manifest) -> None:
-        """Start or continue the run that `fresh` describes.
+    def begin(self, fresh: Manifest, *, redo_calls: bool = False) -> bool:
+        """Start or continue the run that `fresh` describes; return False for a completed one that is as it was left.
 
-        Raises RunDirectoryError, naming the difference, when the directory belongs to another configuration, other
-        problems or another version of evorun, and what lies in it where a file or folder should be.
+        redo_calls: go on without the journal that an earlier process has written. Raises RunDirectoryError, naming the
+        difference, when the directory belongs to another configuration, other problems or another version of evorun,
+        what lies in it where a file or folder should be, and that its journal is missing; JournalError for a damaged
+        one.
         """
         refuse_ways_out(self.path)
         if (self.path / MANIFEST).exists():
             earlier = load_manifest(self.path)
-            refuse_other_version(self.path, earlier.evorun_version)
-            # before the configurations: a simulated run has other settings, and a long list of them hides the reason
-            if earlier.simulated != fresh.simulated:
-                kind = {True: "simulated", False: "not simulated"}
+            self._refuse_another(earlier, fresh)
+            if not redo_calls and not (self.path / JOURNAL).exists():
                 raise RunDirectoryError(
-                    f"{self.path} holds a run that is {kind[earlier.simulated]}, this one is {kind[fresh.simulated]}: "
-                    "start it in a directory of its own"
+                    f"{display(self.path / JOURNAL)} is missing, which held the model calls of this run: restore it; "
+                    f"or make, and pay for, all of them again with: evorun resume {display(self.path)} {REDO_CALLS}"
                 )
-            changed = differences(identity(earlier.config), identity(fresh.config))
-            before, now_given = msgspec.to_builtins(earlier.provenance), msgspec.to_builtins(fresh.provenance)
-            changed += differences(before, now_given, "data")
-            if changed:
-                raise RunDirectoryError(f"{self.path} belongs to another configuration ({'; '.join(changed)})")
+            if earlier.status == "completed" and earlier.files:
+                changed = changed_files(self.path, earlier)
+                if not changed:
+                    return False
+                for line in changed:
+                    log.warning("%s", line)
             fresh.started = earlier.started
             fresh.resumes = earlier.resumes + 1
             fresh.seconds = earlier.seconds
             fresh.stages = earlier.stages
+        self._journal = Journal(self.path / JOURNAL)  # before the manifest: where there is one, there is a journal
+        self._reserve()
         self.manifest = fresh
         self._save_manifest()
         # ours, not Hydra's (`hydra.output_subdir` is null): Hydra writes before a directory of another run is refused
@@ -163,6 +179,31 @@ class RunDirectory:
         folder.mkdir(exist_ok=True)
         for name, content in (("config", fresh.config), ("overrides", fresh.command[1:])):
             write_atomically(folder / f"{name}.yaml", OmegaConf.to_yaml(OmegaConf.create(content)).encode())
+        return True
+
+    def _refuse_another(self, earlier: Manifest, fresh: Manifest) -> None:
+        """Raise RunDirectoryError when two manifests are not of one run."""
+        refuse_other_version(self.path, earlier.evorun_version)
+        # before the configurations: a simulated run has other settings, and a long list of them hides the reason
+        if earlier.simulated != fresh.simulated:
+            kind = {True: "simulated", False: "not simulated"}
+            raise RunDirectoryError(
+                f"{self.path} holds a run that is {kind[earlier.simulated]}, this one is {kind[fresh.simulated]}: "
+                "start it in a directory of its own"
+            )
+        changed = differences(identity(earlier.config), identity(fresh.config))
+        before, now_given = msgspec.to_builtins(earlier.provenance), msgspec.to_builtins(fresh.provenance)
+        changed += differences(before, now_given, "data")
+        if changed:
+            raise RunDirectoryError(f"{self.path} belongs to another configuration ({'; '.join(changed)})")
+
+    def _reserve(self) -> None:
+        """Set disk space aside, to say on a full disk how the run has ended."""
+        try:
+            with self._spare.open("wb") as spare:
+                os.posix_fallocate(spare.fileno(), 0, SPARE_BYTES)
+        except OSError as error:
+            raise RunDirectoryError(f"cannot write {self._spare}: {error.strerror}") from error
 
     def note_student(self, stages: Mapping[str, StageInRun], model: str) -> None:
         """Record the stages that made the run's model, and the model's id, known only after them."""
@@ -179,7 +220,13 @@ class RunDirectory:
         self.manifest.ended = now()
         self.manifest.seconds = round((self.manifest.seconds or 0.0) + seconds, 3)
         self.manifest.error = error
-        self._save_manifest()
+        if status == "completed":
+            self.manifest.files = checksums(self.path)
+        try:
+            self._save_manifest()
+        except RunDirectoryError:
+            self._spare.unlink(missing_ok=True)
+            self._save_manifest()
 
     def finish_records(self, problem_ids: list[str]) -> None:
         """Put all records in the problems' order, those that belong to no problem last."""
@@ -194,6 +241,8 @@ class RunDirectory:
         for file in self._records.values():
             file.close()
         self._records.clear()
+        with contextlib.suppress(OSError):
+            self._spare.unlink(missing_ok=True)
         if self._journal is not None:
             self._journal.close()
             self._journal = None

@@ -6,6 +6,7 @@ import os
 import secrets
 import stat
 from collections.abc import Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import BinaryIO
 
@@ -19,7 +20,7 @@ MAX_RECORD = 64 << 20
 """Bytes of the longest line, and of the largest file read as a whole (ours): evorun writes nothing so long."""
 
 
-def open_regular(path: Path) -> BinaryIO:
+def open_regular(path: Path) -> BufferedReader:
     """Open a regular file for reading. Raises OSError, for a pipe or a device too, which may never end."""
     # not blocking: to open a pipe is to wait for its writer
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

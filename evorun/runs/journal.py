@@ -8,6 +8,7 @@ transactions by a thread of their own; the event loop only waits for them.
 import asyncio
 import contextlib
 import logging
+import os
 import queue
 import sqlite3
 import threading
@@ -21,7 +22,7 @@ import msgspec
 
 from evorun.errors import JournalError, RunDirectoryError
 from evorun.runs.journal_file import SCHEMA, Effect, Writer, digest_of
-from evorun.runs.journal_reader import EARLIER_SCHEMA, BlockReader, protect, schema_of
+from evorun.runs.journal_reader import EARLIER_SCHEMA, BlockReader, decode_result, protect, schema_of
 
 T = TypeVar("T")
 
@@ -50,7 +51,7 @@ class Journal:
             self._connection = _connect(path)
             _make_tables(self._connection, path)
         except sqlite3.Error as error:
-            raise RunDirectoryError(f"cannot use the journal {path}: {error}") from error
+            raise RunDirectoryError(f"cannot use the journal {path}: {_reason(error, path)}") from error
         self._reader = BlockReader(path, self._connection)
         self._reader.check()
         self._numbers: dict[str, int] = {}
@@ -109,7 +110,7 @@ class Journal:
                     log.warning("%s, made again, gives %r, not %r as recorded", key, result, recorded)
             if once:
                 self._numbers.pop(key, None)
-        return msgspec.json.decode(recorded, type=kind)
+        return decode_result(recorded, kind, key, self.path)
 
     def get(self, key: str, digest: bytes) -> bytes | None:
         """Return the recorded result of `key`, or None.
@@ -157,7 +158,7 @@ class Journal:
                 if failure is None:
                     first = writer.write([write.effect for write in group])
             except Exception as error:  # whatever it is, those who wait must hear of it, and all later ones
-                failure = RunDirectoryError(f"cannot write {self.path}: {error}")
+                failure = RunDirectoryError(f"cannot write {self.path}: {_reason(error, self.path)}")
             with contextlib.suppress(RuntimeError):  # the loop is gone: nobody waits any more
                 group[0].done.get_loop().call_soon_threadsafe(_settle, group, first, failure)
         if connection is not None:
@@ -200,6 +201,16 @@ def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
         )
     elif found != SCHEMA:
         raise RunDirectoryError(f"cannot use the journal {path}: its tables are not evorun's")
+
+
+def _reason(error: Exception, path: Path) -> str:
+    """Return why SQLite failed: of a file that it cannot open it does not say why."""
+    if str(error) == "unable to open database file":
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        except OSError as reason:
+            return reason.strerror or str(reason)
+    return str(error)
 
 
 def _settle(group: list[_Write], first: int, failure: Exception | None) -> None:

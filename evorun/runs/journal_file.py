@@ -20,6 +20,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+JOURNAL = "journal.sqlite"
+"""The file's name in a run's folder."""
+
 ITEMS = 1024
 """Items of a packed block, less than twice as many at most: larger ones are hardly smaller an item, and slower to read
 one item from (ours)."""

@@ -51,6 +51,10 @@ class JournalReader(Protocol):
         """Return a whole effect."""
         ...
 
+    def check(self) -> None:
+        """Check all checksums; journals of an earlier evorun have none."""
+        ...
+
     def close(self) -> None:
         """Close the file; idempotent."""
         ...
@@ -105,6 +109,14 @@ def damaged(path: Path, what: str) -> JournalError:
     return JournalError(f"{path} is damaged ({what}): restore it from a copy, or start a new run")
 
 
+def decode_result(result: bytes, kind: type[T], what: str, path: Path) -> T:
+    """Decode the result of an effect. Raises JournalError for one that evorun has not written."""
+    try:
+        return msgspec.json.decode(result, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise damaged(path, f"the result of {what}: {error}") from error
+
+
 def unreadable(path: Path, error: Exception) -> JournalError:
     """Return the error for what SQLite says, of the file or of what keeps it from reading the file."""
     if isinstance(error, sqlite3.OperationalError):
@@ -140,7 +152,6 @@ class BlockReader:
         return Effect(*self._keys[number], b"".join([*texts, rest]), self._results[number], usage, seconds)
 
     def check(self) -> None:
-        """Check the checksums of all blocks. Raises JournalError for a wrong one."""
         for table in (self._keys, self._results, self._requests, self._texts):
             table.check()
 
@@ -247,6 +258,9 @@ class EarlierReader:
     def effect(self, number: int) -> Effect:
         effect: Effect = next(self._rows("SELECT * FROM effects WHERE key = ?", Effect, self._names[number]))
         return effect
+
+    def check(self) -> None:
+        return
 
     def _rows(self, statement: str, kind: Any, *values: str) -> Iterator[Any]:
         try:

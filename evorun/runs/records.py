@@ -16,7 +16,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from evorun.errors import RunDirectoryError
+from evorun.errors import DataError, RunDirectoryError
 from evorun.runs.files import bounded_lines, open_regular, replacing
 
 _ENCODER = msgspec.json.Encoder(enc_hook=str)
@@ -60,8 +60,8 @@ class RecordFile:
     def append(self, records: Sequence[OfProblem]) -> None:
         """Append the records that the file does not hold yet, in one write.
 
-        Raises RunDirectoryError when the file holds another record at the position of one of them: another program
-        or other data made the directory.
+        Raises DataError when the file holds another record at the position of one of them: another program or other
+        data made the directory.
         """
         fresh: list[bytes] = []
         for record in records:
@@ -72,9 +72,10 @@ class RecordFile:
             if index >= len(written):
                 fresh.append(line + b"\n")
             elif written[index] != _digest(line):
-                raise RunDirectoryError(
-                    f"{self.path}: record {index + 1} of problem '{problem}' is not what this run gives; code or files "
-                    "have changed since, so this directory cannot be continued: start a new run"
+                raise DataError(
+                    f"{self.path}: record {index + 1} of problem '{problem}' is not what this run gives: restore the "
+                    "file, or remove it to have it made again from the journal; where the code has changed since, "
+                    "start a new run"
                 )
         remaining = memoryview(b"".join(fresh))
         with _explained(self.path):

@@ -7,15 +7,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import TypeVar
 
-import msgspec
-
 from evorun.errors import ConfigError, JournalError
 from evorun.models.base import LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.encoding import encode_request
-from evorun.runs.directory import JOURNAL, load_manifest
-from evorun.runs.journal_file import digest_of
-from evorun.runs.journal_reader import open_journal
+from evorun.runs.directory import load_manifest
+from evorun.runs.journal_file import JOURNAL, digest_of
+from evorun.runs.journal_reader import decode_result, open_journal
 from evorun.runs.program_tests import Results, TestRequests
 from evorun.sandbox.base import Program, Suite
 
@@ -89,7 +87,7 @@ class RecordedRun:
     def _decoded(self, number: int | None, kind: type[T], unknown: str) -> T:
         if number is None:
             raise JournalError(f"{self._path} holds {unknown}")
-        return msgspec.json.decode(self._journal.result(number), type=kind)
+        return decode_result(self._journal.result(number), kind, f"effect {number}", self._path)
 
     async def under(self, folder: Path, name: str) -> LanguageModel:
         """Return the recording of the model under that name; the adapter itself is not needed."""

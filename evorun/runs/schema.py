@@ -87,6 +87,8 @@ class Manifest(msgspec.Struct, kw_only=True):
     """As the task declares them, the primary one first; runs of older versions have right and wrong."""
     config: dict[str, Any]
     config_digest: str
+    files: dict[str, str] = {}
+    """Checksums of what a completed run has left, by path; empty before, and of earlier versions."""
     signature: str | None = None
     """Of the configuration, by the user who started the run (`evorun.runs.ownership`)."""
     error: str | None = None

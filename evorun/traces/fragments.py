@@ -10,7 +10,8 @@ import msgspec
 from evorun.errors import DataError, JournalError, RunDirectoryError
 from evorun.models.base import Completion, Message, Reply
 from evorun.models.encoding import RecordedRequest
-from evorun.runs.directory import JOURNAL, load_manifest
+from evorun.runs.directory import load_manifest
+from evorun.runs.journal_file import JOURNAL
 from evorun.runs.journal_reader import JournalReader, open_journal
 from evorun.runs.paths import display
 from evorun.runs.reading import read_records

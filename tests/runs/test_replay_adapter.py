@@ -9,9 +9,10 @@ from building import make_config
 from evorun.errors import EngineError
 from evorun.models import Completion, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig
-from evorun.runs.directory import JOURNAL, MANIFEST
+from evorun.runs.directory import MANIFEST
 from evorun.runs.effects import JournaledModel, Traffic
 from evorun.runs.journal import Journal
+from evorun.runs.journal_file import JOURNAL
 from evorun.runs.replay import ReplayConfig
 from evorun.runs.schema import Manifest, ModelInRun, Provenance
 

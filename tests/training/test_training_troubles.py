@@ -35,8 +35,8 @@ from evorun.models import Message, Reply, Request, Sampling
 from evorun.models.config import ModelConfig
 from evorun.runner.experiment import Outcome
 from evorun.runner.settings import check
-from evorun.runs.directory import JOURNAL
 from evorun.runs.journal import Journal
+from evorun.runs.journal_file import JOURNAL
 from evorun.runs.replay import RecordedRun
 from evorun.training import process, worker
 from evorun.training.policy import Policy

@@ -1,0 +1,44 @@
+"""Checksums of what a completed run leaves, by which a report and a resume see that nothing has changed since."""
+
+import hashlib
+from functools import partial
+from pathlib import Path
+
+from evorun.errors import EvorunError
+from evorun.runs.files import open_regular
+from evorun.runs.journal_file import JOURNAL
+from evorun.runs.journal_reader import open_journal
+from evorun.runs.schema import Manifest
+
+
+def checksums(folder: Path) -> dict[str, str]:
+    """Return the digest of each file that holds results, by its path in the run's folder."""
+    files = [*folder.glob("*.jsonl"), folder / "results.json", *(folder / "artifacts").rglob("*")]
+    return {file.relative_to(folder).as_posix(): _digest(file) for file in sorted(files) if file.is_file()}
+
+
+def changed_files(folder: Path, manifest: Manifest) -> list[str]:
+    """Return a line for each file of a completed run that is not as the run left it; none for one without checksums."""
+    if not manifest.files:
+        return []
+    lines = []
+    for name, digest in manifest.files.items():
+        try:
+            if _digest(folder / name) != digest:
+                lines.append(f"{name} is not as the run left it: its checksum is another one")
+        except OSError as error:
+            lines.append(f"{name} is not as the run left it: {error.strerror}")
+    try:
+        journal = open_journal(folder / JOURNAL)
+        try:
+            journal.check()
+        finally:
+            journal.close()
+    except EvorunError as error:
+        lines.append(str(error))
+    return lines
+
+
+def _digest(path: Path) -> str:
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, partial(hashlib.blake2b, digest_size=16)).hexdigest()
