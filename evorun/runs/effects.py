@@ -1,7 +1,7 @@
 """Model calls through the journal: a call that was recorded is answered from there, any other is made and recorded."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from evorun.errors import EngineError
@@ -29,6 +29,8 @@ class JournaledModel:
 
     def __init__(self, model: LanguageModel | Trained, journal: Journal, traffic: Traffic) -> None:
         self.model = model
+        # checked once: that takes longer than all else that a recorded call needs
+        self._at: Callable[[int], LanguageModel] = model.at if isinstance(model, Trained) else lambda step: model
         self._journal = journal
         self._traffic = traffic
         self._has_answered = False
@@ -42,7 +44,7 @@ class JournaledModel:
 
         Raises EngineError, JournalError or RunDirectoryError.
         """
-        model = self.model.at(step) if isinstance(self.model, Trained) else self.model
+        model = self._at(step)
 
         async def ask() -> Reply:
             reply = bounded(await model.complete(request), request)

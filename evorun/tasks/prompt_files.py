@@ -88,6 +88,7 @@ class _Prompt:
         try:
             self.placeholders = meta.find_undeclared_variables(environment.parse(source)) - environment.globals.keys()
             self._template: Template = environment.from_string(source)
+            self._template.globals = dict(self._template.globals)  # a chain of maps takes most of a rendering to copy
         except Exception as error:
             raise self._unusable(error) from error
 
