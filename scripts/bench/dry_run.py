@@ -44,6 +44,12 @@ def run(path: Path, overrides: dict[str, Any]) -> Measured:
     return Measured(seconds, cost["calls"], cost["completion_tokens"])
 
 
+def reopen(path: Path) -> None:
+    """Make a finished run one that was interrupted at its very end: a finished one would not be carried out again."""
+    manifest = (path / "manifest.json").read_text()
+    (path / "manifest.json").write_text(manifest.replace('"status": "completed"', '"status": "interrupted"'))
+
+
 def problems(folder: Path, number: int) -> dict[str, Any]:
     """Write as many problems, in the benchmark's own layout; return the overrides by which a run takes them.
 
