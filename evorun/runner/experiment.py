@@ -46,9 +46,9 @@ log = logging.getLogger("evorun")
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, a scheduler's or an operator's stop, a terminal that closes: the run ends as interrupted."""
 
-NEW_OBJECTS = 10_000
-"""So many more make Python look for cycles (ours). At its own 700 that is an eighth of a run's CPU time, spent on the
-tasks in flight and the candidates, of which none is in a cycle."""
+NEW_OBJECTS = 100_000
+"""So many more make Python look for cycles (ours). At its own 700 that is a sixth of a run's CPU time, spent on the
+tasks in flight and the candidates, of which none is in a cycle; there are tens of thousands of objects in flight."""
 
 
 _MORE_FILES = "raise the limit (ulimit -n 65536), or lower run.concurrency or the engine's concurrency"
