@@ -63,6 +63,19 @@ HOSTILE = [
     Hostile("nested_folders", "import os\nfor i in range(1500):\n    os.mkdir('d')\n    os.chdir('d')", (OK, ERROR)),
     Hostile("many_descriptors", "x = [open('/dev/null') for _ in range(100)]", (ERROR,)),
     Hostile("memfd_hoard", "import os\nfor i in range(20):\n    os.truncate(os.memfd_create('m'), 1 << 20)", (ERROR,)),
+    Hostile(
+        "hoards_in_sockets",  # of connections that nobody accepts, and whose senders are closed
+        "import socket, time\nlistener = socket.socket(socket.AF_UNIX)\nlistener.bind('')\nlistener.listen(4096)\n"
+        "for _ in range(4000):\n    s = socket.socket(socket.AF_UNIX)\n    s.setblocking(False)\n"
+        "    s.connect(listener.getsockname())\n    s.send(bytes(1 << 16))\n    s.close()\ntime.sleep(60)",
+        (MEMORY, ERROR),
+    ),
+    Hostile(
+        "grows_socket_buffers",
+        "import socket\nfor _ in range(10):\n    for s in socket.socketpair():\n"
+        "        s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)",
+        (ERROR,),
+    ),
     Hostile("huge_integer", "x = 9 ** 9 ** 9", (TIME, MEMORY)),
     Hostile("huge_integer_printed", "print(10 ** 60000)", (ERROR,)),
     Hostile("catastrophic_regex", "import re\nre.match('(a+)+$', 'a' * 60 + 'b')", (TIME,)),
@@ -100,8 +113,15 @@ HOSTILE = [
     ),
     Hostile(
         "short_lived_children",
-        "import os, signal\nsignal.signal(signal.SIGCHLD, signal.SIG_IGN)\nwhile True:\n    try:\n"
-        "        if os.fork() == 0:\n            sum(range(10**6))\n            os._exit(0)\n    except OSError: pass",
+        "import os, signal\ntry: signal.signal(signal.SIGCHLD, signal.SIG_IGN)\nexcept OSError: pass\n"
+        "while True:\n    try:\n        if os.fork() == 0:\n            sum(range(10**6))\n            os._exit(0)\n"
+        "    except OSError: pass",
+        (TIME, ERROR, MEMORY),
+    ),
+    Hostile(
+        "children_of_children",
+        "import os\nwhile True:\n    if (child := os.fork()) == 0:\n        if os.fork() == 0: sum(range(10**6))\n"
+        "        os._exit(0)\n    os.waitpid(child, 0)",
         (TIME, ERROR, MEMORY),
     ),
     Hostile("child_left_behind", _child("time.sleep(60)") + "print('bye')", (OK,), "bye\n"),

@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import count, islice
 from pathlib import Path
 
-from evorun.sandbox import Case, Limits, Program, Sandbox, SandboxConfig, Suite, test
+from evorun.sandbox import Case, CaseResult, Limits, Program, Sandbox, SandboxConfig, Suite, test
 from evorun.sandbox.inside.program import STAR_IMPORTS
 from evorun_bench import Row
 
@@ -34,16 +34,23 @@ CALL = (
 )
 
 
-def measure(trivial: int = 400, mix: int = 60) -> list[Row]:
-    """Run so many programs of both loads both ways, with as many at a time as there are slots."""
+def measure(trivial: int = 1000, mix: int = 60) -> list[Row]:
+    """Run so many programs of both loads both ways: the trivial ones with 1, 100 and all in flight.
+
+    Of those in flight as many run at a time as there are slots, which is one for each core.
+    """
     small = [(Program("print(int(input()) + 1)"), Suite((Case("1", "2"),), "lines", LIMITS))] * trivial
     known = os.environ.get("EVORUN_KNOWN_SOLUTIONS")
     mixed = list(islice(known_correct(Path(known)) if known else generated(), mix))
+    loads = [
+        *((f"a trivial test, {flight} in flight", small, "", flight) for flight in (1, 100, trivial)),
+        ("a mix of programs", mixed, PRELUDE, mix),
+    ]
     rows: list[Row] = []
-    for name, jobs, prelude in (("one trivial test", small, ""), ("a mix of programs", mixed, PRELUDE)):
+    for name, jobs, prelude, in_flight in loads:
         n_tests = sum(len(suite.cases) for _, suite in jobs)
-        ours, isolation, accepted = asyncio.run(in_sandbox(jobs))
-        plain = plainly(jobs, prelude)
+        ours, isolation, accepted = asyncio.run(in_sandbox(jobs, in_flight))
+        plain = plainly(jobs, prelude, in_flight)
         if accepted != n_tests:
             raise RuntimeError(f"{n_tests - accepted} of {n_tests} tests of known-correct programs failed")
         rows += [
@@ -54,20 +61,27 @@ def measure(trivial: int = 400, mix: int = 60) -> list[Row]:
     return rows
 
 
-async def in_sandbox(jobs: list[Job]) -> tuple[float, str, int]:
+async def in_sandbox(jobs: list[Job], in_flight: int) -> tuple[float, str, int]:
     """Return the seconds that it took, the isolation, and how many tests were accepted."""
     sandbox = await Sandbox.open(SandboxConfig())
     await asyncio.gather(*(sandbox.run(Program(""), "", LIMITS) for _ in range(sandbox.slots)))
+    free = asyncio.Semaphore(in_flight)
+
+    async def one(program: Program, suite: Suite) -> tuple[CaseResult, ...]:
+        async with free:
+            return await test(sandbox, program, suite, stop_at_failure=True)
+
     started = time.perf_counter()
-    results = await asyncio.gather(*(test(sandbox, program, suite, stop_at_failure=True) for program, suite in jobs))
+    results = await asyncio.gather(*(one(program, suite) for program, suite in jobs))
     seconds = time.perf_counter() - started
     await sandbox.close()
     return seconds, sandbox.isolation, sum(result.verdict == "accepted" for found in results for result in found)
 
 
-def plainly(jobs: list[Job], prelude: str) -> float:
+def plainly(jobs: list[Job], prelude: str, in_flight: int) -> float:
     """Return the seconds of the plain loop: a fresh interpreter for each test, no limits, no isolation."""
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(len(os.sched_getaffinity(0))) as pool:
+    at_a_time = min(in_flight, len(os.sched_getaffinity(0)))
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(at_a_time) as pool:
         runs: list[tuple[Path, str]] = []
         for number, (program, suite) in enumerate(jobs):
             path = Path(folder) / f"{number}.py"
