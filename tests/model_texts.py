@@ -5,11 +5,14 @@ from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
+from gepa.strategies.instruction_proposal import InstructionProposalSignature
 from hypothesis import strategies as st
 
 from building import load_task
+from evorun.models.server.messages import Redactor, error_text
 from evorun.models.server.wire import without_lone_surrogates
 from evorun.runs.candidates import Response
+from evorun.runs.printable import printable
 from evorun.sandbox import same_output
 from evorun.sandbox.base import Case, CaseResult, Limits
 from evorun.sandbox.testing import cut
@@ -79,6 +82,12 @@ def functions() -> dict[str, Reader]:
         },
         "tasks.livecodebench.feedback": {"shown": feedback.shown, "failures": _failures},
         "tasks.livecodebench.operators": {"mutate": _mutated, "crossover": _crossed},
+        "models.server.messages": {
+            "error": lambda text: error_text(text.encode(errors="surrogatepass")),
+            "redacted": Redactor("sk-key/0").message,
+        },
+        "methods.gepa_bridge": {"instruction": InstructionProposalSignature.output_extractor},
+        "runs.printable": {"printable": printable},
         "models.server.wire": {"surrogates": lambda text: without_lone_surrogates(text.encode(errors="surrogatepass"))},
     }
     for task in ("sudoku", "tsp", "graph_coloring"):

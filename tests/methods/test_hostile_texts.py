@@ -8,6 +8,7 @@ import pytest
 
 from building import load_task, make_method
 from evorun.runner import registry
+from evorun.tasks.base import Problem
 from method_fixture import Ask, drive, example, problem
 
 LOADED = load_task("mathbench", source="sample")
@@ -62,6 +63,27 @@ async def test_hostile_texts_end_no_run(tmp_path: Path, name: str, monkeypatch: 
     driven = await drive(method, tmp_path, hostile, task=LOADED.task, problems=3, validation=6)
     assert len(driven.records("predictions")) == 3
     assert sum(driven.cost().values()) == len(driven.model.asked)
+
+
+@pytest.mark.parametrize("name", ["duel_evolve", "self_consistency", "lyria"])
+async def test_numbers_too_long_to_write_out_end_no_run(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = load_task("livecodebench", source="sample")
+    untested = {**loaded.problems[0].data, "public_tests": ()}
+
+    def one(number: int) -> Problem:
+        return Problem(id=f"p{number}", stratum="easy", data=untested)
+
+    def says(ask: Ask) -> str:
+        if ask.role == "fitness":
+            return '{"score": ' + "9" * 400 + "}"
+        return f"```python\nx = 0x{'f' * (4_000 + ask.index % 3)}\n```" if ask.role != "judge" else "A"
+
+    monkeypatch.setattr("method_fixture.problem", one)
+    changed = {"lyria": {"fitness": "model"}, "duel_evolve": {"deduplicate": True}}.get(name, {})
+    driven = await drive(make_method(name, **SMALL[name], **changed), tmp_path, says, task=loaded.task, problems=2)
+    assert [len(prediction["answer"]) > 4_000 for prediction in driven.records("predictions")] == [True, True]
 
 
 def _renamed(one: Any, identity: str) -> Any:
