@@ -1,9 +1,12 @@
 """Secrets on the command line are refused, not shown, and leave nothing on disk."""
 
+import re
 from pathlib import Path
 
 import pytest
 
+from evorun.cli.overrides import change
+from evorun.errors import ConfigError
 from evorun_process import DRY_RUN, evorun_here
 
 SECRET = "hunter2"
@@ -58,3 +61,11 @@ def test_a_variable_in_a_file_is_refused_without_its_content(tmp_path: Path, mon
     written = [path for path in tmp_path.rglob("*") if "conf" not in path.parts]
     assert SECRET not in "".join(path.name for path in written)
     assert SECRET not in "".join(path.read_text() for path in written if path.is_file())
+
+
+@pytest.mark.parametrize("typed", TYPED.values(), ids=TYPED.keys())
+def test_a_secret_typed_for_a_resume_is_not_shown(typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVORUN_TEST_SECRET", SECRET)
+    with pytest.raises(ConfigError, match=re.escape(typed.partition("=")[0])) as error:
+        change({"engine": {"name": "server"}}, [typed])
+    assert SECRET not in str(error.value)

@@ -16,6 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from evorun.cli.compose import CHOSEN_GROUPS, ROLES, TYPED_GROUPS, choices
 from evorun.cli.explain import explain
+from evorun.cli.secrets import refuse_typed_secrets
 from evorun.errors import ConfigError
 from evorun.runner import registry
 from evorun.runs.directory import HOW_IT_TRAINS
@@ -100,6 +101,7 @@ def _refuse_long_number(argument: str) -> None:
 
 def change(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any]:
     """Return a recorded configuration with changes for a resume. Raises ConfigError for a key that may not change."""
+    refuse_typed_secrets(arguments)
     changed = OmegaConf.create(dict(config))
     for argument in arguments:
         override = parse(argument)
