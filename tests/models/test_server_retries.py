@@ -50,12 +50,15 @@ class Transport:
         self.server = server
         self.latency = latency
         self.seen: list[bytes] = []
+        self.dead: tuple[str, ...] = ()
+        """URLs out of reach."""
         self.redactor = Redactor()
         self.closed = False
 
     async def post(self, url: str, body: bytes) -> Answer | Failure:
         self.seen.append(body)
-        answer = self.server(body)
+        out_of_reach = Failure(kind=NO_CONNECTION, cause="refused")
+        answer = out_of_reach if url.startswith(self.dead) else self.server(body)
         await asyncio.sleep(self.latency)
         return answer
 
@@ -66,9 +69,9 @@ class Transport:
 class World:
     """An asker and what it sends."""
 
-    def __init__(self, server: Server, *, slots: int = 64, latency: float = 0.1) -> None:
+    def __init__(self, server: Server, *, slots: int = 64, latency: float = 0.1, servers: int = 1) -> None:
         self.transport: Any = Transport(server, latency)
-        pool = EndpointPool(["http://one/v1"], seconds)
+        pool = EndpointPool([f"http://{number}/v1" for number in range(servers)], seconds)
         self.asker = Asker(self.transport, pool, DEFAULTS, Slots(slots), {404: "check model.id"})
 
     async def ask(self, body: bytes) -> tuple[Outcome, Call]:
@@ -151,6 +154,16 @@ def test_a_server_out_of_reach_is_not_asked_for_a_control() -> None:
         outcome, _ = await world.ask(b"any")
         assert isinstance(outcome, EngineError)
         assert world.transport.seen == [b"any"] * 9
+
+    virtually(scenario)
+
+
+def test_one_server_out_of_reach_does_not_hide_a_request_that_fails_on_the_other() -> None:
+    async def scenario() -> None:
+        world = World(fails(b"7"), slots=4, latency=1.0, servers=2)
+        world.transport.dead = ("http://0/",)
+        ended = await world.ask_all(numbered(400))
+        assert Counter(type(outcome) for outcome, _ in ended.values()) == {ChatResponse: 399, Refusal: 1}
 
     virtually(scenario)
 

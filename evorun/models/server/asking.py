@@ -90,7 +90,8 @@ class Asker:
                 if attempts.failed_alone:
                     return Refusal(f"{failed} while others were answered, the last with: {outcome.cause}")
                 # Nothing else may be asked just now, as at the end of a run: then a control stands for the others.
-                if outcome.kind == NO_CONNECTION or not await self._answers_control(call):
+                out_of_reach = outcome.kind == NO_CONNECTION and not self.pool.has_another(endpoint)
+                if out_of_reach or not await self._answers_control(call):
                     raise EngineError(
                         f"{endpoint.url} unreachable: {failed}, the last with: {outcome.cause}; {outcome.advice}"
                     )
@@ -98,6 +99,7 @@ class Asker:
             await asyncio.sleep(self._seconds_before_next(endpoint, outcome, attempts.failed - 1))
 
     async def _answers_control(self, call: Call) -> bool:
+        """Return whether a control request is answered, in as many attempts as any request has."""
         for retry in range(self._patience.max_retries + 1):
             call.controls += 1
             _, outcome = await self._attempt(call.control(call.controls), call, None)

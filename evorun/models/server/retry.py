@@ -142,8 +142,9 @@ class Attempts:
         self._answers = self._pool.answers
         self.failed += 1
         self._limited += others_answered and failure.kind == "http_429"
-        # In a row, so that servers which broke down meanwhile are not taken for a fault of the request.
-        self._alone = self._alone + 1 if others_answered and failure.kind != NO_CONNECTION else 0
+        # In a row, so that servers which broke down meanwhile are not taken for a fault of the request; and no request
+        # can be at fault where none has arrived.
+        self._alone = self._alone + (failure.kind != NO_CONNECTION) if others_answered else 0
 
     def exhausted(self, max_retries: int) -> bool:
         """Return whether all retries are used up."""
