@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -139,6 +140,7 @@ def check_reading(run: Path, environment: dict[str, str]) -> None:
         title, *listed = lines.splitlines()
         assert title.startswith(f"{prediction['problem']}: accuracy ")
         assert sorted(line.split()[0] for line in listed) == sorted(ancestors)
+        assert all(re.search(r", asked in [1-9]\d+ characters$", line) for line in listed)
 
 
 @pytest.mark.embedded
