@@ -245,6 +245,7 @@ HOSTILE = (
     '{"solution": "x = 0x' + "f" * 5_000 + '"}',
     "\\boxed{" + "1," * 3_000 + "}",
     "100 " * 2_000,
+    "\ud800```python\n\ud800x\n```",
 )
 """Texts that the fragments do not come to by chance."""
 

@@ -76,7 +76,7 @@ def _stated(value: object) -> tuple[str | None, str]:
 
 
 def _too_long(source: str) -> bool:
-    return len(source.encode()) > MAX_SOURCE_BYTES
+    return len(source.encode(errors="replace")) > MAX_SOURCE_BYTES
 
 
 def _is_python(source: str) -> bool:
