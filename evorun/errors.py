@@ -3,6 +3,7 @@
 Each error is one line that says what was expected, what was given, and what to do. A check names the key.
 """
 
+import errno
 import math
 from collections.abc import Collection
 
@@ -46,6 +47,23 @@ class SandboxError(EvorunError):
 
 class TrainingError(EvorunError):
     """Weights cannot be trained: the trainer process did not start, broke down, or cannot do what the settings ask."""
+
+
+_MORE_FILES = "raise the limit (ulimit -n 65536), or lower run.concurrency or the engine's concurrency"
+_MACHINE = {
+    errno.EMFILE: _MORE_FILES,
+    errno.ENFILE: _MORE_FILES,
+    errno.ENOSPC: "make room on the disk",
+    errno.EDQUOT: "make room within the disk quota",
+    errno.ENOMEM: "free memory",
+}
+
+
+def of_machine(error: Exception) -> EvorunError | None:
+    """Return what a full disk, too few file descriptors and the like are to the user; None for another error."""
+    if isinstance(error, OSError) and error.errno in _MACHINE:
+        return EvorunError(f"{error.strerror}: {_MACHINE[error.errno]}")
+    return None
 
 
 def at_least(key: str, value: float | None, minimum: float) -> None:

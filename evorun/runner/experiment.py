@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import errno
 import gc
 import logging
 import signal
@@ -15,7 +14,7 @@ from typing import Any, NamedTuple
 import msgspec
 from rich.console import Console
 
-from evorun.errors import EvorunError, RunDirectoryError, SandboxError
+from evorun.errors import EvorunError, RunDirectoryError, SandboxError, of_machine
 from evorun.models.base import LanguageModel, Trained
 from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
 from evorun.models.lazy import LazyModel
@@ -49,17 +48,6 @@ STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 NEW_OBJECTS = 100_000
 """So many more make Python look for cycles (ours). At its own 700 that is a sixth of a run's CPU time, spent on the
 tasks in flight and the candidates, of which none is in a cycle; there are tens of thousands of objects in flight."""
-
-
-_MORE_FILES = "raise the limit (ulimit -n 65536), or lower run.concurrency or the engine's concurrency"
-MACHINE_ERRORS = {
-    errno.EMFILE: _MORE_FILES,
-    errno.ENFILE: _MORE_FILES,
-    errno.ENOSPC: "make room on the disk",
-    errno.EDQUOT: "make room within the disk quota",
-    errno.ENOMEM: "free memory",
-}
-"""What to do about errors that are no defect."""
 
 
 class Outcome(NamedTuple):
@@ -135,15 +123,8 @@ def _carry_out(
         return Outcome("interrupted")
     except Exception as error:
         log.exception("failed")
-        return Outcome("failed", _explained(error))
+        return Outcome("failed", of_machine(error) or error)
     return Outcome("completed")
-
-
-def _explained(error: Exception) -> Exception:
-    """Return an error of the machine as one that says what to do; any other is returned as it is."""
-    if isinstance(error, OSError) and error.errno in MACHINE_ERRORS:
-        return EvorunError(f"{error.strerror}: {MACHINE_ERRORS[error.errno]}")
-    return error
 
 
 async def _run(

@@ -95,21 +95,23 @@ class Journal:
         as `get` does.
         """
         digest = digest_of(about)
-        # one lock a key: two candidates with the same program share one execution of it
-        async with self._in_flight.setdefault(key, asyncio.Lock()):
-            recorded = self.get(key, digest)
-            if recorded is None or repeat:
-                started = time.perf_counter()
-                made = await compute()
-                result, seconds = msgspec.json.encode(made), time.perf_counter() - started
-                if recorded is None:
-                    effect = Effect(key, digest, request or about, result, None, seconds)
-                    await (self.put(effect) if record is None else record(effect, made))
-                    recorded = result
-                elif result != recorded:
-                    log.warning("%s, made again, gives %r, not %r as recorded", key, result, recorded)
-            if once:
-                self._numbers.pop(key, None)
+        recorded = self.get(key, digest)
+        if recorded is None or repeat:
+            # one lock a key: two candidates with the same program share one execution of it
+            async with self._in_flight.setdefault(key, asyncio.Lock()):
+                recorded = self.get(key, digest)
+                if recorded is None or repeat:
+                    started = time.perf_counter()
+                    made = await compute()
+                    result, seconds = msgspec.json.encode(made), time.perf_counter() - started
+                    if recorded is None:
+                        effect = Effect(key, digest, request or about, result, None, seconds)
+                        await (self.put(effect) if record is None else record(effect, made))
+                        recorded = result
+                    elif result != recorded:
+                        log.warning("%s, made again, gives %r, not %r as recorded", key, result, recorded)
+        if once:
+            self._numbers.pop(key, None)
         return decode_result(recorded, kind, key, self.path)
 
     def get(self, key: str, digest: bytes) -> bytes | None:
