@@ -11,6 +11,7 @@ import time
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 from pathlib import Path
+from statistics import harmonic_mean
 from typing import Any
 from unittest.mock import patch
 
@@ -63,18 +64,22 @@ def measure(problems: int = 150, generations: int = 150) -> list[Row]:
         disk = {file.name: file.stat().st_size for file in sorted(path.iterdir()) if file.is_file()}
         resumed = run(path, size).seconds
         started = time.perf_counter()
-        subprocess.run([sys.executable, "-m", "evorun", "report", path], check=True, stdout=subprocess.DEVNULL)
+        # not in this folder: there `python -m evorun` would be this checkout's, whatever PYTHONPATH says
+        subprocess.run(
+            [sys.executable, "-m", "evorun", "report", path], cwd=folder, check=True, stdout=subprocess.DEVNULL
+        )
         reported = time.perf_counter() - started
         report = (path / "report.html").stat().st_size
     wall, cpu = zip(*clock.rates(), strict=True)
-    flat, flat_cpu = min(wall) / max(wall), min(cpu) / max(cpu)
+    # CPU time, and of halves: so it says something on a busy machine too
+    flat, falls = min(wall) / max(wall), harmonic_mean(cpu[PARTS // 2 :]) / harmonic_mean(cpu[: PARTS // 2])
     return [
         Row(f"{problems} problems x {generations} generations", measured.seconds, "s", "", None),
         Row("model calls", measured.calls, "", "", None),
         Row("pace of the whole run", measured.calls / measured.seconds, "calls/s", "", None),
         *(Row(f"... of tenth {part}", rate, "calls/s", "", None) for part, rate in enumerate(wall, 1)),
         Row("... slowest tenth over fastest", flat, "x", ">= 0.8", flat >= 0.8),
-        Row("... slowest tenth over fastest, by CPU time", flat_cpu, "x", ">= 0.8", flat_cpu >= 0.8),
+        Row("... second half over first, by CPU time", falls, "x", ">= 0.8", falls >= 0.8),
         Row("peak memory", peak, "MiB", "< 1,024", peak < 1_024),
         *(Row(name, size / 1e6, "MB", "", None) for name, size in disk.items() if size >= 1e6),
         Row("all files", sum(disk.values()) / 1e6, "MB", "", None),
