@@ -200,7 +200,7 @@ def test_a_recorded_configuration_refers_to_nothing(planted: Path, theirs: Their
 @pytest.mark.parametrize(
     ("engine", "expected"),
     [
-        ("[" * 900 + "]" * 900, "expected at most 64 groups one inside another"),
+        ("[" * 900 + "]" * 900, "expected at most 32 levels of lists and objects"),
         ("[]", "engine: expected a name"),
         ('{"name": "server", "name\\u001b": 1}', "unknown key"),
     ],
