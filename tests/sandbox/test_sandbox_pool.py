@@ -50,12 +50,11 @@ async def test_200_at_once_each_get_their_own_answer(below: Below) -> None:
 
 async def test_as_many_at_a_time_as_there_are_slots() -> None:
     sandbox = await opened(slots=3)
-    source = "import time\ntime.sleep(0.3)"
+    source = "import time\nprint(time.monotonic())\ntime.sleep(2)\nprint(time.monotonic())"
     await asyncio.gather(*(sandbox.run(Program(""), "", LIMITS) for _ in range(3)))  # all three interpreters are up
-    started = time.monotonic()
-    executions = await asyncio.gather(*(sandbox.run(Program(source), "", LIMITS) for _ in range(6)))
-    assert 0.6 <= time.monotonic() - started < 6 * 0.3
-    assert {e.end for e in executions} == {"completed"}
+    executions = await asyncio.gather(*(sandbox.run(Program(source), "", LIMITS) for _ in range(4)))
+    spans = [[float(moment) for moment in e.stdout.split()] for e in executions]
+    assert max(sum(start <= moment < end for start, end in spans) for moment, _ in spans) == 3
     await sandbox.close()
 
 
@@ -81,7 +80,7 @@ async def test_cancelling_kills_the_program_and_leaves_the_slot_healthy(below: B
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         assert (await sandbox.run(Program("print(1)"), "", LIMITS)).stdout == "1\n"
         await until(lambda: not before & {process.pid for process in below()})
     await sandbox.close()
@@ -121,7 +120,7 @@ async def test_closing_ends_what_runs(below: Below) -> None:
         asyncio.create_task(sandbox.run(Program("while True: pass"), "", Limits(cpu_seconds=60))) for _ in range(4)
     ]
     await asyncio.sleep(0.3)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await sandbox.close()
         results = await asyncio.gather(*tasks, return_exceptions=True)
     assert all(isinstance(result, SandboxError) for result in results), results
