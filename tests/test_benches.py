@@ -15,10 +15,12 @@ NAMES = sorted(path.stem for path in BENCH.glob("*.py") if "\ndef measure(" in p
 @pytest.fixture
 def importable(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.syspath_prepend(BENCH)
-    before = set(sys.modules)
+    names = {path.stem for path in BENCH.glob("*.py")}
+    others = {name: sys.modules.pop(name) for name in names & set(sys.modules)}  # plain names: tests have them too
     yield
-    for name in {path.stem for path in BENCH.glob("*.py")} - before:  # plain names: another folder may have them too
+    for name in names:
         sys.modules.pop(name, None)
+    sys.modules.update(others)
 
 
 @pytest.mark.usefixtures("importable")
