@@ -12,6 +12,7 @@ import msgspec
 from building import make_context, make_driver, toy_task
 from evorun.methods.base import Method, PerProblem
 from evorun.models import Completion, Message, Reply, Request
+from evorun.rollouts.calls import Caller
 from evorun.runner.driver import Driver
 from evorun.runs.budget import Meter
 from evorun.runs.candidates import Feedback, Response, Step
@@ -139,7 +140,7 @@ Script = Callable[[Ask], str | Exception | None]
 """What the model says: a text, None to refuse the request, or an error to raise."""
 
 
-class Scripted:
+class Scripted(Caller):
     """A model that says what its script says, and keeps what it was asked; each reply comes a turn later."""
 
     def __init__(self, script: Script) -> None:

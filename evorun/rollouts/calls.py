@@ -31,9 +31,20 @@ POLICY = Role("policy")
 class Caller(Protocol):
     """A model behind the journal."""
 
+    def recorded(self, key: str, request: Request, step: int) -> Reply | None:
+        """Return the journal's answer to the request that belongs to `key`, None where the call is to be made."""
+        return None
+
     async def complete(self, key: str, request: Request, step: int) -> Reply:
         """Answer the request that belongs to `key` with the weights of a step, where weights change."""
         ...
+
+
+class _Call(NamedTuple):
+    model: Caller
+    key: str
+    request: Request
+    step: int
 
 
 class Remember(Protocol):
@@ -110,14 +121,24 @@ class Calls:
         # Admitted in order and before any call, so that a resumed run cuts the same calls off.
         allowed = self.affordable(len(prompts), role)
         attempts = [attempt] * allowed if isinstance(attempt, int) else attempt
+        calls = [
+            self._call(prompt, sampling, role=role, step=step, index=index, attempt=number)
+            for index, number, prompt in zip(
+                range(allowed) if indices is None else indices, attempts, prompts[:allowed], strict=False
+            )
+        ]
+        # What is recorded needs no task of its own.
+        recorded = [call.model.recorded(call.key, call.request, call.step) for call in calls]
         async with asyncio.TaskGroup() as group:
-            calls = [
-                group.create_task(self.ask(prompt, sampling, role=role, step=step, index=index, attempt=number))
-                for index, number, prompt in zip(
-                    range(allowed) if indices is None else indices, attempts, prompts[:allowed], strict=False
-                )
+            made = [
+                group.create_task(call.model.complete(call.key, call.request, call.step))
+                for call, reply in zip(calls, recorded, strict=True)
+                if reply is None
             ]
-        replies = [call.result() for call in calls]
+        if not made:
+            await asyncio.sleep(0)  # the other problems and the records have their turn all the same
+        answers = iter(made)
+        replies = [reply or next(answers).result() for reply in recorded]
         self.charge(role, replies)
         return replies
 
@@ -137,6 +158,24 @@ class Calls:
 
         token_ids, seen: see `Request`.
         """
+        call = self._call(
+            prompt, sampling, role=role, step=step, index=index, attempt=attempt, token_ids=token_ids, seen=seen
+        )
+        return await call.model.complete(call.key, call.request, call.step)
+
+    def _call(
+        self,
+        prompt: Prompt,
+        sampling: Sampling,
+        *,
+        role: str,
+        step: int,
+        index: int,
+        attempt: int,
+        token_ids: bool = False,
+        seen: tuple[int, ...] | None = None,
+    ) -> "_Call":
+        """Return a call that is made for the first time. Raises ValueError for another one."""
         call = (step, role, index, attempt)
         # Two calls under one key would have one seed, and the journal would give the second the first one's reply.
         block, bit = (step, role, attempt, index // 64), 1 << index % 64
@@ -155,7 +194,7 @@ class Calls:
         )
         # The step decides the weights, never the moment: a resumed run must ask the same model again.
         played = self._roles.get(role, POLICY)
-        return await self._models[played.model].complete(self.key(*call), request, step - played.lag)
+        return _Call(self._models[played.model], self.key(*call), request, step - played.lag)
 
     def charge(self, role: str, replies: Iterable[Reply]) -> None:
         """Count calls, in an order that does not depend on which came first: seconds are sums of floats."""

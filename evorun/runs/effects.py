@@ -39,11 +39,23 @@ class JournaledModel:
         self._refusals: list[Effect] = []
         """Kept out of the journal until the engine has answered something: a resumed run must ask these again."""
 
+    def recorded(self, key: str, request: Request, step: int = 0) -> Reply | None:
+        """Return the recorded answer to a request, None where the call is still to be made. Raises JournalError."""
+        if key not in self._journal:
+            return None
+        reply = self._journal.recall(key, encode_request(self._at(step).name, request), Reply, once=True)
+        if reply is not None:
+            self._traffic.replayed += 1
+            self._answered_before |= reply.error is None
+        return reply
+
     async def complete(self, key: str, request: Request, step: int = 0) -> Reply:
         """Answer the request that belongs to `key` with the weights of a step; a process asks for each key once.
 
         Raises EngineError, JournalError or RunDirectoryError.
         """
+        if (recorded := self.recorded(key, request, step)) is not None:
+            return recorded
         model = self._at(step)
 
         async def ask() -> Reply:
@@ -52,12 +64,8 @@ class JournaledModel:
             self._traffic.completion_tokens += reply.completion_tokens
             return reply
 
-        recorded = key in self._journal
-        self._traffic.replayed += recorded
         about = encode_request(model.name, request)
-        reply = await self._journal.remember(key, about, ask, Reply, record=self._record, once=True)
-        self._answered_before |= recorded and reply.error is None
-        return reply
+        return await self._journal.remember(key, about, ask, Reply, record=self._record, once=True)
 
     async def _record(self, effect: Effect, reply: Reply) -> None:
         """Record a call, or keep it back while the engine has done nothing but refuse."""

@@ -114,6 +114,15 @@ class Journal:
             self._numbers.pop(key, None)
         return decode_result(recorded, kind, key, self.path)
 
+    def recall(self, key: str, about: bytes, kind: type[T], *, once: bool = False) -> T | None:
+        """Return the recorded result of an effect, or None; see `remember`. Raises JournalError as `get` does."""
+        recorded = self.get(key, digest_of(about))
+        if recorded is None:
+            return None
+        if once:
+            del self._numbers[key]
+        return decode_result(recorded, kind, key, self.path)
+
     def get(self, key: str, digest: bytes) -> bytes | None:
         """Return the recorded result of `key`, or None.
 

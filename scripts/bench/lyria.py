@@ -12,6 +12,7 @@ from evorun.cli.compose import default_config
 from evorun.methods.context import Context
 from evorun.methods.lyria import Lyria
 from evorun.models import Completion, Reply, Request
+from evorun.rollouts.calls import Caller
 from evorun.runs.budget import Meter
 from evorun.runs.candidates import Response
 from evorun.runs.streams import stream
@@ -112,7 +113,7 @@ def _answers(loaded: LoadedTask, number: int) -> list[tuple[Problem, Response]]:
     return found
 
 
-class _Instant:
+class _Instant(Caller):
     """A model that answers at once, with texts made beforehand."""
 
     def __init__(self, texts: Sequence[str]) -> None:

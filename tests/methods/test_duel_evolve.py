@@ -12,6 +12,7 @@ from building import load_task, make_config, make_context, make_meter, make_meth
 from evorun.errors import ConfigError
 from evorun.methods import duels
 from evorun.models import Completion, Reply, Request
+from evorun.rollouts.calls import Caller
 from evorun.runs.budget import Meter
 from evorun.runs.candidates import Candidate, Step
 
@@ -20,7 +21,7 @@ PROBLEM = LOADED.problems[0]
 Script = Callable[[str, Request], str | None]
 
 
-class ScriptedModel:
+class ScriptedModel(Caller):
     """Says what a function of key and request says, and keeps the requests; None rejects."""
 
     def __init__(self, script: Script) -> None:

@@ -11,6 +11,7 @@ from scipy.special import expit
 from building import load_task, make_context, make_method
 from evorun.methods.duels import Arena
 from evorun.models import Completion, Reply, Request, Sampling
+from evorun.rollouts.calls import Caller
 from evorun.runs.candidates import Candidate, Comparison, Step
 
 LOADED = load_task("mathbench", source="sample")
@@ -21,7 +22,7 @@ Say = Callable[[int, str, int, Request], str]
 """A text for step, role and index of a call, and its request."""
 
 
-class Model:
+class Model(Caller):
     """Answers with a script; keeps what it was asked as (step, role, index, attempt, request)."""
 
     def __init__(self, say: Say) -> None:
