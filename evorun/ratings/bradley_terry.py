@@ -152,17 +152,20 @@ class _LogPosterior:
         return _Point(utilities, gradient, float(np.linalg.norm(gradient)), precision + information, coupling)
 
     @cached_property
-    def _hessian_layout(self) -> csr_array:
-        # Sorted into rows once for all steps: an entry's value is its index in [diagonal, coupling, coupling].
+    def _hessian(self) -> tuple[csr_array, Indices]:
+        """The matrix that all steps fill, and where its entries stand in [diagonal, coupling, coupling]."""
         items = np.arange(self.n_items)
         rows, columns = np.concatenate([items, self.low, self.high]), np.concatenate([items, self.high, self.low])
-        return csr_array((np.arange(rows.size), (rows, columns)), shape=(self.n_items, self.n_items))
+        order = np.argsort(rows * self.n_items + columns)  # no two are equal
+        ends = np.cumsum(np.bincount(rows, minlength=self.n_items))
+        shape = (self.n_items, self.n_items)
+        return csr_array((np.zeros(rows.size), columns[order], np.append(0, ends)), shape=shape), order
 
     def hessian(self, point: _Point) -> csr_array:
-        """Return the Hessian of `loss`, of shape (n_items, n_items)."""
-        layout = self._hessian_layout
-        entries = np.concatenate([point.diagonal, -point.coupling, -point.coupling])[layout.data]
-        return csr_array((entries, layout.indices, layout.indptr), shape=layout.shape)
+        """Return the Hessian of `loss`, of shape (n_items, n_items), until it is asked for at another point."""
+        matrix, order = self._hessian
+        matrix.data = np.concatenate([point.diagonal, -point.coupling, -point.coupling])[order]
+        return matrix
 
     def gradient_tolerance(self) -> float:
         """Return the norm of the gradient at which utilities are within TOLERANCE of the MAP."""
@@ -187,8 +190,9 @@ def _newton(posterior: _LogPosterior, start: Floats) -> tuple[_Point, int]:
         # 200 items, less above, and do without BLAS, whose threads stall on such small matrices where processes share
         # cores. The closer the mode, the more exact the step: convergence stays quadratic.
         residual = max(0.01 * norm * min(1.0, norm), 0.1 * tolerance)
-        hessian = posterior.hessian(point)
-        jacobi = LinearOperator(hessian.shape, matvec=lambda v, d=diagonal: v / d, dtype=np.float64)
+        matrix = posterior.hessian(point)
+        hessian = LinearOperator(matrix.shape, matvec=matrix.__matmul__, dtype=np.float64)  # half a matrix's time
+        jacobi = LinearOperator(matrix.shape, matvec=lambda v, d=diagonal: v / d, dtype=np.float64)
         step, _ = cg(hessian, point.gradient, rtol=0.0, atol=residual, M=jacobi)
         # Halve the step until the gradient shrinks by at least a part of what a linear gradient would lose.
         size = 1.0
