@@ -183,13 +183,13 @@ def select_duels(
     waiting = [rank[index] for index in newcomers if index in rank]
     chosen: dict[frozenset[int], Pair] = {}
     for duel in range(count):
-        first_draw, second_draw = rng.normal(mean, sd, size=(2, len(survivors)))
-        challengers = waiting[duel : duel + 1] + np.argsort(-first_draw).tolist()
+        draws = mean + sd * rng.standard_normal((2, len(survivors)))
+        challengers, opponents = (-draws).argsort().tolist()
         # The first pair, challengers before opponents, that is not chosen yet; `count` leaves one over each time.
         a, b = next(
             (challenger, opponent)
-            for challenger in challengers
-            for opponent in np.argsort(-second_draw).tolist()
+            for challenger in waiting[duel : duel + 1] + challengers
+            for opponent in opponents
             if opponent != challenger and frozenset((challenger, opponent)) not in chosen
         )
         if rng.random() >= 0.5:  # judges favour a position: neither candidate may have it always
