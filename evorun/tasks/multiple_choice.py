@@ -108,10 +108,11 @@ def _stated_choice(text: str, reply: Mapping[str, Any], options: Sequence[str]) 
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None, f"not_an_option: expected a letter, got {_shown(repr(value))}"
     # Several objects in one text, as when a reply is started over: they must agree.
-    stated = {read_choice(other, options)[0] for other in _STATED.findall(text)} - {None}
+    choices = {one: read_choice(one, options) for one in {*_STATED.findall(text), str(value)}}
+    stated = {choices[one][0] for one in _STATED.findall(text)} - {None}
     if len(stated) > 1:
         return None, f"ambiguous: the text gives the solutions {', '.join(sorted(map(str, stated)))}"
-    return read_choice(str(value), options)
+    return choices[str(value)]
 
 
 def _committed_letter(text: str, options: Sequence[str]) -> tuple[str | None, str | None]:

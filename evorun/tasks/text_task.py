@@ -30,6 +30,8 @@ from evorun.tasks.judging import (
 from evorun.tasks.prompt_files import PromptFiles
 
 DEFAULTS = Path(__file__).parent / "prompts"
+JUDGED_RESPONSES = 4096
+"""Responses that are remembered as judges see them (ours): some megabytes."""
 _OUTCOMES: dict[AttemptOutcome, str] = {
     "first": "the first attempt",
     "won": "judged better than the best answer before it",
@@ -78,6 +80,7 @@ class TextTask(Task):
         self._system = (Message(role="system", content=system),) if system else ()
         # Problems are posed many times in a run, and some take long to write out (a graph's matrix, a program's tests).
         self._posed: dict[str, tuple[Problem, Mapping[str, Any]]] = {}
+        self._judged: dict[tuple[str, Response], tuple[Problem, str]] = {}
 
     # --- what a task states ---
 
@@ -198,7 +201,7 @@ class TextTask(Task):
         return self.ask("evolve", "evolution", problem, seen, parent_solutions="\n\n".join(blocks))
 
     def judge_prompt(self, problem: Problem, first: Response, second: Response) -> Prompt:
-        a, b = (self.shown("candidate", problem, response) for response in (first, second))
+        a, b = self.judged(problem, first), self.judged(problem, second)
         return self.ask("judge", "judge", problem, [first, second], VERDICT_SCHEMA, candidate_a=a, candidate_b=b)
 
     def few_shot_prompt(self, problem: Problem, demonstrations: Sequence[Demonstration]) -> Prompt:
@@ -272,6 +275,15 @@ class TextTask(Task):
     def shown(self, file: str, problem: Problem, response: Response, **values: Any) -> str:
         """Return a response as a prompt file of its own shows it, given further placeholders."""
         return self.prompts.render(file, **self.response_values(problem, response), **values)
+
+    def judged(self, problem: Problem, response: Response) -> str:
+        """Return a response as judges see it; remembered, since it is compared with several others in both orders."""
+        known = self._judged.get((problem.id, response))
+        if known is None or known[0] is not problem:  # ids, see `posed`
+            if len(self._judged) >= JUDGED_RESPONSES:
+                self._judged.clear()
+            known = self._judged[problem.id, response] = (problem, self.shown("candidate", problem, response))
+        return known[1]
 
     def posed(self, problem: Problem) -> Mapping[str, Any]:
         """Return the problem's placeholders, made once."""

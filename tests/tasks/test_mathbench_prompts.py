@@ -7,6 +7,7 @@ import pytest
 
 from building import load_task
 from evorun.runs.candidates import Response
+from evorun.tasks import text_task
 from evorun.tasks.base import Demonstration, Problem, Prompt
 from evorun.tasks.capabilities import Diagnosis, Individual, Operates, ScoredResponse, Verifies
 from evorun.tasks.mathbench.task import MathBench
@@ -110,3 +111,15 @@ def test_a_users_files_may_use_the_older_placeholder(tmp_path: Path, caplog: pyt
     assert isinstance(loaded.task, MathBench)
     assert user_text(loaded.task.generation_prompt(PROBLEM)).endswith("D. 44\nOne of A/B/C/D.")
     assert not caplog.records
+
+
+def test_what_judges_are_shown_is_remembered_for_the_problem_that_it_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    # ids are unique within a run only, and what is remembered is bounded
+    monkeypatch.setattr(text_task, "JUDGED_RESPONSES", 1)
+    options = [f"another {option}" for option in PROBLEM.data["options"]]
+    namesake = msgspec.structs.replace(PROBLEM, data={**PROBLEM.data, "options": options})
+    task = MathBench()
+    for problem in (PROBLEM, PROBLEM, namesake, PROBLEM):
+        for pair in ((RIGHT, WRONG), (WRONG, RIGHT)):
+            assert task.judge_prompt(problem, *pair) == MathBench().judge_prompt(problem, *pair)
+            assert len(task._judged) <= 1
