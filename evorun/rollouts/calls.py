@@ -138,7 +138,7 @@ class Calls:
         if not made:
             await asyncio.sleep(0)  # the other problems and the records have their turn all the same
         answers = iter(made)
-        replies = [reply or next(answers).result() for reply in recorded]
+        replies = [next(answers).result() if reply is None else reply for reply in recorded]
         self.charge(role, replies)
         return replies
 
