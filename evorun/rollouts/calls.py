@@ -122,7 +122,7 @@ class Calls:
         allowed = self.affordable(len(prompts), role)
         attempts = [attempt] * allowed if isinstance(attempt, int) else attempt
         calls = [
-            self._call(prompt, sampling, role=role, step=step, index=index, attempt=number)
+            self._call((step, role, index, number), prompt, sampling)
             for index, number, prompt in zip(
                 range(allowed) if indices is None else indices, attempts, prompts[:allowed], strict=False
             )
@@ -158,25 +158,19 @@ class Calls:
 
         token_ids, seen: see `Request`.
         """
-        call = self._call(
-            prompt, sampling, role=role, step=step, index=index, attempt=attempt, token_ids=token_ids, seen=seen
-        )
+        call = self._call((step, role, index, attempt), prompt, sampling, token_ids, seen)
         return await call.model.complete(call.key, call.request, call.step)
 
     def _call(
         self,
+        call: tuple[int, str, int, int],
         prompt: Prompt,
         sampling: Sampling,
-        *,
-        role: str,
-        step: int,
-        index: int,
-        attempt: int,
         token_ids: bool = False,
         seen: tuple[int, ...] | None = None,
     ) -> "_Call":
-        """Return a call that is made for the first time. Raises ValueError for another one."""
-        call = (step, role, index, attempt)
+        """Return a call (step, role, index, attempt) that is made for the first time. Raises ValueError for another."""
+        step, role, index, attempt = call
         # Two calls under one key would have one seed, and the journal would give the second the first one's reply.
         block, bit = (step, role, attempt, index // 64), 1 << index % 64
         made = self._made.get(block, 0)

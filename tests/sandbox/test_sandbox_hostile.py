@@ -1,18 +1,13 @@
 """Every hostile program is contained, gets its verdict, leaves nothing behind, and the next program does not notice."""
 
-import contextlib
 import os
 import time
-from collections.abc import AsyncIterator
 
 import psutil
 import pytest
-import pytest_asyncio
 
-from evorun.errors import SandboxError
-from evorun.sandbox import Limits, Program, Sandbox, SandboxConfig
+from evorun.sandbox import Limits, Program, Sandbox
 from hostile_programs import HOSTILE, Hostile
-from means import interpreter_for_other_users
 
 HEALTHY = """
 import json, os, sys, time
@@ -21,17 +16,6 @@ print(json.dumps([input(), os.listdir("."), dict(os.environ), sys.getrecursionli
 """
 MUCH_LATER = 10
 """A program may end so many times its limit late: this machine may be busy with something else."""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["bubblewrap", "namespaces", "rlimits"])
-async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
-    with interpreter_for_other_users() if request.param == "rlimits" else contextlib.nullcontext():
-        try:
-            opened = await Sandbox.open(SandboxConfig(isolation=request.param, slots=1))
-        except SandboxError as error:
-            pytest.skip(str(error))
-        yield opened
-        await opened.close()
 
 
 def strength(sandbox: Sandbox) -> list[str]:

@@ -1,32 +1,16 @@
 """The process that programs are forked from knows nothing of them and counts all that they use."""
 
 import asyncio
-import contextlib
-from collections.abc import AsyncIterator
 
 import psutil
 import pytest
-import pytest_asyncio
 
-from evorun.errors import SandboxError
-from evorun.sandbox import Limits, Program, Sandbox, SandboxConfig
-from means import interpreter_for_other_users
+from evorun.sandbox import Limits, Program, Sandbox
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 FAR = 60.0
 """Seconds that no test comes near."""
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=["bubblewrap", "namespaces", "rlimits"])
-async def sandbox(request: pytest.FixtureRequest) -> AsyncIterator[Sandbox]:
-    with interpreter_for_other_users() if request.param == "rlimits" else contextlib.nullcontext():
-        try:
-            opened = await Sandbox.open(SandboxConfig(isolation=request.param, slots=1))
-        except SandboxError as error:
-            pytest.skip(str(error))
-        yield opened
-        await opened.close()
 
 
 SEARCH = """
