@@ -5,6 +5,7 @@ import re
 import signal
 import time
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hypothesis import example, given
@@ -80,3 +81,42 @@ def test_a_sweep_that_cannot_be_written_names_its_key(tmp_path: Path) -> None:
     done = evorun_here("-m", *DRY_RUN, "hydra.sweep.dir=file/sweep", cwd=tmp_path)
     assert done.returncode == 1
     assert "hydra.sweep.dir=FOLDER" in done.stderr
+
+
+def jobs_of(tmp_path: Path, *arguments: str) -> list[str]:
+    """Run the sweep at the smallest size and return what its jobs were given, in the order of the jobs."""
+    from evorun.cli import launch
+
+    asked: list[str] = []
+
+    def note(config: object, folder: Path, command: list[str], terminal: object) -> str:
+        asked.append(" ".join(sorted(argument for argument in command[1:] if argument.startswith(("method", "model")))))
+        return "completed"
+
+    with mock.patch("evorun.cli.running.carry_out", note), mock.patch.object(launch, "show_warnings"):
+        done = evorun_here(*arguments, "hydra.sweep.dir=sweep", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(list((tmp_path / "sweep").iterdir())) == 1 + len(asked)  # a folder each, and multirun.yaml
+    return asked
+
+
+def test_a_key_on_the_command_line_takes_the_place_of_the_swept_one(tmp_path: Path) -> None:
+    experiment = ("experiment=lyria/errors", "task=sudoku", "engine=simulated")
+    assert jobs_of(tmp_path, *experiment, "method.max_errors=3") == ["method.max_errors=3"]
+
+
+def test_variants_repeat_the_whole_sweep_and_no_job_runs_twice(tmp_path: Path) -> None:
+    # the last one gives a job that the first product has too
+    variants = "hydra.sweeper.variants=[{method.choose: judge}, {model: qwen2_5_7b}, {method.samples: '4,6'}]"
+    asked = jobs_of(
+        tmp_path, "-m", "engine=simulated", "model=smollm2_135m", "method=best_of_n", "method.samples=4,8", variants
+    )
+    assert asked == [
+        "method.samples=4 method=best_of_n model=smollm2_135m",
+        "method.samples=8 method=best_of_n model=smollm2_135m",
+        "method.choose=judge method.samples=4 method=best_of_n model=smollm2_135m",
+        "method.choose=judge method.samples=8 method=best_of_n model=smollm2_135m",
+        "method.samples=4 method=best_of_n model=qwen2_5_7b",
+        "method.samples=8 method=best_of_n model=qwen2_5_7b",
+        "method.samples=6 method=best_of_n model=smollm2_135m",
+    ]

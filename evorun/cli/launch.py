@@ -13,6 +13,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
+import evorun.cli.sweeper  # noqa: F401  registers itself with Hydra
 from evorun.cli.compose import config_folder, register
 from evorun.cli.explain import explain
 from evorun.cli.naming import register_resolvers
