@@ -241,6 +241,7 @@ def _results(predictions: list[dict[str, Any]], tally: Counter[str]) -> dict[str
             "stopped_by_budget": 0,
             "candidates": tally["candidates"],
             "unparsed_candidates": tally["lost"],
+            "texts": sum(spent["calls"] for role, spent in cost.items() if role not in ("judge", "total")),
             "unparsable_texts": 2 * tally["lost"],
             "comparisons": tally["duels"],
             "invalid_judgments": tally["invalid"],

@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from evorun.runs.candidates import CandidateId
-from evorun.runs.results import Proportion, mean_score
+from evorun.runs.results import mean_score
 from evorun.runs.schema import ComparisonRecord, Metric
 from evorun.runs.scores import Score
+from evorun.runs.statistics import Proportion
 
 
 @dataclass

@@ -15,7 +15,6 @@ from evorun.runs.directory import load_manifest
 from evorun.runs.reading import read_metrics, read_predictions, read_records, read_results, read_steps, read_training
 from evorun.runs.results import (
     TRAINING_PREFIX,
-    Proportion,
     cost_by_role,
     metric_series,
     outcome_metrics,
@@ -34,6 +33,7 @@ from evorun.runs.schema import (
     StepRecord,
 )
 from evorun.runs.scores import Score
+from evorun.runs.statistics import Proportion
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from evorun.reports.drawing import (
 from evorun.reports.judge import Bin
 from evorun.reports.text import label, words
 from evorun.runs.printable import printable
-from evorun.runs.results import Proportion
 from evorun.runs.schema import Metric, MetricPoint
 from evorun.runs.scores import Score
+from evorun.runs.statistics import Proportion
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -23,9 +23,10 @@ from evorun.reports.text import (
 )
 from evorun.runs.paths import display
 from evorun.runs.reading import read_metrics, read_training
-from evorun.runs.results import OVERLONG, Proportion
+from evorun.runs.results import OVERLONG
 from evorun.runs.schema import MetricPoint, TrainingRecord
 from evorun.runs.scores import Score
+from evorun.runs.statistics import Proportion
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -35,11 +36,13 @@ if TYPE_CHECKING:
 _RATES = {
     "decisive_rate": "decisive duels (the same winner in each order judged)",
     "position_a_rate": "verdicts for the one shown first (unbiased: 50 %)",
+    "judge_agreement": "decisive duels that the better one won (chance: 50 %)",
+    "pool_coverage": "problems with a right candidate in the pool",
+    "choice_given_coverage": "of those, problems answered right",
+    "posterior_auc": "a right candidate's posterior mean above a wrong one's (chance: 50 %)",
+    "parsable_rate": "parsable texts",
 }
 """Shares among the metrics, in words."""
-
-TRAINED_ON = "rollout"
-"""Role of the calls whose completions weights are trained on, in every method that draws such."""
 
 STEPS_OF_A_MEAN = 10
 """Training steps at each end of a run whose figures are averaged (ours): single ones are too noisy to compare."""
@@ -146,17 +149,13 @@ def _losses(outcome: Outcome) -> Mapping[str, Proportion]:
     if not outcome.finished:
         return {}
     counts = outcome.counts
-    # each verdict took a call, and every other call was for a text, whatever its role was; but for rollouts, whose
-    # losses are among the figures of the training steps
-    verdicts = count_verdicts(outcome.run_dir)
-    others = verdicts + (outcome.cost[TRAINED_ON].calls if TRAINED_ON in outcome.cost else 0)
-    texts = outcome.cost["total"].calls - others if "total" in outcome.cost else 0
+    texts, refused = counts.get("texts", 0), counts.get("rejected_requests", 0)
     return {
-        "unparsable verdicts": _share(counts["invalid_judgments"], verdicts),
+        "unparsable verdicts": _share(counts["invalid_judgments"], count_verdicts(outcome.run_dir)),
         "unparsable texts": _share(counts["unparsable_texts"], texts),
         "texts cut at max_tokens": _share(counts.get("truncated_texts", 0), texts),
         **({"texts cut beyond max_tokens": _share(counts[OVERLONG], texts)} if OVERLONG in counts else {}),
-        "requests refused by the engine": _share(counts.get("rejected_requests", 0), texts),
+        "requests refused by the engine": _share(refused, texts + refused),
         "lost candidates (no attempt parsed)": _share(counts["unparsed_candidates"], counts["candidates"]),
     }
 

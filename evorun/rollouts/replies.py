@@ -18,6 +18,8 @@ def read_reply(task: Task, problem: Problem, reply: Reply) -> Response:
 class TextCounts:
     """Counts of the texts that a step asked for."""
 
+    texts: int = 0
+    """Replies read, those refused left out."""
     unparsable_texts: int = 0
     """Texts that did not parse, those with a later attempt included."""
     rejected_requests: int = 0
@@ -33,6 +35,7 @@ class TextCounts:
         if reply.error is not None:
             self.rejected_requests += 1
             return
+        self.texts += 1
         self.truncated_texts += reply.completions[0].finish_reason == "length"
         self.overlong_texts += reply.completions[0].finish_reason == "overlong"
         self.unparsable_texts += response.error is not None
@@ -40,6 +43,7 @@ class TextCounts:
     def diagnostics(self) -> dict[str, float]:
         """Return the counts that a step reports."""
         return {
+            "texts": self.texts,
             "unparsable_texts": self.unparsable_texts,
             "rejected_requests": self.rejected_requests,
             "truncated_texts": self.truncated_texts,

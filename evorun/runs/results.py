@@ -3,18 +3,15 @@
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
 from evorun.models.base import Wasted
 from evorun.runs.budget import Usage
-from evorun.runs.reading import read_predictions, read_records, read_steps, read_training
+from evorun.runs.reading import read_predictions, read_steps, read_training
 from evorun.runs.records import write_json, write_records
 from evorun.runs.schema import (
-    CandidateRecord,
-    ComparisonRecord,
     Metric,
     MetricPoint,
     PredictionRecord,
@@ -25,12 +22,13 @@ from evorun.runs.schema import (
     TrainingRecord,
 )
 from evorun.runs.scores import Graded, Score, mean_of_samples
-from evorun.runs.statistics import clustered_mean, mean_interval, wilson
+from evorun.runs.search_figures import search_figures
+from evorun.runs.statistics import Proportion, mean_interval
 
 TRAINING_PREFIX = "training/"
 """Prefix of the names of the series that training steps measure."""
 
-TEXT_COUNTS = ("unparsable_texts", "rejected_requests", "truncated_texts")
+TEXT_COUNTS = ("texts", "unparsable_texts", "rejected_requests", "truncated_texts")
 """Step diagnostics that are summed over the run."""
 OVERLONG = "overlong_texts"
 """Another one, which is named only where there are any: engines that honour `max_tokens` have none."""
@@ -39,33 +37,6 @@ RESAMPLES_OF_A_POINT = 1_999
 """Resamples for a score along the run (ours): a band is drawn, its ends are not read off to three figures."""
 
 T = TypeVar("T")
-
-
-@dataclass
-class Proportion:
-    """A share of `n` trials, counted up."""
-
-    successes: int = 0
-    n: int = 0
-
-    def add(self, success: bool) -> None:
-        """Count one trial."""
-        self.successes += success
-        self.n += 1
-
-    @property
-    def value(self) -> float | None:
-        """The share, in [0, 1]; None without trials."""
-        return self.successes / self.n if self.n else None
-
-    @property
-    def ci95(self) -> tuple[float, float] | None:
-        """The Wilson 95 % interval; None without trials."""
-        return wilson(self.successes, self.n) if self.n else None
-
-    def metric(self) -> Metric:
-        """Return the share as results carry it."""
-        return Metric(self.value, self.ci95, self.n)
 
 
 def mean_score(score: Score, values: Iterable[float | None], resamples: int = 9_999) -> Metric:
@@ -110,26 +81,20 @@ def write_results(
     steps = read_steps(path)
     write_records(path / "metrics.jsonl", [*training_series(read_training(path)), *metric_series(steps, declared)])
     predictions = read_predictions(path)
-    judging, duel_counts = _judging(read_records(path / "comparisons.jsonl", ComparisonRecord))
-    unparsed = Proportion()
-    for candidate in read_records(path / "candidates.jsonl", CandidateRecord):
-        if candidate.kind == "response":  # a system prompt or a rubric has nothing to parse
-            unparsed.add(candidate.error is not None)
+    search, search_counts = search_figures(path, steps, predictions, declared)
     metrics, by_stratum = outcome_metrics(predictions, declared)
     overlong = int(sum(step.extra.get(OVERLONG, 0) for step in steps))
     results = Results(
-        metrics={**metrics, **judging},
+        metrics={**metrics, **search},
         by_stratum=by_stratum,
         cost=cost_by_role(steps, seconds_by_role),
         counts={
             "problems": len(predictions),
             "stopped_by_budget": sum(p.stop == "budget" for p in predictions),
             "without_answer": sum(p.answer is None for p in predictions),
-            "candidates": unparsed.n,
-            "unparsed_candidates": unparsed.successes,
             **{name: int(sum(step.extra.get(name, 0) for step in steps)) for name in TEXT_COUNTS},
             **({OVERLONG: overlong} if overlong else {}),
-            **duel_counts,
+            **search_counts,
         },
         wasted=dict(sorted(wasted.items())),
     )
@@ -238,33 +203,6 @@ def cost_by_role(steps: Iterable[StepRecord], seconds_by_role: Mapping[str, floa
         role: RoleCost(**usages[role].counts(), seconds=None if seconds is None else round(seconds.get(role, 0.0), 3))
         for role in sorted(usages, key=lambda role: (role == "total", role))
     }
-
-
-def _judging(comparisons: Iterable[ComparisonRecord]) -> tuple[dict[str, Metric], dict[str, int]]:
-    """Return the judge's figures (none without duels) and counts.
-
-    Shares are kept by problem: duels of one problem are not independent, and the intervals must respect that.
-    """
-    decisive: dict[str, Proportion] = defaultdict(Proportion)
-    named_a: dict[str, Proportion] = defaultdict(Proportion)
-    invalid = 0
-    for record in comparisons:
-        decisive[record.problem].add(record.outcome is not None)
-        invalid += record.verdicts.count("invalid")
-        for verdict in record.verdicts:
-            if verdict in ("A", "B"):
-                named_a[record.problem].add(verdict == "A")
-    duels = sum(share.n for share in decisive.values())
-    figures = {"decisive_rate": _pooled(decisive), "position_a_rate": _pooled(named_a)} if duels else {}
-    return figures, {"comparisons": duels, "invalid_judgments": invalid}
-
-
-def _pooled(by_problem: Mapping[str, Proportion]) -> Metric:
-    """Return the share over all problems together, its interval by drawing problems again."""
-    shares = list(by_problem.values())
-    successes, trials = [share.successes for share in shares], [share.n for share in shares]
-    whole = Proportion(sum(successes), sum(trials))
-    return Metric(whole.value, clustered_mean(successes, trials), whole.n)
 
 
 def _grouped(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:

@@ -2,11 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
 
 import numpy as np
 from numpy.typing import NDArray
+
+from evorun.runs.schema import Metric
 
 
 def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, float]:
@@ -27,6 +30,33 @@ def wilson(successes: int, n: int, confidence: float = 0.95) -> tuple[float, flo
     low = 0.0 if successes == 0 else centre - half
     high = 1.0 if successes == n else centre + half
     return low, high
+
+
+@dataclass
+class Proportion:
+    """A share of `n` trials, counted up."""
+
+    successes: int = 0
+    n: int = 0
+
+    def add(self, success: bool) -> None:
+        """Count one trial."""
+        self.successes += success
+        self.n += 1
+
+    @property
+    def value(self) -> float | None:
+        """The share, in [0, 1]; None without trials."""
+        return self.successes / self.n if self.n else None
+
+    @property
+    def ci95(self) -> tuple[float, float] | None:
+        """The Wilson 95 % interval; None without trials."""
+        return wilson(self.successes, self.n) if self.n else None
+
+    def metric(self) -> Metric:
+        """Return the share as results carry it."""
+        return Metric(self.value, self.ci95, self.n)
 
 
 _AT_ONCE = 1_000

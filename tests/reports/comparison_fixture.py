@@ -82,7 +82,7 @@ def _records(
             1,
             1,
             cost,
-            {},
+            {"texts": float(sum(calls.values()))},
             {name: value * (i + 1) / steps for name, value in scores.items()},
         )
         for i, cost in enumerate(costs)

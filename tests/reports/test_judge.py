@@ -3,9 +3,9 @@ from scipy.stats import binomtest
 
 from evorun.reports.judge import JudgeDiagnostics, calibration, judge_warning
 from evorun.runs.candidates import CandidateId, Outcome, Verdict
-from evorun.runs.results import Proportion
 from evorun.runs.schema import ComparisonRecord
 from evorun.runs.scores import ACCURACY, Score
+from evorun.runs.statistics import Proportion
 
 RIGHT, WRONG, ALSO_RIGHT, UNKNOWN = "right", "wrong", "also right", "unknown"
 CORRECT = {("p", RIGHT): True, ("p", ALSO_RIGHT): True, ("p", WRONG): False, ("q", RIGHT): False}

@@ -10,7 +10,6 @@ from scipy.stats import binomtest
 from evorun.models.base import Wasted
 from evorun.runs.candidates import Outcome, Verdict
 from evorun.runs.results import (
-    Proportion,
     cost_by_role,
     mean_over_problems,
     mean_score,
@@ -31,7 +30,7 @@ from evorun.runs.schema import (
     TrainingRecord,
 )
 from evorun.runs.scores import ACCURACY
-from evorun.runs.statistics import mean_interval
+from evorun.runs.statistics import Proportion, mean_interval
 
 
 def step(problem: str, number: int, correct: bool, calls: int, stratum: str = "high", **extra: float) -> StepRecord:
@@ -104,7 +103,10 @@ def write_records(folder: Path) -> None:
     def write(name: str, records: Sequence[msgspec.Struct]) -> None:
         (folder / name).write_bytes(b"".join(msgspec.json.encode(record) + b"\n" for record in records))
 
-    write("steps.jsonl", [step("p", 0, False, 3, unparsable_texts=1), step("p", 1, True, 5), step("q", 0, True, 4)])
+    write(
+        "steps.jsonl",
+        [step("p", 0, False, 3, texts=3, unparsable_texts=1), step("p", 1, True, 5), step("q", 0, True, 4)],
+    )
     write("predictions.jsonl", [prediction("p", True, "generations"), prediction("q", False, "budget")])
     prompt = CandidateRecord(problem="*", id="0", kind="system_prompt", generation=0, operator="", text="", answer=None)
     write("candidates.jsonl", [candidate(None), candidate("no JSON"), prompt])
@@ -125,8 +127,9 @@ def test_results_add_up(tmp_path: Path) -> None:
     }  # fmt: skip
     assert results["cost"]["total"] == results["cost"]["generate"]
     assert results["counts"] == {
-        "problems": 2, "stopped_by_budget": 1, "candidates": 2, "unparsed_candidates": 1, "unparsable_texts": 1,
-        "comparisons": 3, "invalid_judgments": 1, "rejected_requests": 0, "truncated_texts": 0, "without_answer": 0,
+        "problems": 2, "stopped_by_budget": 1, "texts": 3, "candidates": 2, "unparsed_candidates": 1,
+        "unparsable_texts": 1, "comparisons": 3, "invalid_judgments": 1, "rejected_requests": 0, "truncated_texts": 0,
+        "without_answer": 0,
     }  # fmt: skip
     assert results["wasted"] == {
         "http_500": {"attempts": 3, "tokens": 0}, "timed_out": {"attempts": 2, "tokens": 400}
@@ -147,10 +150,10 @@ def test_metrics_are_written_a_point_a_line(tmp_path: Path) -> None:
     write_results(tmp_path, [ACCURACY], {})
     rows: list[dict[str, Any]] = [json.loads(line) for line in (tmp_path / "metrics.jsonl").open()]
     assert [row["name"] for row in rows] == [
-        "accuracy", "accuracy/high", "unparsable_texts", "accuracy", "accuracy/high"
+        "accuracy", "accuracy/high", "texts", "unparsable_texts", "accuracy", "accuracy/high"
     ]  # fmt: skip
     assert list(rows[0]) == ["step", "name", "value", "ci95", "n", "calls", "tokens"]
-    assert rows[2] == {**rows[2], "step": 0, "value": 1.0, "ci95": None, "n": 1}
+    assert rows[3] == {**rows[3], "step": 0, "value": 1.0, "ci95": None, "n": 1}
 
 
 def two_roles(problem: str, correct: bool | None, generate: int, judge: int) -> StepRecord:

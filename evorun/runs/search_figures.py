@@ -1,0 +1,134 @@
+"""Figures that tell apart how a search fails: nothing right was proposed, recognised, or readable."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import msgspec
+import numpy as np
+
+from evorun.runs.candidates import CandidateId, Kind
+from evorun.runs.reading import read_records
+from evorun.runs.schema import ComparisonRecord, Metric, PredictionRecord, StepRecord
+from evorun.runs.scores import Score, yardstick
+from evorun.runs.statistics import Proportion, clustered_mean, mean_interval
+
+
+class _Rated(msgspec.Struct):
+    """A candidate without its texts: those of a long run fill the memory."""
+
+    problem: str
+    id: CandidateId
+    kind: Kind = "response"
+    error: str | None = None
+    mean: float | None = None
+    sd: float | None = None
+    correct: bool | None = None
+    scores: dict[str, float | None] = {}
+
+
+def search_figures(
+    path: Path, steps: Sequence[StepRecord], predictions: Sequence[PredictionRecord], declared: Sequence[Score]
+) -> tuple[dict[str, Metric], dict[str, int]]:
+    """Return the figures and counts of a run's candidates and duels; those that the run has no data for are left out.
+
+    - `pool_coverage`: problems with a right candidate among all that were proposed;
+    - `choice_given_coverage`: of those, problems whose final answer is right;
+    - `posterior_auc`: the probability that a right candidate's posterior mean is above a wrong one's of the same
+      problem, equal ones counting half; a mean over the problems that have both;
+    - `decisive_rate`: duels with a winner; `position_a_rate`: verdicts A among verdicts A and B;
+    - `judge_agreement`: duels won by the better candidate, among the decisive ones of two that are not equally good;
+    - `parsable_rate`: texts that a response could be read from, retries included.
+
+    Intervals draw problems again: duels and texts of one problem are not independent.
+    """
+    measure = yardstick(declared)
+    rated: dict[str, list[_Rated]] = defaultdict(list)
+    for candidate in read_records(path / "candidates.jsonl", _Rated):
+        if candidate.kind == "response":  # a system prompt or a rubric has nothing to grade or to parse
+            rated[candidate.problem].append(candidate)
+    figures: dict[str, Metric] = {}
+    if measure.is_correctness and rated:
+        figures |= _coverage(rated, predictions)
+        figures |= _posterior_auc(rated)
+    duels, duel_counts = _duels(path, rated, measure)
+    figures |= duels
+    figures |= _parsable(steps)
+    counts = {
+        "candidates": sum(map(len, rated.values())),
+        "unparsed_candidates": sum(one.error is not None for members in rated.values() for one in members),
+    }
+    return figures, {**counts, **duel_counts}
+
+
+def _coverage(rated: Mapping[str, Sequence[_Rated]], predictions: Sequence[PredictionRecord]) -> dict[str, Metric]:
+    covered, choice = Proportion(), Proportion()
+    for prediction in predictions:
+        found = any(one.correct for one in rated.get(prediction.problem, ()))
+        covered.add(found)
+        if found:
+            choice.add(bool(prediction.correct))
+    return {"pool_coverage": covered.metric(), "choice_given_coverage": choice.metric()}
+
+
+def _posterior_auc(rated: Mapping[str, Sequence[_Rated]]) -> dict[str, Metric]:
+    areas = []
+    for members in rated.values():
+        means = {right: [m.mean for m in members if m.sd is not None and m.correct is right] for right in (True, False)}
+        if means[True] and means[False]:
+            areas.append(_area(np.array(means[True], dtype=float), np.array(means[False], dtype=float)))
+    return {"posterior_auc": Metric(float(np.mean(areas)), mean_interval(areas), len(areas))} if areas else {}
+
+
+def _area(right: np.ndarray, wrong: np.ndarray) -> float:
+    """Return the area under the ROC curve: the share of pairs in which the right one is above, ties counting half."""
+    ordered = np.sort(wrong)
+    below = np.searchsorted(ordered, right, side="left").sum()
+    not_above = np.searchsorted(ordered, right, side="right").sum()
+    return float(below + not_above) / (2 * len(right) * len(wrong))
+
+
+def _duels(
+    path: Path, rated: Mapping[str, Sequence[_Rated]], measure: Score
+) -> tuple[dict[str, Metric], dict[str, int]]:
+    decisive: dict[str, Proportion] = defaultdict(Proportion)
+    named_a: dict[str, Proportion] = defaultdict(Proportion)
+    agreed: dict[str, Proportion] = defaultdict(Proportion)
+    invalid = 0
+    utilities = {
+        (problem, one.id): measure.utility(value)
+        for problem, members in rated.items()
+        for one in members
+        if (value := measure.value_in(one)) is not None
+    }
+    for duel in read_records(path / "comparisons.jsonl", ComparisonRecord):
+        decisive[duel.problem].add(duel.outcome is not None)
+        invalid += duel.verdicts.count("invalid")
+        for verdict in duel.verdicts:
+            if verdict in ("A", "B"):
+                named_a[duel.problem].add(verdict == "A")
+        first, second = utilities.get((duel.problem, duel.first)), utilities.get((duel.problem, duel.second))
+        # between two equally good candidates either winner is right, which says nothing about the judge
+        if duel.outcome is not None and first is not None and second is not None and first != second:
+            agreed[duel.problem].add((duel.outcome == "first") == (first > second))
+    shares = {"decisive_rate": decisive, "position_a_rate": named_a, "judge_agreement": agreed}
+    duels = sum(share.n for share in decisive.values())
+    figures = {name: _pooled(list(by_problem.values())) for name, by_problem in shares.items()} if duels else {}
+    return figures, {"comparisons": duels, "invalid_judgments": invalid}
+
+
+def _parsable(steps: Sequence[StepRecord]) -> dict[str, Metric]:
+    by_problem: dict[str, Proportion] = defaultdict(Proportion)
+    for step in steps:
+        texts = int(step.extra.get("texts", 0))
+        by_problem[step.problem].n += texts
+        by_problem[step.problem].successes += texts - int(step.extra.get("unparsable_texts", 0))
+    shares = list(by_problem.values())
+    return {"parsable_rate": _pooled(shares)} if any(share.n for share in shares) else {}
+
+
+def _pooled(shares: Sequence[Proportion]) -> Metric:
+    """Return the share over all problems together, its interval by drawing problems again."""
+    successes, trials = [share.successes for share in shares], [share.n for share in shares]
+    whole = Proportion(sum(successes), sum(trials))
+    return Metric(whole.value, clustered_mean(successes, trials), whole.n)
