@@ -39,6 +39,8 @@ class ModelConfig:
     """The weights come with evorun's own set-up (`make run`) instead of a hub."""
     api: bool = False
     """Served by its vendor only, through `engine=server`."""
+    random: bool = False
+    """Answers at random in the task's format; served by the simulated engine, whichever is asked for."""
 
     def __post_init__(self) -> None:
         at_least("model.context_length", self.context_length, 1)

@@ -9,7 +9,7 @@ import numpy as np
 from evorun.errors import EngineError, at_least
 from evorun.models.base import Completion, LanguageModel, Reply, Request, rejected
 from evorun.models.config import EngineConfig, ModelConfig
-from evorun.models.simulator import Simulator, Skill
+from evorun.models.simulator import Responder, Simulator, Skill
 
 CHARACTERS_PER_TOKEN = 4
 """A common rule of thumb for English text, used to give simulated texts a length in tokens."""
@@ -40,14 +40,15 @@ class SimulatedConfig(Skill, EngineConfig):
                 "model.adapter: engine=simulated has no weights that an adapter could change; set model.adapter=null "
                 "or use another engine"
             )
-        return SimulatedModel(model.id, simulator.with_skill(self), self.slots, self.seconds_per_token)
+        answering = simulator.at_random() if model.random else simulator.with_skill(self)
+        return SimulatedModel(model.id, answering, self.slots, self.seconds_per_token)
 
 
 class SimulatedModel:
     """Serves a simulator's texts, with the latency of a server when one is given."""
 
     def __init__(
-        self, name: str, simulator: Simulator, slots: int | None = None, seconds_per_token: float = 0.0
+        self, name: str, simulator: Responder, slots: int | None = None, seconds_per_token: float = 0.0
     ) -> None:
         self.name = name
         self._simulator = simulator

@@ -89,15 +89,23 @@ class Filler:
         return self._text[: self._ends[min(words, len(self._ends) - 1)]]
 
 
-class Simulator(Protocol):
-    """A task's substitute for a model: it has the answers and a skill, no weights."""
+class Responder(Protocol):
+    """A source of completions without weights."""
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
-        """Produce a completion text for a request of this task, guided by `request.hints`."""
+        """Produce a completion text for a request, guided by `request.hints`."""
         ...
 
-    def with_skill(self, skill: Skill) -> "Simulator":
+
+class Simulator(Responder, Protocol):
+    """A task's substitute for a model: it has the answers and a skill, no weights."""
+
+    def with_skill(self, skill: Skill) -> Responder:
         """Return a simulator for the same problems with this skill."""
+        ...
+
+    def at_random(self) -> Responder:
+        """Return one that answers at random in the task's format, without regard to what is right."""
         ...
 
 

@@ -114,8 +114,8 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         if key not in TOP_LEVEL:
             raise ConfigError(f"{key}: unknown key; the top level has {', '.join(TOP_LEVEL)}")
     _check_reported(config.get("reported"))
-    model = typed(ModelConfig, config["model"], "model")
-    engine = _engine(config, "engine")
+    asked = ServedModel(typed(ModelConfig, config["model"], "model"), _engine(config, "engine"))
+    model, engine = _served(asked)
     student = _student(config, method_class)
     if student is not None:
         # Tables tell a student from its base model by this name.
@@ -131,7 +131,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         model=model,
         engine=engine,
         budget=typed(BudgetConfig, config["budget"], "budget"),
-        others=_others(config, method_class, ServedModel(model, engine)),
+        others=_others(config, method_class, ServedModel(model, asked.engine)),
         sandbox=typed(SandboxConfig, config.get("sandbox", {}), "sandbox"),
         training=_training(config, method, model, engine),
         run=typed(RunSettings, config.get("run", {}), "run"),
@@ -201,6 +201,7 @@ def _training(
 def _others(config: Mapping[str, Any], method: type[Method], own: ServedModel) -> dict[str, ServedModel]:
     """Return the models of other roles than the policy's, where they are not the policy's model on its engine.
 
+    own: the policy's model, and the engine that was asked for.
     Raises ConfigError for one that the method has no use for; a judge is accepted by every method.
     """
     others = {}
@@ -212,8 +213,15 @@ def _others(config: Mapping[str, Any], method: type[Method], own: ServedModel) -
         # Sweeps over methods set a judge for all of them, so a judge without use is no error.
         if role != "judge" and role not in {played.model for played in method.roles.values()}:
             raise ConfigError(f"{role}: has no effect, method={method.name} asks no {role} model; leave it out")
-        others[role] = ServedModel(model or own.model, engine or own.engine)
+        others[role] = _served(ServedModel(model or own.model, engine or own.engine))
     return others
+
+
+def _served(asked: ServedModel) -> ServedModel:
+    """Return the model on the engine that serves it: a random one has no weights, so no other engine can."""
+    if not asked.model.random or isinstance(asked.engine, SimulatedConfig | ReplayConfig):
+        return asked
+    return ServedModel(asked.model, SimulatedConfig(name="simulated"))
 
 
 def _given(config: Mapping[str, Any], key: str, read: Callable[[str], T]) -> T | None:

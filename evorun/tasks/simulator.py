@@ -16,6 +16,7 @@ from evorun.runs.candidates import Response
 from evorun.runs.scores import yardstick
 from evorun.tasks.base import Problem
 from evorun.tasks.judging import EVALUATIONS, evaluation
+from evorun.tasks.random_simulator import RandomSimulator
 from evorun.tasks.text_task import TextTask
 
 # As many wrong answers as a problem has, if there are so many
@@ -39,6 +40,8 @@ class TextSimulator:
     malformed: ClassVar[Sequence[str]] = ("",)
     """Replies from which no answer can be read."""
     verdict_reason: ClassVar[str] = "It checks each step."
+    no_errors: ClassVar[str] = evaluation("errors", True, 0)
+    """An error detector's reply that names none."""
 
     def __init__(self, task: TextTask, rows: Sequence[tuple[Problem, str | None]]) -> None:
         """Hold the problems and their right answers; where a problem has none, any reply will do."""
@@ -51,6 +54,9 @@ class TextSimulator:
         simulator = copy(self)
         simulator._skill = skill
         return simulator
+
+    def at_random(self) -> RandomSimulator:
+        return RandomSimulator(self._task, list(self._rows.values()), self.no_errors)
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         hints, skill = request.hints, self._skill

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
+import numpy as np
 
 from evorun.models.base import Message
 from evorun.runs.candidates import Response
@@ -105,6 +106,13 @@ class TextTask(Task):
     def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
         """Grade a response, one that could not be read too; only the driver holds the right answer."""
         return Grade(correct=response.answer is not None and response.answer == gold)
+
+    def random_answer(self, problem: Problem, rng: np.random.Generator) -> str | None:
+        """Return an answer drawn uniformly from all that have the task's form: what `model=random` says.
+
+        None, the default: it says the right answer to another problem.
+        """
+        return None
 
     # --- what a family may show otherwise ---
 

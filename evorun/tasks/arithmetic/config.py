@@ -63,7 +63,8 @@ class ArithmeticConfig(TaskConfig):
         digest = sha256(msgspec.json.encode(selected)).hexdigest()
         description = f"{self.split} split, draw_seed {self.draw_seed}"
         provenance = Provenance(source="generated", description=description, digest=digest)
-        return loaded(Arithmetic(prompts=self.prompts), selected, held_out, provenance)
+        space = Space(self.operations, self.largest_operand, self.terms)
+        return loaded(Arithmetic(bounds=space.bounds(), prompts=self.prompts), selected, held_out, provenance)
 
     def training(self) -> LoadedTask:
         """Give the whole train split. Raises ConfigError with task.split=train, and what `load` raises."""

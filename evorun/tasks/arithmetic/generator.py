@@ -39,6 +39,17 @@ class Space(NamedTuple):
     terms: int
     """Operands of an expression."""
 
+    def bounds(self) -> tuple[int, int]:
+        """Return the smallest and the largest value of an expression."""
+        largest, products, sums = self.largest_operand, "multiply" in self.operations, "add" in self.operations
+
+        def most(terms: int, sums: bool) -> int:
+            return max(largest, largest**terms if products else 0, largest * terms if sums else 0)
+
+        # Smallest is 0 - x - y ...: what is subtracted adds up, whether or not sums are among the operations.
+        smallest = -most(self.terms - 1, True) if "subtract" in self.operations else 0
+        return smallest, most(self.terms, sums)
+
 
 def value(expression: Expression) -> int:
     """Return the value: products before sums and differences, which go from left to right."""

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
+import numpy as np
 
 from evorun.models.base import Message
 from evorun.tasks.base import DrawHelp, Problem, Prompt
@@ -27,6 +28,16 @@ class Arithmetic(MathContest):
         keys="task.split, task.operations, task.largest_operand, task.terms, task.draw_seed, the splits' sizes and "
         "task.limit",
     )
+
+    def __init__(self, bounds: tuple[int, int], *, prompts: str | None = None) -> None:
+        """Compile the prompts as `TextTask` does. bounds: the smallest and the largest value of an expression."""
+        super().__init__(prompts=prompts)
+        self._bounds = bounds
+
+    def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
+        smallest, largest = self._bounds
+        # Values may have more than 64 bits.
+        return str(smallest + int(rng.random() * (largest - smallest + 1)))
 
     def ask(self, role: str, file: str, problem: Problem, *args: Any, **values: Any) -> Prompt:
         prompt = super().ask(role, file, problem, *args, **values)

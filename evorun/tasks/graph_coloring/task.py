@@ -61,6 +61,10 @@ class GraphColoring(Puzzle):
             raise ValueError(f"expected {vertices} colours, one for each vertex, got {len(words)}")
         return as_text([int(word) for word in words])
 
+    def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
+        """Return a colouring in the allowed colours, each as likely for every vertex."""
+        return as_text(rng.integers(problem.data["colors"], size=problem.data["vertices"]).tolist())
+
     def measure(self, problem: Problem, answer: str | None) -> Grade:
         return UNREADABLE if answer is None else measured(as_coloring(answer), _graph(problem), problem.data["colors"])
 

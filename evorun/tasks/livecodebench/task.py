@@ -120,6 +120,11 @@ class LiveCodeBench(TextTask):
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         return msgspec.json.encode({"reasoning": reasoning, "solution": f"```python\n{answer}\n```"}).decode()
 
+    def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
+        """Return a program that prints the output of a public test, whatever it is given."""
+        outputs = [test["output"] for test in problem.data["public_tests"]] or [""]
+        return f"print({outputs[int(rng.integers(len(outputs)))].strip()!r})"
+
     def reasoning(self, text: str, answer: str | None) -> str:
         return "" if answer is None else read_reasoning(text)
 

@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
+import numpy as np
+
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.tasks.base import DrawHelp, Grade, Problem
@@ -13,6 +15,9 @@ from evorun.tasks.text_task import TextTask
 
 MAX_ANSWER_CHARS = 500
 """Longest answer that is read (ours; of MATH's, none has 100)."""
+
+# Bounds random answers where the contest does not: the largest answer of AIME (ours)
+_USUAL_LARGEST = 999
 
 
 class MathContest(TextTask):
@@ -86,6 +91,10 @@ class MathContest(TextTask):
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         boxed = f"\\boxed{{{answer}}}"
         return f"{reasoning}\n\nSo the answer is {boxed}." if reasoning else boxed
+
+    def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
+        """Return an integer of the contest's range."""
+        return str(rng.integers(0, _USUAL_LARGEST if self.largest is None else self.largest, endpoint=True))
 
     def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
         """Compare answers as texts in canonical form; `ContestGrader` compares their values too."""

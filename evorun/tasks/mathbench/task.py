@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import msgspec
+import numpy as np
 
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, Problem
@@ -74,6 +75,9 @@ class MathBench(TextTask):
 
     def read(self, problem: Problem, text: str) -> str:
         return read_letter(text, problem.data["options"])
+
+    def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
+        return letters(OPTIONS)[int(rng.integers(OPTIONS))]
 
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         return msgspec.json.encode({"reasoning": reasoning, "solution": answer}).decode()

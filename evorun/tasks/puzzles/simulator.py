@@ -65,6 +65,7 @@ class PuzzleSimulator(TextSimulator):
         "",
     )
     verdict_reason: ClassVar[str] = "It breaks fewer rules."
+    no_errors: ClassVar[str] = fenced("none")
     solved: ClassVar[type[SolvedPuzzle]]
 
     def __init__(self, task: Puzzle, rows: Sequence[tuple[Problem, str | None]]) -> None:

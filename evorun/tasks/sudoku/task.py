@@ -38,6 +38,13 @@ class Sudoku(Puzzle):
     def read_answer(self, problem: Problem, block: str) -> str:
         return grid.read(block, problem.data["box"] ** 2)
 
+    def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
+        """Return the grid with a number in 1..n, each as likely, in every empty cell."""
+        board = board_of(problem)
+        size = board.layout.size
+        drawn = rng.integers(1, size + 1, size * size).tolist()
+        return grid.joined([board.givens.get(cell, str(number)) for cell, number in enumerate(drawn)], size)
+
     def measure(self, problem: Problem, answer: str | None) -> Grade:
         return metrics.measure(board_of(problem), answer)
 

@@ -59,6 +59,10 @@ class Tsp(Puzzle):
     def read_answer(self, problem: Problem, block: str) -> str:
         return routes.read(block, problem.data["cities"])
 
+    def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
+        """Return a route through all cities, each order as likely."""
+        return routes.as_text([0, *rng.permutation(np.arange(1, problem.data["cities"])).tolist(), 0])
+
     def measure(self, problem: Problem, answer: str | None) -> Grade:
         route = None if answer is None else routes.as_route(answer)
         return metrics.measure(problem.data["distances"], self._optima[problem.id], route)

@@ -5,11 +5,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 
 from building import load_task, task_config
 from evorun.errors import ConfigError, DataError
-from evorun.tasks.arithmetic.generator import SIGNS, Expression, split_of, value
+from evorun.tasks.arithmetic.generator import SIGNS, Expression, Space, split_of, value
 from evorun.tasks.base import LoadedTask, Problem, Prompt
 
 NO_TOOLS: Any = None
@@ -32,6 +33,35 @@ def test_a_value_is_what_python_makes_of_the_text() -> None:
     for signs in list(product(SIGNS, repeat=3)):
         expression = Expression((7, 0, 13, 4), signs)
         assert value(expression) == eval(str(expression))
+
+
+@pytest.mark.parametrize("largest", [1, 2, 3])
+@pytest.mark.parametrize("terms", [2, 3, 4])
+def test_the_bounds_are_those_of_all_expressions(largest: int, terms: int) -> None:
+    for some in (["add"], ["subtract"], ["multiply"], ["add", "multiply"], ["subtract", "multiply"], list(SIGNS)):
+        values = [
+            value(Expression(operands, signs))
+            for operands in product(range(largest + 1), repeat=terms)
+            for signs in product(some, repeat=terms - 1)
+        ]
+        assert Space(some, largest, terms).bounds() == (min(values), max(values))
+
+
+def test_random_answers_are_equally_likely_within_the_bounds() -> None:
+    loaded = load_task(
+        "arithmetic",
+        operations=["subtract"],
+        largest_operand=4,
+        test_problems=2,
+        train_problems=1,
+        validation_problems=1,
+    )
+    rng = np.random.default_rng(0)
+    task: Any = loaded.task
+    drawn = [int(task.random_answer(loaded.problems[0], rng)) for _ in range(9000)]
+    counts = [drawn.count(number) for number in range(-4, 5)]
+    assert sum(counts) == 9000
+    assert counts == pytest.approx([1000] * 9, abs=4 * 1000**0.5)
 
 
 @pytest.mark.parametrize("settings", [{}, HARD])

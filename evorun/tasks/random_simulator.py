@@ -1,0 +1,53 @@
+"""The model that answers at random in the task's format (`model=random`): the floor under every method's results."""
+
+from collections.abc import Sequence
+
+import msgspec
+import numpy as np
+
+from evorun.models.base import Request
+from evorun.models.simulator import Filler, new_instruction
+from evorun.tasks.base import Problem
+from evorun.tasks.text_task import TextTask
+
+_FILLER = Filler("It may be this or that and one is as good as another to me.")
+_WORDS = 30
+
+
+class RandomSimulator:
+    """Draws answers uniformly, from scratch and in view of others alike; judges by the toss of a coin.
+
+    It answers without the right answer to the problem: the task draws (`TextTask.random_answer`), which has none, and
+    where a task cannot, the right answer to another problem is said.
+    """
+
+    def __init__(self, task: TextTask, rows: Sequence[tuple[Problem, str | None]], no_errors: str) -> None:
+        """rows: problems with their right answers. no_errors: an error detector's reply that names none."""
+        self._task = task
+        self._rows = rows
+        self._problems = {problem.id: problem for problem, _ in rows}
+        self.no_errors = no_errors
+
+    def respond(self, request: Request, rng: np.random.Generator) -> str:
+        """Return a reply of the form that the request's role asks for."""
+        role = request.hints["role"]
+        if role == "reflect":
+            return new_instruction(rng)
+        if role == "judge":
+            return _json(reasoning="A coin was tossed.", solution="AB"[int(rng.integers(2))])
+        if role == "fitness":
+            return _json(reasoning="A number was drawn.", score=round(100 * rng.random(), 1))
+        if role == "errors":
+            return self.no_errors
+        problem = self._problems[request.hints["problem"]]
+        answer = self._task.random_answer(problem, rng) or self._another(problem, rng)
+        return _FILLER.text(_WORDS).strip() if answer is None else self._task.write(problem, answer)
+
+    def _another(self, problem: Problem, rng: np.random.Generator) -> str | None:
+        """Return a right answer to another problem, each as likely; None where there is none."""
+        others = sorted({answer for other, answer in self._rows if other.id != problem.id and answer is not None})
+        return others[int(rng.integers(len(others)))] if others else None
+
+
+def _json(**reply: object) -> str:
+    return msgspec.json.encode(reply).decode()
