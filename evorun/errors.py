@@ -26,6 +26,10 @@ class DataError(EvorunError):
     """A data file is missing or a record in it is malformed; names the file and the line."""
 
 
+class PluginError(EvorunError):
+    """A third party's method or task cannot be imported, or failed; names the plug-in and its package."""
+
+
 class EngineError(EvorunError):
     """An engine cannot serve requests at all (server unreachable, weights missing, package absent).
 

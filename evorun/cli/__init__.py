@@ -36,11 +36,17 @@ def _guarded(arguments: list[str]) -> int:
 
     try:
         return _dispatch(arguments)
-    except EvorunError as error:
+    except Exception as error:
+        known: Exception | None = error
+        if not isinstance(error, EvorunError):
+            from evorun.runner.registry import fault_of_plugin
+
+            known = fault_of_plugin(error)
         # Read off the words: the error may be that they compose no configuration.
-        if any(argument.lstrip("+") in ("evorun.debug=true", "evorun.debug=True") for argument in arguments):
+        debug = any(argument.lstrip("+") in ("evorun.debug=true", "evorun.debug=True") for argument in arguments)
+        if known is None or debug:
             raise
-        complain(str(error))
+        complain(str(known))
         return EXIT_FAILED
 
 

@@ -82,15 +82,19 @@ def register() -> None:
     for group, of in LIKE.items():
         for name in choices(of):
             store.store(group=group, name=name, node={"defaults": [{f"/{of}@_here_": name}, "_self_"]})
-    for name in registry.plugins("method"):
-        config: Any = registry.method_class(name).Config
+    # A plug-in that cannot be used stays a choice: whoever makes it is told why when the configuration is checked.
+    for kind in registry.KINDS:
+        for name in registry.plugins(kind):
+            store.store(group=kind, name=name, node={"name": name})
+    for name, method in registry.usable_plugins("method").items():
+        config: Any = method.Config
         node: DictConfig = OmegaConf.structured(config)
         for field in dataclasses.fields(config):
             if FROM_TASK in field.metadata:  # the task's value, where it has one; evorun's own YAML says so itself
                 node[field.name] = f"${{{FROM_TASK}:{field.name},{field.default}}}"
         store.store(group="method", name=name, node=node)
-    for name in registry.plugins("task"):
-        store.store(group="task", name=name, node=registry.task_config_class(name))
+    for name, task in registry.usable_plugins("task").items():
+        store.store(group="task", name=name, node=task)
     for name in choices("budget"):
         budget: Any = OmegaConf.load(config_folder() / "budget" / f"{name}.yaml")
         for method, values in budget.get("methods", {}).items():

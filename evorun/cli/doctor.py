@@ -89,7 +89,8 @@ def _data() -> Iterator[Finding]:
     yield Finding("$EVORUN_DATA", found, root or "not set", "a folder with one subfolder for each task")
     for name in registry.names("task"):
         try:
-            provenance = default_config("task", name).load().provenance
+            with registry.blaming_plugins():
+                provenance = default_config("task", name).load().provenance
         except EvorunError as error:
             yield Finding(f"data of task={name}", False, "not found", str(error))
         else:

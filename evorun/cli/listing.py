@@ -1,7 +1,6 @@
 """`evorun list`: methods, tasks, models and engines, one a line, and which methods fit which tasks."""
 
 from collections.abc import Sequence
-from typing import Any
 
 from omegaconf import MISSING
 from rich.console import Console
@@ -32,14 +31,13 @@ def print_listing(arguments: Sequence[str], console: Console) -> None:
     for section in arguments or SECTIONS:
         if section == "methods":
             table = _table("methods", "method=", "description")
-            for name in registry.names("method"):
-                table.add_row(name, registry.method_class(name).description)
+            for name, method in registry.methods().items():
+                table.add_row(name, method.description)
         elif section == "tasks":
             table = _table("tasks", "task=", "description")
-            for name in registry.names("task"):
+            for name, config in registry.task_configs().items():
                 plugin = name in registry.plugins("task")  # has no YAML
-                yaml = {} if plugin else yaml_values("task", name)
-                table.add_row(name, registry.task_config_class(name).description if plugin else yaml["description"])
+                table.add_row(name, config.description if plugin else yaml_values("task", name)["description"])
         elif section == "models":
             table = _table("models (also for judge=)", "model=", "id", "context", "description")
             for name in choices("model"):
@@ -66,11 +64,9 @@ def _table(title: str, *columns: str) -> Table:
 def _pairs() -> Table:
     """Return which methods fit which tasks, with the information regime of each pair, or what the tasks lack."""
     table = _table("which methods fit which tasks", "method=", "sees beside the problem", "task=")
-    for name in registry.names("method"):
-        method: Any = registry.method_class(name)
+    for name, method in registry.methods().items():
         tasks: dict[str, list[str]] = {}
-        for task in registry.names("task"):
-            task_config = registry.task_config_class(task)
+        for task, task_config in registry.task_configs().items():
             lacking = missing_capabilities(method, task_config)
             if lacking:
                 fit = f"needs {', '.join(protocol.__name__.lower() for protocol in lacking)}"

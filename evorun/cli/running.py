@@ -19,10 +19,12 @@ def carry_out(
     redo_calls: see `run_experiment`.
     """
     from evorun.runner.experiment import run_experiment
+    from evorun.runner.registry import blaming_plugins, fault_of_plugin
     from evorun.runner.settings import check
 
-    checked = check(config)
-    outcome = run_experiment(checked, path, command, console, redo_calls=redo_calls)
+    with blaming_plugins():
+        checked = check(config)
+        outcome = run_experiment(checked, path, command, console, redo_calls=redo_calls)
     if outcome.status == "completed":
         from evorun.reports.html import write_report
         from evorun.reports.summary import print_summary
@@ -38,11 +40,9 @@ def carry_out(
     if checked.evorun.debug and error is not None:
         raise error
     message = str(error)
-    if not isinstance(error, EvorunError):
-        message = (
-            f"evorun failed: {type(error).__name__}: {error}; this is a bug: {display(path)}/evorun.log has the "
-            "traceback (or add evorun.debug=true)"
-        )
+    if error is not None and not isinstance(error, EvorunError):
+        defect = fault_of_plugin(error) or f"evorun failed: {type(error).__name__}: {error}; this is a bug"
+        message = f"{defect}: {display(path)}/evorun.log has the traceback (or add evorun.debug=true)"
     if not isinstance(error, ConfigError | DataError | JournalError):  # a resume would only meet these again
         message += f"; the records so far are kept, {advice}"
     complain(message)

@@ -1,16 +1,23 @@
 """Names on the command line and the classes behind them: evorun's own, and those of installed plug-ins.
 
 A third party adds a method or a task through a Python entry point (`evorun.methods`: a `Method` subclass;
-`evorun.tasks`: a `TaskConfig` subclass); its configuration's defaults then stand in for a YAML file.
+`evorun.tasks`: a `TaskConfig` subclass); its configuration's defaults then stand in for a YAML file. A plug-in that
+cannot be imported stops only the run that chooses it, and what fails in its code is reported as its own.
 """
 
+import contextlib
 import difflib
-from collections.abc import Iterable
+import logging
+import traceback
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib import import_module, metadata
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
 
-from evorun.errors import ConfigError
+from omegaconf import OmegaConf
+
+from evorun.errors import ConfigError, EvorunError, PluginError, first_line
 from evorun.methods.base import Method
 from evorun.models.config import EngineConfig
 from evorun.tasks.base import TaskConfig
@@ -53,12 +60,29 @@ ENGINES = {
 }
 
 Kind = Literal["method", "task"]
+KINDS: tuple[Kind, ...] = ("method", "task")
+
+log = logging.getLogger("evorun")
 
 
 @cache
 def plugins(kind: Kind) -> dict[str, metadata.EntryPoint]:
     """Return the entry points that installed packages offer for a kind, by name."""
     return {point.name: point for point in metadata.entry_points(group=f"evorun.{kind}s")}
+
+
+def usable_plugins(kind: Kind) -> dict[str, Any]:
+    """Import the plug-ins of a kind and return them by name; one that cannot be used is left out with a warning."""
+    found = {}
+    for name, point in plugins(kind).items():
+        try:
+            found[name] = _load_plugin(kind, point)
+        except PluginError as error:
+            _warn_once(str(error))
+    return found
+
+
+_warn_once = cache(log.warning)
 
 
 def method_class(name: str) -> type[Method]:
@@ -87,10 +111,19 @@ def names(kind: Kind) -> list[str]:
     return sorted({*builtin, *plugins(kind)})
 
 
+def methods() -> dict[str, type[Method]]:
+    """Return all methods by name, in alphabetical order, but for plug-ins that cannot be used."""
+    return {name: method_class(name) for name in sorted({*METHODS, *usable_plugins("method")})}
+
+
+def task_configs() -> dict[str, type[TaskConfig]]:
+    """Return the configuration classes of all tasks by name, as `methods` does."""
+    return {name: task_config_class(name) for name in sorted({*TASKS, *usable_plugins("task")})}
+
+
 def training_splits() -> dict[str, str]:
     """Return what the tasks that have a training split call it, by the tasks' names; imports all of them."""
-    splits = {name: task_config_class(name).training_split for name in names("task")}
-    return {name: split for name, split in splits.items() if split is not None}
+    return {name: task.training_split for name, task in task_configs().items() if task.training_split is not None}
 
 
 def unknown(kind: str, name: str, choices: Iterable[str]) -> ConfigError:
@@ -106,9 +139,64 @@ def _find(kind: Kind, name: str, builtin: dict[str, str]) -> type:
     if name in builtin:
         return _load(builtin[name])
     if name in plugins(kind):
-        loaded: type = plugins(kind)[name].load()
-        return loaded
+        return _load_plugin(kind, plugins(kind)[name])
     raise unknown(kind, name, names(kind))
+
+
+def _load_plugin(kind: Kind, point: metadata.EntryPoint) -> type:
+    """Import a plug-in. Raises PluginError when that fails, or when it is not what evorun asks of its kind."""
+    try:
+        found: type = point.load()
+        base = Method if kind == "method" else TaskConfig
+        if not (isinstance(found, type) and issubclass(found, base)):
+            raise TypeError(f"expected a subclass of {base.__module__}.{base.__name__}, got {found!r:.60}")
+        for attribute in ("Config", "description", "regime", "needs") if kind == "method" else ("task_class",):
+            getattr(found, attribute)
+        OmegaConf.structured(getattr(found, "Config", found))
+    # A module may do anything when it is imported, `sys.exit` included.
+    except (Exception, SystemExit) as error:
+        raise PluginError(
+            f"{kind}={point.name}: the plug-in {package_of(point)} cannot be used: {first_line(error)}; mend it, or "
+            "uninstall the package"
+        ) from error
+    return found
+
+
+def package_of(point: metadata.EntryPoint) -> str:
+    """Return the name and version of the package that brings a plug-in."""
+    return "of an unknown package" if point.dist is None else f"{point.dist.name} {point.dist.version}"
+
+
+def fault_of_plugin(error: BaseException) -> PluginError | None:
+    """Return the error for an exception that passed through a plug-in's code; None for one that did not."""
+    points = [point for kind in KINDS for point in plugins(kind).values()]
+    for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
+        package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
+        of_package = [point for point in points if point.module.partition(".")[0] == package != "evorun"]
+        if of_package:
+            # A package may bring several: the one whose class was at work, where that is to be seen.
+            at_work = frame.f_code.co_qualname.partition(".")[0]
+            named = [point for point in of_package if point.attr == at_work] or of_package
+            choices = (f"{point.group.removeprefix('evorun.').removesuffix('s')}={point.name}" for point in named)
+            return PluginError(
+                f"the plug-in {', '.join(choices)} of {package_of(named[0])} failed: {first_line(error)} "
+                f"({Path(frame.f_code.co_filename).name}, line {line})"
+            )
+    return None
+
+
+@contextlib.contextmanager
+def blaming_plugins() -> Iterator[None]:
+    """Turn an exception that passes through a plug-in's code into a PluginError."""
+    try:
+        yield
+    except EvorunError:
+        raise
+    except Exception as error:
+        fault = fault_of_plugin(error)
+        if fault is None:
+            raise
+        raise fault from error
 
 
 def _load(target: str) -> type:

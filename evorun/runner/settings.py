@@ -303,8 +303,7 @@ def refuse_impossible_pair(method: type[Method], task: TaskConfig) -> None:
     """Raise ConfigError when the task lacks a capability that the method needs."""
     lacking = missing_capabilities(method, type(task))
     if lacking:
-        names = registry.names("task")
-        fitting = [name for name in names if not missing_capabilities(method, registry.task_config_class(name))]
+        fitting = [name for name, one in registry.task_configs().items() if not missing_capabilities(method, one)]
         raise ConfigError(
             f"method={method.name} needs a task that {' and '.join(p.__name__.lower() for p in lacking)}, which "
             f"task={task.name} does not; tasks that do: {', '.join(fitting) or 'none'}"

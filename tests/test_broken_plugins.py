@@ -1,0 +1,132 @@
+"""A third party's broken method or task stops the runs that choose it, and nothing else."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from evorun.runner import registry
+from evorun_process import evorun_here
+
+POINTS = """
+[evorun.methods]
+absent = absent_parts:Method
+leaving = leaves:Method
+failing = failing_parts:Failing
+number = failing_parts:NUMBER
+[evorun.tasks]
+unloadable = failing_parts:UnloadableConfig
+"""
+FAILING = """
+from dataclasses import dataclass
+from evorun.methods.base import PerProblem
+from evorun.tasks.base import Task, TaskConfig
+
+NUMBER = 3
+
+@dataclass
+class Config:
+    name: str = "failing"
+
+class Failing(PerProblem):
+    name, description, regime, needs, Config = "failing", "fails", "problem_only", (), Config
+
+    async def solve(self, ctx):
+        yield [].pop()
+
+class Unloadable(Task):
+    name = "unloadable"
+
+@dataclass
+class UnloadableConfig(TaskConfig):
+    task_class = Unloadable
+    name: str = "unloadable"
+
+    def load(self):
+        return {}["problems"]
+"""
+UNUSABLE = {
+    "absent": "ModuleNotFoundError: No module named 'not_installed'",
+    "leaving": "SystemExit: this machine will not do",
+    "number": "TypeError: expected a subclass of evorun.methods.base.Method, got 3",
+}
+DRY_RUN = ("task=mathbench", "task.source=sample", "task.limit=1", "engine=simulated", "evorun.progress=off")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Install a package of broken plug-ins."""
+    site = tmp_path_factory.mktemp("site")
+    info = site / "shaky-1.2.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: shaky\nVersion: 1.2\n")
+    (info / "entry_points.txt").write_text(POINTS)
+    (site / "absent_parts.py").write_text("import not_installed\n")
+    (site / "leaves.py").write_text("raise SystemExit('this machine will not do')\n")
+    (site / "failing_parts.py").write_text(FAILING)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(site)
+        registry.plugins.cache_clear()
+        yield
+    registry.plugins.cache_clear()
+
+
+@pytest.fixture(autouse=True)
+def _new_process() -> None:
+    """Let the next command warn again."""
+    registry._warn_once.cache_clear()
+
+
+def last_line(*arguments: str, cwd: Path) -> str:
+    """Return the last line that a failing command complains with."""
+    done = evorun_here(*arguments, cwd=cwd)
+    assert done.returncode == 1, done.stdout
+    return done.stderr.splitlines()[-1]
+
+
+def lines_about(name: str, printed: str) -> list[str]:
+    return [line for line in printed.splitlines() if f"method={name}: the plug-in shaky 1.2 cannot be used: " in line]
+
+
+def test_a_run_without_them_warns_of_each_in_one_line(tmp_path: Path) -> None:
+    done = evorun_here("method=zero_shot", *DRY_RUN, "hydra.run.dir=run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) == len(UNUSABLE)
+    for name, reason in UNUSABLE.items():
+        (line,) = lines_about(name, done.stderr)
+        assert line.startswith("warning: ")
+        assert reason in line
+
+
+def test_the_list_has_all_that_can_be_used(tmp_path: Path) -> None:
+    done = evorun_here("list", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(done.stderr.splitlines()) == len(UNUSABLE)
+    assert {"lyria", "failing", "unloadable"} <= {line.split()[0] for line in done.stdout.splitlines() if line.strip()}
+    assert not any(line.startswith(tuple(UNUSABLE)) for line in done.stdout.splitlines())
+
+
+@pytest.mark.parametrize("name", UNUSABLE)
+def test_who_chooses_one_is_told_why_it_cannot_be_used(tmp_path: Path, name: str) -> None:
+    said = last_line(f"method={name}", *DRY_RUN, cwd=tmp_path)
+    assert said.startswith(f"error: method={name}: the plug-in shaky 1.2 cannot be used: {UNUSABLE[name]}")
+
+
+def test_what_fails_in_a_plugin_is_its_own(tmp_path: Path) -> None:
+    said = last_line("method=failing", *DRY_RUN, "hydra.run.dir=run", cwd=tmp_path)
+    assert "the plug-in method=failing of shaky 1.2 failed: IndexError: pop from empty list (failing_parts.py, " in said
+    assert "run/evorun.log has the traceback" in said
+    assert "this is a bug" not in said
+    assert "IndexError" in (tmp_path / "run" / "evorun.log").read_text()
+    # before there is a run directory
+    said = last_line("method=failing", "task=unloadable", "engine=simulated", cwd=tmp_path)
+    assert "the plug-in task=unloadable of shaky 1.2 failed: KeyError: 'problems' (failing_parts.py, line " in said
+
+
+def test_what_fails_in_evorun_is_not_a_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise ValueError("no score")
+
+    monkeypatch.setattr("evorun.runner.recorder.ProblemRecorder.offer", broken)
+    done = evorun_here("method=zero_shot", *DRY_RUN, "hydra.run.dir=run", cwd=tmp_path)
+    assert "error: evorun failed: ValueError: no score; this is a bug: run/evorun.log" in done.stderr
