@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from evorun.errors import at_least, one_of
+from evorun.methods.arena import Arena
 from evorun.methods.base import PerProblem, Regime
 from evorun.methods.breeding import Plan, breed
 from evorun.methods.context import Context
-from evorun.methods.duels import Arena, DuelSettings, hold_duels, no_duels
+from evorun.methods.duels import DuelSettings, hold_duels, no_duels
 from evorun.methods.oracle import lacking_verifier, regime_with_verifier
 from evorun.methods.proposals import Proposal, ResponseSettings, observed, propose
 from evorun.rollouts.calls import Role

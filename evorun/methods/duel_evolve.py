@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from evorun.errors import ConfigError, at_least, within
+from evorun.methods.arena import Arena
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
-from evorun.methods.duels import Arena, DuelSettings, hold_duels, no_duels
+from evorun.methods.duels import DuelSettings, hold_duels, no_duels
 from evorun.methods.proposals import Proposal, ResponseSettings, observed, propose
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Step

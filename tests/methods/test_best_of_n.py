@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 from building import make_meter, make_method
+from evorun.methods.arena import Arena
 from evorun.methods.best_of_n import BestOfN
-from evorun.methods.duels import Arena
 from evorun.runs.candidates import Comparison, Step
 from method_fixture import Ask, Scripted, TestedQuiz, solve
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from building import load_task, make_config, make_context, make_meter, make_method
 from evorun.errors import ConfigError
-from evorun.methods import duels
+from evorun.methods import arena
 from evorun.models import Completion, Reply, Request
 from evorun.rollouts.calls import Caller
 from evorun.runs.budget import Meter
@@ -252,7 +252,7 @@ async def test_of_each_step_only_the_best_candidate_is_put_together(monkeypatch:
         made.append(one.id)
         return replace(one, **changes)
 
-    monkeypatch.setattr(duels, "replace", counted)
+    monkeypatch.setattr(arena, "replace", counted)
     steps = await solve(ScriptedModel(prefers("B")), generations=9)
     assert len(steps) == 10
     assert made == [step.best.id for step in steps if step.best is not None]

@@ -7,8 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from building import make_method
+from evorun.methods.arena import Arena
 from evorun.methods.duel_evolve import select_parents
-from evorun.methods.duels import Arena, order_consistent_outcome, select_duels
+from evorun.methods.duels import order_consistent_outcome, select_duels
 from evorun.runs.candidates import Candidate, Comparison, Response, Verdict
 from method_fixture import Ask, Scripted, solve
 
