@@ -47,6 +47,7 @@ def fit(
     winners: npt.ArrayLike,
     losers: npt.ArrayLike,
     *,
+    scores: npt.ArrayLike | None = None,
     prior_sd: float = 1.0,
     init: npt.ArrayLike | None = None,
     solver: Solver = "newton",
@@ -55,15 +56,18 @@ def fit(
 
     The mean is the MAP of Equation 4 of Duel-Evolve, and sd_i = 1 / sqrt(1 / prior_sd^2 + sum of p (1 - p) over the
     duels of i). Items without duels keep the prior. Repeated and contradictory duels are welcome; leave undecided ones
-    out. Both solvers find the same mode. "newton" is fast and within 1e-9 prior_sd of it; "lbfgs", the paper's choice,
-    is within 1e-6 for a prior_sd near 1 (its line search compares losses, which rounding blurs: more for wider priors).
+    out, or score them 0.5: half a win each. Both solvers find the same mode. "newton" is fast and within 1e-9 prior_sd
+    of it; "lbfgs", the paper's choice, is within 1e-6 for a prior_sd near 1 (its line search compares losses, which
+    rounding blurs: more for wider priors).
 
-    `winners` and `losers` are integers of shape (duels,), indices of items. `init` of shape (m,), m <= n_items, starts
-    the search, as from an earlier fit; the items that it lacks start at 0. It changes the time that a fit takes, not
-    its result. Newton's method calls no multi-threaded BLAS: many processes can fit at once, whatever OMP_NUM_THREADS.
+    `winners` and `losers` are integers of shape (duels,), indices of items. `scores`, of the same shape, are the shares
+    of a win in [0, 1] that `winners[k]` takes and leaves to `losers[k]`; without them, all of it. `init` of shape (m,),
+    m <= n_items, starts the search, as from an earlier fit; the items that it lacks start at 0. It changes the time
+    that a fit takes, not its result. Newton's method calls no multi-threaded BLAS: many processes can fit at once,
+    whatever OMP_NUM_THREADS.
 
-    Raises ValueError for arrays of other shapes or types, indices out of range, an item that duels itself, or a
-    prior_sd that is not positive and finite.
+    Raises ValueError for arrays of other shapes or types, indices or scores out of range, an item that duels itself, or
+    a prior_sd that is not positive and finite.
     """
     if not 0 < prior_sd < np.inf:
         raise ValueError(f"prior_sd: expected a positive finite number, got {prior_sd}")
@@ -75,7 +79,7 @@ def fit(
         raise ValueError(f"winners and losers: expected equal lengths, got {won.size} and {lost.size}")
     if (won == lost).any():
         raise ValueError(f"winners and losers: expected two items in each duel, got item {won[won == lost][0]} twice")
-    posterior = _LogPosterior(n_items, won, lost, prior_sd)
+    posterior = _LogPosterior(n_items, won, lost, _shares(scores, won.size), prior_sd)
     # Far from the mode the curvature vanishes and Newton's method needs hundreds of steps; from zeros it needs tens.
     if start.any() and posterior.loss(start) > won.size * np.log(2):  # the loss at zeros
         start = np.zeros(n_items)
@@ -108,6 +112,17 @@ def _indices(name: str, values: npt.ArrayLike, n_items: int) -> Indices:
     return indices.astype(np.int64)
 
 
+def _shares(scores: npt.ArrayLike | None, n_duels: int) -> Floats | None:
+    if scores is None:
+        return None
+    shares = np.asarray(scores, dtype=np.float64)
+    if shares.shape != (n_duels,):
+        raise ValueError(f"scores: expected shape ({n_duels},), one a duel, got {shares.shape}")
+    if not ((shares >= 0) & (shares <= 1)).all():
+        raise ValueError("scores: expected shares of a win in [0, 1]")
+    return shares
+
+
 class _Point(NamedTuple):
     """The derivatives of the negative log posterior at some utilities.
 
@@ -124,14 +139,16 @@ class _Point(NamedTuple):
 class _LogPosterior:
     """Equation 4 of Duel-Evolve over the duels counted by pair: its cost grows with pairs, not with duels."""
 
-    def __init__(self, n_items: int, winners: Indices, losers: Indices, prior_sd: float) -> None:
+    def __init__(self, n_items: int, winners: Indices, losers: Indices, scores: Floats | None, prior_sd: float) -> None:
         self.n_items, self.prior_sd, self.n_duels = n_items, prior_sd, winners.size
         # One integer a pair, whichever of the two won: numpy counts integers faster than rows.
         keys = np.minimum(winners, losers) * n_items + np.maximum(winners, losers)
         pairs, pair_of_duel = np.unique(keys, return_inverse=True)
         self.low, self.high = np.divmod(pairs, max(n_items, 1))
         self.duels = np.bincount(pair_of_duel, minlength=pairs.size).astype(np.float64)
-        self.low_wins = np.bincount(pair_of_duel, weights=winners < losers, minlength=pairs.size)
+        low_won = winners < losers
+        low_share = low_won if scores is None else np.where(low_won, scores, 1 - scores)
+        self.low_wins = np.bincount(pair_of_duel, weights=low_share, minlength=pairs.size)
 
     def loss(self, utilities: Floats) -> float:
         """Return the negative log posterior, less a constant."""

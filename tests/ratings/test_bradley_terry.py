@@ -68,6 +68,36 @@ def test_mean_minimises_the_naive_loss(problem, prior_sd):
     assert mean == pytest.approx(oracle.x, abs=1e-4)
 
 
+@given(item_duels(), st.floats(0.2, 3), st.data())
+@settings(max_examples=25)
+def test_ties_are_half_a_win_of_each_as_scipy_minimises_it(problem, prior_sd, data):
+    n_items, (winners, losers) = problem
+    scores = np.array(data.draw(st.lists(st.sampled_from([1.0, 0.5, 0.5, 0.25]), min_size=winners.size)))[
+        : winners.size
+    ]
+
+    def loss(utilities):
+        margin = utilities[winners] - utilities[losers]
+        evidence = scores * np.logaddexp(0, -margin) + (1 - scores) * np.logaddexp(0, margin)
+        return np.sum(utilities**2) / (2 * prior_sd**2) + np.sum(evidence)
+
+    oracle = minimize(loss, np.zeros(n_items), options={"gtol": 1e-7})
+    scored = fit(n_items, winners, losers, scores=scores, prior_sd=prior_sd)
+    assert scored.mean == pytest.approx(oracle.x, abs=1e-4)
+    by_lbfgs = fit(n_items, winners, losers, scores=scores, prior_sd=prior_sd, solver="lbfgs")
+    assert by_lbfgs.mean == pytest.approx(scored.mean, abs=1e-5)
+    # a tie says as much as a duel that was won: sd depends on the probabilities, not on who won
+    p = win_probability(scored.mean[winners], scored.mean[losers])
+    information = np.bincount(winners, p * (1 - p), n_items) + np.bincount(losers, p * (1 - p), n_items)
+    assert scored.sd**-2 == pytest.approx(prior_sd**-2 + information)
+
+
+def test_two_ties_are_a_win_of_each():
+    ties, wins = fit(3, [0, 0, 1], [1, 1, 2], scores=[0.5, 0.5, 1]), fit(3, [0, 1, 1], [1, 0, 2])
+    assert ties.mean == pytest.approx(wins.mean, abs=1e-9)
+    assert ties.sd == pytest.approx(wins.sd, abs=1e-9)
+
+
 @given(item_duels(), st.floats(0.3, 3))
 def test_sd_is_the_inverse_root_of_the_numerical_hessian_diagonal(problem, prior_sd):
     n_items, duels = problem
@@ -234,6 +264,9 @@ def test_win_probability_is_the_logistic_of_the_difference_and_never_overflows()
         ({"winners": [1], "losers": [-1]}, r"losers: expected indices in 0\.\.2, got -1\.\.-1"),
         ({"winners": [1.0], "losers": [0]}, "winners: expected integers"),
         ({"winners": [[1]], "losers": [[0]]}, "winners: expected integers of shape"),
+        ({"scores": [1.0, 1.0]}, r"scores: expected shape \(1,\), one a duel, got \(2,\)"),
+        ({"scores": [1.5]}, r"scores: expected shares of a win in \[0, 1\]"),
+        ({"scores": [float("nan")]}, r"scores: expected shares"),
         ({"prior_sd": 0.0}, "prior_sd: expected a positive finite number, got 0.0"),
         ({"prior_sd": -1.0}, "prior_sd"),
         ({"prior_sd": float("nan")}, "prior_sd"),
