@@ -108,7 +108,7 @@ async def breed(
             response = filling.copy.candidate if filling.copy is not None else filling.response
             if response is None and reply is not None:
                 response = read_reply(ctx.task, ctx.problem, reply)
-                offspring.texts.add(reply, response)
+                offspring.texts.add(ctx.task, reply, response)
             if response is not None:
                 held[index] = Child(filling, response, _key(ctx, response), attempt)
         # A call that the budget did not allow leaves its slot as it was: a repeat, or nothing.

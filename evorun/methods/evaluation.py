@@ -87,7 +87,7 @@ class Evaluations:
         texts, candidates = TextCounts(), []
         for index, episode in [*enumerate(greedy), *zip(indices, drawn, strict=False)]:  # the budget may cut them short
             response, replies = episode.response, episode.replies
-            texts.add(replies[-1], response)
+            texts.add(ctx.task, replies[-1], response)
             candidates.append(
                 Candidate.of(
                     response,

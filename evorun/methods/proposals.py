@@ -104,7 +104,7 @@ async def propose(
         for i, reply in zip(pending, replies, strict=False):  # the budget may cut the replies short
             attempts[i] = attempt + 1
             responses[i] = read_reply(ctx.task, ctx.problem, reply)
-            texts.add(reply, responses[i])
+            texts.add(ctx.task, reply, responses[i])
             # A refused request is not asked again: the engine would refuse it again.
             if reply.error is None and responses[i].error is not None:
                 again.append(i)

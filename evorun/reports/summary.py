@@ -23,7 +23,7 @@ from evorun.reports.text import (
 )
 from evorun.runs.paths import display
 from evorun.runs.reading import read_metrics, read_training
-from evorun.runs.results import OVERLONG
+from evorun.runs.results import OVERLONG, SHORTENED
 from evorun.runs.schema import MetricPoint, TrainingRecord
 from evorun.runs.scores import Score
 from evorun.runs.statistics import Proportion
@@ -155,6 +155,7 @@ def _losses(outcome: Outcome) -> Mapping[str, Proportion]:
         "unparsable texts": _share(counts["unparsable_texts"], texts),
         "texts cut at max_tokens": _share(counts.get("truncated_texts", 0), texts),
         **({"texts cut beyond max_tokens": _share(counts[OVERLONG], texts)} if OVERLONG in counts else {}),
+        **({"texts of which prompts show a part": _share(counts[SHORTENED], texts)} if SHORTENED in counts else {}),
         "requests refused by the engine": _share(refused, texts + refused),
         "lost candidates (no attempt parsed)": _share(counts["unparsed_candidates"], counts["candidates"]),
     }

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from evorun.models.base import Reply
 from evorun.runs.candidates import Response
+from evorun.runs.results import SELDOM_COUNTS
 from evorun.tasks.base import Problem, Task
 
 
@@ -28,8 +29,10 @@ class TextCounts:
     """Texts that ran into `max_tokens`, whether they parsed or not."""
     overlong_texts: int = 0
     """Texts that the engine let go on beyond `max_tokens`, whether they parsed or not."""
+    shortened_texts: int = 0
+    """Texts of which later prompts show only a part."""
 
-    def add(self, reply: Reply, response: Response) -> None:
+    def add(self, task: Task, reply: Reply, response: Response) -> None:
         """Count one reply with the response that it was read as."""
         # Counted by itself: a refusal says something of the request or the server, not of the model's format.
         if reply.error is not None:
@@ -39,6 +42,7 @@ class TextCounts:
         self.truncated_texts += reply.completions[0].finish_reason == "length"
         self.overlong_texts += reply.completions[0].finish_reason == "overlong"
         self.unparsable_texts += response.error is not None
+        self.shortened_texts += task.shows_excerpt_of(response)
 
     def diagnostics(self) -> dict[str, float]:
         """Return the counts that a step reports."""
@@ -47,5 +51,5 @@ class TextCounts:
             "unparsable_texts": self.unparsable_texts,
             "rejected_requests": self.rejected_requests,
             "truncated_texts": self.truncated_texts,
-            **({"overlong_texts": self.overlong_texts} if self.overlong_texts else {}),
+            **{name: count for name in SELDOM_COUNTS if (count := getattr(self, name))},
         }

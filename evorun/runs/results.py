@@ -30,8 +30,8 @@ TRAINING_PREFIX = "training/"
 
 TEXT_COUNTS = ("texts", "unparsable_texts", "rejected_requests", "truncated_texts")
 """Step diagnostics that are summed over the run."""
-OVERLONG = "overlong_texts"
-"""Another one, which is named only where there are any: engines that honour `max_tokens` have none."""
+OVERLONG, SHORTENED = SELDOM_COUNTS = ("overlong_texts", "shortened_texts")
+"""Others, named only where there are any: most engines honour `max_tokens`, and most tasks show all of a text."""
 
 RESAMPLES_OF_A_POINT = 1_999
 """Resamples for a score along the run (ours): a band is drawn, its ends are not read off to three figures."""
@@ -83,7 +83,7 @@ def write_results(
     predictions = read_predictions(path)
     search, search_counts = search_figures(path, steps, predictions, declared)
     metrics, by_stratum = outcome_metrics(predictions, declared)
-    overlong = int(sum(step.extra.get(OVERLONG, 0) for step in steps))
+    totals = {name: int(sum(step.extra.get(name, 0) for step in steps)) for name in (*TEXT_COUNTS, *SELDOM_COUNTS)}
     results = Results(
         metrics={**metrics, **search},
         by_stratum=by_stratum,
@@ -92,8 +92,7 @@ def write_results(
             "problems": len(predictions),
             "stopped_by_budget": sum(p.stop == "budget" for p in predictions),
             "without_answer": sum(p.answer is None for p in predictions),
-            **{name: int(sum(step.extra.get(name, 0) for step in steps)) for name in TEXT_COUNTS},
-            **({OVERLONG: overlong} if overlong else {}),
+            **{name: total for name, total in totals.items() if total or name in TEXT_COUNTS},
             **search_counts,
         },
         wasted=dict(sorted(wasted.items())),

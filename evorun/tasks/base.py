@@ -84,6 +84,10 @@ class Task(ABC):
         """Return a text that is equal for responses with the same answer; the response has one."""
         return response.answer or ""
 
+    def shows_excerpt_of(self, response: Response) -> bool:
+        """Return whether later prompts, a judge's among them, show only a part of the response's text."""
+        return False
+
 
 class Tools(Protocol):
     """A run's tools for tasks, beside models: things that take time, behind the run's journal."""

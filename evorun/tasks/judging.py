@@ -12,6 +12,7 @@ import msgspec
 
 from evorun.runs.candidates import Verdict
 from evorun.tasks.capabilities import Judgment
+from evorun.tasks.excerpts import excerpt
 from evorun.tasks.json_text import read_object, well_formed
 
 
@@ -124,7 +125,9 @@ def read_errors(text: str, max_errors: int) -> list[str] | None:
     if not isinstance(named, list):
         return None
     lines = [" ".join(well_formed(error).split()) for error in named if isinstance(error, str)]
-    errors = dict.fromkeys(line[:ERROR_CHARS] for line in lines if line.casefold().strip(" .") not in ("", *_NO_ERROR))
+    errors = dict.fromkeys(
+        excerpt(line, ERROR_CHARS) for line in lines if line.casefold().strip(" .") not in ("", *_NO_ERROR)
+    )
     return list(errors)[:max_errors]
 
 

@@ -18,6 +18,7 @@ from evorun.models.base import Message
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, Grade, Problem, Prompt, Task
 from evorun.tasks.capabilities import Attempt, AttemptOutcome, Diagnosis, Individual, Judgment, ScoredResponse
+from evorun.tasks.excerpts import excerpt
 from evorun.tasks.json_text import read_object, well_formed
 from evorun.tasks.judging import (
     ERRORS_SCHEMA,
@@ -64,11 +65,11 @@ class TextTask(Task):
     reply_schema: dict[str, Any] | None = None
     """JSON schema of an answer; None: free text."""
 
-    def __init__(self, *, prompts: str | None = None, shown_reasoning_chars: int = 2000) -> None:
+    def __init__(self, *, prompts: str | None = None, shown_reasoning_chars: int | None = None) -> None:
         """Compile the prompts. Raises ConfigError naming the file that cannot be used.
 
         prompts: folder of the user's own files. shown_reasoning_chars: as much of a response's reasoning as a later
-        prompt shows.
+        prompt shows; None: all of it.
         """
         self.prompts = PromptFiles(
             (*self.prompt_folders, DEFAULTS),
@@ -125,11 +126,17 @@ class TextTask(Task):
         return {**self.shared_values(), "question": self.question(problem)}
 
     def response_values(self, problem: Problem, response: Response) -> Mapping[str, Any]:
-        """Return the placeholders of a response: its answer and the end of its reasoning."""
-        # The end is shown, not the beginning: it is where an argument in free text comes to its answer.
-        text, chars = response.reasoning, self.shown_reasoning_chars
-        shown = text if len(text) <= chars else f"[...] {text[-chars:]}"
-        return {"answer": response.answer or "none", "reasoning": shown}
+        """Return the placeholders of a response: its answer and its reasoning, an excerpt where it is too long."""
+        return {"answer": response.answer or "none", "reasoning": self.excerpt(response.reasoning)}
+
+    def excerpt(self, text: str) -> str:
+        """Return as much of a response's text as prompts show of it."""
+        return excerpt(text, self.shown_reasoning_chars)
+
+    def shows_excerpt_of(self, response: Response) -> bool:
+        limit = self.shown_reasoning_chars
+        shown = (response.reasoning, response.text if response.answer is None else "")
+        return limit is not None and max(map(len, shown)) > limit
 
     def truth_values(
         self, problem: Problem, response: Response, demonstration: Demonstration | None

@@ -16,6 +16,7 @@ from evorun.runs.candidates import Response
 from evorun.runs.effects import REFUSALS_AT_FIRST, JournaledModel, Traffic, journaled
 from evorun.runs.journal import Journal
 from evorun.runs.journal_reader import read_journal
+from method_fixture import Quiz
 
 
 class Engine:
@@ -82,7 +83,7 @@ async def test_a_text_longer_than_its_tokens_can_be_is_cut_before_it_is_recorded
     assert sum(len(effect.result) for effect in read_journal(tmp_path / "j")) < 1_000
     counts = TextCounts()
     for one in reply.completions:
-        counts.add(msgspec.structs.replace(reply, completions=(one,)), Response(text=one.text, answer="x"))
+        counts.add(Quiz(), msgspec.structs.replace(reply, completions=(one,)), Response(text=one.text, answer="x"))
     assert counts.diagnostics()["overlong_texts"] == 1
     assert counts.truncated_texts == 0
 

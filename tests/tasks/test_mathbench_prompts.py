@@ -9,7 +9,7 @@ from building import load_task
 from evorun.runs.candidates import Response
 from evorun.tasks import text_task
 from evorun.tasks.base import Demonstration, Problem, Prompt
-from evorun.tasks.capabilities import Diagnosis, Individual, Operates, ScoredResponse, Verifies
+from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, Operates, ScoredResponse, Verifies
 from evorun.tasks.mathbench.task import MathBench
 
 PROBLEM = Problem(id="p1", stratum="high", data={"question": "How much is 6 * 7?", "options": ("41", "42", "43", "44")})
@@ -99,10 +99,30 @@ def test_schemas_fix_the_order_and_the_length() -> None:
     assert verdict["properties"]["reasoning"]["maxLength"] == 200
 
 
-def test_of_a_long_reasoning_the_beginning_is_shown() -> None:
-    long = Response(text="", answer="B", reasoning="a" + "z" * 5000)
-    shown = user_text(MathBench(shown_reasoning_chars=200).judge_prompt(PROBLEM, long, WRONG))
-    assert f"a{'z' * 199}\n" in shown
+def test_judges_and_later_prompts_see_all_of_a_reasoning_unless_a_limit_is_set() -> None:
+    long = Response(text="", answer="B", reasoning=" ".join(f"step{number}" for number in range(700)))
+    individual = Individual(response=long, fitness=50, errors=Diagnosis())
+
+    def prompts(task: MathBench) -> list[str]:
+        return [
+            user_text(task.judge_prompt(PROBLEM, WRONG, long)),
+            user_text(task.evolution_prompt(PROBLEM, [ScoredResponse(response=long, score=1)])),
+            user_text(task.refinement_prompt(PROBLEM, WRONG, [Attempt(response=long, outcome="won")])),
+            user_text(task.mutation_prompt(PROBLEM, individual)),
+            user_text(task.errors_prompt(PROBLEM, long)),
+            user_text(task.fitness_prompt(PROBLEM, long)),
+            task.reflection_record(PROBLEM, long, None),
+        ]
+
+    assert len(long.reasoning) > 3000
+    for whole in prompts(load_task("mathbench", source="sample").task):
+        assert long.reasoning in whole
+    limited = MathBench(shown_reasoning_chars=40)
+    for cut in prompts(limited):
+        assert "\nstep0 step1 step2 [... 5,457 characters left out ...] step698 step699" in cut
+    assert limited.shows_excerpt_of(long)
+    assert not limited.shows_excerpt_of(RIGHT)
+    assert not TASK.shows_excerpt_of(long)
 
 
 def test_a_users_files_may_use_the_older_placeholder(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -199,14 +199,14 @@ def test_individuals_are_shown_with_fitness_and_errors() -> None:
     assert "No check." not in words(TASK.errors_prompt(PROBLEM, RIGHT)) + words(TASK.fitness_prompt(PROBLEM, RIGHT))
 
 
-def test_of_a_long_text_the_end_is_shown_but_for_demonstrations() -> None:
+def test_of_a_long_text_the_middle_is_left_out_but_for_demonstrations() -> None:
     task = Sums(shown_reasoning_chars=20)
     response = task.parse(PROBLEM, "start " + "step " * 100 + "\n#### 5")
     shown = words(task.judge_prompt(PROBLEM, response, response))
-    assert "start" not in shown
-    assert shown.count("[...] ") == 2
+    assert shown.count("start step [... 497 characters left out ...] #### 5\n") == 2
+    assert words(TASK.judge_prompt(PROBLEM, response, response)).count(response.reasoning) == 2
     shot = task.demonstration(Demonstration(problem=OTHER, answer="6"), response)
-    assert "start" in words(task.few_shot_prompt(PROBLEM, [shot]))
+    assert response.reasoning in words(task.few_shot_prompt(PROBLEM, [shot]))
 
 
 def test_an_instruction_takes_the_system_prompts_place() -> None:

@@ -3,13 +3,14 @@
 import re
 from typing import Any
 
+from evorun.tasks.excerpts import excerpt
 from evorun.tasks.json_text import read_object, well_formed
 from evorun.tasks.livecodebench.programs import parsed
 
 MAX_SOURCE_BYTES = 64 * 1024
 """Longest program that is taken; AtCoder's and Codeforces' own bound."""
 MEMORY_CHARS = 500
-"""Longest evolving memory (A.1); what goes beyond is cut off."""
+"""Longest evolving memory (A.1); of a longer one an excerpt is kept."""
 
 # A fence begins only where its run of ticks does: trying every tick of a long run would take quadratic time.
 _BLOCK = r"(?<!`)`{{3,}}[ \t]*+(?:python3?|py){optional}[ \t]*+\r?\n(.*?)(?:\r?\n[ \t]*```|\Z)"
@@ -54,7 +55,7 @@ def read_reasoning(text: str) -> str:
 def read_memory(text: str) -> str:
     """Return the notes of a JSON object that states a solution, readable or not; empty without any."""
     reply = _reply(text)
-    return "" if reply is None else _text(reply, "evolving_memory")[:MEMORY_CHARS]
+    return "" if reply is None else excerpt(_text(reply, "evolving_memory"), MEMORY_CHARS)
 
 
 def _reply(text: str) -> dict[str, Any] | None:

@@ -38,7 +38,7 @@ class LiveCodeBench(TextTask):
         stated_time_limit_s: float = 4.0,
         prompts: str | None = None,
         reasoning_max_chars: int = 3000,
-        shown_reasoning_chars: int = 1200,
+        shown_reasoning_chars: int | None = None,
         solution_max_chars: int = 6000,
     ) -> None:
         """Compile the prompts; see `TextTask`.
@@ -78,9 +78,9 @@ class LiveCodeBench(TextTask):
         if response.answer is None:
             executions = "No program could be read from this reply."
         return {
-            # A response that could not be parsed is still shown: as its text.
-            "code": (response.answer or response.text)[: self._solution_chars],
-            "reasoning": response.reasoning[: self.shown_reasoning_chars],
+            # A response that could not be parsed is still shown: as its text. A program is shown whole, however long.
+            "code": response.answer or self.excerpt(response.text),
+            "reasoning": self.excerpt(response.reasoning),
             "executions": executions,
             "memory": response.memory,
         }

@@ -68,8 +68,9 @@ class MathContestConfig(TaskConfig):
     """Work on this many problems only: the first ones in the drawn order."""
     prompts: str | None
     """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
-    shown_reasoning_chars: int
-    """As much of a candidate's text, its end, as a later prompt shows; demonstrations show all of theirs."""
+    shown_reasoning_chars: int | None
+    """As much of a candidate's text as a later prompt shows, its beginning and its end; null: all. Demonstrations show
+    all of theirs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -39,7 +39,7 @@ class MathContest(TextTask):
         integers: bool = True,
         largest: int | None = None,
         prompts: str | None = None,
-        shown_reasoning_chars: int = 2000,
+        shown_reasoning_chars: int | None = None,
     ) -> None:
         """Compile the prompts as `TextTask` does. integers: answers are integers, from 0 to `largest` where given."""
         self.integers = integers

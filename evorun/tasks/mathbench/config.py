@@ -46,8 +46,9 @@ class MathBenchConfig(TaskConfig):
     """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
     reasoning_max_chars: int
     """Longest reasoning that the JSON schema allows."""
-    shown_reasoning_chars: int
-    """As much of a candidate's reasoning as a later prompt shows; demonstrations show all of theirs."""
+    shown_reasoning_chars: int | None
+    """As much of a candidate's reasoning as a later prompt shows, its beginning and its end; null: all. Demonstrations
+    show all of theirs."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -32,7 +32,7 @@ class MathBench(TextTask):
     }
 
     def __init__(
-        self, *, prompts: str | None = None, reasoning_max_chars: int = 3000, shown_reasoning_chars: int = 1200
+        self, *, prompts: str | None = None, reasoning_max_chars: int = 3000, shown_reasoning_chars: int | None = None
     ) -> None:
         """Compile the prompts; see `TextTask`. reasoning_max_chars: longest reasoning that the schema allows."""
         super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
@@ -57,7 +57,7 @@ class MathBench(TextTask):
             "answer": _shown(answer, problem) if answer else "none",
             "answer_letter": answer or "none",
             "option_text": option_text(answer, problem.data["options"]) if answer else "",
-            "reasoning": reasoning[: self.shown_reasoning_chars],
+            "reasoning": self.excerpt(reasoning),
         }
 
     def truth_values(

@@ -77,8 +77,8 @@ class PuzzleConfig(TaskConfig):
     """Work on this many problems only: the first ones of the split. The others are neither drawn nor solved."""
     prompts: str | None
     """Folder of your own prompt files; each replaces the built-in one of its name (null: the built-in ones)."""
-    shown_reasoning_chars: int
-    """Longest reasoning that a later prompt shows."""
+    shown_reasoning_chars: int | None
+    """As much of a response's reasoning as a later prompt shows, its beginning and its end; null: all."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -38,7 +38,7 @@ class Puzzle(TextTask):
         keys="task.split, task.instances, task.training_instances, task.draw_seed and task.limit",
     )
 
-    def __init__(self, *, prompts: str | None = None, shown_reasoning_chars: int = 1200) -> None:
+    def __init__(self, *, prompts: str | None = None, shown_reasoning_chars: int | None = None) -> None:
         super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
 
     # --- what a subclass knows ---
@@ -110,10 +110,8 @@ class Puzzle(TextTask):
 
     def response_values(self, problem: Problem, response: Response) -> Mapping[str, Any]:
         # A response that could not be read is still shown, as its text.
-        chars = self.shown_reasoning_chars
-        # Cut, since it may be as long as the model's limit, and is no answer anyway.
-        answer = response.text[:chars] if response.answer is None else response.answer
-        return {"answer": answer, "reasoning": response.reasoning[:chars]}
+        answer = self.excerpt(response.text) if response.answer is None else response.answer
+        return {"answer": answer, "reasoning": self.excerpt(response.reasoning)}
 
     def parse(self, problem: Problem, text: str) -> Response:
         """Read the last fenced block; what comes before it is the reasoning.

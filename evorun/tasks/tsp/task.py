@@ -35,7 +35,9 @@ class Tsp(Puzzle):
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", *Puzzle.prompt_folders)
     placeholder_synonyms: ClassVar[Mapping[str, str]] = {"distances": "instance"}
 
-    def __init__(self, optima: Mapping[str, float], *, prompts: str | None = None, shown_reasoning_chars: int = 1200):
+    def __init__(
+        self, optima: Mapping[str, float], *, prompts: str | None = None, shown_reasoning_chars: int | None = None
+    ):
         """optima: the shortest length for each problem id. The rest: see `Puzzle`."""
         super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
         self._optima = optima

@@ -235,14 +235,16 @@ def test_texts_are_data(nasty: str) -> None:
             assert every_text(prompt).count(nasty) == 3, role
 
 
-def test_long_programs_and_reasons_are_cut_where_a_prompt_shows_them() -> None:
-    long = Response(text="", answer="x" * 5000, reasoning="y" * 5000)
+def test_a_program_is_shown_whole_and_of_its_reasons_as_much_as_is_set() -> None:
+    long = Response(text="", answer="x" * 7000, reasoning="y" * 5000)
     prompts = every_prompt(LiveCodeBench(shown_reasoning_chars=200, solution_max_chars=700), response=long)
     for role in ("evolve", "judge", "refine", "crossover", "mutate", "errors", "fitness"):
-        assert "x" * 700 in user_text(prompts[role])
-        assert "x" * 701 not in user_text(prompts[role])
-        assert "y" * 201 not in user_text(prompts[role])
-    assert "y" * 200 in user_text(prompts["evolve"])
+        assert "x" * 7000 in user_text(prompts[role])
+        assert "y" * 101 not in user_text(prompts[role])
+    assert f"{'y' * 100} [... 4,800 characters left out ...] {'y' * 100}" in user_text(prompts["evolve"])
+    assert "y" * 5000 in user_text(
+        every_prompt(load_task("livecodebench", source="sample").task, response=long)["evolve"]
+    )
     shot = TASK.demonstration(Demonstration(problem=SCRIPT_PROBLEM, answer=""), long)
     assert "y" * 5000 in user_text(TASK.few_shot_prompt(PROBLEM, [shot]))
 

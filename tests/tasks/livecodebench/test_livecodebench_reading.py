@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import Diagnosis
+from evorun.tasks.excerpts import excerpt
 from evorun.tasks.livecodebench.programs import program_for, signature, syntax_error
 from evorun.tasks.livecodebench.task import LiveCodeBench
 
@@ -53,7 +54,7 @@ def test_ticks_inside_a_program_stay() -> None:
 def test_all_fields_are_read_and_the_memory_is_cut() -> None:
     response = TASK.parse(PROBLEM, reply(FENCED))
     assert (response.answer, response.reasoning, response.memory, response.error) == (CODE, "Because.", "n = 0", None)
-    assert TASK.parse(PROBLEM, reply(CODE, evolving_memory="m" * 900)).memory == "m" * 500
+    assert TASK.parse(PROBLEM, reply(CODE, evolving_memory="m" * 900)).memory == excerpt("m" * 900, 500)
     assert TASK.parse(PROBLEM, reply(CODE, evolving_memory=["a", "list"])).memory == ""
     unread = TASK.parse(PROBLEM, reply(42))
     assert (unread.reasoning, unread.memory) == ("", "n = 0")
