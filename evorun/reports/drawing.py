@@ -1,6 +1,6 @@
-"""The common parts of all figures: the page's colours and fonts, axes of scores and generations, inline SVG.
+"""The common parts of all figures: colours and fonts, axes of scores and generations, SVG for pages, SVG and PDF files.
 
-Colours and fonts are the page's, so that a figure follows its light or dark scheme.
+On a page colours and fonts are the page's, so that a figure follows its light or dark scheme; files have the light one.
 """
 
 import io
@@ -8,6 +8,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from html import escape
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -17,17 +18,16 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Matplotlib knows no custom properties: it draws with these placeholders, which become properties of the page's style
-# sheet in the SVG.
-INK, GRID, SERIES, CARD = "#010101", "#020202", "#030303", "#050505"
-RUNS = tuple(f"#04{index:02x}04" for index in range(8))
+# The style sheets' colours in the light scheme. Matplotlib knows no custom properties: on a page each becomes the
+# property that has its value there.
+INK, GRID, SERIES, CARD = "#5a626c", "#dcdfe3", "#0b62a4", "#ffffff"
+RUNS = ("#5b8df8", "#7e0000", "#347147", "#945aa2", "#c18433", "#8d9398", "#2923a6", "#61204f")
 """A colour for each of several runs."""
-_PROPERTIES = {INK: "var(--muted)", GRID: "var(--grid)", SERIES: "var(--series)", CARD: "var(--card)"} | {
-    colour: f"var(--run-{index})" for index, colour in enumerate(RUNS)
+PROPERTIES = {INK: "--muted", GRID: "--grid", SERIES: "--series", CARD: "--card"} | {
+    colour: f"--run-{index}" for index, colour in enumerate(RUNS)
 }
 
 _STYLE: Any = {
-    "svg.fonttype": "none",
     "text.parse_math": False,  # a stratum's name may hold dollar signs
     "text.color": INK,
     "axes.labelcolor": INK,
@@ -97,26 +97,61 @@ def figure_of(width: float, height: float) -> Iterator["Figure"]:
         yield Figure(figsize=(width, height), layout="constrained")
 
 
+@dataclass(frozen=True)
+class Drawing:
+    """A figure, drawn once: for a page, and for files of its own."""
+
+    name: str
+    """The files' name, without its ending."""
+    inline: str
+    """An SVG element with a text alternative, in the colours and fonts of the page around it."""
+    svg: str
+    """The same as a file that stands alone, on white."""
+    figure: "Figure"
+
+    def pdf(self) -> bytes:
+        """Return the same as a PDF file, with the fonts that it needs."""
+        buffer = io.BytesIO()
+        settings = {"pdf.fonttype": 42}  # TrueType: journals refuse Matplotlib's own choice, Type 3
+        _save(self.figure, buffer, "pdf", settings, dict.fromkeys(["Creator", "Producer", "CreationDate"]))
+        return buffer.getvalue()
+
+
+def drawing_of(figure: "Figure", name: str, label: str) -> Drawing:
+    """Return the drawing of a finished figure, the same for the same data; `label` is its text alternative."""
+    buffer = io.StringIO()
+    # a salt of its own for each figure keeps ids apart when several share a page
+    settings = {"svg.hashsalt": f"evorun-{name}", "svg.fonttype": "none"}
+    _save(figure, buffer, "svg", settings, dict.fromkeys(["Date", "Creator", "Format", "Type"]))
+    text = buffer.getvalue()
+    text = re.sub(r"<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    head = re.compile(r'^<svg\b[^>]*?viewBox="([^"]*)"[^>]*>')
+    paper = '<rect width="100%" height="100%" fill="#ffffff"/>'
+    alone = head.sub(lambda found: f"{found[0]}<title>{escape(label)}</title>{paper}", text)
+    # without width and height the page's style sheet decides the size
+    named = f'role="img" aria-label="{escape(label)}"'
+    inline = head.sub(lambda found: f'<svg viewBox="{found[1]}" {named}>', text).replace("xlink:href", "href")
+    inline = re.sub(
+        r"\b(fill|stroke): (#[0-9a-f]{6})",
+        lambda found: f"{found[1]}: var({PROPERTIES[found[2]]})" if found[2] in PROPERTIES else found[0],
+        inline,
+    )
+    return Drawing(name, inline, alone, figure)
+
+
 def svg_of(figure: "Figure", name: str, label: str) -> str:
-    """Return an SVG element with a text alternative, the same for the same data."""
+    """Return an SVG element for a page."""
+    return drawing_of(figure, name, label).inline
+
+
+def _save(figure: "Figure", buffer: Any, format: str, settings: dict[str, Any], metadata: dict[str, Any]) -> None:
     import matplotlib
 
-    buffer = io.StringIO()
-    # A salt of its own for each figure keeps ids apart when several share a page.
-    with matplotlib.rc_context({"svg.hashsalt": f"evorun-{name}"}), warnings.catch_warnings():
-        # The browser sets the text, in its own fonts; Matplotlib's font only measures it.
+    with matplotlib.rc_context(settings), warnings.catch_warnings():
+        # on a page the browser sets the text, in its own fonts; Matplotlib's font only measures it
         warnings.filterwarnings("ignore", message="Glyph .* missing from font")
         # laid out once: saving a figure with a layout engine would draw it twice
         if layout := figure.get_layout_engine():
             layout.execute(figure)
             figure.set_layout_engine("none")
-        figure.savefig(buffer, format="svg", metadata=dict.fromkeys(["Date", "Creator", "Format", "Type"]))
-    text = buffer.getvalue()
-    svg = text[text.index("<svg") :]
-    # without width and height the page's style sheet decides the size
-    role = f'role="img" aria-label="{escape(label)}"'
-    svg = re.sub(r'^<svg\b[^>]*?viewBox="([^"]*)"[^>]*>', lambda head: f'<svg viewBox="{head[1]}" {role}>', svg)
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL).replace("xlink:href", "href")
-    for colour, custom_property in _PROPERTIES.items():
-        svg = svg.replace(colour, custom_property)
-    return svg
+        figure.savefig(buffer, format=format, metadata=metadata)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from evorun.reports import plots, text
 from evorun.reports.banners import banners
 from evorun.reports.browser import BrowserProblem, load_browser, script_json
-from evorun.reports.drawing import X_LABELS
+from evorun.reports.drawing import X_LABELS, Drawing
 from evorun.reports.judge import JudgeDiagnostics, calibration, judge_warning
 from evorun.reports.overview import (
     CandidateFigures,
@@ -86,7 +86,7 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "judge": judge,
         "judge_rows": _judge_rows(judge, measure) if judge else [],
         "judge_warning": judge_warning(judge) if judge else None,
-        "plots": {name: svg and markup(svg) for name, svg in _plots(outcome, curves, figures, judge).items()},
+        "plots": _plots(outcome, curves, figures, judge),
         "browser": browser,
         "browser_note": _browser_note(browser, figures, measure),
         "browser_index": markup(script_json(index)),
@@ -174,10 +174,10 @@ def _judge_rows(judge: JudgeDiagnostics, measure: Score) -> list[tuple[str, Prop
 
 def _plots(
     outcome: Outcome, curves: Curves, figures: CandidateFigures, judge: JudgeDiagnostics | None
-) -> dict[str, str | None]:
+) -> dict[str, Drawing | None]:
     primary, second, measure = outcome.primary, outcome.second, yardstick(outcome.manifest.scores)
     strata = {name.partition("/")[2]: points for name, points in curves.series.items() if name != primary.name}
-    drawn: dict[str, str | None] = {
+    drawn: dict[str, Drawing | None] = {
         "strata": plots.strata_plot(primary, strata) if len(strata) > 1 else None,
         "scores": plots.scores_plot([score for score in curves.others if score != second], curves.scores),
         "training": plots.training_plot(curves.training),

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from evorun.reports import text
+from evorun.reports.drawing import Drawing
+from evorun.reports.tables import DataTable
 from evorun.runs.printable import printable
 from evorun.runs.records import write_atomically
 
@@ -33,6 +35,8 @@ def render(template: str, context: Mapping[str, Any]) -> str:
         label=text.label,
         sentence=text.sentence,
         trusted=markup,
+        svg_link=svg_link,
+        csv_link=csv_link,
     )
     return environment.from_string(own_file(template)).render(context)
 
@@ -49,6 +53,25 @@ def markup(html: str) -> "Markup":
     from markupsafe import Markup
 
     return Markup(html)  # noqa: S704
+
+
+def download(name: str, media: str, content: str) -> "Markup":
+    """Return a link that saves `content` as a file; it holds the content, so that the page loads nothing for it."""
+    from markupsafe import Markup
+
+    data = base64.b64encode(content.encode("utf-8", "replace")).decode("ascii")
+    link = Markup('<a class="download" download="{}" href="data:{};base64,{}">{}</a>')
+    return link.format(name, media, data, name.rpartition(".")[2].upper())
+
+
+def svg_link(drawing: Drawing) -> "Markup":
+    """Return a link that saves a drawing as SVG."""
+    return download(f"{text.file_stem(drawing.name)}.svg", "image/svg+xml", drawing.svg)
+
+
+def csv_link(table: DataTable) -> "Markup":
+    """Return a link that saves a table as CSV."""
+    return download(f"{text.file_stem(table.name)}.csv", "text/csv", table.csv())
 
 
 def own_file(name: str) -> str:

@@ -1,4 +1,4 @@
-"""The figures of one run's page, as inline SVG."""
+"""The figures of one run's page."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 from evorun.reports.drawing import (
     SERIES,
     X_LABELS,
+    Drawing,
     XAxis,
+    drawing_of,
     figure_of,
     integer_axis,
     number,
     score_axis,
-    svg_of,
     unit_axis,
 )
 from evorun.reports.judge import Bin
@@ -28,7 +29,7 @@ MAX_PANELS = 12
 """Strata that get a panel of their own; all of them are in the table."""
 
 
-def score_plot(score: Score, points: Sequence[MetricPoint], x: XAxis, *, whole_range: bool = False) -> str | None:
+def score_plot(score: Score, points: Sequence[MetricPoint], x: XAxis, *, whole_range: bool = False) -> Drawing | None:
     """Draw a score's mean with its 95 % band against generations, calls or tokens; None without points."""
     drawn = [p for p in points if p.value is not None]
     if not drawn:
@@ -39,23 +40,23 @@ def score_plot(score: Score, points: Sequence[MetricPoint], x: XAxis, *, whole_r
         if whole_range:
             score_axis(axes, score)
         axes.set_ylabel(label(score))
-        return svg_of(figure, f"{score.name}-{x}", f"{words(score.name).capitalize()} against {X_LABELS[x]}")
+        return drawing_of(figure, f"{score.name}-{x}", f"{words(score.name).capitalize()} against {X_LABELS[x]}")
 
 
-def scores_plot(scores: Sequence[Score], series: Mapping[str, Sequence[MetricPoint]]) -> str | None:
+def scores_plot(scores: Sequence[Score], series: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
     """Draw scores by generation, one panel a score with its own scale; None without points."""
     panels = [(label(score), points) for score in scores if (points := series.get(score.name))]
     return _panels(panels, "scores", "Scores by generation")
 
 
-def training_plot(series: Mapping[str, Sequence[MetricPoint]]) -> str | None:
+def training_plot(series: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
     """Draw the figures of training steps, one panel a figure with its own scale; None without points."""
     # a figure that never changes (a constant learning rate) would take a panel from one that does
     panels = [(words(name), points) for name, points in series.items() if len({p.value for p in points}) > 1]
     return _panels(panels, "training", "What training steps measured", label_of_x="training step")
 
 
-def strata_plot(score: Score, series: Mapping[str, Sequence[MetricPoint]]) -> str | None:
+def strata_plot(score: Score, series: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
     """Draw the primary score by generation, one panel a stratum; None without points."""
     panels = [(printable(name), points) for name, points in series.items() if points]
     title = f"{words(score.name).capitalize()} by generation in each stratum"
@@ -69,7 +70,7 @@ def _panels(
     *,
     shared: Score | None = None,
     label_of_x: str | None = None,
-) -> str | None:
+) -> Drawing | None:
     if not panels:
         return None
     drawn = panels[:MAX_PANELS]
@@ -89,10 +90,10 @@ def _panels(
         if shared is not None:
             for axes in grid[:, 0]:
                 axes.set_ylabel(label(shared))
-        return svg_of(figure, name, title)
+        return drawing_of(figure, name, title)
 
 
-def decisive_plot(by_step: dict[int, Proportion]) -> str | None:
+def decisive_plot(by_step: dict[int, Proportion]) -> Drawing | None:
     """Draw the share of decisive duels by generation, with 95 % intervals; None without duels."""
     steps = sorted(step for step, share in by_step.items() if share.n)
     if not steps:
@@ -104,10 +105,10 @@ def decisive_plot(by_step: dict[int, Proportion]) -> str | None:
         integer_axis(axes)
         axes.set_xlabel("generation")
         axes.set_ylabel("decisive share of duels")
-        return svg_of(figure, "decisive", "Decisive share of duels by generation")
+        return drawing_of(figure, "decisive", "Decisive share of duels by generation")
 
 
-def calibration_plot(bins: Sequence[Bin], measure: Score) -> str | None:
+def calibration_plot(bins: Sequence[Bin], measure: Score) -> Drawing | None:
     """Draw how good candidates are by posterior mean, with 95 % intervals; None with fewer than two groups."""
     if len(bins) < 2:
         return None
@@ -119,7 +120,7 @@ def calibration_plot(bins: Sequence[Bin], measure: Score) -> str | None:
         right = measure.is_correctness
         axes.set_ylabel("right candidates" if right else label(measure))
         title = "Share of right candidates" if right else words(measure.name).capitalize()
-        return svg_of(figure, "calibration", f"{title} by posterior mean")
+        return drawing_of(figure, "calibration", f"{title} by posterior mean")
 
 
 def _curve(axes: "Axes", points: Sequence[MetricPoint], x: XAxis) -> None:

@@ -1,10 +1,43 @@
-"""Tables in a terminal whose cells may hold foreign texts, which must not be read as markup."""
+"""Tables: in a terminal, whose cells may hold foreign texts that must not be read as markup, and as CSV files."""
 
-from collections.abc import Collection
+import csv
+import io
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
+
+from evorun.runs.printable import printable
 
 if TYPE_CHECKING:
     from rich.table import Table
+
+Cell = str | float | None
+"""Of a table of data: a figure as it is, in no format; None where there is none."""
+
+
+@dataclass(frozen=True)
+class DataTable:
+    """A table of figures for other programs: unrounded, rates as fractions, an interval's ends in two columns."""
+
+    name: str
+    """The file's name, without its ending."""
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+
+    def csv(self) -> str:
+        """Return the table as a CSV file (RFC 4180), a missing figure as an empty field."""
+        buffer = io.StringIO()
+        csv.writer(buffer).writerows([self.columns, *([_field(cell) for cell in row] for row in self.rows)])
+        return buffer.getvalue()
+
+
+def _field(cell: Cell) -> Cell:
+    """Return a cell that a spreadsheet will not take for a formula, whatever a data set calls its strata."""
+    if not isinstance(cell, str):
+        return cell
+    # https://owasp.org/www-community/attacks/CSV_Injection: the quote makes a spreadsheet show the rest as text
+    shown = printable(cell)
+    return f"'{shown}" if shown.startswith(("=", "+", "-", "@", "\t", "\r")) else shown
 
 
 def new_table(title: str, *columns: str, left: Collection[int] = (0,)) -> "Table":

@@ -21,6 +21,11 @@ def label(score: Score) -> str:
     return words(score.name) + (f" ({', '.join(about)})" if about else "")
 
 
+def file_stem(name: str) -> str:
+    """Return a name, which may be foreign, as the name of a file without its ending: letters, digits, _ and - only."""
+    return "".join(c if c.isalnum() or c in "_-" else "_" for c in name)[:100] or "_"
+
+
 def sentence(words: str) -> str:
     """Begin with a capital letter, leaving the others as they are."""
     return words[:1].upper() + words[1:]

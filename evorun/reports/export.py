@@ -1,0 +1,32 @@
+"""The figures and tables of a report as files of their own: SVG and PDF for papers, CSV for other programs."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from evorun.errors import RunDirectoryError
+from evorun.reports.drawing import Drawing
+from evorun.reports.tables import DataTable
+from evorun.reports.text import file_stem
+from evorun.runs.records import write_atomically
+
+
+def export(folder: Path, drawings: Iterable[Drawing], tables: Iterable[DataTable]) -> list[Path]:
+    """Write each drawing as NAME.svg and NAME.pdf and each table as NAME.csv, and return their paths.
+
+    The folder is made where it is missing, and files of the same names are replaced. Raises RunDirectoryError when one
+    cannot be written.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunDirectoryError(f"cannot make the folder {folder}: {error.strerror}") from error
+    contents: dict[str, bytes] = {}
+    for drawing in drawings:
+        stem = file_stem(drawing.name)
+        contents[f"{stem}.svg"] = drawing.svg.encode("utf-8", "replace")
+        contents[f"{stem}.pdf"] = drawing.pdf()
+    for table in tables:
+        contents[f"{file_stem(table.name)}.csv"] = table.csv().encode("utf-8", "replace")
+    for name, content in contents.items():
+        write_atomically(folder / name, content)
+    return [folder / name for name in contents]

@@ -1,0 +1,64 @@
+"""Figures and tables of reports as files of their own, read back by other programs."""
+
+import csv
+import io
+import re
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+from evorun.errors import RunDirectoryError
+from evorun.reports import drawing
+from evorun.reports.export import export
+from evorun.reports.page import own_file
+from evorun.reports.plots import score_plot
+from evorun.reports.tables import DataTable
+from evorun.runs.schema import MetricPoint
+from evorun.runs.scores import ACCURACY
+
+
+def _drawing() -> drawing.Drawing:
+    points = [MetricPoint(step, "accuracy", step / 4, (step / 8, step / 3), 9, step, step) for step in range(4)]
+    drawn = score_plot(ACCURACY, points, "step")
+    assert drawn is not None
+    return drawn
+
+
+def test_an_exported_figure_stands_alone_in_the_colours_of_the_light_page(tmp_path: Path) -> None:
+    export(tmp_path / "new" / "folder", [_drawing()], [])
+    svg = (tmp_path / "new" / "folder" / "accuracy-step.svg").read_text()
+    root = ElementTree.fromstring(svg)
+    assert {"width", "height", "viewBox"} <= set(root.attrib)
+    assert "var(" not in svg
+    assert drawing.SERIES in svg
+    assert (tmp_path / "new" / "folder" / "accuracy-step.pdf").read_bytes().startswith(b"%PDF-")
+
+
+def test_a_figure_on_a_page_follows_the_style_sheet_whose_light_colours_are_the_files() -> None:
+    sheet = own_file("report.css") + own_file("comparison/comparison.css")
+    light = re.sub(r"@media[^{]*\{(?:[^{}]*\{[^}]*\})*[^}]*\}", "", sheet)
+    declared = dict(re.findall(r"(--[\w-]+): (#[0-9a-f]{6});", light))
+    assert {name: declared[name] for name in drawing.PROPERTIES.values()} == {
+        name: colour for colour, name in drawing.PROPERTIES.items()
+    }
+    inline = _drawing().inline
+    assert "var(--series)" in inline
+    assert not re.search(r"(fill|stroke): #(?!000000)", inline)
+
+
+def test_a_table_is_read_back_unrounded_and_starts_no_formula(tmp_path: Path) -> None:
+    rows = [("=cmd|'/c calc'!A1", 1 / 3, None), ('a "quoted", one', -0.5, 7), ("two\nlines", 0.0, 1)]
+    (path,) = export(tmp_path, [], [DataTable("../scores: <b>", ("stratum", "mean", "n"), rows)])
+    assert path == tmp_path / "___scores___b_.csv"
+    head, *read = list(csv.reader(io.StringIO(path.read_text(encoding="utf-8"), newline="")))
+    assert head == ["stratum", "mean", "n"]
+    assert [float(row[1]) for row in read] == [1 / 3, -0.5, 0.0]
+    assert [row[2] for row in read] == ["", "7", "1"]
+    assert [row[0] for row in read] == ["'=cmd|'/c calc'!A1", 'a "quoted", one', "two\nlines"]
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunDirectoryError, match=r"cannot make the folder .*file/inside"):
+        export(tmp_path / "file" / "inside", [], [])
