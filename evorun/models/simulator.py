@@ -26,10 +26,20 @@ class Skill:
     """Share of a problem's wrong answers that are identical, where answers can coincide."""
     improvement: float = 0.15
     """Added to `skill` when all responses in view are right; in proportion to their share when only some are."""
+    misleading: float = 0.0
+    """Taken from `skill` when all responses in view are wrong; in proportion to their share when only some are."""
     judge_skill: float = 0.75
-    """Probability of preferring the right one of a right and a wrong response, before position bias."""
+    """Probability that one verdict on a right and a wrong response, position bias apart, prefers the right one; the
+    mean over problems when they differ. A duel of two verdicts that must agree is right more often when it is decided.
+    """
+    judge_difficulty: float = 0.0
+    """Growth of a judge's errors with difficulty: a problem's own `judge_skill` is higher by this multiple of what its
+    own probability of a right answer exceeds `skill` by, and lower where that falls short, within [0, 1]."""
+    judge_persistence: float = 0.0
+    """Share of verdicts on a problem that are right or wrong together, however often they are asked for; the others are
+    drawn anew each time, so that their errors average out."""
     position_bias: float = 0.1
-    """Added to the probability of preferring the response that is shown first."""
+    """Share of verdicts that name the response shown first, whatever it is; below 0: the second, as often."""
     tie_rate: float = 0.3
     """Probability of calling a tie between two responses that are both right or both wrong."""
     instruction_gain: float = 0.1
@@ -40,8 +50,8 @@ class Skill:
     """Mean length of a completion's reasoning, in words of filler text."""
 
     def __post_init__(self) -> None:
-        shares = ("skill", "spread", "typical_mistake", "improvement", "judge_skill", "tie_rate")
-        for key in (*shares, "instruction_gain", "malformed"):
+        shares = ("skill", "spread", "typical_mistake", "improvement", "misleading", "judge_skill", "judge_difficulty")
+        for key in (*shares, "judge_persistence", "tie_rate", "instruction_gain", "malformed"):
             within(f"engine.{key}", getattr(self, key), 0, 1)
         within("engine.position_bias", self.position_bias, -1, 1)
         at_least("engine.mean_tokens", self.mean_tokens, 1)
@@ -52,20 +62,31 @@ class Skill:
         shown: for each response in view, whether it is right. instruction: the system prompt; empty for the task's own.
         """
         share = sum(shown) / len(shown) if shown else 0.0
-        own = _own_chance(problem, self.skill, self.spread)
+        parents = self.improvement * share - self.misleading * (1 - share) if shown else 0.0
         # A system prompt's merit is in [-1, 1): arbitrary, but always the same for the same text.
-        merit = 2 * _number(instruction) / 2**32 - 1 if instruction else 0.0
-        return own + self.improvement * share + self.instruction_gain * merit
+        merit = 2 * _share(instruction) - 1 if instruction else 0.0
+        return _own_chance(problem, self.skill, self.spread) + parents + self.instruction_gain * merit
 
-    def verdict(self, first: bool, second: bool, luck: float, tie: float) -> Literal["A", "B", "T"]:
-        """Judge two responses, given whether each is right; `luck` and `tie` are uniform in [0, 1)."""
+    def judges_rightly(self, problem: str, luck: float, persistence: float) -> bool:
+        """Tell whether a verdict on what is right and what is wrong is right; both draws are uniform in [0, 1)."""
+        easier = _own_chance(problem, self.skill, self.spread) - self.skill
+        # An error that persists is decided by the problem alone, so that no number of verdicts averages it out.
+        drawn = _share(f"judge {problem}") if persistence < self.judge_persistence else luck
+        return drawn < min(1.0, max(0.0, self.judge_skill + self.judge_difficulty * easier))
+
+    def verdict(
+        self, problem: str, first: bool, second: bool, luck: float, tie: float, persistence: float
+    ) -> Literal["A", "B", "T"]:
+        """Judge two responses, given whether each is right; the three draws are uniform in [0, 1)."""
+        bias = abs(self.position_bias)
+        if luck < bias:  # content is ignored: bias can spoil a verdict, but never tell which response is right
+            return "A" if self.position_bias > 0 else "B"
+        luck = (luck - bias) / (1 - bias)
         if first == second:
             if tie < self.tie_rate:
                 return "T"
-            prefer_first = 0.5
-        else:
-            prefer_first = self.judge_skill if first else 1 - self.judge_skill
-        return "A" if luck < prefer_first + self.position_bias else "B"
+            return "A" if luck < 0.5 else "B"
+        return "A" if self.judges_rightly(problem, luck, persistence) == first else "B"
 
     def words(self, luck: float) -> int:
         """Return the number of words of reasoning to write: half to one and a half times the mean."""
@@ -134,10 +155,15 @@ def _own_chance(problem: str, mean: float, spread: float) -> float:
     if spread == 0 or mean in (0, 1):
         return mean
     if spread == 1:
-        return float(_number(problem) / 2**32 < mean)  # the Beta distribution's limit: every problem sure or hopeless
+        return float(_share(problem) < mean)  # the Beta distribution's limit: every problem sure or hopeless
     weight = 1 / spread - 1  # a Beta's variance is mean * (1 - mean) / (weight + 1)
     rng = np.random.default_rng(_number(problem))
     return float(rng.beta(mean * weight, (1 - mean) * weight))
+
+
+def _share(text: str) -> float:
+    """Return a number in [0, 1) that depends on the text alone."""
+    return _number(text) / 2**32
 
 
 def _number(text: str) -> int:

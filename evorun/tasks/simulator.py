@@ -63,18 +63,18 @@ class TextSimulator:
         if hints["role"] == "reflect":
             return new_instruction(rng)
         # Drawn at once and in one order, whatever the role: a role that needs fewer draws does not shift the others.
-        malformed, luck, other, length = rng.random(4).tolist()
+        malformed, luck, other, last = rng.random(4).tolist()
         if malformed < skill.malformed:
             return self.malformed[int(other * len(self.malformed))]
         problem, _ = self._rows[hints["problem"]]
         if hints["role"] == "judge":
             first, second = (self.value(problem, answer) for answer in hints["answers"])
-            return self.judgment(skill.verdict(first >= second, second >= first, luck, other))
+            return self.judgment(skill.verdict(problem.id, first >= second, second >= first, luck, other, last))
         right = [self.is_right(problem, answer) for answer in hints["answers"]]
         if hints["role"] in EVALUATIONS:
-            return evaluation(hints["role"], right[0] == (luck < skill.judge_skill), other)
+            return evaluation(hints["role"], right[0] == skill.judges_rightly(problem.id, luck, last), other)
         succeeds = luck < skill.chance(problem.id, right, hints.get("instruction", ""))
-        return self.attempt(hints, succeeds, other, self.filler.text(skill.words(length)), rng)
+        return self.attempt(hints, succeeds, other, self.filler.text(skill.words(last)), rng)
 
     def is_right(self, problem: Problem, answer: str | None) -> bool:
         """Tell whether an answer is as good as the right one; none is where the problem has no right one."""

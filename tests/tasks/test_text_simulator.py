@@ -75,13 +75,30 @@ def test_right_answers_in_view_improve_new_ones_by_their_share(shown: list[Respo
         assert found == pytest.approx(0.3 + 0.4 * share, abs=TOLERANCE)
 
 
+@pytest.mark.parametrize("shown", [[WRONG, WRONG_TOO], [RIGHT, WRONG], [UNREAD]])
+def test_wrong_answers_in_view_mislead_by_their_share(shown: list[Response]) -> None:
+    prompt = TASK.evolution_prompt(PROBLEM, [ScoredResponse(response=one, score=0) for one in shown])
+    share = shown.count(RIGHT) / len(shown)
+    found = rate(Skill(skill=0.5, improvement=0.4, misleading=0.3, malformed=0), prompt, is_right)
+    assert found == pytest.approx(0.5 + 0.4 * share - 0.3 * (1 - share), abs=TOLERANCE)
+
+
 @pytest.mark.parametrize(
-    ("first", "second", "prefers_first"), [(RIGHT, WRONG, 0.9), (WRONG, RIGHT, 0.4), (RIGHT, UNREAD, 0.9)]
+    ("first", "second", "bias", "prefers_first"),
+    [
+        # of bias b and skill q: b + (1 - b) q where the first is right, b + (1 - b) (1 - q) where the second is
+        (RIGHT, WRONG, 0.2, 0.2 + 0.8 * 0.75),
+        (WRONG, RIGHT, 0.2, 0.2 + 0.8 * 0.25),
+        (RIGHT, UNREAD, 0.2, 0.2 + 0.8 * 0.75),
+        (RIGHT, WRONG, -0.2, 0.8 * 0.75),
+        (WRONG, WRONG_TOO, 1.0, 1.0),
+        (RIGHT, RIGHT, -1.0, 0.0),
+    ],
 )
-def test_the_judge_prefers_the_right_one_at_its_skill_and_bias(
-    first: Response, second: Response, prefers_first: float
+def test_the_judge_prefers_the_right_one_at_its_skill_where_bias_does_not_decide(
+    first: Response, second: Response, bias: float, prefers_first: float
 ) -> None:
-    skill = Skill(judge_skill=0.75, position_bias=0.15, malformed=0, tie_rate=1)
+    skill = Skill(judge_skill=0.75, position_bias=bias, malformed=0, tie_rate=1)
     found = rate(skill, TASK.judge_prompt(PROBLEM, first, second), says("A"))
     assert found == pytest.approx(prefers_first, abs=TOLERANCE)
 

@@ -76,11 +76,11 @@ class PuzzleSimulator(TextSimulator):
         hints, skill = request.hints, self._skill
         if hints["role"] in ("judge", "reflect"):
             return super().respond(request, rng)
-        malformed, luck, other, length = rng.random(4).tolist()
+        malformed, luck, other, last = rng.random(4).tolist()
         if malformed < skill.malformed:
             return self.malformed[int(other * len(self.malformed))]
         puzzle, answers = self._puzzles[hints["problem"]], hints["answers"]
-        careful = luck < skill.judge_skill
+        careful = skill.judges_rightly(hints["problem"], luck, last)
         if hints["role"] == "fitness":
             reply = f"{puzzle.fitness(answers[0]) if careful else 100 * other:.1f}"
         elif hints["role"] == "errors":
@@ -96,7 +96,7 @@ class PuzzleSimulator(TextSimulator):
                 if readable
                 else puzzle.attempt(chance, rng)
             )
-        return f"{self.filler.text(skill.words(length))}\n{reply}"
+        return f"{self.filler.text(skill.words(last))}\n{reply}"
 
     def value(self, problem: Problem, answer: str | None) -> float:
         # Below every readable answer, whose penalised score is 0 at least.
