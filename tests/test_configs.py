@@ -14,9 +14,11 @@ from building import composed, composition
 from evorun.cli.compose import config_folder, register, yaml_values
 from evorun.errors import ConfigError
 from evorun.methods.proposals import from_task
+from evorun.methods.zero_shot import ZeroShot
 from evorun.runner import registry
 from evorun.runner.settings import check
 from evorun.runs.budget import BudgetConfig
+from evorun.tasks.arithmetic.task import Arithmetic
 from evorun.tasks.base import SamplingConfig, TaskConfig
 from evorun.training.config import TrainingConfig
 
@@ -128,11 +130,12 @@ class PluginMethodConfig:
 
 @dataclass
 class PluginTaskConfig(TaskConfig):
+    task_class = Arithmetic
     name: str = "own_task"
     sampling: SamplingConfig = field(default_factory=lambda: SamplingConfig(max_tokens=55, judge_max_tokens=66))
 
 
-class PluginMethod:
+class PluginMethod(ZeroShot):
     Config = PluginMethodConfig
 
 
@@ -172,6 +175,34 @@ def test_methods_have_their_sizes_under_every_budget(name: str) -> None:
         config = composed(f"method={method}", "task=arithmetic", f"budget={name}")
         assert config["method"] == {"name": method, **PINNED["methods"][method], **sizes.get(method, {})}, method
     check(config)
+
+
+@pytest.mark.parametrize("method", ["duel_evolve", "feedback_descent", "gepa", "lyria"])
+def test_every_method_with_generations_keeps_a_budget_of_them(method: str) -> None:
+    def generations(*words: str) -> Any:
+        return check(composed(f"method={method}", "task=arithmetic", "method.generations=9", *words)).method.last_step
+
+    assert [generations(f"budget.generations={number}") for number in (0, 4, 12)] == [0, 4, 9]
+    assert generations() == 9
+
+
+def test_no_other_method_has_generations() -> None:
+    """The key that budgets limit has this name in every method that loops over generations."""
+    having = {name for name, method in registry.methods().items() if "generations" in _names_of(method.Config)}
+    assert having == {"duel_evolve", "feedback_descent", "gepa", "laft", "lyria"}
+
+
+def _names_of(schema: Any) -> set[str]:
+    return {one.name for one in dataclasses.fields(schema)}
+
+
+@pytest.mark.parametrize("size", [(5, 5), (10, 10), (20, 20), (30, 15), (30, 30), (40, 40), (50, 50)])
+def test_lyrias_budgets_are_by_generations_as_in_its_paper(size: tuple[int, int]) -> None:
+    budget = composed("method=lyria", "task=sudoku", "budget=lyria_{}x{}".format(*size))
+    config = check(budget)
+    assert (config.method.config.population, config.method.config.generations) == size
+    assert config.budget.generations == size[1]
+    assert (config.budget.calls, config.budget.calls_per_problem) == (None, None)
 
 
 def test_a_budgets_sizes_go_before_a_tasks_and_the_command_lines_before_both() -> None:

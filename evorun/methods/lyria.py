@@ -127,6 +127,15 @@ class Lyria(PerProblem):
     def last_step(self) -> int:
         return self.config.generations
 
+    def warnings(self, calls: int | None) -> list[str]:
+        config, expected = self.config, self.config.expected_calls()
+        if calls is None or calls >= expected:
+            return []
+        return [
+            f"budget of {calls} calls a problem: {config.generations} generations of {config.population} take about "
+            f"{expected:.0f} where no answer repeats (method.generations, method.population), so it ends early"
+        ]
+
     def regime_on(self, task: type[Task]) -> Regime:
         uses = self._oracle(task) or self._verifier(task)
         return regime_with_verifier(task) if uses else self.regime

@@ -34,6 +34,14 @@ def banners(outcome: Outcome) -> list[str]:
     refused = outcome.counts.get("rejected_requests", 0)
     if refused:
         found.append(f"{refused} requests were refused by the engine; the candidates' errors say why.")
+    cut, planned = outcome.reached.get("budget"), outcome.planned_steps
+    if cut is not None and planned is not None and cut.fewest < planned:
+        span = f" ({text.count(cut.fewest)} to {text.count(cut.most)})" if cut.fewest < cut.most else ""
+        found.append(
+            f"The budget ended {text.count(cut.problems)} of {text.count(len(outcome.predictions))} problems early: in "
+            f"generation {text.number(cut.mean)}{span} of {text.count(planned)}. Methods at equal calls are not at "
+            "equal generations; budget.generations=N compares them at these."
+        )
     if manifest.status != "completed":
         found.append(_STATUSES[manifest.status])
     found += [f"Changed: {line}." for line in outcome.changed]

@@ -1,7 +1,7 @@
 """The figures of one run, from its files; those that an unfinished run lacks are counted from its records."""
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -28,9 +28,11 @@ from evorun.runs.schema import (
     Metric,
     MetricPoint,
     PredictionRecord,
+    Reached,
     Results,
     RoleCost,
     StepRecord,
+    Stop,
 )
 from evorun.runs.scores import Score
 from evorun.runs.statistics import Proportion
@@ -56,6 +58,10 @@ class Outcome:
     """The primary one, then the others that are recorded."""
     changed: Sequence[str]
     """A line for each file that is not as the run left it."""
+    planned_steps: int | None
+    """Number of the step after which the method ends by itself, where that is known."""
+    reached: Mapping[Stop, Reached]
+    """The last step, by what ended the problems; none before the run has ended."""
 
     @property
     def primary(self) -> Score:
@@ -128,6 +134,8 @@ def load_outcome(run_dir: Path) -> Outcome:
         finished=finished,
         scores=recorded_scores(predictions, manifest.scores),
         changed=changed_files(run_dir, manifest),
+        planned_steps=results.planned_steps,
+        reached=results.reached,
     )
 
 

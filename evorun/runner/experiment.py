@@ -170,8 +170,14 @@ async def _run(
         for model in models.values():
             await model.finish()
     directory.finish_records([problem.id for problem in loaded.problems])
-    scores = loaded.task.scores
-    await asyncio.to_thread(write_results, directory.path, scores, driver.seconds_by_role, driver.wasted)
+    await asyncio.to_thread(
+        write_results,
+        directory.path,
+        loaded.task.scores,
+        driver.seconds_by_role,
+        driver.wasted,
+        config.method.last_step,
+    )
     log.info("%s; %s", progress.title, progress.fields())
 
 

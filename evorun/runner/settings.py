@@ -120,7 +120,11 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     if student is not None:
         # Tables tell a student from its base model by this name.
         model = dataclasses.replace(model, name=f"{model.name}-{student.name}")
-    method = cast(Any, method_class)(typed(method_class.Config, config["method"], "method"))
+    budget = typed(BudgetConfig, config["budget"], "budget")
+    settings: Any = typed(method_class.Config, config["method"], "method")
+    if budget.generations is not None and hasattr(settings, "generations"):
+        settings = dataclasses.replace(settings, generations=min(settings.generations, budget.generations))
+    method = cast(Any, method_class)(settings)
     incompatibility = method.incompatibility(task.task_class)
     if incompatibility is not None:
         raise ConfigError(f"method={method.name}: {incompatibility}")
@@ -130,7 +134,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         task=task,
         model=model,
         engine=engine,
-        budget=typed(BudgetConfig, config["budget"], "budget"),
+        budget=budget,
         others=_others(config, method_class, ServedModel(model, asked.engine)),
         sandbox=typed(SandboxConfig, config.get("sandbox", {}), "sandbox"),
         training=_training(config, method, model, engine),

@@ -26,12 +26,15 @@ class BudgetConfig:
     """Prompt plus completion tokens of the whole run; divided evenly between the problems."""
     calls_per_problem: int | None = None
     tokens_per_problem: int | None = None
+    generations: int | None = None
+    """Generations of a method that has any: it ends after these, or after its own where they are fewer."""
     methods: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Settings of methods that are others under this budget, by method. They are composed beneath `method`."""
 
     def __post_init__(self) -> None:
         for key in ("calls", "tokens", "calls_per_problem", "tokens_per_problem"):
             at_least(f"budget.{key}", getattr(self, key), 1)
+        at_least("budget.generations", self.generations, 0)
 
 
 class Usage(msgspec.Struct):

@@ -15,10 +15,12 @@ from evorun.runs.schema import (
     Metric,
     MetricPoint,
     PredictionRecord,
+    Reached,
     Results,
     RoleCost,
     Spent,
     StepRecord,
+    Stop,
     TrainingRecord,
 )
 from evorun.runs.scores import Graded, Score, mean_of_samples
@@ -36,6 +38,7 @@ OVERLONG, SHORTENED = SELDOM_COUNTS = ("overlong_texts", "shortened_texts")
 RESAMPLES_OF_A_POINT = 1_999
 """Resamples for a score along the run (ours): a band is drawn, its ends are not read off to three figures."""
 
+K = TypeVar("K", bound=str)
 T = TypeVar("T")
 
 
@@ -73,10 +76,12 @@ def write_results(
     declared: Sequence[Score],
     seconds_by_role: Mapping[str, float],
     wasted: Mapping[str, Wasted] = MappingProxyType({}),
+    planned_steps: int | None = None,
 ) -> Results:
     """Write metrics.jsonl and results.json of a run directory whose records are complete; return the results.
 
-    `declared` are the task's scores; `wasted`, attempts that gave no answer, by kind.
+    `declared` are the task's scores; `wasted`, attempts that gave no answer, by kind; `planned_steps`, the number of
+    the step after which the method ends by itself.
     """
     steps = read_steps(path)
     write_records(path / "metrics.jsonl", [*training_series(read_training(path)), *metric_series(steps, declared)])
@@ -96,6 +101,8 @@ def write_results(
             **search_counts,
         },
         wasted=dict(sorted(wasted.items())),
+        planned_steps=planned_steps,
+        reached=_reached(predictions, steps),
     )
     write_json(path / "results.json", results)
     return results
@@ -113,6 +120,16 @@ def outcome_metrics(
     # scores by stratum too: a task's strata may have scores of their own
     by_stratum = _grouped((p.stratum, p) for p in predictions)
     return means(predictions), {stratum: means(members) for stratum, members in sorted(by_stratum.items())}
+
+
+def _reached(predictions: Sequence[PredictionRecord], steps: Iterable[StepRecord]) -> dict[Stop, Reached]:
+    """Return the last steps of the problems by what ended them; one that never took a step is left out."""
+    last = {step.problem: step.step for step in steps}  # later records overwrite
+    ended = _grouped((p.stop, last[p.problem]) for p in predictions if p.problem in last)
+    return {
+        stop: Reached(len(numbers), min(numbers), sum(numbers) / len(numbers), max(numbers))
+        for stop, numbers in sorted(ended.items())
+    }
 
 
 def training_series(records: Iterable[TrainingRecord]) -> Iterator[MetricPoint]:
@@ -204,8 +221,8 @@ def cost_by_role(steps: Iterable[StepRecord], seconds_by_role: Mapping[str, floa
     }
 
 
-def _grouped(pairs: Iterable[tuple[str, T]]) -> dict[str, list[T]]:
-    groups: dict[str, list[T]] = defaultdict(list)
+def _grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:
+    groups: dict[K, list[T]] = defaultdict(list)
     for key, value in pairs:
         groups[key].append(value)
     return groups

@@ -299,6 +299,15 @@ class MetricPoint(msgspec.Struct, frozen=True):
     tokens: float
 
 
+class Reached(msgspec.Struct, frozen=True):
+    """The last step of a number of problems: a generation, or a round of a method without any."""
+
+    problems: int
+    fewest: int
+    mean: float
+    most: int
+
+
 class Results(msgspec.Struct, frozen=True):
     """results.json."""
 
@@ -309,3 +318,7 @@ class Results(msgspec.Struct, frozen=True):
     counts: dict[str, int]
     wasted: dict[str, Wasted] = {}
     """Attempts of model calls that gave no answer, by kind (`http_500`, `timed_out`, ...); none of `cost`."""
+    planned_steps: int | None = None
+    """Number of the step after which the method ends by itself; None where it is not known beforehand."""
+    reached: dict[Stop, Reached] = {}
+    """The last step, by what ended the problems."""

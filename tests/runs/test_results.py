@@ -22,6 +22,7 @@ from evorun.runs.schema import (
     Metric,
     MetricPoint,
     PredictionRecord,
+    Reached,
     Results,
     RoleCost,
     Spent,
@@ -85,6 +86,19 @@ def test_strata_are_separate_series_with_their_own_cost() -> None:
 
 def test_a_run_without_steps_has_no_series() -> None:
     assert metric_series([], [ACCURACY]) == []
+
+
+def test_the_generation_reached_is_told_by_what_ended_the_problems(tmp_path: Path) -> None:
+    write_records(tmp_path)
+    steps = [step("p", 0, False, 1), step("q", 0, False, 1), step("r", 0, False, 1), step("s", 0, False, 1)]
+    steps += [step("p", 3, True, 2), step("r", 4, False, 2), step("q", 7, False, 2)]  # as they came to be written
+    ended = [prediction("p", True, "generations"), prediction("q", False, "budget"), prediction("r", False, "budget")]
+    ended += [prediction("s", False, "budget"), prediction("none", False, "failed")]  # the last one took no step
+    for name, records in (("steps", steps), ("predictions", ended)):
+        (tmp_path / f"{name}.jsonl").write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in records))
+    results = write_results(tmp_path, [ACCURACY], {}, planned_steps=15)
+    assert results.planned_steps == 15
+    assert results.reached == {"budget": Reached(3, 0, 11 / 3, 7), "generations": Reached(1, 3, 3.0, 3)}
 
 
 def test_proportion_against_scipy() -> None:
