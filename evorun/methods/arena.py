@@ -1,77 +1,138 @@
-"""The arena of Duel-Evolve: candidates, their duels so far, and the Bradley-Terry belief drawn from these."""
+"""The arena of Duel-Evolve: candidates, their duels so far, and the belief drawn from these."""
 
 from array import array
 from collections.abc import Sequence
-from typing import overload
+from typing import NamedTuple, overload
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from evorun.ratings import bradley_terry
+from evorun.ratings import bradley_terry, elo, win_rate
 from evorun.runs.candidates import Candidate, Comparison
 from evorun.tasks.capabilities import ScoredResponse
 
+RATINGS = ("posterior", "win_rate", "elo")
+POOL_RANKS = ("mean", "upper", "lower")
+
+ELO_GAIN = 0.7
+"""Elo's K in logits, 120 points of chess: a first win then counts about as much as in the posterior at prior_sd 1."""
+
+
+class Survivors(NamedTuple):
+    """The candidates that may still be best, and the number of those that were dropped."""
+
+    indices: NDArray[np.intp]
+    """In order."""
+    pruned: int
+    """Dropped by the confidence rule."""
+    capped: int
+    """Dropped by the limit, though the rule spared them."""
+
+    def diagnostics(self) -> dict[str, float]:
+        """Return the counts that a step reports."""
+        return {"pruned": self.pruned, "capped": self.capped}
+
 
 class Arena:
-    """Candidates, all their decisive duels, and the posterior over their utilities (Duel-Evolve paper, Eq. 4)."""
+    """Candidates, all their duels that count, and the belief in their utilities (Duel-Evolve paper, Eq. 4)."""
 
-    def __init__(self, prior_sd: float) -> None:
+    def __init__(self, prior_sd: float, *, rating: str = "posterior", half_wins: bool = False) -> None:
+        """Hold nobody yet.
+
+        rating: the estimate of a utility (`mean`), one of RATINGS; `sd` is the posterior's whichever it is. half_wins:
+        count a tie as half a win of each, which else says nothing.
+        """
         self.prior_sd = prior_sd
         self.candidates: list[Candidate] = []
         self.mean: NDArray[np.float64] = np.zeros(0)
         self.sd: NDArray[np.float64] = np.zeros(0)
+        self._rating = rating
+        self._half_wins = half_wins
         self._index: dict[str, int] = {}
+        self._waiting: dict[int, None] = {}  # a set in the order of arrival
         self._winners = array("q")
         self._losers = array("q")
+        self._scores = array("d")
         self._win_reasons: dict[int, str] = {}
         self._loss_reasons: dict[int, str] = {}
 
     def __len__(self) -> int:
         return len(self.candidates)
 
+    @property
+    def waiting(self) -> list[int]:
+        """The indices of the candidates that no judge has seen yet, the earliest arrival first."""
+        return list(self._waiting)
+
     def add(self, candidates: Sequence[Candidate]) -> None:
         """Add candidates; until they have duelled, the belief in them is the prior."""
         for candidate in candidates:
             self._index[candidate.id] = len(self.candidates)
+            self._waiting[len(self.candidates)] = None
             self.candidates.append(candidate)
         self.mean = np.concatenate([self.mean, np.zeros(len(candidates))])
         self.sd = np.concatenate([self.sd, np.full(len(candidates), self.prior_sd)])
 
     def update(self, comparisons: Sequence[Comparison]) -> None:
-        """Add the decisive comparisons to the history and update the posterior, starting from the last one."""
+        """Add the comparisons to the history and update the belief, starting from the last one."""
+        known = len(self._winners)
         for comparison in comparisons:
-            if comparison.outcome is None:
-                continue
             first, second = self._index[comparison.first], self._index[comparison.second]
-            winner, loser = (first, second) if comparison.outcome == "first" else (second, first)
+            self._waiting.pop(first, None)
+            self._waiting.pop(second, None)
+            winner, loser = (second, first) if comparison.outcome == "second" else (first, second)
+            if comparison.outcome is not None:
+                # Of the two explanations, each candidate keeps the one in which it was shown as A.
+                reason_of = {first: comparison.reasons[0], second: comparison.reasons[-1]}
+                self._win_reasons[winner] = reason_of[winner]
+                self._loss_reasons[loser] = reason_of[loser]
+            elif not self._half_wins or "invalid" in comparison.verdicts:
+                continue
             self._winners.append(winner)
             self._losers.append(loser)
-            # Of the two explanations, each candidate keeps the one in which it was shown as A.
-            reason_of = {first: comparison.reasons[0], second: comparison.reasons[-1]}
-            self._win_reasons[winner] = reason_of[winner]
-            self._loss_reasons[loser] = reason_of[loser]
-        # From the last posterior mean: most duels are old, so the fit has almost converged already.
+            self._scores.append(0.5 if comparison.outcome is None else 1.0)
+        # From the last mean: most duels are old, so the fit has almost converged already.
         posterior = bradley_terry.fit(
-            len(self.candidates), self._winners, self._losers, prior_sd=self.prior_sd, init=self.mean
+            len(self.candidates),
+            self._winners,
+            self._losers,
+            scores=self._scores if self._half_wins else None,
+            prior_sd=self.prior_sd,
+            init=self.mean,
         )
-        self.mean, self.sd = posterior.mean, posterior.sd
+        self.sd = posterior.sd
+        if self._rating == "posterior":
+            self.mean = posterior.mean
+        elif self._rating == "win_rate":
+            # As much as the prior knows: the logit of a rate under Beta(a, a) has a variance of about 2 / a.
+            pseudo_count = 2 / self.prior_sd**2
+            history = self._winners, self._losers, self._scores
+            self.mean = win_rate.log_odds(len(self.candidates), *history, pseudo_count=pseudo_count)
+        else:
+            latest = self._winners[known:], self._losers[known:], self._scores[known:]
+            self.mean = elo.rate(self.mean, *latest, k=ELO_GAIN, scale=1.0)
 
-    def survivors(self, width: float, limit: int, newcomers: Sequence[int] = ()) -> NDArray[np.intp]:
-        """Return, in order, the indices whose upper confidence bound reaches the best lower bound (section 2.3.3).
+    def survivors(self, width: float, limit: int, rank: str = "mean", due: Sequence[int] = ()) -> Survivors:
+        """Find the candidates whose upper confidence bound reaches the best lower bound (section 2.3.3).
 
-        Bounds are mean +- width x sd. Newcomers, whom no duel has placed yet, always survive: the prior's upper bound
-        says nothing about them, and once a front-runner is well ahead it would rule every one of them out unseen. At
-        most `limit` candidates survive: the newcomers, then those with the highest upper bounds, the latest of equals.
+        Bounds are mean +- width x sd. Who waits for a first duel is not pruned: the prior's upper bound says nothing
+        about a candidate, and once a front-runner is well ahead it would rule every newcomer out unseen. At most
+        `limit` candidates survive: those that are `due` to duel, then the highest by `rank` (one of POOL_RANKS: by the
+        mean or a bound), the latest of equals.
         """
         if not self.candidates:
-            return np.zeros(0, dtype=np.intp)
-        upper = self.mean + width * self.sd
-        upper[list(newcomers)] = np.inf  # so that they also come before others when `limit` cuts
-        alive = np.flatnonzero(upper >= np.max(self.mean - width * self.sd))
-        # lexsort's last key is its first criterion: by upper bound, the latest of equals before the others.
-        by_bound = alive[np.lexsort((-alive, -upper[alive]))]
-        return np.sort(by_bound[:limit])
+            return Survivors(np.zeros(0, dtype=np.intp), 0, 0)
+        upper, lower = self.mean + width * self.sd, self.mean - width * self.sd
+        unpruned = upper >= np.max(lower)
+        unpruned[list(self._waiting)] = True
+        alive = np.flatnonzero(unpruned)
+        worth = {"mean": self.mean, "upper": upper, "lower": lower}[rank].copy()
+        worth[list(due)] = np.inf
+        # lexsort's last key is its first criterion: by worth, the latest of equals before the others.
+        best_first = alive[np.lexsort((-alive, -worth[alive]))]
+        kept = np.sort(best_first[:limit])
+        return Survivors(kept, len(self) - len(alive), len(alive) - len(kept))
 
     def best(self) -> int | None:
         """Return the index of the highest posterior mean, the earliest of equals; None when there are no candidates."""

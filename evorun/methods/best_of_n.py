@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from evorun.errors import at_least, one_of
-from evorun.methods.arena import Arena
 from evorun.methods.base import PerProblem, Regime
 from evorun.methods.breeding import Plan, breed
 from evorun.methods.context import Context
@@ -66,7 +65,7 @@ class BestOfN(PerProblem):
 
     def warnings(self, calls: int | None) -> list[str]:
         duels = self.config.choose == "duels" and self.config.rounds and self.config.duels
-        return no_duels(calls, self.config.samples, "samples") if duels else []
+        return no_duels(calls, self.config.samples, "samples", self.config.orders) if duels else []
 
     def regime_on(self, task: type[Task]) -> Regime:
         return regime_with_verifier(task) if self.config.choose == "oracle" else super().regime_on(task)
@@ -81,27 +80,23 @@ class BestOfN(PerProblem):
         """Draw all responses in step 0, then hold one round of duels a step; the answer is the highest mean."""
         proposals = [Proposal(ctx.task.generation_prompt(ctx.problem), ())] * self.config.samples
         proposed = await propose(ctx, proposals, operator="init", step=0, settings=self.config)
-        arena = Arena(self.config.prior_sd)
+        arena = self.config.arena()
         arena.add(await observed(ctx, proposed.parsed))
         comparisons: list[Comparison] = []
-        # A round may have fewer duels than there are responses: a response counts as new until its first duel.
-        unseen = {candidate.id for candidate in arena.candidates}
         for step in range(self.config.rounds + 1):
             if step > 0:
-                newcomers = [i for i, candidate in enumerate(arena.candidates) if candidate.id in unseen]
-                comparisons = await hold_duels(ctx, arena, newcomers, self.config, step=step)
+                comparisons = await hold_duels(ctx, arena, self.config, step=step)
                 if not comparisons:
                     return  # nobody to compare, or the budget has ended
-                unseen -= {name for duel in comparisons for name in (duel.first, duel.second)}
-            survivors, best = arena.survivors(self.config.bound_width, self.config.max_pool), arena.best()
-            rated = arena.rated(survivors, proposed.unparsed)
+            survivors, best = self.config.survivors(arena), arena.best()
+            rated = arena.rated(survivors.indices, proposed.unparsed)
             yield Step(
                 step=step,
                 best=None if best is None else rated[best],
                 candidates=rated,
-                pool=len(survivors),
+                pool=len(survivors.indices),
                 comparisons=comparisons,
-                extra=proposed.diagnostics() if step == 0 else {},
+                extra=survivors.diagnostics() | (proposed.diagnostics() if step == 0 else {}),
             )
 
     async def _by_oracle(self, ctx: Context) -> AsyncIterator[Step]:

@@ -13,11 +13,11 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from evorun.errors import ConfigError, at_least, within
+from evorun.errors import at_least, one_of, within
 from evorun.methods.arena import Arena
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
-from evorun.methods.duels import DuelSettings, hold_duels, no_duels
+from evorun.methods.duels import CHOICES, DuelSettings, hold_duels, no_duels
 from evorun.methods.proposals import Proposal, ResponseSettings, observed, propose
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Step
@@ -39,6 +39,8 @@ class DuelEvolveConfig(DuelSettings, ResponseSettings):
     """|A_t|: scored parents in the evolution prompt."""
     recent_share: float
     """Share of the parents taken from the last generation, the most uncertain first; the rest by Thompson sampling."""
+    parent_choice: str
+    """thompson: parents as `recent_share` says. uniform: survivors at random."""
     shared_parents: bool
     """One parent set for a generation (Eq. 5); false draws one for each child."""
     deduplicate: bool
@@ -51,12 +53,7 @@ class DuelEvolveConfig(DuelSettings, ResponseSettings):
             at_least(f"method.{key}", getattr(self, key), 1)
         at_least("method.generations", self.generations, 0)
         within("method.recent_share", self.recent_share, 0, 1)
-        # Else some would be eliminated before any duel, by their index alone.
-        if self.initial_candidates > self.max_pool:
-            raise ConfigError(
-                f"method.initial_candidates: expected at most method.max_pool = {self.max_pool}, "
-                f"got {self.initial_candidates}"
-            )
+        one_of("method.parent_choice", self.parent_choice, CHOICES)
 
 
 class DuelEvolve(PerProblem):
@@ -76,11 +73,12 @@ class DuelEvolve(PerProblem):
         return self.config.generations
 
     def warnings(self, calls: int | None) -> list[str]:
-        return no_duels(calls, self.config.initial_candidates, "initial_candidates") if self.config.duels else []
+        config = self.config
+        return no_duels(calls, config.initial_candidates, "initial_candidates", config.orders) if config.duels else []
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Run the loop of section 2.3.3 on one problem; the answer is the highest posterior mean."""
-        config, arena = self.config, Arena(self.config.prior_sd)
+        config, arena = self.config, self.config.arena()
         lost: list[Candidate] = []  # unparsable or repeated: paid for, but never in the pool
         seen: set[str] = set()
         for step in range(config.generations + 1):
@@ -99,32 +97,33 @@ class DuelEvolve(PerProblem):
             arena.add(await observed(ctx, fresh))
             lost += proposed.unparsed + repeated
             # Evaluate and update (sections 2.2 and 2.1).
-            newcomers = range(len(arena) - len(fresh), len(arena))
-            comparisons = await hold_duels(ctx, arena, newcomers, config, step=step)
+            comparisons = await hold_duels(ctx, arena, config, step=step)
             if ctx.out_of_budget and step > 0 and not (proposed.parsed or proposed.unparsed or comparisons):
                 return  # the budget ended before this step could do anything
-            survivors, best = self._survivors(arena), arena.best()
-            rated = arena.rated(survivors, lost)
+            survivors, best = config.survivors(arena), arena.best()
+            rated = arena.rated(survivors.indices, lost)
             yield Step(
                 step=step,
                 best=None if best is None else rated[best],
                 candidates=rated,
-                pool=len(survivors),
+                pool=len(survivors.indices),
                 comparisons=comparisons,
-                extra=proposed.diagnostics() | ({"repeated_children": len(repeated)} if config.deduplicate else {}),
+                extra={
+                    **proposed.diagnostics(),
+                    **survivors.diagnostics(),
+                    **({"repeated_children": len(repeated)} if config.deduplicate else {}),
+                },
             )
             if ctx.out_of_budget:
                 return
 
     def _family(self, ctx: Context, arena: Arena, step: int, child: int) -> Proposal:
         """Return the evolution prompt with scored parents (Eq. 5); `child` names the random stream they come from."""
-        rng = ctx.rng("parents", step, child)
-        parents = select_parents(arena, self._survivors(arena), self.config.parents, self.config.recent_share, rng)
+        config, rng = self.config, ctx.rng("parents", step, child)
+        survivors = config.survivors(arena).indices
+        parents = select_parents(arena, survivors, config.parents, config.recent_share, rng, config.parent_choice)
         scored = [arena.scored(i) for i in parents]
         return Proposal(ctx.task.evolution_prompt(ctx.problem, scored), tuple(arena.candidates[i].id for i in parents))
-
-    def _survivors(self, arena: Arena) -> NDArray[np.intp]:
-        return arena.survivors(self.config.bound_width, self.config.max_pool)
 
 
 def _without_repeats(
@@ -141,20 +140,29 @@ def _without_repeats(
 
 
 def select_parents(
-    arena: Arena, survivors: NDArray[np.intp], count: int, recent_share: float, rng: np.random.Generator
+    arena: Arena,
+    survivors: NDArray[np.intp],
+    count: int,
+    recent_share: float,
+    rng: np.random.Generator,
+    choice: str = "thompson",
 ) -> list[int]:
     """Choose A_t among the survivors (section 2.3.3): recent arrivals and Thompson-sampled top scorers.
 
     The share `recent_share` goes to the latest generation, most uncertain first; the rest to the best of one draw
-    from the posterior. Returns at most `count` different indices, the highest posterior mean first.
+    from the posterior. With `choice` uniform, all of them are drawn at random. Returns at most `count` different
+    indices, the highest mean first.
     """
-    latest = max(arena.candidates[i].generation for i in survivors)
-    recent = [i for i in survivors.tolist() if arena.candidates[i].generation == latest]
-    recent.sort(key=lambda i: -arena.sd[i])
-    # Python rounds halves to even: of 5 parents at a share of 0.5, two are recent.
-    chosen = recent[: round(count * recent_share)]
-    # One joint draw ranks everybody: Thompson sampling prefers the good, and the uncertain that may be good.
-    draw = rng.normal(arena.mean[survivors], arena.sd[survivors])
-    ranked = survivors[np.argsort(-draw)].tolist()
-    chosen += [i for i in ranked if i not in chosen][: count - len(chosen)]
+    if choice == "uniform":
+        chosen = rng.permutation(survivors)[:count].tolist()
+    else:
+        latest = max(arena.candidates[i].generation for i in survivors)
+        recent = [i for i in survivors.tolist() if arena.candidates[i].generation == latest]
+        recent.sort(key=lambda i: -arena.sd[i])
+        # Python rounds halves to even: of 5 parents at a share of 0.5, two are recent.
+        chosen = recent[: round(count * recent_share)]
+        # One joint draw ranks everybody: Thompson sampling prefers the good, and the uncertain that may be good.
+        draw = rng.normal(arena.mean[survivors], arena.sd[survivors])
+        ranked = survivors[np.argsort(-draw)].tolist()
+        chosen += [i for i in ranked if i not in chosen][: count - len(chosen)]
     return sorted(chosen, key=lambda i: -arena.mean[i])

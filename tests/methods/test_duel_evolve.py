@@ -214,8 +214,58 @@ def test_values_out_of_range_are_refused() -> None:
     for key, value in {"children": 0, "prior_sd": 0.0, "recent_share": 1.5, "max_pool": 1, "top_p": 0.0}.items():
         with pytest.raises(ConfigError, match=rf"method\.{key}"):
             make_config("method", "duel_evolve", **{key: value})
-    with pytest.raises(ConfigError, match=r"method\.initial_candidates: expected at most method\.max_pool"):
-        make_config("method", "duel_evolve", initial_candidates=300)
+    for key in ("duel_choice", "parent_choice", "ties", "rating", "pool_rank"):
+        with pytest.raises(ConfigError, match=rf"method\.{key}: expected one of .*, got 'best'"):
+            make_config("method", "duel_evolve", **{key: "best"})
+    with pytest.raises(ConfigError, match=r"method\.orders: expected a number in \[1, 2\], got 3"):
+        make_config("method", "duel_evolve", orders=3)
+
+
+def by_quality(key: str, request: Request) -> str:
+    """Later candidates are better, and the judge sees it."""
+    step, role, index, _ = key.rsplit("|", 4)[1:]
+    if role == "generate":
+        return json.dumps({"reasoning": f"quality {int(step) * 10 + int(index)}", "solution": "A"})
+    first, second = (int(part.split()[0]) for part in request.messages[-1]["content"].split("quality ")[1:])
+    return verdict("A" if first > second else "B")
+
+
+@pytest.mark.parametrize("sizes", [{"children": 4, "duels": 3}, {"children": 1, "duels": 3, "initial_candidates": 20}])
+async def test_who_finds_no_duel_waits_for_a_turn(sizes: dict[str, int]) -> None:
+    """However many there are, those that came first duel first, and no bound rules them out before."""
+    steps = await solve(ScriptedModel(by_quality), generations=12, bound_width=0.3, **{"max_pool": 8, **sizes})
+    waiting: list[str] = []
+    for step in steps:
+        waiting += [rated.id for rated in step.candidates if rated.generation == step.step]
+        dueled = {side for duel in step.comparisons for side in (duel.first, duel.second)}
+        assert set(waiting[:3]) <= dueled
+        waiting = [name for name in waiting if name not in dueled]
+    assert bool(waiting) is (sizes["children"] > 3)
+
+
+async def test_the_dropped_are_counted() -> None:
+    steps = await solve(ScriptedModel(by_quality), generations=8, bound_width=0.5, max_pool=6)
+    for step in steps:
+        assert step.pool == sum(rated.survivor for rated in step.candidates)
+        assert step.pool + step.extra["pruned"] + step.extra["capped"] == len(step.candidates)
+    assert {steps[-1].extra["pruned"] > 0, steps[-1].extra["capped"] > 0} == {True}
+
+
+async def test_a_pair_may_be_judged_once_in_random_order() -> None:
+    model = ScriptedModel(by_quality)
+    steps = await solve(model, orders=1, generations=8)
+    duels = [duel for step in steps for duel in step.comparisons]
+    assert len(duels) == len([call for call in model.roles() if call[1] == "judge"]) == 9 * 5
+    outcome = {("A",): "first", ("B",): "second"}
+    assert all(duel.outcome == outcome[duel.verdicts] and len(duel.reasons) == 1 for duel in duels)  # type: ignore[index]
+    quality = {rated.id: int(rated.reasoning.split()[-1]) for rated in steps[-1].candidates}
+    assert all((duel.outcome == "first") is (quality[duel.first] > quality[duel.second]) for duel in duels)
+    shown_first = sum(quality[duel.first] > quality[duel.second] for duel in duels)
+    assert 9 < shown_first < 36
+    # a budget that is odd is spent whole
+    limited = ScriptedModel(by_quality)
+    await solve(limited, make_meter(7), orders=1)
+    assert [call[1] for call in limited.roles()].count("judge") == 3
 
 
 @pytest.mark.parametrize("judge", ["sharp", "always ties"])
@@ -223,13 +273,7 @@ async def test_newcomers_duel_however_far_ahead_the_front_runner_is(judge: str) 
     """Section 2.3.3: new arrivals are always evaluated, though the prior's upper bound would rule them out."""
 
     def script(key: str, request: Request) -> str:
-        step, role, index, _ = key.rsplit("|", 4)[1:]
-        if role == "generate":
-            return json.dumps({"reasoning": f"quality {int(step) * 10 + int(index)}", "solution": "A"})
-        if judge == "always ties":
-            return verdict("T")
-        first, second = (int(part.split()[0]) for part in request.messages[-1]["content"].split("quality ")[1:])
-        return verdict("A" if first > second else "B")
+        return verdict("T") if judge == "always ties" and "|judge|" in key else by_quality(key, request)
 
     steps = await solve(ScriptedModel(script), generations=25, duels=12, max_pool=20)
     for step in steps:

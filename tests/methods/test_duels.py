@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from building import make_method
 from evorun.methods.arena import Arena
 from evorun.methods.duel_evolve import select_parents
-from evorun.methods.duels import order_consistent_outcome, select_duels
+from evorun.methods.duels import OUTCOMES, select_duels
 from evorun.runs.candidates import Candidate, Comparison, Response, Verdict
 from method_fixture import Ask, Scripted, solve
 
@@ -20,8 +20,10 @@ def candidate(number: int, generation: int = 0) -> Candidate:
 
 
 def arena_of(means: list[float], sds: list[float] | None = None, generations: list[int] | None = None) -> Arena:
+    """Candidates that judges have seen, with this belief in them."""
     arena = Arena(1.0)
     arena.add([candidate(i, (generations or [0] * len(means))[i]) for i in range(len(means))])
+    arena.update([tied(i, (i + 1) % len(means)) for i in range(len(means))])
     arena.mean = np.array(means)
     arena.sd = np.array(sds or [0.1] * len(means))
     return arena
@@ -31,10 +33,14 @@ def won(winner: int, loser: int) -> Comparison:
     return Comparison(first=str(winner), second=str(loser), verdicts=("A", "B"), outcome="first", reasons=("x", "y"))
 
 
+def tied(one: int, other: int, verdicts: tuple[Verdict, ...] = ("T", "A")) -> Comparison:
+    return Comparison(first=str(one), second=str(other), verdicts=verdicts, outcome=None, reasons=("x", "y"))
+
+
 def test_only_concordant_verdicts_decide() -> None:
     # appendix A.1: d = 1 iff (A, B) or (B, A); a judge that always says A prefers nobody
     verdicts: tuple[Verdict, ...] = ("A", "B", "T", "invalid")
-    decided = {pair: outcome for pair in product(verdicts, repeat=2) if (outcome := order_consistent_outcome(*pair))}
+    decided = {pair: OUTCOMES[pair] for pair in product(verdicts, repeat=2) if pair in OUTCOMES}
     assert decided == {("A", "B"): "first", ("B", "A"): "second"}
 
 
@@ -42,7 +48,7 @@ def test_indecisive_duels_leave_the_posterior_as_it_was() -> None:
     arena = arena_of([0.0, 0.0, 0.0], [1.0, 1.0, 1.0])
     arena.update([won(0, 1)])
     before = arena.mean.copy(), arena.sd.copy()
-    arena.update([Comparison(first="0", second="1", verdicts=("T", "A"), outcome=None, reasons=("", ""))])
+    arena.update([tied(0, 1)])
     np.testing.assert_allclose(arena.mean, before[0], atol=1e-8)
     np.testing.assert_allclose(arena.sd, before[1], atol=1e-8)
 
@@ -81,23 +87,82 @@ def test_a_win_as_second_counts_for_the_second() -> None:
 @settings(deadline=None)
 @given(
     means=st.lists(st.floats(-3, 3), min_size=1, max_size=12),
+    newcomers=st.integers(0, 8),
     width=st.floats(0, 3),
     limit=st.integers(2, 12),
+    rank=st.sampled_from(["mean", "upper", "lower"]),
     data=st.data(),
 )
-def test_survivors_by_definition(means: list[float], width: float, limit: int, data: st.DataObject) -> None:
+def test_survivors_by_definition(
+    means: list[float], newcomers: int, width: float, limit: int, rank: str, data: st.DataObject
+) -> None:
     sds = data.draw(st.lists(st.floats(0.01, 1), min_size=len(means), max_size=len(means)))
     arena = arena_of(means, sds)
-    best_lower = max(m - width * s for m, s in zip(means, sds, strict=True))
-    expected = [i for i in range(len(means)) if means[i] + width * sds[i] >= best_lower]
-    survivors = arena.survivors(width, limit).tolist()
-    assert set(survivors) <= set(expected)
+    arena.add([candidate(len(means) + i) for i in range(newcomers)])
+    waiting = arena.waiting
+    assert waiting == list(range(len(means), len(means) + newcomers))
+    due = waiting[: data.draw(st.integers(0, limit - 1))]
+    mean, sd = arena.mean, arena.sd
+    # nobody is pruned whom no judge has seen
+    spared = {i for i in range(len(arena)) if mean[i] + width * sd[i] >= max(mean - width * sd)} | set(waiting)
+    found = arena.survivors(width, limit, rank, due)
+    survivors = found.indices.tolist()
+    assert set(due) <= set(survivors) <= spared
     assert survivors == sorted(survivors)
-    assert len(survivors) == min(len(expected), limit)
-    # whoever was cut by the limit has an upper bound no higher than any that stayed
-    cut = set(expected) - set(survivors)
-    upper = arena.mean + width * arena.sd
-    assert all(upper[c] <= min(upper[survivors]) for c in cut)
+    assert len(survivors) == min(len(spared), limit)
+    assert (found.pruned, found.capped) == (len(arena) - len(spared), len(spared) - len(survivors))
+    # whom the limit cut is worth no more than anyone that stayed and was not due
+    worth = {"mean": mean, "upper": mean + width * sd, "lower": mean - width * sd}[rank]
+    ranked = [worth[i] for i in survivors if i not in due]
+    assert all(worth[cut] <= min(ranked, default=np.inf) for cut in spared - set(survivors))
+
+
+@pytest.mark.parametrize("verdicts", [("T", "A"), ("A", "A"), ("B", "B"), ("T", "T"), ("T",)])
+def test_a_tie_may_count_as_half_a_win_of_each(verdicts: tuple[Verdict, ...]) -> None:
+    """Against a proven winner a tie is good news for the other one; two ties are a win of each."""
+    arena, wins = Arena(1.0, half_wins=True), Arena(1.0)
+    for one in (arena, wins):
+        one.add([candidate(i) for i in range(3)])
+        one.update([won(0, 1), won(0, 1)])
+    assert arena.mean.tolist() == wins.mean.tolist()
+    arena.update([tied(0, 2, verdicts), tied(2, 0, verdicts)])
+    assert arena.mean[2] > 0.1
+    wins.update([won(0, 2), won(2, 0)])
+    np.testing.assert_allclose(arena.mean, wins.mean, atol=1e-8)
+    np.testing.assert_allclose(arena.sd, wins.sd, atol=1e-8)
+    # nobody won: there is nothing to tell of
+    assert (arena.scored(2).win_reason, arena.scored(2).loss_reason) == ("", "")
+
+
+def test_a_duel_that_a_judge_did_not_decide_readably_is_no_tie() -> None:
+    arena = Arena(1.0, half_wins=True)
+    arena.add([candidate(i) for i in range(2)])
+    arena.update([tied(0, 1, ("A", "invalid")), tied(0, 1, ("invalid",))])
+    assert arena.sd.tolist() == [1, 1]
+
+
+def test_the_rating_may_be_the_win_rate_or_elo() -> None:
+    """0 has beaten the weak 1 three times; 3 the strong 2, once. Only the posterior sees whom they met."""
+    history = [won(0, 1), tied(4, 5), won(0, 1), won(0, 1), *[won(2, 1)] * 6, won(3, 2)]
+    by = {rating: Arena(1.0, rating=rating, half_wins=True) for rating in ("posterior", "win_rate", "elo")}
+    for arena in by.values():
+        arena.add([candidate(i) for i in range(6)])
+        for duel in history:
+            arena.update([duel])
+    posterior, rate, elo = by.values()
+    # Beta(2, 2): the logit of its rate has a standard deviation of about 1, that of the prior
+    assert rate.mean == pytest.approx(np.log([5 / 2, 2 / 11, 8 / 3, 3 / 2, 1, 1]))
+    order = {rating: np.argsort(-arena.mean).tolist() for rating, arena in by.items()}
+    assert order["win_rate"] == [2, 0, 3, 4, 5, 1]
+    assert order["posterior"].index(3) < order["posterior"].index(0)
+    games = np.zeros(6)
+    for winner, loser, score in ((int(d.first), int(d.second), 1 if d.outcome else 0.5) for d in history):
+        gain = 0.7 * (score - 1 / (1 + np.exp(games[loser] - games[winner])))
+        games[[winner, loser]] += gain, -gain
+    assert elo.mean == pytest.approx(games)
+    for arena in (rate, elo):
+        assert arena.best() == int(np.argmax(arena.mean))
+        np.testing.assert_allclose(arena.sd, posterior.sd, atol=1e-8)
 
 
 @settings(deadline=None)
@@ -133,6 +198,24 @@ def test_double_thompson_sampling_follows_the_maximiser_probabilities() -> None:
     found = Counter(frozenset(select_duels(arena, survivors, [], 1, rng)[0]) for _ in range(trials))
     for pair, probability in expected.items():
         assert found[pair] / trials == pytest.approx(probability, abs=0.025)
+
+
+def test_uniform_duels_prefer_nobody_but_newcomers() -> None:
+    arena = arena_of([0.0, 0.5, 9.0, -9.0], [0.1] * 4)
+    rng = np.random.default_rng(0)
+    found = Counter(frozenset(select_duels(arena, np.arange(4), [], 1, rng, choice="uniform")[0]) for _ in range(3_000))
+    assert len(found) == 6
+    assert all(count == pytest.approx(500, abs=90) for count in found.values())
+    assert all(3 in select_duels(arena, np.arange(4), [3], 1, rng, choice="uniform")[0] for _ in range(20))
+
+
+def test_uniform_parents_prefer_nobody() -> None:
+    arena = arena_of([3.0, 0.0, -3.0, 0.0], [0.1, 0.1, 0.1, 0.9], [0, 0, 0, 1])
+    rng, survivors = np.random.default_rng(0), np.array([0, 1, 2, 3])
+    found = [select_parents(arena, survivors, 2, 0.5, rng, choice="uniform") for _ in range(1_200)]
+    assert all(count == pytest.approx(600, abs=90) for count in Counter(i for pair in found for i in pair).values())
+    assert all(arena.mean[a] >= arena.mean[b] for a, b in found)
+    assert sorted(select_parents(arena, survivors, 9, 0.5, rng, choice="uniform")) == [0, 1, 2, 3]
 
 
 def test_who_is_shown_first_is_random() -> None:

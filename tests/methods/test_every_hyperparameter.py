@@ -25,7 +25,7 @@ BASE: dict[str, dict[str, Any]] = {
     "zero_shot": {},
     "few_shot": {"shots": 3},
     "self_consistency": {"samples": 4},
-    "best_of_n": {"samples": 6, "rounds": 4, "duels": 4, "max_pool": 4},
+    "best_of_n": {"samples": 9, "rounds": 8, "duels": 4, "max_pool": 5},
     "feedback_descent": {"generations": 5, "window": 3},
     "gepa": {"generations": 3, "minibatch": 2},
     "lyria": {"population": 6, "generations": 3, "elites": 1, "external_mutation_rate": 0.5},
@@ -49,6 +49,8 @@ OF_STEPS = {("best_of_n", "batches")}
 CHANGED: dict[str, Any] = {
     **{"temperature": 0.31, "top_p": 0.83, "max_tokens": 77, "retries": 0},
     **{"judge_temperature": 0.23, "judge_max_tokens": 33, "duels": 3, "prior_sd": 3.0, "bound_width": 0.1},
+    **{"duel_choice": "uniform", "orders": 1, "ties": "half", "rating": "win_rate", "pool_rank": "lower"},
+    **{"parent_choice": "uniform"},
     **{"generations": 2, "initial_candidates": 3, "children": 2, "parents": 2, "recent_share": 1.0},
     **{"shared_parents": False, "deduplicate": True, "max_pool": 6},
     **{"samples": 3, "rounds": 2, "window": 1, "shots": 2, "tries": 1},

@@ -72,9 +72,8 @@ def test_mean_minimises_the_naive_loss(problem, prior_sd):
 @settings(max_examples=25)
 def test_ties_are_half_a_win_of_each_as_scipy_minimises_it(problem, prior_sd, data):
     n_items, (winners, losers) = problem
-    scores = np.array(data.draw(st.lists(st.sampled_from([1.0, 0.5, 0.5, 0.25]), min_size=winners.size)))[
-        : winners.size
-    ]
+    some, size = st.sampled_from([1.0, 0.5, 0.25]), winners.size
+    scores = np.array(data.draw(st.lists(some, min_size=size, max_size=size)))
 
     def loss(utilities):
         margin = utilities[winners] - utilities[losers]
