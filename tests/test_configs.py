@@ -211,6 +211,28 @@ def test_a_budgets_sizes_go_before_a_tasks_and_the_command_lines_before_both() -
     assert composed(*arguments, "method.samples=7")["method"]["samples"] == 7
 
 
+@pytest.mark.parametrize("limit", ["calls", "tokens", "calls_per_problem", "tokens_per_problem"])
+def test_under_a_budget_it_says_how_many_responses_there_are(limit: str) -> None:
+    def sizes(*arguments: str) -> list[int | None]:
+        method = composed("engine=simulated", *arguments)["method"]
+        return [method[key] for key in ("samples", "rounds") if key in method]
+
+    for task, paper in (("mathbench", 150), ("livecodebench", 200)):
+        for method in ("best_of_n", "self_consistency"):
+            words = (f"method={method}", f"task={task}")
+            assert set(sizes(*words)) == {paper}
+            assert set(sizes(*words, f"budget.{limit}=1000")) == {None}
+            assert sizes(*words, f"budget.{limit}=1000", "method.samples=7")[0] == 7
+    assert sizes("method=best_of_n", "task=tsp", f"budget.{limit}=1000")[0] is None
+
+
+def test_without_a_budget_the_number_of_responses_must_be_given() -> None:
+    words = ("method=self_consistency", "engine=simulated", "method.samples=null")
+    with pytest.raises(ConfigError, match=r"^method\.samples: expected a number where there is no budget, got null; "):
+        check(composed(*words))
+    check(composed(*words, "budget.tokens=1000"))
+
+
 @pytest.mark.parametrize("name", sorted(file.stem for file in (config_folder() / "model").glob("*.yaml")))
 def test_every_model_can_generate_and_judge(name: str) -> None:
     local = ["++model.id=x", "++judge.id=x"] if name in ("local", "api") else []

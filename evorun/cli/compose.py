@@ -13,6 +13,7 @@ import evorun
 from evorun.methods.proposals import FROM_TASK
 from evorun.models.config import OTHER_ROLES
 from evorun.runner import registry
+from evorun.runs.budget import LIMITS
 
 
 def config_folder() -> Path:
@@ -109,5 +110,13 @@ def _from_task(key: str, default: Any, *, _root_: DictConfig) -> Any:
     return default if value is None else value
 
 
+def _without_budget(default: Any, *, _root_: DictConfig) -> Any:
+    """Return a method's own default, or null under a budget, which then decides how much is done."""
+    budget = _root_.get("budget")
+    limited = isinstance(budget, DictConfig) and any(budget.get(key) is not None for key in LIMITS)
+    return None if limited else default
+
+
 # At import: a SLURM job resolves its configuration in a process that composes nothing itself.
 OmegaConf.register_new_resolver(FROM_TASK, _from_task, replace=True)
+OmegaConf.register_new_resolver("without_budget", _without_budget, replace=True)

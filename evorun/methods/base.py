@@ -36,6 +36,8 @@ class Method(ABC):
     """It updates weights: it then has an `objective`, and its runs have the settings `training`."""
     learns_from_problems: ClassVar[bool] = False
     """It is given the task's training split."""
+    ended_by_budget: ClassVar[tuple[str, ...]] = ()
+    """Hyperparameters of which null leaves it to the budget how much is done; without a budget they need a number."""
     config: Any
     """An instance of `Config`; subclasses may narrow the type."""
 

@@ -6,6 +6,7 @@ of the Lyria paper (section 4.2.1), where a repeated answer is drawn again.
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from itertools import count
 from typing import ClassVar
 
 from evorun.errors import at_least, one_of
@@ -14,7 +15,8 @@ from evorun.methods.breeding import Plan, breed
 from evorun.methods.context import Context
 from evorun.methods.duels import DuelSettings, hold_duels, no_duels
 from evorun.methods.oracle import lacking_verifier, regime_with_verifier
-from evorun.methods.proposals import Proposal, ResponseSettings, observed, propose
+from evorun.methods.proposals import observed
+from evorun.methods.samples import SampleSettings, draw
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Comparison, Step
 from evorun.tasks.base import Task
@@ -22,25 +24,23 @@ from evorun.tasks.capabilities import Generates, Judges
 
 
 @dataclass(kw_only=True)
-class BestOfNConfig(DuelSettings, ResponseSettings):
+class BestOfNConfig(DuelSettings, SampleSettings):
     """Hyperparameters; `conf/method/best_of_n.yaml` gives each default and its source."""
 
     name: str
-    samples: int
-    """N: independent responses."""
-    rounds: int
-    """Rounds of duels among them."""
+    rounds: int | None
+    """Rounds of duels among the responses; None: until the budget ends."""
     choose: str
     """duels: by the judge. oracle: by the fitness that the task's symbolic system gives."""
     dedup_attempts: int
     """Redraws of a response that repeats an earlier one, at most; with the oracle only."""
     batches: int
-    """With the oracle: steps that the responses are drawn in, so that there is a curve."""
+    """With the oracle: steps that the responses are drawn in, so that there is a curve; about so many where only a
+    budget in tokens limits them."""
 
     def __post_init__(self) -> None:
         DuelSettings.__post_init__(self)
-        ResponseSettings.__post_init__(self)
-        at_least("method.samples", self.samples, 1)
+        SampleSettings.__post_init__(self)
         at_least("method.rounds", self.rounds, 0)
         at_least("method.dedup_attempts", self.dedup_attempts, 0)
         at_least("method.batches", self.batches, 1)
@@ -56,16 +56,21 @@ class BestOfN(PerProblem):
     needs = (Generates, Judges)
     roles: ClassVar = {"judge": Role("judge")}
     observes = True
+    ended_by_budget = ("samples", "rounds")
     Config = BestOfNConfig
     config: BestOfNConfig
 
     @property
-    def last_step(self) -> int:
-        return len(self._batches()) - 1 if self.config.choose == "oracle" else self.config.rounds
+    def last_step(self) -> int | None:
+        if self.config.choose == "duels":
+            return self.config.rounds
+        samples = self.config.samples
+        return None if samples is None else len(range(0, samples, self._batch(samples))) - 1
 
     def warnings(self, calls: int | None) -> list[str]:
-        duels = self.config.choose == "duels" and self.config.rounds and self.config.duels
-        return no_duels(calls, self.config.samples, "samples", self.config.orders) if duels else []
+        if calls is None or self.config.choose != "duels" or self.config.rounds == 0 or not self.config.duels:
+            return []
+        return no_duels(calls, self.config.samples_of(calls), "samples", self.config.orders)
 
     def regime_on(self, task: type[Task]) -> Regime:
         return regime_with_verifier(task) if self.config.choose == "oracle" else super().regime_on(task)
@@ -78,12 +83,11 @@ class BestOfN(PerProblem):
 
     async def _by_duels(self, ctx: Context) -> AsyncIterator[Step]:
         """Draw all responses in step 0, then hold one round of duels a step; the answer is the highest mean."""
-        proposals = [Proposal(ctx.task.generation_prompt(ctx.problem), ())] * self.config.samples
-        proposed = await propose(ctx, proposals, operator="init", step=0, settings=self.config)
+        proposed = await draw(ctx, self.config)
         arena = self.config.arena()
         arena.add(await observed(ctx, proposed.parsed))
         comparisons: list[Comparison] = []
-        for step in range(self.config.rounds + 1):
+        for step in count() if self.config.rounds is None else range(self.config.rounds + 1):
             if step > 0:
                 comparisons = await hold_duels(ctx, arena, self.config, step=step)
                 if not comparisons:
@@ -104,11 +108,16 @@ class BestOfN(PerProblem):
         plan = Plan(operator="init", prompt=ctx.task.generation_prompt(ctx.problem))
         rated: list[Candidate] = []
         keys: list[str] = []
-        for step, indices in enumerate(self._batches()):
+        slots = 0
+        for step in count():
+            left = self.config.still_to_draw(ctx, slots)
+            if left <= 0:
+                return
+            batch = min(left, self._batch(slots + left))
             drawn = await breed(
                 ctx,
                 lambda index, attempt: plan,
-                indices,
+                range(slots, slots + batch),
                 role="generate",
                 step=0,  # the batches are one draw of N: their size changes no key, so no seed and no response
                 sampling=self.config.sampling,
@@ -117,6 +126,7 @@ class BestOfN(PerProblem):
             )
             if not drawn.children and step > 0:
                 return
+            slots += batch
             keys += [child.key for child in drawn.children]
             found = await ctx.verify([child.response for child in drawn.children], max_errors=0)
             rated += [
@@ -140,7 +150,6 @@ class BestOfN(PerProblem):
             if ctx.out_of_budget:
                 return
 
-    def _batches(self) -> list[range]:
-        """Return the indices of each step's responses."""
-        size = -(-self.config.samples // self.config.batches)  # rounded up
-        return [range(first, min(first + size, self.config.samples)) for first in range(0, self.config.samples, size)]
+    def _batch(self, samples: int) -> int:
+        """Return how many of so many responses a step draws."""
+        return -(-samples // self.config.batches)  # rounded up

@@ -75,25 +75,31 @@ class Proposed(NamedTuple):
     """Those whose every attempt failed to parse; `error` is of the last one."""
     texts: TextCounts
 
+    def joined(self, later: "Proposed") -> "Proposed":
+        """Return these and later ones of the same step."""
+        return Proposed(self.parsed + later.parsed, self.unparsed + later.unparsed, self.texts + later.texts)
+
     def diagnostics(self) -> dict[str, float]:
         """Return the counts that a step reports."""
         return {"children": len(self.parsed) + len(self.unparsed), **self.texts.diagnostics()}
 
 
 async def propose(
-    ctx: Context, proposals: Sequence[Proposal], *, operator: str, step: int, settings: ResponseSettings
+    ctx: Context, proposals: Sequence[Proposal], *, operator: str, step: int, settings: ResponseSettings, first: int = 0
 ) -> Proposed:
     """Ask for one candidate a proposal, all at once, and once more for each text that did not parse, `retries` times.
 
-    The calls have the role `generate`. Candidate ids are `step.index`. A retry has a sampling seed of its own.
+    The calls have the role `generate`. Candidate ids are `step.index`, with indices from `first`. A retry has a
+    sampling seed of its own.
     """
     responses: dict[int, Response] = {}
     attempts: dict[int, int] = {}
     texts = TextCounts()
-    pending = list(range(len(proposals)))  # retries go out together, not one after the other: batches stay full
+    # Retries go out together, not one after the other: batches stay full.
+    pending = list(range(first, first + len(proposals)))
     for attempt in range(settings.retries + 1):
         replies = await ctx.generate(
-            [proposals[i].prompt for i in pending],
+            [proposals[i - first].prompt for i in pending],
             role="generate",
             step=step,
             sampling=settings.sampling,
@@ -116,7 +122,7 @@ async def propose(
             response,
             id=f"{step}.{i}",
             generation=step,
-            parents=proposals[i].parents,
+            parents=proposals[i - first].parents,
             operator=operator,
             attempts=attempts[i],
             call=ctx.key(step, "generate", i, attempts[i] - 1),

@@ -7,25 +7,18 @@ from dataclasses import dataclass
 import numpy as np
 from msgspec.structs import replace
 
-from evorun.errors import at_least
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
-from evorun.methods.proposals import Proposal, ResponseSettings, propose
+from evorun.methods.samples import SampleSettings, draw
 from evorun.runs.candidates import Step
 from evorun.tasks.capabilities import Generates
 
 
 @dataclass(kw_only=True)
-class SelfConsistencyConfig(ResponseSettings):
+class SelfConsistencyConfig(SampleSettings):
     """Hyperparameters; `conf/method/self_consistency.yaml` gives each default and its source."""
 
     name: str
-    samples: int
-    """N: independent responses."""
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        at_least("method.samples", self.samples, 1)
 
 
 class SelfConsistency(PerProblem):
@@ -36,13 +29,13 @@ class SelfConsistency(PerProblem):
     regime = "problem_only"
     needs = (Generates,)
     last_step = 0
+    ended_by_budget = ("samples",)
     Config = SelfConsistencyConfig
     config: SelfConsistencyConfig
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
-        """Draw all responses at once and let them vote; a candidate's mean is its answer's share of the votes."""
-        proposals = [Proposal(ctx.task.generation_prompt(ctx.problem), ())] * self.config.samples
-        proposed = await propose(ctx, proposals, operator="init", step=0, settings=self.config)
+        """Draw all responses and let them vote; a candidate's mean is its answer's share of the votes."""
+        proposed = await draw(ctx, self.config)
         # Signatures, not texts: two ways to write one answer are one vote.
         ballots = [ctx.task.signature(ctx.problem, candidate) for candidate in proposed.parsed]
         votes = Counter(ballots)

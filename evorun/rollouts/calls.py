@@ -98,6 +98,14 @@ class Calls:
         """Return how many of so many calls the budget still allows; fewer than asked marks it as exhausted."""
         return self._meter.admit(calls, role)
 
+    def left_of_share(self, share: float, role: str) -> int | None:
+        """Return how many more calls of a role fit into a share of the whole budget.
+
+        Of tokens at the mean cost of the role's calls so far; None while that is unknown. Raises ValueError without a
+        budget.
+        """
+        return self._meter.left_of_share(share, role)
+
     def key(self, step: int, role: str, index: int, attempt: int) -> str:
         """Return the key of a call in the journal."""
         return "|".join((self.name, str(step), role, str(index), str(attempt)))

@@ -1,6 +1,6 @@
 """Replies read as responses, and counts of the texts that could not be used."""
 
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from evorun.models.base import Reply
 from evorun.runs.candidates import Response
@@ -31,6 +31,9 @@ class TextCounts:
     """Texts that the engine let go on beyond `max_tokens`, whether they parsed or not."""
     shortened_texts: int = 0
     """Texts of which later prompts show only a part."""
+
+    def __add__(self, other: "TextCounts") -> "TextCounts":
+        return TextCounts(*map(sum, zip(astuple(self), astuple(other), strict=True)))
 
     def add(self, task: Task, reply: Reply, response: Response) -> None:
         """Count one reply with the response that it was read as."""

@@ -128,6 +128,10 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     incompatibility = method.incompatibility(task.task_class)
     if incompatibility is not None:
         raise ConfigError(f"method={method.name}: {incompatibility}")
+    budget = typed(BudgetConfig, config["budget"], "budget")
+    for key in method.ended_by_budget:
+        if getattr(method.config, key) is None and not budget.limited:
+            raise ConfigError(f"method.{key}: expected a number where there is no budget, got null; set one of them")
     return RunConfig(
         seed=seed,
         method=method,

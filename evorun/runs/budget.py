@@ -14,6 +14,9 @@ import msgspec
 from evorun.errors import ConfigError, at_least
 from evorun.models.base import Reply, Wasted
 
+LIMITS = ("calls", "tokens", "calls_per_problem", "tokens_per_problem")
+"""Keys of `budget` that limit a run."""
+
 
 @dataclass
 class BudgetConfig:
@@ -32,9 +35,14 @@ class BudgetConfig:
     """Settings of methods that are others under this budget, by method. They are composed beneath `method`."""
 
     def __post_init__(self) -> None:
-        for key in ("calls", "tokens", "calls_per_problem", "tokens_per_problem"):
+        for key in LIMITS:
             at_least(f"budget.{key}", getattr(self, key), 1)
         at_least("budget.generations", self.generations, 0)
+
+    @property
+    def limited(self) -> bool:
+        """True where there is any limit."""
+        return any(getattr(self, key) is not None for key in LIMITS)
 
 
 class Usage(msgspec.Struct):
@@ -126,6 +134,22 @@ class Meter:
         if allowed < calls:
             self.exhausted = True
         return allowed
+
+    def left_of_share(self, share: float, role: str) -> int | None:
+        """Return how many more calls of a role fit into a share of the limits, at most; 0 where none does.
+
+        Of tokens at the mean cost of the role's calls so far; None while that is unknown. Raises ValueError for a meter
+        without limits.
+        """
+        made = self.by_role.get(role, Usage())
+        fitting = []
+        if self.max_calls is not None:
+            fitting.append(share * self.max_calls)
+        if self.max_tokens is not None:
+            if made.tokens == 0:
+                return None
+            fitting.append(share * self.max_tokens * made.calls / made.tokens)
+        return max(0, int(min(fitting)) - made.calls)
 
     def charge(self, role: str, reply: Reply) -> None:
         """Count one call."""

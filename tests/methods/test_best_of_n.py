@@ -7,8 +7,12 @@ import pytest
 from building import make_meter, make_method
 from evorun.methods.arena import Arena
 from evorun.methods.best_of_n import BestOfN
-from evorun.runs.candidates import Comparison, Step
-from method_fixture import Ask, Scripted, TestedQuiz, solve
+from evorun.methods.samples import PILOT
+from evorun.runs.budget import Meter
+from evorun.runs.candidates import Comparison, Response, Step
+from evorun.tasks.base import Problem, Tools
+from evorun.tasks.capabilities import Diagnosis, Verification
+from method_fixture import TOKENS, Ask, Quiz, Scripted, TestedQuiz, solve
 
 
 def quality(answer: str) -> int:
@@ -21,6 +25,13 @@ def judges_by_quality(ask: Ask) -> str:
         return f"answer {ask.step * 100 + ask.index}"
     first, second = (quality(ask.shown[side]["answer"]) for side in "ab")
     return "A:" if first > second else "B:" if second > first else "T:"
+
+
+class Verified(Quiz):
+    """A quiz whose symbolic system takes all answers for equally good."""
+
+    async def verify(self, problem: Problem, response: Response, max_errors: int, tools: Tools) -> Verification:
+        return Verification(fitness=50.0, errors=Diagnosis())
 
 
 def best_of(**config: object) -> BestOfN:
@@ -114,6 +125,36 @@ async def test_the_budget_ends_it_without_half_a_duel(calls: int) -> None:
     assert len(model.of("judge")) % 2 == 0
     assert meter.exhausted
     assert all(after.comparisons for _, after in pairwise(history))
+
+
+@pytest.mark.parametrize("limit", ["calls", "tokens"])
+@pytest.mark.parametrize("calls", [4, 25, 100, 1000])
+async def test_a_fifth_of_a_budget_goes_to_responses_and_all_of_the_rest_to_duels(calls: int, limit: str) -> None:
+    model = Scripted(judges_by_quality)
+    meter = Meter(max_calls=calls) if limit == "calls" else Meter(max_tokens=TOKENS * calls)
+    history = await solve(best_of(samples=None, rounds=None), model, meter=meter)
+    # Not one more response without a budget's share: the pilot of a token budget, and two, which a duel takes.
+    fewest = PILOT if limit == "tokens" else 2
+    assert len(model.of("generate")) == max(fewest, calls // 5)
+    assert [ask.index for ask in model.of("generate")] == list(range(max(fewest, calls // 5)))
+    assert calls - 1 <= len(model.asked) <= calls + (limit == "tokens")
+    assert history[-1].best is not None
+
+
+async def test_the_tighter_of_two_limits_decides_a_share() -> None:
+    model = Scripted(judges_by_quality)
+    half = best_of(samples=None, budget_share=0.5)
+    await solve(half, model, meter=Meter(max_calls=1000, max_tokens=50 * TOKENS))
+    assert len(model.of("generate")) == 25
+
+
+@pytest.mark.parametrize("limit", [{"max_calls": 31}, {"max_tokens": 31 * TOKENS}])
+async def test_by_the_oracle_every_call_of_a_budget_may_be_a_response(limit: dict[str, int]) -> None:
+    model = Scripted(judges_by_quality)
+    oracle = best_of(samples=None, choose="oracle", budget_share=1.0, batches=4)
+    history = await solve(oracle, model, task=Verified(), meter=Meter(**limit))
+    assert [ask.index for ask in model.asked] == list(range(31))
+    assert len(history) == 4 if "max_calls" in limit else len(history) >= 4
 
 
 @pytest.mark.parametrize("samples", [0, 1])

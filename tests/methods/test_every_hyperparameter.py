@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from building import make_config, make_method
+from building import make_budget, make_config, make_method
 from evorun.errors import ConfigError
 from evorun.methods.base import Method
 from evorun.models import Message
@@ -38,6 +38,8 @@ BASE: dict[str, dict[str, Any]] = {
 
 GIVEN: dict[tuple[str, str], dict[str, Any]] = {
     ("best_of_n", "dedup_attempts"): {"choose": "oracle"},
+    ("best_of_n", "budget_share"): {"samples": None},
+    ("self_consistency", "budget_share"): {"samples": None},
     ("lyria", "evaluator_temperature"): {"fitness": "model"},
     ("lyria", "evaluator_max_tokens"): {"errors": "model"},
 }
@@ -53,7 +55,7 @@ CHANGED: dict[str, Any] = {
     **{"parent_choice": "uniform"},
     **{"generations": 2, "initial_candidates": 3, "children": 2, "parents": 2, "recent_share": 1.0},
     **{"shared_parents": False, "deduplicate": True, "max_pool": 6},
-    **{"samples": 3, "rounds": 2, "window": 1, "shots": 2, "tries": 1},
+    **{"samples": 3, "budget_share": 0.5, "rounds": 2, "window": 1, "shots": 2, "tries": 1},
     **{"search": "split", "metric_calls": 5, "minibatch": 1, "train_share": 0.25},
     **{"reflection_temperature": 0.47, "reflection_max_tokens": 55},
     **{"choose": "oracle", "dedup_attempts": 1, "population": 4, "elites": 4, "max_errors": 1, "replay_rate": 0.0},
@@ -134,7 +136,8 @@ def varied(ask: Ask) -> str:
 async def asked(name: str, folder: Path, task: Quiz, **config: Any) -> list[tuple[Any, ...]]:
     """Return everything that a method asks of the model under a configuration."""
     method = make_method(name, **{**BASE[name], **config})
-    driven: Driven = await drive(method, folder, varied, task=task, problems=4)
+    budget = make_budget(calls_per_problem=24) if "samples" in config and config["samples"] is None else None
+    driven: Driven = await drive(method, folder, varied, task=task, problems=4, budget=budget)
     return driven.model.everything()
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from building import make_meter, make_method
 from evorun.methods.self_consistency import SelfConsistency, majority
-from method_fixture import Ask, Scripted, solve
+from evorun.runs.budget import Meter
+from method_fixture import TOKENS, Ask, Scripted, solve
 
 
 def says(*texts: str) -> Scripted:
@@ -17,7 +18,7 @@ def says(*texts: str) -> Scripted:
     return Scripted(lambda ask: texts[ask.index])
 
 
-def vote(samples: int, **config: int) -> SelfConsistency:
+def vote(samples: int | None, **config: int) -> SelfConsistency:
     return make_method("self_consistency", samples=samples, **{"retries": 0, **config})
 
 
@@ -84,6 +85,14 @@ async def test_the_responses_are_independent_and_within_the_budget() -> None:
     assert {tuple(ask.shown) for ask in model.asked} == {("ask", "problem")}
     assert len({ask.request.seed for ask in model.asked}) == 6
     assert meter.exhausted
+
+
+@pytest.mark.parametrize("limit", [{"max_calls": 400}, {"max_tokens": 400 * TOKENS}])
+async def test_without_a_number_all_of_a_budget_votes(limit: dict[str, int]) -> None:
+    model = Scripted(lambda ask: "?" if ask.index == 7 else "a")
+    (step,) = await solve(vote(None), model, meter=Meter(**limit))
+    assert sorted(ask.index for ask in model.asked) == list(range(400))
+    assert len(step.candidates) == 400
 
 
 async def test_a_retry_replaces_the_text_in_its_place() -> None:
