@@ -11,6 +11,7 @@ from comparison_fixture import write_method
 
 from evorun.errors import RunDirectoryError
 from evorun.reports.comparison import compare, plots, print_comparison, write_comparison
+from evorun.reports.comparison.notes import WORDING
 from evorun.runs.terminal import Terminal
 from run_fixture import HOSTILE
 
@@ -54,7 +55,7 @@ def test_the_terminal_shows_one_table_with_what_differs(two: list[Path]) -> None
     good = "duel_evolve problem_only 10 80.0 % 49.0 to 94.3 % 75.0 % 100.0 % 66.7 % 1,208 133 k 94.0 % -14.0 pp"
     poor = "zero_shot demonstrations 10 30.0 % 10.8 to 60.3 % 25.0 % 33.3 % 33.3 % 1 110 none none"
     assert [row for row in rows if row.startswith(("duel_evolve problem", "zero_shot demo"))] == [good, poor]
-    assert "Reported: A paper, Figure 2. with its own model." in rows
+    assert f"Reported: A paper, Figure 2. with its own model. {WORDING}" in rows
     assert "duel_evolve middle 66.7 % 98.0 % -31.3 pp" in rows
 
 
@@ -166,7 +167,7 @@ def test_the_page_shows_what_the_terminal_shows(two: list[Path]) -> None:
     for figure in (
         "duel_evolve problem_only 10 80.0 % 49.0 to 94.3 % 75.0 % 100.0 % 66.7 % 1,208 133 k 94.0 % -14.0 pp",
         "zero_shot 10 -50.0 pp -80.0 to -20.0 pp 0 5 0.062 0.062 demonstrations, not problem_only",
-        "Reported: A paper, Figure 2. with its own model.",
+        f"Reported: A paper, Figure 2. with its own model. {WORDING}",
         "duel_evolve middle 66.7 % 98.0 % -31.3 pp",
         "Final accuracy",
         "By generation",

@@ -11,6 +11,8 @@ SCORE_PAIRS_NOTE = (
     "comparisons. Higher, lower: problems on which the run's score is the higher or the lower one, whichever is better."
 )
 """Explains the columns of the scores of pairs."""
+WORDING = "The runs' prompts are evorun's own wording of the paper's, or the user's, not the paper's texts."
+"""Stands beside every reported figure: prompts alone can move a score by more than many a method does."""
 
 
 def shared_line(comparison: Comparison) -> str:
@@ -106,5 +108,6 @@ def unpaired_line(unpaired: Unpaired) -> str:
 
 
 def source_line(source: str, note: str) -> str:
-    """Say where reported figures come from."""
-    return "Reported: " + ". ".join(part.rstrip(".") for part in (source or "no source given", note) if part) + "."
+    """Say where reported figures come from, and that no run has asked in the same words."""
+    figures = ". ".join(part.rstrip(".") for part in (source or "no source given", note) if part)
+    return f"Reported: {figures}. {WORDING}"

@@ -4,8 +4,8 @@
 answer lists the vertices' colours: `0,1,2,...`. See `metrics` and `operators` for what was decided where the paper
 leaves a choice. Of an individual without an answer the crossover has no use: it returns the other parent's response.
 
-The prompts say what is wanted of a graph that cannot be coloured: as few conflicts as possible. That is ours; the
-paper's templates do not speak of such graphs, though most of those that it draws are.
+The prompts do not speak of graphs that cannot be coloured, as the paper's templates do not, though most of those that
+it draws are.
 """
 
 import re

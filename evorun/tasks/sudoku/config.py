@@ -1,6 +1,6 @@
 """Configuration of the task: how large the puzzles are and how much of them is left to fill."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -33,6 +33,9 @@ class SudokuConfig(PuzzleConfig):
     """Rows and columns of a box, 2 to 5; the grid has box**2 rows and columns."""
     empty_cells: int
     """Cells to fill, exactly as many in every puzzle."""
+    name_givens: bool
+    """Tell models that the puzzle's numbers must stay, and name each that was changed as an error of the kind `given`,
+    which the paper's templates and detector do not; metrics count such changes anyway."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -49,6 +52,11 @@ class SudokuConfig(PuzzleConfig):
         random = Random(int(rng.integers(1 << 62)))
         solution = random_grid(self.box, random)
         return Draft(bytes(solution), partial(self._emptied, solution, random))
+
+    def make_task(self, instances: Sequence[Instance]) -> Sudoku:
+        return Sudoku(
+            prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars, name_givens=self.name_givens
+        )
 
     def more_room(self) -> str:
         return "raise task.box, or bring task.empty_cells nearer to half of the cells"

@@ -8,7 +8,7 @@ Decisions:
   all 3n units, and Lyria stops at a fitness of 100.
 - The same holds for errors. The paper has them lie in the removed positions; so a cell that the puzzle gives is never
   in error for its row, column or box. It has the one error `given`, and only when it was changed. An answer without
-  errors is then a correct one.
+  errors is then a correct one. The paper has no such kind, and searches see it only with task.name_givens.
 - A removed cell is in error for a unit in which its number occurs more than once (a given elsewhere counts too), or
   when its number lies outside 1..n: then for all three of its units.
 - An answer that cannot be read has CR, SC and PS 0.
@@ -21,8 +21,10 @@ from evorun.tasks.puzzles.task import PENALISED_SCORE
 from evorun.tasks.sudoku.grid import Board, Cells, cells_of
 
 SCORE = "score"
-KINDS = ("row", "col", "box", "given")
-"""The kinds of errors; the first three in the order of a layout's units."""
+UNITS = ("row", "col", "box")
+"""In the order of a layout's units."""
+KINDS = (*UNITS, "given")
+"""The kinds of errors."""
 
 
 def measure(board: Board, answer: str | None) -> Grade:
@@ -56,7 +58,7 @@ def findings(board: Board, answer: str) -> tuple[Any, ...]:
             continue
         # A number out of range is repeated nowhere, and wrong all the same: in each of its units.
         outside = number not in board.numbers
-        for kind, unit in zip(KINDS, board.layout.units_of[cell], strict=False):
+        for kind, unit in zip(UNITS, board.layout.units_of[cell], strict=True):
             if outside or units[unit].count(number) > 1:
                 found.append([i, j, kind])
     return tuple(found)

@@ -1,7 +1,7 @@
 """The task as methods see it: what Sudoku adds to a puzzle.
 
 Answers are n lines of n numbers separated by single spaces. Errors are [i, j, kind] with row i and column j from 0 and
-kind `row`, `col`, `box` (the paper's prompts call it subgrid) or `given`.
+kind `row`, `col` or `box` (the paper's prompts call it subgrid); with `name_givens` also `given`.
 """
 
 import re
@@ -31,9 +31,15 @@ class Sudoku(Puzzle):
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", *Puzzle.prompt_folders)
     placeholder_synonyms: ClassVar[Mapping[str, str]] = {"grid": "instance"}
 
+    def __init__(self, *, name_givens: bool = False, **settings: Any) -> None:
+        """Compile the prompts; see `Puzzle`. name_givens: see `SudokuConfig`."""
+        super().__init__(**settings)
+        self._name_givens = name_givens
+        self._kinds = metrics.KINDS if name_givens else metrics.UNITS
+
     def puzzle_values(self, problem: Problem) -> Mapping[str, Any]:
         box, grid = problem.data["box"], problem.data["grid"]
-        return {"size": box * box, "box": box, "grid": grid, "instance": grid}
+        return {"size": box * box, "box": box, "grid": grid, "instance": grid, "name_givens": self._name_givens}
 
     def read_answer(self, problem: Problem, block: str) -> str:
         return grid.read(block, problem.data["box"] ** 2)
@@ -49,7 +55,7 @@ class Sudoku(Puzzle):
         return metrics.measure(board_of(problem), answer)
 
     def findings(self, problem: Problem, answer: str) -> tuple[Any, ...]:
-        return metrics.findings(board_of(problem), answer)
+        return tuple(error for error in metrics.findings(board_of(problem), answer) if error[2] in self._kinds)
 
     def describe(self, problem: Problem, findings: Sequence[Any]) -> str:
         """Return a line an error: `i,j,kind`."""
@@ -65,7 +71,7 @@ class Sudoku(Puzzle):
                 return None
             i, j, kind = int(found[1]), int(found[2]), found[3].lower()
             kind = _SYNONYMS.get(kind, kind)
-            if i >= size or j >= size or kind not in metrics.KINDS:
+            if i >= size or j >= size or kind not in self._kinds:
                 return None
             errors[i, j, kind] = None
         return tuple(list(error) for error in errors) or None

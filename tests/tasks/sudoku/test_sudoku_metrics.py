@@ -5,6 +5,7 @@ import pytest
 from sudoku_fixture import NO_TOOLS, TASK, loaded, noisy, paper_errors, paper_metrics, problems, solution, text_of
 
 from evorun.runs.candidates import Response
+from evorun.tasks.sudoku.task import Sudoku
 
 CASES = [(2, 0), (3, 0), (4, 1)]
 
@@ -37,6 +38,20 @@ def test_another_right_grid_is_not_an_answer_to_this_puzzle() -> None:
     assert not measured.correct
     assert measured.scores["penalised_score"] < 100
     assert {kind for _, _, kind in TASK.findings(problem, text_of(swapped))} == {"given"}
+
+
+def test_by_default_errors_are_of_the_papers_three_kinds_and_no_prompt_speaks_of_given_numbers() -> None:
+    problem, right = problems(3)[0], solution(3, 0)
+    rows = [[right[0][1], right[0][0], *right[0][2:]], *right[1:]]  # of the two cells one is given
+    answer, errors = TASK.response(text_of(rows)), paper_errors(problem, rows)
+    assert {kind for _, _, kind in errors} > {"given"}
+    for task, kinds in ((loaded(3).task, ("row", "col", "box")), (TASK, ("row", "col", "box", "given"))):
+        assert isinstance(task, Sudoku)
+        assert list(task.findings(problem, answer.answer or "")) == [one for one in errors if one[2] in kinds]
+        asked = [prompt(problem, answer) for prompt in (task.errors_prompt, task.fitness_prompt)]
+        texts = [prompt.messages[0]["content"] for prompt in (task.generation_prompt(problem), *asked)]
+        assert [" own numbers" in text or "gives" in text for text in texts] == [len(kinds) == 4] * 3
+        assert (task.read_findings(problem, "0,0,given") is None) == (len(kinds) == 3)
 
 
 async def test_gold_answers_pass_the_grader_and_a_changed_cell_fails() -> None:
