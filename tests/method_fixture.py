@@ -18,7 +18,7 @@ from evorun.runs.budget import Meter
 from evorun.runs.candidates import Feedback, Response, Step
 from evorun.runs.directory import RunDirectory
 from evorun.tasks.base import Demonstration, Grade, LoadedTask, Problem, Prompt, Task, Tools
-from evorun.tasks.capabilities import Attempt, Judgment, ScoredResponse
+from evorun.tasks.capabilities import Attempt, Explanation, Judgment, ScoredResponse
 
 SEED_INSTRUCTION = "Answer."
 TOKENS = 8
@@ -55,7 +55,7 @@ class Quiz(Task):
         return _prompt(ask="generate", problem=problem.id)
 
     def evolution_prompt(self, problem: Problem, parents: Sequence[ScoredResponse]) -> Prompt:
-        shown = [{**_shown(p.response), "score": p.score, "won": p.win_reason, "lost": p.loss_reason} for p in parents]
+        shown = [{**_shown(p.response), "score": p.score, "won": _told(p.win), "lost": _told(p.loss)} for p in parents]
         return _prompt(ask="evolve", problem=problem.id, parents=shown)
 
     def judge_prompt(self, problem: Problem, first: Response, second: Response) -> Prompt:
@@ -73,7 +73,10 @@ class Quiz(Task):
         return msgspec.structs.replace(demonstration, answer=response.answer or "", reasoning=response.reasoning)
 
     def refinement_prompt(self, problem: Problem, incumbent: Response, attempts: Sequence[Attempt]) -> Prompt:
-        shown = [{**_shown(a.response), "outcome": a.outcome, "reason": a.reason} for a in attempts]
+        shown = [
+            {**_shown(a.response), "outcome": a.outcome, "reason": a.judged.reason, "letter": a.judged.letter}
+            for a in attempts
+        ]
         return _prompt(ask="refine", problem=problem.id, incumbent=_shown(incumbent), attempts=shown)
 
     def seed_instruction(self) -> str:
@@ -101,6 +104,10 @@ class TestedQuiz(Quiz):
 
 def _prompt(**content: Any) -> Prompt:
     return Prompt(messages=(Message(role="user", content=json.dumps(content)),), hints=content)
+
+
+def _told(explanation: Explanation) -> str:
+    return explanation.reason and f"{explanation.letter}: {explanation.reason}"
 
 
 def _shown(response: Response) -> dict[str, Any]:

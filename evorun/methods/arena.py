@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from evorun.ratings import bradley_terry, elo, win_rate
 from evorun.runs.candidates import Candidate, Comparison
-from evorun.tasks.capabilities import ScoredResponse
+from evorun.tasks.capabilities import Explanation, Letter, ScoredResponse
 
 RATINGS = ("posterior", "win_rate", "elo")
 POOL_RANKS = ("mean", "upper", "lower")
@@ -54,8 +54,8 @@ class Arena:
         self._winners = array("q")
         self._losers = array("q")
         self._scores = array("d")
-        self._win_reasons: dict[int, str] = {}
-        self._loss_reasons: dict[int, str] = {}
+        self._win_reasons: dict[int, Explanation] = {}
+        self._loss_reasons: dict[int, Explanation] = {}
 
     def __len__(self) -> int:
         return len(self.candidates)
@@ -83,8 +83,10 @@ class Arena:
             self._waiting.pop(second, None)
             winner, loser = (second, first) if comparison.outcome == "second" else (first, second)
             if comparison.outcome is not None:
-                # Of the two explanations, each candidate keeps the one in which it was shown as A.
-                reason_of = {first: comparison.reasons[0], second: comparison.reasons[-1]}
+                # Each keeps the explanation in which it was shown as A; judged once, the second was B in the only one.
+                letter: Letter = "A" if len(comparison.reasons) > 1 else "B"
+                own, others = comparison.reasons[0], comparison.reasons[-1]
+                reason_of = {first: Explanation(reason=own), second: Explanation(reason=others, letter=letter)}
                 self._win_reasons[winner] = reason_of[winner]
                 self._loss_reasons[loser] = reason_of[loser]
             elif not self._half_wins or "invalid" in comparison.verdicts:
@@ -143,8 +145,8 @@ class Arena:
         return ScoredResponse(
             response=self.candidates[index],
             score=float(self.mean[index]),
-            win_reason=self._win_reasons.get(index, ""),
-            loss_reason=self._loss_reasons.get(index, ""),
+            win=self._win_reasons.get(index, Explanation()),
+            loss=self._loss_reasons.get(index, Explanation()),
         )
 
     def rated(self, survivors: NDArray[np.intp], unrated: Sequence[Candidate] = ()) -> "RatedCandidates":

@@ -14,7 +14,7 @@ from evorun.methods.proposals import Proposal, ResponseSettings, observed, propo
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Comparison, Step
-from evorun.tasks.capabilities import Attempt, AttemptOutcome, Generates, Judges, Refines
+from evorun.tasks.capabilities import Attempt, AttemptOutcome, Explanation, Generates, Judges, Letter, Refines
 
 
 @dataclass(kw_only=True)
@@ -82,7 +82,9 @@ class FeedbackDescent(PerProblem):
                         outcome = "won" if winner == challenger.id else "lost"
                     if outcome == "won":
                         incumbent = challenger
-                    attempts.append(Attempt(response=challenger, outcome=outcome, reason=duel.reasons[0]))
+                    letter: Letter = "A" if duel.first == challenger.id else "B"
+                    judged = Explanation(reason=duel.reasons[0], letter=letter)
+                    attempts.append(Attempt(response=challenger, outcome=outcome, judged=judged))
             # A step in which the budget allowed nothing is no step; step 0 is always reported, even empty.
             if ctx.out_of_budget and step > 0 and not (proposed.parsed or proposed.unparsed):
                 return

@@ -13,15 +13,25 @@ from evorun.models.base import Message
 from evorun.runs.candidates import Response, Verdict
 from evorun.tasks.base import Demonstration, Problem, Prompt, Tools
 
+Letter = Literal["A", "B"]
+
+
+class Explanation(msgspec.Struct, frozen=True, kw_only=True):
+    """A judge's words on a response and its rival, which call the two A and B."""
+
+    reason: str = ""
+    letter: Letter = "A"
+    """Of the response; the other one is its rival's."""
+
 
 class ScoredResponse(msgspec.Struct, frozen=True, kw_only=True):
     """A parent as the evolution prompt shows it: a response and the method's own estimate of its quality."""
 
     response: Response
     score: float
-    win_reason: str = ""
-    """The judge's words when the response last won a duel; empty when it has won none."""
-    loss_reason: str = ""
+    win: Explanation = Explanation()
+    """Of the last duel that the response won; without a reason when it has won none."""
+    loss: Explanation = Explanation()
 
 
 AttemptOutcome = Literal["first", "won", "lost", "undecided"]
@@ -33,8 +43,8 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     response: Response
     outcome: AttemptOutcome
     """`first`: it was there before any incumbent. `undecided`: a tie or an invalid judgment."""
-    reason: str = ""
-    """The judge's explanation."""
+    judged: Explanation = Explanation()
+    """The judge's words on it and the incumbent of its time."""
 
 
 class Diagnosis(msgspec.Struct, frozen=True, kw_only=True):

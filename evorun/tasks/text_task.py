@@ -207,8 +207,10 @@ class TextTask(Task):
                 problem,
                 parent.response,
                 score=parent.score,
-                win_reason=parent.win_reason,
-                loss_reason=parent.loss_reason,
+                win_reason=parent.win.reason,
+                win_letter=parent.win.letter,
+                loss_reason=parent.loss.reason,
+                loss_letter=parent.loss.letter,
             )
             for parent in parents
         ]
@@ -229,8 +231,17 @@ class TextTask(Task):
 
     def refinement_prompt(self, problem: Problem, incumbent: Response, attempts: Sequence[Attempt]) -> Prompt:
         blocks = [
-            self.shown("attempt", problem, a.response, number=number, outcome=_OUTCOMES[a.outcome], reason=a.reason)
-            for number, a in enumerate(attempts, 1)
+            self.shown(
+                "attempt",
+                problem,
+                attempt.response,
+                number=number,
+                outcome=_OUTCOMES[attempt.outcome],
+                reason=attempt.judged.reason,
+                letter=attempt.judged.letter,
+                rival="B" if attempt.judged.letter == "A" else "A",
+            )
+            for number, attempt in enumerate(attempts, 1)
         ]
         best = self.shown("candidate", problem, incumbent)
         return self.ask("refine", "refinement", problem, [incumbent], incumbent=best, attempts="\n\n".join(blocks))
@@ -325,7 +336,7 @@ class TextTask(Task):
             self.evolution_prompt(problem, [ScoredResponse(response=response, score=0.5)])
             self.judge_prompt(problem, response, response)
             self.few_shot_prompt(problem, [solved] if gold else [])
-            self.refinement_prompt(problem, response, [Attempt(response=response, outcome="won", reason="reason")])
+            self.refinement_prompt(problem, response, [Attempt(response=response, outcome="won")])
             self.instructed_prompt(problem, "instruction")
             self.reflection_record(problem, response, solved if gold else None)
             self.crossover_prompt(problem, individual, individual)

@@ -24,6 +24,7 @@ from evorun.tasks.capabilities import (
     Diagnoses,
     Diagnosis,
     Evolves,
+    Explanation,
     Generates,
     GivesFeedback,
     Individual,
@@ -223,10 +224,16 @@ def _prompts(
 
     yield "generation_prompt", task.generation_prompt(problem), answered
     if isinstance(task, Evolves):
-        parents = [ScoredResponse(response=response, score=0.5, win_reason="It is right.") for response in responses]
+        parents = [
+            ScoredResponse(response=response, score=0.5, win=Explanation(reason="It is right."))
+            for response in responses
+        ]
         yield "evolution_prompt", task.evolution_prompt(problem, parents), answered
     if isinstance(task, Refines):
-        attempts = [Attempt(response=response, outcome="lost", reason="It is wrong.") for response in responses]
+        attempts = [
+            Attempt(response=response, outcome="lost", judged=Explanation(reason="It is wrong."))
+            for response in responses
+        ]
         yield "refinement_prompt", task.refinement_prompt(problem, case.wrong, attempts), answered
     if isinstance(task, Demonstrates):
         solved = [task.demonstration(example, case.right) for example in validation[:1]]

@@ -131,7 +131,7 @@ def last_reasons(history: Sequence[Step], before: int) -> dict[str, tuple[str, s
                 continue
             for side, reason in ((duel.first, duel.reasons[0]), (duel.second, duel.reasons[1])):
                 won = (side == duel.first) is (duel.outcome == "first")
-                told[answer[side]][0 if won else 1] = reason
+                told[answer[side]][0 if won else 1] = f"A: {reason}"
     return {name: (won, lost) for name, (won, lost) in told.items()}
 
 
@@ -149,7 +149,7 @@ async def test_the_last_win_and_the_last_loss_are_shown() -> None:
         told = last_reasons(history, number)
         for parent in parents:
             assert (parent["won"], parent["lost"]) == told[parent["answer"]]
-            assert not parent["won"] or parent["won"].startswith(parent["answer"][1:] + " against")
+            assert not parent["won"] or parent["won"].startswith(f"A: {parent['answer'][1:]} against")
             seen += bool(parent["won"]) + bool(parent["lost"])
     assert seen > 10
 

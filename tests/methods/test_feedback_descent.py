@@ -128,6 +128,16 @@ async def test_every_duel_is_recorded_as_it_was_shown() -> None:
         assert (duel.outcome == "first") is (duel.verdicts == ("A",))
 
 
+async def test_the_proposer_is_told_which_letters_the_judges_words_mean() -> None:
+    model = Scripted(judged(lambda ask, new: f"{new}:{new} is a{ask.step}, {other(new)} is not"))
+    await solve(descent(generations=20), model)
+    letters = set()
+    for attempt in model.of("generate")[-1].shown["attempts"]:
+        assert attempt["reason"] == f"{attempt['letter']} is {attempt['answer']}, {other(attempt['letter'])} is not"
+        letters.add(attempt["letter"])
+    assert letters == {"A", "B"}
+
+
 async def test_until_something_parses_it_starts_from_the_problem() -> None:
     def script(ask: Ask) -> str:
         return "T:" if ask.role == "judge" else "?" if ask.step < 3 else f"a{ask.step}"

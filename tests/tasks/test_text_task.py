@@ -14,7 +14,7 @@ from building import load_task
 from evorun.errors import ConfigError, DataError
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, LoadedTask, Problem, Prompt, TaskConfig
-from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
+from evorun.tasks.capabilities import Attempt, Diagnosis, Explanation, Individual, ScoredResponse
 from evorun.tasks.loading import load_rows
 from evorun.tasks.text_task import TextTask
 from text_tasks import Essays, JsonSums, Sums, essays, sums
@@ -57,7 +57,9 @@ def every_prompt(task: TextTask, problem: Problem, response: Response, *shots: D
     return {
         "generate": task.generation_prompt(problem),
         "evolve": task.evolution_prompt(problem, [ScoredResponse(response=response, score=0.25)]),
-        "refine": task.refinement_prompt(problem, response, [Attempt(response=response, outcome="won", reason="ok")]),
+        "refine": task.refinement_prompt(
+            problem, response, [Attempt(response=response, outcome="won", judged=Explanation(reason="ok"))]
+        ),
         "few_shot": task.few_shot_prompt(problem, shots),
         "instruct": task.instructed_prompt(problem, task.seed_instruction()),
         "crossover": task.crossover_prompt(problem, individual, individual),
@@ -168,8 +170,8 @@ def test_the_first_of_two_is_judged_as_a() -> None:
 def test_attempts_are_shown_in_order_with_what_became_of_them() -> None:
     attempts = [
         Attempt(response=WRONG, outcome="first"),
-        Attempt(response=RIGHT, outcome="won", reason="It is exact."),
-        Attempt(response=UNREAD, outcome="lost", reason="It has no answer."),
+        Attempt(response=RIGHT, outcome="won", judged=Explanation(reason="B is exact.", letter="B")),
+        Attempt(response=UNREAD, outcome="lost", judged=Explanation(reason="A has no answer.")),
         Attempt(response=WRONG, outcome="undecided"),
     ]
     parts = sections(words(TASK.refinement_prompt(PROBLEM, RIGHT, attempts)))
@@ -177,8 +179,16 @@ def test_attempts_are_shown_in_order_with_what_became_of_them() -> None:
     shown = [block.splitlines()[:3] for block in re.split("^## ", parts["Latest Attempts"], flags=re.M)[1:]]
     assert shown == [
         ["Attempt 1: the first attempt", "Answer: 6", "Judge: no explanation"],
-        ["Attempt 2: judged better than the best answer before it", "Answer: 5", "Judge: It is exact."],
-        ["Attempt 3: judged worse than the best answer of its time", "Answer: none", "Judge: It has no answer."],
+        [
+            "Attempt 2: judged better than the best answer before it",
+            "Answer: 5",
+            "Judge, who calls this attempt B and the best answer of its time A: B is exact.",
+        ],
+        [
+            "Attempt 3: judged worse than the best answer of its time",
+            "Answer: none",
+            "Judge, who calls this attempt A and the best answer of its time B: A has no answer.",
+        ],
         [
             "Attempt 4: judged neither better nor worse than the best answer of its time",
             "Answer: 6",

@@ -13,7 +13,7 @@ from evorun.errors import ConfigError
 from evorun.runs.candidates import Feedback, Response
 from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.tasks.base import Demonstration, Problem, Prompt
-from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
+from evorun.tasks.capabilities import Attempt, Diagnosis, Explanation, Individual, ScoredResponse
 from evorun.tasks.livecodebench.task import LiveCodeBench
 
 STARTER = "class Solution:\n    def add(self, n: int) -> int:"
@@ -67,7 +67,10 @@ def every_prompt(
 ) -> dict[str, Prompt]:
     """Ask for everything: the response is the parent, the incumbent and A, and WRONG stands beside it."""
     shots = [Demonstration(problem=SCRIPT_PROBLEM, answer="print(1)", reasoning="One.")]
-    attempts = [Attempt(response=WRONG, outcome="first"), Attempt(response=response, outcome="won", reason="It adds.")]
+    attempts = [
+        Attempt(response=WRONG, outcome="first"),
+        Attempt(response=response, outcome="won", judged=Explanation(reason="It adds.")),
+    ]
     one, other = (
         Individual(response=response, fitness=25, errors=Diagnosis(text=errors)),
         Individual(response=WRONG, fitness=66.66, errors=Diagnosis()),
@@ -94,13 +97,17 @@ def test_generation_prompt() -> None:
 
 
 def test_evolution_prompt_shows_all_that_is_known_of_each_parent() -> None:
-    parent = ScoredResponse(response=RIGHT, score=1.2, win_reason="It adds.", loss_reason="It is slow.")
+    parent = ScoredResponse(
+        response=RIGHT, score=1.2, win=Explanation(reason="A adds."), loss=Explanation(reason="B is slow.", letter="B")
+    )
     text = user_text(TASK.evolution_prompt(PROBLEM, [parent, ScoredResponse(response=WRONG, score=0)]))
     problem = ["# Problem", "# Public Examples", "# Starter Code"]
     assert headings(text) == [*problem, "# Parent Solutions", "# Instructions"]
     assert (
         "Solution:\n```python\nn = int(input())\nprint(n + 1)\n```\nReasoning: Adding one.\n"
-        "Recent win explanation: It adds.\nRecent loss explanation: It is slow.\nPublic test executions (sample):\n"
+        "Recent win explanation (of a comparison in which this program was A): A adds.\n"
+        "Recent loss explanation (of a comparison in which this program was B): B is slow.\n"
+        "Public test executions (sample):\n"
         "2 of 2 passed\n- 1 -> passed\nEvolving memory: n may be 0\n\nSolution:\n```python\nprint(2)\n```\n"
         "Reasoning: It is two.\nRecent win explanation: none yet\nRecent loss explanation: none yet\n"
         "Public test executions (sample):\nThe public tests were not run.\nEvolving memory: empty"
@@ -136,8 +143,8 @@ def test_few_shot_prompt_shows_solved_problems_as_they_are_to_be_answered() -> N
 def test_refinement_prompt_shows_the_incumbent_and_the_attempts_in_order() -> None:
     attempts = [
         Attempt(response=WRONG, outcome="first"),
-        Attempt(response=RIGHT, outcome="won", reason="It adds."),
-        Attempt(response=UNPARSED, outcome="lost", reason="No program."),
+        Attempt(response=RIGHT, outcome="won", judged=Explanation(reason="It adds.")),
+        Attempt(response=UNPARSED, outcome="lost", judged=Explanation(reason="No program.")),
     ]
     assert in_order(
         user_text(TASK.refinement_prompt(PROBLEM, RIGHT, attempts)),
@@ -145,7 +152,7 @@ def test_refinement_prompt_shows_the_incumbent_and_the_attempts_in_order() -> No
         "## Attempt 1: the first attempt\n```python\nprint(2)",
         "Judge: no explanation",
         "## Attempt 2: judged better",
-        "Judge: It adds.",
+        "Judge, who calls this attempt A and the best program of its time B: It adds.",
         "2 of 2 passed",
         "## Attempt 3: judged worse",
         "some prose",
