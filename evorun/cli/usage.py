@@ -29,11 +29,11 @@ USAGES = {
         "A run whose journal.sqlite is gone is refused: --redo-calls makes, and pays for, all of its calls again.",
     ),
     "report": Usage(
-        "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR] [--output=FILE.html]",
+        "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR] [--output=FILE.html] [--export=FOLDER]",
         "Prints the tables of a run and writes RUN_DIR/report.html, which shows the problems named by --problem, or a\n"
         "selection. Several runs, or a sweep's folder, also get a page that compares them: --output, by default\n"
         "comparison.html in their common folder. Each method is compared with that of --against, by default the best\n"
-        "one, over runs of the same task, model and seed.",
+        "one, over runs of the same task, model and seed. --export also writes figures (SVG, PDF) and tables (CSV).",
     ),
     "grade": Usage(
         "evorun grade task=TASK responses=FILE.jsonl|- [output=FILE.jsonl] [task.KEY=VALUE ...]",

@@ -45,13 +45,13 @@ def _resume(arguments: Sequence[str]) -> int:
 
 def _report(arguments: Sequence[str]) -> int:
     from evorun.reports import comparison
-    from evorun.reports.html import REPORT, render_report
+    from evorun.reports.html import REPORT, export_report, render_report
     from evorun.reports.page import write_page
     from evorun.reports.summary import print_summary
     from evorun.runs.folders import run_folders
 
     given: list[Path] = []
-    options: dict[str, list[str]] = {"--problem": [], "--against": [], "--output": []}
+    options: dict[str, list[str]] = {"--problem": [], "--against": [], "--output": [], "--export": []}
     rest = iter(arguments)
     for argument in rest:
         option, equals, value = argument.partition("=")
@@ -62,8 +62,8 @@ def _report(arguments: Sequence[str]) -> int:
         else:
             _expect(not argument.startswith("-"), "report", arguments)
             given.append(Path(argument))
-    problems, against, output = options.values()
-    _expect(bool(given) and len(against) <= 1 and len(output) <= 1, "report", arguments)
+    problems, against, output, exported = options.values()
+    _expect(bool(given) and max(len(against), len(output), len(exported)) <= 1, "report", arguments)
     _expect(all(name.endswith(".html") for name in output), "report", arguments)
     folders = run_folders(given)
     if len(folders) == 1 and (against or output):
@@ -78,6 +78,8 @@ def _report(arguments: Sequence[str]) -> int:
         write_page(folder / REPORT, page)
     if len(folders) == 1:
         print_summary(folders[0], Terminal())
+        for path in exported:
+            export_report(folders[0], Path(path))
     return 0
 
 

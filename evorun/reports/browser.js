@@ -3,8 +3,8 @@
 (() => {
   const byId = (id) => document.getElementById(id);
   const index = JSON.parse(byId("browser-index").textContent);
-  // What says how good a response is; null: it is right or wrong.
-  const score = JSON.parse(byId("browser-score").textContent);
+  // `score` says how good a response is; null: it is right or wrong. `stepName`: a generation, or a training step.
+  const { score, step: stepName } = JSON.parse(byId("browser-words").textContent);
   const SHARED = "*"; // stands for the id of a problem where candidates serve all of them
   const problems = new Map();
   let problem = null;
@@ -50,6 +50,12 @@
   const percent = (share) => `${Math.round(100 * share)} %`;
   const belief = (c) =>
     c.mean === null ? "–" : c.mean.toFixed(2) + (c.sd === null ? "" : ` ± ${c.sd.toFixed(2)}`);
+  // The name of what `belief` shows of a problem's candidates: not all methods have a posterior.
+  function beliefName() {
+    if (isShared()) return "Rating";
+    if (problem.candidates.some((c) => c.fitness !== null)) return "Fitness";
+    return problem.candidates.some((c) => c.sd !== null) ? "Posterior" : "Estimate";
+  }
 
   const name = ({ id }) => (id === SHARED ? "all problems" : id);
   const isShared = () => problem.id === SHARED;
@@ -120,10 +126,11 @@
     const answer = problem.answer === null ? "none" : isBlock(problem.answer) ? "see the one returned" : problem.answer;
     const parts = [element("strong", {}, problem.id), ` ${problem.stratum}: answer `, element("b", {}, answer), " "];
     parts.push(graded(problem));
-    parts.push(problem.stop === null ? " (not ended)" : ` (stopped: ${problem.stop})`);
+    const ends = { generations: `ended after its last ${stepName}`, budget: "stopped by the budget", failed: "no result" };
+    parts.push(` (${problem.stop === null ? "not ended" : ends[problem.stop]})`);
     const line = element("p", {}, ...parts.map((p) => (p instanceof Node ? p : document.createTextNode(visible(p)))));
     const best = problem.steps.map((s) => `${s.step}${score ? ":" : ""} ${mark(s)}`).join("  ·  ");
-    const path = best ? element("p", { class: "note" }, `Best answer by generation: ${best}`) : "";
+    const path = best ? element("p", { class: "note" }, `Best answer by ${stepName}: ${best}`) : "";
     byId("problem-outcome-line").replaceChildren(line, path, element("p", { class: "note" }, cut));
   }
 
@@ -137,6 +144,7 @@
 
   function shown(value) {
     if (Array.isArray(value)) return element("ol", { type: "A" }, ...value.map((item) => element("li", {}, shown(item))));
+    if (typeof value === "string" && isBlock(value)) return element("span", { class: "block" }, value);
     if (value === null || typeof value !== "object") return String(value);
     const items = Object.entries(value);
     return element("ul", {}, ...items.map(([name, item]) => element("li", {}, element("b", {}, name), ": ", shown(item))));
@@ -154,10 +162,10 @@
   }
 
   const HEADS = ["head-answer", "head-grade", "head-belief"].map(byId);
-  const OF_RESPONSES = HEADS.map((head) => head.textContent);
+  const OF_RESPONSES = HEADS.slice(0, 2).map((head) => head.textContent);
 
   function showTable() {
-    const heads = isShared() ? ["Text", "Operator", "Rating"] : OF_RESPONSES;
+    const heads = [...(isShared() ? ["Text", "Operator"] : OF_RESPONSES), beliefName()];
     HEADS.forEach((head, i) => (head.textContent = heads[i]));
     const body = byId("candidate-rows");
     body.replaceChildren();
@@ -214,8 +222,8 @@
     const c = problem.candidates[selected];
     const facts = [
       isShared() ? ["Kind", kindOf(c)] : ["Answer", isBlock(c.answer) ? "below" : (c.answer ?? "none (unparsable)")],
-      ...(c.fitness === null ? [[isShared() ? "Rating" : "Posterior", belief(c)]] : [["Fitness", c.fitness.toFixed(2)]]),
-      ["Generation", c.generation],
+      [beliefName(), c.fitness === null ? belief(c) : c.fitness.toFixed(2)],
+      [stepName[0].toUpperCase() + stepName.slice(1), c.generation],
       ["Operator", c.operator + (c.attempts > 1 ? `, ${c.attempts} attempts` : "")],
     ].flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]);
     if (c.error) facts.push(element("dt", {}, "Error"), element("dd", {}, c.error));
@@ -304,7 +312,7 @@
       link(opponent),
       " ",
       graded(problem.candidates[opponent]),
-      element("span", { class: "note" }, ` generation ${step}; shown ${judged}`),
+      element("span", { class: "note" }, ` ${stepName} ${step}; shown ${judged}`),
     );
     const given = reasons.map((reason, i) => [seats[i], reason]).filter(([, reason]) => reason);
     if (given.length) {
@@ -317,7 +325,7 @@
     return item;
   }
 
-  /* ---- lineage: generations from left to right, posterior mean upwards ---- */
+  /* ---- lineage: generations from left to right, the better ones above ---- */
 
   const WIDTH = 1040, HEIGHT = 300, LEFT = 56, RIGHT = 16, TOP = 18, BOTTOM = 40;
   const MOST_COLUMNS = 32; // that have a number and a line of their own
@@ -328,7 +336,11 @@
     // What serves all problems may be dropped unrated; such candidates stand at the bottom.
     const known = candidates.every((c) => c.mean !== null) || (isShared() && candidates.some((c) => c.mean !== null));
     const worst = Math.min(...candidates.map((c) => c.mean ?? Infinity));
-    const height = candidates.map((c, i) => (known ? (c.mean ?? worst) : -problem.ranking.indexOf(i)));
+    // Where the method rates nothing, grades are all that there is to see.
+    const grade = (c) => (score ? (c.value === null ? 50 : share(c.value)) : { true: 100, false: 0 }[c.correct] ?? 50);
+    const rated = candidates.some((c) => c.mean !== null);
+    const height = candidates.map((c, i) =>
+      known ? (c.mean ?? worst) : rated ? -problem.ranking.indexOf(i) : grade(c));
     const low = Math.min(...height), high = Math.max(...height);
     const column = (WIDTH - LEFT - RIGHT) / generations.length;
     const members = new Map(generations.map((g) => [g, []]));
@@ -359,11 +371,6 @@
     return found;
   }
 
-  function heightIs() {
-    if (isShared()) return "rating";
-    return problem.candidates.some((c) => c.fitness !== null) ? "fitness" : "posterior mean";
-  }
-
   function drawLineage() {
     const { generations, column, points, known, low, high } = places();
     const ancestors = ancestorsOf(selected);
@@ -376,12 +383,12 @@
       if (i > 0) drawing.push(svg("line", { x1: x, x2: x, y1: TOP, y2: HEIGHT - BOTTOM, class: "rule" }));
       drawing.push(svg("text", { x: x + column / 2, y: HEIGHT - BOTTOM + 16, "text-anchor": "middle" }, g));
     });
-    drawing.push(svg("text", { x: LEFT + (WIDTH - LEFT) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, "generation"));
+    drawing.push(svg("text", { x: LEFT + (WIDTH - LEFT) / 2, y: HEIGHT - 6, "text-anchor": "middle" }, stepName));
     if (known) {
       const digits = high - low < 1 ? 2 : 1;
       const middle = (TOP + HEIGHT - BOTTOM) / 2;
       const turned = { x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` };
-      drawing.push(svg("text", turned, heightIs()));
+      drawing.push(svg("text", turned, beliefName().toLowerCase()));
       drawing.push(svg("text", { x: LEFT - 8, y: TOP + 4, "text-anchor": "end" }, high.toFixed(digits)));
       drawing.push(svg("text", { x: LEFT - 8, y: HEIGHT - BOTTOM, "text-anchor": "end" }, low.toFixed(digits)));
     }
@@ -395,7 +402,7 @@
     problem.children[selected].forEach((child) => edge(selected, child, "child"));
     points.forEach(([x, y], i) => drawing.push(node(i, x, y, radius)));
     byId("lineage").replaceChildren(
-      svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": "Lineage by generation" }, ...drawing),
+      svg("svg", { viewBox: `0 0 ${WIDTH} ${HEIGHT}`, role: "img", "aria-label": `Lineage by ${stepName}` }, ...drawing),
     );
   }
 

@@ -57,6 +57,12 @@ _STYLE: Any = {
 
 XAxis = Literal["step", "calls", "tokens"]
 X_LABELS: dict[XAxis, str] = {"step": "generation", "calls": "calls per problem", "tokens": "tokens per problem"}
+TRAINING_LABELS: dict[XAxis, str] = {
+    "step": "training step",
+    "calls": "calls of the run",
+    "tokens": "tokens of the run",
+}
+"""The same for a run that trains: what it samples to learn from belongs to none of the problems that it reports on."""
 
 
 def number(value: float | None) -> float:

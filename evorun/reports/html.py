@@ -1,14 +1,16 @@
 """report.html: one run on one page that opens from disk, loads nothing, and shows hostile texts as texts."""
 
-import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from evorun.reports import plots, text
 from evorun.reports.banners import banners
 from evorun.reports.browser import BrowserProblem, load_browser, script_json
-from evorun.reports.drawing import X_LABELS, Drawing
+from evorun.reports.data import data_tables
+from evorun.reports.drawing import TRAINING_LABELS, X_LABELS, Drawing, XAxis
+from evorun.reports.export import export
+from evorun.reports.facts import facts_of, settings_of, tiles
 from evorun.reports.judge import JudgeDiagnostics, calibration, judge_warning
 from evorun.reports.overview import (
     CandidateFigures,
@@ -30,14 +32,6 @@ from evorun.runs.statistics import Proportion
 REPORT = "report.html"
 
 
-class Tile(NamedTuple):
-    """A key figure at the top of the page."""
-
-    label: str
-    value: str
-    note: str
-
-
 def write_report(run_dir: Path, problems: Sequence[str] | None = None) -> Path:
     """Write `run_dir`/report.html, replacing an earlier one in one step, and return its path.
 
@@ -55,11 +49,24 @@ def render_report(run_dir: Path, problems: Sequence[str] | None = None) -> str:
     return render("template.html.j2", _context(run_dir, problems))
 
 
+def export_report(run_dir: Path, folder: Path) -> list[Path]:
+    """Write the page's figures as SVG and PDF and its tables as CSV into a folder, and return the files.
+
+    Raises as `write_report`.
+    """
+    context = _context(run_dir, None)
+    tables = [table for table in context["tables"].values() if table.rows]
+    return export(folder, filter(None, context["plots"].values()), tables)
+
+
 def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     outcome = load_outcome(run_dir)
     steps = read_steps(run_dir)
     curves = load_curves(outcome, steps)
     measure = yardstick(outcome.manifest.scores)
+    if outcome.trained:
+        curves = curves.times(len({step.problem for step in steps}))
+    labels = TRAINING_LABELS if outcome.trained else X_LABELS
     figures = load_candidate_figures(run_dir, measure)
     judge = load_judge(run_dir, figures.utilities)
     browser = load_browser(run_dir, outcome.predictions, steps, figures.by_problem, measure, problems)
@@ -67,13 +74,19 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     shown = ("id", "stratum", "correct", "value", "candidates", "text_limit")
     index = [{name: getattr(problem, name) for name in shown} for problem in browser]
     score = {"words": text.words(measure.name), "higher_is_better": measure.higher_is_better}
+    settings = settings_of(outcome.manifest)
+    words = {"score": None if measure.is_correctness else score, "step": labels["step"]}
     script = own_file("diff.js") + own_file("browser.js")
     return {
         "outcome": outcome,
         "manifest": outcome.manifest,
         "banners": banners(outcome),
-        "tiles": _tiles(outcome, figures),
-        "facts": _facts(outcome.manifest),
+        "tiles": tiles(outcome, figures),
+        "facts": facts_of(outcome.manifest),
+        "settings": settings,
+        "tables": data_tables(outcome, curves, settings, labels),
+        "labels": labels,
+        "of_step": "Answers at each evaluation" if outcome.trained else "Best candidate of each generation",
         "curves": curves,
         "primary": outcome.primary,
         "score_cells": score_cells,
@@ -86,77 +99,15 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "judge": judge,
         "judge_rows": _judge_rows(judge, measure) if judge else [],
         "judge_warning": judge_warning(judge) if judge else None,
-        "plots": _plots(outcome, curves, figures, judge),
+        "plots": _plots(outcome, curves, figures, judge, labels),
         "browser": browser,
         "browser_note": _browser_note(browser, figures, measure),
         "browser_index": markup(script_json(index)),
-        "browser_score": markup(script_json(None if measure.is_correctness else score)),
+        "browser_words": markup(script_json(words)),
         "style": markup(own_file("report.css")),
         "script": markup(script),
         "script_hash": markup(content_hash(script)),
     }
-
-
-def _tiles(outcome: Outcome, figures: CandidateFigures) -> list[Tile]:
-    total = outcome.cost.get("total")
-    failed = sum(p.stop == "failed" for p in outcome.predictions)
-    tiles = []
-    for score in filter(None, (outcome.primary, outcome.second)):
-        if (metric := outcome.metrics.get(score.name)) is not None:
-            note = f"95 % interval {text.value_interval(score, metric.ci95)}; n = {text.count(metric.n)}"
-            tiles.append(Tile(text.sentence(text.label(score)), text.value(score, metric.value), note))
-    ended = "all ended" if outcome.finished else "so far"
-    tiles.append(
-        Tile("Problems ended", text.count(len(outcome.predictions)), f"{failed} without result" if failed else ended)
-    )
-    if total is not None:
-        tokens = f"{text.compact(total.prompt_tokens)} prompt, {text.compact(total.completion_tokens)} completion"
-        tiles.append(Tile("Model calls", text.count(total.calls), "all roles"))
-        tiles.append(Tile("Tokens", text.compact(total.tokens), tokens))
-    if outcome.manifest.seconds is not None:
-        tiles.append(Tile("Time", text.duration(outcome.manifest.seconds), "wall clock"))
-    if figures.total:
-        lost, retried = figures.unparsable, figures.retried
-        note = f"{text.count(lost.successes)} of {text.count(lost.n)} candidates; {retried.successes} retried"
-        tiles.append(Tile("Unparsable", text.percent(lost.value), note))
-    return tiles
-
-
-def _facts(manifest: Manifest) -> list[tuple[str, str]]:
-    """Return name and value of all that identifies the run and was recorded."""
-    hardware = ", ".join(f"{name} {value}" for name, value in manifest.hardware.items() if value)
-    isolation = None
-    if (sandbox := manifest.sandbox) is not None:
-        strength = "full isolation" if sandbox.full else "NOT fully isolated"
-        isolation = ": ".join(filter(None, [f"{sandbox.isolation}, {strength}", sandbox.note]))
-    stages = {}
-    for stage_name, stage in manifest.stages.items():
-        trained = [] if stage.model is None else [_model(stage.model)]
-        stages[f"Stage ({stage_name})"] = "; ".join([*trained, stage.folder, f"digest {stage.digest}"])
-    facts = {
-        "Status": manifest.status,
-        "Method": manifest.method,
-        "Task": manifest.task,
-        **{f"Model ({role})": _model(model) for role, model in manifest.models.items()},
-        **stages,
-        "Data": ": ".join(filter(None, [manifest.provenance.source, manifest.provenance.description])),
-        "Information": manifest.regime,
-        "Sandbox": isolation,
-        "Seed": manifest.seed,
-        "Started": manifest.started,
-        "Ended": manifest.ended,
-        "Command": shlex.join(manifest.command),
-        "Version": " ".join(filter(None, [manifest.evorun_version, manifest.git_commit])),
-        "Hardware": hardware,
-        "Config digest": manifest.config_digest,
-        "Data digest": manifest.provenance.digest,
-    }
-    return [(name, str(value)) for name, value in facts.items() if value not in (None, "")]
-
-
-def _model(model: ModelInRun) -> str:
-    named = model.name if model.id in ("", model.name) else f"{model.name} ({model.id})"
-    return f"{named} on {model.engine}" if model.engine else named
 
 
 def _judge_rows(judge: JudgeDiagnostics, measure: Score) -> list[tuple[str, Proportion, str]]:
@@ -173,21 +124,26 @@ def _judge_rows(judge: JudgeDiagnostics, measure: Score) -> list[tuple[str, Prop
 
 
 def _plots(
-    outcome: Outcome, curves: Curves, figures: CandidateFigures, judge: JudgeDiagnostics | None
+    outcome: Outcome,
+    curves: Curves,
+    figures: CandidateFigures,
+    judge: JudgeDiagnostics | None,
+    labels: Mapping[XAxis, str],
 ) -> dict[str, Drawing | None]:
     primary, second, measure = outcome.primary, outcome.second, yardstick(outcome.manifest.scores)
     strata = {name.partition("/")[2]: points for name, points in curves.series.items() if name != primary.name}
+    along = plots.RunPlots(labels)
     drawn: dict[str, Drawing | None] = {
-        "strata": plots.strata_plot(primary, strata) if len(strata) > 1 else None,
-        "scores": plots.scores_plot([score for score in curves.others if score != second], curves.scores),
+        "strata": along.strata(primary, strata) if len(strata) > 1 else None,
+        "scores": along.scores([score for score in curves.others if score != second], curves.scores),
         "training": plots.training_plot(curves.training),
-        "decisive": plots.decisive_plot(judge.decisive_by_step) if judge else None,
+        "decisive": along.decisive(judge.decisive_by_step) if judge else None,
         "calibration": plots.calibration_plot(calibration(figures.graded_means, measure), measure) if judge else None,
     }
-    for x in X_LABELS:
-        drawn[x] = plots.score_plot(primary, curves.series.get(primary.name, []), x, whole_range=True)
+    for x in labels:
+        drawn[x] = along.score(primary, curves.series.get(primary.name, []), x, whole_range=True)
         of_second = [] if second is None else curves.scores.get(second.name, [])
-        drawn[f"second_{x}"] = None if second is None else plots.score_plot(second, of_second, x)
+        drawn[f"second_{x}"] = None if second is None else along.score(second, of_second, x)
     return drawn
 
 

@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
@@ -62,6 +62,8 @@ class Outcome:
     """Number of the step after which the method ends by itself, where that is known."""
     reached: Mapping[Stop, Reached]
     """The last step, by what ended the problems; none before the run has ended."""
+    trained: bool
+    """True when the run has trained weights: its steps are training steps, and its calls serve all problems."""
 
     @property
     def primary(self) -> Score:
@@ -94,6 +96,20 @@ class Curves:
     """Figures of training steps, by name."""
     from_steps: bool
     """Counted from steps.jsonl, over the problems that have begun, because metrics.jsonl is not written yet."""
+
+    def times(self, problems: int) -> "Curves":
+        """Return the same against the calls and tokens of the whole run, in the place of a problem's."""
+
+        def whole(by_name: Mapping[str, list[MetricPoint]]) -> dict[str, list[MetricPoint]]:
+            return {
+                name: [
+                    msgspec.structs.replace(point, calls=point.calls * problems, tokens=point.tokens * problems)
+                    for point in points
+                ]
+                for name, points in by_name.items()
+            }
+
+        return replace(self, series=whole(self.series), scores=whole(self.scores))
 
 
 @dataclass
@@ -136,6 +152,7 @@ def load_outcome(run_dir: Path) -> Outcome:
         changed=changed_files(run_dir, manifest),
         planned_steps=results.planned_steps,
         reached=results.reached,
+        trained=bool(read_training(run_dir)),
     )
 
 

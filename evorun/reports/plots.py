@@ -1,11 +1,12 @@
 """The figures of one run's page."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from evorun.reports.drawing import (
     SERIES,
-    X_LABELS,
+    TRAINING_LABELS,
     Drawing,
     XAxis,
     drawing_of,
@@ -29,47 +30,73 @@ MAX_PANELS = 12
 """Strata that get a panel of their own; all of them are in the table."""
 
 
-def score_plot(score: Score, points: Sequence[MetricPoint], x: XAxis, *, whole_range: bool = False) -> Drawing | None:
-    """Draw a score's mean with its 95 % band against generations, calls or tokens; None without points."""
-    drawn = [p for p in points if p.value is not None]
-    if not drawn:
-        return None
-    with figure_of(5.2, 3.1) as figure:
-        axes = figure.subplots()
-        _curve(axes, drawn, x)
-        if whole_range:
-            score_axis(axes, score)
-        axes.set_ylabel(label(score))
-        return drawing_of(figure, f"{score.name}-{x}", f"{words(score.name).capitalize()} against {X_LABELS[x]}")
+MOST_MARKS = 40
+"""Points of a curve that are marked one by one; the marks of more would be a thick line."""
 
 
-def scores_plot(scores: Sequence[Score], series: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
-    """Draw scores by generation, one panel a score with its own scale; None without points."""
-    panels = [(label(score), points) for score in scores if (points := series.get(score.name))]
-    return _panels(panels, "scores", "Scores by generation")
+@dataclass(frozen=True)
+class RunPlots:
+    """Draws the curves of one run, along the axes that `labels` names."""
+
+    labels: Mapping[XAxis, str]
+
+    def score(
+        self, score: Score, points: Sequence[MetricPoint], x: XAxis, *, whole_range: bool = False
+    ) -> Drawing | None:
+        """Draw a score's mean with its 95 % band against steps, calls or tokens; None without points."""
+        drawn = [p for p in points if p.value is not None]
+        if not drawn:
+            return None
+        with figure_of(5.2, 3.1) as figure:
+            axes = figure.subplots()
+            _curve(axes, drawn, x)
+            if whole_range:
+                score_axis(axes, score)
+            axes.set_xlabel(self.labels[x])
+            axes.set_ylabel(label(score))
+            title = f"{words(score.name).capitalize()} against {self.labels[x]}"
+            return drawing_of(figure, f"{score.name}-{x}", title)
+
+    def scores(self, scores: Sequence[Score], series: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
+        """Draw scores by step, one panel a score with its own scale; None without points."""
+        panels = [(label(score), points) for score in scores if (points := series.get(score.name))]
+        return _panels(panels, "scores", f"Scores by {self.labels['step']}", self.labels["step"])
+
+    def strata(self, score: Score, series: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
+        """Draw the primary score by step, one panel a stratum; None without points."""
+        panels = [(printable(name), points) for name, points in series.items() if points]
+        title = f"{words(score.name).capitalize()} by {self.labels['step']} in each stratum"
+        return _panels(panels, f"{score.name}-strata", title, self.labels["step"], shared=score)
+
+    def decisive(self, by_step: Mapping[int, Proportion]) -> Drawing | None:
+        """Draw the share of decisive duels by step, with 95 % intervals; None without duels."""
+        steps = sorted(step for step, share in by_step.items() if share.n)
+        if not steps:
+            return None
+        with figure_of(5.2, 2.8) as figure:
+            axes = figure.subplots()
+            _points_with_bars(axes, steps, [by_step[step].metric() for step in steps])
+            unit_axis(axes)
+            integer_axis(axes)
+            axes.set_xlabel(self.labels["step"])
+            axes.set_ylabel("decisive share of duels")
+            return drawing_of(figure, "decisive", f"Decisive share of duels by {self.labels['step']}")
 
 
 def training_plot(series: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
     """Draw the figures of training steps, one panel a figure with its own scale; None without points."""
     # a figure that never changes (a constant learning rate) would take a panel from one that does
     panels = [(words(name), points) for name, points in series.items() if len({p.value for p in points}) > 1]
-    return _panels(panels, "training", "What training steps measured", label_of_x="training step")
-
-
-def strata_plot(score: Score, series: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
-    """Draw the primary score by generation, one panel a stratum; None without points."""
-    panels = [(printable(name), points) for name, points in series.items() if points]
-    title = f"{words(score.name).capitalize()} by generation in each stratum"
-    return _panels(panels, f"{score.name}-strata", title, shared=score)
+    return _panels(panels, "training", "What training steps measured", TRAINING_LABELS["step"])
 
 
 def _panels(
     panels: Sequence[tuple[str, Sequence[MetricPoint]]],
     name: str,
     title: str,
+    label_of_x: str,
     *,
     shared: Score | None = None,
-    label_of_x: str | None = None,
 ) -> Drawing | None:
     if not panels:
         return None
@@ -83,29 +110,13 @@ def _panels(
             if shared is not None:
                 score_axis(axes, shared)
             axes.set_title(name_of_panel[:40])
-            if label_of_x is not None:
-                axes.set_xlabel(label_of_x)
+            axes.set_xlabel(label_of_x)
         for axes in grid.flat[len(drawn) :]:
             axes.remove()
         if shared is not None:
             for axes in grid[:, 0]:
                 axes.set_ylabel(label(shared))
         return drawing_of(figure, name, title)
-
-
-def decisive_plot(by_step: dict[int, Proportion]) -> Drawing | None:
-    """Draw the share of decisive duels by generation, with 95 % intervals; None without duels."""
-    steps = sorted(step for step, share in by_step.items() if share.n)
-    if not steps:
-        return None
-    with figure_of(5.2, 2.8) as figure:
-        axes = figure.subplots()
-        _points_with_bars(axes, steps, [by_step[step].metric() for step in steps])
-        unit_axis(axes)
-        integer_axis(axes)
-        axes.set_xlabel("generation")
-        axes.set_ylabel("decisive share of duels")
-        return drawing_of(figure, "decisive", "Decisive share of duels by generation")
 
 
 def calibration_plot(bins: Sequence[Bin], measure: Score) -> Drawing | None:
@@ -127,7 +138,7 @@ def _curve(axes: "Axes", points: Sequence[MetricPoint], x: XAxis) -> None:
     from matplotlib.ticker import EngFormatter
 
     xs = [getattr(p, x) for p in points]
-    axes.plot(xs, [number(p.value) for p in points], color=SERIES, marker="o")
+    axes.plot(xs, [number(p.value) for p in points], color=SERIES, marker="o" if len(xs) <= MOST_MARKS else None)
     banded = [(at, *p.ci95) for at, p in zip(xs, points, strict=True) if p.ci95 is not None]
     # a band over a gap would claim an interval there; then each point has a bar of its own
     if len(banded) == len(points) > 1:
@@ -141,7 +152,6 @@ def _curve(axes: "Axes", points: Sequence[MetricPoint], x: XAxis) -> None:
     else:
         axes.set_xlim(left=0, right=max(xs) * 1.05 or 1)
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
-    axes.set_xlabel(X_LABELS[x])
 
 
 def _points_with_bars(axes: "Axes", xs: Sequence[float], figures: Sequence[Metric]) -> None:

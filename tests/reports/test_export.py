@@ -12,7 +12,7 @@ from evorun.errors import RunDirectoryError
 from evorun.reports import drawing
 from evorun.reports.export import export
 from evorun.reports.page import own_file
-from evorun.reports.plots import score_plot
+from evorun.reports.plots import RunPlots
 from evorun.reports.tables import DataTable
 from evorun.runs.schema import MetricPoint
 from evorun.runs.scores import ACCURACY
@@ -20,7 +20,7 @@ from evorun.runs.scores import ACCURACY
 
 def _drawing() -> drawing.Drawing:
     points = [MetricPoint(step, "accuracy", step / 4, (step / 8, step / 3), 9, step, step) for step in range(4)]
-    drawn = score_plot(ACCURACY, points, "step")
+    drawn = RunPlots(drawing.X_LABELS).score(ACCURACY, points, "step")
     assert drawn is not None
     return drawn
 

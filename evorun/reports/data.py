@@ -1,0 +1,58 @@
+"""The figures of one run as tables for other programs."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from evorun.reports.drawing import XAxis
+from evorun.reports.overview import Curves, Outcome
+from evorun.reports.tables import Cell, DataTable
+from evorun.runs.schema import Metric, MetricPoint
+
+_FIGURE = ("mean", "low", "high", "n")
+"""Columns of a figure with its 95 % interval."""
+
+
+def data_tables(
+    outcome: Outcome, curves: Curves, settings: Sequence[tuple[str, str, str]], labels: Mapping[XAxis, str]
+) -> dict[str, DataTable]:
+    """Return the tables of a run by name; `labels` says what the steps and costs of its curves are."""
+    scored = {score.name for score in outcome.scores}
+    others = [(name, *_cells(metric)) for name, metric in outcome.metrics.items() if name not in scored]
+    axes = [label.replace(" ", "_") for label in labels.values()]
+    costs = [
+        (role, spent.calls, spent.prompt_tokens, spent.completion_tokens, spent.seconds)
+        for role, spent in outcome.cost.items()
+    ]
+    tables = [
+        DataTable("scores", ("stratum", "score", *_FIGURE), list(_scores(outcome))),
+        DataTable("figures", ("figure", *_FIGURE), others),
+        DataTable("curves", ("score", "stratum", axes[0], *_FIGURE, *axes[1:]), list(_curves(curves))),
+        DataTable("training", ("figure", "step", "value", "calls", "tokens"), list(_training(curves))),
+        DataTable("cost", ("role", "calls", "prompt_tokens", "completion_tokens", "seconds"), costs),
+        DataTable("settings", ("setting", "value", "decides"), settings),
+    ]
+    return {table.name: table for table in tables}
+
+
+def _cells(figure: Metric | MetricPoint) -> tuple[Cell, ...]:
+    low, high = figure.ci95 or (None, None)
+    return figure.value, low, high, figure.n
+
+
+def _scores(outcome: Outcome) -> Iterator[Sequence[Cell]]:
+    for stratum, metrics in (*outcome.by_stratum.items(), ("all", outcome.metrics)):
+        for score in outcome.scores:
+            if score.name in metrics:
+                yield (stratum, score.name, *_cells(metrics[score.name]))
+
+
+def _curves(curves: Curves) -> Iterator[Sequence[Cell]]:
+    for name, points in (*curves.series.items(), *curves.scores.items()):
+        score, _, stratum = name.partition("/")
+        for point in points:
+            yield (score, stratum or "all", point.step, *_cells(point), point.calls, point.tokens)
+
+
+def _training(curves: Curves) -> Iterator[Sequence[Cell]]:
+    for name, points in curves.training.items():
+        for point in points:
+            yield (name, point.step, point.value, point.calls, point.tokens)

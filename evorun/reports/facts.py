@@ -1,0 +1,101 @@
+"""The head of a run's page: its key figures, what identifies it, and its settings."""
+
+import shlex
+from typing import Any, NamedTuple
+
+import msgspec
+
+from evorun.reports import text
+from evorun.reports.overview import CandidateFigures, Outcome
+from evorun.runs.configs import leaves
+from evorun.runs.directory import identity
+from evorun.runs.schema import Manifest, ModelInRun
+
+_NO_SETTINGS = ("hydra", "reported")
+"""Parts of a configuration that set nothing in the run."""
+
+
+class Tile(NamedTuple):
+    """A key figure at the top of the page."""
+
+    label: str
+    value: str
+    note: str
+
+
+def tiles(outcome: Outcome, figures: CandidateFigures) -> list[Tile]:
+    """Return the run's key figures."""
+    total = outcome.cost.get("total")
+    failed = sum(p.stop == "failed" for p in outcome.predictions)
+    tiles = []
+    for score in filter(None, (outcome.primary, outcome.second)):
+        if (metric := outcome.metrics.get(score.name)) is not None:
+            note = f"95 % interval {text.value_interval(score, metric.ci95)}; n = {text.count(metric.n)}"
+            tiles.append(Tile(text.sentence(text.label(score)), text.value(score, metric.value), note))
+    ended = "all ended" if outcome.finished else "so far"
+    tiles.append(
+        Tile("Problems ended", text.count(len(outcome.predictions)), f"{failed} without result" if failed else ended)
+    )
+    if total is not None:
+        tokens = f"{text.compact(total.prompt_tokens)} prompt, {text.compact(total.completion_tokens)} completion"
+        tiles.append(Tile("Model calls", text.count(total.calls), "all roles"))
+        tiles.append(Tile("Tokens", text.compact(total.tokens), tokens))
+    if outcome.manifest.seconds is not None:
+        tiles.append(Tile("Time", text.duration(outcome.manifest.seconds), "wall clock"))
+    if figures.total:
+        lost, retried = figures.unparsable, figures.retried
+        note = f"{text.count(lost.successes)} of {text.count(lost.n)} candidates; {retried.successes} retried"
+        tiles.append(Tile("Unparsable", text.percent(lost.value), note))
+    return tiles
+
+
+def facts_of(manifest: Manifest) -> list[tuple[str, str]]:
+    """Return name and value of all that identifies the run and was recorded."""
+    hardware = ", ".join(f"{name} {value}" for name, value in manifest.hardware.items() if value)
+    isolation = None
+    if (sandbox := manifest.sandbox) is not None:
+        strength = "full isolation" if sandbox.full else "NOT fully isolated"
+        isolation = ": ".join(filter(None, [f"{sandbox.isolation}, {strength}", sandbox.note]))
+    stages = {}
+    for stage_name, stage in manifest.stages.items():
+        trained = [] if stage.model is None else [_model(stage.model)]
+        stages[f"Stage ({stage_name})"] = "; ".join([*trained, stage.folder, f"digest {stage.digest}"])
+    facts = {
+        "Status": manifest.status,
+        "Method": manifest.method,
+        "Task": manifest.task,
+        **{f"Model ({role})": _model(model) for role, model in manifest.models.items()},
+        **stages,
+        "Data": ": ".join(filter(None, [manifest.provenance.source, manifest.provenance.description])),
+        "Information": manifest.regime,
+        "Sandbox": isolation,
+        "Seed": manifest.seed,
+        "Started": manifest.started,
+        "Ended": manifest.ended,
+        "Command": shlex.join(manifest.command),
+        "Version": " ".join(filter(None, [manifest.evorun_version, manifest.git_commit])),
+        "Hardware": hardware,
+        "Config digest": manifest.config_digest,
+        "Data digest": manifest.provenance.digest,
+    }
+    return [(name, str(value)) for name, value in facts.items() if value not in (None, "")]
+
+
+def _model(model: ModelInRun) -> str:
+    named = model.name if model.id in ("", model.name) else f"{model.name} ({model.id})"
+    return f"{named} on {model.engine}" if model.engine else named
+
+
+def settings_of(manifest: Manifest) -> list[tuple[str, str, str]]:
+    """Return key, value and effect of every setting of the composed configuration, in its order."""
+    counted = {key for key, _ in leaves(identity(manifest.config))}
+    effect = {True: "results", False: "how it is carried out"}
+    return [
+        (key, _setting(value), effect[key in counted])
+        for key, value in leaves(manifest.config)
+        if key.partition(".")[0] not in _NO_SETTINGS
+    ]
+
+
+def _setting(value: Any) -> str:
+    return value if isinstance(value, str) else msgspec.json.encode(value).decode("utf-8")
