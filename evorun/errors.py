@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: BaseException) -> str:
     """Return the type and the first line of a library's exception, to be part of an error of one line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0].strip()}" if lines else type(error).__name__

@@ -150,7 +150,7 @@ def svg_of(figure: "Figure", name: str, label: str) -> str:
     return drawing_of(figure, name, label).inline
 
 
-def _save(figure: "Figure", buffer: Any, format: str, settings: dict[str, Any], metadata: dict[str, Any]) -> None:
+def _save(figure: "Figure", buffer: Any, format: str, settings: Any, metadata: dict[str, Any]) -> None:
     import matplotlib
 
     with matplotlib.rc_context(settings), warnings.catch_warnings():

@@ -25,7 +25,6 @@ from evorun.reports.page import content_hash, markup, own_file, render, write_pa
 from evorun.reports.scores import score_cells, score_rows
 from evorun.runs.candidates import SHARED
 from evorun.runs.reading import read_steps
-from evorun.runs.schema import Manifest, ModelInRun
 from evorun.runs.scores import Score, yardstick
 from evorun.runs.statistics import Proportion
 

@@ -131,7 +131,7 @@ def test_a_tie_may_count_as_half_a_win_of_each(verdicts: tuple[Verdict, ...]) ->
     np.testing.assert_allclose(arena.mean, wins.mean, atol=1e-8)
     np.testing.assert_allclose(arena.sd, wins.sd, atol=1e-8)
     # nobody won: there is nothing to tell of
-    assert (arena.scored(2).win_reason, arena.scored(2).loss_reason) == ("", "")
+    assert (arena.scored(2).win.reason, arena.scored(2).loss.reason) == ("", "")
 
 
 def test_a_duel_that_a_judge_did_not_decide_readably_is_no_tie() -> None:
