@@ -31,7 +31,7 @@ from evorun.models import Message, Request, Sampling
 from evorun.models.chat import prompt_token_ids
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import ensure
-from evorun.runner.settings import typed
+from evorun.runner.typed import typed
 from evorun.training.config import TrainingConfig
 from evorun.training.process import TrainerProcess
 from evorun.training.wire import Generate, Job, PolicyGradient, Replies, Row, Train

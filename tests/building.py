@@ -10,16 +10,19 @@ from pathlib import Path
 from typing import Any
 
 from hydra import compose, initialize_config_dir
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 from evorun.cli.compose import config_folder, register, yaml_values
+from evorun.cli.overrides import words
+from evorun.cli.plain import plain
 from evorun.methods.base import Method
 from evorun.methods.context import Context
 from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
 from evorun.rollouts.calls import Role
 from evorun.runner import registry
 from evorun.runner.driver import Driver
-from evorun.runner.settings import ProgramSettings, RunConfig, check, typed
+from evorun.runner.settings import ProgramSettings, RunConfig, check
+from evorun.runner.typed import typed
 from evorun.runs.budget import BudgetConfig, Meter, divide
 from evorun.runs.directory import RunDirectory
 from evorun.runs.effects import Traffic
@@ -48,8 +51,7 @@ def composition(*overrides: str) -> DictConfig:
 
 def composed(*overrides: str) -> dict[str, Any]:
     """Return the configuration that a command line stands for, as plain data."""
-    config: Any = OmegaConf.to_container(composition(*overrides), resolve=True)
-    return dict(config)
+    return plain(composition(*(word for override in overrides for word in words(override))))
 
 
 def _schema(group: str, name: str) -> type:

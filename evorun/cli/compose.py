@@ -71,7 +71,7 @@ def yaml_values(group: str, name: str) -> Mapping[str, Any]:
 
 def default_config(kind: registry.Kind, name: str, **changes: Any) -> Any:
     """Return the config of a method or task: the values of its YAML, or of its dataclass where it has no YAML."""
-    from evorun.runner.settings import typed
+    from evorun.runner.typed import typed
 
     schema = registry.task_config_class(name) if kind == "task" else registry.method_class(name).Config
     return typed(schema, {"name": name, **yaml_values(kind, name), **changes}, kind)

@@ -23,7 +23,7 @@ from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError, DataError
 from evorun.models.server.wire import without_lone_surrogates
 from evorun.runner import registry
-from evorun.runner.settings import typed
+from evorun.runner.typed import typed
 from evorun.runs.paths import display
 from evorun.runs.printable import printable
 from evorun.runs.records import write_atomically

@@ -60,7 +60,7 @@ def print_help() -> None:
     for group, about in GROUPS.items():
         offered = ", ".join(choices(group)) or "-"
         if group in LIKE:  # not all the models again
-            policy = "policy or " if group.removesuffix("_engine") in ROLES else ""
-            offered = f"{policy}any {LIKE[group]}"
+            own = [name for name in choices(group) if name not in choices(LIKE[group])]
+            offered = ", ".join([*own, f"any {LIKE[group]}"])
         lines.append(f"  {group:15} {offered}  ({about})")
     print(HEAD + "\n".join(lines) + "\n" + TAIL, end="")

@@ -18,7 +18,7 @@ from evorun.cli.compose import config_folder, register
 from evorun.cli.explain import explain
 from evorun.cli.naming import register_resolvers
 from evorun.cli.output import complain, show_warnings, sturdy_streams
-from evorun.cli.overrides import as_typed, check_command_line, permit_unlisted_key
+from evorun.cli.overrides import as_typed, check_command_line, words
 from evorun.cli.plain import plain, with_absolute_paths
 from evorun.cli.secrets import refuse_secrets, refuse_typed_secrets
 from evorun.cli.usage import EXIT_FAILED
@@ -47,7 +47,8 @@ def run_hydra(arguments: Sequence[str]) -> int:
     _outcomes.clear()
     _typed[:] = arguments
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its exceptions instead of printing them
-    sys.argv = ["evorun", *map(permit_unlisted_key, arguments)]  # Hydra reads no other list of arguments
+    # Hydra reads no other list of arguments.
+    sys.argv = ["evorun", *(word for argument in arguments for word in words(argument))]
     try:
         refuse_typed_secrets(sys.argv[1:])
         check_command_line(sys.argv[1:])

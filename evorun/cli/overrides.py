@@ -37,6 +37,21 @@ def permit_unlisted_key(argument: str) -> str:
     return f"++{argument}" if group and group.group(1) in TYPED_GROUPS and "=" in argument else argument
 
 
+def words(argument: str) -> list[str]:
+    """Return the overrides that an argument stands for: `judge=[a,b]` is short for a panel with these members."""
+    panel = re.fullmatch(r"(judge|judge_engine)=(\[.*)", argument)
+    if panel is None:
+        return [permit_unlisted_key(argument)]
+    group, members = panel.groups()
+    value = parse(argument).value()
+    panels = value.list if isinstance(value, ChoiceSweep) else [value]
+    if not all(isinstance(one, list) for one in panels):
+        raise ConfigError(
+            f"{argument}: expected panels only; sweep single judges by themselves, or as hydra.sweeper.variants"
+        )
+    return [f"{group}=panel", permit_unlisted_key(f"{group}.members={members}")]
+
+
 def as_typed(override: str) -> str:
     """Undo `permit_unlisted_key`."""
     bare = override.removeprefix("++")

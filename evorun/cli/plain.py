@@ -1,6 +1,7 @@
 """A composed configuration as plain data that means the same in every folder and at any later time."""
 
 import contextlib
+import copy
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,9 +10,12 @@ from typing import Any
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from evorun.cli.compose import LIKE, choices, yaml_values
 from evorun.cli.explain import explain
 from evorun.errors import ConfigError, EvorunError
 from evorun.models.config import OTHER_ROLES
+from evorun.runner import registry
+from evorun.runner.served import PANEL, SAME_AS_POLICY
 from evorun.runs.directory import load_manifest
 
 _TASK_PATHS = ("data", "prompts")
@@ -25,7 +29,21 @@ def plain(composed: DictConfig) -> dict[str, Any]:
         config: Any = OmegaConf.to_container(composed, resolve=True, throw_on_missing=True)
     except OmegaConfBaseException as error:
         raise ConfigError(explain(error)) from error
+    for group in LIKE:
+        values = config.get(group)
+        if isinstance(values, dict) and values.get("name") == PANEL and isinstance(values.get("members"), list):
+            values["members"] = [_member(group, member) for member in values["members"]]
     return dict(config)
+
+
+def _member(group: str, given: Any) -> Any:
+    """Return the values of a panel's member, which is given by its name alone or with some of its values."""
+    given = {"name": given} if isinstance(given, str) else given
+    name = given.get("name") if isinstance(given, dict) else None
+    offered = [SAME_AS_POLICY, *choices(LIKE[group])]
+    if not isinstance(name, str) or name not in offered:
+        raise registry.unknown(group, str(name if isinstance(given, dict) else given), offered)
+    return {**yaml_values(LIKE[group], name), **given}
 
 
 def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,16 +53,25 @@ def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     for key in _TASK_PATHS:
         _replace(absolute, "task", key)
     for role, engine_key in _MODELS.items():
-        name = absolute[role].get("id") if isinstance(absolute.get(role), dict) else None
-        if not (isinstance(name, str) and name and Path(name).expanduser().is_dir()):
-            continue
-        engine = absolute.get(engine_key)
-        if isinstance(engine, dict) and engine.get("name") == "policy":
-            engine = absolute.get("engine")
-        # A server's name for its model is no path, even where a folder of that name happens to be here.
-        if not (isinstance(engine, dict) and _is_served_by_name(name, engine)):
-            _replace(absolute, role, "id")
+        engines = _panel(absolute, engine_key)
+        for number, model in enumerate(_panel(absolute, role)):
+            engine = engines[number % len(engines)] if engines else None
+            if engine is not None and engine.get("name") == "policy":
+                engine = absolute.get("engine")
+            name = model.get("id")
+            if not (isinstance(name, str) and name and Path(name).expanduser().is_dir()):
+                continue
+            # A server's name for its model is no path, even where a folder of that name happens to be here.
+            if not (isinstance(engine, dict) and _is_served_by_name(name, engine)):
+                model["id"] = _absolute(name)
     return absolute
+
+
+def _panel(config: Mapping[str, Any], group: str) -> list[dict[str, Any]]:
+    """Return the values of a group, or of the members of a panel."""
+    values = config.get(group)
+    found = values["members"] if isinstance(values, dict) and isinstance(values.get("members"), list) else [values]
+    return [one for one in found if isinstance(one, dict)]
 
 
 def _is_served_by_name(model: str, engine: Mapping[str, Any]) -> bool:
@@ -57,9 +84,11 @@ def _is_served_by_name(model: str, engine: Mapping[str, Any]) -> bool:
 
 def with_absolute_runs(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration with absolute paths of the runs to replay and of the stages; no result changes."""
-    absolute = {key: dict(value) if isinstance(value, Mapping) else value for key, value in config.items()}
-    for engine in _MODELS.values():
-        _replace(absolute, engine, "run")
+    absolute = copy.deepcopy(dict(config))
+    for group in _MODELS.values():
+        for engine in _panel(absolute, group):
+            if isinstance(engine.get("run"), str) and engine["run"]:
+                engine["run"] = _absolute(engine["run"])
     _replace(absolute, "run", "stages")
     return absolute
 
@@ -67,4 +96,8 @@ def with_absolute_runs(config: Mapping[str, Any]) -> dict[str, Any]:
 def _replace(config: dict[str, Any], group: str, key: str) -> None:
     values = config.get(group)
     if isinstance(values, dict) and isinstance(values.get(key), str) and values[key]:
-        values[key] = os.path.abspath(Path(values[key]).expanduser())
+        values[key] = _absolute(values[key])
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(Path(path).expanduser())

@@ -9,7 +9,7 @@ from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 
-from evorun.cli.overrides import permit_unlisted_key
+from evorun.cli.overrides import words
 
 _plugins = Plugins.instance()  # executes Hydra's own modules anew: a class imported before would not be the one it uses
 
@@ -44,7 +44,8 @@ class VariantSweeper(BasicSweeper):
 
 def _overrides(values: Mapping[str, Any]) -> list[str]:
     """Write the values of a YAML file as a command line has them."""
-    return [permit_unlisted_key(f"{key}={'null' if value is None else value}") for key, value in values.items()]
+    given = (f"{key}={'null' if value is None else value}" for key, value in values.items())
+    return [word for argument in given for word in words(argument)]
 
 
 def _by_key(overrides: Sequence[Override]) -> dict[str, list[str]]:

@@ -14,7 +14,7 @@ from evorun.training.wire import FineTuning, PolicyGradient
 
 Regime = Literal["problem_only", "demonstrations", "public_tests", "oracle", "labels"]
 """The information that a method has beside the problem (Duel-Evolve paper, section 4.2). `oracle`: a symbolic system
-that knows the right answer scores candidates during the search (Lyria paper, section 4.1.4)."""
+that knows the right answer scores candidates during the search (Lyria paper, section 4.1.4), or judges them."""
 
 
 class Method(ABC):

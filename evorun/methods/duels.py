@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 from evorun.errors import above, at_least, one_of, within
 from evorun.methods.arena import POOL_RANKS, RATINGS, Arena, Survivors
 from evorun.methods.context import Context
-from evorun.models.base import Reply, Sampling
+from evorun.methods.judges import affordable_judgments, ask_judges, votes_of
+from evorun.models.base import Sampling
 from evorun.runs.candidates import Candidate, Comparison, Outcome, Verdict
-from evorun.tasks.capabilities import Judgment
 
 Pair = tuple[int, int]
 """Indices of two candidates of an arena."""
@@ -141,11 +141,10 @@ async def judge_pairs(
     """
     # Whole duels only: of two orders of presentation, a verdict on one decides nothing.
     orders = settings.orders
-    pairs = pairs[: ctx.affordable(orders * len(pairs), "judge") // orders]
+    pairs = pairs[: affordable_judgments(ctx, orders * len(pairs)) // orders]
     shown = [order for i, j in pairs for order in ((i, j), (j, i))[:orders]]
     prompts = [ctx.task.judge_prompt(ctx.problem, candidates[a], candidates[b]) for a, b in shown]
-    replies = await ctx.generate(prompts, role="judge", step=step, sampling=settings.judge_sampling)
-    judgments = [read_judgment(ctx, reply) for reply in replies]
+    judgments = await ask_judges(ctx, prompts, step=step, sampling=settings.judge_sampling)
     comparisons = []
     for number, (i, j) in enumerate(pairs):
         asked = judgments[number * orders : (number + 1) * orders]
@@ -157,17 +156,10 @@ async def judge_pairs(
                 verdicts=verdicts,
                 outcome=OUTCOMES.get(verdicts),
                 reasons=tuple(judgment.reason for judgment in asked),
+                votes=votes_of(asked),
             )
         )
     return comparisons
-
-
-def read_judgment(ctx: Context, reply: Reply) -> Judgment:
-    """Return the judgment in a reply; a request that the engine refused is an invalid one."""
-    if reply.error is not None:
-        return Judgment(verdict="invalid", reason=f"rejected: {reply.error}")
-    judgment: Judgment = ctx.task.parse_judgment(reply.completions[0].text)
-    return judgment
 
 
 OUTCOMES: Mapping[tuple[Verdict, ...], Outcome] = {

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from evorun.errors import at_least
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
-from evorun.methods.duels import read_judgment
+from evorun.methods.judges import ask_judges, votes_of
 from evorun.methods.proposals import Proposal, ResponseSettings, observed, propose
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
@@ -110,8 +110,7 @@ class FeedbackDescent(PerProblem):
         first, second = pair
         prompt = ctx.task.judge_prompt(ctx.problem, first, second)
         sampling = Sampling(temperature=self.config.judge_temperature, max_tokens=self.config.judge_max_tokens)
-        replies = await ctx.generate([prompt], role="judge", step=step, sampling=sampling)
-        judgments = [read_judgment(ctx, reply) for reply in replies]
+        judgments = await ask_judges(ctx, [prompt], step=step, sampling=sampling)
         return [
             Comparison(
                 first=first.id,
@@ -119,6 +118,7 @@ class FeedbackDescent(PerProblem):
                 verdicts=(judgment.verdict,),
                 outcome={"A": "first", "B": "second"}.get(judgment.verdict),  # type: ignore[arg-type]
                 reasons=(judgment.reason,),
+                votes=votes_of([judgment]),
             )
             for judgment in judgments
         ]

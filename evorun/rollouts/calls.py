@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Literal, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import msgspec
 import numpy as np
@@ -18,8 +18,9 @@ T = TypeVar("T")
 class Role(NamedTuple):
     """The model role that answers the calls of a call role."""
 
-    model: Literal["policy", "reference", "judge", "reward", "meta"]
-    """policy: with the weights of a step. reference: without what the run trains."""
+    model: str
+    """policy: with the weights of a step. reference: without what the run trains. judge, reward, meta: models of their
+    own. judge.0, judge.1, ...: the judges of a panel."""
     lag: int = 0
     """The policy's weights of so many steps before the call's. A call's weights are those of its step, never of the
     moment; what is asked while the step's update is under way has them without it (1)."""
@@ -85,6 +86,11 @@ class Calls:
         return stream(self._seed, self.name, *names)
 
     @property
+    def judges(self) -> list[str]:
+        """The call roles of the judges, all of which are asked: those of a panel, or `judge` alone."""
+        return [role for role in self._roles if role.startswith("judge.")] or ["judge"]
+
+    @property
     def out_of_budget(self) -> bool:
         """True once the budget has refused a call."""
         return self._meter.exhausted
@@ -114,7 +120,7 @@ class Calls:
         self,
         prompts: Sequence[Prompt],
         *,
-        role: str,
+        role: str | Sequence[str],
         step: int,
         sampling: Sampling,
         attempt: int | Sequence[int] = 0,
@@ -123,17 +129,17 @@ class Calls:
         """Put the prompts to the role's model all at once and return the replies, in order.
 
         When the budget does not allow them all, the first ones only. A call is known by its problem, step, role,
-        index (in `prompts`, unless `indices` gives others) and attempt (one for all, or each its own): the same call
-        must have the same index on every repetition.
+        index (in `prompts`, unless `indices` gives others) and attempt (role and attempt: one for all, or each its
+        own): the same call must have the same index on every repetition.
         """
+        roles = [role] * len(prompts) if isinstance(role, str) else role
         # Admitted in order and before any call, so that a resumed run cuts the same calls off.
-        allowed = self.affordable(len(prompts), role)
+        allowed = self.affordable(len(prompts), roles[0]) if prompts else 0
         attempts = [attempt] * allowed if isinstance(attempt, int) else attempt
+        numbers = range(allowed) if indices is None else indices
         calls = [
-            self._call((step, role, index, number), prompt, sampling)
-            for index, number, prompt in zip(
-                range(allowed) if indices is None else indices, attempts, prompts[:allowed], strict=False
-            )
+            self._call((step, each, index, number), prompt, sampling)
+            for each, index, number, prompt in zip(roles, numbers, attempts, prompts[:allowed], strict=False)
         ]
         # What is recorded needs no task of its own.
         recorded = [call.model.recorded(call.key, call.request, call.step) for call in calls]
@@ -147,7 +153,8 @@ class Calls:
             await asyncio.sleep(0)  # the other problems and the records have their turn all the same
         answers = iter(made)
         replies = [next(answers).result() if reply is None else reply for reply in recorded]
-        self.charge(role, replies)
+        for each, reply in zip(roles, replies, strict=False):
+            self._meter.charge(each, reply)
         return replies
 
     async def ask(

@@ -9,7 +9,7 @@ from evorun.errors import DataError
 from evorun.methods.base import DatasetLevel, Method, PerProblem
 from evorun.methods.context import Context, RunContext, TrainingSplit
 from evorun.models.base import Wasted
-from evorun.rollouts.calls import Calls
+from evorun.rollouts.calls import Calls, Role
 from evorun.runner.recorder import Cost, ProblemRecorder, SharedRecorder
 from evorun.runs.budget import Meter, part, share, total, whole
 from evorun.runs.candidates import SHARED, Candidate, Response
@@ -120,6 +120,10 @@ class Driver:
             await recorder.write_end(account.cost(), account.own.exhausted or everything.exhausted)
         return [everything]
 
+    def _roles(self) -> dict[str, Role]:
+        """Return the model role of each call role; each judge of a panel has one of its own."""
+        return {**self.method.roles, **{name: Role(name) for name in self.models if name.startswith("judge.")}}
+
     def _recorder(self, problem: Problem) -> ProblemRecorder:
         primary = self.loaded.task.scores[0]
         return ProblemRecorder(problem, self.loaded.grader, self.tools, primary, self.directory, self.progress)
@@ -131,7 +135,7 @@ class Driver:
             seed=self.seed,
             meter=meter,
             models=self.models,
-            roles=self.method.roles,
+            roles=self._roles(),
             remember=self.directory.journal.remember,
             tools=self.tools,
         )
@@ -145,7 +149,7 @@ class Driver:
             seed=self.seed,
             meter=meter,
             models=self.models,
-            roles=self.method.roles,
+            roles=self._roles(),
             remember=self.directory.journal.remember,
         )
         training = None

@@ -6,8 +6,7 @@ import gc
 import logging
 import signal
 import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from functools import partial
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,11 +15,12 @@ from rich.console import Console
 
 from evorun.errors import EvorunError, RunDirectoryError, SandboxError, of_machine
 from evorun.models.base import LanguageModel, Trained
-from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
+from evorun.models.config import OTHER_ROLES, EngineConfig, ServedModel
 from evorun.models.lazy import LazyModel
 from evorun.models.simulated import SimulatedConfig
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.runner.driver import Driver
+from evorun.runner.oracle import OracleConfig, OracleJudge
 from evorun.runner.settings import RunConfig
 from evorun.runner.stages import with_student
 from evorun.runner.training_runs import open_policy, serving, training_problems
@@ -37,7 +37,7 @@ from evorun.runs.schema import Manifest, ModelInRun, ProblemRecord, Provenance, 
 from evorun.runs.terminal import LogFormatter
 from evorun.sandbox.isolation import not_full, probe
 from evorun.sandbox.lazy import LazySandbox
-from evorun.tasks.base import LoadedTask
+from evorun.tasks.base import LoadedTask, Tools
 from evorun.training.policy import Policy
 
 log = logging.getLogger("evorun")
@@ -145,13 +145,13 @@ async def _run(
     title = f"{config.method.name} on {config.task.name}"
     progress = Progress(title, len(loaded.problems), config.method.last_step, traffic, loaded.task.scores[0])
     async with contextlib.AsyncExitStack() as stack:
-        engines, policy = _engines(config, loaded, directory)
+        tools = JournaledTests(await _tester(config, stack, directory.path), directory.journal)
+        engines, policy = _engines(config, loaded, directory, tools)
         for engine in {id(engine): engine for engine in engines.values()}.values():  # roles share engines
             stack.push_async_callback(engine.close)
         if policy is not None:
             stack.push_async_callback(policy.close)
         models = journaled(engines, directory.journal, traffic)
-        tools = JournaledTests(await _tester(config, stack, directory.path), directory.journal)
         stack.enter_context(shown(progress, console, config.evorun.progress))
         driver = Driver(
             method=config.method,
@@ -198,7 +198,7 @@ def _cancel(task: asyncio.Task[Any]) -> None:
 
 
 def _engines(
-    config: RunConfig, loaded: LoadedTask, directory: RunDirectory
+    config: RunConfig, loaded: LoadedTask, directory: RunDirectory, tools: Tools
 ) -> tuple[dict[str, LanguageModel | Trained], Policy | None]:
     """Return the engine of each model role and the trained policy; roles with an equal model share an engine."""
     # The transformers trainer holds the weights and samples from them; other engines get each step's adapter.
@@ -208,30 +208,31 @@ def _engines(
     if policy is not None and isinstance(config.engine, TransformersConfig):
         trained, reference = policy.current, policy.reference
     else:
-        reference = base = _lazy(ServedModel(config.model, config.engine), serving(config), loaded)
+        reference = base = _lazy(ServedModel(config.model, config.engine), serving(config), loaded, tools)
         trained = base if policy is None else policy.serve_via(base)
     engines: dict[str, LanguageModel | Trained] = {"policy": trained, "reference": reference}
     opened = [(ServedModel(config.model, config.engine), reference)]
-    for role in OTHER_ROLES:
+    for role in (*OTHER_ROLES, *(judge for judge in config.others if judge not in OTHER_ROLES)):
         served = config.others.get(role, opened[0][0])
         known = next((engine for one, engine in opened if one == served), None)
         if known is None:
-            known = _lazy(served, served.engine, loaded)
+            known = _lazy(served, served.engine, loaded, tools)
             opened.append((served, known))
         engines[role] = known
     return engines, policy
 
 
-def _lazy(served: ServedModel, engine: EngineConfig, loaded: LoadedTask) -> LazyModel:
+def _lazy(served: ServedModel, engine: EngineConfig, loaded: LoadedTask, tools: Tools) -> LazyModel:
     """Return a model whose engine starts when it is first needed."""
-    open_engine: Callable[[], Awaitable[LanguageModel]] = partial(engine.open, served.model)
-    if isinstance(engine, SimulatedConfig):
-        open_engine = partial(_open_simulated, engine, served.model, loaded)
+
+    async def open_engine() -> LanguageModel:
+        if isinstance(engine, SimulatedConfig):
+            return engine.open_for(served.model, loaded.simulator)
+        if isinstance(engine, OracleConfig):
+            return OracleJudge(loaded, tools)
+        return await engine.open(served.model)
+
     return LazyModel(served.engine.name_of(served.model), open_engine)
-
-
-async def _open_simulated(engine: SimulatedConfig, model: ModelConfig, loaded: LoadedTask) -> LanguageModel:
-    return engine.open_for(model, loaded.simulator)
 
 
 def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str], path: Path) -> Manifest:
@@ -244,7 +245,7 @@ def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str], pat
         models={
             role: ModelInRun(model.name, engine.name_of(model), engine.name) for role, (model, engine) in served.items()
         },
-        regime=config.method.regime_on(config.task.task_class),
+        regime=config.regime,
         sandbox=_sandbox(config, path),
         simulated=any(_is_simulated(engine) for _, engine in served.values()),
         provenance=msgspec.convert(loaded.provenance, Provenance, from_attributes=True),

@@ -1,23 +1,22 @@
 """A composed configuration, checked: from YAML to the typed objects that a run is built from."""
 
 import dataclasses
-import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 import msgspec
-from omegaconf import OmegaConf
-from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from evorun.errors import ConfigError, at_least, one_of
-from evorun.methods.base import Method
-from evorun.models.auto import automatic_engine
+from evorun.methods.base import Method, Regime
 from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
 from evorun.models.simulated import SimulatedConfig
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.runner import registry
+from evorun.runner.oracle import OracleConfig
+from evorun.runner.served import engine_of, others_of, served_by
 from evorun.runner.student import StudentConfig, in_stage, teacher_composition, tuning_composition
+from evorun.runner.typed import name_of, refuse_long_numbers, typed
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.configs import refuse_interpolations
 from evorun.runs.replay import ReplayConfig
@@ -25,11 +24,6 @@ from evorun.runs.schema import Reported
 from evorun.sandbox.config import SandboxConfig
 from evorun.tasks.base import TaskConfig
 from evorun.training.config import TrainingConfig
-
-T = TypeVar("T")
-
-AUTOMATIC = "auto"
-"""`engine=auto`: evorun chooses the engine."""
 
 TOP_LEVEL = (
     *("method", "task", "model", "engine"),
@@ -39,9 +33,6 @@ TOP_LEVEL = (
     *("seed", "run", "evorun", "reported"),
 )
 """The keys of a run's configuration."""
-
-SAME_AS_POLICY = "policy"
-"""`judge=policy`: the policy model judges; `judge_engine=policy`: on the policy's kind of engine. So for any role."""
 
 
 @dataclass
@@ -83,7 +74,8 @@ class RunConfig:
     engine: EngineConfig
     budget: BudgetConfig
     others: dict[str, ServedModel] = field(default_factory=dict)
-    """Models of other roles (`OTHER_ROLES`); a role that is not here is played by the model itself."""
+    """Models of other roles (`OTHER_ROLES`); a role that is not here is played by the model itself. The judges of a
+    panel are `judge.0`, `judge.1`, ..."""
     sandbox: SandboxConfig = field(default_factory=SandboxConfig)
     training: TrainingConfig | None = None
     """For methods that train; None for the others."""
@@ -93,6 +85,14 @@ class RunConfig:
     """Fine-tuning of the model before the run; None: there is none."""
     raw: dict[str, Any] = field(default_factory=dict)
     """The composed configuration as plain data, for the manifest."""
+
+    @property
+    def regime(self) -> Regime:
+        """The information regime: that of the method on the task, unless an oracle judges for it."""
+        judges = any(role.model == "judge" for role in self.method.roles.values())
+        if judges and "judge" in self.others and isinstance(self.others["judge"].engine, OracleConfig):
+            return "oracle"
+        return self.method.regime_on(self.task.task_class)
 
 
 def check(config: Mapping[str, Any]) -> RunConfig:
@@ -105,17 +105,17 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     # bool is a subclass of int.
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise ConfigError(f"seed: expected an integer >= 0, got {seed!r:.60}")
-    _refuse_long_numbers(seed, "seed")
-    method_class = registry.method_class(_name_of(config, "method"))
-    task = typed(registry.task_config_class(_name_of(config, "task")), config["task"], "task")
+    refuse_long_numbers(seed, "seed")
+    method_class = registry.method_class(name_of(config, "method"))
+    task = typed(registry.task_config_class(name_of(config, "task")), config["task"], "task")
     # First of all: for an impossible pair no other message helps.
     refuse_impossible_pair(method_class, task)
     for key in config:
         if key not in TOP_LEVEL:
             raise ConfigError(f"{key}: unknown key; the top level has {', '.join(TOP_LEVEL)}")
     _check_reported(config.get("reported"))
-    asked = ServedModel(typed(ModelConfig, config["model"], "model"), _engine(config, "engine"))
-    model, engine = _served(asked)
+    asked = ServedModel(typed(ModelConfig, config["model"], "model"), engine_of(config, "engine"))
+    model, engine = served_by(asked)
     student = _student(config, method_class)
     if student is not None:
         # Tables tell a student from its base model by this name.
@@ -139,7 +139,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         model=model,
         engine=engine,
         budget=budget,
-        others=_others(config, method_class, ServedModel(model, asked.engine)),
+        others=others_of(config, method_class, task, ServedModel(model, asked.engine)),
         sandbox=typed(SandboxConfig, config.get("sandbox", {}), "sandbox"),
         training=_training(config, method, model, engine),
         run=typed(RunSettings, config.get("run", {}), "run"),
@@ -158,7 +158,7 @@ def _student(config: Mapping[str, Any], method: type[Method]) -> StudentConfig |
         if method.requires_student:
             raise ConfigError(f"method={method.name} is for a model that is fine-tuned first; set student=laft")
         return None
-    student = typed(StudentConfig, {"name": _name_of(config, "student"), **config["student"]}, "student")
+    student = typed(StudentConfig, {"name": name_of(config, "student"), **config["student"]}, "student")
     if method.trains:
         raise ConfigError(
             f"student={student.name}: method={method.name} trains weights itself; leave one of the two out"
@@ -206,42 +206,6 @@ def _training(
     return training
 
 
-def _others(config: Mapping[str, Any], method: type[Method], own: ServedModel) -> dict[str, ServedModel]:
-    """Return the models of other roles than the policy's, where they are not the policy's model on its engine.
-
-    own: the policy's model, and the engine that was asked for.
-    Raises ConfigError for one that the method has no use for; a judge is accepted by every method.
-    """
-    others = {}
-    for role in OTHER_ROLES:
-        model = _given(config, role, lambda key: typed(ModelConfig, config[key], key))
-        engine = _given(config, f"{role}_engine", lambda key: _engine(config, key))
-        if model is None and engine is None:
-            continue
-        # Sweeps over methods set a judge for all of them, so a judge without use is no error.
-        if role != "judge" and role not in {played.model for played in method.roles.values()}:
-            raise ConfigError(f"{role}: has no effect, method={method.name} asks no {role} model; leave it out")
-        others[role] = _served(ServedModel(model or own.model, engine or own.engine))
-    return others
-
-
-def _served(asked: ServedModel) -> ServedModel:
-    """Return the model on the engine that serves it: a random one has no weights, so no other engine can."""
-    if not asked.model.random or isinstance(asked.engine, SimulatedConfig | ReplayConfig):
-        return asked
-    return ServedModel(asked.model, SimulatedConfig(name="simulated"))
-
-
-def _given(config: Mapping[str, Any], key: str, read: Callable[[str], T]) -> T | None:
-    """Return the value that `read` gives for a role's key; None where it is the policy's."""
-    if key not in config:
-        return None
-    if _name_of(config, key) != SAME_AS_POLICY:
-        return read(key)
-    typed(EngineConfig, config[key], key)  # nothing beside its name
-    return None
-
-
 def _check_reported(reported: object) -> None:
     """Check the figures that a paper reports, which experiments carry for their tables."""
     if reported is None:
@@ -263,50 +227,6 @@ def _check_reported(reported: object) -> None:
             )
 
 
-def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
-    """Return an instance of the dataclass with these values. Raises ConfigError for a wrong key or type."""
-    if not isinstance(values, Mapping):
-        raise ConfigError(f"{key}: expected a group of settings ({key}.KEY=VALUE), got {values!r}")
-    _refuse_long_numbers(values, key)
-    fields = {one.name: one.type for one in dataclasses.fields(cast(Any, schema))}
-    # Groups inside the group first, by themselves, so that an error names their own keys.
-    for name, group in fields.items():
-        if dataclasses.is_dataclass(group) and name in values:
-            typed(cast(type, group), values[name], f"{key}.{name}")
-    try:
-        merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(dict(values)))
-        for name in sorted(OmegaConf.missing_keys(merged)):
-            raise ConfigError(f"{key}.{name}: expected a value, none was given; set {key}.{name}=VALUE")
-        return cast(T, OmegaConf.to_object(merged))
-    except ConfigKeyError as error:
-        given = str(error.full_key)
-        if (key, given) == ("task", "instance_seed"):
-            raise ConfigError(
-                "task.instance_seed: this key is called task.draw_seed now, as for every task; set task.draw_seed=N"
-            ) from error
-        close = difflib.get_close_matches(given, list(fields), n=1)
-        hint = f"did you mean {key}.{close[0]}? " if close else ""
-        raise ConfigError(f"{key}.{given}: unknown key; {hint}{key} has {', '.join(fields)}") from error
-    except OmegaConfBaseException as error:
-        given = str(error.full_key)
-        leaf = given.partition(".")[0].partition("[")[0]
-        expected = fields.get(leaf, "another type")
-        name = expected.__name__ if isinstance(expected, type) else expected
-        raise ConfigError(f"{key}.{given}: expected {name}, got {values.get(leaf)!r}") from error
-
-
-def _refuse_long_numbers(value: object, key: str) -> None:
-    """Raise ConfigError for an integer of more than 64 bits: no record holds one, and not every check takes it."""
-    if isinstance(value, Mapping):
-        for name, one in value.items():
-            _refuse_long_numbers(one, f"{key}.{name}")
-    elif isinstance(value, list | tuple):
-        for one in value:
-            _refuse_long_numbers(one, key)
-    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
-        raise ConfigError(f"{key}: expected a number of at most 18 digits, got one of {value.bit_length()} bits")
-
-
 def refuse_impossible_pair(method: type[Method], task: TaskConfig) -> None:
     """Raise ConfigError when the task lacks a capability that the method needs."""
     lacking = missing_capabilities(method, type(task))
@@ -321,19 +241,3 @@ def refuse_impossible_pair(method: type[Method], task: TaskConfig) -> None:
 def missing_capabilities(method: type[Method], task: type[TaskConfig]) -> list[type]:
     """Return the protocols that the method needs and the task does not offer."""
     return [protocol for protocol in method.needs if not issubclass(task.task_class, protocol)]
-
-
-def _name_of(config: Mapping[str, Any], key: str) -> str:
-    node = config.get(key)
-    if not isinstance(node, Mapping) or not isinstance(node.get("name"), str):
-        raise ConfigError(f"{key}: expected a name ({key}=NAME), got {node!r}")
-    return str(node["name"])
-
-
-def _engine(config: Mapping[str, Any], key: str) -> EngineConfig:
-    name, values = _name_of(config, key), config[key]
-    if name == AUTOMATIC:
-        typed(EngineConfig, values, key)
-        name = automatic_engine()
-        values = {"name": name}
-    return typed(registry.engine_config_class(name), values, key)

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, Self
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 SHARED = "*"
 """Stands for a problem's id where something serves all problems."""
@@ -85,6 +86,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     """The winner, or None when the duel was not decisive."""
     reasons: tuple[str, ...]
     """The judge's explanations, one a verdict."""
+    votes: tuple[tuple[Verdict, ...], ...] | UnsetType = UNSET
+    """Of a panel: what each of its judges said, for each verdict; the verdicts are its majority's."""
 
 
 class Step(msgspec.Struct, kw_only=True):

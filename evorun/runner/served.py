@@ -1,0 +1,129 @@
+"""The models of a run with the engines that serve them: the policy's, and those of other roles."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from evorun.errors import ConfigError
+from evorun.methods.base import Method
+from evorun.models.auto import automatic_engine
+from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
+from evorun.models.simulated import SimulatedConfig
+from evorun.runner import registry
+from evorun.runner.oracle import ORACLE, ORACLE_MODEL, OracleConfig
+from evorun.runner.typed import name_of, typed
+from evorun.runs.replay import ReplayConfig
+from evorun.tasks.base import TaskConfig
+from evorun.tasks.text_task import TextTask
+
+T = TypeVar("T")
+
+AUTOMATIC = "auto"
+"""`engine=auto`: evorun chooses the engine."""
+
+SAME_AS_POLICY = "policy"
+"""`judge=policy`: the policy model judges; `judge_engine=policy`: on the policy's kind of engine. So for any role."""
+
+PANEL = "panel"
+"""`judge=panel`, for which `judge=[a,b,c]` is short: several judges, whose majority counts."""
+
+
+@dataclass
+class PanelConfig:
+    """Schema of `conf/judge/panel.yaml` and `conf/judge_engine/panel.yaml`."""
+
+    name: str
+    members: list[Any]
+    """The values of each judge's model, or engine, in order."""
+
+
+def engine_of(config: Mapping[str, Any], key: str) -> EngineConfig:
+    """Return the engine of a group. Raises ConfigError."""
+    name, values = name_of(config, key), config[key]
+    if name == AUTOMATIC:
+        typed(EngineConfig, values, key)
+        name = automatic_engine()
+        values = {"name": name}
+    return typed(registry.engine_config_class(name), values, key)
+
+
+def served_by(asked: ServedModel) -> ServedModel:
+    """Return the model on the engine that serves it: a random one has no weights, so no other engine can."""
+    if not asked.model.random or isinstance(asked.engine, SimulatedConfig | ReplayConfig):
+        return asked
+    return ServedModel(asked.model, SimulatedConfig(name="simulated"))
+
+
+def others_of(
+    config: Mapping[str, Any], method: type[Method], task: TaskConfig, own: ServedModel
+) -> dict[str, ServedModel]:
+    """Return the models of other roles than the policy's, where they are not the policy's model on its engine.
+
+    own: the policy's model, and the engine that was asked for. The judges of a panel are `judge.0`, `judge.1`, ...
+    Raises ConfigError for a role that the method has no use for; a judge is accepted by every method.
+    """
+    others: dict[str, ServedModel] = {}
+    for role in OTHER_ROLES:
+        if all(key not in config or _is_policy(config[key], key) for key in (role, f"{role}_engine")):
+            continue
+        # Sweeps over methods set a judge for all of them, so a judge without use is no error.
+        if role != "judge" and role not in {played.model for played in method.roles.values()}:
+            raise ConfigError(f"{role}: has no effect, method={method.name} asks no {role} model; leave it out")
+        choice = name_of(config, role) if role in config else SAME_AS_POLICY
+        other_calls = {call for call, played in method.roles.items() if played.model == role} - {role}
+        if other_calls and choice in (ORACLE, PANEL):
+            raise ConfigError(
+                f"{role}={choice}: gives verdicts on pairs, and method={method.name} asks its {role} model for "
+                f"{' and '.join(sorted(other_calls))}; expected one model"
+            )
+        served = [_oracle(config, role, task)] if choice == ORACLE else _served(config, role, own)
+        others |= {role: served[0]} if len(served) == 1 else {f"{role}.{i}": one for i, one in enumerate(served)}
+    return others
+
+
+def _served(config: Mapping[str, Any], role: str, own: ServedModel) -> list[ServedModel]:
+    """Return the model of a role, or those of a panel, in order, each with its engine."""
+    models = _members(config, role, lambda one, key: typed(ModelConfig, one[key], key), own.model)
+    engines = _members(config, f"{role}_engine", engine_of, own.engine)
+    if len(engines) not in (1, len(models)):
+        raise ConfigError(
+            f"{role}_engine: expected one engine, or one for each member of {role}, which has {len(models)}, got "
+            f"{len(engines)}"
+        )
+    engines *= len(models) // len(engines)
+    return [served_by(ServedModel(model, engine)) for model, engine in zip(models, engines, strict=True)]
+
+
+def _members(config: Mapping[str, Any], key: str, read: Callable[[Mapping[str, Any], str], T], own: T) -> list[T]:
+    """Return what a group stands for, read from its values: one thing, or the members of a panel."""
+    if key not in config:
+        return [own]
+    members, names = [config[key]], [key]
+    if name_of(config, key) == PANEL:
+        members = config[key].get("members")
+        # The members one by one, so that an error names their own keys.
+        typed(PanelConfig, {**config[key], "members": [] if isinstance(members, list) else members}, key)
+        names = [f"{key}.members.{number}" for number in range(len(members))]
+        if len(members) < 2:
+            raise ConfigError(f"{key}: expected two or more, {key}=[NAME,NAME,NAME], got {len(members)}")
+    return [
+        own if _is_policy(member, name) else read({name: member}, name)
+        for member, name in zip(members, names, strict=True)
+    ]
+
+
+def _is_policy(values: Any, key: str) -> bool:
+    if name_of({key: values}, key) != SAME_AS_POLICY:
+        return False
+    typed(EngineConfig, values, key)  # nothing beside its name
+    return True
+
+
+def _oracle(config: Mapping[str, Any], role: str, task: TaskConfig) -> ServedModel:
+    typed(EngineConfig, config[role], role)  # nothing beside its name
+    engine = f"{role}_engine"
+    if engine in config and not _is_policy(config[engine], engine):
+        raise ConfigError(f"{engine}: has no effect with {role}={ORACLE}, which no engine serves; leave it out")
+    if not issubclass(task.task_class, TextTask):
+        raise ConfigError(f"{role}={ORACLE}: expected a task whose prompts say which answers they show (a TextTask)")
+    return ServedModel(ORACLE_MODEL, OracleConfig())

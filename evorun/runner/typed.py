@@ -1,0 +1,65 @@
+"""Composed values as instances of the dataclasses that are their schemas, with errors that name the key."""
+
+import dataclasses
+import difflib
+from collections.abc import Mapping
+from typing import Any, TypeVar, cast
+
+from omegaconf import OmegaConf
+from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
+
+from evorun.errors import ConfigError
+
+T = TypeVar("T")
+
+
+def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
+    """Return an instance of the dataclass with these values. Raises ConfigError for a wrong key or type."""
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{key}: expected a group of settings ({key}.KEY=VALUE), got {values!r}")
+    refuse_long_numbers(values, key)
+    fields = {one.name: one.type for one in dataclasses.fields(cast(Any, schema))}
+    # Groups inside the group first, by themselves, so that an error names their own keys.
+    for name, group in fields.items():
+        if dataclasses.is_dataclass(group) and name in values:
+            typed(cast(type, group), values[name], f"{key}.{name}")
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(schema), OmegaConf.create(dict(values)))
+        for name in sorted(OmegaConf.missing_keys(merged)):
+            raise ConfigError(f"{key}.{name}: expected a value, none was given; set {key}.{name}=VALUE")
+        return cast(T, OmegaConf.to_object(merged))
+    except ConfigKeyError as error:
+        given = str(error.full_key)
+        if (key, given) == ("task", "instance_seed"):
+            raise ConfigError(
+                "task.instance_seed: this key is called task.draw_seed now, as for every task; set task.draw_seed=N"
+            ) from error
+        close = difflib.get_close_matches(given, list(fields), n=1)
+        hint = f"did you mean {key}.{close[0]}? " if close else ""
+        raise ConfigError(f"{key}.{given}: unknown key; {hint}{key} has {', '.join(fields)}") from error
+    except OmegaConfBaseException as error:
+        given = str(error.full_key)
+        leaf = given.partition(".")[0].partition("[")[0]
+        expected = fields.get(leaf, "another type")
+        name = expected.__name__ if isinstance(expected, type) else expected
+        raise ConfigError(f"{key}.{given}: expected {name}, got {values.get(leaf)!r}") from error
+
+
+def refuse_long_numbers(value: object, key: str) -> None:
+    """Raise ConfigError for an integer of more than 64 bits: no record holds one, and not every check takes it."""
+    if isinstance(value, Mapping):
+        for name, one in value.items():
+            refuse_long_numbers(one, f"{key}.{name}")
+    elif isinstance(value, list | tuple):
+        for one in value:
+            refuse_long_numbers(one, key)
+    elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+        raise ConfigError(f"{key}: expected a number of at most 18 digits, got one of {value.bit_length()} bits")
+
+
+def name_of(config: Mapping[str, Any], key: str) -> str:
+    """Return the name of the choice of a group. Raises ConfigError where there is none."""
+    node = config.get(key)
+    if not isinstance(node, Mapping) or not isinstance(node.get("name"), str):
+        raise ConfigError(f"{key}: expected a name ({key}=NAME), got {node!r}")
+    return str(node["name"])
