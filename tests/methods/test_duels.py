@@ -11,6 +11,7 @@ from evorun.methods.arena import Arena
 from evorun.methods.duel_evolve import select_parents
 from evorun.methods.duels import OUTCOMES, select_duels
 from evorun.runs.candidates import Candidate, Comparison, Response, Verdict
+from evorun.tasks.capabilities import Explanation
 from method_fixture import Ask, Scripted, solve
 
 
@@ -255,3 +256,15 @@ async def test_newcomers_duel_though_narrow_bounds_would_rule_the_prior_out() ->
         assert len(born) == 30
         assert born <= dueled
     assert ruled_out > 0
+
+
+def test_an_explanation_comes_with_the_letter_that_the_candidate_had_in_it() -> None:
+    arena = arena_of([0.0] * 3)
+    twice = Comparison(first="0", second="1", verdicts=("A", "B"), outcome="first", reasons=("A is 0", "B is 0"))
+    once = Comparison(first="0", second="2", verdicts=("B",), outcome="second", reasons=("B is 2",))
+    arena.update([twice, once])
+    assert arena.scored(0).win == Explanation(reason="A is 0", letter="A")
+    assert arena.scored(1).loss == Explanation(reason="B is 0", letter="A")
+    assert arena.scored(0).loss == Explanation(reason="B is 2", letter="A")
+    assert arena.scored(2).win == Explanation(reason="B is 2", letter="B")
+    assert arena.scored(2).loss == arena.scored(1).win == Explanation()
