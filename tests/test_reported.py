@@ -9,6 +9,7 @@ from evorun.errors import ConfigError
 from evorun.runner.settings import check
 
 ROW = {"method": "lyria", "task": "sudoku", "model": "qwen2_5_7b"}
+SWEPT = {**ROW, "overrides": {"method.max_errors": 3}}
 WHOLE = {**ROW, "accuracy": 0.0, "metrics": {"score": 62, "penalised_score": 61.0}, "by_stratum": {"9x9": 0}}
 
 
@@ -23,6 +24,7 @@ def _config() -> dict[str, Any]:
         [],
         [{"method": "lyria"}],
         [WHOLE],
+        [ROW, SWEPT, {**ROW, "overrides": {"method.max_errors": 6, "judge": "gpt_4o_mini"}}],
         [{"method": "lyria"}, {"method": "lyria", "task": "tsp"}, {"method": "lyria", "model": "tsp"}, WHOLE],
     ],
 )
@@ -47,6 +49,9 @@ def test_rows_need_a_method_and_may_say_more(config: dict[str, Any], rows: list[
         ({"source": "x", "rows": [{**ROW, "metrics": {"score": float("nan")}}]}, "at `$.rows[0].metrics[...]`"),
         ({"source": "x", "rows": [{**ROW, "metrics": {"score": float("inf")}}]}, "at `$.rows[0].metrics[...]`"),
         ({"source": "x", "rows": [{"method": "a"}, WHOLE, {**ROW}]}, "got rows 1 and 2 for method lyria, task sudoku"),
+        ({"source": "x", "rows": [SWEPT, {**SWEPT}]}, "got rows 0 and 1 for method lyria, task sudoku"),
+        ({"source": "x", "rows": [{**ROW, "overrides": {"a": []}}]}, "got `array` - at `$.rows[0].overrides[...]`"),
+        ({"source": "x", "means": [{"method": "lyria", "metrics": {}}]}, "missing required field `tasks`"),
     ],
 )
 def test_a_wrong_shape_is_one_line_that_says_where(config: dict[str, Any], reported: Any, wrong: str) -> None:

@@ -214,16 +214,17 @@ def _check_reported(reported: object) -> None:
         rows = msgspec.convert(reported, Reported).rows
     except msgspec.ValidationError as error:
         raise ConfigError(
-            "reported: expected source, note and rows, each row with method and, where they are known, task, model, "
-            f"accuracy (a fraction), metrics and by_stratum (accuracies): {error}"
+            "reported: expected source, note, rows and means, each row with method and, where they are known, task, "
+            f"model, overrides, accuracy (a fraction), metrics and by_stratum (accuracies): {error}"
         ) from error
-    rows_of: dict[tuple[str, str | None, str | None], int] = {}
+    rows_of: dict[Any, int] = {}
     for index, row in enumerate(rows):
-        earlier = rows_of.setdefault((row.method, row.task, row.model), index)
+        earlier = rows_of.setdefault((row.method, row.task, row.model, frozenset(row.overrides.items())), index)
         if earlier != index:
             raise ConfigError(
-                f"reported.rows: expected one row for a method, task and model, got rows {earlier} and {index} for "
-                f"method {row.method}, task {row.task or 'any'}, model {row.model or 'any'}; join them"
+                "reported.rows: expected one row for a method, task, model and overrides, got rows "
+                f"{earlier} and {index} for method {row.method}, task {row.task or 'any'}, model {row.model or 'any'}; "
+                "join them"
             )
 
 

@@ -108,6 +108,9 @@ Finite = Annotated[float, msgspec.Meta(ge=-sys.float_info.max, le=sys.float_info
 """Neither infinite nor NaN."""
 
 
+Setting = str | bool | int | Finite | None
+
+
 class ReportedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """A row of a paper's table."""
 
@@ -115,11 +118,26 @@ class ReportedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     task: str | None = None
     """None: any task; so with `model`."""
     model: str | None = None
+    overrides: dict[str, Setting] = {}
+    """Values that a run's configuration must have, by key (`method.max_errors: 3`; of a group its choice: `judge:
+    gpt_4o_mini`): a sweep's jobs share their rows."""
     accuracy: Fraction | None = None
     metrics: dict[str, Finite] = {}
     """Means of scores by name, on the scale of `Grade.scores`."""
     by_stratum: dict[str, Fraction] = {}
     """Accuracy by stratum."""
+
+
+class ReportedMean(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """A figure of a paper over several runs: a mean over tasks, or how far one setting's mean is from another's."""
+
+    method: str
+    tasks: tuple[str, ...]
+    model: str | None = None
+    overrides: dict[str, Setting] = {}
+    less: dict[str, Setting] | None = None
+    """The overrides of the runs whose mean is subtracted; None: nothing is."""
+    metrics: dict[str, Finite]
 
 
 class Reported(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -129,6 +147,7 @@ class Reported(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     note: str = ""
     rows: tuple[ReportedRow, ...] = ()
     """Empty where the paper gives its outcome in words only, quoted in `note`."""
+    means: tuple[ReportedMean, ...] = ()
 
 
 MAX_DEPTH = 32

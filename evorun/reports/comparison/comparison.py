@@ -9,7 +9,13 @@ from evorun.errors import ConfigError
 from evorun.reports.banners import banners
 from evorun.reports.comparison.groups import groups_of
 from evorun.reports.comparison.pairs import Pairs, pair_all
-from evorun.reports.comparison.reported import ReportedFigures, malformed, source_of, unlike_reported
+from evorun.reports.comparison.reported import (
+    ReportedFigures,
+    lines_of_means,
+    malformed,
+    source_of,
+    unlike_reported,
+)
 from evorun.reports.comparison.runs import SEED, Cost, Run, engine_of, load_runs, model_of
 from evorun.reports.comparison.seeds import name_over_seeds, seed_groups
 from evorun.reports.text import count
@@ -169,7 +175,11 @@ def compare(run_dirs: Sequence[Path], against: Path | None = None) -> Comparison
         pairs=pair_all(groups_of(runs, reference), seeds),
         chosen=against is not None,
         warnings=_warnings(runs),
-        remarks=[*unread, *(f"No difference to reported figures is shown where {reason}." for reason in unlike)],
+        remarks=[
+            *unread,
+            *(f"No difference to reported figures is shown where {reason}." for reason in unlike),
+            *lines_of_means([(run.manifest, run.outcome.metrics) for run in runs]),
+        ],
     )
 
 

@@ -1,12 +1,13 @@
-"""A paper's figures for a run's method, task and model, from the `reported` key of the run's configuration."""
+"""A paper's figures for runs, from the `reported` key of their configurations."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import msgspec
 
-from evorun.runs.schema import Manifest, Reported
+from evorun.reports import text
+from evorun.runs.schema import Manifest, Metric, Reported, ReportedMean, Setting
 from evorun.runs.scores import ACCURACY
 
 _OTHER_PROBLEMS = {
@@ -31,22 +32,92 @@ class ReportedFigures:
 
 
 def reported_of(config: Mapping[str, Any], method: str, task: str, model: str) -> ReportedFigures | None:
-    """Return the most specific row for the method, the task and the model; None without one, or when malformed.
+    """Return the most specific row for the method, task, model and settings; None without one, or when malformed.
 
-    A row that names task and model comes before one that names either, and that before one that names neither; of
-    equally specific ones the first counts.
+    The more of task, model and overrides a row names, the more specific it is; of equally specific ones the first
+    counts.
     """
     reported = _read(config)
     if not isinstance(reported, Reported):
         return None
     # model names, not ids: papers do not say which files they loaded
     fitting = [row for row in reported.rows if row.method == method and row.task in (None, task)]
-    fitting = [row for row in fitting if row.model in (None, model)]
+    fitting = [row for row in fitting if row.model in (None, model) and _has(config, row.overrides)]
     if not fitting:
         return None
-    row = max(fitting, key=lambda row: (row.task is not None) + (row.model is not None))
+    row = max(fitting, key=lambda row: (row.task is not None) + (row.model is not None) + len(row.overrides))
     accuracy = {} if row.accuracy is None else {ACCURACY.name: row.accuracy}
     return ReportedFigures(metrics={**accuracy, **row.metrics}, by_stratum=row.by_stratum)
+
+
+def lines_of_means(runs: Sequence[tuple[Manifest, Mapping[str, Metric]]]) -> list[str]:
+    """Return a line for each of the papers' figures over several runs, beside the runs' own, given with their metrics.
+
+    A mean is over tasks, each of which is the mean over its runs (seeds); it is missing where a task has no run that is
+    to be compared with the paper's.
+    """
+    means: list[ReportedMean] = []
+    for manifest, _ in runs:
+        reported = _read(manifest.config)
+        if isinstance(reported, Reported):
+            means += [mean for mean in reported.means if mean not in means]
+    lines = []
+    for mean in means:
+        for score, figure in mean.metrics.items():
+            first = _over_tasks(mean, mean.overrides, score, runs)
+            second = 0.0 if mean.less is None else _over_tasks(mean, mean.less, score, runs)
+            measured = None if first is None or second is None else first - second
+            beside = f"measured {text.number(measured)}" if measured is not None else "not all measured here"
+            lines.append(_line(f"Reported {text.words(score)} of {_in_words(mean)}: {figure:g}; {beside}."))
+    return lines
+
+
+def _over_tasks(
+    mean: ReportedMean,
+    overrides: Mapping[str, Setting],
+    score: str,
+    runs: Sequence[tuple[Manifest, Mapping[str, Metric]]],
+) -> float | None:
+    of_tasks = []
+    for task in mean.tasks:
+        values = [
+            metrics[score].value
+            for manifest, metrics in runs
+            if (manifest.method, manifest.task) == (mean.method, task)
+            and mean.model in (None, manifest.models["policy"].name)
+            and _has(manifest.config, overrides)
+            and unlike_reported(manifest) is None
+            and score in metrics
+        ]
+        known = [value for value in values if value is not None]
+        if not known:
+            return None
+        of_tasks.append(sum(known) / len(known))
+    return sum(of_tasks) / len(of_tasks)
+
+
+def _in_words(mean: ReportedMean) -> str:
+    """Name the runs of a figure: the method, its settings, and the tasks."""
+
+    def settings(overrides: Iterable[tuple[str, Setting]]) -> str:
+        return ", ".join(f"{key.removeprefix('method.')}={value}" for key, value in overrides)
+
+    less = "" if mean.less is None else f" less {settings(mean.less.items())}"
+    over = mean.tasks[0] if len(mean.tasks) == 1 else f"mean over {', '.join(mean.tasks)}"
+    return f"{mean.method}, {settings(mean.overrides.items())}{less} ({over})"
+
+
+def _has(config: Mapping[str, Any], overrides: Mapping[str, Setting]) -> bool:
+    """Return whether a configuration has these values; of a group its name counts."""
+    for key, expected in overrides.items():
+        value: Any = config
+        for part in key.split("."):
+            value = value.get(part) if isinstance(value, Mapping) else None
+        if isinstance(value, Mapping):
+            value = value.get("name")
+        if value != expected:
+            return False
+    return True
 
 
 def unlike_reported(manifest: Manifest) -> str | None:
@@ -80,5 +151,5 @@ def _read(config: Mapping[str, Any]) -> Reported | str | None:
         return str(error)
 
 
-def _line(text: str) -> str:
-    return " ".join(text.split())
+def _line(words: str) -> str:
+    return " ".join(words.split())
