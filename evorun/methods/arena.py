@@ -78,25 +78,11 @@ class Arena:
         """Add the comparisons to the history and update the belief, starting from the last one."""
         known = len(self._winners)
         for comparison in comparisons:
-            first, second = self._index[comparison.first], self._index[comparison.second]
-            self._waiting.pop(first, None)
-            self._waiting.pop(second, None)
-            winner, loser = (second, first) if comparison.outcome == "second" else (first, second)
-            if comparison.outcome is not None:
-                # Each keeps the explanation in which it was shown as A; judged once, the second was B in the only one.
-                letter: Letter = "A" if len(comparison.reasons) > 1 else "B"
-                own, others = comparison.reasons[0], comparison.reasons[-1]
-                reason_of = {first: Explanation(reason=own), second: Explanation(reason=others, letter=letter)}
-                self._win_reasons[winner] = reason_of[winner]
-                self._loss_reasons[loser] = reason_of[loser]
-            elif not self._half_wins or "invalid" in comparison.verdicts:
-                continue
-            self._winners.append(winner)
-            self._losers.append(loser)
-            self._scores.append(0.5 if comparison.outcome is None else 1.0)
+            self._remember(comparison)
+        history = self._winners, self._losers, self._scores
         # From the last mean: most duels are old, so the fit has almost converged already.
         posterior = bradley_terry.fit(
-            len(self.candidates),
+            len(self),
             self._winners,
             self._losers,
             scores=self._scores if self._half_wins else None,
@@ -108,12 +94,28 @@ class Arena:
             self.mean = posterior.mean
         elif self._rating == "win_rate":
             # As much as the prior knows: the logit of a rate under Beta(a, a) has a variance of about 2 / a.
-            pseudo_count = 2 / self.prior_sd**2
-            history = self._winners, self._losers, self._scores
-            self.mean = win_rate.log_odds(len(self.candidates), *history, pseudo_count=pseudo_count)
+            self.mean = win_rate.log_odds(len(self), *history, pseudo_count=2 / self.prior_sd**2)
         else:
-            latest = self._winners[known:], self._losers[known:], self._scores[known:]
-            self.mean = elo.rate(self.mean, *latest, k=ELO_GAIN, scale=1.0)
+            self.mean = elo.rate(self.mean, *(column[known:] for column in history), k=ELO_GAIN, scale=1.0)
+
+    def _remember(self, comparison: Comparison) -> None:
+        """Add a comparison to the history, if it is evidence."""
+        first, second = self._index[comparison.first], self._index[comparison.second]
+        self._waiting.pop(first, None)
+        self._waiting.pop(second, None)
+        winner, loser = (second, first) if comparison.outcome == "second" else (first, second)
+        if comparison.outcome is not None:
+            # Each keeps the explanation in which it was shown as A; judged once, the second was B in the only one.
+            letter: Letter = "A" if len(comparison.reasons) > 1 else "B"
+            own, others = comparison.reasons[0], comparison.reasons[-1]
+            reason_of = {first: Explanation(reason=own), second: Explanation(reason=others, letter=letter)}
+            self._win_reasons[winner] = reason_of[winner]
+            self._loss_reasons[loser] = reason_of[loser]
+        elif not self._half_wins or "invalid" in comparison.verdicts:
+            return
+        self._winners.append(winner)
+        self._losers.append(loser)
+        self._scores.append(0.5 if comparison.outcome is None else 1.0)
 
     def survivors(self, width: float, limit: int, rank: str = "mean", due: Sequence[int] = ()) -> Survivors:
         """Find the candidates whose upper confidence bound reaches the best lower bound (section 2.3.3).
