@@ -117,7 +117,9 @@ async def hold_duels(ctx: Context, arena: Arena, settings: DuelSettings, *, step
     # Eliminated candidates duel no more: the budget goes to those that may still be best.
     rivals = settings.survivors(arena, due).indices
     pairs = select_duels(arena, rivals, due, settings.duels, ctx.rng("duels", step), settings.duel_choice)
-    comparisons = await judge_pairs(ctx, arena.candidates, pairs, settings, step=step)
+    comparisons = await judge_pairs(
+        ctx, arena.candidates, pairs, orders=settings.orders, step=step, sampling=settings.judge_sampling
+    )
     arena.update(comparisons)
     return comparisons
 
@@ -133,18 +135,23 @@ def no_duels(calls: int | None, responses: int, key: str, orders: int) -> list[s
 
 
 async def judge_pairs(
-    ctx: Context, candidates: Sequence[Candidate], pairs: Sequence[Pair], settings: DuelSettings, *, step: int
+    ctx: Context,
+    candidates: Sequence[Candidate],
+    pairs: Sequence[Pair],
+    *,
+    orders: int,
+    step: int,
+    sampling: Sampling,
 ) -> list[Comparison]:
-    """Judge each pair twice, the order of presentation swapped (appendix A.1), or once where `orders` is 1.
+    """Judge each pair twice, the order of presentation swapped (appendix A.1), or with one of `orders` once, as given.
 
     When the budget does not allow all duels, the first ones only.
     """
     # Whole duels only: of two orders of presentation, a verdict on one decides nothing.
-    orders = settings.orders
     pairs = pairs[: affordable_judgments(ctx, orders * len(pairs)) // orders]
     shown = [order for i, j in pairs for order in ((i, j), (j, i))[:orders]]
     prompts = [ctx.task.judge_prompt(ctx.problem, candidates[a], candidates[b]) for a, b in shown]
-    judgments = await ask_judges(ctx, prompts, step=step, sampling=settings.judge_sampling)
+    judgments = await ask_judges(ctx, prompts, step=step, sampling=sampling)
     comparisons = []
     for number, (i, j) in enumerate(pairs):
         asked = judgments[number * orders : (number + 1) * orders]

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from evorun.errors import at_least
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
-from evorun.methods.judges import ask_judges, votes_of
+from evorun.methods.duels import judge_pairs
 from evorun.methods.proposals import Proposal, ResponseSettings, observed, propose
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
@@ -107,18 +107,5 @@ class FeedbackDescent(PerProblem):
         pair = [incumbent, challenger]
         if ctx.rng("order", step).random() < 0.5:
             pair.reverse()
-        first, second = pair
-        prompt = ctx.task.judge_prompt(ctx.problem, first, second)
         sampling = Sampling(temperature=self.config.judge_temperature, max_tokens=self.config.judge_max_tokens)
-        judgments = await ask_judges(ctx, [prompt], step=step, sampling=sampling)
-        return [
-            Comparison(
-                first=first.id,
-                second=second.id,
-                verdicts=(judgment.verdict,),
-                outcome={"A": "first", "B": "second"}.get(judgment.verdict),  # type: ignore[arg-type]
-                reasons=(judgment.reason,),
-                votes=votes_of([judgment]),
-            )
-            for judgment in judgments
-        ]
+        return await judge_pairs(ctx, pair, [(0, 1)], orders=1, step=step, sampling=sampling)
