@@ -197,13 +197,17 @@ def make_driver(
     concurrency: int = 8,
     policy: Any = None,
     training: LoadedTask | None = None,
+    others: dict[str, Any] | None = None,
 ) -> Driver:
-    """Return a driver of a method over a task's problems, once the method has checked that it can have them."""
+    """Return a driver of a method over a task's problems, once the method has checked that it can have them.
+
+    others: models of roles that `model` does not play.
+    """
     method.check(type(loaded.task), [example.problem for example in loaded.validation])
     return Driver(
         method=method,
         loaded=loaded,
-        models=dict.fromkeys(MODEL_ROLES, model),
+        models=dict.fromkeys(MODEL_ROLES, model) | (others or {}),
         tools=NoTools(),
         directory=directory,
         seed=seed,

@@ -66,6 +66,8 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         ),
         (["model=gemma"], "model=gemma: unknown model"),
         (["judge=nobody"], "judge=nobody: unknown judge"),
+        (["method=gepa", "reflection=nobody"], "reflection=nobody: unknown reflection"),
+        (["reflection=gemma3_4b"], "reflection: has no effect, only method=gepa has a model that reflects"),
         (["engine=warp"], "engine=warp: unknown engine"),
         (["method.generatons=3"], "method.generatons: unknown key; did you mean method.generations?"),
         (["generations=3"], "generations: unknown key; the top level has method, task"),

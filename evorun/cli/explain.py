@@ -25,6 +25,8 @@ def explain(error: Exception) -> str:
     stray = re.search(r"Could not override '([^'.]+)'", text)
     if stray and stray.group(1) in ("teacher", "teacher_engine"):
         return f"{stray.group(1)}: expected a student that it teaches, got none; set student=laft, or leave it out"
+    if stray and stray.group(1) in ("reflection", "reflection_engine"):
+        return f"{stray.group(1)}: has no effect, only method=gepa has a model that reflects; leave it out"
     if stray:
         known = ", ".join((*RUN_GROUPS, "sandbox", "seed", "experiment", "run", "evorun", "hydra"))
         return f"{stray.group(1)}: unknown key; the top level has {known}"

@@ -129,8 +129,9 @@ class FewShot(PerProblem):
     async def _from_model(self, ctx: RunContext, drawn: Sequence[Demonstration]) -> list[Demonstration]:
         """Let the model work the examples until enough are right; the first in the order are kept.
 
-        Each try is at the first `shots` of them, then at the rest: so the cost of a call is known before most are made,
-        and a budget in tokens that pays for the first batch and an answer to each problem leaves that over.
+        Each try is at `shots` of them at a time, until there are enough: a large split costs no more than it must, the
+        cost of a call is known before most are made, and a budget in tokens that pays for the first batch and an answer
+        to each problem leaves that over.
         """
         shots = self.config.shots
         # `shared` keeps a call for each problem back, so this counts what is left for examples.
@@ -140,7 +141,8 @@ class FewShot(PerProblem):
                 f"got {affordable}; raise the budget, lower method.shots or give method.demonstrations"
             )
         worked: dict[int, Demonstration] = {}
-        for attempt, indices in product(range(self.config.tries), (range(shots), range(shots, len(drawn)))):
+        batches = [range(start, min(start + shots, len(drawn))) for start in range(0, len(drawn), shots)]
+        for attempt, indices in product(range(self.config.tries), batches):
             missing = [i for i in indices if i not in worked]
             replies = await ctx.shared.generate(
                 [ctx.shared.task.generation_prompt(drawn[i].problem) for i in missing],

@@ -1,5 +1,9 @@
 """GEPA: reflective evolution of the system prompt, by the `gepa` package (Duel-Evolve paper, appendix A.1, B and D).
 
+The paper uses the package's AnyMaths adapter: one text, the system prompt, above a question; a response is right or
+wrong, and the reflection is shown the question, the response, and the right answer. `Bridge` is an adapter of the same
+kind for any task, in whose words it says what was right or wrong (`reflection_record`; on LiveCodeBench public tests).
+
 Two set-ups. `split`: the prompt is evolved on one half of the validation split and chosen on the other, with labels;
 the run's problems are then answered under the best prompt. `inference`: the run's problems are both halves, their
 public tests are the score, and each problem keeps the best response that any prompt has brought forth.
@@ -13,6 +17,7 @@ cover another iteration takes no further part in the search, which goes on with 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from typing import ClassVar
 
 from evorun.errors import ConfigError, at_least, one_of, within
 from evorun.methods.base import DatasetLevel, Regime
@@ -21,10 +26,16 @@ from evorun.methods.gepa_bridge import Bridge, Rollouts, Settings, optimise
 from evorun.methods.gepa_rollouts import OnProblems, OnValidation
 from evorun.methods.proposals import SamplingSettings
 from evorun.models.base import Sampling
+from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Step
 from evorun.runs.scores import yardstick
 from evorun.tasks.base import Problem, Task
 from evorun.tasks.capabilities import GivesFeedback, Instructs
+
+CANDIDATE_SELECTIONS = ("pareto", "current_best", "epsilon_greedy", "top_k_pareto")
+"""The package's names for its ways to choose the prompt that is revised next."""
+FEW_TO_CHOOSE_BY = 25
+"""With fewer problems to choose prompts by, a score's steps are coarse and luck decides (ours)."""
 
 
 @dataclass(kw_only=True)
@@ -42,12 +53,17 @@ class GepaConfig(SamplingSettings):
     """Problems that a reflection looks at."""
     train_share: float
     """Share of the validation split to reflect on; the rest chooses among prompts (`split`)."""
+    candidate_selection: str
+    """The prompt that is revised next, by the package's names. pareto: one that is best on some problem, the more
+    problems the likelier. current_best. epsilon_greedy: the best, one time in ten any. top_k_pareto: as pareto, among
+    the five best."""
     reflection_temperature: float
     reflection_max_tokens: int
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("method.search", self.search, ("auto", "split", "inference"))
+        one_of("method.candidate_selection", self.candidate_selection, CANDIDATE_SELECTIONS)
         at_least("method.generations", self.generations, 0)
         at_least("method.reflection_temperature", self.reflection_temperature, 0)
         for key in ("metric_calls", "minibatch", "reflection_max_tokens"):
@@ -62,6 +78,7 @@ class Gepa(DatasetLevel):
     description = "reflective evolution of the system prompt on a Pareto frontier (the gepa package)"
     regime = "labels"
     needs = (Instructs,)
+    roles: ClassVar = {"reflect": Role("reflection")}
     observes = True
     Config = GepaConfig
     config: GepaConfig
@@ -98,6 +115,11 @@ class Gepa(DatasetLevel):
             order = ctx.shared.rng("split").permutation(len(ctx.demonstrations))
             examples = [ctx.demonstrations[i] for i in order]
             cut = self._cut(len(examples))
+            if len(examples) - cut < FEW_TO_CHOOSE_BY:
+                ctx.warn(
+                    f"gepa: {cut} problems to reflect on and {len(examples) - cut} to choose prompts by are few; "
+                    f"to have more, {type(ctx.shared.task).draw_help.more_validation}"
+                )
             rollouts = OnValidation(ctx, config.sampling, examples[:cut], examples[cut:])
         least = rollouts.least_calls()
         if ctx.shared.affordable(least, rollouts.role) < least:
@@ -106,6 +128,7 @@ class Gepa(DatasetLevel):
             iterations=config.generations,
             metric_calls=config.metric_calls,
             minibatch=config.minibatch,
+            candidate_selection=config.candidate_selection,
             seed=int(ctx.shared.rng("gepa").integers(2**31)),
             reflection=Sampling(temperature=config.reflection_temperature, max_tokens=config.reflection_max_tokens),
             # A score without a known range has no best value that GEPA could take for perfect.

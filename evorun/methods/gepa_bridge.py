@@ -77,6 +77,7 @@ class Settings:
     iterations: int
     metric_calls: int | None
     minibatch: int
+    candidate_selection: str
     seed: int
     reflection: Sampling
     has_perfect: bool
@@ -226,6 +227,7 @@ def _run(bridge: Bridge) -> None:
         adapter=bridge,  # type: ignore[arg-type]
         reflection_lm=bridge.reflect,  # type: ignore[arg-type]
         reflection_minibatch_size=bridge.settings.minibatch,
+        candidate_selection_strategy=bridge.settings.candidate_selection,  # type: ignore[arg-type]
         skip_perfect_score=bridge.settings.has_perfect,
         stop_callbacks=bridge.should_stop,  # type: ignore[arg-type]
         callbacks=[bridge],  # type: ignore[list-item]

@@ -7,7 +7,7 @@ from evorun.errors import ConfigError, at_least, one_of
 from evorun.models.adapters import read_adapter
 from evorun.models.base import LanguageModel
 
-OTHER_ROLES = ("judge", "reward", "meta")
+OTHER_ROLES = ("judge", "reward", "meta", "reflection")
 """Roles of models in a run beside the policy and its reference; a configuration gives such a role its own model and
 engine with two groups (`judge=`, `judge_engine=`)."""
 

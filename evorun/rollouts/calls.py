@@ -19,8 +19,8 @@ class Role(NamedTuple):
     """The model role that answers the calls of a call role."""
 
     model: str
-    """policy: with the weights of a step. reference: without what the run trains. judge, reward, meta: models of their
-    own. judge.0, judge.1, ...: the judges of a panel."""
+    """policy: with the weights of a step. reference: without what the run trains. judge, reward, meta, reflection:
+    models of their own. judge.0, judge.1, ...: the judges of a panel."""
     lag: int = 0
     """The policy's weights of so many steps before the call's. A call's weights are those of its step, never of the
     moment; what is asked while the step's update is under way has them without it (1)."""

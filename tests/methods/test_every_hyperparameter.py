@@ -57,7 +57,7 @@ CHANGED: dict[str, Any] = {
     **{"shared_parents": False, "deduplicate": True, "max_pool": 6},
     **{"samples": 3, "budget_share": 0.5, "rounds": 2, "window": 1, "shots": 2, "tries": 1},
     **{"search": "split", "metric_calls": 5, "minibatch": 1, "train_share": 0.25},
-    **{"reflection_temperature": 0.47, "reflection_max_tokens": 55},
+    **{"reflection_temperature": 0.47, "reflection_max_tokens": 55, "candidate_selection": "current_best"},
     **{"choose": "oracle", "dedup_attempts": 1, "population": 4, "elites": 4, "max_errors": 1, "replay_rate": 0.0},
     **{"crossover_rate": 0.2, "external_crossover_rate": 0.9, "mutation_rate": 0.9, "external_mutation_rate": 0.0},
     **{"fitness": "model", "errors": "model", "fitness_threshold": 20.0},

@@ -53,6 +53,19 @@ async def test_the_draw_is_a_function_of_the_seed(tmp_path: Path) -> None:
     assert len({await drawn(seed, f"seed {seed}") for seed in range(12)}) > 6
 
 
+async def test_of_a_large_split_no_more_are_worked_than_it_takes(tmp_path: Path) -> None:
+    tried: list[str] = []
+
+    def script(ask: Ask) -> str:
+        if ask.role == "demonstrate":
+            tried.append(ask.shown["problem"])
+        return "right" if ask.role == "generate" or tried.index(ask.shown["problem"]) % 3 == 1 else "wrong"
+
+    driven = await drive(few(), tmp_path, script, validation=60)
+    assert len(shown(driven)) == 3
+    assert len(tried) == 9
+
+
 async def test_only_correct_responses_become_examples(tmp_path: Path) -> None:
     wrong = {"v0": "wrong", "v1": "?", "v2": None, "v3": "nearly right"}
 

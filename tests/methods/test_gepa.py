@@ -123,6 +123,48 @@ async def test_reflection_sees_question_response_and_label(tmp_path: Path) -> No
     assert SEED_INSTRUCTION in text
 
 
+async def test_a_model_of_its_own_reflects_and_nothing_else(tmp_path: Path) -> None:
+    reflects = Scripted(learns)
+    driven = await drive(gepa(), tmp_path, learns, others={"reflection": reflects})
+    assert {ask.role for ask in reflects.asked} == {"reflect"}
+    assert {ask.role for ask in driven.model.asked} == {"evaluate", "answer"}
+    assert driven.cost() == dict(counted(driven) + Counter(ask.role for ask in reflects.asked))
+
+
+async def test_the_next_prompt_is_chosen_as_the_setting_says(tmp_path: Path) -> None:
+    """The seed is right on one problem that chooses, prompt 1 on the others; no later one is any good."""
+    probe = await drive(gepa(generations=0), tmp_path / "probe", never_learns)
+    chosen_by = [ask.shown["problem"] for ask in probe.model.of("evaluate")]
+
+    def script(ask: Ask) -> str:
+        if ask.role != "evaluate":
+            return f"```\nPrompt {ask.step + 1}.\n```"
+        first, seed = ask.instruction == "Prompt 1.", ask.instruction == SEED_INSTRUCTION
+        if ask.shown["problem"] in chosen_by:
+            right = seed if ask.shown["problem"] == chosen_by[0] else first
+        else:
+            right = first and ask.index % 2 == 0  # not on all: what is perfect is not revised
+        return "right" if right else "wrong"
+
+    chosen = {}
+    for selection in ("current_best", "pareto"):
+        method = gepa(generations=12, minibatch=4, candidate_selection=selection)
+        driven = await drive(method, tmp_path / selection, script)
+        prompts = [c for c in driven.records("candidates") if c["kind"] == "system_prompt"]
+        chosen[selection] = {parent for prompt in prompts[2:] for parent in prompt["parents"]}
+    assert chosen == {"current_best": {"1.0"}, "pareto": {"0.0", "1.0"}}
+
+
+async def test_a_split_with_few_problems_to_choose_by_is_named(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    await drive(gepa(), tmp_path / "few", never_learns)
+    assert "gepa: 4 problems to reflect on and 4 to choose prompts by are few; to have more, raise" in caplog.text
+    caplog.clear()
+    await drive(gepa(), tmp_path / "many", never_learns, validation=50)
+    assert "are few" not in caplog.text
+
+
 async def test_a_prompt_that_is_no_better_is_not_used(tmp_path: Path) -> None:
     driven = await drive(gepa(), tmp_path, never_learns)
     assert {ask.instruction for ask in driven.model.of("answer")} == {SEED_INSTRUCTION}

@@ -65,6 +65,17 @@ def test_the_draw_is_balanced_and_disjoint_from_validation(folder: Path) -> None
     assert len(set(every)) == len(every) == 168
 
 
+@pytest.mark.parametrize(("smallest", "held_out"), [(100, 6), (120, 20), (150, 50), (160, 50)])
+def test_the_more_a_stage_has_the_more_is_held_out(folder: Path, smallest: int, held_out: int) -> None:
+    before = ids(load(folder, validation_per_stratum=6))
+    for number, stage in enumerate(STAGES):
+        write(folder, stage, [record(1000 * number + n) for n in range(smallest + 30 * (stage == "high"))])
+    loaded = load(folder)
+    assert Counter(shot.problem.stratum for shot in loaded.validation) == dict.fromkeys(STAGES, held_out)
+    assert ids(loaded) == ids(load(folder, validation_per_stratum=0))
+    assert len(loaded.problems) == len(before) == 150
+
+
 def test_the_draw_follows_the_seed(folder: Path) -> None:
     assert ids(load(folder, draw_seed=3)) == ids(load(folder, draw_seed=3))
     assert load(folder, draw_seed=3).provenance == load(folder, draw_seed=3).provenance

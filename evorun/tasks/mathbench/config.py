@@ -38,8 +38,9 @@ class MathBenchConfig(TaskConfig):
     per_stratum: int | None
     """Problems of each stage; null: all that there are. A smaller stage is an error, except that the sample set gives
     what it has."""
-    validation_per_stratum: int
-    """Further problems of each stage, held out for demonstrations."""
+    validation_per_stratum: int | None
+    """Further problems of each stage, held out for demonstrations and for the search of prompts; null: what the
+    smallest stage has beyond 100, at least 6 and at most 50."""
     limit: int | None
     """Work on this many problems only: the first ones of the full draw, which goes round the stages in turn."""
     prompts: str | None
@@ -79,18 +80,22 @@ class MathBenchConfig(TaskConfig):
         )
         folder, place = self._locate()
         root = files.archive_root(folder, self.strata)
+        stages = files.read_stages(root, self.strata)
+        held_out = self.validation_per_stratum
+        if held_out is None:
+            held_out = min(50, max(6, min(map(len, stages.values())) - 100))
         draw = stratified_draw(
-            files.read_stages(root, self.strata),
+            stages,
             per_stratum=self.per_stratum,
-            held_out=self.validation_per_stratum,
+            held_out=held_out,
             seed=self.draw_seed,
             name=self.name,
             allow_fewer=self.source == "sample",
         )
         selected = draw.selected[: self.limit]
-        rows, held_out = ([(q.problem, q.answer) for q in part] for part in (selected, draw.held_out))
+        rows, validation = ([(q.problem, q.answer) for q in part] for part in (selected, draw.held_out))
         provenance = self._provenance(root, place, selected)
-        return load_rows(task, rows, validation=held_out, provenance=provenance, simulator=MathBenchSimulator)
+        return load_rows(task, rows, validation=validation, provenance=provenance, simulator=MathBenchSimulator)
 
     def _locate(self) -> tuple[Path, str]:
         """Return the folder to read and how results name it."""
