@@ -17,14 +17,16 @@ from evorun.sandbox import same_output
 from evorun.sandbox.base import Case, CaseResult, Limits
 from evorun.sandbox.testing import cut
 from evorun.tasks import judging
+from evorun.tasks.boxes import has_alternatives, is_in_form, last_boxed
 from evorun.tasks.capabilities import Diagnosis, Individual
+from evorun.tasks.corrections import settled
 from evorun.tasks.json_text import read_object, well_formed
 from evorun.tasks.livecodebench import feedback, operators, programs
 from evorun.tasks.livecodebench.reading import read_memory, read_program, read_reasoning
-from evorun.tasks.math_contest.boxes import is_in_form, last_boxed
-from evorun.tasks.math_contest.reading import canonical, read_integer
+from evorun.tasks.math_contest.reading import canonical, read_integer, stated
 from evorun.tasks.multiple_choice import read_choice, read_letter
 from evorun.tasks.puzzles.reading import last_block
+from evorun.tasks.thinking import without_thinking
 
 OPTIONS = ("one", "two", "three", "four")
 TASKS: dict[str, dict[str, Any]] = {
@@ -67,9 +69,11 @@ def functions() -> dict[str, Reader]:
             "letter": _or_error(lambda text: read_letter(text, OPTIONS)),
             "choice": lambda text: read_choice(text, OPTIONS),
         },
+        "tasks.thinking": {"reply": without_thinking},
+        "tasks.corrections": {"settled": lambda text: settled(text, [(0, 1), (len(text), 2)])},
         "tasks.puzzles.reading": {"block": last_block},
-        "tasks.math_contest.boxes": {"box": last_boxed, "form": is_in_form},
-        "tasks.math_contest.reading": {"integer": read_integer, "canonical": canonical},
+        "tasks.boxes": {"box": last_boxed, "form": is_in_form, "alternatives": has_alternatives},
+        "tasks.math_contest.reading": {"integer": read_integer, "canonical": canonical, "stated": stated},
         "tasks.livecodebench.reading": {
             "program": _or_error(read_program),
             "reasoning": read_reasoning,
@@ -93,8 +97,8 @@ def functions() -> dict[str, Reader]:
     for task in ("sudoku", "tsp", "graph_coloring"):
         puzzle, problem = _puzzle(task)
         known[type(puzzle).__module__.removeprefix("evorun.")] = {
-            "answer": _or_error(lambda text, puzzle=puzzle, problem=problem: puzzle.read_answer(problem, text)),
             "findings": lambda text, puzzle=puzzle, problem=problem: puzzle.read_findings(problem, text),
+            "reply": _or_error(lambda text, puzzle=puzzle, problem=problem: puzzle.read(problem, text)),
         }
     return {
         f"{module}: {what}": Reader(read, f"evorun.{module}")
@@ -217,6 +221,7 @@ FRAGMENTS = (
     *("'\\", '"\\', "',", '",', "('a', 1), ", "\\n", "\\u", "\\ud83d", "True", "None "),
     *("```", "```\n", "```python\n", "\n```\n", "```x```\n", "~~~\n", "``", "\n "),
     *("\\boxed", "\\boxed{", "\\boxed{1}", "\\text{", "\\frac{", "\\frac12", "\\sqrt", "\\,", "\\!", "^{", "\\circ"),
+    *("</think>", "wait, ", "0, 1, 0, ", "0: 1\n", "Row 1: ", "| 1 ", "\\\\ ", "\n\n"),
     *('{"solution": "', '"solution": ', '{"score": ', '{"errors": ["', '"reasoning": "', '"a": [', '{"a":', "}}", "]]"),
     *(
         "the ",

@@ -20,6 +20,7 @@ from evorun.models.base import Message, Sampling
 from evorun.rollouts.calls import Calls
 from evorun.runs.candidates import Step
 from evorun.tasks.base import Prompt
+from evorun.tasks.thinking import without_thinking
 
 log = logging.getLogger("evorun.gepa")
 
@@ -139,7 +140,7 @@ class Bridge:
             payer.generate([asked], role="reflect", step=number, sampling=self.settings.reflection)
         )
         self._prompts.call = payer.key(number, "reflect", 0, 0) if replies else None
-        text = replies[0].completions[0].text if replies else ""
+        text = without_thinking(replies[0].completions[0].text) if replies else ""
         # An empty answer would become an empty prompt; the seed prompt instead lets the iteration come to nothing.
         return text or f"```\n{self.ctx.shared.task.seed_instruction()}\n```"
 

@@ -31,6 +31,7 @@ class Response(msgspec.Struct, frozen=True, kw_only=True):
     """A completion, parsed. A text that could not be parsed has `answer=None` and says why in `error`."""
 
     text: str
+    """Without thinking between tags that came before it; the journal has the whole completion."""
     answer: str | None
     reasoning: str = ""
     memory: str = ""

@@ -14,6 +14,7 @@ from evorun.runs.candidates import Verdict
 from evorun.tasks.capabilities import Judgment
 from evorun.tasks.excerpts import excerpt
 from evorun.tasks.json_text import read_object, well_formed
+from evorun.tasks.thinking import without_thinking
 
 
 def _schema(**properties: dict[str, Any]) -> dict[str, Any]:
@@ -50,6 +51,7 @@ def parse_judgment(text: str) -> Judgment:
 
     Nothing is guessed from prose: an unclear verdict must count as non-decisive, not as a preference.
     """
+    text = without_thinking(text)
     # A bare letter is plain enough; anything longer is prose and `_verdict` refuses it.
     reply = read_object(text)
     if reply is None:
@@ -118,7 +120,7 @@ def read_errors(text: str, max_errors: int) -> list[str] | None:
 
     None when it has no list of errors. Never raises.
     """
-    reply = read_object(text)
+    reply = read_object(without_thinking(text))
     named = reply.get("errors") if reply is not None else None
     if isinstance(named, str):
         named = [named]
@@ -136,7 +138,7 @@ def read_fitness(text: str) -> float | None:
 
     A number under `score` in its JSON object counts, else the last one in the text; see `last_score`.
     """
-    reply = read_object(text)
+    reply = read_object(without_thinking(text))
     score = reply.get("score") if reply is not None else None
     # `bool` is an int in Python, and JSON's 1e999 is infinite: neither is a score.
     if isinstance(score, bool) or not isinstance(score, int | float) or not -math.inf < score < math.inf:
@@ -150,7 +152,7 @@ def last_score(text: str) -> float | None:
     Takes time linear in the text's length.
     """
     # Mentions of the scale are taken out first: in "70 out of 100" the last number is not the score.
-    found = _NUMBER.findall(_SCALE.sub(" ", text))
+    found = _NUMBER.findall(_SCALE.sub(" ", without_thinking(text)))
     number = float(found[-1].replace(",", ".").replace("\u2212", "-")) if found else math.nan
     return number if math.isfinite(number) else None
 

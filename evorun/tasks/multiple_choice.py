@@ -1,10 +1,13 @@
 """Multiple choice: option letters, the reply's schema, and the reading of an answer."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from string import ascii_uppercase
 from typing import Any
 
+from evorun.tasks.boxes import boxes
+from evorun.tasks.corrections import settled
 from evorun.tasks.json_text import read_object
 
 _WRAPPER = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}")
@@ -13,7 +16,9 @@ _DECORATION = " \t\r\n*$`\"'"
 _BARE = re.compile(r"[(\[]?([A-Za-z])[)\].:]{0,2}")
 _LABELLED = re.compile(r"[(\[]?([A-Za-z])[)\].:]{1,2}\s*(\S.*)", re.DOTALL)
 _LONE_CAPITAL = re.compile(r"(?<![A-Za-z0-9\\])([A-Z])(?![A-Za-z0-9'])")
-_STATED = re.compile(r'"solution"\s*:\s*"([^"]{0,80})"')
+# Names that models give to the key `solution`, beside its own
+_KEYS = ("solution", "answer", "final_answer", "choice", "option")
+_STATED = re.compile(rf'"(?:{"|".join(_KEYS)})"\s*:\s*"([^"]{{0,80}})"', re.IGNORECASE)
 
 # A letter counts as a final one only where the text commits to it: after "answer is"/"Answer:", in a box, or alone
 # on the last line. A capital that a sentence goes on from ("the answer is A Cauchy ...") is none.
@@ -22,8 +27,15 @@ _COMMITTED = re.compile(
     r"\s*(?i:\bis\b\s*+:?+|:)[\s*_$\"'`]*(?i:\boption\s+)?(?:\\boxed\s*\{)?(?:\\text\s*\{)?"
     r"[(\[]?([A-Z])(?=[ \t]*(?:$|[\n).\],:;!*_}$\"`(]|because\b|since\b))"
 )
-_BOXED = re.compile(r"\\boxed\s*\{\s*+(?:\\text\s*\{\s*+)?\(?([A-Z])\)?\s*\}")
-_LONE_LETTER = re.compile(r"[\s*_$`]*[(\[]?([A-Z])[)\].]?[\s*_$`]*")
+_CHOSEN = re.compile(
+    r"(?i:(?<!not )(?<!n't )(?<!never )\b(?:choose|select|pick|match(?:es)?|corresponds\s+to)\s+"
+    r"(?:the\s+)?(?:option|choice|answer)?)[\s*_$]*"
+    r"[(\[]?([A-Z])(?=[)\]*_$]*(?:[.,;]|\s*$|\s*\n))"
+    r"|(?i:\b(?:option|choice))[\s*_$]+[(\[]?([A-Z])[)\]*_$]*\s+(?i:is\s+(?:the\s+)?(?:correct|right|best|answer))"
+)
+_ANSWER_IN_WORDS = re.compile(r"\banswer(?:\s+is\b|:)[\s*_$:]*([^\n]{1,200})", re.IGNORECASE)
+_LONE_LETTER = re.compile(r"[(\[]?([A-Z])[)\].]?")
+_TAG = re.compile(r"</?[a-z]{1,20}>")
 
 
 def letters(count: int) -> str:
@@ -58,11 +70,15 @@ def read_letter(text: str, options: Sequence[str]) -> str:
     """Return the letter that a reply to a multiple-choice question gives.
 
     A JSON object's `solution` decides; near-JSON is repaired. Only a text without any JSON object is searched for a
-    letter that it commits to ("the answer is (C)", a box, a letter alone on the last line), and it must commit to a
-    single one. Otherwise raises ValueError, which starts with its kind: `no_json`, `no_solution`, `not_an_option` or
-    `ambiguous`.
+    letter that it commits to ("the answer is (C)", a box, a letter alone on the last line, an option's text), and it
+    must commit to a single one, or take back those before it (`settled`). Otherwise raises ValueError, which starts
+    with its kind: `no_json`, `no_solution`, `not_an_option` or `ambiguous`.
     """
     reply = read_object(text)
+    if reply is not None:
+        reply = {str(key).lower(): value for key, value in reply.items()}
+        # Braces in prose are no reply: `{1, 2}`, `\\frac{1}{2}`.
+        reply = reply if not reply or not {"reasoning", *_KEYS}.isdisjoint(reply) else None
     answer, error = _committed_letter(text, options) if reply is None else _stated_choice(text, reply, options)
     if answer is None:
         raise ValueError(error)
@@ -82,7 +98,7 @@ def read_choice(value: str, options: Sequence[str]) -> tuple[str | None, str | N
     bare = _BARE.fullmatch(plain)
     if bare and bare[1].upper() in in_range:
         return bare[1].upper(), None
-    texts = [letter for letter, option in zip(in_range, options, strict=True) if _same(option, value)]
+    texts = _with_text(value, options) or _with_text(plain, options)
     if len(texts) == 1:
         return texts[0], None
     labelled = _LABELLED.fullmatch(plain)
@@ -102,31 +118,61 @@ def read_choice(value: str, options: Sequence[str]) -> tuple[str | None, str | N
 
 
 def _stated_choice(text: str, reply: Mapping[str, Any], options: Sequence[str]) -> tuple[str | None, str | None]:
-    if "solution" not in reply:
+    value = next((reply[key] for key in _KEYS if key in reply), None)
+    if value is None and "solution" not in reply:
         return None, "no_solution: the JSON object has no key 'solution'"
-    value = reply["solution"]
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None, f"not_an_option: expected a letter, got {_shown(repr(value))}"
-    # Several objects in one text, as when a reply is started over: they must agree.
-    choices = {one: read_choice(one, options) for one in {*_STATED.findall(text), str(value)}}
-    stated = {choices[one][0] for one in _STATED.findall(text)} - {None}
-    if len(stated) > 1:
-        return None, f"ambiguous: the text gives the solutions {', '.join(sorted(map(str, stated)))}"
-    return choices[str(value)]
+    # Several objects in one text, as when a reply is started over: they must agree, or the last one be a correction.
+    choice_of = cache(lambda one: read_choice(one, options))
+    stated = [(found.start(), letter) for found in _STATED.finditer(text) if (letter := choice_of(found[1])[0])]
+    if not stated:
+        return choice_of(str(value))
+    letter = settled(text, stated)
+    if letter is None:
+        given = sorted({letter for _, letter in stated})
+        return None, f"ambiguous: the text gives the solutions {', '.join(given)}"
+    return letter, None
 
 
 def _committed_letter(text: str, options: Sequence[str]) -> tuple[str | None, str | None]:
     in_range = letters(len(options))
-    # All commitments count, wherever they are: a text that commits to two letters has no answer.
-    found = {letter.upper() for pattern in (_COMMITTED, _BOXED) for letter in pattern.findall(text)}
-    last = _LONE_LETTER.fullmatch(text.rstrip().rsplit("\n", 1)[-1])
-    found |= {last[1]} if last else set()
+    # All commitments count, wherever they are: a text that commits to two letters, and corrects neither, has no answer.
+    found = sorted(_commitments(text, options))
     if not found:
         return None, "no_json: neither a JSON object nor a plainly stated option letter"
-    if len(found) > 1:
-        return None, f"ambiguous: the text commits to {', '.join(sorted(found))}"
-    letter = found.pop()
+    letter = settled(text, found)
+    if letter is None:
+        return None, f"ambiguous: the text commits to {', '.join(sorted({letter for _, letter in found}))}"
     return (letter, None) if letter in in_range else (None, f"not_an_option: expected one of {in_range}, got {letter}")
+
+
+def _commitments(text: str, options: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Yield where a text commits to a letter, or to an option's text, and the letter."""
+    for pattern in (_COMMITTED, _CHOSEN):
+        yield from ((one.start(), one[one.lastindex or 1]) for one in pattern.finditer(text))
+    for box in boxes(text):
+        letter, _ = read_choice(text[box.content], options)
+        if letter:
+            yield box.start, letter
+    for said in _ANSWER_IN_WORDS.finditer(text):
+        yield from ((said.start(), letter) for letter in _with_text(said[1].strip(_DECORATION + "."), options))
+    lines = [line.strip(_DECORATION + "_#>") for line in _TAG.sub("", text).rstrip().split("\n")]
+    if lone := _LONE_LETTER.fullmatch(lines[-1]):
+        yield len(text), lone[1]
+    # "C. 18 dollars" alone on the last line; where other options stand so too, the text repeats the question.
+    labelled = [
+        found for line in lines if (found := _LABELLED.fullmatch(line)) and found[1] in _with_text(found[2], options)
+    ]
+    if len({found[1] for found in labelled}) == 1 and labelled[-1].string == lines[-1]:
+        yield len(text), labelled[-1][1]
+
+
+def _with_text(words: str, options: Sequence[str]) -> list[str]:
+    """Return the letters of the options that read so."""
+    return [letter for letter, option in zip(ascii_uppercase, options, strict=False) if _same(option, words)]
 
 
 def _mentioned(text: str, in_range: str) -> set[str]:

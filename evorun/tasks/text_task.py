@@ -30,6 +30,7 @@ from evorun.tasks.judging import (
     read_fitness,
 )
 from evorun.tasks.prompt_files import PromptFiles
+from evorun.tasks.thinking import without_thinking
 
 DEFAULTS = Path(__file__).parent / "prompts"
 JUDGED_RESPONSES = 4096
@@ -173,9 +174,12 @@ class TextTask(Task):
 
     def parse(self, problem: Problem, text: str) -> Response:
         # Lone surrogates can be neither recorded nor sent to a model again.
-        text = well_formed(text)
+        completion = well_formed(text)
+        text = without_thinking(completion)
         if not text.strip():
-            return Response(text=text, answer=None, error="empty: the completion has no text")
+            empty = "empty: the completion has no text"
+            thought = "only_thinking: nothing follows the thinking, or the token limit cut it off"
+            return Response(text=text, answer=None, error=thought if completion.strip() else empty)
         try:
             answer, error = self.read(problem, text), None
         except ValueError as reason:

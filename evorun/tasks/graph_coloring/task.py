@@ -19,14 +19,13 @@ from evorun.runs.candidates import Response
 from evorun.runs.scores import Score
 from evorun.tasks.base import Grade, Problem
 from evorun.tasks.capabilities import Individual
-from evorun.tasks.graph_coloring import operators
+from evorun.tasks.graph_coloring import operators, reading
 from evorun.tasks.graph_coloring.graph import Coloring, Graph, as_coloring, as_text, conflicts
 from evorun.tasks.graph_coloring.metrics import UNREADABLE, excess, measured
 from evorun.tasks.graph_coloring.operators import EXCESS
+from evorun.tasks.graph_coloring.reading import is_color
 from evorun.tasks.puzzles.task import Puzzle
 
-# A longer colour is refused; one that is out of range is an error of the answer, not of its form.
-_DIGITS = 6
 _BETWEEN = re.compile(r"\s*,\s*|\s+")
 MATRIX_VERTICES = 60
 """Most vertices of a graph shown as a matrix, as in the paper; beyond, lists of neighbours are shorter (ours)."""
@@ -52,14 +51,7 @@ class GraphColoring(Puzzle):
         }
 
     def read_answer(self, problem: Problem, block: str) -> str:
-        """Read colours with commas or blanks between them, and no brackets around them."""
-        words, vertices = _BETWEEN.split(block.strip()), problem.data["vertices"]
-        wrong = next((word for word in words if not _is_number(word)), None)
-        if wrong is not None:
-            raise ValueError(f"expected colours such as 0,1,2, got '{wrong[:20]}'")
-        if len(words) != vertices:
-            raise ValueError(f"expected {vertices} colours, one for each vertex, got {len(words)}")
-        return as_text([int(word) for word in words])
+        return reading.read(block, problem.data["vertices"])
 
     def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
         """Return a colouring in the allowed colours, each as likely for every vertex."""
@@ -90,11 +82,11 @@ class GraphColoring(Puzzle):
             if words == [""]:
                 continue
             if words[0].rstrip(":") == EXCESS:
-                if len(words) != 2 or not _is_number(words[1].removeprefix("-")):
+                if len(words) != 2 or not is_color(words[1].removeprefix("-")):
                     return None
                 over = max(over, int(words[1]))
                 continue
-            if len(words) != 3 or not all(map(_is_number, words)):
+            if len(words) != 3 or not all(map(is_color, words)):
                 return None
             u, v, color = map(int, words)
             if u == v or max(u, v) >= problem.data["vertices"]:
@@ -125,10 +117,6 @@ class GraphColoring(Puzzle):
         answer = as_text(child)
         same = next((parent for parent in parents if parent.answer == answer), None)
         return self.response(answer) if same is None else same
-
-
-def _is_number(word: str) -> bool:
-    return 1 <= len(word) <= _DIGITS and word.isascii() and word.isdigit()
 
 
 def _graph(problem: Problem) -> Graph:

@@ -1,6 +1,9 @@
 """Reading a completion: the program in it, what argues for it, and the notes that it leaves."""
 
+import ast
 import re
+from itertools import chain
+from textwrap import dedent
 from typing import Any
 
 from evorun.tasks.excerpts import excerpt
@@ -12,10 +15,18 @@ MAX_SOURCE_BYTES = 64 * 1024
 MEMORY_CHARS = 500
 """Longest evolving memory (A.1); of a longer one an excerpt is kept."""
 
-# A fence begins only where its run of ticks does: trying every tick of a long run would take quadratic time.
-_BLOCK = r"(?<!`)`{{3,}}[ \t]*+(?:python3?|py){optional}[ \t]*+\r?\n(.*?)(?:\r?\n[ \t]*```|\Z)"
-_FENCED = re.compile(_BLOCK.format(optional="?"), re.DOTALL | re.IGNORECASE)
-_PYTHON = re.compile(_BLOCK.format(optional=""), re.DOTALL | re.IGNORECASE)
+# A fence begins only where its run of marks does: trying every mark of a long run would take quadratic time.
+_BLOCK = r"(?<![`~])(?:`{{3,}}+|~{{3,}}+)[ \t]*+{language}[ \t]*+\r?\n(.*?)(?:\r?\n[ \t>]*+(?:```|~~~)|\Z)"
+# Behind the language a fence may say more: ```python title="main.py", ```{.python}
+_LANGUAGE = r"(?:\{\.)?(?:python3?|py)(?:[ \t}][^\n]*)?"
+_FENCED = re.compile(_BLOCK.format(language=f"(?:{_LANGUAGE})?"), re.DOTALL | re.IGNORECASE)
+_PYTHON = re.compile(_BLOCK.format(language=_LANGUAGE), re.DOTALL | re.IGNORECASE)
+_ANY = re.compile(_BLOCK.format(language=r"([^\n`]*)"), re.DOTALL)
+_QUOTED = re.compile(r"^[ \t]*+>[ ]?", re.MULTILINE)
+_TAG = re.compile(r"</?answer>", re.IGNORECASE)
+_TRIPLE = re.compile(r'"solution"\s*:\s*"""(.*?)"""', re.DOTALL | re.IGNORECASE)
+# Names that models give to the key `solution`
+_OTHER_KEYS = ("code", "program", "answer")
 _TICKED = re.compile(r"`{1,2}(?:python3?|py)?\s(.*)`{1,2}", re.DOTALL | re.IGNORECASE)
 
 
@@ -24,21 +35,25 @@ def read_program(text: str) -> str:
 
     A JSON object's `solution` is the program, its fence stripped. Near-JSON is repaired, and where the repaired program
     is no Python while the text's last ```python block is, that block counts: unescaped quotes and line breaks can
-    mislead a repair. A text without such an object counts by its last ```python block alone.
+    mislead a repair. A text without such an object counts by its last ```python block, else by its last block without
+    a language that is a program, else as a whole where it is one.
 
     Raises ValueError with one of the kinds `no_json`, `no_solution` and `too_long`.
     """
-    reply = read_object(text)
-    block: str | None = next((block for block in reversed(_PYTHON.findall(text)) if block.strip()), None)
-    if reply is None or "solution" not in reply:
-        source = block
-        error = "no_json: neither a JSON object nor a fenced Python block"
-        if reply is not None:
-            error = "no_solution: neither a key 'solution' in the JSON object nor a fenced Python block"
-    else:
+    reply, block = _lowered(read_object(text)), _last_block(text)
+    if reply is None:
+        source, error = block, "no_json: neither a JSON object nor a fenced Python block"
+    elif "solution" in reply:
         source, error = _stated(reply["solution"])
         if (source is None or not _is_python(source)) and block and _is_python(block):
             source = block
+    else:
+        # Programs hold objects with such keys too, so the block comes first.
+        other = next((_stated(reply[key])[0] for key in _OTHER_KEYS if key in reply), None)
+        source = block or other
+        error = "no_solution: neither a key 'solution' in the JSON object nor a fenced Python block"
+    if source is None and (quoted := _TRIPLE.search(text)):
+        source = quoted[1].strip("\n") or None
     if source is None:
         raise ValueError(error)
     if _too_long(source):
@@ -59,12 +74,34 @@ def read_memory(text: str) -> str:
 
 
 def _reply(text: str) -> dict[str, Any] | None:
-    reply = read_object(text)
+    reply = _lowered(read_object(text))
     return reply if reply is not None and "solution" in reply else None
+
+
+def _lowered(reply: dict[str, Any] | None) -> dict[str, Any] | None:
+    return None if reply is None else {str(key).lower(): value for key, value in reply.items()}
+
+
+def _last_block(text: str) -> str | None:
+    """Return the last fenced program of a text, or the text itself where that is one; None without any."""
+    if blocks := [block for block in _PYTHON.findall(text) if block.strip()]:
+        return _unindented(blocks[-1])
+    unnamed = (_unindented(block) for language, block in reversed(_ANY.findall(text)) if not language.strip())
+    return next((source for source in chain(unnamed, [_TAG.sub("", text).strip()]) if _is_program(source)), None)
+
+
+def _unindented(block: str) -> str:
+    """Return a block without the marks of a quotation or the indentation of a list that it stands in."""
+    lines = block.splitlines()
+    if all(line.lstrip().startswith(">") for line in lines):
+        block = _QUOTED.sub("", block)
+    return dedent(block) if block[:1] in (" ", "\t") else block
 
 
 def _stated(value: object) -> tuple[str | None, str]:
     """Return a JSON object's program, or None and why there is none."""
+    if isinstance(value, list) and all(isinstance(line, str) for line in value):
+        value = "\n".join(value)
     if not isinstance(value, str):
         return None, f"no_solution: expected a program as text, got {type(value).__name__}"
     source = well_formed(value)
@@ -82,6 +119,15 @@ def _too_long(source: str) -> bool:
 
 def _is_python(source: str) -> bool:
     return not _too_long(source) and parsed(source) is not None
+
+
+def _is_program(source: str) -> bool:
+    """Tell whether a text is Python that does something: a word or a number is Python too."""
+    tree = None if _too_long(source) else parsed(source)
+    expressions = (ast.Name, ast.Constant, ast.UnaryOp, ast.BinOp, ast.Compare, ast.Tuple, ast.List, ast.Dict, ast.Set)
+    return tree is not None and not all(
+        isinstance(node, ast.Expr) and isinstance(node.value, expressions) for node in tree.body
+    )
 
 
 def _text(reply: dict[str, Any], key: str) -> str:

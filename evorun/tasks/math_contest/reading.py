@@ -3,6 +3,8 @@
 import re
 from fractions import Fraction
 
+from evorun.tasks.corrections import settled
+
 MAX_DIGITS = 50
 """Longest integer that is read (ours): no contest's answer comes near it."""
 
@@ -10,9 +12,23 @@ _ESCAPED = re.compile(r"\\([%$#&])")
 _MATH_MODE = re.compile(r"\$|\\[()\[\]]")
 _THIN = re.compile(r",\\!\s*|\\!")
 _SPACES = re.compile(r"\\(?:[,;:> ]|quad\b|qquad\b)|~|\s+")
-_WRAPPER = re.compile(r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox|operatorname)\s*\{([^{}]*)\}")
+_WRAPPER = re.compile(
+    r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox|operatorname|boldsymbol|bm)\s*\{([^{}]*)\}"
+)
 _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree|°")
-_UNICODE = str.maketrans({"\u2212": "-", "\u00a0": " ", "\u202f": " ", "\u2009": " "})
+_UNICODE = str.maketrans(
+    {
+        **{"\u2212": "-", "\u00a0": " ", "\u202f": " ", "\u2009": " "},
+        **{chr(0xFF10 + digit): str(digit) for digit in range(10)},
+    }
+)
+_NAMED_ANSWER = re.compile(r"(?:the )?(?:final )?answer(?: is)? ?[:=]? ?", re.IGNORECASE)
+# A line or sentence that gives the answer without a box: one word, or math
+_STATED = re.compile(
+    r"\banswer(?:\s+is\b|[ *_]*:)[\s*_:]*(\$[^$\n]{1,200}\$|\\\([^\n]{1,200}?\\\)|[^\s*$]{1,50}+)"
+    r"(?=[ *_]*(?:\n|$|[.!](?:\s|$)))|<answer>\s*([^<]{1,200}?)\s*</answer>",
+    re.IGNORECASE,
+)
 
 _INTEGER = re.compile(
     rf"(?P<sign>[+-]?) ?(?P<digits>[0-9]{{1,3}}(?:[, ][0-9]{{3}}){{1,{MAX_DIGITS // 3}}}|[0-9]{{1,{MAX_DIGITS}}})"
@@ -38,6 +54,15 @@ _LOOSE = re.compile(r"(?<![0-9])\s+(?![A-Za-z])|(?<![A-Za-z])\s+(?![0-9])")
 _LONE_LETTER = re.compile(r"\(([A-Za-z])\)")
 
 
+def stated(text: str) -> str | None:
+    """Return the answer of a text without a box: the last one that it names so ("Final answer: 42").
+
+    None where it names none, or different ones of which it takes none back (`settled`).
+    """
+    found = [(one.start(), (one[1] or one[2]).strip("$ ").rstrip(".,;!")) for one in _STATED.finditer(text)]
+    return settled(text, found) if found else None
+
+
 def read_integer(answer: str) -> int | None:
     r"""Return the integer that an answer states, or None when it does not state exactly one.
 
@@ -45,7 +70,9 @@ def read_integer(answer: str) -> int | None:
     mode, `\text{...}` and its like, degrees, `%`, `\$`, a unit in words after a blank, a full stop, and an equation's
     left side (`m + n = 113`). Nothing is computed: `84/2` and `2^5` are no integers here.
     """
-    plain = " ".join(_plain(answer).split()).strip("{} ").rstrip(".,; ")
+    plain = " ".join(_LAYOUT.sub("", _plain(answer)).split()).strip("{}() ").rstrip(".,; ")
+    named = _NAMED_ANSWER.match(plain)
+    plain = plain[named.end() :] if named else plain
     # "m + n = 113" states 113.
     plain = plain.rpartition("=")[2].strip().removeprefix("#").strip()
     match = _INTEGER.fullmatch(plain)

@@ -9,7 +9,7 @@ import msgspec
 
 from evorun.errors import DataError
 from evorun.tasks.base import Problem
-from evorun.tasks.math_contest.boxes import last_boxed
+from evorun.tasks.boxes import last_boxed
 from evorun.tasks.math_contest.reading import read_integer
 
 TEXTS = ("problem", "question", "prompt")

@@ -9,8 +9,8 @@ import numpy as np
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.tasks.base import DrawHelp, Grade, Problem
-from evorun.tasks.math_contest.boxes import is_in_form, last_boxed
-from evorun.tasks.math_contest.reading import canonical, read_integer
+from evorun.tasks.boxes import has_alternatives, is_in_form, last_boxed
+from evorun.tasks.math_contest.reading import canonical, read_integer, stated
 from evorun.tasks.text_task import TextTask
 
 MAX_ANSWER_CHARS = 500
@@ -69,10 +69,14 @@ class MathContest(TextTask):
     def read(self, problem: Problem, text: str) -> str:
         r"""Return the last box's content: where answers are integers, its decimal digits.
 
-        Kinds of errors: `no_box`, `too_long`, `not_an_integer` and `out_of_range`.
+        A text without any box may name its answer: "Final answer: 42". Kinds of errors: `no_box`, `ambiguous`,
+        `too_long`, `not_an_integer` and `out_of_range`.
         """
-        boxed = last_boxed(text)
+        # Of a value in two forms (MATH: "15 39/40, or 639/40") the last one counts.
+        if self.integers and has_alternatives(text):
+            raise ValueError("ambiguous: expected one answer, got one box or another")
         # The last box counts: a text may put an intermediate result into one before.
+        boxed = last_boxed(text) or (None if "\\boxed" in text else stated(text))
         if not boxed:
             raise ValueError(
                 "no_box: expected the text to end in \\boxed{ANSWER}, found no finished box with something in it"

@@ -1,7 +1,7 @@
 """A combinatorial puzzle as methods see it: prompts around a fenced answer, and a symbolic system that knows better."""
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,10 +11,11 @@ from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.tasks.base import Demonstration, DrawHelp, Grade, Problem, Prompt, Tools
 from evorun.tasks.capabilities import Diagnosis, Verification
-from evorun.tasks.json_text import well_formed
 from evorun.tasks.judging import last_score
-from evorun.tasks.puzzles.reading import fenced, last_block
+from evorun.tasks.puzzles.lenient import closing_passages
+from evorun.tasks.puzzles.reading import blocks, fenced, last_block
 from evorun.tasks.text_task import TextTask
+from evorun.tasks.thinking import without_thinking
 
 PENALISED_SCORE = "penalised_score"
 """PS of section 3, in [0, 100]: every puzzle has it, and it is the oracle's fitness (section 4.1.4)."""
@@ -113,27 +114,30 @@ class Puzzle(TextTask):
         answer = self.excerpt(response.text) if response.answer is None else response.answer
         return {"answer": answer, "reasoning": self.excerpt(response.reasoning)}
 
-    def parse(self, problem: Problem, text: str) -> Response:
-        """Read the last fenced block; what comes before it is the reasoning.
-
-        The forms ask for bare numbers, as the paper's do: an answer in brackets is refused (XE, section 4.1.1).
-        """
-        text = well_formed(text)
+    def reasoning(self, text: str, answer: str | None) -> str:
+        """Return what comes before the last fenced block; all of a text that answers without one."""
         found = last_block(text)
-        try:
-            answer, error = self.read(problem, text), None
-        except ValueError as reason:
-            answer, error = None, str(reason)
-        return Response(text=text, answer=answer, reasoning=text[: found.start].strip() if found else "", error=error)
+        return text[: found.start].strip() if found else text.strip() if answer else ""
 
     def read(self, problem: Problem, text: str) -> str:
-        found = last_block(text)
-        if found is None:
-            raise ValueError("no_block: no fenced block with an answer")
-        try:
-            return self.read_answer(problem, found.content)
-        except ValueError as error:
-            raise ValueError(f"format: {error}") from error
+        """Read the last fenced block that holds an answer; without any, the passages where the text comes to its end.
+
+        What follows the answer may be fenced too: a check, a program, the puzzle. Raises ValueError with what is wrong
+        in the last block.
+        """
+        found = [block.content for block in blocks(text)]
+        passages = found[::-1] or self.closing_passages(text)
+        errors = []
+        for passage in passages:
+            try:
+                return self.read_answer(problem, passage)
+            except ValueError as error:
+                errors.append(f"format: {error}")
+        raise ValueError(errors[0] if found else "no_block: no fenced block with an answer")
+
+    def closing_passages(self, text: str) -> Iterable[str]:
+        """Return the parts of a text without fenced blocks in which its answer may stand, the likeliest first."""
+        return closing_passages(text)
 
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         return f"{reasoning}\n{fenced(answer)}".lstrip()
@@ -153,16 +157,16 @@ class Puzzle(TextTask):
         return prompt if role == "judge" else msgspec.structs.replace(prompt, json_schema=None)
 
     def parse_errors(self, problem: Problem, text: str, max_errors: int) -> Diagnosis | None:
-        """Parse the last fenced block: `unreadable`, `none`, or errors in the form of `error_format`."""
-        found = last_block(text)
-        if found is None:
-            return None
-        # Both words are part of the format that the prompt asks for; they are no errors of a puzzle.
-        if found.content.lower() in ("none", "unreadable"):
-            unreadable = found.content.lower() == "unreadable" and max_errors > 0
-            return Diagnosis(text="The answer cannot be read." if unreadable else "")
-        findings = self.read_findings(problem, found.content)
-        return None if findings is None else self._diagnosis(problem, findings, max_errors)
+        """Parse the last fenced block that reads: `unreadable`, `none`, or errors in the form of `error_format`."""
+        for block in reversed([*blocks(without_thinking(text))]):
+            # Both words are part of the format that the prompt asks for; they are no errors of a puzzle.
+            if block.content.lower() in ("none", "unreadable"):
+                unreadable = block.content.lower() == "unreadable" and max_errors > 0
+                return Diagnosis(text="The answer cannot be read." if unreadable else "")
+            findings = self.read_findings(problem, block.content)
+            if findings is not None:
+                return self._diagnosis(problem, findings, max_errors)
+        return None
 
     def parse_fitness(self, text: str) -> float | None:
         """Return the last number of the completion, brought into [0, 100]; see `last_score`.

@@ -1,10 +1,9 @@
-"""The grid: its units, its text forms, and reading one out of what a model wrote.
+"""The grid: its units and its text forms.
 
 A cell is numbered in reading order, i * n + j for row i and column j, both from 0. Rows, columns and boxes are units;
 the paper's prompts call boxes subgrids.
 """
 
-import re
 from collections.abc import Callable, Sequence
 from functools import cache, lru_cache
 from operator import itemgetter
@@ -16,8 +15,6 @@ BOXES = range(2, 6)
 """Side lengths of a box: the grid has box**2 rows, columns, boxes and numbers."""
 EMPTY = "."
 """An empty cell in texts; where cells are numbers it is 0."""
-_NUMBER = re.compile(r"-?[0-9]{1,9}")
-_RULER = frozenset("-+| \t")
 
 
 class Layout(NamedTuple):
@@ -95,31 +92,3 @@ def joined(texts: Sequence[str], size: int) -> str:
 def written(values: Sequence[int], size: int) -> str:
     """Return the canonical text of a grid of numbers in reading order; 0, an empty cell, becomes a dot."""
     return joined([str(value) if value else EMPTY for value in values], size)
-
-
-def read(block: str, size: int) -> str:
-    """Return the canonical text of a completed grid. Raises ValueError with what is wrong.
-
-    Besides the canonical form: blanks and empty lines around rows, rows of digits without blanks (up to 9 x 9), rulers
-    of `|`, `-` and `+`. A number need not lie in 1..n: that is an error of the answer, not of its form.
-    """
-    rows = [line for line in block.splitlines() if line.strip() and not set(line) <= _RULER]
-    if len(rows) != size:
-        raise ValueError(f"expected {size} rows, got {len(rows)}")
-    return "\n".join(" ".join(_numbers(row, number, size)) for number, row in enumerate(rows, 1))
-
-
-def _numbers(row: str, number: int, size: int) -> list[str]:
-    tokens = row.replace("|", " ").split()
-    digits = "".join(tokens)
-    # Digits run together are unambiguous only where every number has one digit.
-    if len(tokens) < size == len(digits) and size <= 9:
-        tokens = list(digits)
-    wrong = next((token for token in tokens if not _NUMBER.fullmatch(token)), None)
-    if wrong == EMPTY:
-        raise ValueError(f"row {number} has an empty cell")
-    if wrong is not None:
-        raise ValueError(f"row {number}: expected {size} whole numbers separated by blanks, got '{wrong[:20]}'")
-    if len(tokens) != size:
-        raise ValueError(f"row {number}: expected {size} numbers, got {len(tokens)}")
-    return [str(int(token)) for token in tokens]

@@ -5,7 +5,7 @@ kind `row`, `col` or `box` (the paper's prompts call it subgrid); with `name_giv
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -16,7 +16,7 @@ from evorun.runs.scores import Score
 from evorun.tasks.base import Grade, Problem
 from evorun.tasks.capabilities import Individual
 from evorun.tasks.puzzles.task import Puzzle
-from evorun.tasks.sudoku import grid, metrics, operators
+from evorun.tasks.sudoku import metrics, operators, reading
 from evorun.tasks.sudoku.grid import board_of
 
 _ERROR = re.compile(r"[\s(\[]*([0-9]{1,2})\s*,\s*([0-9]{1,2})\s*,\s*[\"']?(\w+)[\"']?[\s)\],;.]*", re.ASCII)
@@ -42,7 +42,11 @@ class Sudoku(Puzzle):
         return {"size": box * box, "box": box, "grid": grid, "instance": grid, "name_givens": self._name_givens}
 
     def read_answer(self, problem: Problem, block: str) -> str:
-        return grid.read(block, problem.data["box"] ** 2)
+        return reading.read(block, problem.data["box"] ** 2)
+
+    def closing_passages(self, text: str) -> Iterable[str]:
+        """Return the whole text: a grid is told from what surrounds it, and blank lines may stand between its bands."""
+        return (text,)
 
     def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
         """Return the grid with a number in 1..n, each as likely, in every empty cell."""

@@ -8,6 +8,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from evorun.tasks.puzzles.lenient import plain, spans
+
 Route = Sequence[int]
 """Cities from 0 to n - 1 in the order of their visits; both ends are 0."""
 Distances = Sequence[Sequence[float]]
@@ -15,6 +17,10 @@ Distances = Sequence[Sequence[float]]
 
 DECIMALS = 2
 _INTEGER = re.compile(r"[-+]?[0-9]+")
+# What stands between the numbers of a route as models write it: `1. City 0`, `"0"`, `0 -> 3`, `0-3`
+_STEPS = re.compile(r"^[ \t]*[0-9]{1,3}[.)][ \t]+(?=[A-Za-z])", re.MULTILINE)
+_WORDS = re.compile(r"\b(?:city|node|stop)\b|[\"']", re.IGNORECASE)
+_HYPHENS = re.compile(r"(?<=[0-9])(?:[ \t]*->\s*|[ \t]+[-\u2013\u2014][ \t]+|[-\u2013\u2014])(?=[0-9])")
 
 
 def as_text(route: Iterable[int]) -> str:
@@ -30,10 +36,32 @@ def as_route(answer: str) -> list[int]:
 def read(block: str, cities: int) -> str:
     """Return the canonical text of a route through some of `cities` cities. Raises ValueError with what is wrong.
 
-    Numbers are separated by commas, blanks or both; brackets around them are refused. A route that leaves cities out or
-    repeats them has the form that is asked for; one with more than 4n entries has not, so that none can grow without
-    bound.
+    Numbers are separated by commas, blanks or both. A route that leaves cities out or repeats them has the form that is
+    asked for; one with more than 4n entries has not, so that none can grow without bound. Of a text in another form
+    (brackets, arrows, names of cities, a length behind it) the list counts that is a route through more than half of
+    the cities, unless it holds two different ones.
     """
+    try:
+        return as_text(_asked_for(block, cities))
+    except ValueError:
+        text = _WORDS.sub(" ", _STEPS.sub("", plain(block)))
+        found = {as_text(route) for route in spans(_HYPHENS.sub(",", text)) if _is_route(route, cities)}
+        if len(found) != 1:
+            raise
+        return found.pop()
+
+
+def _is_route(route: Route, cities: int) -> bool:
+    visited = set(route)
+    return (
+        route[0] == route[-1] == 0
+        and cities < 2 * len(visited)
+        and len(route) <= 4 * cities
+        and visited <= set(range(cities))
+    )
+
+
+def _asked_for(block: str, cities: int) -> Route:
     entries = block.replace(",", " ").split(None, 4 * cities)
     if len(entries) > 4 * cities:
         raise ValueError(f"expected {cities + 1} cities, got more than {4 * cities}")
@@ -46,7 +74,7 @@ def read(block: str, cities: int) -> str:
     route = [int(entry) for entry in entries]
     if len(route) < 2 or route[0] or route[-1]:
         raise ValueError(f"expected a route that begins and ends with city 0, got '{as_text(route)[:40]}'")
-    return as_text(route)
+    return route
 
 
 def length(distances: Distances, route: Route) -> float:

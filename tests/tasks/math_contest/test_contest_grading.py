@@ -107,7 +107,7 @@ async def test_values_decide(gold: str, answer: str, correct: bool, verifier: Ve
 
 
 async def test_only_the_last_box_counts(verifier: Verifier) -> None:
-    text = r"Either \boxed{2} or \boxed{3}."
+    text = r"At first \boxed{2}, and in the end \boxed{3}."
     assert (await graded(HMMT, verifier, ("3",), text)).correct
     assert not (await graded(HMMT, verifier, ("2",), text)).correct
     assert (await graded(AIME, None, ("3",), text)).correct

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.tasks.math_contest.boxes import is_in_form, last_boxed
+from evorun.tasks.boxes import is_in_form, last_boxed
 
 COMMANDS = ("\\boxed", "\\fbox")
 PIECES = ["\\boxed{", "\\fbox{", "\\boxed {", "{", "}", "\\{", "\\}", "\\\\ ", "5", "x", " ", "$", "\\frac", "\n"]

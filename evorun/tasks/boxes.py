@@ -7,6 +7,7 @@ from typing import NamedTuple
 _TOKEN = re.compile(r"(?P<box>\\{1,4}(?:boxed|fbox)(?![A-Za-z]))|\\.|(?P<brace>[{}])", re.DOTALL)
 _BARE = re.compile(r"[ \t]*([^\s${}\\]+)")
 _OPENING = re.compile(r"\s*\{")
+_OR = re.compile(r"[\s$.,;*()\[\]\\]*(?:or|and|/)[\s$.,;*()\[\]\\]*")
 _TRAILING = ".,;:!?)*"
 # As many boxes directly inside each other are taken off
 _MOST_BOXES = 4
@@ -82,6 +83,14 @@ def last_boxed(text: str) -> str | None:
             break
         content = content[inner[0].content].strip()
     return content
+
+
+def has_alternatives(text: str) -> bool:
+    r"""Tell whether a text ends in two boxes with nothing but "or" between them, and different answers in them."""
+    if len(last := boxes(text)[-2:]) < 2:
+        return False
+    one, other = last
+    return bool(_OR.fullmatch(text, one.end, other.start)) and text[one.content] != text[other.content]
 
 
 def is_in_form(text: str) -> bool:

@@ -1,0 +1,66 @@
+"""Reading a colouring: the list that was asked for, or another list or table of integers that means one colouring."""
+
+import re
+
+from evorun.tasks.graph_coloring.graph import as_text
+from evorun.tasks.puzzles.lenient import plain, spans
+
+# A longer colour is refused; one that is out of range is an error of the answer, not of its form.
+_DIGITS = 6
+_BETWEEN = re.compile(r"\s*,\s*|\s+")
+_WORDS = re.compile(r"\b(?:vertex|node|colou?r|[vfc](?=[\s_({0-9]))_?", re.IGNORECASE)
+_COUPLE = re.compile(r"[(\[][ \t]*([0-9]+)[ \t]*,[ \t]*([0-9]+)[ \t]*[)\]]")
+_PAIR = re.compile(rf"(?<![0-9.])([0-9]{{1,{_DIGITS}}}+)[ \t]*(?:[:=|]|->)[ \t]*([0-9]{{1,{_DIGITS}}}+)(?!\.[0-9])")
+_LETTER_OR_DIGIT = re.compile(r"[^\W_]")
+
+
+def read(block: str, vertices: int) -> str:
+    """Return the canonical text of a colouring of so many vertices. Raises ValueError with what is wrong.
+
+    Beside numbers with commas or blanks between them: lists in any brackets and under any name, and a colour for each
+    vertex by its number (`0: 1`, `{"0": 1}`, `[[0, 1]]`, a table). A text with two different ones has none.
+    """
+    try:
+        return as_text(_asked_for(block, vertices))
+    except ValueError:
+        text = plain(block).translate({ord(mark): None for mark in "\"'"})
+        found = {as_text(colors) for colors in spans(text) if len(colors) == vertices and _are_colors(colors)}
+        by_vertex = _by_vertex(text, vertices)
+        found |= {as_text(by_vertex)} if by_vertex else set()
+        if len(found) != 1:
+            raise
+        return found.pop()
+
+
+def is_color(word: str) -> bool:
+    """Tell whether a word is a colour, allowed or not."""
+    return 1 <= len(word) <= _DIGITS and word.isascii() and word.isdigit()
+
+
+def _asked_for(block: str, vertices: int) -> list[int]:
+    words = _BETWEEN.split(block.strip())
+    wrong = next((word for word in words if not is_color(word)), None)
+    if wrong is not None:
+        raise ValueError(f"expected colours such as 0,1,2, got '{wrong[:20]}'")
+    if len(words) != vertices:
+        raise ValueError(f"expected {vertices} colours, one for each vertex, got {len(words)}")
+    return [int(word) for word in words]
+
+
+def _are_colors(numbers: list[int]) -> bool:
+    return all(0 <= number < 10**_DIGITS for number in numbers)
+
+
+def _by_vertex(text: str, vertices: int) -> list[int] | None:
+    """Return the colours of a text that names each vertex with its colour, once and in any order, and no more."""
+    text = _COUPLE.sub(r"\1:\2;", _WORDS.sub(" ", text))
+    text = text.translate({ord(bracket): " " for bracket in "()[]{}"})
+    pairs = _PAIR.findall(text)
+    color_of = {int(vertex): int(color) for vertex, color in pairs}
+    # Lines without numbers are titles; another number, or a word beside the pairs, makes something else of them.
+    lines = [line for line in text.split("\n") if any(character.isdigit() for character in line)]
+    if len(pairs) != vertices or set(color_of) != set(range(vertices)):
+        return None
+    if any(_LETTER_OR_DIGIT.search(_PAIR.sub("", line)) for line in lines):
+        return None
+    return [color_of[vertex] for vertex in range(vertices)]

@@ -1,0 +1,96 @@
+"""Reading a completed grid: the lines that were asked for, or a list or table that means one grid."""
+
+import re
+from collections.abc import Iterator
+
+from evorun.tasks.puzzles.lenient import plain
+from evorun.tasks.sudoku.grid import EMPTY
+
+_NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
+_RULER = frozenset("-+|: \t")
+_LABEL = re.compile(
+    r"(?:[A-I]\b|(?:(?:row|line|r)[ _]*)?[0-9]{1,2}[ \t]*[:.)]|(?:row|line|r)[ _]*[0-9]{1,2}\b)[ \t:|]*", re.IGNORECASE
+)
+# Brackets, quotation marks and what stands between cells
+_APART = str.maketrans(dict.fromkeys("[](){}\"'|,;", " "))
+
+
+def read(block: str, size: int) -> str:
+    """Return the canonical text of a completed grid. Raises ValueError with what is wrong.
+
+    Besides the canonical form: blanks and empty lines around rows, rows of digits without blanks (up to 9 x 9), rulers
+    of `|`, `-` and `+`, commas and brackets, labels of rows and columns, and text before and behind the rows. A text
+    with two different grids has none. A number need not lie in 1..n: that is an error of the answer, not of its form.
+    """
+    try:
+        return _asked_for(block, size)
+    except ValueError:
+        grids = {_text(grid) for grid in _grids(plain(block), size)}
+        if len(grids) != 1:
+            raise
+        return grids.pop()
+
+
+def _asked_for(block: str, size: int) -> str:
+    rows = [line for line in block.splitlines() if line.strip() and not set(line) <= _RULER]
+    if len(rows) != size:
+        raise ValueError(f"expected {size} rows, got {len(rows)}")
+    return _text([_numbers(row, number, size) for number, row in enumerate(rows, 1)])
+
+
+def _text(rows: list[list[str]]) -> str:
+    return "\n".join(" ".join(str(int(cell)) for cell in row) for row in rows)
+
+
+def _numbers(row: str, number: int, size: int) -> list[str]:
+    tokens = _cells(row.replace("|", " "), size)
+    wrong = next((token for token in tokens if not _NUMBER.fullmatch(token)), None)
+    if wrong == EMPTY:
+        raise ValueError(f"row {number} has an empty cell")
+    if wrong is not None:
+        raise ValueError(f"row {number}: expected {size} whole numbers separated by blanks, got '{wrong[:20]}'")
+    if len(tokens) != size:
+        raise ValueError(f"row {number}: expected {size} numbers, got {len(tokens)}")
+    return tokens
+
+
+def _cells(row: str, size: int) -> list[str]:
+    tokens = row.split()
+    digits = "".join(tokens)
+    # Digits run together are unambiguous only where every number has one digit.
+    return list(digits) if len(tokens) < size == len(digits) and size <= 9 else tokens
+
+
+def _grids(text: str, size: int) -> Iterator[list[list[str]]]:
+    """Yield the runs of lines that are rows and nothing else, as many as the grid has; rulers may stand between."""
+    run: list[list[str]] = []
+    # A bracket ends a row where all of them stand on one line; a last line that is no row ends the last run.
+    for line in [*text.replace("]", "]\n").splitlines(), "end"]:
+        if set(line) <= _RULER or not line.translate(_APART).strip():
+            continue
+        row = _row(line, size)
+        if row:
+            run.append(row)
+            continue
+        run = _without_labels(run, size)
+        if len(run) == size and all(len(cells) == size for cells in run):
+            yield run
+        run = []
+
+
+def _row(line: str, size: int) -> list[str] | None:
+    """Return the cells of a line, a number in front of them too; None for a line that is no row."""
+    bare = line.translate(_APART).strip().rstrip(".")
+    for rest in (bare, _LABEL.sub("", bare, count=1) if _LABEL.match(bare) else ""):
+        cells = _cells(rest, size)
+        if size <= len(cells) <= size + 1 and all(map(_NUMBER.fullmatch, cells)):
+            return cells
+    return None
+
+
+def _without_labels(run: list[list[str]], size: int) -> list[list[str]]:
+    """Return the rows without a first column that numbers them, and without the columns' numbers above it."""
+    counted = [str(number) for number in range(1, size + 1)]
+    rows = run[1:] if len(run) == size + 1 and run[0] == counted else run
+    numbered = [row[0] for row in rows] in (counted, [str(number) for number in range(size)])
+    return [row[1:] for row in rows] if numbered and all(len(row) == size + 1 for row in rows) else run

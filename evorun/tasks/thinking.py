@@ -1,0 +1,29 @@
+"""Thinking aloud before a reply, as reasoning models do between tags: it is no part of the reply.
+
+Chat templates often hold the opening tag, so that a completion may begin in the middle of the thinking.
+"""
+
+import re
+
+# Qwen, DeepSeek and most others; Magistral; Kimi; OpenThinker; gpt-oss
+_END = re.compile(
+    r"</(?:seed:)?(?:think|thinking|thought)>|\[/THINK\]|\u25c1/think\u25b7|<\|end_of_thought\|>"
+    r"|<\|channel\|>final<\|message\|>",
+    re.IGNORECASE,
+)
+_BEGINNING = re.compile(
+    r"^[ \t]*+(?:<(?:seed:)?(?:think|thinking|thought)>|\[THINK\]|\u25c1think\u25b7|<\|begin_of_thought\|>"
+    r"|<\|channel\|>analysis<\|message\|>)",
+    re.IGNORECASE | re.MULTILINE,
+)
+
+
+def without_thinking(text: str) -> str:
+    """Return a completion without its thinking: what follows the last closing tag.
+
+    Thinking that is never closed was cut off by the token limit, and goes on to the end.
+    """
+    end = max((closing.end() for closing in _END.finditer(text)), default=0)
+    reply = text[end:]
+    unfinished = _BEGINNING.search(reply)
+    return reply[: unfinished.start()] if unfinished else reply
