@@ -75,9 +75,11 @@ def test_a_signal_ends_the_run_as_interrupted(
     wait_for_effects(run, 10, process)
     process.send_signal(number)
     assert process.wait(timeout=120) == 130
-    assert json.loads((run / "manifest.json").read_text())["status"] == "interrupted"
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert (manifest["status"], manifest["error"]) == ("interrupted", f"stopped by {number.name}")
     assert evorun("resume", run, cwd=tmp_path).returncode == 0
-    assert json.loads((run / "manifest.json").read_text())["status"] == "completed"
+    manifest = json.loads((run / "manifest.json").read_text())
+    assert (manifest["status"], manifest["error"]) == ("completed", None)
     assert records(run) == records(undisturbed[0])
 
 

@@ -44,7 +44,8 @@ def banners(outcome: Outcome) -> list[str]:
         )
     if manifest.status != "completed":
         found.append(_STATUSES[manifest.status])
+    found += [f"Missing: {line}." for line in outcome.missing]
     found += [f"Changed: {line}." for line in outcome.changed]
     if manifest.error:
-        found.append(f"Error: {manifest.error}")
+        found.append(f"{'Error' if manifest.status == 'failed' else 'Interrupted'}: {manifest.error}")
     return found

@@ -82,8 +82,7 @@ def facts_of(manifest: Manifest) -> list[tuple[str, str]]:
 
 
 def _model(model: ModelInRun) -> str:
-    named = model.name if model.id in ("", model.name) else f"{model.name} ({model.id})"
-    return f"{named} on {model.engine}" if model.engine else named
+    return f"{model.label} on {model.engine}" if model.engine else model.label
 
 
 def settings_of(manifest: Manifest) -> list[tuple[str, str, str]]:

@@ -64,7 +64,7 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     curves = load_curves(outcome, steps)
     measure = yardstick(outcome.manifest.scores)
     if outcome.trained:
-        curves = curves.times(len({step.problem for step in steps}))
+        curves = curves.times(len(outcome.predictions) if outcome.finished else len({step.problem for step in steps}))
     labels = TRAINING_LABELS if outcome.trained else X_LABELS
     figures = load_candidate_figures(run_dir, measure)
     judge = load_judge(run_dir, figures.utilities)

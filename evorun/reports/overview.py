@@ -9,6 +9,7 @@ import msgspec
 
 from evorun.models.base import Wasted
 from evorun.reports.judge import JudgeDiagnostics
+from evorun.reports.missing import missing_records
 from evorun.runs.candidates import CandidateId
 from evorun.runs.checksums import changed_files
 from evorun.runs.directory import load_manifest
@@ -62,6 +63,8 @@ class Outcome:
     """Number of the step after which the method ends by itself, where that is known."""
     reached: Mapping[Stop, Reached]
     """The last step, by what ended the problems; none before the run has ended."""
+    missing: Sequence[str]
+    """A line for each file that lacks records which the run's own counts speak of."""
     trained: bool
     """True when the run has trained weights: its steps are training steps, and its calls serve all problems."""
 
@@ -133,6 +136,7 @@ def load_outcome(run_dir: Path) -> Outcome:
     predictions = read_predictions(run_dir)
     results = read_results(run_dir)
     finished = results is not None
+    missing = missing_records(run_dir, manifest, results, predictions)
     if results is None:
         metrics, by_stratum = outcome_metrics(predictions, manifest.scores)
         # steps too: problems under way have spent calls that no prediction accounts for
@@ -152,6 +156,7 @@ def load_outcome(run_dir: Path) -> Outcome:
         changed=changed_files(run_dir, manifest),
         planned_steps=results.planned_steps,
         reached=results.reached,
+        missing=missing,
         trained=bool(read_training(run_dir)),
     )
 

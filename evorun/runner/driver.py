@@ -69,6 +69,7 @@ class Driver:
     async def _solve_all(self, method: PerProblem) -> list[Meter]:
         """Work on each problem by itself, at most `concurrency` at once; return all meters."""
         problems = self.loaded.problems
+        self.progress.meters = {problem.id: own for problem, own in zip(problems, self.shares, strict=True)}
         shared = whole(self.shares, reserved=len(problems))  # a call to answer each one
         # Before any problem: what it costs is then known, and deducted from every share alike.
         await method.prepare(self._run_context(shared, {}))
@@ -97,7 +98,7 @@ class Driver:
         """Work on all problems together; return the meter of the whole run, which counts every problem's calls."""
         problems = self.loaded.problems
         # Every call counts twice: against its problem's share, or those made for all, and against the whole run.
-        everything = whole(self.shares)
+        everything = self.progress.meter = whole(self.shares)
         shared = Meter(parent=everything)
         for one in self.shares:
             one.parent = everything

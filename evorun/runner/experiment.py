@@ -96,10 +96,11 @@ def run_experiment(
 def _note_end(directory: RunDirectory, outcome: Outcome, seconds: float) -> None:
     try:
         error = outcome.error
-        text = str(error) if error is None or isinstance(error, EvorunError) else f"{type(error).__name__}: {error}"
+        ours = error is None or isinstance(error, EvorunError | KeyboardInterrupt)
+        text = str(error) if ours else f"{type(error).__name__}: {error}"
         directory.end(outcome.status, seconds, None if error is None else text)
     except RunDirectoryError:
-        if outcome.error is None:  # else the run's own error says more, and often the same
+        if outcome.status != "failed":  # else the run's own error says more, and often the same
             raise
 
 
@@ -118,9 +119,10 @@ def _carry_out(
             [ProblemRecord(problem.id, problem.stratum, dict(problem.data)) for problem in loaded.problems],
         )
         asyncio.run(_run(config, loaded, training, shares, directory, console))
-    except (KeyboardInterrupt, asyncio.CancelledError):
-        log.info("interrupted")
-        return Outcome("interrupted")
+    except (KeyboardInterrupt, asyncio.CancelledError) as stop:
+        reason = str(stop) or "stopped"
+        log.info("interrupted: %s", reason)
+        return Outcome("interrupted", KeyboardInterrupt(reason))
     except Exception as error:
         log.exception("failed")
         return Outcome("failed", of_machine(error) or error)
@@ -140,10 +142,17 @@ async def _run(
     assert task is not None  # noqa: S101 - a coroutine always runs in a task
     # Cancellation, not an exception at any line: journal and records are closed in order on the way out.
     for number in STOP_SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, _cancel, task)
+        asyncio.get_running_loop().add_signal_handler(number, _cancel, task, number)
     traffic = Traffic()
-    title = f"{config.method.name} on {config.task.name}"
-    progress = Progress(title, len(loaded.problems), config.method.last_step, traffic, loaded.task.scores[0])
+    progress = Progress(
+        f"{config.method.name} on {config.task.name}",
+        len(loaded.problems),
+        config.method.last_step,
+        traffic,
+        loaded.task.scores[0],
+        about=_about(directory),
+        trains=config.method.trains,
+    )
     async with contextlib.AsyncExitStack() as stack:
         tools = JournaledTests(await _tester(config, stack, directory.path), directory.journal)
         engines, policy = _engines(config, loaded, directory, tools)
@@ -169,16 +178,28 @@ async def _run(
         await driver.run()
         for model in models.values():
             await model.finish()
-    directory.finish_records([problem.id for problem in loaded.problems])
-    await asyncio.to_thread(
-        write_results,
-        directory.path,
-        loaded.task.scores,
-        driver.seconds_by_role,
-        driver.wasted,
-        config.method.last_step,
-    )
+        progress.ending = "writing results"
+        directory.finish_records([problem.id for problem in loaded.problems])
+        await asyncio.to_thread(
+            write_results,
+            directory.path,
+            loaded.task.scores,
+            driver.seconds_by_role,
+            driver.wasted,
+            config.method.last_step,
+        )
     log.info("%s; %s", progress.title, progress.fields())
+
+
+def _about(directory: RunDirectory) -> dict[str, str]:
+    """Return what the progress display says of the whole run."""
+    assert directory.manifest is not None  # noqa: S101 - the run has begun
+    models = directory.manifest.models
+    return {
+        "model": "; ".join(f"{role}: {one.label}" if len(models) > 1 else one.label for role, one in models.items()),
+        "engine": ", ".join(dict.fromkeys(model.engine for model in models.values())),
+        "run directory": display(directory.path),
+    }
 
 
 async def _tester(config: RunConfig, stack: contextlib.AsyncExitStack, path: Path) -> Tester:
@@ -190,11 +211,11 @@ async def _tester(config: RunConfig, stack: contextlib.AsyncExitStack, path: Pat
     return sandbox
 
 
-def _cancel(task: asyncio.Task[Any]) -> None:
+def _cancel(task: asyncio.Task[Any], received: signal.Signals) -> None:
     """Stop the run; a second signal then has its usual effect."""
     for number in STOP_SIGNALS:
         asyncio.get_running_loop().remove_signal_handler(number)
-    task.cancel()
+    task.cancel(f"stopped by {received.name}")
 
 
 def _engines(

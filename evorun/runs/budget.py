@@ -113,6 +113,18 @@ class Meter:
         """Spending of all roles together."""
         return total(self.by_role.values())
 
+    @property
+    def used(self) -> float:
+        """The share of the limit that has been spent, in [0, 1]; 0 without a limit."""
+        # a copy: the progress display asks from a thread of its own
+        spent = total(list(self.by_role.values()))
+        shares = [
+            min(amount / limit, 1.0) if limit else 1.0
+            for amount, limit in ((spent.calls, self.max_calls), (spent.tokens, self.max_tokens))
+            if limit is not None
+        ]
+        return max(shares, default=0.0)
+
     def admit(self, calls: int, role: str = "") -> int:
         """Return the number of `calls` that may be made now; fewer than asked marks the meter as exhausted."""
         spent = self.total

@@ -1,8 +1,10 @@
 """Model calls through the journal: a call that was recorded is answered from there, any other is made and recorded."""
 
 import asyncio
+import time
+from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from evorun.errors import EngineError
 from evorun.models.base import CONTROL, LanguageModel, Reply, Request, Trained, bounded
@@ -16,8 +18,21 @@ class Traffic:
     """Calls and tokens since the start of this process, for the progress display."""
 
     calls: int = 0
+    prompt_tokens: int = 0
     completion_tokens: int = 0
     replayed: int = 0
+    in_flight: Counter[str] = field(default_factory=Counter)
+    """Calls that are waiting for their answer, by role."""
+    first_answer: float | None = None
+    """The moment of the first answer that was not recorded before (`time.monotonic`)."""
+
+    def count(self, reply: Reply) -> None:
+        """Count an answer."""
+        if self.first_answer is None:
+            self.first_answer = time.monotonic()
+        self.calls += 1
+        self.prompt_tokens += reply.prompt_tokens
+        self.completion_tokens += reply.completion_tokens
 
 
 REFUSALS_AT_FIRST = 20
@@ -57,11 +72,15 @@ class JournaledModel:
         if (recorded := self.recorded(key, request, step)) is not None:
             return recorded
         model = self._at(step)
+        role = key.rsplit("|", 3)[1] if key.count("|") > 2 else key
 
         async def ask() -> Reply:
-            reply = bounded(await model.complete(request), request)
-            self._traffic.calls += 1
-            self._traffic.completion_tokens += reply.completion_tokens
+            self._traffic.in_flight[role] += 1
+            try:
+                reply = bounded(await model.complete(request), request)
+            finally:
+                self._traffic.in_flight[role] -= 1
+            self._traffic.count(reply)
             return reply
 
         about = encode_request(model.name, request)

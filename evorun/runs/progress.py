@@ -8,9 +8,12 @@ from contextlib import contextmanager
 from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.table import Table
+from rich.text import Text
 
+from evorun.runs.budget import Meter
 from evorun.runs.effects import Traffic
 from evorun.runs.scores import Score
+from evorun.runs.time_left import TimeLeft
 
 SHOWN_FIGURES = ("reward", "loss", "held_out_loss", "grad_norm", "completion_tokens")
 """Figures of a training step that the displays show."""
@@ -22,13 +25,37 @@ PLAIN_INTERVAL_S = 10.0
 class Progress:
     """Counts since the start of this process and an estimate of the time left; `shown` puts them on a display."""
 
-    def __init__(self, title: str, problems: int, last_step: int | None, traffic: Traffic, primary: Score) -> None:
+    def __init__(
+        self,
+        title: str,
+        problems: int,
+        last_step: int | None,
+        traffic: Traffic,
+        primary: Score,
+        *,
+        about: Mapping[str, str] | None = None,
+        trains: bool = False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """about: what stays as it is (the model, ...). trains: `last_step` is a training step. clock: in seconds."""
         self.title = title
         self.problems = problems
         self.last_step = last_step
         self.primary = primary
         self.traffic = traffic
-        self._started = time.monotonic()
+        self.about = dict(about or {})
+        self.trains = trains
+        self.meters: Mapping[str, Meter] = {}
+        """The budget of each problem, by its id, where problems have budgets of their own."""
+        self.meter: Meter | None = None
+        """The budget of the run, where problems have none of their own."""
+        self.ending = ""
+        """What remains to be done after the last problem."""
+        self._clock = clock
+        self._started = clock()
+        self._time_left = TimeLeft(0.0)
+        self._replayed_share = 0.0
+        self._live = False
         self._step_of: dict[str, int] = {}
         self._ended: set[str] = set()
         self._values: dict[str, float | None] = {}
@@ -42,11 +69,12 @@ class Progress:
         """Count a problem's step; `value` is the primary score of its answer as of now."""
         self._step_of[problem] = step
         self._values[problem] = value
-        self._write_when_due()
+        self._moved()
 
     def ended(self, problem: str) -> None:
         """Count a problem that is done."""
         self._ended.add(problem)
+        self._moved()
 
     def trained(self, step: int, figures: Mapping[str, float]) -> None:
         """Count a training step."""
@@ -54,53 +82,81 @@ class Progress:
         shown = ", ".join(f"{name} {figures[name]:.4g}" for name in SHOWN_FIGURES if name in figures)
         position = str(step) if self.last_step is None else f"{step}/{self.last_step}"
         self._training = f"step {position}: {shown}" if shown else f"step {position}"
-        self._write_when_due()
+        self._moved()
 
-    def _write_when_due(self) -> None:
+    def _moved(self) -> None:
+        self._note_pace()
         if self.write_line is not None and self.seconds >= self._next_line_s:
             self._next_line_s = self.seconds + PLAIN_INTERVAL_S
             self.write_line("; ".join(f"{label} {text}" for label, text in self.fields().items()))
 
+    def _note_pace(self) -> None:
+        share = self.share
+        if self.traffic.first_answer is None:
+            self._replayed_share = share  # from the journal, in no time
+            return
+        if not self._live:
+            self._live = True
+            self._time_left.restart(self.traffic.first_answer - self._started, self._replayed_share)
+        self._time_left.add(self.seconds, share)
+
     @property
     def seconds(self) -> float:
         """Seconds since the start."""
-        return time.monotonic() - self._started
+        return self._clock() - self._started
+
+    @property
+    def share(self) -> float:
+        """The share of the run's work that is done, in [0, 1]: of its steps or of its budget, whichever is more."""
+        of_budget = 0.0 if self.meter is None else self.meter.used
+        if self.trains:
+            # training works on all problems together, so its steps alone say how far the run is
+            return max(of_budget, min(self._training_step / self.last_step, 1.0) if self.last_step else 0.0)
+        under_way = [(problem, step) for problem, step in list(self._step_of.items()) if problem not in self._ended]
+        done = len(self._ended) + sum(self._share_of(problem, step) for problem, step in under_way)
+        return max(of_budget, done / self.problems if self.problems else 0.0)
+
+    def _share_of(self, problem: str, step: int) -> float:
+        # a budget mostly ends a search long before its last generation
+        of_budget = self.meters[problem].used if problem in self.meters else 0.0
+        return max(of_budget, 0.0 if self.last_step is None else min((step + 1) / (self.last_step + 1), 1.0))
 
     def fields(self) -> dict[str, str]:
         """Return the texts to show, by label."""
-        seconds = max(self.seconds, 1e-9)
+        seconds, traffic = max(self.seconds, 1e-9), self.traffic
         # list(...): the display's thread reads while the event loop writes, and iterating a dict that grows fails
         scored = [value for value in list(self._values.values()) if value is not None]
         steps = Counter(list(self._step_of.values()))
         mean = sum(scored) / len(scored) if scored else 0.0
         primary = f"{mean:.1%}" if self.primary.rate else f"{mean:.4g}"
+        tokens = traffic.prompt_tokens + traffic.completion_tokens
+        left = 0.0 if self.share >= 1 else self._time_left.estimate(self.seconds)
         shown = {
+            "phase": self._phase(),
+            "done": f"{self.share:.0%}",
             "problems": f"{len(self._ended)}/{self.problems} done, {len(self._step_of)} begun",
-            "generation": f"{min(steps)} to {max(steps)}" if steps else "-",
+            "evaluated at step" if self.trains else "generation": f"{min(steps)} to {max(steps)}" if steps else "-",
             self.primary.name: f"{primary} (n={len(scored)})" if scored else "-",
-            "calls": f"{self.traffic.calls:,} ({self.traffic.calls / seconds:.1f}/s)",
-            "tokens": f"{self.traffic.completion_tokens:,} ({self.traffic.completion_tokens / seconds:.0f}/s)",
+            "calls": f"{traffic.calls:,} ({traffic.calls / seconds:.1f}/s)",
+            "tokens": f"{tokens:,}, prompts and completions ({tokens / seconds:,.0f}/s)",
             "elapsed": _clock(seconds),
-            "left": self._left(seconds),
+            "left": "-" if left is None else _clock(left),
         }
         if self._training:
             shown["training"] = self._training
-        if self.traffic.replayed:
-            shown["from the journal"] = f"{self.traffic.replayed:,} calls"
+        if traffic.replayed:
+            shown["from the journal"] = f"{traffic.replayed:,} calls"
         return shown
 
-    def _left(self, seconds: float) -> str:
-        if self.last_step is None or not self._step_of:
-            return "-"
-        if self._training_step:
-            # training works on all problems together, so its steps alone say how far the run is
-            share = min(self._training_step / max(self.last_step, 1), 1.0)
-        else:
-            whole = self.problems * (self.last_step + 1)
-            under_way = [step + 1 for problem, step in list(self._step_of.items()) if problem not in self._ended]
-            # a problem that stopped early has all its steps behind it
-            share = (sum(under_way) + len(self._ended) * (self.last_step + 1)) / whole
-        return _clock(seconds * (1 - share) / share)
+    def _phase(self) -> str:
+        if self.ending:
+            return self.ending
+        in_flight = ", ".join(f"{n:,} {role}" for role, n in sorted(dict(self.traffic.in_flight).items()) if n)
+        if in_flight:
+            return f"{'in flight' if self.traffic.calls else 'waiting for the first answer'}: {in_flight}"
+        if not self.traffic.calls:
+            return "replaying the journal" if self.traffic.replayed else "starting"
+        return "updating weights" if self.trains else "grading"
 
 
 @contextmanager
@@ -109,9 +165,9 @@ def shown(progress: Progress, console: Console, mode: str) -> Iterator[Progress]
 
     def table() -> RenderableType:
         rows = Table.grid(padding=(0, 2))
-        rows.add_row("[bold]evorun[/bold]", progress.title)
-        for label, text in progress.fields().items():
-            rows.add_row(f"[dim]{label}[/dim]", text)
+        rows.add_row("[bold]evorun[/bold]", Text(progress.title))
+        for label, text in {**progress.about, **progress.fields()}.items():
+            rows.add_row(Text(label, style="dim"), Text(text))
         return rows
 
     if mode == "auto" and console.is_terminal:
@@ -121,6 +177,7 @@ def shown(progress: Progress, console: Console, mode: str) -> Iterator[Progress]
         return
     if mode != "off":
         progress.write_line = lambda line: console.print(line, highlight=False, markup=False, soft_wrap=True)
+        progress.write_line("; ".join([progress.title, *(f"{name} {text}" for name, text in progress.about.items())]))
     yield progress
 
 

@@ -23,6 +23,11 @@ class ModelInRun(msgspec.Struct):
     id: str
     engine: str
 
+    @property
+    def label(self) -> str:
+        """The name, and the id where it says more."""
+        return self.name if self.id in ("", self.name) else f"{self.name} ({self.id})"
+
 
 class StageInRun(msgspec.Struct, frozen=True):
     """A stage that came before a run."""

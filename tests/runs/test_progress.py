@@ -1,7 +1,15 @@
-"""The texts that the progress displays show."""
+"""The texts that the progress displays show, and the time left on a clock that is made up."""
 
+import io
+from collections.abc import Callable, Iterable
+
+import pytest
+from rich.console import Console
+
+from evorun.models.base import Completion, Reply
+from evorun.runs.budget import Meter
 from evorun.runs.effects import Traffic
-from evorun.runs.progress import Progress
+from evorun.runs.progress import Progress, shown
 from evorun.runs.scores import ACCURACY, Score
 
 
@@ -33,3 +41,138 @@ def test_the_primary_score_is_shown_as_it_is_and_rates_as_percentages() -> None:
     assert of_score.fields()["error"] == "0.5 (n=2)"
     assert "accuracy" not in of_score.fields()
     assert of_right.fields()["accuracy"] == "50.0% (n=2)"
+
+
+class Clock:
+    """A clock that stands where a test puts it."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _reply() -> Reply:
+    return Reply(completions=(Completion(text="", tokens=10, finish_reason="stop"),), prompt_tokens=90, seconds=1.0)
+
+
+def _progress(problems: int, last_step: int | None, **options: bool) -> tuple[Progress, Clock]:
+    clock = Clock()
+    return Progress("a run", problems, last_step, Traffic(), ACCURACY, clock=clock, **options), clock
+
+
+Event = tuple[float, Callable[[], None]]
+
+
+def _left(progress: Progress, clock: Clock, events: Iterable[Event], total: float, first_answer: float) -> list[float]:
+    """Play the events of a run; return by which factor each estimate errs, from a fifth of the run on."""
+    errors, pending = [], sorted(events, key=lambda event: event[0])
+    for percent in range(1, 100):
+        clock.now = first_answer + (total - first_answer) * percent / 100
+        if progress.traffic.first_answer is None:
+            progress.traffic.first_answer = first_answer
+        while pending and pending[0][0] <= clock.now:
+            moment, event = pending.pop(0)
+            now, clock.now = clock.now, moment
+            event()
+            clock.now = now
+        if 20 <= percent <= 90:
+            left = progress.fields()["left"]
+            seconds = sum(60**i * int(part) for i, part in enumerate(reversed(left.split(":"))))
+            errors.append(seconds / (total - clock.now))
+    return errors
+
+
+def test_a_budget_that_ends_a_search_early_bounds_the_time_left() -> None:
+    # 780 s for 300 calls a problem; of the 150 generations that the method would go, ten happen
+    progress, clock = _progress(8, 150)
+    progress.meters = {f"p{i}": Meter(max_calls=300) for i in range(8)}
+
+    def generation(problem: str, step: int) -> Callable[[], None]:
+        def event() -> None:
+            for _ in range(30):
+                progress.meters[problem].charge("generate", _reply())
+            progress.stepped(problem, step, None)
+
+        return event
+
+    events = [(78.0 * (step + 1), generation(f"p{i}", step)) for i in range(8) for step in range(10)]
+    errors = _left(progress, clock, events, 780, 0.0)
+    assert 0.8 < min(errors) <= max(errors) < 1.25
+
+
+def test_problems_that_wait_for_a_place_count_and_an_engines_start_does_not() -> None:
+    # ten minutes to load the weights; then 40 problems, 4 at a time, of five steps of 20 s each
+    progress, clock = _progress(40, 4)
+    events: list[Event] = []
+    for i in range(40):
+        begin = 600 + i // 4 * 100
+        events += [(begin + 20 * (k + 1), lambda i=i, k=k: progress.stepped(f"p{i}", k, None)) for k in range(5)]
+        events.append((begin + 100.0, lambda i=i: progress.ended(f"p{i}")))
+    errors = _left(progress, clock, events, 1600, 600)
+    assert 0.9 < min(errors) <= max(errors) < 1.1
+
+
+def test_a_run_that_slows_down_is_followed() -> None:
+    # each generation takes 2 % longer than the one before, the last one twice as long as the first
+    progress, clock = _progress(3, 39)
+    ends = [sum(10 * 1.02**k for k in range(step + 1)) for step in range(40)]
+    events = [
+        (ends[step], lambda i=i, s=step: progress.stepped(f"p{i}", s, None)) for i in range(3) for step in range(40)
+    ]
+    errors = _left(progress, clock, events, ends[-1], 0.0)
+    assert 0.65 < min(errors) <= max(errors) < 1.1
+
+
+def test_what_the_journal_replays_says_nothing_about_the_pace() -> None:
+    # a resumed run: nine of twenty generations in two seconds, the others in 50 s each
+    progress, clock = _progress(2, 19)
+    for step in range(9):
+        clock.now = 0.2 * step
+        for problem in ("p0", "p1"):
+            progress.stepped(problem, step, None)
+    assert progress.fields()["left"] == "-"
+    events = [
+        (2 + 50.0 * (step - 8), lambda i=i, s=step: progress.stepped(f"p{i}", s, None))
+        for i in range(2)
+        for step in range(9, 20)
+    ]
+    errors = _left(progress, clock, events, 552, 2.0)
+    assert 0.9 < min(errors) <= max(errors) < 1.1
+
+
+def test_training_is_measured_by_its_steps_and_its_evaluations_are_none() -> None:
+    progress, clock = _progress(50, 100, trains=True)
+    evaluated = [
+        (30.0 + 2400 * k, lambda k=k, i=i: progress.stepped(f"p{i}", 20 * k, 1.0)) for k in range(6) for i in range(50)
+    ]
+    trained = [(30.0 + 120 * k, lambda k=k: progress.trained(k, {"reward": 0.5})) for k in range(1, 101)]
+    errors = _left(progress, clock, [*evaluated, *trained], 12030, 0.0)
+    assert 0.95 < min(errors) <= max(errors) < 1.05
+    assert progress.fields()["evaluated at step"] == "80 to 80"
+
+
+def test_tokens_are_those_that_budgets_count_and_calls_in_flight_name_the_phase() -> None:
+    progress, clock = _progress(2, 4)
+    clock.now = 10.0
+    assert progress.fields()["phase"] == "starting"
+    progress.traffic.in_flight.update(generate=3, judge=0)
+    assert progress.fields()["phase"] == "waiting for the first answer: 3 generate"
+    progress.traffic.count(_reply())
+    progress.traffic.in_flight.update(judge=12)
+    assert progress.fields()["phase"] == "in flight: 3 generate, 12 judge"
+    assert progress.fields()["tokens"] == "100, prompts and completions (10/s)"
+    progress.ending = "writing results"
+    assert progress.fields()["phase"] == "writing results"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_both_displays_name_model_engine_and_folder(*, terminal: bool) -> None:
+    about = {"model": "tiny [bold]", "engine": "vllm", "run directory": "outputs/x"}
+    progress = Progress("a run", 2, 4, Traffic(), ACCURACY, about=about)
+    screen = io.StringIO()
+    with shown(progress, Console(file=screen, force_terminal=terminal, width=100), "auto"):
+        pass
+    for text in ("a run", *about.values()):
+        assert text in screen.getvalue()
