@@ -74,6 +74,8 @@ def _report(arguments: Sequence[str]) -> int:
         compared = comparison.compare(folders, Path(against[0]) if against else None)
         file = Path(output[0]) if output else comparison.comparison_folder(folders) / comparison.COMPARISON
         comparison.print_comparison(compared, comparison.write_comparison(compared, file), Terminal())
+        for path in exported:
+            comparison.export_comparison(compared, Path(path))
     for folder, page in zip(folders, pages, strict=True):
         write_page(folder / REPORT, page)
     if len(folders) == 1:

@@ -6,6 +6,8 @@ from evorun.reports.overview import Outcome
 SOURCES = {"sample": "Sample set", "stand_in": "Stand-in data", "generated": "Generated data"}
 """Sources of problems that are not the benchmark's, in words."""
 
+SIMULATED_LINE = "Simulated model: no language model ran; figures say nothing about any real one."
+
 _STATUSES = {
     "running": "Unfinished: the run is still going (or was killed); figures cover what it has written so far.",
     "interrupted": "Unfinished: the run was interrupted; figures cover what it had written.",
@@ -18,7 +20,7 @@ def banners(outcome: Outcome) -> list[str]:
     manifest = outcome.manifest
     found = []
     if manifest.simulated:
-        found.append("Simulated model: no language model ran; figures say nothing about any real one.")
+        found.append(SIMULATED_LINE)
     if manifest.simulated_teacher:
         found.append(
             "Simulated teacher: no language model wrote what this model was fine-tuned on; figures say nothing about "

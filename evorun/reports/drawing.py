@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 # The style sheets' colours in the light scheme. Matplotlib knows no custom properties: on a page each becomes the
 # property that has its value there.
 INK, GRID, SERIES, CARD = "#5a626c", "#dcdfe3", "#0b62a4", "#ffffff"
-RUNS = ("#5b8df8", "#7e0000", "#347147", "#945aa2", "#c18433", "#8d9398", "#2923a6", "#61204f")
-"""A colour for each of several runs."""
+RUNS = ("#5b8df8", "#7e0000", "#347147", "#945aa2", "#c18433", "#2923a6", "#61204f")
+"""A colour for each of several methods; grey is for what is no method's: floors, axes."""
 PROPERTIES = {INK: "--muted", GRID: "--grid", SERIES: "--series", CARD: "--card"} | {
     colour: f"--run-{index}" for index, colour in enumerate(RUNS)
 }

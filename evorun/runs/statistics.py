@@ -100,6 +100,21 @@ def _mean_interval(values: tuple[float, ...], confidence: float, resamples: int)
     return float(result.confidence_interval.low), float(result.confidence_interval.high)
 
 
+def t_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float, float] | None:
+    """Return Student's t interval of the mean of independent values, or None where fewer than two of them differ.
+
+    For the means of a few seeds, which are near enough to normal, and too few to draw again. Source: Student (1908),
+    "The probable error of a mean".
+    """
+    if len(values) < 2 or max(values) - min(values) <= _ALIKE:
+        return None
+    from scipy.special import stdtrit
+
+    half = stdtrit(len(values) - 1, (1 + confidence) / 2) * np.std(values, ddof=1) / math.sqrt(len(values))
+    mean = float(np.mean(values))
+    return mean - float(half), mean + float(half)
+
+
 def pass_at(k: int, responses: int, right: int) -> float:
     """Return the probability that one of `k` is right, when they are drawn from so many responses to a problem.
 

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from comparison_fixture import BENCHMARK, edit_manifest, write_method
+from scipy import stats
 
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.reports.comparison import Comparison, compare, comparison_folder
@@ -164,44 +166,116 @@ def test_names_tell_runs_apart_by_what_differs(tmp_path: Path) -> None:
         )
 
     runs = [run("a", budget=5), run("b", budget=9), run("c", budget=9, seed=1), write_method(tmp_path / "d", GOOD)]
-    assert _names(compare(runs)) == ["gepa, budget=5", "gepa, budget=9, seed 0", "gepa, budget=9, seed 1", "zero_shot"]
+    assert _names(compare(runs)) == [
+        "gepa, method.budget=5",
+        "gepa, method.budget=9, seed 0",
+        "gepa, method.budget=9, seed 1",
+        "zero_shot",
+    ]
     again = [run("e", budget=5), runs[0]]
     assert [name.rpartition("/")[2] for name in _names(compare(again))] == ["e", "a"]
 
 
-def test_runs_of_several_seeds_have_a_mean_whose_interval_knows_the_problems(tmp_path: Path) -> None:
-    outcomes = [[True, True, False, False, True, False], [True, False, False, True, True, False]]
-    runs = [write_method(tmp_path / str(seed), outcomes[seed], seed=seed) for seed in range(2)]
+def test_an_arm_is_the_mean_over_its_seeds_with_students_interval(tmp_path: Path) -> None:
+    outcomes = [
+        [True, True, False, False, True, False],
+        [True, False, False, False, True, False],
+        [True] * 4 + [False] * 2,
+    ]
+    runs = [write_method(tmp_path / str(seed), outcomes[seed], seed=seed) for seed in range(3)]
     runs.append(write_method(tmp_path / "alone", [True] * 6, method="gepa"))
-    (mean,) = compare(runs).means
-    assert (mean.name, mean.n, mean.facts["seed"]) == ("zero_shot, 2 runs", "2 x 6", "0, 1")
-    assert mean.figure("accuracy").value == pytest.approx(0.5)
-    assert mean.by_stratum["middle"].value == pytest.approx(0)
-    # all 6^6 draws of problems, each with both its outcomes
-    import itertools
-
-    import numpy as np
-
-    shares = np.array(outcomes).mean(axis=0)
-    draws = shares[np.array(list(itertools.product(range(6), repeat=6)))].mean(axis=1)
-    assert mean.figure("accuracy").ci95 == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=0.09)
-    assert mean.figure("accuracy").ci95 is not None
-    assert mean.figure("accuracy").ci95[1] - mean.figure("accuracy").ci95[0] > 0.5
+    comparison = compare(runs)
+    alone, mean = comparison.rows
+    assert (alone.name, alone.n, alone.figure("accuracy")) == ("gepa", "6", comparison.runs[0].metric("accuracy"))
+    assert (mean.name, mean.n, mean.facts["seed"]) == ("zero_shot", "3 x 6", "0, 1, 2")
+    shares = np.mean(outcomes, axis=1)
+    interval = stats.t.interval(0.95, 2, shares.mean(), stats.sem(shares))
+    assert mean.figure("accuracy").value == pytest.approx(shares.mean())
+    assert mean.figure("accuracy").ci95 == pytest.approx((interval[0], min(interval[1], 1)))
+    middle = np.array(outcomes)[:, 2::3].mean(axis=1)
+    assert mean.by_stratum["middle"].value == pytest.approx(middle.mean())
+    assert [row.name for row in comparison.run_rows] == ["gepa", *(f"zero_shot, seed {seed}" for seed in range(3))]
 
 
-def test_a_mean_of_nothing_but_right_answers_keeps_its_doubt(tmp_path: Path) -> None:
+def test_an_interval_over_seeds_stays_in_the_scores_range(tmp_path: Path) -> None:
+    runs = [
+        write_method(tmp_path / str(seed), [True] * (10 - 3 * seed) + [False] * 3 * seed, seed=seed) for seed in (0, 1)
+    ]
+    (mean,) = compare(runs).rows
+    low, high = stats.t.interval(0.95, 1, 0.85, stats.sem([1, 0.7]))
+    assert low < 0 < 1 < high
+    assert mean.figure("accuracy").ci95 == (0, 1)
+
+
+def test_seeds_that_agree_have_no_interval(tmp_path: Path) -> None:
     runs = [write_method(tmp_path / str(seed), [True] * 10, seed=seed) for seed in range(3)]
-    (mean,) = compare(runs).means
-    assert mean.figure("accuracy").ci95 == pytest.approx((0.7224672, 1.0))  # Wilson, 10 of 10: seeds add no problems
+    (mean,) = compare(runs).rows
+    assert (mean.figure("accuracy").value, mean.figure("accuracy").ci95) == (1, None)
 
 
-def test_seeds_of_other_set_ups_and_unfinished_runs_have_no_mean(tmp_path: Path) -> None:
+def test_seeds_of_other_set_ups_and_unfinished_runs_are_arms_of_their_own(tmp_path: Path) -> None:
     runs = [
         write_method(tmp_path / "a", GOOD, seed=0, config={"method": {"children": 4}, "seed": 0}),
         write_method(tmp_path / "b", GOOD, seed=1, config={"method": {"children": 8}, "seed": 1}),
         write_method(tmp_path / "c", GOOD, seed=2, ended=5, config={"method": {"children": 4}, "seed": 2}),
     ]
-    assert compare(runs).means == []
+    comparison = compare(runs)
+    assert [len(arm.runs) for arm in comparison.arms] == [1, 1, 1]
+    assert comparison.run_rows == []
+
+
+def test_a_run_and_its_copy_are_no_two_draws(tmp_path: Path) -> None:
+    runs = [write_method(tmp_path / name, GOOD) for name in "ab"]
+    assert [len(arm.runs) for arm in compare(runs).arms] == [1, 1]
+    runs.append(write_method(tmp_path / "c", GOOD, seed=1))
+    assert [len(arm.runs) for arm in compare(runs).arms] == [3]
+
+
+def _typed(folder: Path, *overrides: str, seed: int = 0, **settings: Any) -> Path:
+    config = {
+        "method": {"name": "lyria", "orders": 2, "ties": "none", "width": 1.0, "elo": False, **settings},
+        "seed": seed,
+    }
+    command = ["evorun", "method=lyria", f"seed={seed}", "experiment=ablations", *overrides]
+    target = folder / "_".join([*overrides, str(seed)]).replace("/", "-")
+    return write_method(target, GOOD, method="lyria", seed=seed, config=config, command=command)
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_ablations_are_named_by_the_overrides_that_differ(tmp_path: Path, seeds: int) -> None:
+    runs = [
+        _typed(tmp_path, *overrides, seed=seed, **settings)
+        for seed in range(seeds)
+        for overrides, settings in (
+            ((), {}),
+            (("method.orders=1",), {"orders": 1}),
+            (("+method.ties=half",), {"ties": "half"}),
+            (("method.width=0", "method.elo=true"), {"width": 0, "elo": True}),
+            (("judge=oracle",), {"orders": 1, "ties": "half", "width": 3, "elo": True}),
+        )
+    ]
+    assert {arm.name for arm in compare(runs).arms} == {
+        "lyria",
+        "lyria, method.orders=1",
+        "lyria, method.ties=half",
+        "lyria, method.width=0 method.elo=true",
+        "lyria, judge=oracle",
+    }
+
+
+def test_ablations_are_named_by_their_settings_where_overrides_do_not_tell(tmp_path: Path) -> None:
+    runs = [
+        _typed(tmp_path, *overrides, **settings)
+        for overrides, settings in (
+            (("method.orders=2",), {}),  # typed, and yet the default
+            (("a=1",), {}),
+            (("a=2",), {"orders": 1}),
+            (("a=3",), {"ties": "half"}),
+            (("a=4",), {"width": 3.0}),
+        )
+    ]
+    names = {name.partition(", /")[0] for name in _names(compare(runs))}
+    assert names == {"lyria", "lyria, method.orders=1", "lyria, method.ties=half", "lyria, method.width=3.0"}
 
 
 REPORTED = {
@@ -401,11 +475,12 @@ def _other(pair: Pair, name: str) -> PairedScores:
 
 
 def _drawn(comparison: Comparison) -> list[str]:
-    return [score.name for score in comparison.drawn_scores]
+    (panel,) = comparison.panels
+    return [score.name for score in panel.drawn_scores]
 
 
 def _scored(folder: Path, method: str, scores: list[float], **more: Any) -> Path:
-    both = {"penalised_score": scores, "missing_cities": [i % 3 for i in range(10)]}
+    both: dict[str, list[float]] = {"penalised_score": scores, "missing_cities": [i % 3 for i in range(10)]}
     return write_method(folder, NONE_RIGHT, method=method, scores=both, declared=PUZZLE, **more)
 
 
@@ -454,32 +529,23 @@ def test_curves_are_of_the_scores_that_all_runs_have(tmp_path: Path) -> None:
     assert _drawn(compare([*with_scores, other])) == ["missing_cities"]
     plain = write_method(tmp_path / "plain", NONE_RIGHT, method="gepa")
     comparison = compare([*with_scores, plain])
-    assert comparison.drawn_scores == []
+    assert _drawn(comparison) == []
     assert [score.name for score in comparison.rows[-1].scores] == ["accuracy"]
     assert comparison.pairs.pairs[-1].others == {}
 
 
-def test_the_mean_of_scores_over_seeds_draws_problems_with_all_their_runs(tmp_path: Path) -> None:
-    import itertools
-
-    import numpy as np
-
+def test_scores_over_seeds_have_students_interval_too(tmp_path: Path) -> None:
     values = [[100.0, 20.0, 60.0, 0.0, 80.0, 35.0], [90.0, 40.0, 60.0, 10.0, 100.0, 5.0]]
     runs = [
         write_method(tmp_path / str(seed), [False] * 6, seed=seed, scores={"penalised_score": values[seed]})
         for seed in range(2)
     ]
-    (mean,) = compare(runs).means
-    score = mean.figure("penalised_score")
-    assert (score.value, score.n) == (pytest.approx(50), 12)
-    means = np.array(values).mean(axis=0)
-    draws = means[np.array(list(itertools.product(range(6), repeat=6)))].mean(axis=1)
-    assert score.ci95 == pytest.approx(tuple(np.quantile(draws, [0.025, 0.975])), abs=1.5)
-    alike = [
-        write_method(tmp_path / f"alike{seed}", [False] * 6, seed=seed, scores={"penalised_score": [7.0] * 6})
-        for seed in range(2)
-    ]
-    assert compare(alike).means[0].figure("penalised_score").ci95 is None
+    score = compare(runs).rows[0].figure("penalised_score")
+    means = np.mean(values, axis=1)
+    assert score.value == pytest.approx(50)
+    assert score.n == 12
+    # the fixture declares no range, so that nothing is cut
+    assert score.ci95 == pytest.approx(stats.t.interval(0.95, 1, 50, stats.sem(means)))
 
 
 def test_a_papers_scores_stand_beside_the_measured_ones(tmp_path: Path) -> None:

@@ -1,7 +1,7 @@
 """Several runs beside one another: a table, pairs on the same problems, curves. Reads run directories only."""
 
 from evorun.reports.comparison.comparison import Comparison, compare
-from evorun.reports.comparison.page import COMPARISON, comparison_folder, write_comparison
+from evorun.reports.comparison.page import COMPARISON, comparison_folder, export_comparison, write_comparison
 from evorun.reports.comparison.terminal import print_comparison
 
 __all__ = [
@@ -9,6 +9,7 @@ __all__ = [
     "Comparison",
     "compare",
     "comparison_folder",
+    "export_comparison",
     "print_comparison",
     "write_comparison",
 ]

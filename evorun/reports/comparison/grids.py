@@ -4,10 +4,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from evorun.reports import text
-from evorun.reports.comparison.comparison import Comparison
+from evorun.reports.comparison.comparison import Comparison, shared_facts
+from evorun.reports.comparison.names import shared
 from evorun.reports.comparison.notes import primary_words
+from evorun.reports.comparison.pairs import Pair
+from evorun.reports.comparison.rows import Row
 from evorun.reports.scores import score_cells
 from evorun.runs.scores import Score
+
+_SEARCH = {
+    "parsable_rate": "candidates\nthat parse",
+    "pool_coverage": "pool\ncoverage",
+    "choice_given_coverage": "choice given\ncoverage",
+    "judge_agreement": "judge\nagreement",
+    "posterior_auc": "posterior\nAUC",
+}
+"""Figures of results.json, and the headings of their columns."""
 
 _TOTAL = "total"
 
@@ -24,31 +36,38 @@ class Grid:
 
 
 def main_grid(
-    comparison: Comparison, strata: Sequence[str], scores: Sequence[Score], *, with_cost: bool = True
+    comparison: Comparison,
+    rows: Sequence[Row],
+    strata: Sequence[str],
+    scores: Sequence[Score],
+    *,
+    with_cost: bool = True,
 ) -> Grid:
-    """Return the primary score, other scores and cost, a line for each run and then for each mean over seeds.
+    """Return the primary score, other scores and cost, a line for each arm or run.
 
-    What all runs share has no column, except for the information regime.
+    What all of them share or have in their names has no column, except for the information regime.
     """
     # the regime has its column even so: figures with and without labels must never be compared unawares
-    facts = [name for name in comparison.rows[0].facts if name not in comparison.shared_facts]
-    columns = ["run", *facts, "information", "n"]
+    told = [*shared_facts(rows), *shared([dict.fromkeys(row.parts, "") for row in rows])] if rows else []
+    facts = [name for row in rows[:1] for name in row.facts if name not in told]
+    columns = ["run", *facts, "n"]
     for primary in comparison.primaries:
         columns += [text.label(primary), "95 % interval"]
-    columns += [*strata, *(score.name.replace("_", "\n") for score in scores)]
-    words = frozenset(range(len(facts) + 2))
+    information = len(columns)
+    columns += ["information", *strata, *(score.name.replace("_", "\n") for score in scores)]
+    words = frozenset([*range(len(facts) + 1), information])
     if with_cost:
         columns += ["calls a\nproblem", "tokens a\nproblem"]
     if comparison.has_reported:
         columns += ["reported", "difference"]
     grid = Grid(columns, words)
-    for row in [*comparison.rows, *comparison.means]:
-        named = [row.name, *(row.facts[name] or text.MISSING for name in facts), row.regime]
-        cells = [*named, row.n]
+    for row in rows:
+        cells = [row.name, *(row.facts[name] or text.MISSING for name in facts), row.n]
         for primary in comparison.primaries:
             metric = row.figure(primary.name)
             cells += [text.value(primary, metric.value), text.value_interval(primary, metric.ci95)]
         by_stratum = [row.by_stratum.get(stratum) for stratum in strata]
+        cells += [row.regime]
         cells += [text.value(row.primary, metric.value if metric else None) for metric in by_stratum]
         cells += [text.value(score, row.figure(score.name).value) for score in scores]
         if with_cost:
@@ -61,9 +80,20 @@ def main_grid(
     return grid
 
 
-def scores_grid(comparison: Comparison) -> Grid:
+def search_grid(rows: Sequence[Row]) -> Grid:
+    """Return the generation that was reached, and shares that tell a search that failed from a choice that did."""
+    found = [name for name in _SEARCH if any(row.figure(name).value is not None for row in rows)]
+    evolved = any(row.generation > 0 for row in rows)
+    columns = [*(["generation\nreached"] if evolved else []), *(_SEARCH[name] for name in found)]
+    grid = Grid(["run", *columns], frozenset({0}))
+    for row in rows if columns else []:
+        reached = [text.number(row.generation or None)] if evolved else []
+        grid.rows.append([row.name, *reached, *(text.percent(row.figure(name).value) for name in found)])
+    return grid
+
+
+def scores_grid(rows: Sequence[Row]) -> Grid:
     """Return the means of the other scores with their intervals, beside the reported ones where there are any."""
-    rows = [*comparison.rows, *comparison.means]
     with_reported = any(row.reported_figure(score.name) is not None for row in rows for score in row.scores[1:])
     columns = ["run", "score", "mean", "95 % interval", "n", *(["reported", "difference"] if with_reported else [])]
     grid = Grid(columns, frozenset({0, 1}))
@@ -78,11 +108,11 @@ def scores_grid(comparison: Comparison) -> Grid:
     return grid
 
 
-def strata_grid(comparison: Comparison, *, with_intervals: bool) -> Grid:
-    """Return the primary score by stratum, a line for each run and then for each mean over seeds."""
+def strata_grid(comparison: Comparison, rows: Sequence[Row], *, with_intervals: bool) -> Grid:
+    """Return the primary score by stratum, a line for each arm or run."""
     strata = comparison.strata
     grid = Grid(["run", *strata], frozenset({0}))
-    for row in [*comparison.rows, *comparison.means]:
+    for row in rows:
         shown = [score_cells(row.primary, row.by_stratum.get(stratum)) for stratum in strata]
         with_interval = [with_intervals and interval != text.MISSING for _, interval, _ in shown]
         joined = [
@@ -108,10 +138,9 @@ def reported_strata_grid(comparison: Comparison) -> Grid:
     return grid
 
 
-def pairs_grid(comparison: Comparison) -> Grid:
-    """Return each run beside the reference of its group, group after group, and then those over several seeds."""
-    pairs = comparison.pairs.shown
-    lead = _lead(comparison)
+def pairs_grid(pairs: Sequence[Pair]) -> Grid:
+    """Return each arm or run beside the reference of its group, group after group."""
+    lead = _lead(pairs)
     gains = ["gained", "lost"] if any(pair.primary.rate for pair in pairs) else ["better", "worse"]
     tests = ["p", "p (Holm)"] if any(pair.p is not None for pair in pairs) else []
     columns = [*lead, "run", "n", "difference", "95 % interval", *gains, *tests]
@@ -136,13 +165,13 @@ def pairs_grid(comparison: Comparison) -> Grid:
     return grid
 
 
-def score_pairs_grid(comparison: Comparison) -> Grid:
-    """Return each run's scores beside those of the reference of its group."""
-    lead = _lead(comparison)
+def score_pairs_grid(pairs: Sequence[Pair]) -> Grid:
+    """Return the scores of each arm or run beside those of the reference of its group."""
+    lead = _lead(pairs)
     columns = [*lead, "run", "score", "n", "difference", "95 % interval", "higher", "lower"]
     grid = Grid(columns, frozenset(range(len(lead) + 2)))
     named = ""
-    for pair in comparison.pairs.shown:
+    for pair in pairs:
         name = pair.name
         for score, compared in pair.others.items():
             reference = [pair.reference if pair.reference != named else ""] if lead else []
@@ -154,9 +183,9 @@ def score_pairs_grid(comparison: Comparison) -> Grid:
     return grid
 
 
-def _lead(comparison: Comparison) -> list[str]:
+def _lead(pairs: Sequence[Pair]) -> list[str]:
     """Return the column that names the references, where there are several."""
-    return ["reference"] if len({pair.reference for pair in comparison.pairs.shown}) > 1 else []
+    return ["reference"] if len({pair.reference for pair in pairs}) > 1 else []
 
 
 def cost_grid(comparison: Comparison) -> Grid:

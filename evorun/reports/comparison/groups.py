@@ -12,7 +12,8 @@ from statistics import fmean
 
 import msgspec
 
-from evorun.reports.comparison.runs import Run, policy, setup, simulated_model
+from evorun.reports.comparison.names import policy, setup, simulated_model
+from evorun.reports.comparison.runs import Run
 
 _ADAPTER = "+adapter:"
 """Precedes the digest of an adapter in a model's id (`ModelConfig.identity`)."""
@@ -51,12 +52,14 @@ def groups_of(runs: Sequence[Run], against: Run | None) -> Groups:
 
     Without `against` it is the method, with its settings, that most runs can be paired with, of these the one with
     the highest mean primary score, then second score. Groups without it get theirs by the same rule among themselves.
+    Floors are in no group, for their model is no run's, unless one is the reference: then all models are in its group.
     """
     members: dict[bytes, list[Run]] = defaultdict(list)
-    for run in runs:
+    against_floor = against is not None and against.floor
+    for run in runs if against_floor else [run for run in runs if not run.floor] or runs:
         manifest = run.manifest
         base = policy(manifest).id.partition(_ADAPTER)[0]
-        model = (base, manifest.simulated, simulated_model(manifest))
+        model = None if against_floor else (base, manifest.simulated, simulated_model(manifest))
         same = (manifest.task, model, manifest.provenance.digest)
         members[msgspec.json.encode(same, order="deterministic")].append(run)
     groups = list(members.values())
@@ -78,7 +81,8 @@ def same_settings(ours: Run, theirs: Run) -> bool:
     both = [
         {key: value for key, value in setup(run.manifest).items() if key not in _OF_THE_GROUP} for run in (ours, theirs)
     ]
-    return ours.manifest.method == theirs.manifest.method and both[0] == both[1]
+    of_one_kind = ours.manifest.method == theirs.manifest.method and ours.floor == theirs.floor
+    return of_one_kind and both[0] == both[1]
 
 
 def _chosen(groups: Sequence[list[Run]]) -> list[dict[int, Run]]:
@@ -109,13 +113,14 @@ def _references(group: Sequence[Run], of: Run, groups: Sequence[Sequence[Run]]) 
     found = [run for run in group if same_settings(run, of)]
     if not found and group[0].manifest.task != of.manifest.task:
         # a method's defaults follow the task: where it ran in one way only on each, that is the same method
-        of_method = [run for runs in groups for run in runs if run.manifest.method == of.manifest.method]
+        method = (of.manifest.method, of.floor)
+        of_method = [run for runs in groups for run in runs if (run.manifest.method, run.floor) == method]
         one_way = all(
             same_settings(*two)
             for task in (of.manifest.task, group[0].manifest.task)
             for two in pairwise(run for run in of_method if run.manifest.task == task)
         )
-        found = [run for run in group if run.manifest.method == of.manifest.method] if one_way else []
+        found = [run for run in group if (run.manifest.method, run.floor) == method] if one_way else []
     references: dict[int, Run] = {}
     # finished runs first: the rank of one under way is over the problems that happened to end early
     for run in sorted(found, key=lambda run: (run.outcome.finished, run.rank), reverse=True):

@@ -1,9 +1,25 @@
 """Sentences around the tables of a comparison: the same on the page and in a terminal."""
 
 from evorun.reports import text
-from evorun.reports.comparison.comparison import MARKS, Comparison
+from evorun.reports.comparison.comparison import Comparison, shared_facts
+from evorun.reports.comparison.names import SEED, joined, shared
 from evorun.reports.comparison.pairs import Unpaired
-from evorun.reports.comparison.seeds import common_name
+from evorun.reports.comparison.plots import MAX_BANDS
+from evorun.reports.comparison.rows import MARKS
+
+SEEDS_NOTE = (
+    "Over several seeds the figure is the mean of the seeds' figures, and its interval is Student's t over the seeds, "
+    "cut at the score's range: it is about the chance in the runs, on these problems (none where all seeds agree)."
+)
+"""Explains means over seeds and their intervals."""
+
+SEARCH_NOTE = (
+    "Candidates that parse: of all responses. Pool coverage: problems with any right candidate; choice given coverage: "
+    "of these, the problems whose final answer was right. Judge agreement: decisive duels of a right and a wrong "
+    "candidate that the right one won. Posterior AUC: how often a right candidate's posterior mean is above that of a "
+    "wrong one of the same problem."
+)
+"""Explains the columns of the search and the judge."""
 
 SCORE_PAIRS_NOTE = (
     "Difference: mean of the run less that of the reference, with a paired bootstrap interval over problems (BCa, over "
@@ -16,9 +32,11 @@ WORDING = "The runs' prompts are evorun's own wording of the paper's, or the use
 
 
 def shared_line(comparison: Comparison) -> str:
-    """Say what all runs share, but for the marks, which the warnings above all tables spell out."""
-    shared = comparison.shared_facts
-    return "; ".join(f"{name} {value}" for name, value in shared.items() if value and name != MARKS)
+    """Say what all arms share, but for the marks, which the warnings above all tables spell out."""
+    shared = {name: value for name, value in shared_facts(comparison.rows).items() if value and name != MARKS}
+    line = "; ".join(f"{name}{'s' if name == SEED and ',' in value else ''} {value}" for name, value in shared.items())
+    aside = any(row.floor for row in comparison.rows) and not all(row.floor for row in comparison.rows)
+    return f"{line} (floors aside)" if line and aside else line
 
 
 def intervals_note(comparison: Comparison) -> str:
@@ -26,10 +44,40 @@ def intervals_note(comparison: Comparison) -> str:
     rates = [score.rate for score in comparison.primaries]
     wilson, bootstrap = "are Wilson's, for one draw of problems", "draw problems again (BCa bootstrap)"
     kinds = {(True, False): wilson, (False, True): bootstrap}.get((any(rates), not all(rates)))
-    over_seeds = (
-        "; those of means over seeds draw whole problems, with all their runs, again" if comparison.means else ""
+    single = f"Intervals of single runs {kinds or f'of rates {wilson}, of other scores {bootstrap}'}."
+    return f"{SEEDS_NOTE} {single}" if comparison.has_seeds else single
+
+
+def lines_note(comparison: Comparison) -> str:
+    """Explain the lines of the curves."""
+    seeds = (
+        "Thick lines are means over seeds, where a run that has ended counts with its last value; thin ones are runs."
     )
-    return f"Intervals of single runs {kinds or f'of rates {wilson}, of other scores {bootstrap}'}{over_seeds}."
+    bands = "Bands and bars are 95 % intervals; with more than {} arms in a figure there are no bands."
+    levels = "A method of one step is a mark: against generations marks stand side by side, on dotted levels."
+    floors = "Grey dashes are floors: random answers."
+    sentences = [seeds] if comparison.has_seeds else []
+    sentences += [bands.format(MAX_BANDS), levels]
+    sentences += [floors] if any(row.floor for row in comparison.rows) else []
+    return " ".join([*sentences, "Calls and tokens so far are of all roles together."])
+
+
+def cost_note(comparison: Comparison) -> str:
+    """Say what the costs in the first table are."""
+    trained = any(run.outcome.trained for run in comparison.runs)
+    shared_out = ", of a run that trains the whole run's divided by its problems" if trained else ""
+    return f"Calls and tokens are means over problems, all roles together{shared_out}."
+
+
+def floor_line(comparison: Comparison) -> str | None:
+    """Say how to make the floor rows that tasks lack; None when each has one."""
+    lacking = comparison.without_floor
+    if not lacking:
+        return None
+    return (
+        f"No floor for {', '.join(lacking)}: the same command with model=random shows what each method scores on "
+        "random answers."
+    )
 
 
 def primary_words(comparison: Comparison) -> str:
@@ -40,9 +88,9 @@ def primary_words(comparison: Comparison) -> str:
 
 def pairs_heading(comparison: Comparison) -> str:
     """Say what the pairs are compared with."""
-    references = comparison.pairs.references or [comparison.pairs.reference.name]
-    one_method = len({name.split(", ")[0] for name in references}) == 1
-    name = common_name(references) if one_method else "each group's reference"
+    references = comparison.pairs.references or [comparison.pairs.reference]
+    common = shared([run.parts for run in references])
+    name = joined(common) if "method" in common else "each group's reference"
     return f"Against {name}, on the same problems{' with the same model' if len(references) > 1 else ''}"
 
 

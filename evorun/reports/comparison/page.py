@@ -1,14 +1,15 @@
 """comparison.html: several runs on one page that opens from disk and loads nothing."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
-from evorun.reports import text
 from evorun.reports.comparison import plots
 from evorun.reports.comparison.comparison import Comparison
+from evorun.reports.comparison.data import data_tables
+from evorun.reports.comparison.figures import figures_of
 from evorun.reports.comparison.grids import (
     cost_grid,
     main_grid,
@@ -16,11 +17,16 @@ from evorun.reports.comparison.grids import (
     reported_strata_grid,
     score_pairs_grid,
     scores_grid,
+    search_grid,
     strata_grid,
 )
 from evorun.reports.comparison.notes import (
     SCORE_PAIRS_NOTE,
+    SEARCH_NOTE,
+    cost_note,
+    floor_line,
     intervals_note,
+    lines_note,
     pairs_heading,
     pairs_note,
     primary_words,
@@ -28,14 +34,10 @@ from evorun.reports.comparison.notes import (
     source_line,
     unpaired_line,
 )
-from evorun.reports.drawing import X_LABELS, XAxis
+from evorun.reports.export import export
 from evorun.reports.html import REPORT
 from evorun.reports.page import markup, own_file, render, write_page
 from evorun.runs.paths import display
-from evorun.runs.scores import Score
-
-if TYPE_CHECKING:
-    from markupsafe import Markup
 
 COMPARISON = "comparison.html"
 
@@ -59,61 +61,56 @@ def write_comparison(comparison: Comparison, target: Path) -> Path:
     return write_page(target, render("comparison/comparison.html.j2", _context(comparison, target.parent)))
 
 
+def export_comparison(comparison: Comparison, folder: Path) -> list[Path]:
+    """Write the figures (SVG, PDF) and the tables (CSV) of a comparison into a folder, and return their paths.
+
+    Raises RunDirectoryError when one cannot be written.
+    """
+    return export(folder, figures_of(comparison), data_tables(comparison))
+
+
 def _context(comparison: Comparison, folder: Path) -> dict[str, Any]:
-    strata = comparison.strata
-    second = [comparison.second] if comparison.second else []
-    drawn = comparison.runs[: plots.MAX_LINES]
+    strata = comparison.strata if len(comparison.strata) <= _MAX_STRATA else []
+    pairs, styles = comparison.pairs, plots.styles_of(comparison)
     # "./": a folder may be called `javascript:...`, and a link to it must not become one with that scheme
     links = {
         run.name: "./" + quote(os.path.relpath(run.outcome.run_dir.resolve() / REPORT, folder.resolve()))
         for run in comparison.runs
     }
+    by_legend = {arm.legend: styles[arm.name] for arm in comparison.arms}
+    legend = {name: markup(plots.swatch(style)) for name, style in by_legend.items()}
     return {
         "comparison": comparison,
         "shared": shared_line(comparison),
-        "main": main_grid(comparison, strata if len(strata) <= _MAX_STRATA else [], comparison.other_scores),
-        "scores": scores_grid(comparison),
-        "strata": strata_grid(comparison, with_intervals=True),
+        "main": main_grid(comparison, comparison.rows, strata, comparison.common_scores),
+        "scores": scores_grid(comparison.rows),
+        "search": search_grid(comparison.rows),
+        "strata": strata_grid(comparison, comparison.rows, with_intervals=True),
         "reported_strata": reported_strata_grid(comparison),
-        "pairs": pairs_grid(comparison),
+        "pairs": pairs_grid(pairs.first),
         "pairs_heading": pairs_heading(comparison),
         "pairs_note": pairs_note(comparison),
-        "score_pairs": score_pairs_grid(comparison),
+        "score_pairs": score_pairs_grid(pairs.first),
         "score_pairs_note": SCORE_PAIRS_NOTE,
-        "unpaired": [unpaired_line(unpaired) for unpaired in comparison.pairs.unpaired],
+        "unpaired": [unpaired_line(unpaired) for unpaired in pairs.unpaired],
         "cost": cost_grid(comparison),
+        "run_main": main_grid(comparison, comparison.run_rows, strata, comparison.common_scores),
+        "run_search": search_grid(comparison.run_rows),
+        "run_pairs": pairs_grid(pairs.of_seeds),
+        "tables": {table.name: table for table in data_tables(comparison)},
         "sources": [source_line(source, note) for source, note in comparison.sources],
         "links": links,
         "folders": {run.name: display(run.outcome.run_dir) for run in comparison.runs},
-        "swatches": {run.name: markup(plots.swatch(index)) for index, run in enumerate(drawn)},
+        "swatches": {
+            name: legend[arm.legend] for arm in comparison.arms for name in (arm.name, *(run.name for run in arm.runs))
+        },
+        "legend": legend,
         "primary": primary_words(comparison),
         "intervals_note": intervals_note(comparison),
-        "bars": _bars(comparison, comparison.primaries),
-        "second_bars": _bars(comparison, second),
-        "along": _curves(comparison, comparison.primaries, X_LABELS),
-        "others_along": {
-            **_curves(comparison, comparison.drawn_scores, ["step"]),
-            **_curves(comparison, [score for score in comparison.drawn_scores if score in second], X_LABELS),
-        },
-        "with_bands": sum(bool(run.curves.get(run.primary.name)) for run in drawn) <= plots.MAX_BANDS,
-        "left_out": max(len(comparison.runs) - plots.MAX_LINES, 0),
+        "search_note": SEARCH_NOTE,
+        "cost_note": cost_note(comparison),
+        "floor_line": floor_line(comparison),
+        "lines_note": lines_note(comparison),
+        "figures": figures_of(comparison),
         "style": markup(own_file("report.css") + own_file("comparison/comparison.css")),
     }
-
-
-def _bars(comparison: Comparison, scores: Iterable[Score]) -> Mapping[str, "Markup"]:
-    """Draw the final figures, by the score's name in words."""
-    drawn = {text.words(score.name): plots.bars_plot(comparison.rows, score) for score in scores}
-    return {name: markup(svg) for name, svg in drawn.items() if svg}
-
-
-def _curves(
-    comparison: Comparison, scores: Iterable[Score], against: Iterable[XAxis]
-) -> Mapping[str, Mapping[str, "Markup"]]:
-    """Draw scores along the runs, by their names in words and by horizontal axis."""
-    drawn: dict[str, dict[str, Markup]] = {}
-    for score in scores:
-        for x in against:
-            if (svg := plots.curves_plot(comparison.runs, score, x)) is not None:
-                drawn.setdefault(text.words(score.name), {})[x] = markup(svg)
-    return drawn

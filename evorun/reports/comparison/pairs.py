@@ -4,7 +4,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from evorun.reports.comparison.arms import Arm
 from evorun.reports.comparison.groups import Groups, same_settings
+from evorun.reports.comparison.names import SEED, joined, policy, shared, simulated_model
 from evorun.reports.comparison.paired import (
     PairedScores,
     holm,
@@ -15,8 +17,7 @@ from evorun.reports.comparison.paired import (
     pooled_p,
     pooled_scores,
 )
-from evorun.reports.comparison.runs import SEED, Run, policy, simulated_model
-from evorun.reports.comparison.seeds import name_over_seeds
+from evorun.reports.comparison.runs import Run
 from evorun.runs.scores import Score
 
 
@@ -63,18 +64,31 @@ class Pairs:
 
     reference: Run
     """The one that was named, or the best of those that were chosen."""
-    references: Sequence[str]
-    """Names of all references that a run is paired with, in order."""
+    references: Sequence[Run]
+    """All references that a run is paired with, in order."""
+    pooled: Sequence[Pair]
+    """Of arms with several seeds."""
     pairs: Sequence[Pair]
     """By reference."""
-    pooled: Sequence[Pair]
-    """Over the seeds of one set-up."""
     unpaired: Sequence[Unpaired]
+
+    pooled_runs: frozenset[str]
+    """Names of the runs that are in a pool."""
+
+    @property
+    def first(self) -> list[Pair]:
+        """The comparisons over seeds, and those of runs that have none."""
+        return [*self.pooled, *(pair for pair in self.pairs if pair.name not in self.pooled_runs)]
+
+    @property
+    def of_seeds(self) -> list[Pair]:
+        """The comparisons of single runs that are in a pool."""
+        return [pair for pair in self.pairs if pair.name in self.pooled_runs]
 
     @property
     def shown(self) -> list[Pair]:
-        """All comparisons that are made."""
-        return [*self.pairs, *self.pooled]
+        """All comparisons that are made, those over seeds first."""
+        return [*self.pooled, *self.pairs]
 
 
 @dataclass(frozen=True)
@@ -83,8 +97,8 @@ class _Match:
     reference: Run
 
 
-def pair_all(groups: Groups, seeds: Sequence[Sequence[Run]]) -> Pairs:
-    """Pair every run with the reference of its group and seed; pool the runs of each set-up in `seeds`."""
+def pair_all(groups: Groups, arms: Sequence[Arm]) -> Pairs:
+    """Pair every run with the reference of its group and seed; pool the runs of each arm."""
     # only runs that share problems with their reference; those of one reference together
     by_reference: dict[str, list[_Match]] = defaultdict(list)
     for group in groups.groups:
@@ -94,23 +108,24 @@ def pair_all(groups: Groups, seeds: Sequence[Sequence[Run]]) -> Pairs:
                 by_reference[reference.name].append(_Match(run, reference))
     matches = [match for of_reference in by_reference.values() for match in of_reference]
     pools = []
-    for members in seeds:
-        names = {run.name for run in members}
+    for arm in arms:
+        names = {run.name for run in arm.runs}
         # each run within its seed, and all beside one set-up: a pool over several references would compare with none
         pool = [m for m in matches if m.run.name in names and m.run.manifest.seed == m.reference.manifest.seed]
         pool = [match for match in pool if same_settings(match.reference, pool[0].reference)]
         if len(pool) > 1:
             pools.append(pool)
-    found = [*map(_pair, matches), *map(_pooled_pair, pools)]
+    found = [*map(_pooled_pair, pools), *map(_pair, matches)]
     # one family of tests: every p-value that is printed counts, those over seeds too
     adjusted = iter(holm([pair.p for pair in found if pair.p is not None]))
     found = [pair if pair.p is None else replace(pair, p_holm=next(adjusted)) for pair in found]
     involved = {run.name for match in matches for run in (match.run, match.reference)} | {groups.main.name}
     return Pairs(
         reference=groups.main,
-        references=list(dict.fromkeys(match.reference.name for match in matches)),
-        pairs=found[: len(matches)],
-        pooled=found[len(matches) :],
+        references=[of_reference[0].reference for of_reference in by_reference.values()],
+        pooled=found[: len(pools)],
+        pairs=found[len(pools) :],
+        pooled_runs=frozenset(match.run.name for pool in pools for match in pool),
         unpaired=[
             Unpaired(run, _reason(run, groups.main))
             for group in groups.groups
@@ -149,8 +164,8 @@ def _pooled_pair(pool: Sequence[_Match]) -> Pair:
     scores = list(dict.fromkeys(score for match in pool for score in match.run.outcome.other_scores))
     both = [(score, _differences(pool, score)) for score in scores]
     return Pair(
-        name=name_over_seeds([match.run for match in pool]),
-        reference=name_over_seeds([match.reference for match in pool]),
+        name=joined(shared([match.run.parts for match in pool])),
+        reference=joined(shared([match.reference.parts for match in pool])),
         primary=primary,
         compared=pooled_scores(differences),
         p=p,

@@ -1,66 +1,103 @@
-"""The figures of a comparison, as inline SVG: a colour and a mark for each run, the same in all of them."""
+"""The figures of a comparison, task by task: a colour and a mark for each method, the same in all of them."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from evorun.reports.comparison.comparison import Row
-from evorun.reports.comparison.runs import Run
-from evorun.reports.drawing import CARD, INK, RUNS, X_LABELS, XAxis, figure_of, integer_axis, number, svg_of
-from evorun.reports.text import label, words
+from evorun.reports.comparison.arms import Arm, Point, run_curve
+from evorun.reports.comparison.comparison import Comparison, Panel
+from evorun.reports.comparison.rows import Row, row_of
+from evorun.reports.drawing import (
+    CARD,
+    INK,
+    RUNS,
+    Drawing,
+    XAxis,
+    drawing_of,
+    figure_of,
+    integer_axis,
+    number,
+)
+from evorun.reports.text import file_stem, label, value, words
 from evorun.runs.printable import printable
-from evorun.runs.schema import MetricPoint
 from evorun.runs.scores import Score
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MAX_LINES = 16
-"""Runs that are drawn; all of them are in the table."""
-
 MAX_BANDS = 8
-"""Lines with bands; with more, bands would only cover each other."""
+"""Arms with bands; with more, bands would only cover each other."""
+
 _MARKS = "osD^vPX*"
 _DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.5)))
+_FLOOR_DASHES = (0, (2, 2))
+_SEED: Mapping[str, Any] = {"alpha": 0.45, "linewidth": 0.8, "markersize": 3}
 _LOG_SPAN = 30
 """Costs whose largest is that many times the smallest are drawn on a logarithmic axis."""
 
+Style = Mapping[str, Any]
+"""Matplotlib's settings of a line."""
 
-def swatch(index: int) -> str:
-    """Draw the line and mark of a run, for a legend."""
+
+def styles_of(comparison: Comparison) -> dict[str, Style]:
+    """Return each arm's style, by its name: a colour for each method, grey dashes for all floors."""
+    methods = comparison.methods
+    return {arm.name: _style(methods.index(arm.method), floor=arm.floor) for arm in comparison.arms}
+
+
+def _style(index: int, *, floor: bool) -> Style:
+    # with more methods than colours, dashes and other marks tell a colour's methods apart, in print too
+    rounds = index // len(RUNS)
+    return {
+        "color": INK if floor else RUNS[index % len(RUNS)],
+        "linestyle": _FLOOR_DASHES if floor else _DASHES[rounds % len(_DASHES)],
+        "marker": _MARKS[index % len(_MARKS)],
+        "markersize": 5,
+        "linewidth": 1.8,
+    }
+
+
+def swatch(style: Style) -> str:
+    """Draw a line with its mark, for a legend, as inline SVG."""
     with figure_of(0.5, 0.2) as figure:
         figure.set_layout_engine("none")
         axes = figure.add_axes((0, 0, 1, 1))
         axes.set_axis_off()
-        axes.plot([0, 1, 2], [0, 0, 0], markevery=[1], **_style(index))
-        return svg_of(figure, f"swatch-{index}", "")
+        axes.plot([0, 1, 2], [0, 0, 0], markevery=[1], **style)
+        return drawing_of(figure, f"swatch-{style['color']}-{style['marker']}", "").inline
 
 
-def curves_plot(runs: Sequence[Run], score: Score, x: XAxis) -> str | None:
-    """Draw a score of each run against generations, calls or tokens; None without points.
+def curves_plot(panel: Panel, score: Score, x: XAxis, styles: Mapping[str, Style], name: str) -> Drawing | None:
+    """Draw a score of each arm against generations, calls or tokens; None without points.
 
-    Up to `MAX_BANDS` runs have 95 % bands. A method of one step is a mark with its interval; against generations the
-    mark's horizontal position means nothing, and a dotted line extends its level.
+    An arm of several runs is their mean, with its band, and a thin line for each run. A method of one step is a mark
+    with its interval; against generations the mark's horizontal position means nothing, and a dotted line extends its
+    level.
     """
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    curves = [[p for p in run.curves.get(score.name, ()) if p.value is not None] for run in runs[:MAX_LINES]]
-    drawn = [(index, points) for index, points in enumerate(curves) if points]
+    drawn = [(index, arm, points) for index, arm in enumerate(panel.arms) if (points := arm.curve(score, x))]
     if not drawn:
         return None
-    with figure_of(*((10.4, 4.0) if x == "step" else (5.2, 3.6))) as figure:
+    with figure_of(4.6, 3.4) as figure:
         axes = figure.subplots()
-        for index, points in ((index, points) for index, points in drawn if len(points) > 1):
-            xs = [getattr(point, x) for point in points]
-            style = _style(index)
-            # a mark at every point would hide the line
-            axes.plot(xs, [number(point.value) for point in points], markevery=max(1, len(points) // 8), **style)
-            banded = [(at, *point.ci95) for at, point in zip(xs, points, strict=True) if point.ci95 is not None]
-            if banded and len(drawn) <= MAX_BANDS:
-                at, lows, highs = zip(*banded, strict=True)
-                axes.fill_between(at, lows, highs, color=style["color"], alpha=0.12, linewidth=0)
+        one_step = [(index, arm, points[0]) for index, arm, points in drawn if len(points) == 1]
+        for index, arm, points in ((index, arm, points) for index, arm, points in drawn if len(points) > 1):
+            _curve(axes, points, styles[arm.name], f"{file_stem(name)}-{index}", band=len(panel.arms) <= MAX_BANDS)
+            for seed, of_run in _seeds(arm, score, x):
+                line = {**styles[arm.name], **_SEED, "marker": "" if len(of_run) > 1 else "."}
+                gid = f"{file_stem(name)}-{index}-seed-{seed}"
+                axes.plot([point.x for point in of_run], [point.value for point in of_run], **line, gid=gid)
         # after the curves, whose range they are spread over
-        _one_step_methods(axes, [(index, points[0]) for index, points in drawn if len(points) == 1], x)
+        last = max(axes.get_xlim()[1], 1.0)
+        for rank, (index, arm, point) in enumerate(one_step):
+            at = last * (rank + 1) / (len(one_step) + 1) if x == "step" else None
+            gid = f"{file_stem(name)}-{index}"
+            for seed, of_run in _seeds(arm, score, x):
+                mark = {**styles[arm.name], **_SEED}
+                places = [point.x if at is None else at for point in of_run]
+                axes.plot(places, [point.value for point in of_run], **mark, gid=f"{gid}-seed-{seed}")
+            _mark(axes, point, at, styles[arm.name], gid)
         if score.rate:
             # the rates that occur, to the next tenth: lines are read by their distances, not from zero
             low, high = axes.dataLim.intervaly
@@ -68,60 +105,94 @@ def curves_plot(runs: Sequence[Run], score: Score, x: XAxis) -> str | None:
             axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
             axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
         axes.set_ylabel(label(score))
-        _x_axis(axes, [getattr(point, x) for _, points in drawn for point in points], x)
-        title = f"{words(score.name).capitalize()} of each run against {X_LABELS[x]}"
-        return svg_of(figure, f"{score.name}-{x}", title)
+        runs = [point.x for arm in panel.arms for run in arm.runs for point in run_curve(run, score, x)]
+        _x_axis(axes, runs, panel.labels[x], of_cost=x != "step")
+        title = f"{words(score.name).capitalize()} on {printable(panel.task)} against {panel.labels[x]}"
+        return drawing_of(figure, name, title)
 
 
-def bars_plot(rows: Sequence[Row], score: Score) -> str | None:
-    """Draw the score that each run has ended with, as a bar with its 95 % interval.
+def bars_plot(panel: Panel, score: Score, styles: Mapping[str, Style], name: str) -> Drawing | None:
+    """Draw the score that each arm has ended with, as a bar with its 95 % interval; None without figures.
 
-    The paper's figure is a hollow mark. None without figures.
+    Its runs are small circles, the paper's figure is a hollow diamond, a floor is a dashed outline.
     """
-    figures = [row.figure(score.name) for row in rows[:MAX_LINES]]
-    drawn = [(index, rows[index], metric) for index, metric in enumerate(figures) if metric.n]
+    drawn = [(arm, row) for arm in panel.arms if (row := row_of(arm)).figure(score.name).n]
     if not drawn:
         return None
-    with figure_of(10.4, 0.7 + 0.34 * len(drawn)) as figure:
+    with figure_of(4.6, 0.5 + 0.4 * len(drawn)) as figure:
         axes = figure.subplots()
-        for y, (index, row, metric) in enumerate(drawn):
-            axes.barh(y, number(metric.value), height=0.62, color=_colour(index), alpha=0.85, linewidth=0)
-            if metric.ci95 is not None:
-                for colour, width in ((CARD, 4.0), (INK, 1.6)):  # a rim, to be seen on any bar
-                    axes.hlines(y, *metric.ci95, color=colour, linewidth=width)
-            reported = row.reported_figure(score.name)
-            if reported is not None:
-                axes.plot(reported, y, marker="D", markersize=6.5, color=INK, markerfacecolor=CARD)
-        axes.set_yticks(range(len(drawn)), [printable(row.name)[:48] for _, row, _ in drawn])
+        for y, (arm, row) in enumerate(drawn):
+            _bar(axes, y, arm, row, score, styles[arm.name])
+        axes.set_yticks([])
+        axes.set_ylim(len(drawn) - 0.3, -0.7)
         if score.rate:
             axes.set_xlim(0, 1.02)
             axes.set_xticks([0, 0.25, 0.5, 0.75, 1], ["0 %", "25 %", "50 %", "75 %", "100 %"])
         else:
             axes.set_xlabel(label(score))
-        axes.invert_yaxis()
-        axes.grid(visible=False, axis="y")
         axes.grid(visible=True, axis="x")
-        return svg_of(figure, f"{score.name}-bars", f"Final {words(score.name)} of each run")
+        return drawing_of(figure, name, f"Final {words(score.name)} on {printable(panel.task)}")
 
 
-def _one_step_methods(axes: "Axes", points: Sequence[tuple[int, MetricPoint]], x: XAxis) -> None:
-    """Draw each as a mark with its interval; against generations, side by side on their levels."""
-    last = max(axes.get_xlim()[1], 1.0)
-    for rank, (index, point) in enumerate(points):
-        style = _style(index)
-        at = last * (rank + 1) / (len(points) + 1) if x == "step" else getattr(point, x)
-        if x == "step" and point.value is not None:
-            axes.axhline(point.value, color=style["color"], linestyle=":", linewidth=1.3)
-        if point.ci95 is not None:
-            axes.vlines(at, *point.ci95, color=style["color"], alpha=0.6, linewidth=1.6)
-        axes.plot([at], [number(point.value)], **style)
+def _bar(axes: "Axes", y: float, arm: Arm, row: Row, score: Score, style: Style) -> None:
+    """Draw a bar below its name and its figure: beside it the name would take half of a narrow figure."""
+    metric = row.figure(score.name)
+    look = {"color": style["color"], "alpha": 0.85, "linewidth": 0}
+    if arm.floor:
+        look = {"facecolor": "none", "edgecolor": style["color"], "linestyle": "--", "linewidth": 1.2}
+    axes.barh(y, number(metric.value), height=0.36, **look)
+    if metric.ci95 is not None:
+        for colour, width in ((CARD, 4.0), (INK, 1.6)):  # a rim, to be seen on any bar
+            axes.hlines(y, *metric.ci95, color=colour, linewidth=width)
+    if len(arm.runs) > 1:
+        finals = [number(run.metric(score.name).value) for run in arm.runs]
+        axes.plot(
+            finals,
+            [y] * len(finals),
+            "o",
+            markersize=3.2,
+            color=INK,
+            markerfacecolor=CARD,
+            markeredgewidth=0.8,
+            clip_on=False,
+        )
+    if (reported := row.reported_figure(score.name)) is not None:
+        axes.plot(reported, y, marker="D", markersize=6.5, color=INK, markerfacecolor=CARD, clip_on=False)
+    across = axes.get_yaxis_transform()
+    axes.text(0, y - 0.38, printable(arm.label)[:64], transform=across, va="center")
+    axes.text(1, y - 0.38, value(score, metric.value), transform=across, va="center", ha="right")
 
 
-def _x_axis(axes: "Axes", values: Sequence[float], x: XAxis) -> None:
+def _curve(axes: "Axes", points: Sequence[Point], style: Style, gid: str, *, band: bool) -> None:
+    xs = [point.x for point in points]
+    # a mark at every point would hide the line
+    axes.plot(xs, [point.value for point in points], markevery=max(1, len(points) // 8), **style, gid=gid)
+    if band and any(point.ci95 for point in points):
+        gap = (math.nan, math.nan)
+        lows, highs = zip(*(point.ci95 or gap for point in points), strict=True)
+        axes.fill_between(xs, lows, highs, color=style["color"], alpha=0.12, linewidth=0, gid=f"{gid}-band")
+
+
+def _seeds(arm: Arm, score: Score, x: XAxis) -> list[tuple[int, list[Point]]]:
+    """Return the curves of an arm's runs, with their positions; none of a single run, which is the arm's own."""
+    return list(enumerate(run_curve(run, score, x) for run in arm.runs)) if len(arm.runs) > 1 else []
+
+
+def _mark(axes: "Axes", point: Point, at: float | None, style: Style, gid: str) -> None:
+    """Draw a curve of one point, against generations at a place of no meaning, with a dotted line on its level."""
+    if at is not None:
+        axes.axhline(point.value, color=style["color"], linestyle=":", linewidth=1.3)
+    place = point.x if at is None else at
+    if point.ci95 is not None:
+        axes.vlines(place, *point.ci95, color=style["color"], alpha=0.6, linewidth=1.6)
+    axes.plot([place], [point.value], **style, gid=gid)
+
+
+def _x_axis(axes: "Axes", values: Sequence[float], title: str, *, of_cost: bool) -> None:
     from matplotlib.ticker import EngFormatter, NullFormatter
 
-    axes.set_xlabel(X_LABELS[x])
-    if x == "step":
+    axes.set_xlabel(title)
+    if not of_cost:
         return integer_axis(axes)
     # methods differ in cost by orders of magnitude: on a linear axis the cheap ones would share one pixel
     if min(values) > 0 and max(values) >= _LOG_SPAN * min(values):
@@ -131,19 +202,3 @@ def _x_axis(axes: "Axes", values: Sequence[float], x: XAxis) -> None:
         axes.set_xlim(left=0, right=max(values) * 1.05 or 1)
     axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
     return None
-
-
-def _style(index: int) -> dict[str, Any]:
-    # with more runs than colours, dashes and other marks tell a colour's runs apart, in print too
-    rounds = index // len(RUNS)
-    return {
-        "color": _colour(index),
-        "linestyle": _DASHES[rounds % len(_DASHES)],
-        "marker": _MARKS[(index + rounds) % len(_MARKS)],
-        "markersize": 5.5,
-        "linewidth": 1.8,
-    }
-
-
-def _colour(index: int) -> str:
-    return RUNS[index % len(RUNS)]

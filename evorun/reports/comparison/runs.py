@@ -1,30 +1,21 @@
-"""The runs of a comparison: the figures of each, its cost a problem, and a name that tells it from the others."""
+"""The runs of a comparison: the figures of each and its cost a problem."""
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
 from evorun.reports.banners import SOURCES
+from evorun.reports.comparison.names import is_floor, joined, name_parts, policy
 from evorun.reports.comparison.reported import ReportedFigures, reported_of
 from evorun.reports.overview import Outcome, load_curves, load_outcome
-from evorun.runs.directory import ENGINES, PROBLEMS, SIMULATED, identity
-from evorun.runs.paths import display
+from evorun.runs.directory import PROBLEMS
 from evorun.runs.reading import read_records, read_steps
-from evorun.runs.schema import Manifest, Metric, MetricPoint, ModelInRun
+from evorun.runs.schema import Manifest, Metric, MetricPoint
 from evorun.runs.scores import Score
-
-SEED = "seed"
-
-_SPEED = ("slots", "seconds_per_token")
-"""Settings of a simulated model that change when it answers, never what."""
-
-_MAX_DIFFERENCES = 2
-_LONGEST_VALUE = 24
 
 
 @dataclass(frozen=True)
@@ -45,8 +36,8 @@ class Cost:
 class Run:
     """One run among several."""
 
-    name: str
-    """Unique in the comparison."""
+    parts: Mapping[str, str]
+    """The parts of its name, by aspect."""
     outcome: Outcome
     problems: frozenset[str]
     """All problems of the run, ended or not."""
@@ -57,9 +48,19 @@ class Run:
     reported: ReportedFigures | None
 
     @property
+    def name(self) -> str:
+        """A name that no other run of the comparison has."""
+        return joined(self.parts)
+
+    @property
     def manifest(self) -> Manifest:
         """The run's manifest."""
         return self.outcome.manifest
+
+    @property
+    def floor(self) -> bool:
+        """True when the model answered at random."""
+        return is_floor(self.manifest)
 
     @property
     def ended(self) -> frozenset[str]:
@@ -91,6 +92,14 @@ class Run:
         return {problem: value for problem, value in found if value is not None}
 
     @property
+    def generation(self) -> float:
+        """The generation that was reached: the mean over the problems that have ended, else that of the curves."""
+        last = max((point.step for points in self.curves.values() for point in points), default=0)
+        reached = [prediction.steps - 1 for prediction in self.outcome.predictions]
+        # evaluations of a training run are not a step apart
+        return sum(reached) / len(reached) if reached and max(reached) == last else last
+
+    @property
     def marks(self) -> list[str]:
         """Reasons that the figures are no finished benchmark result, in a word or two each."""
         manifest = self.manifest
@@ -108,74 +117,26 @@ class Run:
 def load_runs(run_dirs: Sequence[Path]) -> list[Run]:
     """Read the runs, in order. Raises RunDirectoryError or DataError."""
     outcomes = [load_outcome(run_dir) for run_dir in run_dirs]
-    return [_run(name, outcome) for name, outcome in zip(names(outcomes), outcomes, strict=True)]
+    return [_run(parts, outcome) for parts, outcome in zip(name_parts(outcomes), outcomes, strict=True)]
 
 
-def model_of(manifest: Manifest) -> str:
-    """Name the run's model, and those of other roles where they differ from it."""
-    model = policy(manifest)
-    others = {role: other for role, other in manifest.models.items() if other.id != model.id}
-    return " ".join([model.name, *(f"({role}: {other.name})" for role, other in others.items())]).strip()
-
-
-def engine_of(manifest: Manifest) -> str:
-    """Name the engines that serve the run's models."""
-    return ", ".join(dict.fromkeys(model.engine for model in manifest.models.values()))
-
-
-def policy(manifest: Manifest) -> ModelInRun:
-    """Return the run's policy; without one, its first model."""
-    models = manifest.models
-    return models.get("policy") or next(iter(models.values()), ModelInRun("", "", ""))
-
-
-def setup(manifest: Manifest) -> dict[str, Any]:
-    """Return the settings that two runs must share to differ by chance alone: all that decide results but the seed."""
-    return {
-        key: _answers(value) if key in ENGINES else value
-        for key, value in identity(manifest.config).items()
-        if key != SEED
-    }
-
-
-def names(outcomes: Sequence[Outcome]) -> list[str]:
-    """Name runs by method and, where that is not enough, by further aspects in turn; the folder at last."""
-    named = [outcome.manifest.method for outcome in outcomes]
-    # in the order in which a reader asks; the folder last, for it is unique and says least
-    aspects: list[Callable[[list[Outcome]], list[str]]] = [
-        lambda runs: [run.manifest.task for run in runs],
-        lambda runs: [model_of(run.manifest) for run in runs],
-        lambda runs: [engine_of(run.manifest) for run in runs],
-        lambda runs: _variants([setup(run.manifest) for run in runs]),
-        lambda runs: [f"seed {run.manifest.seed}" for run in runs],
-        lambda runs: [display(run.run_dir) for run in runs],
-    ]
-    for aspect in aspects:
-        namesakes: dict[str, list[int]] = defaultdict(list)
-        for index, name in enumerate(named):
-            namesakes[name].append(index)
-        for members in namesakes.values():
-            words = aspect([outcomes[index] for index in members])
-            if len(set(words)) > 1:
-                for index, word in zip(members, words, strict=True):
-                    named[index] = ", ".join(filter(None, [named[index], word]))
-    return named
-
-
-def _run(name: str, outcome: Outcome) -> Run:
+def _run(parts: Mapping[str, str], outcome: Outcome) -> Run:
     # steps hold texts, so they are read only where no finished run has counted them
     steps = [] if outcome.finished else read_steps(outcome.run_dir)
     ids = {record.problem for record in read_records(outcome.run_dir / PROBLEMS, _ProblemId)}
     manifest = outcome.manifest
     curves = load_curves(outcome, steps)
     return Run(
-        name=name,
+        parts=parts,
         outcome=outcome,
         # a run of an older version has no problems.jsonl
         problems=frozenset(ids or (prediction.problem for prediction in outcome.predictions)),
         curves={outcome.primary.name: curves.series.get(outcome.primary.name, []), **curves.scores},
         cost=_mean_cost(outcome),
-        reported=reported_of(manifest.config, manifest.method, manifest.task, policy(manifest).name),
+        # no paper measured a model that answers at random
+        reported=None
+        if is_floor(manifest)
+        else reported_of(manifest.config, manifest.method, manifest.task, policy(manifest).name),
     )
 
 
@@ -202,37 +163,3 @@ def _mean_cost(outcome: Outcome) -> dict[str, Cost]:
                     sums[name][field] += value
     roles = sorted(sums, key=lambda role: (role == "total", role))
     return {role: Cost(*(value / n for value in sums[role])) for role in roles}
-
-
-def _variants(configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the values in which configurations differ, by their last key; a word when they are many."""
-    flat = [dict(_leaves(config)) for config in configs]
-    every_key = dict.fromkeys(key for leaves in flat for key in leaves)
-    # repr: values may be lists, and 1 must differ from True
-    keys = [key for key in every_key if len({repr(leaves.get(key)) for leaves in flat}) > 1]
-    told = keys[:_MAX_DIFFERENCES]
-    rest = [f"{len(keys) - len(told)} more"] if len(keys) > len(told) else []
-    return [
-        " ".join([f"{key.rpartition('.')[2]}={str(leaves.get(key))[:_LONGEST_VALUE]}" for key in told] + rest)
-        for leaves in flat
-    ]
-
-
-def _leaves(config: Mapping[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    found: list[tuple[str, Any]] = []
-    for key, value in config.items():
-        found += _leaves(value, f"{prefix}{key}.") if isinstance(value, Mapping) else [(f"{prefix}{key}", value)]
-    return found
-
-
-def simulated_model(manifest: Manifest) -> dict[str, Any] | None:
-    """Return the settings of a simulated model, which make it the model that it is; None for a real one."""
-    engine = manifest.config.get("engine")
-    if not manifest.simulated:
-        return None
-    return _answers(engine) if isinstance(engine, Mapping) and engine.get("name") == SIMULATED else {}
-
-
-def _answers(engine: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings of a simulated model that decide its answers."""
-    return {key: value for key, value in engine.items() if key not in _SPEED}

@@ -1,5 +1,6 @@
 """A comparison in the terminal: scores and cost, the pairs, and where the page is."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,13 @@ from evorun.reports.comparison.grids import (
     reported_strata_grid,
     score_pairs_grid,
     scores_grid,
+    search_grid,
     strata_grid,
 )
 from evorun.reports.comparison.notes import (
     SCORE_PAIRS_NOTE,
+    SEEDS_NOTE,
+    floor_line,
     pairs_heading,
     pairs_note,
     primary_words,
@@ -23,6 +27,7 @@ from evorun.reports.comparison.notes import (
     source_line,
     unpaired_line,
 )
+from evorun.reports.comparison.rows import Row
 from evorun.reports.tables import add_row, new_table
 from evorun.runs.paths import display
 
@@ -46,55 +51,57 @@ def print_comparison(comparison: Comparison, page: Path, console: "Terminal") ->
 
     for line in comparison.warnings:
         say(line, "bold yellow")
-    _print_main_table(comparison, console)
-    if comparison.other_scores:
-        _print_uncut(_table("scores", scores_grid(comparison)), console)
-    reported = reported_strata_grid(comparison)
-    if reported.rows:
-        _print_uncut(_table("reported by stratum", reported), console)
+    _print_main_table(shared_line(comparison), comparison, comparison.rows, console)
+    if comparison.has_seeds:
+        _print_main_table("single runs", comparison, comparison.run_rows, console)
+        say(SEEDS_NOTE)
+    for title, grid in (
+        ("scores", scores_grid(comparison.rows)),
+        ("search and judge", search_grid(comparison.rows)),
+        ("reported by stratum", reported_strata_grid(comparison)),
+    ):
+        _print_uncut(_table(title, grid), console)
     for source, note in comparison.sources:
         say(source_line(source, note))
     for line in comparison.remarks:
         say(line, "yellow")
-    if comparison.pairs.pairs:
-        _print_uncut(_table(pairs_heading(comparison), pairs_grid(comparison)), console)
+    if (floor := floor_line(comparison)) is not None:
+        say(floor)
+    pairs = comparison.pairs
+    if pairs.pairs:
+        _print_uncut(_table(pairs_heading(comparison), pairs_grid(pairs.first)), console)
+        _print_uncut(_table("the same, seed by seed", pairs_grid(pairs.of_seeds)), console)
         say(pairs_note(comparison))
-        scores = score_pairs_grid(comparison)
+        scores = score_pairs_grid(pairs.first)
+        _print_uncut(_table("their scores", scores), console)
         if scores.rows:
-            _print_uncut(_table("their scores", scores), console)
             say(SCORE_PAIRS_NOTE)
-    for unpaired in comparison.pairs.unpaired:
+    for unpaired in pairs.unpaired:
         say(unpaired_line(unpaired), "yellow")
-    costs = cost_grid(comparison)
-    if costs.rows:
-        _print_uncut(_table("cost of a problem, by role", costs), console)
+    _print_uncut(_table("cost of a problem, by role", cost_grid(comparison)), console)
     console.print(
         Text(f"Comparison: {display(page)} (each run's own page is report.html in its folder)"), soft_wrap=True
     )
 
 
-def _print_main_table(comparison: Comparison, console: "Terminal") -> None:
+def _print_main_table(title: str, comparison: Comparison, rows: Sequence[Row], console: "Terminal") -> None:
     """Print one table; where it is too wide, only what has no table of its own."""
-    title = shared_line(comparison)
-    runs = len(comparison.rows)
-    whole = _table(title, main_grid(comparison, comparison.strata, comparison.other_scores), section=runs)
+    whole = _table(title, main_grid(comparison, rows, comparison.strata, comparison.common_scores))
     # where nothing but a file's reader limits a line, no line is too long
     if not console.is_terminal or _measure(whole, console).maximum <= console.width:
         _print_uncut(whole, console)
         return
-    _print_uncut(_table(title, main_grid(comparison, [], [], with_cost=False), section=runs), console)
+    _print_uncut(_table(title, main_grid(comparison, rows, [], [], with_cost=False)), console)
     if comparison.strata:
-        by_stratum = strata_grid(comparison, with_intervals=False)
+        by_stratum = strata_grid(comparison, rows, with_intervals=False)
         _print_uncut(_table(f"{primary_words(comparison)} by stratum", by_stratum), console)
 
 
-def _table(title: str, grid: Grid, section: int | None = None) -> "Table":
-    """Return the grid as a table, with a rule before row `section`; only words wrap, and only between them."""
+def _table(title: str, grid: Grid) -> "Table":
+    """Return the grid as a table in which only words wrap, and only between them."""
     # a minimum width for each column, as Rich would break a figure in two before it lets a table be too wide
     table = new_table(title, *grid.columns, left=grid.words)
-    for index, row in enumerate(grid.rows):
-        if index == section:
-            table.add_section()
+    for row in grid.rows:
         add_row(table, *row)
     for index, column in enumerate(table.columns):
         cells = [row[index] for row in grid.rows]
@@ -105,7 +112,9 @@ def _table(title: str, grid: Grid, section: int | None = None) -> "Table":
 
 
 def _print_uncut(table: "Table", console: "Terminal") -> None:
-    """Print a table, over the edge of the terminal rather than without a figure's end."""
+    """Print a table, unless it has no rows: over the edge of the terminal rather than without a figure's end."""
+    if not table.rows:
+        return
     measured = _measure(table, console)
     widest = console.width if console.is_terminal else measured.maximum
     table.width = min(measured.maximum, max(widest, measured.minimum))

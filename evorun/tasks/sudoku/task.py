@@ -17,7 +17,7 @@ from evorun.tasks.base import Grade, Problem
 from evorun.tasks.capabilities import Individual
 from evorun.tasks.puzzles.task import Puzzle
 from evorun.tasks.sudoku import metrics, operators, reading
-from evorun.tasks.sudoku.grid import board_of
+from evorun.tasks.sudoku.grid import board_of, joined
 
 _ERROR = re.compile(r"[\s(\[]*([0-9]{1,2})\s*,\s*([0-9]{1,2})\s*,\s*[\"']?(\w+)[\"']?[\s)\],;.]*", re.ASCII)
 _SYNONYMS = {"column": "col", "subgrid": "box"}
@@ -53,7 +53,7 @@ class Sudoku(Puzzle):
         board = board_of(problem)
         size = board.layout.size
         drawn = rng.integers(1, size + 1, size * size).tolist()
-        return grid.joined([board.givens.get(cell, str(number)) for cell, number in enumerate(drawn)], size)
+        return joined([board.givens.get(cell, str(number)) for cell, number in enumerate(drawn)], size)
 
     def measure(self, problem: Problem, answer: str | None) -> Grade:
         return metrics.measure(board_of(problem), answer)

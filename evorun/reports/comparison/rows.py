@@ -1,0 +1,152 @@
+"""The rows of a comparison's tables: the figures of an arm, or of one of its runs."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+from evorun.reports.comparison.arms import Arm, over_seeds
+from evorun.reports.comparison.names import SEED, TASK, engine_of, joined, model_of
+from evorun.reports.comparison.reported import ReportedFigures, unlike_reported
+from evorun.reports.comparison.runs import Cost
+from evorun.reports.text import count
+from evorun.runs.schema import Metric
+from evorun.runs.scores import Score
+
+MARKS = "marks"
+
+_NOTHING = Metric(None, None, 0)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table: an arm, whose figures are means over its seeds, or a single run."""
+
+    parts: Mapping[str, str]
+    """The parts of its name, by aspect."""
+    floor: bool
+    """True when the model answered at random."""
+    facts: Mapping[str, str]
+    """Task, model, engine, seed and marks, by the heading that a column of them would have."""
+    regime: str
+    n: str
+    scores: Sequence[Score]
+    """The primary one first."""
+    metrics: Mapping[str, Metric]
+    """Means by name: scores, and what results.json has of the search and the judge."""
+    by_stratum: Mapping[str, Metric]
+    """Of the primary score; empty with a single stratum, which is all."""
+    generation: float
+    """The one that was reached."""
+    cost: Mapping[str, Cost]
+    """A problem's, by role."""
+    reported: ReportedFigures | None
+    unlike_reported: str | None
+    """The reason not to compare the figures with reported ones; None when they may be."""
+
+    @property
+    def name(self) -> str:
+        """A name that no other row of the table has."""
+        return joined(self.parts)
+
+    @property
+    def primary(self) -> Score:
+        """The score by which the run is ranked."""
+        return self.scores[0]
+
+    def figure(self, name: str) -> Metric:
+        """Return the mean of that name."""
+        return self.metrics.get(name, _NOTHING)
+
+    def reported_figure(self, name: str) -> float | None:
+        """Return a paper's mean of the score of that name."""
+        return None if self.reported is None else self.reported.metrics.get(name)
+
+    def reported_of_stratum(self, stratum: str) -> float | None:
+        """Return a paper's primary score in a stratum."""
+        # papers break down accuracies only
+        if self.reported is None or not self.primary.is_correctness:
+            return None
+        return self.reported.of_stratum(stratum)
+
+    @property
+    def above_reported(self) -> float | None:
+        """Measured less reported primary score; None where one is missing or they do not compare."""
+        return self.above(self.figure(self.primary.name).value, self.reported_figure(self.primary.name))
+
+    def above(self, measured: float | None, reported: float | None) -> float | None:
+        """Return measured less reported; None where one is missing or they do not compare."""
+        return None if measured is None or reported is None or self.unlike_reported else measured - reported
+
+
+def row_of(arm: Arm) -> Row:
+    """Return the row of an arm: of several runs their means over the seeds, each seed with the same weight."""
+    first = arm.runs[0]
+    manifest, outcome = first.manifest, first.outcome
+    marks = dict.fromkeys(mark for run in arm.runs for mark in run.marks)
+    return Row(
+        parts=arm.parts,
+        floor=arm.floor,
+        facts={
+            TASK: manifest.task,
+            "model": model_of(manifest),
+            "engine": engine_of(manifest),
+            SEED: ", ".join(str(run.manifest.seed) for run in arm.runs),
+            MARKS: ", ".join(marks),
+        },
+        regime=manifest.regime,
+        n=_trials(arm),
+        scores=outcome.scores,
+        metrics=_means(outcome.scores, [run.outcome.metrics for run in arm.runs]),
+        by_stratum=_by_stratum(arm) if len(outcome.by_stratum) > 1 else {},
+        generation=fmean(run.generation for run in arm.runs),
+        cost=_mean_cost([run.cost for run in arm.runs]),
+        reported=first.reported,
+        unlike_reported=unlike_reported(manifest),
+    )
+
+
+def _trials(arm: Arm) -> str:
+    """Return the number of problems, of several runs as runs times problems."""
+    sizes = [run.metric(run.primary.name).n for run in arm.runs]
+    if len(arm.runs) > 1:
+        return f"{len(sizes)} x {count(sizes[0])}" if len(set(sizes)) == 1 else count(sum(sizes))
+    run = arm.runs[0]
+    return count(sizes[0]) if run.outcome.finished else f"{count(sizes[0])} of {count(len(run.problems))}"
+
+
+def _by_stratum(arm: Arm) -> dict[str, Metric]:
+    name = arm.primary.name
+    strata = dict.fromkeys(stratum for run in arm.runs for stratum in run.outcome.by_stratum)
+    means = {
+        stratum: _means([arm.primary], [run.outcome.by_stratum.get(stratum, {}) for run in arm.runs])
+        for stratum in strata
+    }
+    return {stratum: metrics[name] for stratum, metrics in means.items() if name in metrics}
+
+
+def _means(scores: Sequence[Score], runs: Sequence[Mapping[str, Metric]]) -> dict[str, Metric]:
+    """Return the mean over runs of each figure, by name; a single run's figures as they are."""
+    if len(runs) == 1:
+        return dict(runs[0])
+    declared = {score.name: score for score in scores}
+    # what is no score is a share of candidates, duels or problems
+    names = dict.fromkeys(name for metrics in runs for name in metrics)
+    return {
+        name: over_seeds(
+            [metrics[name] for metrics in runs if name in metrics], declared.get(name) or Score(name, 0.0, 1.0)
+        )
+        for name in names
+    }
+
+
+def _mean_cost(costs: Sequence[Mapping[str, Cost]]) -> dict[str, Cost]:
+    means = {}
+    roles = dict.fromkeys(role for cost in costs for role in cost)
+    for role in sorted(roles, key=lambda role: role == "total"):
+        spent = [cost.get(role, Cost(0, 0, 0)) for cost in costs]  # a role that a seed never called cost nothing
+        means[role] = Cost(
+            fmean(one.calls for one in spent),
+            fmean(one.prompt_tokens for one in spent),
+            fmean(one.completion_tokens for one in spent),
+        )
+    return means

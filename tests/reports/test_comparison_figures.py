@@ -1,0 +1,167 @@
+"""The figures of a comparison, read back from their SVG: what is drawn, in which colour, and where."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import numpy as np
+import pytest
+from comparison_fixture import write_method
+from scipy import stats
+
+from evorun.reports.comparison import compare
+from evorun.reports.comparison.arms import Point, mean_curve
+from evorun.reports.comparison.figures import Figures, figures_of
+from evorun.reports.comparison.plots import MAX_BANDS
+from evorun.reports.drawing import INK, Drawing
+from evorun.runs.scores import ACCURACY, Score
+
+METHODS = ("duel_evolve", "gepa", "lyria", "best_of_n", "self_consistency", "zero_shot")
+RANDOM = {"models": {"policy": {"name": "random", "id": "random", "engine": "simulated"}}, "simulated": True}
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+class Svg:
+    """The named parts of a drawing."""
+
+    def __init__(self, drawing: Drawing) -> None:
+        self.root = ET.fromstring(drawing.svg)
+        self.named = {g.get("id", ""): g for g in self.root.iter(f"{SVG}g")}
+        self.text = " ".join(text.text or "" for text in self.root.iter(f"{SVG}text"))
+
+    def find(self, pattern: str) -> list[str]:
+        """Return the ids that match."""
+        return sorted(name for name in self.named if re.fullmatch(pattern, name))
+
+    def style(self, name: str) -> dict[str, str]:
+        """Return the style of the part's line."""
+        path = next(path for path in self.named[name].iter(f"{SVG}path") if "stroke" in path.get("style", ""))
+        return dict(pair.strip().split(": ", 1) for pair in path.get("style", "").split(";"))
+
+    def points(self, name: str) -> np.ndarray[Any, Any]:
+        """Return the vertices of the part's line or area, in the drawing's units."""
+        path = next(self.named[name].iter(f"{SVG}path"))
+        vertices = np.array([float(value) for value in re.findall(r"-?[\d.]+", path.get("d", ""))]).reshape(-1, 2)
+        # an area is defined once and put in its place
+        placed = self.named[name].find(f".//{SVG}use") if "-band" in name else None
+        return vertices if placed is None else vertices + [float(placed.get(axis, 0)) for axis in "xy"]
+
+
+def _run(folder: Path, method: str, seed: int, right: Sequence[bool], **more: Any) -> Path:
+    return write_method(folder / f"{method}-{seed}-{len(more)}", right, method=method, seed=seed, **more)
+
+
+@pytest.fixture(name="sweep", scope="module")
+def _sweep(tmp_path_factory: pytest.TempPathFactory) -> Figures:
+    """Six methods, three seeds each; the last method has one step, all runs are of unequal length and merit."""
+    folder = tmp_path_factory.mktemp("sweep")
+    runs = [
+        _run(folder, method, seed, [i < 9 - rank - seed for i in range(12)], steps=1 if rank == 5 else 4 + seed)
+        for rank, method in enumerate(METHODS)
+        for seed in range(3)
+    ]
+    runs.append(_run(folder, "lyria", 0, [i == 0 for i in range(12)], steps=4, **RANDOM))
+    return figures_of(compare(runs))
+
+
+def _figures(figures: Figures) -> dict[str, Svg]:
+    return {drawing.name: Svg(drawing) for drawing in figures}
+
+
+@pytest.mark.parametrize("x", ["step", "calls", "tokens"])
+def test_every_run_is_drawn_and_none_is_cut_off(sweep: Figures, x: str) -> None:
+    svg = _figures(sweep)[f"accuracy-{x}"]
+    for arm in range(len(METHODS)):
+        assert len(svg.find(f"accuracy-{x}-{arm}")) == 1
+        assert len(svg.find(rf"accuracy-{x}-{arm}-seed-\d")) == 3
+    (floor,) = svg.find(f"accuracy-{x}-6")  # one run is its own line
+    assert not svg.find(f"accuracy-{x}-6-seed-.*")
+    clip = next(svg.root.iter(f"{SVG}clipPath"))[0].attrib
+    left, top = float(clip["x"]), float(clip["y"])
+    right, bottom = left + float(clip["width"]), top + float(clip["height"])
+    for name in [*svg.find(rf"accuracy-{x}-[0-4](-seed-\d)?"), floor]:
+        xs, ys = svg.points(name).T
+        assert left <= xs.min() <= xs.max() <= right
+        assert top <= ys.min() <= ys.max() <= bottom
+
+
+def test_a_method_has_one_colour_in_all_figures_and_floors_are_grey_dashes(sweep: Figures) -> None:
+    figures = _figures(sweep)
+    colours = [
+        {figures[f"accuracy-{x}"].style(name)["stroke"] for x in ("step", "calls", "tokens")
+         for name in figures[f"accuracy-{x}"].find(rf"accuracy-{x}-{arm}(-seed-\d)?")}
+        for arm in range(7)
+    ]  # fmt: skip
+    assert [len(found) for found in colours] == [1] * 7
+    assert len(set.union(*colours)) == 7
+    assert colours[6] == {INK}
+    floor, first = (figures["accuracy-step"].style(f"accuracy-step-{arm}") for arm in (6, 0))
+    assert "stroke-dasharray" in floor
+    assert "stroke-dasharray" not in first
+    thin, thick = (figures["accuracy-step"].style(f"accuracy-step-0{part}") for part in ("-seed-1", ""))
+    assert float(thin["stroke-width"]) < float(thick["stroke-width"])
+    bars = figures["final-accuracy"]
+    names = [*METHODS, "lyria, floor (random answers)"]
+    assert [bars.text.index(name) for name in names] == sorted(bars.text.index(name) for name in names)
+
+
+def test_the_band_is_students_interval_over_the_seeds(sweep: Figures) -> None:
+    svg = _figures(sweep)["accuracy-step"]
+    seeds = [svg.points(f"accuracy-step-0-seed-{seed}") for seed in range(3)]
+    ends = [seed[-1][1] for seed in seeds]
+    # the drawing's units of accuracy, from the ends of the first and the last seed: 9 and 7 of 12
+    slope = (9 - 7) / 12 / (ends[0] - ends[2])
+    values = np.array([9 / 12 + slope * (end - ends[0]) for end in ends])
+    assert values == pytest.approx([9 / 12, 8 / 12, 7 / 12], abs=1e-4)
+    band = svg.points("accuracy-step-0-band")
+    last = band[np.isclose(band[:, 0], seeds[2][-1][0], atol=1e-3)][:, 1]
+    low, high = stats.t.interval(0.95, 2, values.mean(), stats.sem(values))
+    assert 9 / 12 + slope * (max(last) - ends[0]) == pytest.approx(low, abs=1e-3)
+    assert 9 / 12 + slope * (min(last) - ends[0]) == pytest.approx(high, abs=1e-3)
+    assert not svg.find("accuracy-step-5-band")  # of one step: a mark with its bar
+
+
+def test_the_mean_over_seeds_carries_last_values_forward_on_a_common_grid() -> None:
+    rng = np.random.default_rng(3)
+    grids = [[1.0, 2.5, 4.0], [2.0, 3.0, 9.0, 12.0], [1.5, 2.5]]
+    curves = [[Point(x, float(rng.normal(50, 20)), None) for x in grid] for grid in grids]
+    score = Score("unbounded")
+    found = mean_curve(curves, score)
+    assert [point.x for point in found] == [2.0, 2.5, 3.0, 4.0, 9.0, 12.0]  # from where all have begun
+    for point in found:
+        values = [max((p for p in curve if p.x <= point.x), key=lambda p: p.x).value for curve in curves]
+        assert point.value == pytest.approx(np.mean(values))
+        assert point.ci95 == pytest.approx(stats.t.interval(0.95, 2, np.mean(values), stats.sem(values)))
+    alike = mean_curve([[Point(0, 0.5, None)], [Point(0, 0.5, None)]], ACCURACY)
+    assert alike == [Point(0, 0.5, None)]
+    assert mean_curve([], ACCURACY) == []
+
+
+def test_more_methods_than_colours_are_all_drawn_and_told_apart(tmp_path: Path) -> None:
+    runs = [_run(tmp_path, f"m{i:02}", 0, [j < i for j in range(20)], steps=3) for i in range(19)]
+    svg = _figures(figures_of(compare(runs)))["accuracy-step"]
+    looks = set()
+    for arm in range(19):
+        line, mark = svg.style(f"accuracy-step-{arm}"), svg.named[f"accuracy-step-{arm}"].find(f".//{SVG}use")
+        assert mark is not None
+        looks.add((line["stroke"], line.get("stroke-dasharray"), mark.get("{http://www.w3.org/1999/xlink}href")))
+    assert len(looks) == 19
+    assert MAX_BANDS < 19
+    assert not svg.find(".*-band")
+
+
+def test_each_task_has_its_figures_and_a_method_its_colour_in_all(tmp_path: Path) -> None:
+    runs = [
+        write_method(tmp_path / f"{task}{method}", [i < n for i in range(6)], method=method, task=task, steps=3)
+        for task, outcomes in (("tsp", (5, 2)), ("sudoku", (1, 4)))
+        for method, n in zip(("lyria", "gepa"), outcomes, strict=True)
+    ]
+    figures = _figures(figures_of(compare(runs)))
+    assert {"final-accuracy-tsp", "final-accuracy-sudoku", "accuracy-step-tsp", "accuracy-calls-sudoku"} < set(figures)
+    tsp, sudoku = figures["accuracy-step-tsp"], figures["accuracy-step-sudoku"]
+    # lyria is the first on tsp and the second on sudoku
+    for ours, theirs in ((0, 1), (1, 0)):
+        first, second = tsp.style(f"accuracy-step-tsp-{ours}"), sudoku.style(f"accuracy-step-sudoku-{theirs}")
+        assert first["stroke"] == second["stroke"]
