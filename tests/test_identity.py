@@ -31,7 +31,7 @@ def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
             ("engine=server", "engine.base_urls=[http://127.0.0.1:9/v1]"),
             "holds a run that is simulated, this one is not simulated",
         ),
-        (("engine.skill=0.9",), "engine.skill: 0.4 in the directory, 0.9 now"),
+        (("engine.skill=0.9",), "engine.skill: 0.35 in the directory, 0.9 now"),
         (("judge_engine=simulated", "judge_engine.judge_skill=1.0"), "judge_engine"),
     ],
 )

@@ -15,7 +15,10 @@ from evorun.models.base import Request
 
 @dataclass
 class Skill:
-    """Parameters of a simulator; all defaults are ours, of the order that a small instruction-tuned model shows."""
+    """Parameters of a simulator.
+
+    The defaults are those of a plain model, whose errors are all independent (ours); the engine's YAML has a harder one.
+    """
 
     skill: float = 0.4
     """Probability of a right answer from scratch; the mean over problems when they differ."""

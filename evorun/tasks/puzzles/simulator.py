@@ -15,6 +15,8 @@ from evorun.tasks.simulator import TextSimulator
 
 # Share of a model's mistakes from scratch that it makes again where it revises something right (ours)
 _SLIPS = 0.1
+# Share of `Skill.improvement` with which it mends a single wrong decision: an answer has many (ours)
+_MENDS = 0.25
 
 
 class SolvedPuzzle(ABC):
@@ -92,7 +94,7 @@ class PuzzleSimulator(TextSimulator):
             # A careful model rarely spoils what is right already; without any slips a search could only rise.
             slip = _SLIPS * max(0.0, 1 - chance)
             reply = fenced(
-                puzzle.revise(readable, skill.judge_skill, skill.improvement, slip, rng)
+                puzzle.revise(readable, skill.judge_skill, _MENDS * skill.improvement, slip, rng)
                 if readable
                 else puzzle.attempt(chance, rng)
             )
