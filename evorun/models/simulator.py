@@ -17,7 +17,8 @@ from evorun.models.base import Request
 class Skill:
     """Parameters of a simulator.
 
-    The defaults are those of a plain model, whose errors are all independent (ours); the engine's YAML has a harder one.
+    The defaults are those of a plain model, whose errors are all independent (ours); `conf/engine/simulated.yaml` has
+    those of a harder one.
     """
 
     skill: float = 0.4
