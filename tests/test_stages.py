@@ -6,7 +6,7 @@ import json
 import logging
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +59,15 @@ Tuning.__abstractmethods__ = frozenset()
 @pytest.fixture(autouse=True)
 def _tuning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(registry.METHODS, "tuning", f"{__name__}:Tuning")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _nothing_lacks() -> Iterator[None]:
+    """No model is loaded here, so none needs to be there."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("evorun.runner.experiment.require_parts", lambda config: None)
+        patch.setattr("evorun.runner.stages.require_student", lambda config: None)
+        yield
 
 
 @pytest.fixture(name="real_reports")

@@ -3,7 +3,7 @@
 import os
 import shutil
 from collections.abc import Iterator
-from importlib import metadata, util
+from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
@@ -14,10 +14,13 @@ from rich.text import Text
 from evorun.cli.compose import default_config
 from evorun.errors import EvorunError
 from evorun.models import embedded
+from evorun.models.requirements import absent
+from evorun.models.transformers import engine
 from evorun.runner import registry
 from evorun.runs.environment import hardware
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.isolation import COVERED, probe
+from evorun.training import requirements
 
 
 class Finding(NamedTuple):
@@ -47,9 +50,8 @@ def findings() -> Iterator[Finding]:
     yield Finding("machine", True, f"{machine['cores']} cores, {machine['memory_gib']} GiB, {machine['processor']}")
     gpus = machine["gpus"] if isinstance(machine["gpus"], list) else []
     yield Finding("GPU", bool(gpus), "; ".join(gpus) or "none", "needed for models beyond about 1B parameters")
-    yield _packages("training", ("torch", "trl", "peft", "datasets", "accelerate"), "pip install 'evorun[train]'")
-    remedy = "pip install 'evorun[transformers]'"
-    yield _packages("engine=transformers", ("torch", "transformers", "llguidance"), remedy)
+    yield _packages("training", requirements.PACKAGES, "pip install 'evorun[train]'")
+    yield _packages("engine=transformers", engine.PACKAGES, "pip install 'evorun[transformers]'")
     yield _packages("engine=vllm", ("vllm",), "on a GPU machine: pip install 'evorun[vllm]'; on a CPU: make test-vllm")
     yield Finding("engine=server", True, "any OpenAI-compatible endpoint: engine.base_urls=[URL]")
     ready = embedded.is_ready()
@@ -65,9 +67,9 @@ def findings() -> Iterator[Finding]:
 
 
 def _packages(what: str, modules: tuple[str, ...], remedy: str) -> Finding:
-    absent = [module for module in modules if util.find_spec(module) is None]
-    if absent:
-        return Finding(what, False, f"not installed: {', '.join(absent)}", remedy)
+    missing = absent(modules)
+    if missing:
+        return Finding(what, False, f"not installed: {', '.join(missing)}", remedy)
     versions = []
     for module in modules:
         distributions = metadata.packages_distributions().get(module, [module])

@@ -68,6 +68,9 @@ class EngineConfig:
         """Return the name by which journals know `model` on this engine. Raises EngineError as `identity` does."""
         return model.identity
 
+    def require(self, model: ModelConfig) -> None:
+        """Look for what `open` will need, as far as that is quick. Raises EngineError with one line where it lacks."""
+
     async def open(self, model: ModelConfig) -> LanguageModel:
         """Make the engine ready to serve `model`. Raises EngineError with one line when it cannot."""
         raise NotImplementedError

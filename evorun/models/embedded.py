@@ -76,6 +76,12 @@ def open_as_umask_allows(folder: Path) -> None:
         path.chmod((0o777 if path.is_dir() else 0o666) & ~umask)
 
 
+def require_source() -> None:
+    """Raise EngineError when the model is neither converted nor in an installed package."""
+    if not is_ready():
+        _gguf_file()
+
+
 def resolve(model: ModelConfig) -> str:
     """Return the argument for `from_pretrained`: the embedded model's folder, a local folder, or a hub id.
 

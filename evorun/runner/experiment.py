@@ -21,11 +21,12 @@ from evorun.models.simulated import SimulatedConfig
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.runner.driver import Driver
 from evorun.runner.oracle import OracleConfig, OracleJudge
+from evorun.runner.requirements import require_parts
 from evorun.runner.settings import RunConfig
 from evorun.runner.stages import with_student
 from evorun.runner.training_runs import open_policy, serving, training_problems
 from evorun.runs.budget import Meter, divide
-from evorun.runs.directory import PROBLEMS, RunDirectory, load_manifest, new_manifest
+from evorun.runs.directory import MANIFEST, PROBLEMS, RunDirectory, load_manifest, new_manifest
 from evorun.runs.effects import Traffic, journaled
 from evorun.runs.paths import display
 from evorun.runs.program_tests import JournaledTests, Tester
@@ -72,6 +73,8 @@ def run_experiment(
     config.method.check(config.task.task_class, [example.problem for example in loaded.validation])
     training = training_problems(config, loaded)
     shares = divide(config.budget, len(loaded.problems))
+    if not (path / MANIFEST).exists():  # one that was begun may need no more than its journal
+        require_parts(config)
     manifest = _manifest(config, loaded, command, path)
     directory = RunDirectory(path)
     try:

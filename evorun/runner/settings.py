@@ -22,7 +22,8 @@ from evorun.runs.configs import refuse_interpolations
 from evorun.runs.replay import ReplayConfig
 from evorun.runs.schema import Reported
 from evorun.sandbox.config import SandboxConfig
-from evorun.tasks.base import TaskConfig
+from evorun.tasks.base import Task, TaskConfig
+from evorun.traces.fragments import PENALISED_SCORE
 from evorun.training.config import TrainingConfig
 
 TOP_LEVEL = (
@@ -116,7 +117,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     _check_reported(config.get("reported"))
     asked = ServedModel(typed(ModelConfig, config["model"], "model"), engine_of(config, "engine"))
     model, engine = served_by(asked)
-    student = _student(config, method_class)
+    student = _student(config, method_class, task.task_class)
     if student is not None:
         # Tables tell a student from its base model by this name.
         model = dataclasses.replace(model, name=f"{model.name}-{student.name}")
@@ -128,7 +129,6 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     incompatibility = method.incompatibility(task.task_class)
     if incompatibility is not None:
         raise ConfigError(f"method={method.name}: {incompatibility}")
-    budget = typed(BudgetConfig, config["budget"], "budget")
     for key in method.ended_by_budget:
         if getattr(method.config, key) is None and not budget.limited:
             raise ConfigError(f"method.{key}: expected a number where there is no budget, got null; set one of them")
@@ -149,7 +149,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     )
 
 
-def _student(config: Mapping[str, Any], method: type[Method]) -> StudentConfig | None:
+def _student(config: Mapping[str, Any], method: type[Method], task: type[Task]) -> StudentConfig | None:
     """Return the student's settings, with both runs that it takes checked; None when the model is not fine-tuned."""
     if config.get("student") is None:
         for key in ("teacher", "teacher_engine"):
@@ -163,14 +163,35 @@ def _student(config: Mapping[str, Any], method: type[Method]) -> StudentConfig |
         raise ConfigError(
             f"student={student.name}: method={method.name} trains weights itself; leave one of the two out"
         )
+    _check_teaching(student, task)
     # Both stages now, not when their turn comes: the teacher's run may take hours.
     composed = {"teacher": teacher_composition(config), "student": tuning_composition(config, data="traces.jsonl")}
     for stage, composition in composed.items():
         try:
-            check(composition)
+            training = check(composition).training
         except ConfigError as error:
             raise in_stage(stage, error) from error
+        if training is not None and training.weights != "lora":
+            raise ConfigError(
+                f"training.weights: expected lora with student={student.name}, got {training.weights}: the run's model "
+                "is the student under its adapter; method=sft trains all weights"
+            )
     return student
+
+
+def _check_teaching(student: StudentConfig, task: type[Task]) -> None:
+    """Raise ConfigError where no traces of the wanted kind can come of the teacher's method and the task."""
+    kind, method = student.traces.kind, student.teaching.get("name")
+    if method not in kind.methods:
+        raise ConfigError(
+            f"student.teaching: student.kind={student.kind} learns from answers of {' or '.join(kind.methods)}, got "
+            f"method {method}"
+        )
+    if kind.ranked and PENALISED_SCORE not in {score.name for score in task.scores}:
+        raise ConfigError(
+            f"student.kind={student.kind} takes the best answers by {PENALISED_SCORE}, which task={task.name} does not "
+            "have; expected student=dpft_full"
+        )
 
 
 def _training(

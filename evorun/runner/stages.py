@@ -22,6 +22,7 @@ from rich.console import Console
 import evorun
 from evorun.errors import DataError, EvorunError, RunDirectoryError
 from evorun.models.adapters import read_adapter
+from evorun.runner.requirements import require_student
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.student import StudentConfig, in_stage, teacher_composition, tuning_composition
 from evorun.runs.directory import MANIFEST, RunDirectory, identity, load_manifest
@@ -126,6 +127,8 @@ class _Stages:
     def _teacher(self) -> StageInRun:
         raw = teacher_composition(self._config.raw)
         folder = self._folder(TEACHER, raw["method"]["name"], run_digest(raw, identity(raw)))
+        if not _is_complete(folder):  # what it answers would be paid for in vain
+            require_student(self._config)
         self._carry_out_run(TEACHER, folder, raw)
         made = load_manifest(folder)
         if made.simulated:
@@ -173,11 +176,10 @@ class _Stages:
         from evorun.reports.text import duration
 
         with self._alone(stage, folder):
-            begun = (folder / MANIFEST).exists()
-            if begun and load_manifest(folder).status == "completed":
+            if _is_complete(folder):
                 self._say(stage, f"reused {display(folder)}")
             else:
-                self._say(stage, f"{'continued' if begun else 'begun'} in {display(folder)}")
+                self._say(stage, f"{'continued' if (folder / MANIFEST).exists() else 'begun'} in {display(folder)}")
                 ended = self._run(check(raw), folder, self._command, self._console)
                 if ended.status == "interrupted":
                     raise KeyboardInterrupt
@@ -210,6 +212,10 @@ class _Stages:
         line = f"student {self._student.name}, stage {stage}: {what}"
         log.info("%s", line)
         self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _is_complete(folder: Path) -> bool:
+    return (folder / MANIFEST).exists() and load_manifest(folder).status == "completed"
 
 
 def run_digest(raw: Mapping[str, Any], counted: Mapping[str, Any]) -> str:

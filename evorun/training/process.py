@@ -7,7 +7,6 @@ import shutil
 import signal
 import sys
 import tempfile
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ import msgspec
 
 from evorun.errors import ConfigError, TrainingError
 from evorun.models.keys import child_environment
+from evorun.training.requirements import require_packages
 from evorun.training.wire import LENGTH, Answer, Command, Failed, Finish, Job, Ready, decode_answer, framed
 
 LOG = "trainer.log"
@@ -49,11 +49,7 @@ class TrainerProcess:
 
         job: its socket is filled in here. Raises TrainingError with one line when it cannot start.
         """
-        for package in ("torch", "transformers", "accelerate", "trl", "peft", "datasets"):
-            if find_spec(package) is None:
-                raise TrainingError(
-                    f"training needs the package {package}, which is not installed: pip install 'evorun[train]'"
-                )
+        require_packages()
         # Not in the run directory: the path of a Unix socket has 107 bytes at most.
         folder = Path(tempfile.mkdtemp(prefix="evorun-"))
         job = msgspec.structs.replace(job, socket=str(folder / "socket"))

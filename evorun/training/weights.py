@@ -1,6 +1,6 @@
 """The base model and the adapter's configuration, as TRL's trainers take them.
 
-Imports torch: only the trainer process imports this module.
+Imports torch: the trainer process imports this module, and a check before a teacher's run.
 """
 
 from typing import Any
@@ -35,7 +35,7 @@ def load(job: Job) -> tuple[Any, Any]:
         raise EngineError(f"model '{job.model.id}': transformers cannot load it: {first_line(error)}") from error
     require_plain_template(tokenizer, job.model)
     if job.training.weights == "lora":
-        _require_targets(model, job.training.target_modules)
+        require_targets(model, job.training.target_modules)
     use_grouped_attention(model)
     return model, tokenizer
 
@@ -70,7 +70,8 @@ def mixed_precision(job: Job) -> bool:
     return job.training.precision == "bfloat16" or (job.training.precision == "auto" and on_gpu(job))
 
 
-def _require_targets(model: Any, targets: list[str]) -> None:
+def require_targets(model: Any, targets: list[str]) -> None:
+    """Raise ConfigError when a LoRA adapter's targets are not linear layers of the model, which needs no weights."""
     linear = [name for name, module in model.named_modules() if isinstance(module, torch.nn.Linear)]
     known = sorted({name.rpartition(".")[2] for name in linear})
     for target in targets:

@@ -58,7 +58,7 @@ def test_tools_that_describe_the_machine_have_no_keys() -> None:
 
 async def test_the_trainer_has_no_keys_but_the_hubs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = tmp_path / "environ"
-    monkeypatch.setattr(process, "find_spec", lambda package: package)
+    monkeypatch.setattr(process, "require_packages", lambda: None)
     monkeypatch.setattr(process, "command_line", lambda job, file: ["sh", "-c", f"cat /proc/$$/environ > {seen}"])
     counts = {"rows": 2, "group": 2, "steps": 1, "minibatches": 1, "max_tokens": 8}
     floats = {"clip_low": 0.2, "clip_high": 0.2, "kl": 0.0, "temperature": 1.0}

@@ -141,7 +141,7 @@ class TestBeforeAnythingIsLoaded:
         def lacking(name: str) -> ModuleSpec | None:
             return None if name == package else find_spec(name)
 
-        monkeypatch.setattr("evorun.training.process.find_spec", lacking)
+        monkeypatch.setattr("evorun.models.requirements.find_spec", lacking)
         line = one_line(carry_out(tmp_path / "run", tmp_path))
         assert line == (f"training needs the package {package}, which is not installed: pip install 'evorun[train]'")
 

@@ -80,6 +80,9 @@ class ServerConfig(EngineConfig):
         one_of("engine.structured_outputs", self.structured_outputs, STRUCTURED_OUTPUTS)
         one_of("engine.max_tokens_field", self.max_tokens_field, ("max_tokens", "max_completion_tokens"))
 
+    def require(self, model: ModelConfig) -> None:
+        read_key(self.api_key_env)
+
     async def open(self, model: ModelConfig) -> LanguageModel:
         """Connect, check that at least one server answers, and load the model's adapter where it has one.
 

@@ -21,11 +21,14 @@ from evorun.models.base import Reply, Request
 from evorun.models.chat import require_plain_template
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.embedded import resolve
+from evorun.models.requirements import absent, require_weights
 
 if TYPE_CHECKING:
     from evorun.models.transformers.batch_decoder import BatchDecoder, Ticket
 
 log = logging.getLogger("evorun")
+
+PACKAGES = ("torch", "transformers", "llguidance")
 
 
 @dataclass
@@ -51,6 +54,15 @@ class TransformersConfig(EngineConfig):
         at_least("engine.max_batch_size", self.max_batch_size, 1)
         at_least("engine.prefix_cache_tokens", self.prefix_cache_tokens, 0)
         at_least("engine.threads", self.threads, 1)
+
+    def require(self, model: ModelConfig) -> None:
+        for package in absent(PACKAGES if model.adapter is None else (*PACKAGES, "peft")):
+            extra = "train" if package == "peft" else "transformers"
+            raise EngineError(
+                f"engine=transformers: the package {package} is not installed; run `pip install 'evorun[{extra}]'` or "
+                "use another engine"
+            )
+        require_weights(model)
 
     async def open(self, model: ModelConfig) -> "TransformersModel":
         """Load the weights in a worker thread. Raises EngineError when they, or the device, are unavailable."""

@@ -7,7 +7,6 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapte
 from evorun.models.base import Completion, LanguageModel, Reply, Request, rejected
 from evorun.models.chat import prompt_token_ids
 from evorun.models.config import EngineConfig, ModelConfig
+from evorun.models.requirements import absent, require_weights
 from evorun.models.vllm.startup import is_cpu_build, one_line, prepare, require_adapter_fit, start_engine, vllm_version
 
 # `extra_args` may not set these as well: of two values for one thing, a reader of the config would see only one.
@@ -89,16 +89,20 @@ class VllmConfig(EngineConfig):
             if argument in OWN_ARGUMENTS:
                 raise ConfigError(f"engine.extra_args.{argument}: has a key of its own, set {OWN_ARGUMENTS[argument]}")
 
+    def require(self, model: ModelConfig) -> None:
+        if absent(["vllm"]):
+            raise EngineError("engine=vllm: vLLM is not installed; run `pip install '.[vllm]'` or use another engine")
+        if self.lora_rank is not None:
+            served_rank(self.lora_rank)
+        require_weights(model)
+
     async def open(self, model: ModelConfig) -> LanguageModel:
         """Load the weights and start vLLM's engine process; the event loop stays free meanwhile (minutes).
 
         Raises EngineError when vLLM is not installed, the weights or the adapter are missing or do not fit, or the
         model cannot be served this way; ConfigError when `extra_args` names an argument that vLLM does not have.
         """
-        if find_spec("vllm") is None:
-            raise EngineError("engine=vllm: vLLM is not installed; run `pip install '.[vllm]'` or use another engine")
-        if model.api:
-            raise EngineError(f"model '{model.id}' is served by its vendor only: use engine=server")
+        self.require(model)
         adapter = None if model.adapter is None else await asyncio.to_thread(read_adapter, model.adapter)
         served = await asyncio.to_thread(self._start, model, adapter)
         try:

@@ -4,9 +4,7 @@ import logging
 import os
 import sys
 from dataclasses import fields
-from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 from evorun.errors import ConfigError, EngineError
@@ -14,10 +12,9 @@ from evorun.models.adapters import Adapter, require_fit
 from evorun.models.chat import require_plain_template
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
+from evorun.models.requirements import require_weights, skeleton
 
 log = logging.getLogger(__name__)
-
-WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".gguf")
 
 
 def is_cpu_build() -> bool:
@@ -52,14 +49,7 @@ def prepare(model: ModelConfig, adapter: Adapter | None) -> tuple[str, Any]:
     _set_environment()
     folder = resolve(model)
     # Checked first, because vLLM would notice only minutes later, in another process.
-    path = Path(folder)
-    if path.is_dir() and not (path / "config.json").is_file():
-        raise EngineError(f"model '{model.id}': expected config.json in {path}, found none; give a model's folder")
-    if path.is_dir() and not any(file.suffix in WEIGHT_SUFFIXES for file in path.iterdir()):
-        raise EngineError(
-            f"model '{model.id}': expected weights ({', '.join('*' + s for s in WEIGHT_SUFFIXES)}) in {path}, found "
-            "none; download the model again"
-        )
+    require_weights(model)
     if adapter is not None:
         require_adapter_fit(adapter, model)
     from transformers import AutoTokenizer
@@ -79,23 +69,12 @@ def prepare(model: ModelConfig, adapter: Adapter | None) -> tuple[str, Any]:
 def require_adapter_fit(adapter: Adapter, model: ModelConfig) -> None:
     """Raise EngineError when an adapter does not fit a model."""
     try:
-        modules = _modules(resolve(model))
+        modules = skeleton(resolve(model))
     except (ImportError, OSError, ValueError) as error:
         # vLLM has models that transformers does not know: for these its own check has to do.
         log.info("adapter %s is not checked against '%s': %s", adapter.folder, model.id, one_line(error))
         return
     require_fit(adapter, modules, model.id)
-
-
-@lru_cache(maxsize=2)
-def _modules(folder: str) -> Any:
-    """Return a model of transformers without weights."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
-    # The meta device allocates nothing: only names and shapes of the layers are needed, whatever the model's size.
-    with torch.device("meta"):
-        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))  # type: ignore[no-untyped-call]
 
 
 def start_engine(model: ModelConfig, arguments: dict[str, Any]) -> Any:

@@ -1,0 +1,51 @@
+"""What engines need of this machine, looked for without loading a model: packages, and files of weights."""
+
+from collections.abc import Iterable
+from functools import lru_cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from evorun.errors import EngineError
+from evorun.models import embedded
+from evorun.models.config import ModelConfig
+
+WEIGHT_SUFFIXES = (".safetensors", ".bin", ".pt", ".gguf")
+
+
+def absent(packages: Iterable[str]) -> list[str]:
+    """Return the packages that are not installed here; imports none."""
+    return [package for package in packages if find_spec(package) is None]
+
+
+def require_weights(model: ModelConfig) -> None:
+    """Check that there are weights to load: in a folder, in the embedded model's package, or on a hub, as its id says.
+
+    Raises EngineError in one line.
+    """
+    if model.api:
+        raise EngineError(f"model '{model.id}' is served by its vendor only: use engine=server")
+    if model.embedded:
+        embedded.require_source()
+        return
+    path = Path(embedded.resolve(model))
+    if path.is_dir() and not (path / "config.json").is_file():
+        raise EngineError(f"model '{model.id}': expected config.json in {path}, found none; give a model's folder")
+    if path.is_dir() and not any(file.suffix in WEIGHT_SUFFIXES for file in path.iterdir()):
+        raise EngineError(
+            f"model '{model.id}': expected weights ({', '.join('*' + s for s in WEIGHT_SUFFIXES)}) in {path}, found "
+            "none; download the model again"
+        )
+
+
+@lru_cache(maxsize=2)
+def skeleton(folder: str) -> Any:
+    """Return a model of transformers without weights: the names and shapes of its layers, whatever its size.
+
+    Raises whatever transformers does for a model that it does not know or find.
+    """
+    import torch
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    with torch.device("meta"):  # allocates nothing
+        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))  # type: ignore[no-untyped-call]

@@ -1,0 +1,60 @@
+"""What a run needs of this machine, looked for before anything is paid for: the hours of a teacher come first."""
+
+import dataclasses
+from collections.abc import Mapping
+
+from evorun.errors import EvorunError
+from evorun.models.config import ServedModel
+from evorun.models.transformers.engine import TransformersConfig
+from evorun.runner.settings import RunConfig, check
+from evorun.runner.student import in_stage, teacher_composition, tuning_composition
+from evorun.runner.training_runs import serving
+from evorun.runs.replay import ReplayConfig
+from evorun.training.requirements import require_packages, require_trainable
+from evorun.training.settings import require_share
+
+
+def require_parts(config: RunConfig) -> None:
+    """Look for the packages, weights and keys of a run's engines, of its trainer and of the stages before it.
+
+    Quick: nothing is loaded. Raises EngineError or TrainingError in one line, which names the stage.
+    """
+    model = config.model
+    if config.student is not None:
+        model = dataclasses.replace(model, adapter="made by the stages")
+    for served in (ServedModel(model, serving(config)), *config.others.values()):
+        served.engine.require(served.model)
+    if isinstance(config.engine, ReplayConfig):
+        return
+    if config.training is not None:
+        require_packages()
+    for stage, of_stage in _stages(config).items():
+        try:
+            require_parts(of_stage)
+        except EvorunError as error:
+            raise in_stage(stage, error) from error
+
+
+def require_student(config: RunConfig) -> None:
+    """Look for what the fine-tuning of a run's student would lack: the model, its chat template, the adapter's layers.
+
+    Takes seconds, since it reads the model's configuration and tokenizer. Raises an EvorunError that names the stage.
+    """
+    tuning = _stages(config)["student"]
+    assert tuning.training is not None  # noqa: S101 - `check` refuses a fine-tuning that trains nothing
+    engine = tuning.engine if isinstance(tuning.engine, TransformersConfig) else TransformersConfig()
+    try:
+        require_share(tuning.method.config.batch, tuning.training.num_processes)
+        require_trainable(tuning.model, tuning.training, engine.device)
+    except EvorunError as error:
+        raise in_stage("student", error) from error
+
+
+def _stages(config: RunConfig) -> Mapping[str, RunConfig]:
+    """Return the configurations of the runs before a student's, by stage."""
+    if config.student is None:
+        return {}
+    return {
+        "teacher": check(teacher_composition(config.raw)),
+        "student": check(tuning_composition(config.raw, data="traces.jsonl")),
+    }

@@ -1,0 +1,53 @@
+"""What the trainer needs of this machine and of a model, looked for before anything is paid for."""
+
+import contextlib
+
+from evorun.errors import EngineError, TrainingError, first_line
+from evorun.models.base import Message
+from evorun.models.chat import require_plain_template
+from evorun.models.config import ModelConfig
+from evorun.models.embedded import resolve
+from evorun.models.requirements import absent, skeleton
+from evorun.training.config import TrainingConfig
+
+PACKAGES = ("torch", "transformers", "accelerate", "trl", "peft", "datasets")
+
+_CHAT = (Message(role="user", content="Which?"), Message(role="assistant", content="This one."))
+
+
+def require_packages() -> None:
+    """Raise TrainingError when a package is not installed."""
+    for package in absent(PACKAGES):
+        raise TrainingError(
+            f"training needs the package {package}, which is not installed: pip install 'evorun[train]'"
+        )
+
+
+def require_trainable(model: ModelConfig, training: TrainingConfig, device: str) -> None:
+    """Check that a model can be fine-tuned on chats, by its configuration and its tokenizer alone.
+
+    Takes seconds: it imports torch and transformers. Raises EngineError for a model that cannot be loaded or a device
+    that is not there, TrainingError for a chat template that does not show where answers begin and end, ConfigError for
+    an adapter that does not fit.
+    """
+    require_packages()
+    from transformers import AutoTokenizer, GenerationConfig
+
+    from evorun.models.transformers.batch_decoder import eos_tokens
+    from evorun.models.transformers.engine import chosen_device
+    from evorun.training.chat_template import tokenize_example
+    from evorun.training.weights import require_targets
+
+    chosen_device(device)
+    folder = resolve(model)
+    try:
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        layers = skeleton(folder)
+    except Exception as error:
+        raise EngineError(f"model '{model.id}': transformers cannot load it: {first_line(error)}") from error
+    require_plain_template(tokenizer, model)
+    if training.weights == "lora":
+        require_targets(layers, training.target_modules)
+    with contextlib.suppress(OSError):  # without such a file, the model's configuration names the tokens that end
+        layers.generation_config = GenerationConfig.from_pretrained(folder)
+    tokenize_example(tokenizer, _CHAT, model, eos_tokens(layers, tokenizer))
