@@ -4,7 +4,7 @@ import re
 from typing import NamedTuple
 
 # More than one backslash precedes the command where a model has escaped its text once too often.
-_TOKEN = re.compile(r"(?P<box>\\{1,4}(?:boxed|fbox)(?![A-Za-z]))|\\.|(?P<brace>[{}])", re.DOTALL)
+_TOKEN = re.compile(r"(?P<box>\\{1,4}(?:boxed|fbox|framebox)(?![A-Za-z]))|\\.|(?P<brace>[{}])", re.DOTALL)
 _BARE = re.compile(r"[ \t]*([^\s${}\\]+)")
 _OPENING = re.compile(r"\s*\{")
 _OR = re.compile(r"[\s$.,;*()\[\]\\]*(?:or|and|/)[\s$.,;*()\[\]\\]*")

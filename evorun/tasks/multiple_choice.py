@@ -23,15 +23,18 @@ _STATED = re.compile(rf'"(?:{"|".join(_KEYS)})"\s*:\s*"([^"]{{0,80}})"', re.IGNO
 # A letter counts as a final one only where the text commits to it: after "answer is"/"Answer:", in a box, or alone
 # on the last line. A capital that a sentence goes on from ("the answer is A Cauchy ...") is none.
 _COMMITTED = re.compile(
-    r"(?i:\banswer(?:\s+(?:letter|choice|option))?|\bsolution|\b(?:best|correct|right)\s+(?:option|choice))"
-    r"\s*(?i:\bis\b\s*+:?+|:)[\s*_$\"'`]*(?i:\boption\s+)?(?:\\boxed\s*\{)?(?:\\text\s*\{)?"
+    r"(?i:\bans(?:wer)?(?:\s+(?:letter|choice|option))?|\bsolution|\b(?:best|correct|right)\s+(?:option|choice))"
+    r"\s*(?i:\b(?:is|(?:would|must|should)\s+be)\b(?:\s+therefore)?\s*+:?+|[:=\u2013\u2014]|-\s)[\s*_$\"'`]*"
+    r"(?i:(?:option|choice)\s+)?(?:\\boxed\s*\{)?(?:\\text\s*\{)?"
     r"[(\[]?([A-Z])(?=[ \t]*(?:$|[\n).\],:;!*_}$\"`(]|because\b|since\b))"
 )
+# Weaker words count only where there are no such: a reasoning has them too
 _CHOSEN = re.compile(
-    r"(?i:(?<!not )(?<!n't )(?<!never )\b(?:choose|select|pick|match(?:es)?|corresponds\s+to)\s+"
-    r"(?:the\s+)?(?:option|choice|answer)?)[\s*_$]*"
-    r"[(\[]?([A-Z])(?=[)\]*_$]*(?:[.,;]|\s*$|\s*\n))"
-    r"|(?i:\b(?:option|choice))[\s*_$]+[(\[]?([A-Z])[)\]*_$]*\s+(?i:is\s+(?:the\s+)?(?:correct|right|best|answer))"
+    r"(?i:(?<!not )(?<!n't )(?<!never )\b(?:choose|select|pick|go\s+with|match(?:es)?|corresponds\s+to)\s+"
+    r"(?:the\s+)?(?:option|choice|answer)?)[\s*_$]*[(\[]?([A-Z])(?=[)\]*_$]*(?:[.,;]|\s*$|\s*\n))"
+    r"|(?i:\b(?:so|thus|hence|therefore)),?\s+[*_$]*[(\[]?([A-Z])(?=[)\]*_$]*\.?[*_]*\s*$)"
+    r"|(?:(?i:\b(?:option|choice))[\s*_$]+|(?<![\w'] )(?<!\w))[(\[]?([A-Z])[)\]*_$]*\s+"
+    r"(?i:is\s+(?:the\s+)?(?:correct|right|best|answer))"
 )
 _ANSWER_IN_WORDS = re.compile(r"\banswer(?:\s+is\b|:)[\s*_$:]*([^\n]{1,200})", re.IGNORECASE)
 _LONE_LETTER = re.compile(r"[(\[]?([A-Z])[)\].]?")
@@ -140,7 +143,8 @@ def _stated_choice(text: str, reply: Mapping[str, Any], options: Sequence[str]) 
 def _committed_letter(text: str, options: Sequence[str]) -> tuple[str | None, str | None]:
     in_range = letters(len(options))
     # All commitments count, wherever they are: a text that commits to two letters, and corrects neither, has no answer.
-    found = sorted(_commitments(text, options))
+    chosen = [(one.start(), one[one.lastindex or 1]) for one in _CHOSEN.finditer(text)]
+    found = sorted(_commitments(text, options)) or chosen
     if not found:
         return None, "no_json: neither a JSON object nor a plainly stated option letter"
     letter = settled(text, found)
@@ -151,15 +155,15 @@ def _committed_letter(text: str, options: Sequence[str]) -> tuple[str | None, st
 
 def _commitments(text: str, options: Sequence[str]) -> Iterator[tuple[int, str]]:
     """Yield where a text commits to a letter, or to an option's text, and the letter."""
-    for pattern in (_COMMITTED, _CHOSEN):
-        yield from ((one.start(), one[one.lastindex or 1]) for one in pattern.finditer(text))
+    yield from ((one.start(), one[1]) for one in _COMMITTED.finditer(text))
     for box in boxes(text):
         letter, _ = read_choice(text[box.content], options)
         if letter:
             yield box.start, letter
     for said in _ANSWER_IN_WORDS.finditer(text):
         yield from ((said.start(), letter) for letter in _with_text(said[1].strip(_DECORATION + "."), options))
-    lines = [line.strip(_DECORATION + "_#>") for line in _TAG.sub("", text).rstrip().split("\n")]
+    body = _WRAPPER.sub(r"\1", _TAG.sub("", text)).rstrip(_DECORATION)
+    lines = [line.strip(_DECORATION + "_#>-") for line in body.split("\n")]
     if lone := _LONE_LETTER.fullmatch(lines[-1]):
         yield len(text), lone[1]
     # "C. 18 dollars" alone on the last line; where other options stand so too, the text repeats the question.

@@ -1,6 +1,7 @@
 """Reading a colouring: the list that was asked for, or another list or table of integers that means one colouring."""
 
 import re
+from itertools import chain
 
 from evorun.tasks.graph_coloring.graph import as_text
 from evorun.tasks.puzzles.lenient import plain, spans
@@ -8,8 +9,12 @@ from evorun.tasks.puzzles.lenient import plain, spans
 # A longer colour is refused; one that is out of range is an error of the answer, not of its form.
 _DIGITS = 6
 _BETWEEN = re.compile(r"\s*,\s*|\s+")
-_WORDS = re.compile(r"\b(?:vertex|node|colou?r|[vfc](?=[\s_({0-9]))_?", re.IGNORECASE)
+_WORDS = re.compile(r"\b(?:vertex|node|colou?rs?|[vfc](?=[\s_({0-9]))_?", re.IGNORECASE)
+_VERB = re.compile(r"\b(?:is|gets|has|receives)\b(?:[ \t]+(?:assigned|given))?(?:[ \t]+to\b)?", re.IGNORECASE)
+# `"solution": {`, `(0, 1)` and `{"vertex": 0, "color": 1}`, without quotation marks
+_NAME = re.compile(r"\b[A-Za-z_]{2,30}[ \t]*[:=][ \t]*(?=[\[({])")
 _COUPLE = re.compile(r"[(\[][ \t]*([0-9]+)[ \t]*,[ \t]*([0-9]+)[ \t]*[)\]]")
+_OBJECT = re.compile(r"\b(?:vertex|node)[ \t]*:[ \t]*([0-9]+)[ \t]*,\s*colou?r[ \t]*:[ \t]*([0-9]+)", re.IGNORECASE)
 _PAIR = re.compile(rf"(?<![0-9.])([0-9]{{1,{_DIGITS}}}+)[ \t]*(?:[:=|]|->)[ \t]*([0-9]{{1,{_DIGITS}}}+)(?!\.[0-9])")
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
 
@@ -24,9 +29,13 @@ def read(block: str, vertices: int) -> str:
         return as_text(_asked_for(block, vertices))
     except ValueError:
         text = plain(block).translate({ord(mark): None for mark in "\"'"})
-        found = {as_text(colors) for colors in spans(text) if len(colors) == vertices and _are_colors(colors)}
+        rows = [line.replace("|", " ") for line in text.split("\n") if line.count("|") >= vertices - 1]
+        lists = chain(spans(text), *map(spans, rows))
+        found = {as_text(colors) for colors in lists if len(colors) == vertices and _are_colors(colors)}
         by_vertex = _by_vertex(text, vertices)
         found |= {as_text(by_vertex)} if by_vertex else set()
+        # Beside another list the vertices' own numbers are no colours but a table's header.
+        found -= {as_text(range(vertices))} if len(found) > 1 else set()
         if len(found) != 1:
             raise
         return found.pop()
@@ -53,7 +62,8 @@ def _are_colors(numbers: list[int]) -> bool:
 
 def _by_vertex(text: str, vertices: int) -> list[int] | None:
     """Return the colours of a text that names each vertex with its colour, once and in any order, and no more."""
-    text = _COUPLE.sub(r"\1:\2;", _WORDS.sub(" ", text))
+    text = _OBJECT.sub(r"\1:\2;", _NAME.sub("", text))
+    text = _COUPLE.sub(r"\1:\2;", _VERB.sub(":", _WORDS.sub(" ", text)))
     text = text.translate({ord(bracket): " " for bracket in "()[]{}"})
     pairs = _PAIR.findall(text)
     color_of = {int(vertex): int(color) for vertex, color in pairs}

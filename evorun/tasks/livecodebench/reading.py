@@ -18,15 +18,19 @@ MEMORY_CHARS = 500
 # A fence begins only where its run of marks does: trying every mark of a long run would take quadratic time.
 _BLOCK = r"(?<![`~])(?:`{{3,}}+|~{{3,}}+)[ \t]*+{language}[ \t]*+\r?\n(.*?)(?:\r?\n[ \t>]*+(?:```|~~~)|\Z)"
 # Behind the language a fence may say more: ```python title="main.py", ```{.python}
-_LANGUAGE = r"(?:\{\.)?(?:python3?|py)(?:[ \t}][^\n]*)?"
+_LANGUAGE = r"(?:\{\.)?(?:[ic]?python ?[0-9.]*+|py(?:py)?[0-9]*+)(?:[ \t}][^\n]*)?"
 _FENCED = re.compile(_BLOCK.format(language=f"(?:{_LANGUAGE})?"), re.DOTALL | re.IGNORECASE)
 _PYTHON = re.compile(_BLOCK.format(language=_LANGUAGE), re.DOTALL | re.IGNORECASE)
 _ANY = re.compile(_BLOCK.format(language=r"([^\n`]*)"), re.DOTALL)
 _QUOTED = re.compile(r"^[ \t]*+>[ ]?", re.MULTILINE)
-_TAG = re.compile(r"</?answer>", re.IGNORECASE)
+_TAG = re.compile(r"</?(?:answer|code|pre|python|solution)>|\[/?(?:BEGIN|DONE|PYTHON|ANSWER)\]", re.IGNORECASE)
+# A line that prose does not begin with, and programs do
+_FIRST_LINE = re.compile(
+    r"^(?:import [a-z]|from \w+ import |def \w|class \w|#!|[A-Za-z_]\w*(?:, ?\w+)* = )", re.MULTILINE
+)
 _TRIPLE = re.compile(r'"solution"\s*:\s*"""(.*?)"""', re.DOTALL | re.IGNORECASE)
 # Names that models give to the key `solution`
-_OTHER_KEYS = ("code", "program", "answer")
+_OTHER_KEYS = ("code", "solution_code", "program", "python", "answer")
 _TICKED = re.compile(r"`{1,2}(?:python3?|py)?\s(.*)`{1,2}", re.DOTALL | re.IGNORECASE)
 
 
@@ -87,11 +91,15 @@ def _last_block(text: str) -> str | None:
     if blocks := [block for block in _PYTHON.findall(text) if block.strip()]:
         return _unindented(blocks[-1])
     unnamed = (_unindented(block) for language, block in reversed(_ANY.findall(text)) if not language.strip())
-    return next((source for source in chain(unnamed, [_TAG.sub("", text).strip()]) if _is_program(source)), None)
+    bare = _TAG.sub("", text).strip()
+    first = _FIRST_LINE.search(bare)
+    candidates = chain(unnamed, [bare, bare[first.start() :] if first else ""])
+    return next((source for source in candidates if _is_program(source)), None)
 
 
 def _unindented(block: str) -> str:
     """Return a block without the marks of a quotation or the indentation of a list that it stands in."""
+    block = block.removesuffix("```")  # a fence can close at the end of the last line
     lines = block.splitlines()
     if all(line.lstrip().startswith(">") for line in lines):
         block = _QUOTED.sub("", block)

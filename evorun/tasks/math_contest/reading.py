@@ -23,11 +23,14 @@ _UNICODE = str.maketrans(
     }
 )
 _NAMED_ANSWER = re.compile(r"(?:the )?(?:final )?answer(?: is)? ?[:=]? ?", re.IGNORECASE)
-# A line or sentence that gives the answer without a box: one word, or math
+# A line or sentence that gives the answer without a box: one word, or math; GSM8K's mark; a tag; a JSON object
 _STATED = re.compile(
-    r"\banswer(?:\s+is\b|[ *_]*:)[\s*_:]*(\$[^$\n]{1,200}\$|\\\([^\n]{1,200}?\\\)|[^\s*$]{1,50}+)"
-    r"(?=[ *_]*(?:\n|$|[.!](?:\s|$)))|<answer>\s*([^<]{1,200}?)\s*</answer>",
-    re.IGNORECASE,
+    r"\bans(?:wer)?(?:\s+is(?:\s+(?:therefore|thus))?\b|[ *_]*[:=]|[ *_]*(?=\n))[\s*_:]*(?:[A-Za-z+ ]{1,15}=\s*)?"
+    r"(?P<said>\$[^$\n]{1,200}\$|\\\([^\n]{1,200}?\\\)|[^\s*$]{1,50}+)(?=[ *_]*(?:\n|$|[.!](?:\s|$)))"
+    r"|^####[ \t]+(?P<marked>[^\s]{1,50})[ \t]*$"
+    r"|<answer>\s*(?P<tagged>[^<]{1,200}?)\s*</answer>"
+    r"|\"(?:final_)?answer\"\s*:\s*\"?(?P<named>[^\"{}\n,]{1,50})\"?\s*[,}]",
+    re.IGNORECASE | re.MULTILINE,
 )
 
 _INTEGER = re.compile(
@@ -44,7 +47,10 @@ _CHANGES_THE_VALUE = frozenset(
 
 _FRACTION_OF_DIGITS = re.compile(r"\\frac\s*(\d)\s*(\d)")
 _ROOT_OF_DIGIT = re.compile(r"\\sqrt\s*(\d)")
-_LAYOUT = re.compile(r"\\(?:left|right|displaystyle|limits|bigl?|bigr?|Bigl?|Bigr?)(?![A-Za-z])")
+_LAYOUT = re.compile(
+    r"\\(?:left|right|displaystyle|limits|bigl?|bigr?|Bigl?|Bigr?|rm|bf|it|large|Large|LARGE|huge|Huge)"
+    r"(?![A-Za-z])|\\color\{[a-z]+\}"
+)
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:[, ]\d{3})+")
 _RATIO = re.compile(r"(-?)(?:\\frac\{(-?\d{1,30})\}\{(\d{1,30})\}|(\d{1,30})/(\d{1,30}))")
 _DECIMAL = re.compile(r"[+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})")
@@ -59,7 +65,7 @@ def stated(text: str) -> str | None:
 
     None where it names none, or different ones of which it takes none back (`settled`).
     """
-    found = [(one.start(), (one[1] or one[2]).strip("$ ").rstrip(".,;!")) for one in _STATED.finditer(text)]
+    found = [(one.start(), str(one[one.lastgroup or 0]).strip("$ ").rstrip(".,;!")) for one in _STATED.finditer(text)]
     return settled(text, found) if found else None
 
 

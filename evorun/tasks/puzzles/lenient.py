@@ -13,6 +13,7 @@ _CHARACTERS = str.maketrans(
         **{chr(0xFF10 + digit): str(digit) for digit in range(10)},
         **{"\uff0c": ",", "\u3001": ",", "\uff1b": ";", "\uff1a": ":", "\uff0b": "+", "\uff0d": "-", "\u2212": "-"},
         **dict.fromkeys("\u00a0\u2007\u202f\u3000", " "),
+        **dict.fromkeys("\u200b\ufeff", None),
         **dict.fromkeys("\u2502\u2503\u2551\u2506\u250a\uff5c", "|"),
         # all other lines and corners that boxes are drawn with
         **{chr(code): "-" for code in range(0x2500, 0x2580) if chr(code) not in "\u2502\u2503\u2551\u2506\u250a"},
@@ -21,13 +22,16 @@ _CHARACTERS = str.maketrans(
 _ARROW = re.compile(r"[\u2192\u21d2\u27f6\u2794]|=>|-+>|\\(?:long)?(?:right)?arrow(?![A-Za-z])|\\to(?![A-Za-z])")
 _LATEX = (
     (re.compile(r"\\(?:begin|end)\{[a-z]+\*?\}(?:\{[clr|@! ]*\})?|\\\\|\\newline(?![A-Za-z])"), "\n"),
-    (re.compile(r"\\[hc]line(?:\{[0-9-]*\})?|\\(?:left|right|displaystyle)(?![A-Za-z])|\\[,;:! ()\[\]]|[$&]"), " "),
+    (re.compile(r"\\[hc]line(?:\{[0-9-]*\})?|\\(?:left|right|displaystyle)(?![A-Za-z])|\\[,;:! ()\[\]]|\$"), " "),
+    (re.compile("&"), "|"),
     (re.compile(r"\\(?:text|textbf|mathbf|mathrm)\{"), "{"),
 )
 # Marks of quotations, emphasis and code, and tags such as <answer>
-_MARKUP = re.compile(r"^[ \t]*(?:>[ \t]?)+|\*+|__|`+|</?[A-Za-z]{1,20}>", re.MULTILINE)
+_MARKUP = re.compile(r"^[ \t]*+(?:>[ \t]?)++|^[ \t]*+[-*\u2022][ \t]++|\*+|__|`+|</?[A-Za-z]{1,20}>", re.MULTILINE)
 _NUMBER = r"[+-]?[0-9]{1,9}+(?![\w]|\.[0-9])"
 _SPAN = re.compile(rf"(?<![\w.+-]){_NUMBER}(?:(?:\s*+[,;]\s*+|\s++){_NUMBER})*+")
+# An announcement is followed by the answer, and that by a remark at most
+_LAST_PARAGRAPHS = 2
 _BLANK_LINE = re.compile(r"\n[ \t]*\n")
 _SAYS_ANSWER = re.compile(r"\b(?:answer|solution)\b|\\boxed", re.IGNORECASE)
 
@@ -41,15 +45,25 @@ def plain(text: str) -> str:
 
 
 def spans(text: str) -> Iterator[list[int]]:
-    """Yield the lists of integers in a text: runs of them with nothing but commas, semicolons and blanks between."""
-    for span in _SPAN.finditer(text):
-        yield [int(number) for number in span[0].replace(",", " ").replace(";", " ").split()]
+    """Yield the lists of integers in a text: runs of them with nothing but commas, semicolons and blanks between.
+
+    They go on over the ends of lines; those that a line holds by itself are yielded too.
+    """
+    lines = text.split("\n") if "\n" in text else []
+    for passage in (text, *lines):
+        for span in _SPAN.finditer(passage):
+            yield [int(number) for number in span[0].replace(",", " ").replace(";", " ").split()]
 
 
 def closing_passages(text: str) -> Iterator[str]:
-    """Yield the paragraphs in which an answer outside of any block may stand: the last one, then those that name it."""
-    paragraphs = [paragraph for paragraph in _BLANK_LINE.split(text) if paragraph.strip()]
+    """Yield the paragraphs in which an answer outside of any block may stand: the last one, then those that name it.
+
+    "Final answer:" is often a paragraph of its own, the answer the next one; near the end any announcement will do.
+    """
+    paragraphs = [paragraph.strip() for paragraph in _BLANK_LINE.split(text) if paragraph.strip()]
     yield from paragraphs[-1:]
-    named = [n for n, paragraph in enumerate(paragraphs) if _SAYS_ANSWER.search(paragraph)]
-    # "Final answer:" is often a paragraph of its own, the answer the next one.
-    yield from ("\n".join(paragraphs[n : n + 2]) for n in reversed(named))
+    last = len(paragraphs) - 1
+    for n in range(last, -1, -1):
+        announced = last - n <= _LAST_PARAGRAPHS and paragraphs[n].rstrip("*_ ").endswith(":")
+        if announced or _SAYS_ANSWER.search(paragraphs[n]):
+            yield "\n".join(paragraphs[n : n + 2])

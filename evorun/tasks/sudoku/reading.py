@@ -8,8 +8,14 @@ from evorun.tasks.sudoku.grid import EMPTY
 
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
 _RULER = frozenset("-+|: \t")
+_DRAWN_RULER = _RULER | frozenset("=*_~#.")
+_COMMENT = re.compile(r"[ \t](?:#|//).*")
+# Rows of a list on one line, or in one JSON text
+_ROW_END = re.compile(r"(?<=\]),[ \t]*(?=\[)|;|\\n")
 _LABEL = re.compile(
-    r"(?:[A-I]\b|(?:(?:row|line|r)[ _]*)?[0-9]{1,2}[ \t]*[:.)]|(?:row|line|r)[ _]*[0-9]{1,2}\b)[ \t:|]*", re.IGNORECASE
+    r"(?:[A-I]\b|(?:row|line|r)[ _]*[0-9]{1,2}\b(?:[ \t]+is\b)?|[0-9]{1,2}[ \t]*[:.)]|[A-Za-z_]{2,20}[ \t]*[:=])"
+    r"[ \t:|.]*",
+    re.IGNORECASE,
 )
 # Brackets, quotation marks and what stands between cells
 _APART = str.maketrans(dict.fromkeys("[](){}\"'|,;", " "))
@@ -64,11 +70,13 @@ def _cells(row: str, size: int) -> list[str]:
 def _grids(text: str, size: int) -> Iterator[list[list[str]]]:
     """Yield the runs of lines that are rows and nothing else, as many as the grid has; rulers may stand between."""
     run: list[list[str]] = []
-    # A bracket ends a row where all of them stand on one line; a last line that is no row ends the last run.
-    for line in [*text.replace("]", "]\n").splitlines(), "end"]:
-        if set(line) <= _RULER or not line.translate(_APART).strip():
+    # A last line that is no row ends the last run.
+    for line in [*_ROW_END.sub("\n", text).splitlines(), "end"]:
+        if set(line) <= _DRAWN_RULER or not line.translate(_APART).strip():
+            # A ruler below the first line makes a header of it, if it counts the columns.
+            run = [] if run == [_counted(size)] and line.strip() else run
             continue
-        row = _row(line, size)
+        row = _row(_COMMENT.sub("", line), size)
         if row:
             run.append(row)
             continue
@@ -90,7 +98,11 @@ def _row(line: str, size: int) -> list[str] | None:
 
 def _without_labels(run: list[list[str]], size: int) -> list[list[str]]:
     """Return the rows without a first column that numbers them, and without the columns' numbers above it."""
-    counted = [str(number) for number in range(1, size + 1)]
+    counted = _counted(size)
     rows = run[1:] if len(run) == size + 1 and run[0] == counted else run
     numbered = [row[0] for row in rows] in (counted, [str(number) for number in range(size)])
     return [row[1:] for row in rows] if numbered and all(len(row) == size + 1 for row in rows) else run
+
+
+def _counted(size: int) -> list[str]:
+    return [str(number) for number in range(1, size + 1)]

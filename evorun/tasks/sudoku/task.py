@@ -17,7 +17,7 @@ from evorun.tasks.base import Grade, Problem
 from evorun.tasks.capabilities import Individual
 from evorun.tasks.puzzles.task import Puzzle
 from evorun.tasks.sudoku import metrics, operators, reading
-from evorun.tasks.sudoku.grid import board_of, joined
+from evorun.tasks.sudoku.grid import board_of, joined, EMPTY
 
 _ERROR = re.compile(r"[\s(\[]*([0-9]{1,2})\s*,\s*([0-9]{1,2})\s*,\s*[\"']?(\w+)[\"']?[\s)\],;.]*", re.ASCII)
 _SYNONYMS = {"column": "col", "subgrid": "box"}
@@ -42,7 +42,10 @@ class Sudoku(Puzzle):
         return {"size": box * box, "box": box, "grid": grid, "instance": grid, "name_givens": self._name_givens}
 
     def read_answer(self, problem: Problem, block: str) -> str:
-        return reading.read(block, problem.data["box"] ** 2)
+        answer = reading.read(block, problem.data["box"] ** 2)
+        if answer == problem.data["grid"].replace(EMPTY, "0"):
+            raise ValueError("expected a completed grid, got the puzzle")
+        return answer
 
     def closing_passages(self, text: str) -> Iterable[str]:
         """Return the whole text: a grid is told from what surrounds it, and blank lines may stand between its bands."""

@@ -18,9 +18,9 @@ Distances = Sequence[Sequence[float]]
 DECIMALS = 2
 _INTEGER = re.compile(r"[-+]?[0-9]+")
 # What stands between the numbers of a route as models write it: `1. City 0`, `"0"`, `0 -> 3`, `0-3`
-_STEPS = re.compile(r"^[ \t]*[0-9]{1,3}[.)][ \t]+(?=[A-Za-z])", re.MULTILINE)
-_WORDS = re.compile(r"\b(?:city|node|stop)\b|[\"']", re.IGNORECASE)
-_HYPHENS = re.compile(r"(?<=[0-9])(?:[ \t]*->\s*|[ \t]+[-\u2013\u2014][ \t]+|[-\u2013\u2014])(?=[0-9])")
+_STEPS = re.compile(r"^[ \t]*[0-9]{1,3}[.)][ \t]+(?=[A-Za-z]|[0-9]+[ \t]*$)", re.MULTILINE)
+_WORDS = re.compile(r"\b(?:(?:city|node|stop)(?:\b|_)|c(?=[0-9]))|[\"']", re.IGNORECASE)
+_HYPHENS = re.compile(r"(?<=[0-9])(?:[ \t]*-?>\s*|[ \t]+[-\u2013\u2014][ \t]+|[-\u2013\u2014]|\),\s*\()(?=[0-9])")
 
 
 def as_text(route: Iterable[int]) -> str:
@@ -45,10 +45,17 @@ def read(block: str, cities: int) -> str:
         return as_text(_asked_for(block, cities))
     except ValueError:
         text = _WORDS.sub(" ", _STEPS.sub("", plain(block)))
-        found = {as_text(route) for route in spans(_HYPHENS.sub(",", text)) if _is_route(route, cities)}
+        routes = map(_without_joints, spans(_HYPHENS.sub(",", text)))
+        found = {as_text(route) for route in routes if _is_route(route, cities)}
         if len(found) != 1:
             raise
         return found.pop()
+
+
+def _without_joints(cities: Route) -> Route:
+    """Return a route that is given leg by leg (0-3, 3-7, 7-0) as its cities; others as they are."""
+    joined = len(cities) > 2 and cities[1:-1:2] == cities[2::2]
+    return [*cities[::2], cities[-1]] if joined and len(cities) % 2 == 0 else cities
 
 
 def _is_route(route: Route, cities: int) -> bool:
