@@ -11,22 +11,22 @@ from evorun.reports.data import data_tables
 from evorun.reports.drawing import TRAINING_LABELS, X_LABELS, Drawing, XAxis
 from evorun.reports.export import export
 from evorun.reports.facts import facts_of, settings_of, tiles
-from evorun.reports.judge import JudgeDiagnostics, calibration, judge_warning
+from evorun.reports.figures import JUDGE, SEARCH, figure_rows
+from evorun.reports.judge import calibration, decisive_by_step, judge_warning
 from evorun.reports.overview import (
     CandidateFigures,
     Curves,
     Outcome,
     load_candidate_figures,
     load_curves,
-    load_judge,
     load_outcome,
 )
 from evorun.reports.page import content_hash, markup, own_file, render, write_page
 from evorun.reports.scores import score_cells, score_rows
 from evorun.runs.candidates import SHARED
-from evorun.runs.reading import read_steps
+from evorun.runs.reading import read_records, read_steps
+from evorun.runs.schema import ComparisonRecord
 from evorun.runs.scores import Score, yardstick
-from evorun.runs.statistics import Proportion
 
 REPORT = "report.html"
 
@@ -67,7 +67,6 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         curves = curves.times(len(outcome.predictions) if outcome.finished else len({step.problem for step in steps}))
     labels = TRAINING_LABELS if outcome.trained else X_LABELS
     figures = load_candidate_figures(run_dir, measure)
-    judge = load_judge(run_dir, figures.utilities)
     browser = load_browser(run_dir, outcome.predictions, steps, figures.by_problem, measure, problems)
     # the index opens at once; a problem's own data is parsed when it is chosen
     shown = ("id", "stratum", "correct", "value", "candidates", "text_limit")
@@ -95,10 +94,10 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "strata_left_out": max(len(curves.series) - 1 - plots.MAX_PANELS, 0),
         "cost_rows": [text.cost_row(role, spent) for role, spent in outcome.cost.items()],
         "wasted_rows": text.wasted_rows(outcome.wasted),
-        "judge": judge,
-        "judge_rows": _judge_rows(judge, measure) if judge else [],
-        "judge_warning": judge_warning(judge) if judge else None,
-        "plots": _plots(outcome, curves, figures, judge, labels),
+        "search_rows": figure_rows(outcome.metrics, SEARCH),
+        "judge_rows": figure_rows(outcome.metrics, JUDGE),
+        "judge_warning": judge_warning(outcome.metrics),
+        "plots": _plots(outcome, curves, figures, labels),
         "browser": browser,
         "browser_note": _browser_note(browser, figures, measure),
         "browser_index": markup(script_json(index)),
@@ -109,35 +108,23 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     }
 
 
-def _judge_rows(judge: JudgeDiagnostics, measure: Score) -> list[tuple[str, Proportion, str]]:
-    better = "right candidate, when one is right and one wrong"
-    if not measure.is_correctness:
-        better = f"candidate with the better {text.words(measure.name)}, when they differ"
-    return [
-        ("Decisive: the same winner in each order judged", judge.decisive, "duels"),
-        ("Position: verdict A among verdicts A or B (50 % is unbiased)", judge.position_a, "verdicts"),
-        (f"Agreement: won by the {better}", judge.agreement, "decisive duels"),
-        ("Ties", judge.tie, "verdicts"),
-        ("Unparsable", judge.invalid, "verdicts"),
-    ]
-
-
 def _plots(
     outcome: Outcome,
     curves: Curves,
     figures: CandidateFigures,
-    judge: JudgeDiagnostics | None,
     labels: Mapping[XAxis, str],
 ) -> dict[str, Drawing | None]:
     primary, second, measure = outcome.primary, outcome.second, yardstick(outcome.manifest.scores)
     strata = {name.partition("/")[2]: points for name, points in curves.series.items() if name != primary.name}
-    along = plots.RunPlots(labels)
+    along, judged = plots.RunPlots(labels), "decisive_rate" in outcome.metrics
     drawn: dict[str, Drawing | None] = {
         "strata": along.strata(primary, strata) if len(strata) > 1 else None,
         "scores": along.scores([score for score in curves.others if score != second], curves.scores),
         "training": plots.training_plot(curves.training),
-        "decisive": along.decisive(judge.decisive_by_step) if judge else None,
-        "calibration": plots.calibration_plot(calibration(figures.graded_means, measure), measure) if judge else None,
+        "decisive": along.decisive(
+            decisive_by_step(read_records(outcome.run_dir / "comparisons.jsonl", ComparisonRecord))
+        ),
+        "calibration": plots.calibration_plot(calibration(figures.graded_means, measure), measure) if judged else None,
     }
     for x in labels:
         drawn[x] = along.score(primary, curves.series.get(primary.name, []), x, whole_range=True)

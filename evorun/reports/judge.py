@@ -1,61 +1,34 @@
-"""Judge diagnostics, counted duel by duel: its decisiveness, its bias to a position, and its agreement with grades."""
+"""What a page says of a run's judge beside the figures in its results: along the run, in words, and calibrated."""
 
 from collections import defaultdict
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from evorun.runs.candidates import CandidateId
 from evorun.runs.results import mean_score
 from evorun.runs.schema import ComparisonRecord, Metric
 from evorun.runs.scores import Score
-from evorun.runs.statistics import Proportion
+from evorun.runs.statistics import Proportion, pooled
 
 
-@dataclass
-class JudgeDiagnostics:
-    """Proportions over the duels of a run, for a verdict on its judge."""
-
-    decisive: Proportion = field(default_factory=Proportion)
-    """Duels with an outcome, among all duels."""
-    decisive_by_step: dict[int, Proportion] = field(default_factory=lambda: defaultdict(Proportion))
-    position_a: Proportion = field(default_factory=Proportion)
-    """Verdicts A among verdicts A or B. Pairs are shown both ways round or in random order, so an unbiased judge
-    gives 0.5."""
-    agreement: Proportion = field(default_factory=Proportion)
-    """Won by the better candidate (the right one), among decisive duels between two that are not equally good."""
-    tie: Proportion = field(default_factory=Proportion)
-    """Verdicts T, among all verdicts."""
-    invalid: Proportion = field(default_factory=Proportion)
-    """Verdicts that could not be parsed, among all verdicts."""
-
-    def add(self, duel: ComparisonRecord, utilities: Mapping[tuple[str, CandidateId], float]) -> None:
-        """Count one duel; `utilities` has, by (problem, candidate), a value of which more is better, where known."""
-        is_decisive = duel.outcome is not None
-        self.decisive.add(is_decisive)
-        self.decisive_by_step[duel.step].add(is_decisive)
-        for verdict in duel.verdicts:
-            self.tie.add(verdict == "T")
-            self.invalid.add(verdict == "invalid")
-            if verdict in ("A", "B"):
-                self.position_a.add(verdict == "A")
-        # between two equally good candidates either winner is right, which says nothing about the judge
-        first, second = utilities.get((duel.problem, duel.first)), utilities.get((duel.problem, duel.second))
-        if is_decisive and first is not None and second is not None and first != second:
-            self.agreement.add((duel.outcome == "first") == (first > second))
+def decisive_by_step(duels: Iterable[ComparisonRecord]) -> dict[int, Metric]:
+    """Return the share of duels with a winner, by step; intervals draw problems again."""
+    shares: dict[int, dict[str, Proportion]] = defaultdict(lambda: defaultdict(Proportion))
+    for duel in duels:
+        shares[duel.step][duel.problem].add(duel.outcome is not None)
+    return {step: pooled(list(by_problem.values())) for step, by_problem in sorted(shares.items())}
 
 
-def judge_warning(judge: JudgeDiagnostics) -> str | None:
-    """Return a sentence on the consequences when no duel was decisive; None when some were."""
-    if judge.decisive.successes:
+def judge_warning(metrics: Mapping[str, Metric]) -> str | None:
+    """Return a sentence on the consequences when no duel was decisive; None when some were, or there were none."""
+    decisive, position = metrics.get("decisive_rate"), metrics.get("position_a_rate")
+    if decisive is None or decisive.value != 0:
         return None
     meaning = "no duel decided anything: the posterior stays the prior, and the ranking says nothing about quality."
     # in both orders the same letter: each duel was a draw, and nothing was learned from any of them
-    if judge.position_a.value in (0, 1):
-        position = "A" if judge.position_a.value else "B"
-        return (
-            f"Position bias 100 %: whenever the judge chose, it named {position}, whoever was shown there, so {meaning}"
-        )
-    return f"None of the {judge.decisive.n} duels was decisive: {meaning}"
+    if position is not None and position.value in (0, 1):
+        named = "A" if position.value else "B"
+        return f"Position bias 100 %: whenever the judge chose, it named {named}, whoever was shown there, so {meaning}"
+    return f"None of the {decisive.n} duels was decisive: {meaning}"
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,7 @@ from pathlib import Path
 import msgspec
 
 from evorun.models.base import Wasted
-from evorun.reports.judge import JudgeDiagnostics
 from evorun.reports.missing import missing_records
-from evorun.runs.candidates import CandidateId
 from evorun.runs.checksums import changed_files
 from evorun.runs.directory import load_manifest
 from evorun.runs.reading import read_metrics, read_predictions, read_records, read_results, read_steps, read_training
@@ -24,7 +22,6 @@ from evorun.runs.results import (
 )
 from evorun.runs.schema import (
     CandidateRecord,
-    ComparisonRecord,
     Manifest,
     Metric,
     MetricPoint,
@@ -36,6 +33,7 @@ from evorun.runs.schema import (
     Stop,
 )
 from evorun.runs.scores import Score
+from evorun.runs.search_figures import search_figures
 from evorun.runs.statistics import Proportion
 
 
@@ -124,8 +122,6 @@ class CandidateFigures:
     """Candidates without an answer, after their retry."""
     retried: Proportion = field(default_factory=Proportion)
     by_problem: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    utilities: dict[tuple[str, CandidateId], float] = field(default_factory=dict)
-    """Each candidate's score by ground truth, turned so that more is better."""
     graded_means: list[tuple[float, float]] = field(default_factory=list)
     """Posterior mean and value of the same score."""
 
@@ -140,8 +136,14 @@ def load_outcome(run_dir: Path) -> Outcome:
     if results is None:
         metrics, by_stratum = outcome_metrics(predictions, manifest.scores)
         # steps too: problems under way have spent calls that no prediction accounts for
-        cost = cost_by_role(read_steps(run_dir), None)
-        results = Results(metrics=metrics, by_stratum=by_stratum, cost=cost, counts={"problems": len(predictions)})
+        steps = read_steps(run_dir)
+        search, counts = search_figures(run_dir, steps, predictions, manifest.scores)
+        results = Results(
+            metrics={**metrics, **search},
+            by_stratum=by_stratum,
+            cost=cost_by_role(steps, None),
+            counts={"problems": len(predictions), **counts},
+        )
     return Outcome(
         run_dir=run_dir,
         manifest=manifest,
@@ -193,26 +195,6 @@ def load_candidate_figures(run_dir: Path, measure: Score) -> CandidateFigures:
         figures.retried.add(record.attempts > 1)
         figures.by_problem[record.problem] += 1
         value = measure.value_in(record)
-        if value is not None:
-            figures.utilities[record.problem, record.id] = measure.utility(value)
         if record.mean is not None and value is not None:
             figures.graded_means.append((record.mean, value))
     return figures
-
-
-def load_judge(run_dir: Path, utilities: dict[tuple[str, CandidateId], float]) -> JudgeDiagnostics | None:
-    """Gather the judge diagnostics; None when the run has no duels."""
-    diagnostics = JudgeDiagnostics()
-    for duel in read_records(run_dir / "comparisons.jsonl", ComparisonRecord):
-        diagnostics.add(duel, utilities)
-    return diagnostics if diagnostics.decisive.n else None
-
-
-def count_verdicts(run_dir: Path) -> int:
-    """Count the judge's verdicts: one or two a duel."""
-    # only the verdicts are decoded: the reasons can be megabytes
-    return sum(len(duel.verdicts) for duel in read_records(run_dir / "comparisons.jsonl", _Judged))
-
-
-class _Judged(msgspec.Struct):
-    verdicts: list[str]

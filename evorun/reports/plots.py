@@ -21,7 +21,6 @@ from evorun.reports.text import label, words
 from evorun.runs.printable import printable
 from evorun.runs.schema import Metric, MetricPoint
 from evorun.runs.scores import Score
-from evorun.runs.statistics import Proportion
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,14 +67,14 @@ class RunPlots:
         title = f"{words(score.name).capitalize()} by {self.labels['step']} in each stratum"
         return _panels(panels, f"{score.name}-strata", title, self.labels["step"], shared=score)
 
-    def decisive(self, by_step: Mapping[int, Proportion]) -> Drawing | None:
+    def decisive(self, by_step: Mapping[int, Metric]) -> Drawing | None:
         """Draw the share of decisive duels by step, with 95 % intervals; None without duels."""
         steps = sorted(step for step, share in by_step.items() if share.n)
         if not steps:
             return None
         with figure_of(5.2, 2.8) as figure:
             axes = figure.subplots()
-            _points_with_bars(axes, steps, [by_step[step].metric() for step in steps])
+            _points_with_bars(axes, steps, [by_step[step] for step in steps])
             unit_axis(axes)
             integer_axis(axes)
             axes.set_xlabel(self.labels["step"])

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from evorun.reports import text
 from evorun.reports.banners import banners
-from evorun.reports.overview import Outcome, count_verdicts, load_outcome
+from evorun.reports.figures import JUDGE, SEARCH, figure_rows
+from evorun.reports.overview import Outcome, load_outcome
 from evorun.reports.scores import score_cells, score_rows
 from evorun.reports.tables import add_row, new_table
 from evorun.reports.text import (
@@ -32,17 +33,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from evorun.runs.terminal import Terminal
-
-_RATES = {
-    "decisive_rate": "decisive duels (the same winner in each order judged)",
-    "position_a_rate": "verdicts for the one shown first (unbiased: 50 %)",
-    "judge_agreement": "decisive duels that the better one won (chance: 50 %)",
-    "pool_coverage": "problems with a right candidate in the pool",
-    "choice_given_coverage": "of those, problems answered right",
-    "posterior_auc": "a right candidate's posterior mean above a wrong one's (chance: 50 %)",
-    "parsable_rate": "parsable texts",
-}
-"""Shares among the metrics, in words."""
 
 STEPS_OF_A_MEAN = 10
 """Training steps at each end of a run whose figures are averaged (ours): single ones are too noisy to compare."""
@@ -130,17 +120,18 @@ def _cost_table(outcome: Outcome) -> "Table":
 
 
 def _diagnostics_table(outcome: Outcome) -> "Table":
-    judged = bool(outcome.counts.get("comparisons"))
-    table = new_table("judge and texts" if judged else "texts", "diagnostic", "value", "95 % interval", "n")
-    scored = {score.name for score in outcome.scores}
-    for name, metric in outcome.metrics.items():
-        if name in _RATES:
-            add_row(table, _RATES[name], percent(metric.value), interval(metric.ci95), count(metric.n))
-        elif name not in scored:
-            add_row(table, name, number(metric.value), number_interval(metric.ci95), count(metric.n))
+    title = "search and judge" if "decisive_rate" in outcome.metrics else "search"
+    table = new_table(title, "of", "share", "value", "95 % interval", "n", left=(0, 1))
+    for words in (SEARCH, JUDGE):
+        for row in figure_rows(outcome.metrics, words):
+            add_row(table, row.of, row.name, row.value, row.interval, row.n)
     for name, share in _losses(outcome).items():
         if share.n:
-            add_row(table, name, percent(share.value), interval(share.ci95), count(share.n))
+            add_row(table, "texts", name, percent(share.value), interval(share.ci95), count(share.n))
+    known = {*SEARCH, *JUDGE, *(score.name for score in outcome.scores)}
+    for name, metric in outcome.metrics.items():
+        if name not in known:
+            add_row(table, "", name, number(metric.value), number_interval(metric.ci95), count(metric.n))
     return table
 
 
@@ -151,7 +142,6 @@ def _losses(outcome: Outcome) -> Mapping[str, Proportion]:
     counts = outcome.counts
     texts, refused = counts.get("texts", 0), counts.get("rejected_requests", 0)
     return {
-        "unparsable verdicts": _share(counts["invalid_judgments"], count_verdicts(outcome.run_dir)),
         "unparsable texts": _share(counts["unparsable_texts"], texts),
         "texts cut at max_tokens": _share(counts.get("truncated_texts", 0), texts),
         **({"texts cut beyond max_tokens": _share(counts[OVERLONG], texts)} if OVERLONG in counts else {}),

@@ -25,7 +25,7 @@ from evorun.runs.schema import (
 )
 from evorun.runs.scores import Graded, Score, mean_of_samples
 from evorun.runs.search_figures import search_figures
-from evorun.runs.statistics import Proportion, mean_interval
+from evorun.runs.statistics import RESAMPLES, Proportion, mean_interval
 
 TRAINING_PREFIX = "training/"
 """Prefix of the names of the series that training steps measure."""
@@ -42,7 +42,7 @@ K = TypeVar("K", bound=str)
 T = TypeVar("T")
 
 
-def mean_score(score: Score, values: Iterable[float | None], resamples: int = 9_999) -> Metric:
+def mean_score(score: Score, values: Iterable[float | None], resamples: int = RESAMPLES) -> Metric:
     """Return the mean of a score over those that have a value; the interval is Wilson's for a rate, else bootstrap."""
     known = [value for value in values if value is not None]
     if score.rate:
@@ -151,7 +151,10 @@ def metric_series(steps: Iterable[StepRecord], declared: Sequence[Score]) -> lis
     if not by_problem:
         return []
     series: list[MetricPoint] = []
-    for number in sorted({record.step for records in by_problem.values() for record in records}):
+    numbers = sorted({record.step for records in by_problem.values() for record in records})
+    for number in numbers:
+        # the last point is the figure that results.json has, and has its interval
+        resamples = RESAMPLES if number == numbers[-1] else RESAMPLES_OF_A_POINT
         # each problem's last record up to this step, the first one where it has none yet; bisect, because scanning
         # all records at each step would be quadratic in the length of a run
         states = [
@@ -161,9 +164,11 @@ def metric_series(steps: Iterable[StepRecord], declared: Sequence[Score]) -> lis
         reached = [record for record in states if record.step == number]
         primary, *others = recorded_scores(states, declared)
         by_stratum = sorted(_grouped((state.stratum, state) for state in states).items())
-        series.append(_point(number, primary.name, primary, states))
-        series += [_point(number, f"{primary.name}/{name}", primary, members) for name, members in by_stratum]
-        series += [_point(number, score.name, score, states) for score in others]
+        series.append(_point(number, primary.name, primary, states, resamples))
+        series += [
+            _point(number, f"{primary.name}/{name}", primary, members, resamples) for name, members in by_stratum
+        ]
+        series += [_point(number, score.name, score, states, resamples) for score in others]
         scored = {primary.name, *(score.name for score in others)}
         # not over all states: the last diagnostics of a problem that has ended would be counted again
         series += _diagnostics(number, reached, scored, _mean_cost(states))
@@ -185,13 +190,13 @@ def _diagnostics(
         yield MetricPoint(number, "decisive_rate", decisive / duels, None, duels, *cost)
 
 
-def _point(number: int, name: str, score: Score, states: list[StepRecord]) -> MetricPoint:
+def _point(number: int, name: str, score: Score, states: list[StepRecord], resamples: int) -> MetricPoint:
     values = [
         # no answer yet is none that is right, so that the first points of a run are over all problems too
         float(bool(state.correct)) if score.is_correctness and state.best is None else score.value_in(state)
         for state in states
     ]
-    figure = mean_score(score, values, RESAMPLES_OF_A_POINT)
+    figure = mean_score(score, values, resamples)
     return MetricPoint(number, name, figure.value, figure.ci95, figure.n, *_mean_cost(states))
 
 

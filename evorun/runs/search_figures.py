@@ -11,7 +11,7 @@ from evorun.runs.candidates import CandidateId, Kind
 from evorun.runs.reading import read_records
 from evorun.runs.schema import ComparisonRecord, Metric, PredictionRecord, StepRecord
 from evorun.runs.scores import Score, yardstick
-from evorun.runs.statistics import Proportion, clustered_mean, mean_interval
+from evorun.runs.statistics import Proportion, mean_interval, pooled
 
 
 class _Rated(msgspec.Struct):
@@ -36,7 +36,8 @@ def search_figures(
     - `choice_given_coverage`: of those, problems whose final answer is right;
     - `posterior_auc`: the probability that a right candidate's posterior mean is above a wrong one's of the same
       problem, equal ones counting half; a mean over the problems that have both;
-    - `decisive_rate`: duels with a winner; `position_a_rate`: verdicts A among verdicts A and B;
+    - `decisive_rate`: duels with a winner; `position_a_rate`: verdicts A among verdicts A and B; `tie_rate` and
+      `invalid_rate`: ties, and texts that hold no verdict, among all verdicts;
     - `judge_agreement`: duels won by the better candidate, among the decisive ones of two that are not equally good;
     - `parsable_rate`: texts that a response could be read from, retries included.
 
@@ -91,10 +92,8 @@ def _area(right: np.ndarray, wrong: np.ndarray) -> float:
 def _duels(
     path: Path, rated: Mapping[str, Sequence[_Rated]], measure: Score
 ) -> tuple[dict[str, Metric], dict[str, int]]:
-    decisive: dict[str, Proportion] = defaultdict(Proportion)
-    named_a: dict[str, Proportion] = defaultdict(Proportion)
-    agreed: dict[str, Proportion] = defaultdict(Proportion)
-    invalid = 0
+    names = ("decisive_rate", "position_a_rate", "tie_rate", "invalid_rate", "judge_agreement")
+    shares: dict[str, dict[str, Proportion]] = {name: defaultdict(Proportion) for name in names}
     utilities = {
         (problem, one.id): measure.utility(value)
         for problem, members in rated.items()
@@ -102,18 +101,19 @@ def _duels(
         if (value := measure.value_in(one)) is not None
     }
     for duel in read_records(path / "comparisons.jsonl", ComparisonRecord):
-        decisive[duel.problem].add(duel.outcome is not None)
-        invalid += duel.verdicts.count("invalid")
+        shares["decisive_rate"][duel.problem].add(duel.outcome is not None)
         for verdict in duel.verdicts:
+            shares["tie_rate"][duel.problem].add(verdict == "T")
+            shares["invalid_rate"][duel.problem].add(verdict == "invalid")
             if verdict in ("A", "B"):
-                named_a[duel.problem].add(verdict == "A")
+                shares["position_a_rate"][duel.problem].add(verdict == "A")
         first, second = utilities.get((duel.problem, duel.first)), utilities.get((duel.problem, duel.second))
         # between two equally good candidates either winner is right, which says nothing about the judge
         if duel.outcome is not None and first is not None and second is not None and first != second:
-            agreed[duel.problem].add((duel.outcome == "first") == (first > second))
-    shares = {"decisive_rate": decisive, "position_a_rate": named_a, "judge_agreement": agreed}
-    duels = sum(share.n for share in decisive.values())
-    figures = {name: _pooled(list(by_problem.values())) for name, by_problem in shares.items()} if duels else {}
+            shares["judge_agreement"][duel.problem].add((duel.outcome == "first") == (first > second))
+    duels = sum(share.n for share in shares["decisive_rate"].values())
+    figures = {name: pooled(list(by_problem.values())) for name, by_problem in shares.items()} if duels else {}
+    invalid = sum(share.successes for share in shares["invalid_rate"].values())
     return figures, {"comparisons": duels, "invalid_judgments": invalid}
 
 
@@ -124,11 +124,4 @@ def _parsable(steps: Sequence[StepRecord]) -> dict[str, Metric]:
         by_problem[step.problem].n += texts
         by_problem[step.problem].successes += texts - int(step.extra.get("unparsable_texts", 0))
     shares = list(by_problem.values())
-    return {"parsable_rate": _pooled(shares)} if any(share.n for share in shares) else {}
-
-
-def _pooled(shares: Sequence[Proportion]) -> Metric:
-    """Return the share over all problems together, its interval by drawing problems again."""
-    successes, trials = [share.successes for share in shares], [share.n for share in shares]
-    whole = Proportion(sum(successes), sum(trials))
-    return Metric(whole.value, clustered_mean(successes, trials), whole.n)
+    return {"parsable_rate": pooled(shares)} if any(share.n for share in shares) else {}

@@ -59,6 +59,9 @@ class Proportion:
         return Metric(self.value, self.ci95, self.n)
 
 
+RESAMPLES = 9_999
+"""Of a bootstrap whose ends are read off to three figures (ours)."""
+
 _AT_ONCE = 1_000
 """Resamples in memory together; the intervals are the same for any number."""
 
@@ -67,7 +70,7 @@ _ALIKE = 1e-9
 
 
 def mean_interval(
-    values: Sequence[float], confidence: float = 0.95, resamples: int = 9_999
+    values: Sequence[float], confidence: float = 0.95, resamples: int = RESAMPLES
 ) -> tuple[float, float] | None:
     """Return the bootstrap interval (BCa) of a mean, or None where all values are alike.
 
@@ -127,7 +130,7 @@ def pass_at(k: int, responses: int, right: int) -> float:
 
 
 def clustered_mean(
-    sums: Sequence[float], counts: Sequence[int], confidence: float = 0.95, resamples: int = 9_999
+    sums: Sequence[float], counts: Sequence[int], confidence: float = 0.95, resamples: int = RESAMPLES
 ) -> tuple[float, float] | None:
     """Return the bootstrap percentile interval of a mean pooled over clusters, or None with fewer than two of them.
 
@@ -156,3 +159,17 @@ def clustered_mean(
         rng=np.random.default_rng(0),
     )
     return float(result.confidence_interval.low), float(result.confidence_interval.high)
+
+
+def pooled(shares: Sequence[Proportion]) -> Metric:
+    """Return a share over all clusters (problems, say) together, its interval by drawing clusters again.
+
+    Of nothing but successes, or none, every draw is alike, which says nothing about the uncertainty: the interval is
+    then Wilson's, each cluster counting as one trial.
+    """
+    known = [share for share in shares if share.n]
+    successes, trials = [share.successes for share in known], [share.n for share in known]
+    whole = Proportion(sum(successes), sum(trials))
+    if whole.value in (0, 1):
+        return Metric(whole.value, wilson(len(known) if whole.value else 0, len(known)), whole.n)
+    return Metric(whole.value, clustered_mean(successes, trials), whole.n)

@@ -1,73 +1,42 @@
+"""Decisive duels along a run, warnings about a judge, and calibration."""
+
+import json
+from pathlib import Path
+
 import pytest
-from scipy.stats import binomtest
 
-from evorun.reports.judge import JudgeDiagnostics, calibration, judge_warning
-from evorun.runs.candidates import CandidateId, Outcome, Verdict
-from evorun.runs.schema import ComparisonRecord
+from evorun.reports import write_report
+from evorun.reports.judge import calibration, decisive_by_step, judge_warning
+from evorun.runs.schema import ComparisonRecord, Metric
 from evorun.runs.scores import ACCURACY, Score
-from evorun.runs.statistics import Proportion
-
-RIGHT, WRONG, ALSO_RIGHT, UNKNOWN = "right", "wrong", "also right", "unknown"
-CORRECT = {("p", RIGHT): True, ("p", ALSO_RIGHT): True, ("p", WRONG): False, ("q", RIGHT): False}
+from run_fixture import write_run
 
 
-def duel(
-    step: int, first: CandidateId, second: CandidateId, *verdicts: Verdict, won: Outcome | None, problem: str = "p"
-) -> ComparisonRecord:
-    return ComparisonRecord(
-        problem=problem, step=step, first=first, second=second, verdicts=verdicts, outcome=won, reasons=("", "")
-    )
+def _duels(step: int, problem: str, *won: bool) -> list[ComparisonRecord]:
+    return [
+        ComparisonRecord(
+            problem=problem, step=step, first="a", second="b", verdicts=("A", "B"), reasons=("", ""),
+            outcome="first" if one else None,
+        )
+        for one in won
+    ]  # fmt: skip
 
 
-# Worked by hand: 7 duels, 5 of them decisive.
-DUELS = [
-    duel(1, RIGHT, WRONG, "A", "B", won="first"),  # right one wins
-    duel(1, WRONG, RIGHT, "B", "A", won="second"),  # right one wins, shown second
-    duel(1, RIGHT, WRONG, "B", "A", won="second"),  # wrong one wins
-    duel(2, RIGHT, ALSO_RIGHT, "A", "B", won="first"),  # both right: says nothing on agreement
-    duel(2, RIGHT, WRONG, "A", "A", won=None),  # follows the position
-    duel(2, RIGHT, UNKNOWN, "A", "B", won="first"),  # not graded
-    duel(3, RIGHT, WRONG, "T", "invalid", won=None),
-]
+def test_decisive_shares_are_of_each_step_and_their_intervals_draw_problems_again() -> None:
+    early = [*_duels(1, "p", True, True, False), *_duels(1, "q", False), *_duels(1, "r", True)]
+    shares = decisive_by_step([*_duels(2, "p", True), *early])
+    assert list(shares) == [1, 2]
+    assert (shares[1].value, shares[1].n) == (3 / 5, 5)
+    assert shares[1].ci95 == (0.0, 1.0)  # all draws of q, or of r: five independent duels would give 0.23 to 0.88
+    assert (shares[2].value, shares[2].n) == (1.0, 1)
 
 
-@pytest.fixture(name="judge")
-def _judge() -> JudgeDiagnostics:
-    diagnostics = JudgeDiagnostics()
-    for duel in DUELS:
-        diagnostics.add(duel, CORRECT)
-    return diagnostics
-
-
-def test_decisive_rate(judge: JudgeDiagnostics) -> None:
-    assert (judge.decisive.successes, judge.decisive.n) == (5, 7)
-    assert {step: (s.successes, s.n) for step, s in judge.decisive_by_step.items()} == {1: (3, 3), 2: (2, 3), 3: (0, 1)}
-
-
-def test_position_is_counted_over_verdicts_that_choose(judge: JudgeDiagnostics) -> None:
-    assert (judge.position_a.successes, judge.position_a.n) == (7, 12)
-    expected = binomtest(7, 12).proportion_ci(method="wilson")
-    assert judge.position_a.ci95 == pytest.approx((expected.low, expected.high))
-
-
-def test_agreement_is_counted_over_decisive_duels_of_right_against_wrong(judge: JudgeDiagnostics) -> None:
-    assert (judge.agreement.successes, judge.agreement.n) == (2, 3)
-
-
-def test_ties_and_unparsable_verdicts(judge: JudgeDiagnostics) -> None:
-    assert (judge.tie.successes, judge.tie.n) == (1, 14)
-    assert (judge.invalid.successes, judge.invalid.n) == (1, 14)
-
-
-def test_correctness_belongs_to_the_problem() -> None:
-    diagnostics = JudgeDiagnostics()
-    diagnostics.add(duel(1, RIGHT, WRONG, "A", "B", won="first", problem="q"), CORRECT)
-    assert diagnostics.agreement.n == 0
-
-
-def test_a_proportion_of_nothing_has_no_value() -> None:
-    assert Proportion().value is None
-    assert Proportion().ci95 is None
+def test_a_page_has_one_interval_for_a_figure(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    results = json.loads((run / "results.json").read_text())
+    results["metrics"]["decisive_rate"] |= {"value": 0.5, "ci95": [0.123, 0.877]}
+    (run / "results.json").write_text(json.dumps(results))
+    assert "12.3 to 87.7 %" in write_report(run).read_text()
 
 
 def test_calibration_groups_are_of_about_equal_size_and_in_order() -> None:
@@ -86,40 +55,25 @@ def test_calibration_of_nothing() -> None:
     assert calibration([], ACCURACY) == []
 
 
-def _warning(*duels: ComparisonRecord) -> str | None:
-    diagnostics = JudgeDiagnostics()
-    for record in duels:
-        diagnostics.add(record, {})
-    return judge_warning(diagnostics)
+def _metrics(decisive: float, position: float | None) -> dict[str, Metric]:
+    return {"decisive_rate": Metric(decisive, None, 2), "position_a_rate": Metric(position, None, 4)}
 
 
 def test_a_judge_that_always_names_one_place_is_called_biased() -> None:
-    always_a = [duel(1, RIGHT, WRONG, "A", "A", won=None), duel(1, RIGHT, WRONG, "A", "T", won=None)]
-    warning = _warning(*always_a)
-    assert warning is not None
+    warning = str(judge_warning(_metrics(0.0, 1.0)))
     assert warning.startswith("Position bias 100 %: whenever the judge chose, it named A,")
     assert "the posterior stays the prior" in warning
-    assert "named B" in str(_warning(duel(1, RIGHT, WRONG, "B", "B", won=None)))
+    assert "named B" in str(judge_warning(_metrics(0.0, 0.0)))
 
 
-def test_no_decisive_duel_is_explained_without_a_bias() -> None:
-    undecided = [duel(1, RIGHT, WRONG, "A", "A", won=None), duel(1, RIGHT, WRONG, "B", "B", won=None)]
-    assert str(_warning(*undecided)).startswith("None of the 2 duels was decisive")
-    assert str(_warning(duel(1, RIGHT, WRONG, "invalid", "T", won=None))).startswith("None of the 1 duels was decisive")
+@pytest.mark.parametrize("position", [0.5, None])
+def test_no_decisive_duel_is_explained_without_a_bias(position: float | None) -> None:
+    assert str(judge_warning(_metrics(0.0, position))).startswith("None of the 2 duels was decisive")
 
 
 def test_one_decisive_duel_needs_no_warning() -> None:
-    assert _warning(duel(1, RIGHT, WRONG, "A", "A", won=None), duel(1, RIGHT, WRONG, "A", "B", won="first")) is None
-
-
-def test_without_right_and_wrong_the_better_score_should_win() -> None:
-    error = Score("error", 0, higher_is_better=False)
-    worth = {("p", name): error.utility(value) for name, value in (("near", 1.0), ("far", 5.0), ("as far", 5.0))}
-    diagnostics = JudgeDiagnostics()
-    for won in (duel(1, "near", "far", "A", "B", won="first"), duel(1, "near", "far", "B", "A", won="second")):
-        diagnostics.add(won, worth)
-    diagnostics.add(duel(1, "far", "as far", "A", "B", won="first"), worth)
-    assert (diagnostics.agreement.successes, diagnostics.agreement.n) == (1, 2)
+    assert judge_warning(_metrics(0.5, 1.0)) is None
+    assert judge_warning({}) is None
 
 
 def test_calibration_of_a_score_is_its_mean() -> None:

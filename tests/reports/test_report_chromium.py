@@ -359,15 +359,31 @@ def test_an_answer_of_several_lines_keeps_them(chromium: Any, tmp_path: Path) ->
     assert "see the one returned" in _texts(chromium, "#problem-outcome-line p")[0]
 
 
-@pytest.mark.parametrize("width", [1024, 1366, 1920])
-def test_nothing_scrolls_sideways(page: Any, width: int) -> None:
+@pytest.mark.parametrize("width", [420, 1024, 1920])
+def test_nothing_scrolls_sideways_and_no_column_is_a_letter_wide(page: Any, width: int) -> None:
     page.execute_cdp_cmd(
         "Emulation.setDeviceMetricsOverride", {"width": width, "height": 800, "deviceScaleFactor": 1, "mobile": False}
     )
     try:
         assert page.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+        first = "[...document.querySelectorAll('.table td:first-child')].filter((cell) => cell.offsetParent)"
+        assert page.execute_script(f"return Math.min(...{first}.map((cell) => cell.offsetWidth))") >= 100
     finally:
         page.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_what_is_believed_of_candidates_has_its_methods_name(chromium: Any, tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=1, candidates=4, duels=0))
+    records = [json.loads(line) for line in (run / "candidates.jsonl").open()]
+    fit, estimated = ({"fitness": 61.5, "mean": 61.5, "sd": None}, {"mean": 3.0, "sd": None})
+    for name, belief in (("Posterior", {}), ("Fitness", fit), ("Estimate", estimated)):
+        lines = "".join(json.dumps({**record, **belief}) + "\n" for record in records)
+        (run / "candidates.jsonl").write_text(lines)
+        chromium.get(write_report(run).as_uri())
+        assert _texts(chromium, "#head-belief") == [name]
+        assert _texts(chromium, "#candidate dt")[1] == name
+        assert name.lower() in _texts(chromium, "#lineage text")
+    assert _texts(chromium, "#candidate dd")[1] == "3.00"
 
 
 def test_light_and_dark_follow_the_reader(page: Any) -> None:

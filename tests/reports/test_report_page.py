@@ -1,6 +1,7 @@
 """The page's markup, without a browser; tests/reports/test_report_chromium.py opens it in one."""
 
 import base64
+import csv
 import hashlib
 import json
 import re
@@ -10,9 +11,13 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from comparison_fixture import write_method
 
 from evorun.errors import RunDirectoryError
 from evorun.reports import write_report
+from evorun.reports.html import export_report
+from evorun.runs.results import write_results
+from evorun.runs.scores import ACCURACY
 from run_fixture import HOSTILE, RunSpec, write_run
 
 
@@ -163,6 +168,7 @@ def test_a_judge_that_decides_nothing_is_named_beside_its_numbers(tmp_path: Path
     duels = [json.loads(line) for line in (run / "comparisons.jsonl").open()]
     biased = [{**duel, "verdicts": ["A", "A"], "outcome": None} for duel in duels]
     (run / "comparisons.jsonl").write_text("".join(json.dumps(duel) + "\n" for duel in biased))
+    write_results(run, (ACCURACY,), {})
     text = " ".join(_Page(write_report(run).read_text()).text.split())
     assert "Position bias 100 %: whenever the judge chose, it named A" in text
     assert "the posterior stays the prior" in text
@@ -216,3 +222,41 @@ def test_training_steps_are_drawn_and_their_names_escaped(tmp_path: Path) -> Non
     assert "By training step" in page
     assert "<b>loss</b>" not in page
     assert "&lt;b&gt;loss&lt;/b&gt;" in page
+
+
+def test_a_run_that_trains_speaks_of_training_steps_and_of_the_whole_runs_calls(tmp_path: Path) -> None:
+    run = write_method(tmp_path / "run", [True, False, True], method="grpo", steps=3, calls={"evaluate": 2})
+    assert "calls of the run" not in write_report(run).read_text()
+    steps = [{"step": n, "calls": 6 * n, "tokens": 9, "figures": {"reward": n / 4}} for n in (1, 2, 3)]
+    (run / "training.jsonl").write_text("".join(json.dumps(line) + "\n" for line in steps))
+    page = write_report(run).read_text()
+    curves = export_report(run, tmp_path / "files")
+    for name in ("training step", "Calls of the run", "Tokens of the run"):
+        assert name in page
+    assert "er generation" not in page
+    assert "calls per problem" not in page
+    (table,) = [path for path in curves if path.name == "curves.csv"]
+    rows = list(csv.DictReader(table.open()))
+    overall = [(row["training_step"], row["calls_of_the_run"]) for row in rows if row["stratum"] == "all"]
+    assert overall == [("0", "6.0"), ("1", "12.0"), ("2", "18.0")]  # 2 calls a step for each of 3 problems
+
+
+def test_every_setting_is_in_a_folded_table_with_what_it_decides(tmp_path: Path) -> None:
+    config = {
+        "method": {"name": "m", "generations": 7, "note": "<b>"},
+        "engine": {"name": "vllm", "base_urls": ["http://a/v1"]},
+        "reported": {"source": "a paper"},
+    }
+    run = write_run(tmp_path / "run", RunSpec(problems=1, manifest={"config": config}))
+    (table,) = [path for path in export_report(run, tmp_path / "files") if path.name == "settings.csv"]
+    assert list(csv.reader(table.open())) == [
+        ["setting", "value", "decides"],
+        ["method.name", "m", "results"],
+        ["method.generations", "7", "results"],
+        ["method.note", "<b>", "results"],
+        ["engine.name", "vllm", "how it is carried out"],
+        ["engine.base_urls.0", "http://a/v1", "how it is carried out"],
+    ]
+    page = write_report(run).read_text()
+    assert "All 5 settings" in page
+    assert "<td>&lt;b&gt;</td>" in page

@@ -9,7 +9,7 @@ import pytest
 
 from evorun.errors import DataError, RunDirectoryError
 from evorun.reports.browser import MAX_BYTES, MAX_PROBLEMS, load_browser, script_json
-from evorun.reports.overview import Curves, load_candidate_figures, load_curves, load_judge, load_outcome
+from evorun.reports.overview import Curves, load_candidate_figures, load_curves, load_outcome
 from evorun.runs.reading import read_predictions, read_records, read_steps
 from evorun.runs.scores import ACCURACY
 from run_fixture import RunSpec, write_run
@@ -92,9 +92,8 @@ def test_candidates_and_duels_are_counted(tmp_path: Path) -> None:
     records = [json.loads(line) for line in (run / "candidates.jsonl").open()]
     assert figures.total == 90
     assert figures.unparsable.successes == sum(r["answer"] is None for r in records)
-    judge = load_judge(run, figures.utilities)
-    assert judge is not None
-    assert judge.decisive.n == 33
+    (run / "results.json").unlink()  # of a run without them they are counted from its records
+    assert load_outcome(run).metrics["decisive_rate"].n == 33
 
 
 SEED, CHILD = (
@@ -129,10 +128,6 @@ def test_what_serves_all_problems_comes_first_with_its_latest_rating(tmp_path: P
         ("system_prompt", [0], None, True),
     ]
     assert shown["ratings"] == [[0, 0, 25.0, 1.0], [1, 1, None, 1.0], [2, 0, 22.0, 1.0]]
-
-
-def test_a_run_without_duels_has_no_judge(tmp_path: Path) -> None:
-    assert load_judge(write_run(tmp_path / "run", RunSpec(duels=0)), {}) is None
 
 
 def _browser(run: Path, problems: list[str] | None = None):

@@ -256,13 +256,14 @@ def test_records_of_an_older_run_have_no_scores() -> None:
     assert (record.kind, record.scores, record.fitness, record.errors, record.call) == ("response", {}, None, "", None)
 
 
-def test_the_interval_along_a_run_is_that_of_the_single_figure_to_what_a_band_shows() -> None:
+def test_the_interval_along_a_run_is_that_of_the_single_figure_to_what_a_band_shows_and_the_last_one_exactly() -> None:
     values = [float((37 * i) % 101) for i in range(60)]
-    steps = [scored_step(f"p{i}", 0, 1, score=value) for i, value in enumerate(values)]
-    (point,) = [point for point in metric_series(steps, [ACCURACY]) if point.name == "score"]
+    steps = [scored_step(f"p{i}", n, 1, score=value) for i, value in enumerate(values) for n in range(2)]
+    early, last = [point for point in metric_series(steps, [ACCURACY]) if point.name == "score"]
     whole = mean_interval(values)
     assert whole is not None
-    assert point.ci95 == pytest.approx(whole, abs=0.05 * (whole[1] - whole[0]))
+    assert early.ci95 == pytest.approx(whole, abs=0.05 * (whole[1] - whole[0]))
+    assert last.ci95 == whole
 
 
 def test_evaluations_far_apart_are_points_of_their_own() -> None:

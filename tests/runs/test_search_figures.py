@@ -102,6 +102,14 @@ def test_agreement_is_over_decisive_duels_of_unequal_candidates(tmp_path: Path) 
     assert found["decisive_rate"].value == pytest.approx(4 / 5)
 
 
+def test_shares_of_verdicts_are_over_those_that_could_say_so(tmp_path: Path) -> None:
+    given = (("A", "T"), ("invalid", "B"), ("A", "A"))
+    duels = [msgspec.structs.replace(duel("p", "a", "b", None), verdicts=verdicts) for verdicts in given]
+    found = figures(tmp_path, [], [prediction("p", True)], duels)
+    shares = {name: (found[f"{name}_rate"].value, found[f"{name}_rate"].n) for name in ("position_a", "tie", "invalid")}
+    assert shares == {"position_a": (3 / 4, 4), "tie": (1 / 6, 6), "invalid": (1 / 6, 6)}
+
+
 def test_without_right_and_wrong_agreement_follows_the_score(tmp_path: Path) -> None:
     pool = [
         candidate("p", name, None, 0.0, scores={"length": value}) for name, value in (("short", 1.0), ("long", 9.0))

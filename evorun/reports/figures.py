@@ -1,0 +1,44 @@
+"""The figures of results.json beside scores, in words: the same on a page and in a terminal."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from evorun.reports import text
+from evorun.runs.schema import Metric
+
+SEARCH = {
+    "pool_coverage": ("a right candidate in the pool", "problems"),
+    "choice_given_coverage": ("of those, answered right", "problems"),
+    "posterior_auc": ("a right candidate's posterior mean above a wrong one's (chance: 50 %)", "problems with both"),
+    "parsable_rate": ("texts that an answer could be read from", "texts"),
+}
+"""Of the search: words, and what is counted."""
+
+JUDGE = {
+    "decisive_rate": ("decisive: the same winner in each order judged", "duels"),
+    "judge_agreement": ("won by the better candidate (chance: 50 %)", "decisive duels of unequal ones"),
+    "position_a_rate": ("for the one shown first (unbiased: 50 %)", "verdicts"),
+    "tie_rate": ("ties", "verdicts"),
+    "invalid_rate": ("unparsable", "verdicts"),
+}
+"""Of the judge."""
+
+
+class FigureRow(NamedTuple):
+    """A line of a table of figures."""
+
+    name: str
+    value: str
+    interval: str
+    n: str
+    of: str
+    """What n counts; empty for a figure that has no words here."""
+
+
+def figure_rows(metrics: Mapping[str, Metric], words: Mapping[str, tuple[str, str]]) -> list[FigureRow]:
+    """Return a line for each of the figures that a run has and that are named; all of them are shares."""
+    return [
+        FigureRow(name, text.percent(one.value), text.interval(one.ci95), text.count(one.n), of)
+        for key, (name, of) in words.items()
+        if (one := metrics.get(key)) is not None and one.n
+    ]
