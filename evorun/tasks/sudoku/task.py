@@ -17,7 +17,7 @@ from evorun.tasks.base import Grade, Problem
 from evorun.tasks.capabilities import Individual
 from evorun.tasks.puzzles.task import Puzzle
 from evorun.tasks.sudoku import metrics, operators, reading
-from evorun.tasks.sudoku.grid import board_of, joined, EMPTY
+from evorun.tasks.sudoku.grid import EMPTY, board_of, joined
 
 _ERROR = re.compile(r"[\s(\[]*([0-9]{1,2})\s*,\s*([0-9]{1,2})\s*,\s*[\"']?(\w+)[\"']?[\s)\],;.]*", re.ASCII)
 _SYNONYMS = {"column": "col", "subgrid": "box"}
