@@ -98,8 +98,8 @@ async def test_a_round_is_a_generation_of_duel_evolve_without_children() -> None
 
     evolving, sampling = Scripted(childless), Scripted(childless)
     settings = {"generations": 7, "initial_candidates": 6, "children": 1, "parents": 2, "duels": 5, "retries": 0}
-    evolved = await solve(make_method("duel_evolve", **settings), evolving)
-    sampled = await solve(best_of(samples=6, rounds=7), sampling)
+    evolved = await solve(make_method("duel_evolve", **settings, bound_width=2.0), evolving)
+    sampled = await solve(best_of(samples=6, rounds=7, bound_width=2.0), sampling)
     judged = [[(a.step, a.index, a.request) for a in m.of("judge") if a.step > 2] for m in (evolving, sampling)]
     assert len(judged[0]) == 50
     assert judged[0] == judged[1]
