@@ -22,8 +22,8 @@ USAGES = {
     "resume": Usage(
         "evorun resume RUN_DIR [--trust] [--redo-calls] [KEY=VALUE ...]",
         "Continues a run that was stopped. Keys that only decide how it is carried out may change: engine.*,\n"
-        "judge_engine.*, teacher_engine.*, sandbox.*, run.*, evorun.* and some of training.*; keys that decide its\n"
-        "results may not.\n"
+        "judge_engine.*, reflection_engine.*, teacher_engine.*, sandbox.*, run.*, evorun.* and some of training.*;\n"
+        "keys that decide its results may not.\n"
         "To resume a folder is to run what it says: of a run that somebody else started, the settings are shown first\n"
         "and you are asked; --trust agrees beforehand.\n"
         "A run whose journal.sqlite is gone is refused: --redo-calls makes, and pays for, all of its calls again.",
