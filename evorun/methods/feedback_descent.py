@@ -76,15 +76,9 @@ class FeedbackDescent(PerProblem):
                     continue
                 duels = await self._duel(ctx, incumbent, challenger, step)
                 for duel in duels:
-                    outcome: AttemptOutcome = "undecided"
-                    if duel.outcome is not None:
-                        winner = duel.first if duel.outcome == "first" else duel.second
-                        outcome = "won" if winner == challenger.id else "lost"
-                    if outcome == "won":
+                    attempts.append(_judged(challenger, duel))
+                    if attempts[-1].outcome == "won":
                         incumbent = challenger
-                    letter: Letter = "A" if duel.first == challenger.id else "B"
-                    judged = Explanation(reason=duel.reasons[0], letter=letter)
-                    attempts.append(Attempt(response=challenger, outcome=outcome, judged=judged))
             # A step in which the budget allowed nothing is no step; step 0 is always reported, even empty.
             if ctx.out_of_budget and step > 0 and not (proposed.parsed or proposed.unparsed):
                 return
@@ -109,3 +103,13 @@ class FeedbackDescent(PerProblem):
             pair.reverse()
         sampling = Sampling(temperature=self.config.judge_temperature, max_tokens=self.config.judge_max_tokens)
         return await judge_pairs(ctx, pair, [(0, 1)], orders=1, step=step, sampling=sampling)
+
+
+def _judged(challenger: Candidate, duel: Comparison) -> Attempt:
+    """Return a proposal with how it fared in its duel, and what the judge, who saw it as A or B, said."""
+    outcome: AttemptOutcome = "undecided"
+    if duel.outcome is not None:
+        winner = duel.first if duel.outcome == "first" else duel.second
+        outcome = "won" if winner == challenger.id else "lost"
+    letter: Letter = "A" if duel.first == challenger.id else "B"
+    return Attempt(response=challenger, outcome=outcome, judged=Explanation(reason=duel.reasons[0], letter=letter))
