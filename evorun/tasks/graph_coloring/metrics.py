@@ -13,15 +13,22 @@ Where the paper leaves a choice, this is what holds here:
 - *A graph without edges* has CF = 0: nothing can conflict.
 - *An answer that cannot be read* has CR 0, CF 1, SC 0 and PS 0. A colour out of range does not make one unreadable.
 
+`penalised_score_paper` is PS of section 3.2 to the letter, with k' = |{f'(v)}|, whatever the colours are called. It is
+higher where a colour outside 0 to k - 1 takes the place of an allowed one (a right colouring in 1 to k has 100), and 0
+where k' >= |V|, for a right answer too. The paper's Score is `score` in every case.
+
 In graphs with many more vertices than colours the formula makes colours beyond k cheap: one takes 1 / (|V| - k) of the
 score, and can save more conflicts than that. It stays as the paper has it; CR knows the difference.
 """
 
 from evorun.tasks.base import Grade
 from evorun.tasks.graph_coloring.graph import Coloring, Graph, conflicts
-from evorun.tasks.puzzles.task import PENALISED_SCORE
+from evorun.tasks.puzzles.task import PENALISED_SCORE, PENALISED_SCORE_PAPER
 
-UNREADABLE = Grade(correct=False, scores={"score": 0.0, PENALISED_SCORE: 0.0, "conflict_ratio": 1.0})
+UNREADABLE = Grade(
+    correct=False,
+    scores={"score": 0.0, PENALISED_SCORE: 0.0, "conflict_ratio": 1.0, PENALISED_SCORE_PAPER: 0.0},
+)
 
 
 def excess(coloring: Coloring, k: int) -> int:
@@ -37,5 +44,12 @@ def measured(coloring: Coloring, of: Graph, k: int) -> Grade:
     # The penalty ratio R: an excess of |V| - k, a colour of its own for each vertex, leaves nothing.
     most = of.vertices - k
     left = 1.0 if over == 0 else 1 - over / most if over < most else 0.0
-    scores = {"score": score, PENALISED_SCORE: score * left, "conflict_ratio": ratio}
+    used = len(set(coloring))
+    left_paper = 0.0 if used >= of.vertices else 1.0 if used <= k else 1 - (used - k) / most
+    scores = {
+        "score": score,
+        PENALISED_SCORE: score * left,
+        "conflict_ratio": ratio,
+        PENALISED_SCORE_PAPER: score * left_paper,
+    }
     return Grade(correct=ratio == 0 and over == 0, scores=scores)

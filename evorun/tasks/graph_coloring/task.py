@@ -24,7 +24,7 @@ from evorun.tasks.graph_coloring.graph import Coloring, Graph, as_coloring, as_t
 from evorun.tasks.graph_coloring.metrics import UNREADABLE, excess, measured
 from evorun.tasks.graph_coloring.operators import EXCESS
 from evorun.tasks.graph_coloring.reading import is_color
-from evorun.tasks.puzzles.task import Puzzle
+from evorun.tasks.puzzles.task import PENALISED_SCORE_PAPER, Puzzle
 
 _BETWEEN = re.compile(r"\s*,\s*|\s+")
 MATRIX_VERTICES = 60
@@ -35,7 +35,12 @@ class GraphColoring(Puzzle):
     """Colour a graph's vertices in k colours (section 3.2)."""
 
     name = "graph_coloring"
-    scores = (*Puzzle.scores, Score("score", 0, 100), Score("conflict_ratio", 0, 1, higher_is_better=False))
+    scores = (
+        *Puzzle.scores,
+        Score("score", 0, 100),
+        Score("conflict_ratio", 0, 1, higher_is_better=False),
+        Score(PENALISED_SCORE_PAPER, 0, 100),
+    )
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", *Puzzle.prompt_folders)
 
     def puzzle_values(self, problem: Problem) -> Mapping[str, Any]:

@@ -19,6 +19,8 @@ from evorun.tasks.thinking import without_thinking
 
 PENALISED_SCORE = "penalised_score"
 """PS of section 3, in [0, 100]: every puzzle has it, and it is the oracle's fitness (section 4.1.4)."""
+PENALISED_SCORE_PAPER = "penalised_score_paper"
+"""PS by the paper's formula to the letter, from which evorun's reading differs in some cases (see each `metrics`)."""
 _OWN_FILES = ("rules", "puzzle", "answer_format", "error_format", "fitness_rule")
 
 

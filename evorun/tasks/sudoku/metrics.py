@@ -12,15 +12,21 @@ Decisions:
 - A removed cell is in error for a unit in which its number occurs more than once (a given elsewhere counts too), or
   when its number lies outside 1..n: then for all three of its units.
 - An answer that cannot be read has CR, SC and PS 0.
+
+`score_paper` and `penalised_score_paper` are SC and PS of section 3.1 to the letter: they look at the grid alone. They
+are higher where an answer changes a given: a solved grid with its digits permuted has 100 in both. Fitness and errors
+follow the readings above.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 from evorun.tasks.base import Grade
-from evorun.tasks.puzzles.task import PENALISED_SCORE
+from evorun.tasks.puzzles.task import PENALISED_SCORE, PENALISED_SCORE_PAPER
 from evorun.tasks.sudoku.grid import Board, Cells, cells_of
 
 SCORE = "score"
+SCORE_PAPER = "score_paper"
 UNITS = ("row", "col", "box")
 """In the order of a layout's units."""
 KINDS = (*UNITS, "given")
@@ -30,19 +36,35 @@ KINDS = (*UNITS, "given")
 def measure(board: Board, answer: str | None) -> Grade:
     """Return CR, SC and PS of an answer in canonical form; None stands for one that could not be read."""
     if answer is None:
-        return Grade(correct=False, scores={SCORE: 0.0, PENALISED_SCORE: 0.0})
-    size, cells = board.layout.size, cells_of(answer)
-    satisfied = [set(unit) == board.numbers for unit in _units(board, cells)]
+        return Grade(
+            correct=False, scores={SCORE: 0.0, PENALISED_SCORE: 0.0, SCORE_PAPER: 0.0, PENALISED_SCORE_PAPER: 0.0}
+        )
+    cells = cells_of(answer)
+    complete = [set(unit) == board.numbers for unit in _units(board, cells)]
+    satisfied = list(complete)
     # A changed given spoils its row, its column and its box; see the decisions above.
     for cell, number in board.givens.items():
         if cells[cell] != number:
             for unit in board.layout.units_of[cell]:
                 satisfied[unit] = False
+    score, penalised = _shares(satisfied)
+    score_paper, penalised_paper = _shares(complete)
+    scores = {
+        SCORE: score,
+        PENALISED_SCORE: penalised,
+        SCORE_PAPER: score_paper,
+        PENALISED_SCORE_PAPER: penalised_paper,
+    }
+    return Grade(correct=all(satisfied), scores=scores)
+
+
+def _shares(satisfied: Sequence[bool]) -> tuple[float, float]:
+    """Return SC and PS, of the rows, then the columns, then the boxes that count."""
+    size = len(satisfied) // 3
     rows, columns, boxes = (sum(satisfied[kind * size : (kind + 1) * size]) for kind in range(3))
-    score = 100 * sum(satisfied) / (3 * size)
     # The geometric mean of the three shares (section 3.1): it is 0 as soon as one of them is.
     penalised = 100 * (rows / size * (columns / size) * (boxes / size)) ** (1 / 3)
-    return Grade(correct=all(satisfied), scores={SCORE: score, PENALISED_SCORE: penalised})
+    return 100 * sum(satisfied) / (3 * size), penalised
 
 
 def findings(board: Board, answer: str) -> tuple[Any, ...]:

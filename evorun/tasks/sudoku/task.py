@@ -15,7 +15,7 @@ from evorun.runs.candidates import Response
 from evorun.runs.scores import Score
 from evorun.tasks.base import Grade, Problem
 from evorun.tasks.capabilities import Individual
-from evorun.tasks.puzzles.task import Puzzle
+from evorun.tasks.puzzles.task import PENALISED_SCORE_PAPER, Puzzle
 from evorun.tasks.sudoku import metrics, operators, reading
 from evorun.tasks.sudoku.grid import EMPTY, board_of, joined
 
@@ -27,7 +27,12 @@ class Sudoku(Puzzle):
     """Sudoku with boxes of 2 to 5 cells a side. A problem's data: `box`, and `grid` with dots for empty cells."""
 
     name = "sudoku"
-    scores = (*Puzzle.scores, Score(metrics.SCORE, 0, 100))
+    scores = (
+        *Puzzle.scores,
+        Score(metrics.SCORE, 0, 100),
+        Score(metrics.SCORE_PAPER, 0, 100),
+        Score(PENALISED_SCORE_PAPER, 0, 100),
+    )
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", *Puzzle.prompt_folders)
     placeholder_synonyms: ClassVar[Mapping[str, str]] = {"grid": "instance"}
 

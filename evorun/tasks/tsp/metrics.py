@@ -17,15 +17,20 @@ Decisions:
   only there, the cities that it visits more than once are its errors (ours). So a route has errors exactly when it is
   not correct.
 - A text that could not be read has the worst value of each metric: EDM 3, MC |V|, PS 0.
+
+`excess_distance_multiplier_paper` and `penalised_score_paper` are EDM and PS of section 3.3 to the letter. EDM is
+negative for a route that is shorter than the optimum since it leaves cities out; PS is 100 for a route with all cities
+and a detour that costs nothing. In all other cases they are as above. The paper has no other score of this problem.
 """
 
 from typing import Any
 
 from evorun.tasks.base import Grade
-from evorun.tasks.puzzles.task import PENALISED_SCORE
+from evorun.tasks.puzzles.task import PENALISED_SCORE, PENALISED_SCORE_PAPER
 from evorun.tasks.tsp.routes import DECIMALS, Distances, Route, length, missing, repeated
 
 EXCESS_DISTANCE_MULTIPLIER = "excess_distance_multiplier"
+EXCESS_DISTANCE_MULTIPLIER_PAPER = "excess_distance_multiplier_paper"
 MISSING_CITIES = "missing_cities"
 MISSING, REPEATED, EXCESS = "missing", "repeated", "excess"
 """Kinds of errors: `["missing", city]`, `["repeated", city]` and `["excess", distance]`."""
@@ -38,14 +43,16 @@ def measure(distances: Distances, optimum: float, route: Route | None) -> Grade:
     """Return CR, EDM, MC and PS of a route; None stands for a text that could not be read."""
     cities = len(distances)
     if route is None:
-        return _grade(False, 0.0, _SATURATION, cities)
+        return _grade(False, 0.0, _SATURATION, cities, 0.0, _SATURATION)
     omitted = len(missing(cities, route))
     multiplier = min(_SATURATION, _excess(distances, optimum, route) / optimum)
     correct = not omitted and not multiplier and len(route) == cities + 1
     # The detour that costs nothing; see the decisions above.
     counted = omitted if omitted or multiplier or correct else 1
     score = 100 * min(1 - multiplier / _SATURATION, 1 - counted / cities)
-    return _grade(correct, score, multiplier, omitted)
+    multiplier_paper = min(_SATURATION, (length(distances, route) - optimum) / optimum)
+    score_paper = 100 * min(1 - multiplier_paper / _SATURATION, 1 - omitted / cities)
+    return _grade(correct, score, multiplier, omitted, score_paper, multiplier_paper)
 
 
 def findings(distances: Distances, optimum: float, route: Route) -> tuple[Any, ...]:
@@ -64,10 +71,14 @@ def _excess(distances: Distances, optimum: float, route: Route) -> float:
     return excess if excess > _TOLERANCE * optimum else 0.0
 
 
-def _grade(correct: bool, score: float, multiplier: float, omitted: int) -> Grade:
+def _grade(
+    correct: bool, score: float, multiplier: float, omitted: int, score_paper: float, multiplier_paper: float
+) -> Grade:
     scores = {
         PENALISED_SCORE: score,
         EXCESS_DISTANCE_MULTIPLIER: multiplier,
         MISSING_CITIES: float(omitted),
+        PENALISED_SCORE_PAPER: score_paper,
+        EXCESS_DISTANCE_MULTIPLIER_PAPER: multiplier_paper,
     }
     return Grade(correct=correct, scores=scores)

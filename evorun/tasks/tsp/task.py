@@ -15,7 +15,7 @@ from evorun.runs.candidates import Response
 from evorun.runs.scores import Score
 from evorun.tasks.base import Grade, Problem
 from evorun.tasks.capabilities import Individual
-from evorun.tasks.puzzles.task import Puzzle
+from evorun.tasks.puzzles.task import PENALISED_SCORE_PAPER, Puzzle
 from evorun.tasks.tsp import metrics, operators, routes
 from evorun.tasks.tsp.metrics import EXCESS, MISSING, REPEATED
 
@@ -31,6 +31,8 @@ class Tsp(Puzzle):
         *Puzzle.scores,
         Score(metrics.EXCESS_DISTANCE_MULTIPLIER, 0, 3, higher_is_better=False),
         Score(metrics.MISSING_CITIES, 0, None, higher_is_better=False),
+        Score(PENALISED_SCORE_PAPER, 0, 100),
+        Score(metrics.EXCESS_DISTANCE_MULTIPLIER_PAPER, -1, 3, higher_is_better=False),
     )
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", *Puzzle.prompt_folders)
     placeholder_synonyms: ClassVar[Mapping[str, str]] = {"distances": "instance"}

@@ -1,12 +1,13 @@
 """Metrics and errors against the formulas, in exact arithmetic."""
 
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tsp_fixture import Matrix, expected, matrices, problem_of, shortest, symmetric, task_for
+from tsp_fixture import Matrix, expected, matrices, problem_of, shortest, symmetric, task_for, walk
 
 from evorun.runs.candidates import Response
 from evorun.tasks.tsp import metrics
@@ -48,6 +49,17 @@ def test_metrics_are_the_formulas() -> None:
                 check(matrix, [0, *inner.tolist(), 0])
 
 
+def to_the_letter(matrix: Matrix, route: list[int]) -> dict[str, Any]:
+    """EDM and PS as section 3.3 prints them."""
+    best, n = shortest(matrix), len(matrix)
+    multiplier = min(Fraction(3), Fraction(walk(matrix, route) - best, best))
+    score = 100 * min(1 - multiplier / 3, 1 - Fraction(n - len(set(route)), n))
+    return {
+        "excess_distance_multiplier_paper": pytest.approx(float(multiplier), abs=1e-9),
+        "penalised_score_paper": pytest.approx(float(score), abs=1e-7),
+    }
+
+
 def check(matrix: Matrix, route: list[int]) -> None:
     right = expected(matrix, route)
     correct, scores = measured(matrix, route)
@@ -56,6 +68,7 @@ def check(matrix: Matrix, route: list[int]) -> None:
         "penalised_score": pytest.approx(float(right.score), abs=1e-7),
         "excess_distance_multiplier": pytest.approx(float(right.multiplier), abs=1e-9),
         "missing_cities": len(right.missing),
+        **to_the_letter(matrix, route),
     }
     assert (scores["penalised_score"] == 100) == correct
     assert 0 <= scores["penalised_score"] <= 100
@@ -78,7 +91,8 @@ def test_findings_are_the_missing_cities_and_then_the_excess_or_else_the_repeats
 
 def test_an_answer_that_cannot_be_read_has_the_worst_of_everything() -> None:
     scores = {"penalised_score": 0, "excess_distance_multiplier": 3, "missing_cities": 4}
-    assert measured(SQUARE, None) == (False, scores)
+    to_the_letter = {"penalised_score_paper": 0, "excess_distance_multiplier_paper": 3}
+    assert measured(SQUARE, None) == (False, scores | to_the_letter)
 
 
 @pytest.mark.parametrize(
@@ -101,8 +115,22 @@ def test_cases_by_hand(route: list[int], correct: bool, score: float, multiplier
             "penalised_score": pytest.approx(score),
             "excess_distance_multiplier": pytest.approx(multiplier),
             "missing_cities": missing,
+            **to_the_letter(SQUARE, route),
         },
     )
+
+
+def test_scores_to_the_letter_by_hand() -> None:
+    for route, score, multiplier in [
+        ([0, 1, 2, 3, 0], 100, 0),
+        ([0, 1, 0], 50, -0.5),  # a length of 2 for one of 4
+        ([0, 0], 25, -1),
+        ([0, 1, 1, 2, 3, 0], 100, 0),
+        ([0, 2, 1, 3, 0], 100 * (1 - 0.205 / 3), 0.205),
+    ]:
+        _, scores = measured(SQUARE, route)
+        assert scores["penalised_score_paper"] == pytest.approx(score)
+        assert scores["excess_distance_multiplier_paper"] == pytest.approx(multiplier)
 
 
 @pytest.mark.parametrize(("off", "correct"), [(1e-10, True), (-1e-10, True), (1e-8, False)])
