@@ -62,11 +62,25 @@ def test_the_page_opens_without_errors_requests_or_foreign_code(page: Any) -> No
     assert page.find_element("css selector", "body").text.count(HOSTILE[0]) > 1
 
 
-@pytest.mark.parametrize("width", [800, 1366])
-def test_nothing_but_a_table_scrolls_sideways(page: Any, width: int) -> None:
+@pytest.mark.parametrize("width", [420, 800, 1400])
+def test_nothing_but_a_table_scrolls_sideways_and_words_stay_whole(page: Any, width: int) -> None:
     metrics = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
     page.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     assert page.execute_script("return document.documentElement.scrollWidth") <= width
+    cells = "[...document.querySelectorAll('td, th')].filter((c) => c.textContent.trim().length > 7)"
+    assert page.execute_script(f"return {cells}.length") > 50
+    assert page.execute_script(f"return Math.min(...{cells}.map((c) => c.getBoundingClientRect().width))") > 50
+    # of a method's name, each word is on one line: as many boxes as words at most
+    broken = (
+        "return [...document.querySelectorAll('td:first-child a')].filter((a) => a.textContent === 'feedback_descent')"
+        ".map((a) => a.getClientRects().length)"
+    )
+    assert set(page.execute_script(broken)) == {1}
+    sizes = (
+        "return [...document.querySelectorAll('figure svg text')].map((t) => t.getBoundingClientRect().height)"
+        ".filter((height) => height > 0)"
+    )
+    assert min(page.execute_script(sizes)) > 9  # readable: drawn for the width that it has
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

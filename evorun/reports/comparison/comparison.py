@@ -18,6 +18,8 @@ from evorun.reports.drawing import TRAINING_LABELS, X_LABELS, XAxis
 from evorun.runs.paths import display
 from evorun.runs.scores import Score
 
+_MAX_BANDS = 8
+
 
 @dataclass(frozen=True)
 class Panel:
@@ -44,6 +46,11 @@ class Panel:
         if trained == {True, False}:
             return {x: f"{label} (that train: {TRAINING_LABELS[x]})" for x, label in X_LABELS.items()}
         return TRAINING_LABELS if True in trained else X_LABELS
+
+    @property
+    def has_bands(self) -> bool:
+        """True where the arms, floors aside, are few enough for bands, which would else only cover each other."""
+        return sum(not arm.floor for arm in self.arms) <= _MAX_BANDS
 
     @property
     def drawn_scores(self) -> list[Score]:

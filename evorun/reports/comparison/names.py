@@ -48,7 +48,8 @@ def name_parts(outcomes: Sequence[Outcome]) -> list[dict[str, str]]:
     for aspect, words_of in aspects.items():
         namesakes: dict[str, list[int]] = defaultdict(list)
         for index, named in enumerate(parts):
-            namesakes[joined(named)].append(index)
+            # a floor is told by its label, and named by its task where its method's other runs are
+            namesakes[joined(without(named, FLOOR) if aspect == TASK else named)].append(index)
         for members in namesakes.values():
             words = words_of([outcomes[index] for index in members])
             if len(set(words)) > 1:

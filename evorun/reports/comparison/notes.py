@@ -4,7 +4,6 @@ from evorun.reports import text
 from evorun.reports.comparison.comparison import Comparison, shared_facts
 from evorun.reports.comparison.names import SEED, joined, shared
 from evorun.reports.comparison.pairs import Unpaired
-from evorun.reports.comparison.plots import MAX_BANDS
 from evorun.reports.comparison.rows import MARKS
 
 SEEDS_NOTE = (
@@ -53,11 +52,12 @@ def lines_note(comparison: Comparison) -> str:
     seeds = (
         "Thick lines are means over seeds, where a run that has ended counts with its last value; thin ones are runs."
     )
-    bands = "Bands and bars are 95 % intervals; with more than {} arms in a figure there are no bands."
+    crowded = any(not panel.has_bands for panel in comparison.panels)
+    bands = "Bands and bars are 95 % intervals" + ("; figures of many methods have no bands." if crowded else ".")
     levels = "A method of one step is a mark: against generations marks stand side by side, on dotted levels."
     floors = "Grey dashes are floors: random answers."
     sentences = [seeds] if comparison.has_seeds else []
-    sentences += [bands.format(MAX_BANDS), levels]
+    sentences += [bands, levels]
     sentences += [floors] if any(row.floor for row in comparison.rows) else []
     return " ".join([*sentences, "Calls and tokens so far are of all roles together."])
 

@@ -25,9 +25,6 @@ from evorun.runs.scores import Score
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-MAX_BANDS = 8
-"""Arms with bands; with more, bands would only cover each other."""
-
 _MARKS = "osD^vPX*"
 _DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.5)))
 _FLOOR_DASHES = (0, (2, 2))
@@ -83,7 +80,7 @@ def curves_plot(panel: Panel, score: Score, x: XAxis, styles: Mapping[str, Style
         axes = figure.subplots()
         one_step = [(index, arm, points[0]) for index, arm, points in drawn if len(points) == 1]
         for index, arm, points in ((index, arm, points) for index, arm, points in drawn if len(points) > 1):
-            _curve(axes, points, styles[arm.name], f"{file_stem(name)}-{index}", band=len(panel.arms) <= MAX_BANDS)
+            _curve(axes, points, styles[arm.name], f"{file_stem(name)}-{index}", band=panel.has_bands and not arm.floor)
             for seed, of_run in _seeds(arm, score, x):
                 line = {**styles[arm.name], **_SEED, "marker": "" if len(of_run) > 1 else "."}
                 gid = f"{file_stem(name)}-{index}-seed-{seed}"

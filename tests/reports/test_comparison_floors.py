@@ -1,0 +1,151 @@
+"""Floor rows (random answers) and what results.json tells of the search and the judge, in a comparison."""
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from comparison_fixture import BENCHMARK, edit_manifest, write_method
+
+from evorun.cli import main
+from evorun.reports.comparison import compare, export_comparison
+from evorun.reports.comparison.comparison import shared_facts
+from evorun.reports.comparison.grids import main_grid, search_grid
+from evorun.reports.comparison.notes import floor_line, shared_line
+
+GOOD = [True] * 8 + [False] * 2
+POOR = [True] * 3 + [False] * 7
+REPORTED = {"reported": {"source": "A paper", "rows": [{"method": "lyria", "accuracy": 0.9}]}}
+RANDOM = {"models": {"policy": {"name": "random", "id": "random", "engine": "simulated"}}, "simulated": True}
+
+
+@pytest.fixture(name="runs")
+def _runs(tmp_path: Path) -> list[Path]:
+    """Two methods on two tasks; Lyria has a floor on tsp, which is better than the other method there."""
+    runs = [
+        write_method(tmp_path / f"{method}_{task}", outcomes, method=method, task=task, config=REPORTED, steps=3)
+        for task in ("tsp", "sudoku")
+        for method, outcomes in (("lyria", GOOD), ("best_of_n", POOR))
+    ]
+    floor = write_method(
+        tmp_path / "floor", [*POOR[1:], True, True], method="lyria", task="tsp", config=REPORTED, **RANDOM
+    )
+    return [floor, *runs]
+
+
+def test_a_floor_stands_at_the_foot_of_its_task_with_its_label(runs: list[Path]) -> None:
+    comparison = compare(runs)
+    assert [arm.name for arm in comparison.arms] == [
+        "lyria, tsp",
+        "best_of_n, tsp",
+        "lyria, floor (random answers), tsp",
+        "lyria, sudoku",
+        "best_of_n, sudoku",
+    ]
+    assert floor_line(comparison) == (
+        "No floor for sudoku: the same command with model=random shows what each method scores on random answers."
+    )
+    assert floor_line(compare(runs[:3])) is None
+
+
+def test_a_floor_changes_nothing_for_the_other_runs(runs: list[Path]) -> None:
+    comparison, without = compare(runs), compare(runs[1:])
+    # neither columns of model and engine, nor a warning, nor pairs, nor figures of a paper
+    assert shared_facts(comparison.rows) == shared_facts(without.rows)
+    assert main_grid(comparison, comparison.rows, [], []).columns == main_grid(without, without.rows, [], []).columns
+    assert shared_line(comparison) == f"{shared_line(without)} (floors aside)"
+    assert comparison.warnings == without.warnings == []
+    assert comparison.pairs.pairs == without.pairs.pairs
+    assert comparison.pairs.unpaired == []
+    floor = next(row for row in comparison.rows if row.floor)
+    assert floor.reported is None
+    assert comparison.remarks == []
+
+
+def test_a_floor_that_is_named_is_the_reference_of_every_model(runs: list[Path], tmp_path: Path) -> None:
+    other = {"models": {"policy": {"name": "gemma3_4b", "id": "google/gemma", "engine": "vllm"}}}
+    runs.append(write_method(tmp_path / "other", GOOD, method="lyria", task="tsp", config=REPORTED, **other))
+    pairs = {pair.name: pair.reference for pair in compare(runs, against=runs[0]).pairs.pairs}
+    floor = "lyria, floor (random answers), tsp"
+    assert pairs == {"lyria, tsp, smollm2_135m": floor, "lyria, tsp, gemma3_4b": floor, "best_of_n, tsp": floor}
+
+
+def test_floors_alone_are_compared_like_other_runs(tmp_path: Path) -> None:
+    runs = [write_method(tmp_path / m, right, method=m, **RANDOM) for m, right in (("lyria", GOOD), ("gepa", POOR))]
+    comparison = compare(runs)
+    assert [pair.name for pair in comparison.pairs.pairs] == ["gepa, floor (random answers)"]
+    assert shared_line(comparison).startswith("task mathbench; model random")
+
+
+def test_a_run_of_a_model_called_random_that_is_real_is_no_floor(tmp_path: Path) -> None:
+    runs = [
+        write_method(tmp_path / m, GOOD, method=m, **{**RANDOM, "simulated": m == "gepa"}) for m in ("lyria", "gepa")
+    ]
+    assert [arm.floor for arm in compare(runs).arms] == [False, True]
+
+
+def _with_figures(run: Path, **figures: float) -> Path:
+    path = run / "results.json"
+    results = json.loads(path.read_text())
+    results["metrics"] = {"accuracy": results["metrics"]["accuracy"]} | {
+        name: {"value": value, "ci95": None, "n": 10} for name, value in figures.items()
+    }
+    path.write_text(json.dumps(results))
+    edit_manifest(run, files={})
+    return run
+
+
+def test_what_the_search_found_and_the_judge_chose_is_a_table_of_means_over_seeds(tmp_path: Path) -> None:
+    runs = [
+        _with_figures(
+            write_method(tmp_path / f"lyria{seed}", GOOD, method="lyria", seed=seed, steps=5 + seed),
+            pool_coverage=0.5 + 0.2 * seed, choice_given_coverage=0.75, judge_agreement=0.6,
+        )
+        for seed in range(2)
+    ]  # fmt: skip
+    runs.append(_with_figures(write_method(tmp_path / "zero", POOR), pool_coverage=0.25))
+    comparison = compare(runs)
+    grid = search_grid(comparison.rows)
+    assert [column.replace("\n", " ") for column in grid.columns] == [
+        "run",
+        "generation reached",
+        "pool coverage",
+        "choice given coverage",
+        "judge agreement",
+    ]
+    assert grid.rows == [
+        ["lyria", "4.5", "60.0 %", "75.0 %", "60.0 %"],
+        ["zero_shot", "\u2013", "25.0 %", "\u2013", "\u2013"],
+    ]
+    # single runs have theirs
+    assert [row[1:3] for row in search_grid(comparison.run_rows).rows[:2]] == [["4", "50.0 %"], ["5", "70.0 %"]]
+    nothing = compare([_with_figures(write_method(tmp_path / f"nothing{i}", POOR, method=f"m{i}")) for i in range(2)])
+    assert search_grid(nothing.rows).rows == []
+
+
+def test_figures_and_tables_are_written_as_files(
+    runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as ending:
+        main(["report", *map(str, runs[:3]), "--export=files"])
+    assert ending.value.code == 0, capsys.readouterr()
+    written = {path.name for path in (tmp_path / "files").iterdir()}
+    assert {"accuracy-step.svg", "accuracy-step.pdf", "final-accuracy.svg", "arms.csv", "pairs.csv"} <= written
+    rows = list(csv.DictReader((tmp_path / "files" / "arms.csv").read_text().splitlines()))
+    by_name: dict[str, dict[str, Any]] = {row["run"]: row for row in rows}
+    assert float(by_name["lyria"]["accuracy"]) == 0.8
+    assert float(by_name["lyria"]["accuracy_low"]) == pytest.approx(0.4901625)  # Wilson, 8 of 10
+    assert float(by_name["lyria"]["accuracy_reported"]) == 0.9
+    floor = by_name["lyria, floor (random answers)"]
+    assert (floor["floor"], floor["accuracy_reported"], floor["model"]) == ("yes", "", "random")
+    (pair,) = csv.DictReader((tmp_path / "files" / "pairs.csv").read_text().splitlines())
+    assert (pair["run"], pair["reference"], float(pair["difference"])) == ("best_of_n", "lyria", -0.5)
+
+
+def test_single_runs_have_a_table_of_their_own_where_methods_have_seeds(tmp_path: Path) -> None:
+    runs = [write_method(tmp_path / str(seed), GOOD, seed=seed, provenance=BENCHMARK) for seed in range(2)]
+    export_comparison(compare(runs), tmp_path / "files")
+    rows = list(csv.DictReader((tmp_path / "files" / "runs.csv").read_text().splitlines()))
+    assert [row["run"] for row in rows] == ["zero_shot, seed 0", "zero_shot, seed 1"]
