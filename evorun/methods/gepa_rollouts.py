@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+from collections import defaultdict
 from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -10,7 +11,7 @@ from evorun.methods.gepa_bridge import Rollout
 from evorun.methods.gepa_prompts import GepaState
 from evorun.models.base import Reply, Sampling
 from evorun.rollouts.calls import Calls
-from evorun.rollouts.replies import read_reply
+from evorun.rollouts.replies import TextCounts, read_reply
 from evorun.runs.candidates import Candidate, Response, Step
 from evorun.runs.scores import yardstick
 from evorun.tasks.base import Demonstration, Problem, Prompt
@@ -42,6 +43,8 @@ class OnValidation:
         self._answered: tuple[Candidate | None, dict[str, Candidate]] = (None, {})
         """The prompt that the problems were last answered under, and the answers by problem id."""
         self._answers: dict[str, list[Candidate]] = {problem.id: [] for problem in ctx.problems}
+        self._texts: dict[str, TextCounts] = defaultdict(TextCounts)
+        """Of the problems' answers since the last step; those to examples are no results."""
 
     async def evaluate(self, instruction: str, batch: Sequence[Demonstration], number: int) -> list[Rollout]:
         task = self._ctx.shared.task
@@ -104,7 +107,7 @@ class OnValidation:
                 step=step,
                 best=current.get(problem.id),
                 candidates=list(self._answers[problem.id]),
-                extra=dict(extra),
+                extra=extra | self._texts.pop(problem.id, TextCounts()).diagnostics(),
             )
             for problem in problems
         }
@@ -115,7 +118,9 @@ class OnValidation:
         replies = await ctx.generate([prompt], role="answer", step=step, sampling=self._sampling)
         if not replies:
             return None
-        rated = _rated(f"{step}.0", step, read_reply(ctx.task, problem, replies[0]), None)
+        response = read_reply(ctx.task, problem, replies[0])
+        self._texts[problem.id].add(ctx.task, replies[0], response)
+        rated = _rated(f"{step}.0", step, response, None)
         self._answers[problem.id].append(rated)
         return rated
 
@@ -133,6 +138,8 @@ class OnProblems:
         self._sampling = sampling
         self._responses: dict[str, list[tuple[Candidate, str]]] = {problem.id: [] for problem in ctx.problems}
         """Every response to a problem, with the instruction that it came from."""
+        self._texts: dict[str, TextCounts] = defaultdict(TextCounts)
+        """Of each problem's responses since the last step."""
 
     async def evaluate(self, instruction: str, batch: Sequence[Problem], number: int) -> list[Rollout]:
         indices = range(len(batch))
@@ -156,6 +163,8 @@ class OnProblems:
             [prompt], role=self.role, step=number, sampling=self._sampling, indices=[index]
         )
         response = read_reply(ctx.task, problem, replies[0]) if replies else UNANSWERED
+        if replies:
+            self._texts[problem.id].add(ctx.task, replies[0], response)
         [response] = await ctx.observe([response])
         # An answer that did not parse has no feedback.
         score = response.feedback.score if response.feedback is not None else 0.0
@@ -202,7 +211,7 @@ class OnProblems:
                 step=step,
                 best=None if best is None else best[0],
                 candidates=[rated for rated, _ in responses],
-                extra=dict(extra),
+                extra=extra | self._texts.pop(name, TextCounts()).diagnostics(),
             )
         return steps
 

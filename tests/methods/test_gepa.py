@@ -283,6 +283,10 @@ async def test_unparsable_and_refused_responses_are_wrong(tmp_path: Path) -> Non
     assert [p["answer"] for p in predictions] == [None, None, "x"]
     assert [p["stop"] for p in predictions] == ["failed", "failed", "generations"]
     assert [c["error"] for c in driven.records("candidates")][1] == "rejected: prompt too long"
+    # of three problems: one unparsable answer, one refusal, one that reads; each counted in the step that asked for it
+    counts = ("texts", "unparsable_texts", "rejected_requests")
+    totals = [sum(s["extra"][name] for s in driven.records("steps")) for name in counts]
+    assert totals == [driven.cost()["answer"] - totals[2], totals[0] / 2, totals[0] / 2]
 
 
 class ScoredQuiz(Quiz):
@@ -338,7 +342,7 @@ async def test_inference_keeps_each_problems_best_response(tmp_path: Path, metri
     assert counted(driven)["generate"] == metric_calls[0]
     assert driven.cost() == dict(counted(driven))
     candidates = [c for c in driven.records("candidates") if c["kind"] == "response"]
-    assert len(candidates) == counted(driven)["generate"]
+    assert len(candidates) == counted(driven)["generate"] == sum(s["extra"]["texts"] for s in driven.records("steps"))
     assert {(c["answer"], c["mean"]) for c in candidates} == {("wrong", 0.5), ("good", 1.0)}
     assert all(c["feedback"]["score"] == c["mean"] for c in candidates)
     assert [s["extra"]["validation_score"] for s in driven.records("steps")][:2] == [0.5, 1.0]
