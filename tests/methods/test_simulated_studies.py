@@ -1,0 +1,67 @@
+"""Simulated models on which Duel-Evolve wins, and others on which it loses: a study can find the method wanting."""
+
+from typing import Any
+
+import numpy as np
+
+from building import make_context, make_meter, make_method
+from evorun.models.base import Completion, Reply, Request
+from evorun.models.simulator import Skill
+from evorun.tasks.loading import load_rows
+from text_tasks import Sums, sums
+
+PROBLEMS = 25
+CALLS = 240
+LOADED = load_rows(Sums(), sums(PROBLEMS))
+METHODS: dict[str, dict[str, Any]] = {
+    "duel_evolve": {"initial_candidates": 8, "children": 8, "duels": 16},
+    "best_of_n": {"samples": 48},
+    "self_consistency": {"samples": CALLS},
+}
+# Right four times of ten, misled alike, able to use what it is shown; a judge little better than chance, whose errors
+# average out
+PLAIN = Skill(skill=0.4, typical_mistake=0.8, improvement=0.8, judge_skill=0.57, position_bias=0.1, mean_tokens=1)
+
+
+class Answers:
+    """Answers at once, in the place of an engine and of its journal."""
+
+    def __init__(self, skill: Skill) -> None:
+        self._simulator = LOADED.simulator.with_skill(skill)
+
+    def recorded(self, key: str, request: Request, step: int = 0) -> Reply:
+        rng = np.random.default_rng(request.seed)
+        texts = [self._simulator.respond(request, rng) for _ in range(request.sampling.n)]
+        completions = tuple(Completion(text=text, finish_reason="stop", tokens=1) for text in texts)
+        return Reply(completions=completions, prompt_tokens=1, seconds=0.0)
+
+
+async def share_right(method: str, **skill: float) -> float:
+    """Return the share of problems that a method answers right, at equal calls."""
+    model = Answers(Skill(**{**vars(PLAIN), **skill}))
+    right = 0
+    for problem in LOADED.problems:
+        context = make_context(LOADED.task, problem, model, meter=make_meter(CALLS))
+        async for step in make_method(method, **METHODS[method]).solve(context):
+            answer = None if step.best is None else step.best.answer
+        right += answer == str(int(problem.id[1:]) + 5)
+    return right / PROBLEMS
+
+
+async def test_it_wins_where_right_responses_help_to_write_others_and_a_noisy_judge_finds_them() -> None:
+    evolved = await share_right("duel_evolve")
+    assert evolved > await share_right("best_of_n") + 0.05
+    assert evolved > await share_right("self_consistency") + 0.3  # whose majority is the typical mistake
+    # The control: the same method where what is shown changes nothing.
+    assert evolved > await share_right("duel_evolve", improvement=0.0) + 0.05
+
+
+async def test_it_loses_to_a_vote_where_the_judges_errors_persist_and_mistakes_differ() -> None:
+    judge = {"judge_persistence": 0.9, "typical_mistake": 0.0}
+    assert await share_right("duel_evolve", **judge) < await share_right("self_consistency", **judge) - 0.2
+
+
+async def test_it_loses_to_responses_drawn_apart_where_wrong_parents_mislead() -> None:
+    misled = {"skill": 0.15, "misleading": 0.5, "judge_skill": 0.65}
+    apart = await share_right("best_of_n", **misled)
+    assert await share_right("duel_evolve", **misled) < apart - 0.05
