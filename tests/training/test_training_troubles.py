@@ -64,6 +64,14 @@ def one_line(outcome: Outcome) -> str:
     return text
 
 
+def unread(folder: Path) -> Path:
+    """Return a folder that looks like a model's, for runs that end before it is loaded."""
+    folder.mkdir()
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").touch()
+    return folder
+
+
 def objective(**changes: Any) -> PolicyGradient:
     settings: dict[str, Any] = {
         **{"trainer": "grpo", "loss": "dr_grpo", "rows": 4, "group": 2, "steps": 3, "minibatches": 1, "kl": 0.0},
@@ -85,7 +93,7 @@ def rows(rewards: list[float | None]) -> tuple[Row, ...]:
 
 class TestBeforeAnythingIsLoaded:
     def test_a_batch_that_the_processes_cannot_share(self, tmp_path: Path) -> None:
-        outcome = carry_out(tmp_path / "run", tmp_path, training={"num_processes": 3})
+        outcome = carry_out(tmp_path / "run", unread(tmp_path / "model"), training={"num_processes": 3})
         line = one_line(outcome)
         assert isinstance(outcome.error, ConfigError)
         assert "training.num_processes" in line
@@ -142,8 +150,11 @@ class TestBeforeAnythingIsLoaded:
             return None if name == package else find_spec(name)
 
         monkeypatch.setattr("evorun.models.requirements.find_spec", lacking)
-        line = one_line(carry_out(tmp_path / "run", tmp_path))
-        assert line == (f"training needs the package {package}, which is not installed: pip install 'evorun[train]'")
+        with pytest.raises(TrainingError) as caught:
+            carry_out(tmp_path / "run", unread(tmp_path / "model"))
+        expected = f"training needs the package {package}, which is not installed: pip install 'evorun[train]'"
+        assert str(caught.value) == expected
+        assert not (tmp_path / "run").exists()
 
 
 class TestInARun:
