@@ -14,6 +14,7 @@ absent = absent_parts:Method
 leaving = leaves:Method
 failing = failing_parts:Failing
 number = failing_parts:NUMBER
+garbled = failing_parts:
 [evorun.tasks]
 unloadable = failing_parts:UnloadableConfig
 """
@@ -49,6 +50,7 @@ UNUSABLE = {
     "absent": "ModuleNotFoundError: No module named 'not_installed'",
     "leaving": "SystemExit: this machine will not do",
     "number": "TypeError: expected a subclass of evorun.methods.base.Method, got 3",
+    "garbled": "",
 }
 DRY_RUN = ("task=mathbench", "task.source=sample", "task.limit=1", "engine=simulated", "evorun.progress=off")
 

@@ -39,10 +39,12 @@ def banners(outcome: Outcome) -> list[str]:
     cut, planned = outcome.reached.get("budget"), outcome.planned_steps
     if cut is not None and planned is not None and cut.fewest < planned:
         span = f" ({text.count(cut.fewest)} to {text.count(cut.most)})" if cut.fewest < cut.most else ""
+        settings = manifest.config.get("method")
+        evolves = isinstance(settings, dict) and "generations" in settings
         found.append(
             f"The budget ended {text.count(cut.problems)} of {text.count(len(outcome.predictions))} problems early: in "
-            f"generation {text.number(cut.mean)}{span} of {text.count(planned)}. Methods at equal calls are not at "
-            "equal generations; budget.generations=N compares them at these."
+            f"{'generation' if evolves else 'step'} {text.number(cut.mean)}{span} of {text.count(planned)}."
+            + (" Equal calls are not equal generations; budget.generations=N sets the latter." if evolves else "")
         )
     if manifest.status != "completed":
         found.append(_STATUSES[manifest.status])

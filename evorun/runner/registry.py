@@ -169,14 +169,15 @@ def package_of(point: metadata.EntryPoint) -> str:
 
 def fault_of_plugin(error: BaseException) -> PluginError | None:
     """Return the error for an exception that passed through a plug-in's code; None for one that did not."""
-    points = [point for kind in KINDS for point in plugins(kind).values()]
+    # By their text: of a malformed entry point even the module cannot be asked for.
+    points = [p for kind in KINDS for p in plugins(kind).values() if not p.value.startswith(("evorun.", "evorun:"))]
     for frame, line in reversed(list(traceback.walk_tb(error.__traceback__))):
         package = str(frame.f_globals.get("__name__", "")).partition(".")[0]
-        of_package = [point for point in points if point.module.partition(".")[0] == package != "evorun"]
+        of_package = [point for point in points if point.value.partition(":")[0].partition(".")[0] == package]
         if of_package:
             # A package may bring several: the one whose class was at work, where that is to be seen.
             at_work = frame.f_code.co_qualname.partition(".")[0]
-            named = [point for point in of_package if point.attr == at_work] or of_package
+            named = [point for point in of_package if point.value.partition(":")[2] == at_work] or of_package
             choices = (f"{point.group.removeprefix('evorun.').removesuffix('s')}={point.name}" for point in named)
             return PluginError(
                 f"the plug-in {', '.join(choices)} of {package_of(named[0])} failed: {first_line(error)} "
