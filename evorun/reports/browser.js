@@ -64,6 +64,9 @@
   // A program, say: its lines must stay lines.
   const isBlock = (answer) => answer !== null && answer.trim().includes("\n");
 
+  // Rows of figures, say, which must stand below one another; prose has longer lines.
+  const isGrid = (text) => isBlock(text) && text.split("\n").every((line) => line.length <= 60);
+
   // A problem's data is unpacked when it is first chosen: all of it may be many times the page's own size.
   async function load(position) {
     if (!problems.has(position)) {
@@ -144,7 +147,7 @@
 
   function shown(value) {
     if (Array.isArray(value)) return element("ol", { type: "A" }, ...value.map((item) => element("li", {}, shown(item))));
-    if (typeof value === "string" && isBlock(value)) return element("span", { class: "block" }, value);
+    if (typeof value === "string" && isGrid(value)) return element("span", { class: "block" }, value);
     if (value === null || typeof value !== "object") return String(value);
     const items = Object.entries(value);
     return element("ul", {}, ...items.map(([name, item]) => element("li", {}, element("b", {}, name), ": ", shown(item))));

@@ -9,17 +9,17 @@ from evorun.runs.schema import Metric
 SEARCH = {
     "pool_coverage": ("a right candidate in the pool", "problems"),
     "choice_given_coverage": ("of those, answered right", "problems"),
-    "posterior_auc": ("a right candidate's posterior mean above a wrong one's (chance: 50 %)", "problems with both"),
-    "parsable_rate": ("texts that an answer could be read from", "texts"),
+    "posterior_auc": ("right rated above wrong (AUC; chance: 50 %)", "problems with both"),
+    "parsable_rate": ("parsable texts", "texts"),
 }
 """Of the search: words, and what is counted."""
 
 JUDGE = {
-    "decisive_rate": ("decisive: the same winner in each order judged", "duels"),
-    "judge_agreement": ("won by the better candidate (chance: 50 %)", "decisive duels of unequal ones"),
+    "decisive_rate": ("decisive duels: one winner in each order", "duels"),
+    "judge_agreement": ("won by the better one (chance: 50 %)", "decisive duels of unequal ones"),
     "position_a_rate": ("for the one shown first (unbiased: 50 %)", "verdicts"),
     "tie_rate": ("ties", "verdicts"),
-    "invalid_rate": ("unparsable", "verdicts"),
+    "invalid_rate": ("unparsable verdicts", "verdicts"),
 }
 """Of the judge."""
 
@@ -32,7 +32,7 @@ class FigureRow(NamedTuple):
     interval: str
     n: str
     of: str
-    """What n counts; empty for a figure that has no words here."""
+    """What n counts."""
 
 
 def figure_rows(metrics: Mapping[str, Metric], words: Mapping[str, tuple[str, str]]) -> list[FigureRow]:

@@ -121,17 +121,17 @@ def _cost_table(outcome: Outcome) -> "Table":
 
 def _diagnostics_table(outcome: Outcome) -> "Table":
     title = "search and judge" if "decisive_rate" in outcome.metrics else "search"
-    table = new_table(title, "of", "share", "value", "95 % interval", "n", left=(0, 1))
+    table = new_table(title, "share", "value", "95 % interval", "n")
     for words in (SEARCH, JUDGE):
         for row in figure_rows(outcome.metrics, words):
-            add_row(table, row.of, row.name, row.value, row.interval, row.n)
+            add_row(table, row.name, row.value, row.interval, row.n)
     for name, share in _losses(outcome).items():
         if share.n:
-            add_row(table, "texts", name, percent(share.value), interval(share.ci95), count(share.n))
+            add_row(table, name, percent(share.value), interval(share.ci95), count(share.n))
     known = {*SEARCH, *JUDGE, *(score.name for score in outcome.scores)}
     for name, metric in outcome.metrics.items():
         if name not in known:
-            add_row(table, "", name, number(metric.value), number_interval(metric.ci95), count(metric.n))
+            add_row(table, name, number(metric.value), number_interval(metric.ci95), count(metric.n))
     return table
 
 
@@ -142,7 +142,12 @@ def _losses(outcome: Outcome) -> Mapping[str, Proportion]:
     counts = outcome.counts
     texts, refused = counts.get("texts", 0), counts.get("rejected_requests", 0)
     return {
-        "unparsable texts": _share(counts["unparsable_texts"], texts),
+        # where the run has the share of parsable texts, with an interval over problems, this would be it once more
+        **(
+            {}
+            if "parsable_rate" in outcome.metrics
+            else {"unparsable texts": _share(counts["unparsable_texts"], texts)}
+        ),
         "texts cut at max_tokens": _share(counts.get("truncated_texts", 0), texts),
         **({"texts cut beyond max_tokens": _share(counts[OVERLONG], texts)} if OVERLONG in counts else {}),
         **({"texts of which prompts show a part": _share(counts[SHORTENED], texts)} if SHORTENED in counts else {}),

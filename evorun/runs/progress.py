@@ -112,14 +112,15 @@ class Progress:
         if self.trains:
             # training works on all problems together, so its steps alone say how far the run is
             return max(of_budget, min(self._training_step / self.last_step, 1.0) if self.last_step else 0.0)
-        under_way = [(problem, step) for problem, step in list(self._step_of.items()) if problem not in self._ended]
-        done = len(self._ended) + sum(self._share_of(problem, step) for problem, step in under_way)
+        under_way = {*self.meters, *list(self._step_of)} - self._ended
+        done = len(self._ended) + sum(self._share_of(problem) for problem in under_way)
         return max(of_budget, done / self.problems if self.problems else 0.0)
 
-    def _share_of(self, problem: str, step: int) -> float:
+    def _share_of(self, problem: str) -> float:
         # a budget mostly ends a search long before its last generation
         of_budget = self.meters[problem].used if problem in self.meters else 0.0
-        return max(of_budget, 0.0 if self.last_step is None else min((step + 1) / (self.last_step + 1), 1.0))
+        steps = self._step_of.get(problem, -1) + 1
+        return max(of_budget, 0.0 if self.last_step is None else min(steps / (self.last_step + 1), 1.0))
 
     def fields(self) -> dict[str, str]:
         """Return the texts to show, by label."""

@@ -56,10 +56,10 @@ def test_judge_and_losses_are_shares_in_words(tmp_path: Path) -> None:
     rows = [" ".join(line.split()) for line in _summary(run).splitlines()]
     counts = results["counts"]
     expected = {
-        "duels decisive: the same winner in each order judged": results["metrics"]["decisive_rate"],
-        "verdicts for the one shown first (unbiased: 50 %)": results["metrics"]["position_a_rate"],
-        "texts unparsable texts": {"value": counts["unparsable_texts"] / 180, "n": 180},
-        "texts lost candidates (no attempt parsed)": {"value": counts["unparsed_candidates"] / 180, "n": 180},
+        "decisive duels: one winner in each order": results["metrics"]["decisive_rate"],
+        "for the one shown first (unbiased: 50 %)": results["metrics"]["position_a_rate"],
+        "unparsable texts": {"value": counts["unparsable_texts"] / 180, "n": 180},
+        "lost candidates (no attempt parsed)": {"value": counts["unparsed_candidates"] / 180, "n": 180},
     }
     for name, metric in expected.items():
         (row,) = [row for row in rows if row.startswith(name)]
@@ -116,7 +116,7 @@ def test_a_method_of_one_step_without_duels_or_beliefs_has_a_summary_and_a_page(
     assert "This run has no duels." in html
     rows = [" ".join(line.split()) for line in _summary(run).splitlines()]
     assert "search" in rows
-    assert "texts unparsable texts 0.0 % 0.0 to 29.9 % 9" in rows
+    assert "parsable texts 100.0 % 43.9 to 100.0 % 9" in rows  # three texts of each of three problems
     assert not [row for row in rows if "verdict" in row or "judge" in row]
     assert [row.split()[0] for row in rows if row.startswith(("answer", "demonstrate", "total"))] == [
         "answer",
@@ -146,7 +146,7 @@ def test_verdicts_are_counted_as_they_were_given_and_by_whatever_role(tmp_path: 
     (run / "comparisons.jsonl").write_text("".join(json.dumps(duel) + "\n" for duel in duels))
     write_results(run, (ACCURACY,), {})
     rows = [" ".join(line.split()) for line in _summary(run).splitlines()]
-    assert "verdicts unparsable 33.3 % \u2013 3" in rows  # of one problem: no others to draw
+    assert "unparsable verdicts 33.3 % \u2013 3" in rows  # of one problem: no others to draw
     assert "3 verdicts" in write_report(run).read_text()
 
 
