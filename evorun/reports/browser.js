@@ -86,7 +86,7 @@
     const before = list.value;
     list.replaceChildren();
     index.forEach((entry, position) => {
-      const label = `${mark(entry)}  ${name(entry)}   ${entry.stratum}   ${entry.candidates} candidates`;
+      const label = `${mark(entry)}  ${name(entry)}   ${entry.stratum}   ${entry.candidates} candidate${entry.candidates === 1 ? "" : "s"}`;
       const found = label.toLowerCase().includes(wanted) && (outcome === "all" || outcome === tone(entry));
       if (found) list.append(element("option", { value: position }, label));
     });
@@ -375,6 +375,7 @@
   }
 
   function drawLineage() {
+    byId("lineage-card").hidden = problem.candidates.length < 2;
     const { generations, column, points, known, low, high } = places();
     const ancestors = ancestorsOf(selected);
     const drawing = [];

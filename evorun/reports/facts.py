@@ -13,6 +13,8 @@ from evorun.runs.schema import Manifest, ModelInRun
 
 _NO_SETTINGS = ("hydra", "reported")
 """Parts of a configuration that set nothing in the run."""
+_IN_METHOD = ("task.sampling.", "budget.methods.")
+"""Keys whose values are in those of `method` already."""
 
 
 class Tile(NamedTuple):
@@ -88,12 +90,17 @@ def _model(model: ModelInRun) -> str:
 def settings_of(manifest: Manifest) -> list[tuple[str, str, str]]:
     """Return key, value and effect of every setting of the composed configuration, in its order."""
     counted = {key for key, _ in leaves(identity(manifest.config))}
-    effect = {True: "results", False: "how it is carried out"}
     return [
-        (key, _setting(value), effect[key in counted])
+        (key, _setting(value), _effect(key, counted))
         for key, value in leaves(manifest.config)
         if key.partition(".")[0] not in _NO_SETTINGS
     ]
+
+
+def _effect(key: str, counted: set[str]) -> str:
+    if key.startswith(_IN_METHOD):
+        return "defaults of method"
+    return "results" if key in counted else "execution"
 
 
 def _setting(value: Any) -> str:

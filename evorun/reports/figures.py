@@ -9,7 +9,7 @@ from evorun.runs.schema import Metric
 SEARCH = {
     "pool_coverage": ("a right candidate in the pool", "problems"),
     "choice_given_coverage": ("of those, answered right", "problems"),
-    "posterior_auc": ("right rated above wrong (AUC; chance: 50 %)", "problems with both"),
+    "posterior_auc": ("right rated above wrong (chance: 50 %)", "problems with both"),
     "parsable_rate": ("parsable texts", "texts"),
 }
 """Of the search: words, and what is counted."""

@@ -244,6 +244,7 @@ def test_a_run_that_trains_speaks_of_training_steps_and_of_the_whole_runs_calls(
 def test_every_setting_is_in_a_folded_table_with_what_it_decides(tmp_path: Path) -> None:
     config = {
         "method": {"name": "m", "generations": 7, "note": "<b>"},
+        "task": {"name": "t", "sampling": {"top_p": None}},
         "engine": {"name": "vllm", "base_urls": ["http://a/v1"]},
         "reported": {"source": "a paper"},
     }
@@ -254,9 +255,11 @@ def test_every_setting_is_in_a_folded_table_with_what_it_decides(tmp_path: Path)
         ["method.name", "m", "results"],
         ["method.generations", "7", "results"],
         ["method.note", "<b>", "results"],
-        ["engine.name", "vllm", "how it is carried out"],
-        ["engine.base_urls.0", "http://a/v1", "how it is carried out"],
+        ["task.name", "t", "results"],
+        ["task.sampling.top_p", "null", "defaults of method"],
+        ["engine.name", "vllm", "execution"],
+        ["engine.base_urls.0", "http://a/v1", "execution"],
     ]
     page = write_report(run).read_text()
-    assert "All 5 settings" in page
+    assert "All 7 settings" in page
     assert "<td>&lt;b&gt;</td>" in page
