@@ -13,6 +13,7 @@ from evorun.runner import registry
 
 MATHBENCH, LIVECODEBENCH = "mathbench", "livecodebench"
 FIGURES = {MATHBENCH: "figure2", LIVECODEBENCH: "figure3"}
+BENCHMARKS, DUELS = (MATHBENCH, LIVECODEBENCH), ("duel_evolve", "best_of_n")
 ALL = ("zero_shot", "few_shot", "self_consistency", "best_of_n", "feedback_descent", "gepa", "duel_evolve")
 
 NUMBERS: tuple[tuple[str, str, str, Any, str], ...] = (
@@ -24,6 +25,11 @@ NUMBERS: tuple[tuple[str, str, str, Any, str], ...] = (
     *((LIVECODEBENCH, method, "task.stated_time_limit_s", 4.0, "B.2.1, B.2.4, B.2.5") for method in ALL),
     *((MATHBENCH, method, "method.temperature", 0.7, "A.1") for method in ALL),
     *((LIVECODEBENCH, method, "method.temperature", 1.2, "A.1") for method in ALL),
+    *((on, method, "method.orders", 2, "A.1, D") for on in BENCHMARKS for method in DUELS),
+    *((on, method, "method.ties", "drop", "A.1, D") for on in BENCHMARKS for method in DUELS),
+    *((on, method, "method.rating", "posterior", "Eq. 4, D") for on in BENCHMARKS for method in DUELS),
+    *((on, method, "method.duel_choice", "thompson", "2.2, D") for on in BENCHMARKS for method in DUELS),
+    *((on, "duel_evolve", "method.parent_choice", "thompson", "2.3.3") for on in BENCHMARKS),
     (MATHBENCH, "duel_evolve", "method.generations", 150, "4.3, Figure 2"),
     (MATHBENCH, "duel_evolve", "method.children", 12, "A.1"),
     (MATHBENCH, "duel_evolve", "method.parents", 6, "A.1"),
