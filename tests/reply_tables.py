@@ -10,6 +10,7 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -102,6 +103,16 @@ def _grid_shapes(answer: str) -> dict[str, str]:
         "rows": "\n".join(plain),
         "wrong": "\n".join(" ".join(row) for row in wrong),
         "puzzle": "\n".join(" ".join(line) for line in SUDOKU_GRID.splitlines()),
+        "bullets": "\n".join(f"- **Row {i}:** {row}" for i, row in enumerate(plain, 1)),
+        "semicolons": f"[{'; '.join(plain)}]",
+        "in_a_text": "\\n".join(plain),
+        "sentences": "\n".join(f"Row {i} is {row}." for i, row in enumerate(plain, 1)),
+        "comments": "\n".join(f"{row}  # row {i}" for i, row in enumerate(plain, 1)),
+        "counted": "\n".join(["1 2 3 4 5 6 7 8 9", "=" * 17, *plain]),
+        "bracketed": "\n".join(" ".join(f"[{v}]" if v in "13579" else f" {v} " for v in row) for row in rows),
+        "zeros": "\n".join(" ".join(line) for line in SUDOKU_GRID.splitlines()).replace(".", "0"),
+        "tuples": "(" + ",\n".join(f"({', '.join(row)})" for row in rows) + ")",
+        "array_in_a_line": " \\\\ \\hline ".join(" & ".join(row) for row in rows),
         "eight_rows": "\n".join(plain[:8]),
         "eight_labelled": "\n".join(f"Row {i}: {row}" for i, row in enumerate(plain, 1) if i != 4),
         "unsure": "\n".join([*plain[:8], "3 4 5 2 ? 6 1 7 9"]),
@@ -179,6 +190,19 @@ def _color_shapes(answer: str) -> dict[str, str]:
         "equals": "\n".join(f"v{v} = {c}" for v, c in numbered),
         "named": ", ".join(f"f({v}) = {c}" for v, c in numbered),
         "table": "| Vertex | Color |\n|---|---|\n" + "\n".join(f"| {v} | {c} |" for v, c in numbered),
+        "assigned": "\n".join(f"- Vertex {v} is assigned color {c}." for v, c in numbered),
+        "indexed": "\n".join(f"colors[{v}] = {c}" for v, c in numbered),
+        "objects": "[" + ", ".join(f'{{"vertex": {v}, "color": {c}}}' for v, c in numbered) + "]",
+        "two_rows": "| Vertex | "
+        + " | ".join(str(v) for v, _ in numbered)
+        + " |\n"
+        + "|---" * (len(colors) + 1)
+        + "|\n"
+        "| Color | " + " | ".join(colors) + " |",
+        "upright": " \\\\ ".join(f"{v} & {c}" for v, c in numbered),
+        "subscripts": ", ".join(f"c_{{{v}}} = {c}" for v, c in numbered),
+        "pipes": " | ".join(colors),
+        "text_list": json.dumps(colors),
         "table_rows": "\n".join(f"| {v} | {c} |" for v, c in numbered),
         "wrong": ",".join(colors[::-1]),
     }
@@ -208,6 +232,13 @@ def _tour_shapes(answer: str) -> dict[str, str]:
         "steps": "\n".join(f"{step}. City {city}" for step, city in enumerate(tour, 1)),
         "named": ", ".join(f"City {city}" for city in tour),
         "named_arrows": " -> ".join(f"City {city}" for city in tour),
+        "legs": "\n".join(f"{u} → {v}" for u, v in pairwise(tour)),
+        "leg_tuples": "[" + ", ".join(f"({u}, {v})" for u, v in pairwise(tour)) + "]",
+        "letters": ", ".join(f"C{city}" for city in tour),
+        "underscored": " -> ".join(f"city_{city}" for city in tour),
+        "greater": " > ".join(tour),
+        "bulleted": "\n".join(f"- City {city}" for city in tour),
+        "numbered": "\n".join(f"{step}. {city}" for step, city in enumerate(tour, 1)),
         "two_lines": ",".join(tour[:6]) + ",\n" + ",".join(tour[6:]),
         "backwards": ",".join(tour[::-1]),
         "wrong": ",".join([tour[0], *tour[1:-1][::2], *tour[1:-1][1::2], tour[-1]]),

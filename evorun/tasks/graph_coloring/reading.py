@@ -30,12 +30,12 @@ def read(block: str, vertices: int) -> str:
     except ValueError:
         text = plain(block).translate({ord(mark): None for mark in "\"'"})
         rows = [line.replace("|", " ") for line in text.split("\n") if line.count("|") >= vertices - 1]
-        lists = chain(spans(text), *map(spans, rows))
-        found = {as_text(colors) for colors in lists if len(colors) == vertices and _are_colors(colors)}
+        # In a table the vertices' own numbers are its header.
+        in_rows = (numbers for row in rows for numbers in spans(row) if numbers != [*range(vertices)])
+        lists = (numbers for numbers in chain(spans(text), in_rows) if len(numbers) == vertices)
+        found = {as_text(colors) for colors in lists if _are_colors(colors)}
         by_vertex = _by_vertex(text, vertices)
         found |= {as_text(by_vertex)} if by_vertex else set()
-        # Beside another list the vertices' own numbers are no colours but a table's header.
-        found -= {as_text(range(vertices))} if len(found) > 1 else set()
         if len(found) != 1:
             raise
         return found.pop()

@@ -27,7 +27,7 @@ _NAMED_ANSWER = re.compile(r"(?:the )?(?:final )?answer(?: is)? ?[:=]? ?", re.IG
 _STATED = re.compile(
     r"\bans(?:wer)?(?:\s+is(?:\s+(?:therefore|thus))?\b|[ *_]*[:=]|[ *_]*(?=\n))[\s*_:]*(?:[A-Za-z+ ]{1,15}=\s*)?"
     r"(?P<said>\$[^$\n]{1,200}\$|\\\([^\n]{1,200}?\\\)|[^\s*$]{1,50}+)(?=[ *_]*(?:\n|$|[.!](?:\s|$)))"
-    r"|^####[ \t]+(?P<marked>[^\s]{1,50})[ \t]*$"
+    r"|^[ \t]*####[ \t]+(?P<marked>[^\s]{1,50})[ \t]*$"
     r"|<answer>\s*(?P<tagged>[^<]{1,200}?)\s*</answer>"
     r"|\"(?:final_)?answer\"\s*:\s*\"?(?P<named>[^\"{}\n,]{1,50})\"?\s*[,}]",
     re.IGNORECASE | re.MULTILINE,

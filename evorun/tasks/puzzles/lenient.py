@@ -30,6 +30,7 @@ _LATEX = (
 _MARKUP = re.compile(r"^[ \t]*+(?:>[ \t]?)++|^[ \t]*+[-*\u2022][ \t]++|\*+|__|`+|</?[A-Za-z]{1,20}>", re.MULTILINE)
 _NUMBER = r"[+-]?[0-9]{1,9}+(?![\w]|\.[0-9])"
 _SPAN = re.compile(rf"(?<![\w.+-]){_NUMBER}(?:(?:\s*+[,;]\s*+|\s++){_NUMBER})*+")
+_WORD = re.compile("[A-Za-z=:]")
 # An announcement is followed by the answer, and that by a remark at most
 _LAST_PARAGRAPHS = 2
 _BLANK_LINE = re.compile(r"\n[ \t]*\n")
@@ -47,12 +48,22 @@ def plain(text: str) -> str:
 def spans(text: str) -> Iterator[list[int]]:
     """Yield the lists of integers in a text: runs of them with nothing but commas, semicolons and blanks between.
 
-    They go on over the ends of lines; those that a line holds by itself are yielded too.
+    A list goes on in the next line behind a comma, and where neither line has words: "k = 3" does not begin one.
     """
-    lines = text.split("\n") if "\n" in text else []
-    for passage in (text, *lines):
+    for passage in _joined_lines(text):
         for span in _SPAN.finditer(passage):
             yield [int(number) for number in span[0].replace(",", " ").replace(";", " ").split()]
+
+
+def _joined_lines(text: str) -> Iterator[str]:
+    joined: list[str] = []
+    for line in text.split("\n"):
+        behind_comma = bool(joined) and joined[-1].rstrip().endswith((",", ";"))
+        if joined and not behind_comma and (_WORD.search(joined[-1]) or _WORD.search(line)):
+            yield "\n".join(joined)
+            joined = []
+        joined.append(line)
+    yield "\n".join(joined)
 
 
 def closing_passages(text: str) -> Iterator[str]:
