@@ -1,8 +1,9 @@
-"""Print how many of the realistic replies in tests/replies are read as their answers, by task.
+"""Print how many of the realistic replies in tests/replies are read as their answers, and of their near misses, by task.
 
     python scripts/measure_readers.py [--refused]
 
---refused: also name those that are not, with what was read or why nothing was.
+Near misses are the replies of refused.txt, and all replies with a wrong or incomplete answer in the place of the right
+one; none may be taken for right. --refused: also name the replies that are not read, with what was read or why nothing.
 """
 
 import argparse
@@ -20,7 +21,9 @@ def main() -> None:
     named = parser.parse_args().refused
     sys.path.insert(0, str(TESTS))
     tables: Any = importlib.import_module("reply_tables")
-    print(f"{'task':16}{'replies':>8}{'accepted':>9}{'refused':>8}{'misread':>8}")
+    print(
+        f"{'task':16}{'replies':>8}{'accepted':>9}{'refused':>8}{'misread':>8}{'near misses':>13}{'taken for right':>16}"
+    )
     for table in (*tables.CASES, "math500"):
         refused = misread = 0
         lines, replies = [], tables.templates(table)
@@ -32,9 +35,23 @@ def main() -> None:
                 continue
             refused, misread = refused + (read.answer is None), misread + (read.answer is not None)
             lines.append(f"    {reply.name}: {read.error or f'read as {read.answer!r:.60}'}")
-        print(f"{table:16}{len(replies):8}{len(replies) - refused - misread:9}{refused:8}{misread:8}")
+        missed = [case.accepts(text) for text in near_misses(tables, table, case)]
+        print(
+            f"{table:16}{len(replies):8}{len(replies) - refused - misread:9}{refused:8}{misread:8}"
+            f"{len(missed):13}{sum(missed):16}"
+        )
         if named:
             print(*lines, sep="\n")
+
+
+def near_misses(tables: Any, table: str, case: Any) -> list[str]:
+    """Return the near misses of a table; `math500` has none of its own."""
+    if table not in tables.CASES:
+        return []
+    shapes = case.shapes(case.right)
+    listed = [one.fill(shapes) for one in tables.templates("refused") if one.name.startswith(f"{table}: ")]
+    answers = [*tables.wrong_answers(table, case.right), *tables.incomplete_answers(table, case.right)]
+    return [*listed, *(one.fill(case.shapes(answer)) for answer in answers for one in tables.templates(table))]
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import asyncio
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -199,6 +199,8 @@ def _color_shapes(answer: str) -> dict[str, str]:
         + "|---" * (len(colors) + 1)
         + "|\n"
         "| Color | " + " | ".join(colors) + " |",
+        "columns": "vertex,color\n" + "\n".join(f"{v},{c}" for v, c in numbered),
+        "remarks": "\n".join(f"{v + 1}. Vertex {v}: {c} (fits)" for v, c in numbered),
         "upright": " \\\\ ".join(f"{v} & {c}" for v, c in numbered),
         "subscripts": ", ".join(f"c_{{{v}}} = {c}" for v, c in numbered),
         "pipes": " | ".join(colors),
@@ -322,3 +324,41 @@ def expression_case(name: str) -> Case:
     """Return the case of a reply in the table `math500`."""
     problem = Problem(id="p", stratum="MATH", data={"problem": "What is the value?"})
     return Case(_loaded("math500", source="sample"), problem, name.partition(" == ")[2], lambda _: {})
+
+
+# --- near misses ---
+
+
+def wrong_answers(name: str, right: str) -> Iterator[str]:
+    """Yield answers of the right form that are wrong."""
+    if name == "sudoku":
+        cells = right.split()
+        yield right[:-1] + "1"
+        yield "\n".join(reversed(right.split("\n")))
+        yield "\n".join(" ".join(cells[row::9]) for row in range(9))
+    elif name == "graph_coloring":
+        yield from ("0,1,2,0,2,1,1,0,1", "0,1,2,0,2,1,1,0,3", "1,1,1,1,1,1,1,1,1")
+    elif name == "tsp":
+        yield from ("0,3,7,1,9,4,2,6,8,5,0", "0,3,7,1,9,4,2,8,6,0", "0,3,7,1,9,4,2,8,6,5,5,0")
+    elif name == "mathbench":
+        yield from "ABD"
+    elif name == "aime":
+        yield from ("41", "7", "999")
+    else:
+        yield "n = int(input())\nprint('odd' if n else 'even')"
+
+
+def incomplete_answers(name: str, right: str) -> Iterator[str]:
+    """Yield answers with something left out, too much or out of range, that none of the replies makes readable."""
+    if name == "sudoku":
+        lines = right.split("\n")
+        yield "\n".join(lines[:8])
+        yield "\n".join([*lines, lines[0]])
+        yield "\n".join([lines[0][:-2], *lines[1:]])
+        yield "\n".join([lines[0][:-1] + "x", *lines[1:]])
+    elif name == "graph_coloring":
+        yield from (right[:-2], right + ",0", right.replace("2", "red"), right.replace("2", "0.5"))
+    elif name == "tsp":
+        yield from (right[:-2], right.replace("5", "10"), right.replace("5", "-5"), right.replace("5", "5.5"))
+    elif name == "aime":
+        yield from ("1042", "42.5", "4x2")

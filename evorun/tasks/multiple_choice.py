@@ -23,8 +23,8 @@ _STATED = re.compile(rf'"(?:{"|".join(_KEYS)})"\s*:\s*"([^"]{{0,80}})"', re.IGNO
 # A letter counts as a final one only where the text commits to it: after "answer is"/"Answer:", in a box, or alone
 # on the last line. A capital that a sentence goes on from ("the answer is A Cauchy ...") is none.
 _COMMITTED = re.compile(
-    r"(?i:\bans(?:wer)?(?:\s+(?:letter|choice|option))?|\bsolution|\b(?:best|correct|right)\s+(?:option|choice))"
-    r"\s*(?i:\b(?:is|(?:would|must|should)\s+be)\b(?:\s+therefore)?\s*+:?+|[:=\u2013\u2014]|-\s)[\s*_$\"'`]*"
+    r"(?i:\bans(?:wer)?(?:\s+(?:letter|choice|option))?|\bcorrect\s+letter|\boutput|\bsolution|\b(?:best|correct|right)\s+(?:option|choice))"
+    r"\s*(?i:\b(?:is|(?:would|must|should)\s+be)\b(?:\s+(?:therefore|clearly))?\s*+:?+|[:=\u2013\u2014]|-\s)[\s*_$\"'`]*"
     r"(?i:(?:option|choice)\s+)?(?:\\boxed\s*\{)?(?:\\text\s*\{)?"
     r"[(\[]?([A-Z])(?=[ \t]*(?:$|[\n).\],:;!*_}$\"`(]|because\b|since\b))"
 )
@@ -32,12 +32,12 @@ _COMMITTED = re.compile(
 _CHOSEN = re.compile(
     r"(?i:(?<!not )(?<!n't )(?<!never )\b(?:choose|select|pick|go\s+with|match(?:es)?|corresponds\s+to)\s+"
     r"(?:the\s+)?(?:option|choice|answer)?)[\s*_$]*[(\[]?([A-Z])(?=[)\]*_$]*(?:[.,;]|\s*$|\s*\n))"
-    r"|(?i:\b(?:so|thus|hence|therefore)),?\s+[*_$]*[(\[]?([A-Z])(?=[)\]*_$]*\.?[*_]*\s*$)"
+    r"|(?i:\b(?:so|thus|hence|therefore|it's|it\s+is),?\s+(?:option\s+)?)[*_$]*[(\[]?([A-Z])(?=[)\]*_$]*\.?[*_]*\s*$)"
     r"|(?:(?i:\b(?:option|choice))[\s*_$]+|(?<![\w'] )(?<!\w))[(\[]?([A-Z])[)\]*_$]*\s+"
     r"(?i:is\s+(?:the\s+)?(?:correct|right|best|answer))"
 )
 _ANSWER_IN_WORDS = re.compile(r"\banswer(?:\s+is\b|:)[\s*_$:]*([^\n]{1,200})", re.IGNORECASE)
-_LONE_LETTER = re.compile(r"[(\[]?([A-Z])[)\].]?")
+_LONE_LETTER = re.compile(r"[(\[]{0,2}([A-Z])[)\].]{0,2}")
 _TAG = re.compile(r"</?[a-z]{1,20}>")
 
 
@@ -164,7 +164,8 @@ def _commitments(text: str, options: Sequence[str]) -> Iterator[tuple[int, str]]
         yield from ((said.start(), letter) for letter in _with_text(said[1].strip(_DECORATION + "."), options))
     body = _WRAPPER.sub(r"\1", _TAG.sub("", text)).rstrip(_DECORATION)
     lines = [line.strip(_DECORATION + "_#>-") for line in body.split("\n")]
-    if lone := _LONE_LETTER.fullmatch(lines[-1]):
+    # A lower-case letter is one only where it is the whole reply.
+    if lone := _LONE_LETTER.fullmatch(lines[-1] if len(lines) > 1 else lines[-1].upper()):
         yield len(text), lone[1]
     # "C. 18 dollars" alone on the last line; where other options stand so too, the text repeats the question.
     labelled = [

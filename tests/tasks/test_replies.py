@@ -1,12 +1,18 @@
 """Realistic replies: right ones are read whatever they look like, and near misses are not taken for right."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from evorun.tasks.judging import parse_judgment, read_errors, read_fitness
 from evorun.tasks.thinking import without_thinking
-from reply_tables import CASES, TOUR_RIGHT, Case, expression_case, templates
+from reply_tables import (
+    CASES,
+    TOUR_RIGHT,
+    Case,
+    expression_case,
+    incomplete_answers,
+    templates,
+    wrong_answers,
+)
 
 LEAST = 45
 
@@ -29,52 +35,17 @@ def test_right_expressions_are_read() -> None:
     assert [reply.name for reply in replies if not expression_case(reply.name).accepts(reply.text)] == []
 
 
-def others(name: str, right: str) -> Iterator[str]:
-    """Yield answers of the right form that are wrong."""
-    if name == "sudoku":
-        cells = right.split()
-        yield right[:-1] + "1"
-        yield "\n".join(reversed(right.split("\n")))
-        yield "\n".join(" ".join(cells[row::9]) for row in range(9))
-    elif name == "graph_coloring":
-        yield from ("0,1,2,0,2,1,1,0,1", "0,1,2,0,2,1,1,0,3", "1,1,1,1,1,1,1,1,1")
-    elif name == "tsp":
-        yield from ("0,3,7,1,9,4,2,6,8,5,0", "0,3,7,1,9,4,2,8,6,0", "0,3,7,1,9,4,2,8,6,5,5,0")
-    elif name == "mathbench":
-        yield from "ABD"
-    elif name == "aime":
-        yield from ("41", "7", "999")
-    else:
-        yield "n = int(input())\nprint('odd' if n else 'even')"
-
-
 def test_the_same_replies_with_a_wrong_answer_are_read_as_that(table: tuple[str, Case]) -> None:
     name, case = table
-    for answer in others(name, case.right):
+    for answer in wrong_answers(name, case.right):
         texts = [(reply.name, reply.fill(case.shapes(answer))) for reply in templates(name)]
         assert [which for which, text in texts if case.accepts(text)] == []
         assert [which for which, text in texts if not case.accepts(text, answer)] == []
 
 
-def incomplete(name: str, right: str) -> Iterator[str]:
-    """Yield answers with something left out, too much or out of range, that none of the replies makes readable."""
-    if name == "sudoku":
-        lines = right.split("\n")
-        yield "\n".join(lines[:8])
-        yield "\n".join([*lines, lines[0]])
-        yield "\n".join([lines[0][:-2], *lines[1:]])
-        yield "\n".join([lines[0][:-1] + "x", *lines[1:]])
-    elif name == "graph_coloring":
-        yield from (right[:-2], right + ",0", right.replace("2", "red"), right.replace("2", "0.5"))
-    elif name == "tsp":
-        yield from (right[:-2], right.replace("5", "10"), right.replace("5", "-5"), right.replace("5", "5.5"))
-    elif name == "aime":
-        yield from ("1042", "42.5", "4x2")
-
-
 def test_the_same_replies_with_an_incomplete_answer_are_not_right(table: tuple[str, Case]) -> None:
     name, case = table
-    for answer in incomplete(name, case.right):
+    for answer in incomplete_answers(name, case.right):
         for reply in templates(name):
             assert not case.accepts(reply.fill(case.shapes(answer))), (reply.name, answer)
 

@@ -14,6 +14,7 @@ _VERB = re.compile(r"\b(?:is|gets|has|receives)\b(?:[ \t]+(?:assigned|given))?(?
 # `"solution": {`, `(0, 1)` and `{"vertex": 0, "color": 1}`, without quotation marks
 _NAME = re.compile(r"\b[A-Za-z_]{2,30}[ \t]*[:=][ \t]*(?=[\[({])")
 _COUPLE = re.compile(r"[(\[][ \t]*([0-9]+)[ \t]*,[ \t]*([0-9]+)[ \t]*[)\]]")
+_COLUMNS = re.compile(r"^[ \t]*([0-9]+)[ ]*[,\t][ \t]*([0-9]+)[ \t]*$", re.MULTILINE)
 _OBJECT = re.compile(r"\b(?:vertex|node)[ \t]*:[ \t]*([0-9]+)[ \t]*,\s*colou?r[ \t]*:[ \t]*([0-9]+)", re.IGNORECASE)
 _PAIR = re.compile(rf"(?<![0-9.])([0-9]{{1,{_DIGITS}}}+)[ \t]*(?:[:=|]|->)[ \t]*([0-9]{{1,{_DIGITS}}}+)(?!\.[0-9])")
 _LETTER_OR_DIGIT = re.compile(r"[^\W_]")
@@ -63,6 +64,7 @@ def _are_colors(numbers: list[int]) -> bool:
 def _by_vertex(text: str, vertices: int) -> list[int] | None:
     """Return the colours of a text that names each vertex with its colour, once and in any order, and no more."""
     text = _OBJECT.sub(r"\1:\2;", _NAME.sub("", text))
+    text = _COLUMNS.sub(r"\1:\2", text)
     text = _COUPLE.sub(r"\1:\2;", _VERB.sub(":", _WORDS.sub(" ", text)))
     text = text.translate({ord(bracket): " " for bracket in "()[]{}"})
     pairs = _PAIR.findall(text)

@@ -13,7 +13,7 @@ _MATH_MODE = re.compile(r"\$|\\[()\[\]]")
 _THIN = re.compile(r",\\!\s*|\\!")
 _SPACES = re.compile(r"\\(?:[,;:> ]|quad\b|qquad\b)|~|\s+")
 _WRAPPER = re.compile(
-    r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox|operatorname|boldsymbol|bm)\s*\{([^{}]*)\}"
+    r"\\(?:text|textbf|textit|textrm|mathrm|mathbf|mathit|mbox|operatorname|boldsymbol|bm|texttt|underline)\s*\{([^{}]*)\}"
 )
 _DEGREES = re.compile(r"\^\s*(?:\{\s*\\circ\s*\}|\\circ)|\\degree|°")
 _UNICODE = str.maketrans(

@@ -28,9 +28,12 @@ _LATEX = (
 )
 # Marks of quotations, emphasis and code, and tags such as <answer>
 _MARKUP = re.compile(r"^[ \t]*+(?:>[ \t]?)++|^[ \t]*+[-*\u2022][ \t]++|\*+|__|`+|</?[A-Za-z]{1,20}>", re.MULTILINE)
+# "(start)", and the numbers of a list's items
+_ASIDE = re.compile(r"[ \t]*\([A-Za-z][A-Za-z ]*+\)|^[ \t]*+[0-9]{1,3}[.)][ \t]++(?=[A-Za-z])", re.MULTILINE)
 _NUMBER = r"[+-]?[0-9]{1,9}+(?![\w]|\.[0-9])"
 _SPAN = re.compile(rf"(?<![\w.+-]){_NUMBER}(?:(?:\s*+[,;]\s*+|\s++){_NUMBER})*+")
 _WORD = re.compile("[A-Za-z=:]")
+_LABEL = re.compile(r"[^\n0-9:]{1,60}:")
 # An announcement is followed by the answer, and that by a remark at most
 _LAST_PARAGRAPHS = 2
 _BLANK_LINE = re.compile(r"\n[ \t]*\n")
@@ -38,11 +41,11 @@ _SAYS_ANSWER = re.compile(r"\b(?:answer|solution)\b|\\boxed", re.IGNORECASE)
 
 
 def plain(text: str) -> str:
-    """Return a text without what only sets it in type: markdown, LaTeX, drawn lines; arrows are `->`."""
+    """Return a text without what only sets it in type: markdown, LaTeX, drawn lines, asides; arrows are `->`."""
     text = _ARROW.sub("->", text.translate(_CHARACTERS))
     for pattern, replacement in _LATEX:
         text = pattern.sub(replacement, text)
-    return _MARKUP.sub("", text)
+    return _ASIDE.sub("", _MARKUP.sub("", text))
 
 
 def spans(text: str) -> Iterator[list[int]]:
@@ -69,12 +72,14 @@ def _joined_lines(text: str) -> Iterator[str]:
 def closing_passages(text: str) -> Iterator[str]:
     """Yield the paragraphs in which an answer outside of any block may stand: the last one, then those that name it.
 
-    "Final answer:" is often a paragraph of its own, the answer the next one; near the end any announcement will do.
+    "Final answer:" is often a paragraph of its own, the answer the next one. Near the end any announcement or label will
+    do, and a remark may follow.
     """
     paragraphs = [paragraph.strip() for paragraph in _BLANK_LINE.split(text) if paragraph.strip()]
     yield from paragraphs[-1:]
     last = len(paragraphs) - 1
     for n in range(last, -1, -1):
         announced = last - n <= _LAST_PARAGRAPHS and paragraphs[n].rstrip("*_ ").endswith(":")
-        if announced or _SAYS_ANSWER.search(paragraphs[n]):
+        labelled = n == last - 1 and _LABEL.match(paragraphs[n])
+        if announced or labelled or _SAYS_ANSWER.search(paragraphs[n]):
             yield "\n".join(paragraphs[n : n + 2])

@@ -11,7 +11,7 @@ _RULER = frozenset("-+|: \t")
 _DRAWN_RULER = _RULER | frozenset("=*_~#.")
 _COMMENT = re.compile(r"[ \t](?:#|//).*")
 # Rows of a list on one line, or in one JSON text
-_ROW_END = re.compile(r"(?<=\]),[ \t]*(?=\[)|;|\\n")
+_ROW_END = re.compile(r"(?<=\]),[ \t]*(?=\[)|(?=\[\[)|;|\\n")
 _LABEL = re.compile(
     r"(?:[A-I]\b|(?:row|line|r)[ _]*[0-9]{1,2}\b(?:[ \t]+is\b)?|[0-9]{1,2}[ \t]*[:.)]|[A-Za-z_]{2,20}[ \t]*[:=])"
     r"[ \t:|.]*",

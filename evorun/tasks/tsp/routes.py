@@ -17,8 +17,8 @@ Distances = Sequence[Sequence[float]]
 
 DECIMALS = 2
 _INTEGER = re.compile(r"[-+]?[0-9]+")
-# What stands between the numbers of a route as models write it: `1. City 0`, `"0"`, `0 -> 3`, `0-3`
-_STEPS = re.compile(r"^[ \t]*[0-9]{1,3}[.)][ \t]+(?=[A-Za-z]|[0-9]+[ \t]*$)", re.MULTILINE)
+# What stands between the numbers of a route as models write it: `1. 0`, `City 0`, `"0"`, `0 -> 3`, `0-3`
+_STEPS = re.compile(r"^[ \t]*[0-9]{1,3}[.)][ \t]+(?=[0-9]+[ \t]*$)", re.MULTILINE)
 _WORDS = re.compile(r"\b(?:(?:city|node|stop)(?:\b|_)|c(?=[0-9]))|[\"']", re.IGNORECASE)
 _HYPHENS = re.compile(r"(?<=[0-9])(?:[ \t]*-?>\s*|[ \t]+[-\u2013\u2014][ \t]+|[-\u2013\u2014]|\),\s*\()(?=[0-9])")
 
