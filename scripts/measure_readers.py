@@ -1,4 +1,4 @@
-"""Print how many of the realistic replies in tests/replies are read as their answers, and of their near misses, by task.
+"""Print how many realistic replies (tests/replies) are read as their answers, and how many near misses, by task.
 
     python scripts/measure_readers.py [--refused]
 
@@ -21,9 +21,8 @@ def main() -> None:
     named = parser.parse_args().refused
     sys.path.insert(0, str(TESTS))
     tables: Any = importlib.import_module("reply_tables")
-    print(
-        f"{'task':16}{'replies':>8}{'accepted':>9}{'refused':>8}{'misread':>8}{'near misses':>13}{'taken for right':>16}"
-    )
+    columns = ("replies", "accepted", "refused", "misread", "near misses", "taken for right")
+    print(f"{'task':16}" + "".join(f"{name:>{len(name) + 2}}" for name in columns))
     for table in (*tables.CASES, "math500"):
         refused = misread = 0
         lines, replies = [], tables.templates(table)
@@ -36,10 +35,8 @@ def main() -> None:
             refused, misread = refused + (read.answer is None), misread + (read.answer is not None)
             lines.append(f"    {reply.name}: {read.error or f'read as {read.answer!r:.60}'}")
         missed = [case.accepts(text) for text in near_misses(tables, table, case)]
-        print(
-            f"{table:16}{len(replies):8}{len(replies) - refused - misread:9}{refused:8}{misread:8}"
-            f"{len(missed):13}{sum(missed):16}"
-        )
+        figures = (len(replies), len(replies) - refused - misread, refused, misread, len(missed), sum(missed))
+        print(f"{table:16}" + "".join(f"{n:{len(name) + 2}}" for n, name in zip(figures, columns, strict=True)))
         if named:
             print(*lines, sep="\n")
 

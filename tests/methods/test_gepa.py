@@ -96,6 +96,14 @@ async def test_a_better_prompt_wins_and_the_problems_are_answered_under_it(tmp_p
     ]
 
 
+async def test_a_reflection_may_think_first(tmp_path: Path) -> None:
+    def thinks(ask: Ask) -> str:
+        return ("<think>\n```\nA draft.\n```\n</think>\n" if ask.role == "reflect" else "") + learns(ask)
+
+    driven = await drive(gepa(generations=1), tmp_path, thinks)
+    assert driven.artifact("prompts.json")[0] == {"prompt": BETTER, "score": 1.0}
+
+
 async def test_prompts_are_reflected_on_and_chosen_by_disjoint_halves(tmp_path: Path) -> None:
     driven = await drive(gepa(train_share=0.25), tmp_path, never_learns)
     batches: dict[int, list[str]] = {}

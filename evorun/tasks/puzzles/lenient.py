@@ -72,8 +72,8 @@ def _joined_lines(text: str) -> Iterator[str]:
 def closing_passages(text: str) -> Iterator[str]:
     """Yield the paragraphs in which an answer outside of any block may stand: the last one, then those that name it.
 
-    "Final answer:" is often a paragraph of its own, the answer the next one. Near the end any announcement or label will
-    do, and a remark may follow.
+    "Final answer:" is often a paragraph of its own, the answer the next one. Near the end any announcement or label
+    will do, and a remark may follow.
     """
     paragraphs = [paragraph.strip() for paragraph in _BLANK_LINE.split(text) if paragraph.strip()]
     yield from paragraphs[-1:]
