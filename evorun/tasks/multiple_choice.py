@@ -18,12 +18,13 @@ _LABELLED = re.compile(r"[(\[]?([A-Za-z])[)\].:]{1,2}\s*(\S.*)", re.DOTALL)
 _LONE_CAPITAL = re.compile(r"(?<![A-Za-z0-9\\])([A-Z])(?![A-Za-z0-9'])")
 # Names that models give to the key `solution`, beside its own
 _KEYS = ("solution", "answer", "final_answer", "choice", "option")
-_STATED = re.compile(rf'"(?:{"|".join(_KEYS)})"\s*:\s*"([^"]{{0,80}})"', re.IGNORECASE)
+_STATED = re.compile(rf'"({"|".join(_KEYS)})"\s*:\s*"([^"]{{0,80}})"', re.IGNORECASE)
 
 # A letter counts as a final one only where the text commits to it: after "answer is"/"Answer:", in a box, or alone
 # on the last line. A capital that a sentence goes on from ("the answer is A Cauchy ...") is none.
 _COMMITTED = re.compile(
-    r"(?i:\bans(?:wer)?(?:\s+(?:letter|choice|option))?|\bcorrect\s+letter|\boutput|\bsolution|\b(?:best|correct|right)\s+(?:option|choice))"
+    r"(?i:\bans(?:wer)?(?:\s+(?:letter|choice|option))?|\boutput|\bsolution"
+    r"|\b(?:best|correct|right)\s+(?:option|choice|letter))"
     r"\s*(?i:\b(?:is|(?:would|must|should)\s+be)\b(?:\s+(?:therefore|clearly))?\s*+:?+|[:=\u2013\u2014]|-\s)[\s*_$\"'`]*"
     r"(?i:(?:option|choice)\s+)?(?:\\boxed\s*\{)?(?:\\text\s*\{)?"
     r"[(\[]?([A-Z])(?=[ \t]*(?:$|[\n).\],:;!*_}$\"`(]|because\b|since\b))"
@@ -121,22 +122,23 @@ def read_choice(value: str, options: Sequence[str]) -> tuple[str | None, str | N
 
 
 def _stated_choice(text: str, reply: Mapping[str, Any], options: Sequence[str]) -> tuple[str | None, str | None]:
-    value = next((reply[key] for key in _KEYS if key in reply), None)
-    if value is None and "solution" not in reply:
+    key = next((key for key in _KEYS if key in reply), None)
+    if key is None:
         return None, "no_solution: the JSON object has no key 'solution'"
+    value = reply[key]
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None, f"not_an_option: expected a letter, got {_shown(repr(value))}"
     # Several objects in one text, as when a reply is started over: they must agree, or the last one be a correction.
     choice_of = cache(lambda one: read_choice(one, options))
-    stated = [(found.start(), letter) for found in _STATED.finditer(text) if (letter := choice_of(found[1])[0])]
+    given = [(found.start(), choice_of(found[2])[0]) for found in _STATED.finditer(text) if found[1].lower() == key]
+    stated = [(begin, letter) for begin, letter in given if letter]
     if not stated:
         return choice_of(str(value))
     letter = settled(text, stated)
     if letter is None:
-        given = sorted({letter for _, letter in stated})
-        return None, f"ambiguous: the text gives the solutions {', '.join(given)}"
+        return None, f"ambiguous: the text gives the solutions {', '.join(sorted({letter for _, letter in stated}))}"
     return letter, None
 
 

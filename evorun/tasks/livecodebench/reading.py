@@ -40,7 +40,7 @@ def read_program(text: str) -> str:
     A JSON object's `solution` is the program, its fence stripped. Near-JSON is repaired, and where the repaired program
     is no Python while the text's last ```python block is, that block counts: unescaped quotes and line breaks can
     mislead a repair. A text without such an object counts by its last ```python block, else by its last block without
-    a language that is a program, else as a whole where it is one.
+    a language that is a program, else as a whole or from a line that begins a program on, where that is one.
 
     Raises ValueError with one of the kinds `no_json`, `no_solution` and `too_long`.
     """
