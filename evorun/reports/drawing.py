@@ -145,11 +145,6 @@ def drawing_of(figure: "Figure", name: str, label: str) -> Drawing:
     return Drawing(name, inline, alone, figure)
 
 
-def svg_of(figure: "Figure", name: str, label: str) -> str:
-    """Return an SVG element for a page."""
-    return drawing_of(figure, name, label).inline
-
-
 def _save(figure: "Figure", buffer: Any, format: str, settings: Any, metadata: dict[str, Any]) -> None:
     import matplotlib
 

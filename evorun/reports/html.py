@@ -25,7 +25,7 @@ from evorun.reports.page import content_hash, markup, own_file, render, write_pa
 from evorun.reports.scores import score_cells, score_rows
 from evorun.runs.candidates import SHARED
 from evorun.runs.reading import read_records, read_steps
-from evorun.runs.schema import ComparisonRecord
+from evorun.runs.schema import ComparisonRecord, StepRecord
 from evorun.runs.scores import Score, yardstick
 
 REPORT = "report.html"
@@ -95,6 +95,7 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "cost_rows": [text.cost_row(role, spent) for role, spent in outcome.cost.items()],
         "wasted_rows": text.wasted_rows(outcome.wasted),
         "search_rows": figure_rows(outcome.metrics, SEARCH),
+        "dropped": _dropped(steps),
         "judge_rows": figure_rows(outcome.metrics, JUDGE),
         "judge_warning": judge_warning(outcome.metrics),
         "plots": _plots(outcome, curves, figures, labels),
@@ -106,6 +107,14 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "script": markup(script),
         "script_hash": markup(content_hash(script)),
     }
+
+
+def _dropped(steps: Sequence[StepRecord]) -> str | None:
+    """Return a sentence on the candidates that a search dropped; None for a search that counts none."""
+    pruned, capped = (int(sum(step.extra.get(name, 0) for step in steps)) for name in ("pruned", "capped"))
+    if not pruned and not capped:
+        return None
+    return f"Dropped from the pools: {text.count(pruned)} by the confidence rule, {text.count(capped)} by max_pool."
 
 
 def _plots(

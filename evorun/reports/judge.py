@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from evorun.runs.results import mean_score
 from evorun.runs.schema import ComparisonRecord, Metric
 from evorun.runs.scores import Score
-from evorun.runs.statistics import Proportion, pooled
+from evorun.runs.statistics import Proportion, pooled_share
 
 
 def decisive_by_step(duels: Iterable[ComparisonRecord]) -> dict[int, Metric]:
@@ -15,7 +15,7 @@ def decisive_by_step(duels: Iterable[ComparisonRecord]) -> dict[int, Metric]:
     shares: dict[int, dict[str, Proportion]] = defaultdict(lambda: defaultdict(Proportion))
     for duel in duels:
         shares[duel.step][duel.problem].add(duel.outcome is not None)
-    return {step: pooled(list(by_problem.values())) for step, by_problem in sorted(shares.items())}
+    return {step: pooled_share(list(by_problem.values())) for step, by_problem in sorted(shares.items())}
 
 
 def judge_warning(metrics: Mapping[str, Metric]) -> str | None:

@@ -11,7 +11,7 @@ from evorun.runs.candidates import CandidateId, Kind
 from evorun.runs.reading import read_records
 from evorun.runs.schema import ComparisonRecord, Metric, PredictionRecord, StepRecord
 from evorun.runs.scores import Score, yardstick
-from evorun.runs.statistics import Proportion, mean_interval, pooled
+from evorun.runs.statistics import Proportion, mean_interval, pooled_share
 
 
 class _Rated(msgspec.Struct):
@@ -112,7 +112,7 @@ def _duels(
         if duel.outcome is not None and first is not None and second is not None and first != second:
             shares["judge_agreement"][duel.problem].add((duel.outcome == "first") == (first > second))
     duels = sum(share.n for share in shares["decisive_rate"].values())
-    figures = {name: pooled(list(by_problem.values())) for name, by_problem in shares.items()} if duels else {}
+    figures = {name: pooled_share(list(by_problem.values())) for name, by_problem in shares.items()} if duels else {}
     invalid = sum(share.successes for share in shares["invalid_rate"].values())
     return figures, {"comparisons": duels, "invalid_judgments": invalid}
 
@@ -124,4 +124,4 @@ def _parsable(steps: Sequence[StepRecord]) -> dict[str, Metric]:
         by_problem[step.problem].n += texts
         by_problem[step.problem].successes += texts - int(step.extra.get("unparsable_texts", 0))
     shares = list(by_problem.values())
-    return {"parsable_rate": pooled(shares)} if any(share.n for share in shares) else {}
+    return {"parsable_rate": pooled_share(shares)} if any(share.n for share in shares) else {}

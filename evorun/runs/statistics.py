@@ -161,15 +161,16 @@ def clustered_mean(
     return float(result.confidence_interval.low), float(result.confidence_interval.high)
 
 
-def pooled(shares: Sequence[Proportion]) -> Metric:
+def pooled_share(shares: Sequence[Proportion]) -> Metric:
     """Return a share over all clusters (problems, say) together, its interval by drawing clusters again.
 
-    Of nothing but successes, or none, every draw is alike, which says nothing about the uncertainty: the interval is
-    then Wilson's, each cluster counting as one trial.
+    Where all clusters are alike so is every draw, which says nothing about the uncertainty: of nothing but successes,
+    or none, the interval is then Wilson's, each cluster counting as one trial; else there is none.
     """
     known = [share for share in shares if share.n]
     successes, trials = [share.successes for share in known], [share.n for share in known]
     whole = Proportion(sum(successes), sum(trials))
     if whole.value in (0, 1):
         return Metric(whole.value, wilson(len(known) if whole.value else 0, len(known)), whole.n)
-    return Metric(whole.value, clustered_mean(successes, trials), whole.n)
+    alike = len({share.value for share in known}) == 1
+    return Metric(whole.value, None if alike else clustered_mean(successes, trials), whole.n)

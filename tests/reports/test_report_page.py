@@ -241,6 +241,20 @@ def test_a_run_that_trains_speaks_of_training_steps_and_of_the_whole_runs_calls(
     assert overall == [("0", "6.0"), ("1", "12.0"), ("2", "18.0")]  # 2 calls a step for each of 3 problems
 
 
+def test_the_search_is_taken_apart_with_what_it_dropped(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    assert "<h2>Search</h2>" not in write_report(run).read_text()  # its results, an older run's, have none of it
+    steps = [json.loads(line) for line in (run / "steps.jsonl").open()]
+    counted = [{**step, "extra": {"pruned": 2, "capped": 1, "texts": 4, "unparsable_texts": 1}} for step in steps]
+    (run / "steps.jsonl").write_text("".join(json.dumps(step) + "\n" for step in counted))
+    write_results(run, (ACCURACY,), {})
+    page = write_report(run).read_text()
+    assert f"Dropped from the pools: {2 * len(steps)} by the confidence rule, {len(steps)} by max_pool." in page
+    right = {json.loads(line)["problem"] for line in (run / "candidates.jsonl").open() if json.loads(line)["correct"]}
+    assert f'<td>A right candidate in the pool</td><td class="num">{100 * len(right) / 9:.1f} %</td>' in page
+    assert '<td>Parsable texts</td><td class="num">75.0 %</td>' in page
+
+
 def test_every_setting_is_in_a_folded_table_with_what_it_decides(tmp_path: Path) -> None:
     config = {
         "method": {"name": "m", "generations": 7, "note": "<b>"},

@@ -10,7 +10,7 @@ from scipy import stats
 from scipy.stats import binomtest
 
 from evorun.runs.schema import Metric
-from evorun.runs.statistics import Proportion, clustered_mean, mean_interval, pass_at, pooled, wilson
+from evorun.runs.statistics import Proportion, clustered_mean, mean_interval, pass_at, pooled_share, wilson
 
 
 @given(n=st.integers(1, 2000), share=st.floats(0, 1), confidence=st.sampled_from([0.8, 0.95, 0.99]))
@@ -69,12 +69,13 @@ def test_clustered_mean_repeats_and_needs_two_clusters() -> None:
 
 def test_a_pooled_share_that_all_clusters_agree_on_has_wilsons_interval_of_the_clusters() -> None:
     for share in (0, 1):
-        figure = pooled([Proportion(share * n, n) for n in (40, 2, 0, 8)])
+        figure = pooled_share([Proportion(share * n, n) for n in (40, 2, 0, 8)])
         low, high = wilson(3 * share, 3)  # three clusters with trials, however many those are
         assert (figure.value, figure.ci95, figure.n) == (share, (low, high), 50)
     mixed = [Proportion(1, 4), Proportion(3, 4), Proportion(0, 0)]
-    assert pooled(mixed) == Metric(0.5, clustered_mean([1, 3], [4, 4]), 8)
-    assert pooled([]) == Metric(None, None, 0)
+    assert pooled_share(mixed) == Metric(0.5, clustered_mean([1, 3], [4, 4]), 8)
+    assert pooled_share([Proportion(1, 4), Proportion(2, 8)]) == Metric(0.25, None, 12)
+    assert pooled_share([]) == Metric(None, None, 0)
 
 
 def test_clustered_mean_of_amounts_draws_whole_clusters() -> None:
