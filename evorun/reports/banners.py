@@ -8,11 +8,28 @@ SOURCES = {"sample": "Sample set", "stand_in": "Stand-in data", "generated": "Ge
 
 SIMULATED_LINE = "Simulated model: no language model ran; figures say nothing about any real one."
 
+EQUAL_CALLS = "Equal calls are not equal generations; budget.generations=N sets the latter."
+
 _STATUSES = {
     "running": "Unfinished: the run is still going (or was killed); figures cover what it has written so far.",
     "interrupted": "Unfinished: the run was interrupted; figures cover what it had written.",
     "failed": "Failed: the run stopped on an error; figures cover what it had written.",
 }
+
+
+def cut_short(outcome: Outcome) -> str | None:
+    """Say where the budget ended problems before the method would have; None where it ended none."""
+    cut, planned = outcome.reached.get("budget"), outcome.planned_steps
+    if cut is None or planned is None or cut.fewest >= planned:
+        return None
+    span = f" ({text.count(cut.fewest)} to {text.count(cut.most)})" if cut.fewest < cut.most else ""
+    settings = outcome.manifest.config.get("method")
+    evolves = isinstance(settings, dict) and "generations" in settings
+    return (
+        f"The budget ended {text.count(cut.problems)} of {text.count(len(outcome.predictions))} problems early: in "
+        f"{'generation' if evolves else 'step'} {text.number(cut.mean)}{span} of {text.count(planned)}."
+        + (f" {EQUAL_CALLS}" if evolves else "")
+    )
 
 
 def banners(outcome: Outcome) -> list[str]:
@@ -36,16 +53,8 @@ def banners(outcome: Outcome) -> list[str]:
     refused = outcome.counts.get("rejected_requests", 0)
     if refused:
         found.append(f"{refused} requests were refused by the engine; the candidates' errors say why.")
-    cut, planned = outcome.reached.get("budget"), outcome.planned_steps
-    if cut is not None and planned is not None and cut.fewest < planned:
-        span = f" ({text.count(cut.fewest)} to {text.count(cut.most)})" if cut.fewest < cut.most else ""
-        settings = manifest.config.get("method")
-        evolves = isinstance(settings, dict) and "generations" in settings
-        found.append(
-            f"The budget ended {text.count(cut.problems)} of {text.count(len(outcome.predictions))} problems early: in "
-            f"{'generation' if evolves else 'step'} {text.number(cut.mean)}{span} of {text.count(planned)}."
-            + (" Equal calls are not equal generations; budget.generations=N sets the latter." if evolves else "")
-        )
+    if (cut := cut_short(outcome)) is not None:
+        found.append(cut)
     if manifest.status != "completed":
         found.append(_STATUSES[manifest.status])
     found += [f"Missing: {line}." for line in outcome.missing]

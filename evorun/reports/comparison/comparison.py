@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from evorun.errors import ConfigError
-from evorun.reports.banners import SIMULATED_LINE, banners
+from evorun.reports.banners import EQUAL_CALLS, SIMULATED_LINE, banners, cut_short
 from evorun.reports.comparison.arms import Arm, arms_of
 from evorun.reports.comparison.groups import groups_of
 from evorun.reports.comparison.pairs import Pairs, pair_all
@@ -209,9 +209,11 @@ def _warnings(arms: Sequence[Arm]) -> list[str]:
     """Return the runs' banners, each once, with the names of what it holds for unless it holds for all."""
     holders: dict[str, set[str]] = defaultdict(set)
     for run in (run for arm in arms for run in arm.runs):
-        # a floor's name says that no language model ran
+        cut = cut_short(run.outcome)
         for line in banners(run.outcome):
-            if not (run.floor and line == SIMULATED_LINE):
+            if line == cut:  # the generations have a column
+                line = f"The budget ended problems early. {EQUAL_CALLS}"
+            if not (run.floor and line == SIMULATED_LINE):  # a floor's name says that no language model ran
                 holders[line].add(run.name)
     everyone = {run.name for arm in [arm for arm in arms if not arm.floor] or arms for run in arm.runs}
     return [

@@ -87,7 +87,9 @@ def search_grid(rows: Sequence[Row]) -> Grid:
     columns = [*(["generation\nreached"] if evolved else []), *(_SEARCH[name] for name in found)]
     grid = Grid(["run", *columns], frozenset({0}))
     for row in rows if columns else []:
-        reached = [text.number(row.generation or None)] if evolved else []
+        short = row.planned is not None and 0 < row.generation < row.planned
+        of_planned = f" of {text.count(row.planned)}" if short else ""
+        reached = [f"{text.number(row.generation or None)}{of_planned}"] if evolved else []
         grid.rows.append([row.name, *reached, *(text.percent(row.figure(name).value) for name in found)])
     return grid
 

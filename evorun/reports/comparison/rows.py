@@ -37,6 +37,8 @@ class Row:
     """Of the primary score; empty with a single stratum, which is all."""
     generation: float
     """The one that was reached."""
+    planned: int | None
+    """The one after which the method ends by itself, where that is known."""
     cost: Mapping[str, Cost]
     """A problem's, by role."""
     reported: ReportedFigures | None
@@ -99,6 +101,7 @@ def row_of(arm: Arm) -> Row:
         metrics=_means(outcome.scores, [run.outcome.metrics for run in arm.runs]),
         by_stratum=_by_stratum(arm) if len(outcome.by_stratum) > 1 else {},
         generation=fmean(run.generation for run in arm.runs),
+        planned=outcome.planned_steps,
         cost=_mean_cost([run.cost for run in arm.runs]),
         reported=first.reported,
         unlike_reported=unlike_reported(manifest),

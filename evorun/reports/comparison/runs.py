@@ -93,11 +93,11 @@ class Run:
 
     @property
     def generation(self) -> float:
-        """The generation that was reached: the mean over the problems that have ended, else that of the curves."""
-        last = max((point.step for points in self.curves.values() for point in points), default=0)
-        reached = [prediction.steps - 1 for prediction in self.outcome.predictions]
-        # evaluations of a training run are not a step apart
-        return sum(reached) / len(reached) if reached and max(reached) == last else last
+        """The generation that was reached: the mean over the problems, of a run under way the last of any."""
+        ended = self.outcome.reached.values()
+        if problems := sum(reached.problems for reached in ended):
+            return sum(reached.mean * reached.problems for reached in ended) / problems
+        return max((point.step for points in self.curves.values() for point in points), default=0)
 
     @property
     def marks(self) -> list[str]:
