@@ -124,6 +124,26 @@ def test_what_the_search_found_and_the_judge_chose_is_a_table_of_means_over_seed
     assert search_grid(nothing.rows).rows == []
 
 
+def test_an_end_by_the_budget_is_said_once_and_its_generations_have_a_column(tmp_path: Path) -> None:
+    runs = []
+    for seed, reached in enumerate((3, 5)):
+        run = write_method(
+            tmp_path / str(seed), GOOD, method="lyria", seed=seed, config={"method": {"generations": 15}}
+        )
+        ended = {"budget": {"problems": 10, "fewest": reached, "mean": reached, "most": reached}}
+        results = json.loads((run / "results.json").read_text())
+        (run / "results.json").write_text(json.dumps({**results, "reached": ended, "planned_steps": 15}))
+        edit_manifest(run, files={})
+        runs.append(run)
+    comparison = compare([*runs, write_method(tmp_path / "other", POOR)])
+    (line,) = comparison.warnings
+    assert line.startswith("lyria: The budget ended problems early. ")
+    reached_by = {row[0]: row[1] for row in search_grid([*comparison.rows, *comparison.run_rows]).rows}
+    assert reached_by["lyria"] == "4 of 15"
+    assert reached_by["lyria, seed 1"] == "5 of 15"
+    assert reached_by["zero_shot"] == "\u2013"
+
+
 def test_figures_and_tables_are_written_as_files(
     runs: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
