@@ -51,8 +51,10 @@ class SolvedTour(SolvedPuzzle):
         seen = {edge for route in shown for way in (route, route[::-1]) for edge in pairwise(way)}
         # Repeated cities stay where they are not mended, so that revisions can be wrong in this way too.
         tour = _without_repeats(shown[base], repair, rng)
+        # Only right edges are taken over, so whoever chooses no better than chance must take over none.
+        known = max(0.0, 2 * choice - 1)
         for here, there in pairwise(self._route):
-            if rng.random() < (choice if (here, there) in seen else repair):
+            if rng.random() < max(known if (here, there) in seen else 0.0, repair):
                 self._adopt(tour, here, there)
         start = tour.index(0)
         route = [*tour[start:], *tour[:start], 0]
