@@ -45,7 +45,7 @@ common keys
   --cfg job prints the full composed configuration
 
 examples
-  evorun task.source=sample engine=simulated task.limit=12 method.generations=10
+  evorun task.source=sample engine=simulated task.limit=30 method.generations=10
       a dry run: no weights, a simulated model, in seconds
   evorun method=duel_evolve task=mathbench task.data=FOLDER model=gemma3_4b engine=vllm
       the paper's MathBench run on a local GPU
