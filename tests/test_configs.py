@@ -82,8 +82,10 @@ def test_the_automatic_engine_is_vllm_only_with_a_gpu_and_vllm(tmp_path: Path, m
     assert chosen() == "transformers"
     monkeypatch.syspath_prepend(tmp_path)
     assert chosen() == "vllm"
-    with pytest.raises(ConfigError, match=r"engine\.max_num_seqs: unknown key"):
-        check(composed("engine=auto", "++engine.max_num_seqs=3"))
+    assert vars(check(composed("engine=auto", "engine.max_num_seqs=3")).engine)["max_num_seqs"] == 3
+    mistyped = r"^engine\.max_num_seq: unknown key; did you mean engine\.max_num_seqs\?.*engine=auto is engine=vllm on"
+    with pytest.raises(ConfigError, match=mistyped):
+        check(composed("engine=auto", "engine.max_num_seq=3"))
 
 
 def test_every_method_has_its_values_on_every_task() -> None:

@@ -6,15 +6,20 @@ import re
 from hydra.errors import OverrideParseException
 from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue
 
-from evorun.cli.compose import CHOSEN_GROUPS, RUN_GROUPS, choices
+from evorun.cli.compose import CHOSEN_GROUPS, choices
 from evorun.cli.usage import USAGES
 from evorun.runner import registry
+
+TOP_LEVEL = (*CHOSEN_GROUPS, "sandbox", "seed", "run", "evorun", "hydra")
+"""The keys that a command line may begin with."""
 
 
 def explain(error: Exception) -> str:
     """Return in one line what Hydra or OmegaConf found wrong."""
     # Recognised by their texts: neither library gives its errors types or fields that tell these cases apart.
     text = str(error)
+    if "submitit" in text and "Could not load" in text:
+        return "hydra/launcher=slurm: expected its package, which is not installed: pip install 'evorun[slurm]'"
     missing = re.search(r"Could not find '([\w/]+)/([^/']*)'", text)
     if missing:
         group, name = missing.groups()
@@ -22,16 +27,25 @@ def explain(error: Exception) -> str:
             group, _, name = f"{group}/{name}".partition("/")  # Hydra takes experiment=FOLDER/NAME for a nested group
         offered = re.findall(r"^\t(\w+)$", text, re.MULTILINE) if group.startswith("hydra/") else choices(group)
         return str(registry.unknown(group, name, offered))
-    stray = re.search(r"Could not override '([^'.]+)'", text)
-    if stray and stray.group(1) in ("teacher", "teacher_engine"):
-        return f"{stray.group(1)}: expected a student that it teaches, got none; set student=laft, or leave it out"
-    if stray and stray.group(1) in ("reflection", "reflection_engine"):
-        return f"{stray.group(1)}: has no effect, only method=gepa has a model that reflects; leave it out"
+    stray = re.search(r"Could not override '([^'.]+)([^']*)'", text)
     if stray:
-        known = ", ".join((*RUN_GROUPS, "sandbox", "seed", "experiment", "run", "evorun", "hydra"))
-        return f"{stray.group(1)}: unknown key; the top level has {known}"
+        return _stray(*stray.groups())
     if "training appears more than once" in text:
         return "student: expected none with a method that trains weights itself; set student=none or another method"
+    doubled = re.search(r"Multiple values for (\w+)|'\+\+(\w+)=|(\w+) appears more than once", text)
+    if doubled:
+        group = next(filter(None, doubled.groups()))
+        return f"{group}: a choice takes the place of the one that is there; write {group}=NAME, without +"
+    ambiguous = re.search(r"Ambiguous value for argument '\+*([^=']+)=(.*)'", text)
+    if ambiguous:
+        key, values = ambiguous.groups()
+        return (
+            f"{key}={values}: several values are a sweep, one run for each: add -m; for one value that has commas, "
+            f"quote it: '{key}=\"{values}\"', and write a list as {key}=[{values}]"
+        )
+    swept = re.search(r"Sweep parameters '\+*(.*)' requires", text)
+    if swept:
+        return f"{swept.group(1)}: several values are a sweep, one run for each: add -m"
     if isinstance(error, OverrideParseException):
         given, reason = error.override.lstrip("+"), text.splitlines()[0]
         if "=" in given:
@@ -54,3 +68,18 @@ def explain(error: Exception) -> str:
     cause = error.__cause__
     first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
     return f"{first} ({str(cause).splitlines()[0]})" if cause is not None and str(cause) else first
+
+
+def _stray(key: str, rest: str) -> str:
+    """Return the line for a key that the configuration has not, up to its first dot and from there."""
+    if key in ("teacher", "teacher_engine"):
+        return f"{key}: expected a student that it teaches, got none; set student=laft, or leave it out"
+    if key in ("reflection", "reflection_engine"):
+        return f"{key}: has no effect, only method=gepa has a model that reflects; leave it out"
+    if key == "training":
+        return f"{key}: expected a method that trains weights (method=grpo) or a student, got neither; leave it out"
+    if key == "hydra":
+        return f"{key}{rest}: Hydra has no such key; evorun --cfg hydra shows those that it has"
+    close = difflib.get_close_matches(key, TOP_LEVEL, n=1)
+    hint = f"did you mean {close[0]}{rest}? " if close else ""
+    return f"{key}{rest}: unknown key; {hint}the top level has {', '.join(TOP_LEVEL)}"

@@ -55,6 +55,9 @@ def grade_file(arguments: Sequence[str], console: Console) -> int:
     responses, output = _files(options)
     loaded, sandbox = _load([f"{key}={value}" for key, value in options.items()])
     given = list(_read(responses))
+    if not given:
+        source = "standard input" if responses is None else str(responses)
+        raise DataError(f'{source}: expected {{"id": "...", "response": "..."}} a line, got no line; nothing is graded')
     _refuse_unknown(given, loaded)
     graded = asyncio.run(_grade(loaded, sandbox, [record for _, record in given]))
     write_atomically(output, b"".join(msgspec.json.encode(record) + b"\n" for record in graded))
@@ -99,10 +102,11 @@ def _files(options: dict[str, str]) -> tuple[Path | None, Path]:
 
 def _load(overrides: list[str]) -> tuple[LoadedTask, SandboxConfig]:
     register()
+    overrides = [permit_unlisted_key(override) for override in overrides]
     refuse_wrong_choices(overrides)
     try:
         with initialize_config_dir(str(config_folder()), version_base="1.3"):
-            composed = compose("config", overrides=[permit_unlisted_key(override) for override in overrides])
+            composed = compose("config", overrides=overrides)
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error)) from error
     config = plain(composed)

@@ -16,7 +16,7 @@ from omegaconf.errors import OmegaConfBaseException
 import evorun.cli.sweeper  # noqa: F401  registers itself with Hydra
 from evorun.cli.compose import config_folder, register
 from evorun.cli.explain import explain
-from evorun.cli.naming import register_resolvers
+from evorun.cli.naming import register_resolvers, withdraw
 from evorun.cli.output import complain, show_warnings, sturdy_streams
 from evorun.cli.overrides import as_typed, check_command_line, words
 from evorun.cli.plain import plain, with_absolute_paths
@@ -47,8 +47,9 @@ def run_hydra(arguments: Sequence[str]) -> int:
     _outcomes.clear()
     _typed[:] = arguments
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its exceptions instead of printing them
-    # Hydra reads no other list of arguments.
-    sys.argv = ["evorun", *(word for argument in arguments for word in words(argument))]
+    # Hydra reads no other list of arguments. It takes overrides from one place alone: before all options, here.
+    in_order = sorted(arguments, key=lambda one: one.startswith("-") or not (one.startswith("~") or "=" in one))
+    sys.argv = ["evorun", *(word for argument in in_order for word in words(argument))]
     try:
         refuse_typed_secrets(sys.argv[1:])
         check_command_line(sys.argv[1:])
@@ -79,9 +80,13 @@ def run_composed(composed: DictConfig) -> str:
     command = ["evorun", *(_typed if job.mode == RunMode.RUN else map(as_typed, job.overrides.task))]
     with sturdy_streams():
         try:
+            launcher = job.runtime.choices["hydra/launcher"]
+            if job.mode == RunMode.RUN and launcher != "basic":
+                raise ConfigError(f"hydra/launcher={launcher}: launches the jobs of a sweep: add -m, or leave it out")
             refuse_secrets(composed)
             status = carry_out(with_absolute_paths(plain(composed)), folder, command, Terminal())
         except EvorunError as error:
+            withdraw(folder)
             settings: Any = composed.get("evorun")
             if elsewhere or (isinstance(settings, DictConfig) and settings.get("debug") is True):
                 raise

@@ -1,5 +1,6 @@
 """Names of run directories: stable for a sweep's jobs, unused so far for anything else."""
 
+import contextlib
 import hashlib
 import re
 from collections.abc import Sequence
@@ -13,6 +14,8 @@ from omegaconf import OmegaConf
 LONGEST = 160
 
 _LONGEST_VALUE = 40
+
+_SWEEP = "multirun.yaml"  # Hydra's, in a sweep's folder
 
 _PLAIN = re.compile(rf"[a-z0-9_.]+=[A-Za-z0-9.]{{1,{_LONGEST_VALUE}}}")
 
@@ -55,6 +58,20 @@ def free_folder(path: str) -> str:
             pass
         return str(folder)
     raise AssertionError("count() does not end")
+
+
+def withdraw(folder: Path) -> None:
+    """Remove the folder of a run that could not begin, or of a sweep that has begun none, unless other files are in it.
+
+    In the working directory, where evorun names folders by itself, also those above that are empty then.
+    """
+    here = Path.cwd()
+    with contextlib.suppress(OSError):  # other files are in it, or it is not there
+        if [file.name for file in folder.iterdir()] == [_SWEEP]:
+            (folder / _SWEEP).unlink()
+        for empty in (folder, *folder.parents):
+            if empty != here and (empty == folder or here in empty.parents):
+                empty.rmdir()
 
 
 def register_resolvers() -> None:

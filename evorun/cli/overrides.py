@@ -29,12 +29,30 @@ MAY_CHANGE_IN_TRAINING = tuple(f"training.{key}" for key in HOW_IT_TRAINS)
 
 
 def permit_unlisted_key(argument: str) -> str:
-    """Return KEY=VALUE so that Hydra accepts a key that the chosen YAML does not list.
+    """Return KEY=VALUE so that Hydra accepts a key that the chosen YAML does not list, and a value that is a path.
 
-    Hydra would refuse it without a word on which keys there are; the schema, checked later, suggests the closest one.
+    Hydra would refuse the key without a word on which keys there are; the schema, checked later, suggests the closest
+    one.
     """
     group = re.match(r"([a-z_]+)\.", argument)
+    argument = _quoted(argument)
     return f"++{argument}" if group and group.group(1) in TYPED_GROUPS and "=" in argument else argument
+
+
+def _quoted(argument: str) -> str:
+    """Return KEY=VALUE with quotes around a value that Hydra's grammar has no place for: letters beyond ASCII, (, =.
+
+    What may be a list, a mapping or several values is left as it is.
+    """
+    key, _, value = argument.partition("=")
+    if not re.fullmatch(r"[+~]*[A-Za-z_][\w./@:-]*", key) or value[:1] in ("", "[", "{", "'", '"') or "," in value:
+        return argument
+    try:
+        OverridesParser.create().parse_overrides([argument])
+    except (HydraException, OmegaConfBaseException, ValueError):
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'")
+        return f"{key}='{escaped}'"
+    return argument
 
 
 def words(argument: str) -> list[str]:
@@ -81,6 +99,10 @@ def check_command_line(arguments: Sequence[str]) -> None:
             raise ConfigError(f"{key}: expected a folder, got an empty string")
         if re.match(r"\+*hydra\.sweep\.dir=", argument) and (sweep := Path(str(parse(argument).value()))).is_dir():
             refuse_ways_out(sweep)  # Hydra writes into it before any run begins
+        if argument.startswith("="):
+            raise ConfigError(f"{argument}: expected KEY=VALUE, got no key")
+        if not argument.startswith("-") and "=" in argument:
+            parse(argument)
         if re.match(r"\+*budget\.methods\b", argument):
             raise ConfigError(f"{argument}: has no effect, a budget's methods are composed first; set method.KEY=VALUE")
     refuse_wrong_choices(arguments)
@@ -102,9 +124,14 @@ def parse(argument: str) -> Override:
     """Parse KEY=VALUE. Raises ConfigError when it is not in Hydra's grammar."""
     _refuse_long_number(argument)
     try:
-        return OverridesParser.create().parse_overrides([argument])[0]
+        override = OverridesParser.create().parse_overrides([argument])[0]
+        if override.is_discrete_sweep():
+            list(override.sweep_string_iterator())  # else a range among other values would fail later, without its name
     except HydraException as error:
         raise ConfigError(explain(error)) from error
+    except (OmegaConfBaseException, ValueError) as error:
+        raise ConfigError(f"{argument}: expected KEY=VALUE in Hydra's override grammar, a range by itself") from error
+    return override
 
 
 def _refuse_long_number(argument: str) -> None:
@@ -119,7 +146,7 @@ def change(config: Mapping[str, Any], arguments: Sequence[str]) -> dict[str, Any
     refuse_typed_secrets(arguments)
     changed = OmegaConf.create(dict(config))
     for argument in arguments:
-        override = parse(argument)
+        override = parse(_quoted(argument))
         key = override.key_or_group
         may_change = key.partition(".")[0] in MAY_CHANGE or key in MAY_CHANGE_IN_TRAINING
         if not may_change or "." not in key or override.is_delete():

@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -9,6 +10,7 @@ from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 
+from evorun.cli.naming import withdraw
 from evorun.cli.overrides import words
 
 _plugins = Plugins.instance()  # executes Hydra's own modules anew: a class imported before would not be the one it uses
@@ -31,10 +33,19 @@ class VariantSweeper(BasicSweeper):
     def _parse_config(self) -> list[str]:
         return _overrides(self.params)
 
+    def sweep(self, arguments: list[str]) -> Any:
+        try:
+            return super().sweep(arguments)
+        finally:  # of jobs that are refused all, or cannot be composed, no folder is left
+            assert self.config is not None  # noqa: S101 - Hydra has set it up
+            withdraw(Path(self.config.hydra.sweep.dir).absolute())
+
     def split_arguments(self, overrides: list[Override], max_batch_size: int | None) -> list[list[list[str]]]:  # type: ignore[override]
         """Return the jobs' overrides, in batches: the product first, then each variant of it."""
         parser = OverridesParser.create()
         jobs: dict[frozenset[str], list[str]] = {}
+        if not all(isinstance(variant, Mapping) for variant in self.variants):
+            raise HydraException("hydra.sweeper.variants: expected a list of mappings, [{KEY: VALUES, ...}, ...]")
         for variant in [{}, *self.variants]:
             product = {**_by_key(overrides), **_by_key(parser.parse_overrides(_overrides(variant)))}
             for job in map(list, itertools.product(*product.values())):

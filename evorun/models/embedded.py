@@ -85,7 +85,8 @@ def require_source() -> None:
 def resolve(model: ModelConfig) -> str:
     """Return the argument for `from_pretrained`: the embedded model's folder, a local folder, or a hub id.
 
-    Raises EngineError when `model.id` looks like a path and is not a folder.
+    Raises EngineError when `model.id` looks like a path and is not a folder, or is to come from a hub that does not
+    answer.
     """
     if model.embedded:
         return str(ensure())
@@ -94,6 +95,13 @@ def resolve(model: ModelConfig) -> str:
         return str(path)
     if model.id.startswith(("/", ".", "~")):
         raise EngineError(f"model '{model.id}': expected a folder with weights, found none; give a folder or a hub id")
+    from evorun.models.hub import unreachable
+
+    if (reason := unreachable(model.id)) is not None:
+        raise EngineError(
+            f"model '{model.id}': {reason}; go online, set HF_ENDPOINT to a mirror, or give a folder with its weights: "
+            "model=local model.id=FOLDER"
+        )
     return model.id
 
 

@@ -40,11 +40,18 @@ class PanelConfig:
 def engine_of(config: Mapping[str, Any], key: str) -> EngineConfig:
     """Return the engine of a group. Raises ConfigError."""
     name, values = name_of(config, key), config[key]
-    if name == AUTOMATIC:
-        typed(EngineConfig, values, key)
-        name = automatic_engine()
-        values = {"name": name}
-    return typed(registry.engine_config_class(name), values, key)
+    if name != AUTOMATIC:
+        engine = typed(registry.engine_config_class(name), values, key)
+        if isinstance(engine, ReplayConfig) and engine.run is None:
+            raise ConfigError(f"{key}.run: expected the directory of the run to replay, got null")
+        return engine
+    name = automatic_engine()
+    try:
+        return typed(registry.engine_config_class(name), {**values, "name": name}, key)
+    except ConfigError as error:
+        raise ConfigError(
+            f"{error}; {key}=auto is {key}={name} on this machine, name another to set its keys"
+        ) from error
 
 
 def served_by(asked: ServedModel) -> ServedModel:

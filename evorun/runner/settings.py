@@ -131,7 +131,10 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         raise ConfigError(f"method={method.name}: {incompatibility}")
     for key in method.ended_by_budget:
         if getattr(method.config, key) is None and not budget.limited:
-            raise ConfigError(f"method.{key}: expected a number where there is no budget, got null; set one of them")
+            raise ConfigError(
+                f"method.{key}: expected a number where there is no budget, got null; set method.{key}=N or "
+                "budget.calls_per_problem=N"
+            )
     return RunConfig(
         seed=seed,
         method=method,

@@ -42,7 +42,8 @@ def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
         leaf = given.partition(".")[0].partition("[")[0]
         expected = fields.get(leaf, "another type")
         name = expected.__name__ if isinstance(expected, type) else expected
-        raise ConfigError(f"{key}.{given}: expected {name}, got {values.get(leaf)!r}") from error
+        hint = f"; write {key}.{leaf}=[{values[leaf]}]" if str(name).startswith("list") and given == leaf else ""
+        raise ConfigError(f"{key}.{given}: expected {name}, got {values.get(leaf)!r}{hint}") from error
 
 
 def refuse_long_numbers(value: object, key: str) -> None:

@@ -1,8 +1,12 @@
 import json
 import multiprocessing
 import os
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
+import huggingface_hub
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
@@ -98,7 +102,37 @@ def test_unwritable_cache_is_one_line(tmp_path: Path, monkeypatch: pytest.Monkey
         embedded.ensure()
 
 
-def test_resolve_gives_folders_and_hub_ids(tmp_path: Path, cache: Path) -> None:
+class _Hub(BaseHTTPRequestHandler):
+    """Knows nothing, but answers."""
+
+    def do_HEAD(self) -> None:
+        self.send_error(404)
+
+    def log_message(self, format: str, *args: object) -> None: ...
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[HTTPServer]:
+    """A hub in this process in the place of the real one, and nothing in its client's cache."""
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *args: None)
+    with HTTPServer(("127.0.0.1", 0), _Hub) as server:
+        monkeypatch.setattr(huggingface_hub.constants, "ENDPOINT", f"http://127.0.0.1:{server.server_port}")
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield server
+        server.shutdown()
+
+
+def test_a_hub_that_does_not_answer_is_asked_once(hub: HTTPServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    hub.shutdown()
+    hub.server_close()
+    monkeypatch.setattr("time.sleep", lambda seconds: pytest.fail("it is tried again"))
+    with pytest.raises(EngineError, match=r"^model 'a/b': the hub at http://127.* does not answer .*model=local model"):
+        embedded.resolve(model("a/b"))
+    monkeypatch.setattr(huggingface_hub, "try_to_load_from_cache", lambda *args: "a file")
+    assert embedded.resolve(model("a/b")) == "a/b"
+
+
+def test_resolve_gives_folders_and_hub_ids(tmp_path: Path, cache: Path, hub: HTTPServer) -> None:
     embedded.model_folder().mkdir(parents=True)
     assert embedded.resolve(model("any/id", is_embedded=True)) == str(cache / "models" / "smollm2_135m")
     assert embedded.resolve(model(str(tmp_path))) == str(tmp_path)

@@ -91,7 +91,9 @@ class VllmConfig(EngineConfig):
 
     def require(self, model: ModelConfig) -> None:
         if absent(["vllm"]):
-            raise EngineError("engine=vllm: vLLM is not installed; run `pip install '.[vllm]'` or use another engine")
+            raise EngineError(
+                "engine=vllm: vLLM is not installed; run `pip install 'evorun[vllm]'` or use another engine"
+            )
         if self.lora_rank is not None:
             served_rank(self.lora_rank)
         require_weights(model)

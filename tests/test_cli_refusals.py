@@ -1,0 +1,88 @@
+"""What is refused leaves no folder and says what to do; what is no error, such as a path with blanks, works."""
+
+import json
+from pathlib import Path
+
+import pytest
+from hydra.core.config_store import ConfigStore
+
+from evorun.cli.naming import withdraw
+from evorun_process import DRY_RUN, SMALL, evorun_here
+
+SUDOKU = "53..7....6..195....98....6.8...6...34..8.3..17...2...6.6....28....419..5....8..79"
+
+
+def refused(*arguments: str, cwd: Path) -> list[str]:
+    done = evorun_here(*arguments, cwd=cwd)
+    assert done.returncode == 1
+    lines = done.stderr.splitlines()
+    assert all(line.startswith("error: ") for line in lines), done.stderr
+    return lines
+
+
+@pytest.mark.parametrize(
+    ("sweep", "errors"),
+    [
+        (("task.limit=0", "seed=0,1"), 2),  # refused when each job begins
+        (("task.limit=0", "seed=0,1", "hydra.sweep.dir=swéep (2)/of jobs"), 2),
+        (("method.generations=1", "hydra.sweeper.variants=[{metod: lyria}]"), 1),  # when the second job is composed
+        (("method.generations=1", "hydra.sweeper.variants=[1]"), 1),
+        (("seed=range(0,2),5",), 1),
+    ],
+)
+def test_a_sweep_of_which_no_job_begins_leaves_nothing(tmp_path: Path, sweep: tuple[str, ...], errors: int) -> None:
+    assert len(refused("-m", *DRY_RUN, *sweep, cwd=tmp_path)) == errors
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_with_anything_in_it_stays(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    refused(*DRY_RUN, "task.limit=0", "hydra.run.dir=run", cwd=tmp_path)
+    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"
+    (tmp_path / "above" / "run").mkdir(parents=True)
+    withdraw(tmp_path / "above" / "run")  # not in the working directory: only the run's own
+    assert (tmp_path / "above").is_dir()
+    assert not (tmp_path / "above" / "run").exists()
+
+
+def test_paths_with_blanks_and_letters_beyond_ascii(tmp_path: Path) -> None:
+    place, name = tmp_path / "dätä (1) = neu", "dätä (1) = neu"
+    place.mkdir()
+    (place / "sü do.txt").write_text(SUDOKU)
+    data, run, replayed = ("task=sudoku", f"task.data={name}/sü do.txt"), f"{name}/läuf", f"{name}/läuf zwei"
+
+    def succeeds(*arguments: str) -> None:
+        done = evorun_here(*arguments, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+
+    succeeds(*data, "method=zero_shot", "engine=simulated", f"hydra.run.dir={run}")
+    manifest = json.loads((tmp_path / run / "manifest.json").read_text())
+    assert manifest["config"]["task"]["data"] == str(place / "sü do.txt")
+    succeeds(*data, "method=zero_shot", "engine=replay", f"engine.run={run}", f"hydra.run.dir={replayed}")
+    assert (tmp_path / replayed / "steps.jsonl").read_bytes() == (tmp_path / run / "steps.jsonl").read_bytes()
+    succeeds("resume", replayed, f"engine.run={run}")
+    succeeds("report", run, replayed, f"--output={name}/é.html")
+    assert (place / "é.html").exists()
+    [problem] = (tmp_path / run / "problems.jsonl").read_text().splitlines()
+    (place / "antwört.jsonl").write_text(json.dumps({"id": json.loads(problem)["problem"], "response": "?"}))
+    succeeds("grade", *data, f"responses={name}/antwört.jsonl")
+    assert (place / "antwört.graded.jsonl").exists()
+
+
+def test_without_its_package_the_slurm_launcher_says_how_to_install_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launchers = ConfigStore.instance().repo["hydra"]["launcher"]
+    monkeypatch.delitem(launchers, "submitit_slurm.yaml", raising=False)
+    [line] = refused("-m", *DRY_RUN, *SMALL, "hydra/launcher=slurm", "seed=0,1", cwd=tmp_path)
+    assert line.endswith("expected its package, which is not installed: pip install 'evorun[slurm]'")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("content", ["", "\ufeff\n\n"])
+def test_a_file_without_responses_is_an_error(tmp_path: Path, content: str) -> None:
+    (tmp_path / "none.jsonl").write_text(content)
+    [line] = refused("grade", "task=mathbench", "task.source=sample", "responses=none.jsonl", cwd=tmp_path)
+    assert line.startswith('error: none.jsonl: expected {"id": "...", "response": "..."} a line, got no line')
+    assert [file.name for file in tmp_path.iterdir()] == ["none.jsonl"]
