@@ -41,10 +41,7 @@ def engine_of(config: Mapping[str, Any], key: str) -> EngineConfig:
     """Return the engine of a group. Raises ConfigError."""
     name, values = name_of(config, key), config[key]
     if name != AUTOMATIC:
-        engine = typed(registry.engine_config_class(name), values, key)
-        if isinstance(engine, ReplayConfig) and engine.run is None:
-            raise ConfigError(f"{key}.run: expected the directory of the run to replay, got null")
-        return engine
+        return typed(registry.engine_config_class(name), values, key)
     name = automatic_engine()
     try:
         return typed(registry.engine_config_class(name), {**values, "name": name}, key)

@@ -36,10 +36,14 @@ class ReplayConfig(EngineConfig):
         found = [name for name in recorded if name.startswith(f"{model.id}+adapter:")]
         return found[0] if len(found) == 1 else model.identity
 
-    async def open(self, model: ModelConfig) -> LanguageModel:
-        """Index the recorded replies. Raises ConfigError or RunDirectoryError when there is no recording."""
+    def require(self, model: ModelConfig) -> None:
         if self.run is None:
             raise ConfigError("engine.run: expected the directory of the run to replay, got null")
+
+    async def open(self, model: ModelConfig) -> LanguageModel:
+        """Index the recorded replies. Raises ConfigError or RunDirectoryError when there is no recording."""
+        self.require(model)
+        assert self.run is not None  # noqa: S101 - `require` has seen to it
         return await asyncio.to_thread(RecordedRun, Path(self.run), self.name_of(model))
 
 
