@@ -35,7 +35,12 @@ def _graded(tmp_path: Path) -> tuple[str, list[dict[str, Any]]]:
 def test_scores_of_each_response_and_their_means(graded: tuple[str, list[dict[str, Any]]]) -> None:
     printed, records = graded
     rows = [" ".join(line.replace("│", " ").split()) for line in printed.splitlines()]
-    assert records[-1]["scores"] == {"score": 0.0, "penalised_score": 0.0}
+    assert records[-1]["scores"] == {
+        "score": 0.0,
+        "penalised_score": 0.0,
+        "score_paper": 0.0,
+        "penalised_score_paper": 0.0,
+    }
     for record in records:
         (row,) = [row for row in rows if row.startswith(f"{record['id']} ")]
         correct, *shown = row.split()[1:]

@@ -29,7 +29,7 @@ _LATEX = (
 # Marks of quotations, emphasis and code, and tags such as <answer>
 _MARKUP = re.compile(r"^[ \t]*+(?:>[ \t]?)++|^[ \t]*+[-*\u2022][ \t]++|\*+|__|`+|</?[A-Za-z]{1,20}>", re.MULTILINE)
 # "(start)", and the numbers of a list's items
-_ASIDE = re.compile(r"[ \t]*\([A-Za-z][A-Za-z ]*+\)|^[ \t]*+[0-9]{1,3}[.)][ \t]++(?=[A-Za-z])", re.MULTILINE)
+_ASIDE = re.compile(r"\([A-Za-z][A-Za-z ]*+\)|^[ \t]*+[0-9]{1,3}[.)][ \t]++(?=[A-Za-z])", re.MULTILINE)
 _NUMBER = r"[+-]?[0-9]{1,9}+(?![\w]|\.[0-9])"
 _SPAN = re.compile(rf"(?<![\w.+-]){_NUMBER}(?:(?:\s*+[,;]\s*+|\s++){_NUMBER})*+")
 _WORD = re.compile("[A-Za-z=:]")
