@@ -117,7 +117,9 @@ def _results(results: dict[str, Any]) -> Digests:
     for spent in results["cost"].values():
         spent.pop("seconds", None)
     return {
-        f"{part}.{name}": digest(value) for part, values in results.items() for name, value in sorted(values.items())
+        f"{part}.{name}" if name else part: digest(value)
+        for part, values in results.items()
+        for name, value in (sorted(values.items()) if isinstance(values, dict) else [("", values)])
     }
 
 

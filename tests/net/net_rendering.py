@@ -118,10 +118,15 @@ def _prompts(task: Any, case: _Case, others: Any) -> Iterator[tuple[str, Any]]:
         _observed(task, response, i) for i, response in enumerate(case.responses) if response.answer is not None
     ]
     unreadable = [task.parse(problem, text) for text in ("", _ODD[3])]
-    Attempt, Scored = _word("Attempt"), _word("ScoredResponse")
+    Attempt, Explanation, Scored = _word("Attempt"), _word("Explanation"), _word("ScoredResponse")
     yield "generation", task.generation_prompt(problem)
     scored = [
-        Scored(response=response, score=0.1234567 * i - 0.2, win_reason=_ODD[i % 7], loss_reason=_ODD[(i + 3) % 7])
+        Scored(
+            response=response,
+            score=0.1234567 * i - 0.2,
+            win=Explanation(reason=_ODD[i % 7], letter="AB"[i % 2]),
+            loss=Explanation(reason=_ODD[(i + 3) % 7]),
+        )
         for i, response in enumerate(answered)
     ]
     for parents in (scored[:1], scored[1:], scored[::-1]):
@@ -129,7 +134,11 @@ def _prompts(task: Any, case: _Case, others: Any) -> Iterator[tuple[str, Any]]:
     for first, second in zip(answered, answered[1:] + answered[:1], strict=True):
         yield "judge", task.judge_prompt(problem, first, second)
     attempts = [
-        Attempt(response=response, outcome=("first", "won", "lost", "undecided")[i % 4], reason=_ODD[(i + 1) % 7])
+        Attempt(
+            response=response,
+            outcome=("first", "won", "lost", "undecided")[i % 4],
+            judged=Explanation(reason=_ODD[(i + 1) % 7], letter="AB"[i % 2]),
+        )
         for i, response in enumerate(answered)
     ]
     for shown in (attempts[:1], attempts):
