@@ -48,6 +48,8 @@ def test_a_yaml_gives_every_value_of_its_schema_once(name: str) -> None:
     written = {"name": stem, **yaml_values(group, stem)}
     fields = {one.name: one for one in dataclasses.fields(SCHEMAS[name])}
     assert set(written) == set(fields)
+    if name == "engine/simulated":
+        return  # studies have a model on which methods differ, plug-ins' tests a plain one
     if group in ("engine", "budget"):
         assert written == dataclasses.asdict(SCHEMAS[name](name=stem))
         return

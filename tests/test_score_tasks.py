@@ -155,8 +155,8 @@ def test_the_judge_agrees_where_the_better_score_wins(work: Path) -> None:
         if duel["outcome"] and first != second:
             agreed.append((duel["outcome"] == "first") == (first < second))
     assert sum(agreed) > len(agreed) / 2  # the simulated judge mostly sees which one is nearer
-    share = f"when they differ {100 * sum(agreed) / len(agreed):.1f} %"
-    assert f"won by the candidate with the better error, {share}" in _visible(write_report(run))
+    share = f"{100 * sum(agreed) / len(agreed):.1f} %"
+    assert f"Won by the better one (chance: 50 %) {share}" in _visible(write_report(run))
 
 
 def test_what_could_not_be_scored_is_counted_and_left_out_of_means(work: Path, verb: Evorun, tmp_path: Path) -> None:

@@ -5,20 +5,13 @@ from evorun.reports.comparison.comparison import Comparison, shared_facts
 from evorun.reports.comparison.names import SEED, joined, shared
 from evorun.reports.comparison.pairs import Unpaired
 from evorun.reports.comparison.rows import MARKS
+from evorun.runs.scores import yardstick
 
 SEEDS_NOTE = (
     "Over several seeds the figure is the mean of the seeds' figures, and its interval is Student's t over the seeds, "
     "cut at the score's range: it is about the chance in the runs, on these problems (none where all seeds agree)."
 )
 """Explains means over seeds and their intervals."""
-
-SEARCH_NOTE = (
-    "Candidates that parse: of all responses. Pool coverage: problems with any right candidate; choice given coverage: "
-    "of these, the problems whose final answer was right. Judge agreement: decisive duels of a right and a wrong "
-    "candidate that the right one won. Posterior AUC: how often a right candidate's posterior mean is above that of a "
-    "wrong one of the same problem."
-)
-"""Explains the columns of the search and the judge."""
 
 SCORE_PAIRS_NOTE = (
     "Difference: mean of the run less that of the reference, with a paired bootstrap interval over problems (BCa, over "
@@ -28,6 +21,22 @@ SCORE_PAIRS_NOTE = (
 """Explains the columns of the scores of pairs."""
 WORDING = "The runs' prompts are evorun's own wording of the paper's, or the user's, not the paper's texts."
 """Stands beside every reported figure: prompts alone can move a score by more than many a method does."""
+
+
+def search_note(comparison: Comparison) -> str:
+    """Explain the columns of the search and the judge."""
+    sentences = [
+        "Candidates that parse: of all responses.",
+        "Judge agreement: decisive duels of unequal candidates that the better one won.",
+    ]
+    if any(yardstick(run.manifest.scores).is_correctness for run in comparison.runs):
+        sentences += [
+            "Pool coverage: problems with any right candidate; choice given coverage: of these, the problems whose "
+            "final answer was right.",
+            "Posterior AUC: how often a right candidate's posterior mean is above that of a wrong one of the same "
+            "problem.",
+        ]
+    return " ".join(sentences)
 
 
 def shared_line(comparison: Comparison) -> str:

@@ -22,7 +22,6 @@ from evorun.reports.comparison.grids import (
 )
 from evorun.reports.comparison.notes import (
     SCORE_PAIRS_NOTE,
-    SEARCH_NOTE,
     cost_note,
     floor_line,
     intervals_note,
@@ -30,6 +29,7 @@ from evorun.reports.comparison.notes import (
     pairs_heading,
     pairs_note,
     primary_words,
+    search_note,
     shared_line,
     source_line,
     unpaired_line,
@@ -107,7 +107,7 @@ def _context(comparison: Comparison, folder: Path) -> dict[str, Any]:
         "legend": legend,
         "primary": primary_words(comparison),
         "intervals_note": intervals_note(comparison),
-        "search_note": SEARCH_NOTE,
+        "search_note": search_note(comparison),
         "cost_note": cost_note(comparison),
         "floor_line": floor_line(comparison),
         "lines_note": lines_note(comparison),
