@@ -102,7 +102,8 @@ def jobs_of(tmp_path: Path, *arguments: str) -> list[str]:
 
 def test_a_key_on_the_command_line_takes_the_place_of_the_swept_one(tmp_path: Path) -> None:
     experiment = ("experiment=lyria/errors", "task=sudoku", "engine=simulated")
-    assert jobs_of(tmp_path, *experiment, "method.max_errors=3") == ["method.max_errors=3"]
+    floor = "method.max_errors=3 model=random"
+    assert jobs_of(tmp_path, *experiment, "method.max_errors=3") == ["method.max_errors=3", floor]
 
 
 def test_variants_repeat_the_whole_sweep_and_no_job_runs_twice(tmp_path: Path) -> None:

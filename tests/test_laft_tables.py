@@ -58,7 +58,7 @@ def reported(task: str) -> dict[tuple[str, str], tuple[float, float]]:
     for row in rows:
         model, _, student = row["model"].partition("-")
         assert model == BASE
-        found[student or "none", row["method"]] = (row["accuracy"], row["metrics"]["penalised_score"])
+        found[student or "none", row["method"]] = (row["accuracy"], row["metrics"]["penalised_score_paper"])
     return found
 
 
@@ -113,15 +113,15 @@ TABLE_1: tuple[tuple[str, str, str, float], ...] = (
     ("sudoku", "gpt_4o_mini", "accuracy", 2),
     ("sudoku", "mistral_7b", "accuracy", 10),
     ("sudoku", "qwen2_5_7b", "accuracy", 10),
-    ("sudoku", "mistral_7b", "penalised_score", 53.84),
-    ("sudoku", "qwen2_5_7b", "penalised_score", 4.82),  # 65.84 - 61; Table 1 is rounded
-    ("graph_coloring", "mistral_7b", "penalised_score", 0.99),
+    ("sudoku", "mistral_7b", "penalised_score_paper", 53.84),
+    ("sudoku", "qwen2_5_7b", "penalised_score_paper", 4.82),  # 65.84 - 61; Table 1 is rounded
+    ("graph_coloring", "mistral_7b", "penalised_score_paper", 0.99),
     ("tsp", "gpt_4o_mini", "accuracy", 12),
     ("tsp", "mistral_7b", "accuracy", 18),
     ("tsp", "qwen2_5_7b", "accuracy", 14),
-    ("tsp", "gpt_4o_mini", "penalised_score", 1.53),
-    ("tsp", "mistral_7b", "penalised_score", 8.53),
-    ("tsp", "qwen2_5_7b", "penalised_score", 2.53),
+    ("tsp", "gpt_4o_mini", "penalised_score_paper", 1.53),
+    ("tsp", "mistral_7b", "penalised_score_paper", 8.53),
+    ("tsp", "qwen2_5_7b", "penalised_score_paper", 2.53),
 )
 
 

@@ -109,7 +109,7 @@ class TestConfig:
 
     @pytest.mark.skipif(find_spec("vllm") is not None, reason="vLLM is installed")
     async def test_without_vllm_one_line_says_how_to_get_it(self) -> None:
-        with pytest.raises(EngineError, match=r"not installed; run `pip install '.\[vllm\]'`"):
+        with pytest.raises(EngineError, match=r"not installed; run `pip install 'evorun\[vllm\]'`"):
             await make_config("engine", "vllm").open(EMBEDDED)
 
 

@@ -11,17 +11,17 @@ from evorun.reports.comparison import compare
 from evorun.reports.comparison.reported import reported_of
 from evorun.runner.settings import check
 
-SCORE = {"name": "penalised_score", "low": 0.0, "high": 100.0}
+SCORE = {"name": "penalised_score_paper", "low": 0.0, "high": 100.0}
 MODEL = {"policy": {"name": "qwen2_5_7b", "id": "qwen", "engine": "vllm"}}
 
 
 def row(value: float, **row: Any) -> dict[str, Any]:
-    return {"method": "lyria", **row, "metrics": {"penalised_score": value}}
+    return {"method": "lyria", **row, "metrics": {"penalised_score_paper": value}}
 
 
 def figure(config: dict[str, Any], rows: list[dict[str, Any]], task: str = "sudoku") -> float | None:
     found = reported_of({**config, "reported": {"source": "x", "rows": rows}}, "lyria", task, "qwen2_5_7b")
-    return None if found is None else found.metrics["penalised_score"]
+    return None if found is None else found.metrics["penalised_score_paper"]
 
 
 def test_a_job_of_a_sweep_finds_the_row_of_its_setting() -> None:
@@ -56,7 +56,7 @@ def test_lyrias_ablations_have_rows(experiment: str, words: list[str], task: str
     config = composed(f"experiment=lyria/{experiment}", f"task={task}", *words)
     check(config)
     found = reported_of(config, "lyria", task, config["model"]["name"])
-    assert (None if found is None else found.metrics["penalised_score"]) == expected
+    assert (None if found is None else found.metrics["penalised_score_paper"]) == expected
     assert reported_of(config, "lyria", task, "random") is None
 
 
@@ -78,7 +78,7 @@ def runs_of(folder: Path, experiment: str, settings: dict[str, dict[str, list[fl
                         seed=seed,
                         models=MODEL,
                         config={**config, "judge": {"name": "policy"}, "reported": reported},
-                        scores={"penalised_score": [score, score]},
+                        scores={"penalised_score_paper": [score, score]},
                         declared=[SCORE],
                         **manifest,
                     )
@@ -89,17 +89,17 @@ def runs_of(folder: Path, experiment: str, settings: dict[str, dict[str, list[fl
 def test_a_mean_over_tasks_stands_beside_that_of_the_runs(tmp_path: Path) -> None:
     of_tasks = {"sudoku": [60.0, 70.0], "graph_coloring": [95.0], "tsp": [94.0]}
     runs = runs_of(tmp_path, "fitness", {"fitness=oracle": of_tasks, "fitness=model": {"tsp": [9.0]}})
-    lines = [line for line in compare(runs).remarks if line.startswith("Reported penalised score of lyria, ")]
+    lines = [line for line in compare(runs).remarks if line.startswith("Reported penalised score paper of lyria, ")]
     over = "(mean over sudoku, graph_coloring, tsp)"
-    assert f"Reported penalised score of lyria, fitness=oracle {over}: 84; measured 84.7." in lines
-    assert f"Reported penalised score of lyria, fitness=model, judge=policy {over}: 51; not all measured here." in lines
+    assert f"Reported penalised score paper of lyria, fitness=oracle {over}: 84; measured 84.7." in lines
+    assert f"Reported penalised score paper of lyria, fitness=model, judge=policy {over}: 51; not all measured here." in lines
     assert len(lines) == 3  # and the paper's other evaluator
 
 
 def test_a_difference_between_settings_stands_beside_that_of_the_runs(tmp_path: Path) -> None:
     measured = {"max_errors=0": {"sudoku": [50.0], "graph_coloring": [90.0]}, "max_errors=9": {"sudoku": [58.5]}}
     remarks = compare(runs_of(tmp_path, "errors", measured)).remarks
-    assert "Reported penalised score of lyria, max_errors=9 less max_errors=0 (sudoku): 4; measured 8.5." in remarks
+    assert "Reported penalised score paper of lyria, max_errors=9 less max_errors=0 (sudoku): 4; measured 8.5." in remarks
     assert any("(graph_coloring): 7; not all measured here." in line for line in remarks)
 
 
@@ -124,5 +124,5 @@ def test_the_papers_means_are_on_file(experiment: str, figures: list[float]) -> 
     config = composed(f"experiment=lyria/{experiment}")
     check(config)
     means = config["reported"]["means"]
-    assert [mean["metrics"]["penalised_score"] for mean in means] == figures
+    assert [mean["metrics"]["penalised_score_paper"] for mean in means] == figures
     assert {(mean["method"], mean["model"]) for mean in means} == {("lyria", config["model"]["name"])}
