@@ -90,16 +90,17 @@ def test_a_mean_over_tasks_stands_beside_that_of_the_runs(tmp_path: Path) -> Non
     of_tasks = {"sudoku": [60.0, 70.0], "graph_coloring": [95.0], "tsp": [94.0]}
     runs = runs_of(tmp_path, "fitness", {"fitness=oracle": of_tasks, "fitness=model": {"tsp": [9.0]}})
     lines = [line for line in compare(runs).remarks if line.startswith("Reported penalised score paper of lyria, ")]
-    over = "(mean over sudoku, graph_coloring, tsp)"
-    assert f"Reported penalised score paper of lyria, fitness=oracle {over}: 84; measured 84.7." in lines
-    assert f"Reported penalised score paper of lyria, fitness=model, judge=policy {over}: 51; not all measured here." in lines
+    of, over = "Reported penalised score paper of lyria", "(mean over sudoku, graph_coloring, tsp)"
+    assert f"{of}, fitness=oracle {over}: 84; measured 84.7." in lines
+    assert f"{of}, fitness=model, judge=policy {over}: 51; not all measured here." in lines
     assert len(lines) == 3  # and the paper's other evaluator
 
 
 def test_a_difference_between_settings_stands_beside_that_of_the_runs(tmp_path: Path) -> None:
     measured = {"max_errors=0": {"sudoku": [50.0], "graph_coloring": [90.0]}, "max_errors=9": {"sudoku": [58.5]}}
     remarks = compare(runs_of(tmp_path, "errors", measured)).remarks
-    assert "Reported penalised score paper of lyria, max_errors=9 less max_errors=0 (sudoku): 4; measured 8.5." in remarks
+    of = "Reported penalised score paper of lyria, max_errors=9 less max_errors=0"
+    assert f"{of} (sudoku): 4; measured 8.5." in remarks
     assert any("(graph_coloring): 7; not all measured here." in line for line in remarks)
 
 
