@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
 from evorun.reports.comparison.arms import Arm, Point, run_curve
@@ -31,6 +32,8 @@ _FLOOR_DASHES = (0, (2, 2))
 _SEED: Mapping[str, Any] = {"alpha": 0.45, "linewidth": 0.8, "markersize": 3}
 _LOG_SPAN = 30
 """Costs whose largest is that many times the smallest are drawn on a logarithmic axis."""
+_LONGEST_NAME = 44
+"""Characters of a name above a bar: its figure stands at the end of the same line, and the table has the whole name."""
 
 Style = Mapping[str, Any]
 """Matplotlib's settings of a line."""
@@ -156,7 +159,8 @@ def _bar(axes: "Axes", y: float, arm: Arm, row: Row, score: Score, style: Style)
     if (reported := row.reported_figure(score.name)) is not None:
         axes.plot(reported, y, marker="D", markersize=6.5, color=INK, markerfacecolor=CARD, clip_on=False)
     across = axes.get_yaxis_transform()
-    axes.text(0, y - 0.38, printable(arm.label)[:64], transform=across, va="center")
+    name = shorten(printable(arm.label), _LONGEST_NAME, placeholder=" …")
+    axes.text(0, y - 0.38, name, transform=across, va="center")
     axes.text(1, y - 0.38, value(score, metric.value), transform=across, va="center", ha="right")
 
 
