@@ -152,7 +152,6 @@ def test_the_example_task_runs_on_a_real_model(tmp_path: Path, installed: dict[s
     sampling = ("task.sampling.max_tokens=48", "task.sampling.judge_max_tokens=12")
     methods = {
         "zero_shot": (),
-        "best_of_n": ("method.samples=2", "method.rounds=1", "method.duels=1"),
         "duel_evolve": (
             *("method.generations=1", "method.initial_candidates=2", "method.children=1"),
             *("method.parents=1", "method.duels=1"),

@@ -16,9 +16,15 @@ from tiny_llama import write_tiny_llama
 
 SETTINGS = (
     *("experiment=laft/tiny", "model=local", "model.context_length=2048", "task.training_instances=2"),
-    *("method.max_tokens=8", "method.population=2", "method.generations=3", "budget.calls_per_problem=6"),
+    *("method.max_tokens=8", "method.population=2", "method.generations=1", "budget.calls_per_problem=6"),
     *("student.teaching.population=4", "student.teaching.generations=1", "teacher_engine.seconds_per_token=0.01"),
-    *("student.tuning.limit=6", "student.tuning.batch=1", "student.tuning.eval_max_tokens=8", "training.rank=2"),
+    *(
+        "student.tuning.limit=6",
+        "student.tuning.batch=1",
+        "student.tuning.eval_max_tokens=8",
+        "training.rank=2",
+        "student.tuning.epochs=1",
+    ),
     *("training.dropout=0.2", "training.learning_rate=0.01", "training.save_every=2"),
 )
 STAGES = ("teacher", "traces", "student")
