@@ -9,4 +9,5 @@ mkdir -p "$target"
 for file in journal.sqlite manifest.json predictions.jsonl steps.jsonl comparisons.jsonl candidates.jsonl results.json; do
     cp "$run/$file" "$target/$file"
 done
+sed -i "s#$PWD/##" "$target/manifest.json" # a recording names no folder of the machine that made it
 rm -rf "$run"

@@ -1,4 +1,4 @@
-"""What engines need of this machine, looked for without loading a model: packages, and files of weights."""
+"""Needs of engines on this machine, looked for without loading a model: packages, and files of weights."""
 
 from collections.abc import Iterable
 from functools import lru_cache

@@ -32,7 +32,7 @@ class FigureRow(NamedTuple):
     interval: str
     n: str
     of: str
-    """What n counts."""
+    """The things that n counts."""
 
 
 def figure_rows(metrics: Mapping[str, Metric], words: Mapping[str, tuple[str, str]]) -> list[FigureRow]:

@@ -1,4 +1,4 @@
-"""What a page says of a run's judge beside the figures in its results: along the run, in words, and calibrated."""
+"""The judge of a run, beside the figures in its results: along the run, in words, and calibrated."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

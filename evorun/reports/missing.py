@@ -1,4 +1,4 @@
-"""What a run's files should hold by its own counts, and do not: a figure over what is left must say so."""
+"""Records that a run's files should hold by its own counts, and do not: a figure over what is left must say so."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a run needs of this machine, looked for before anything is paid for: the hours of a teacher come first."""
+"""Needs of a run on this machine, looked for before anything is paid for: the hours of a teacher come first."""
 
 import dataclasses
 from collections.abc import Mapping

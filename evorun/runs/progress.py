@@ -50,7 +50,7 @@ class Progress:
         self.meter: Meter | None = None
         """The budget of the run, where problems have none of their own."""
         self.ending = ""
-        """What remains to be done after the last problem."""
+        """The work that remains after the last problem."""
         self._clock = clock
         self._started = clock()
         self._time_left = TimeLeft(0.0)

@@ -5,7 +5,7 @@ from collections import deque
 _TOGETHER = 0.005
 """Share of the time so far within which progress counts as one event: problems in step move on together (ours)."""
 _FADING = 0.9
-"""How much of the longest wait between two events is still expected after a shorter one (ours)."""
+"""Share of the longest wait between two events that is still expected after a shorter one (ours)."""
 
 
 class TimeLeft:

@@ -79,7 +79,7 @@ class Judgment(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     reason: str = ""
     votes: tuple[Verdict, ...] = ()
-    """What each judge of a panel said; empty where one was asked."""
+    """The verdict of each judge of a panel; empty where one was asked."""
 
 
 @runtime_checkable

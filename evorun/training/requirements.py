@@ -1,4 +1,4 @@
-"""What the trainer needs of this machine and of a model, looked for before anything is paid for."""
+"""Needs of the trainer on this machine and of a model, looked for before anything is paid for."""
 
 import contextlib
 

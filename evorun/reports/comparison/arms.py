@@ -55,7 +55,7 @@ class Arm:
 
     @property
     def legend(self) -> str:
-        """What its colour and dashes stand for in all figures."""
+        """The name of its colour and dashes in all figures."""
         return joined(without(self.parts, TASK, SEED))
 
     @property

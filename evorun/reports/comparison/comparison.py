@@ -41,7 +41,7 @@ class Panel:
 
     @property
     def labels(self) -> Mapping[XAxis, str]:
-        """What steps and costs are along its runs."""
+        """The meaning of steps and costs along its runs."""
         trained = {run.outcome.trained for arm in self.arms for run in arm.runs}
         if trained == {True, False}:
             return {x: f"{label} (that train: {TRAINING_LABELS[x]})" for x, label in X_LABELS.items()}
@@ -105,7 +105,7 @@ class Comparison:
 
     @property
     def methods(self) -> list[str]:
-        """What has a colour of its own, in order: methods with their settings, those of floors last."""
+        """The names with a colour of their own, in order: methods with their settings, those of floors last."""
         by_floor = sorted(self.arms, key=lambda arm: arm.floor)
         return list(dict.fromkeys(arm.method for arm in by_floor))
 

@@ -1,4 +1,4 @@
-"""Which figures a comparison has: final scores and scores along the runs, for each task."""
+"""The figures of a comparison: final scores and scores along the runs, for each task."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
