@@ -8,9 +8,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from evorun.rollouts.calls import Caller, Calls, Remember, Role
+from evorun.rollouts.episodes import Episode
 from evorun.runs.budget import Meter
 from evorun.runs.candidates import Candidate, Response
 from evorun.runs.records import write_json
+from evorun.runs.schema import RolloutRecord
 from evorun.tasks.base import Demonstration, Grade, Problem, Task, Tools
 from evorun.tasks.capabilities import GivesFeedback, Verification
 from evorun.training.policy import Policy
@@ -85,12 +87,13 @@ class RunContext:
         grade: Callable[[Demonstration, Response], Awaitable[Grade]],
         artifacts: Path,
         record: Callable[[int, Mapping[str, float], Sequence[Candidate]], None],
+        record_rollouts: Callable[[Sequence[RolloutRecord]], None],
         policy: Policy | None = None,
         training: TrainingSplit | None = None,
     ) -> None:
         """demonstrations: empty unless the method's regime allows for them. artifacts: the method's folder for files.
 
-        record: see the method of this name.
+        record, record_rollouts: see the methods of these names.
         """
         self.shared = shared
         self.demonstrations = demonstrations
@@ -98,6 +101,7 @@ class RunContext:
         self._contexts = contexts
         self._grade = grade
         self._record = record
+        self._record_rollouts = record_rollouts
         self._policy = policy
         self._training = training
 
@@ -121,6 +125,10 @@ class RunContext:
         into candidates.jsonl, and each belief that has changed into ratings.jsonl.
         """
         self._record(step, figures, candidates)
+
+    def record_rollouts(self, step: int, episodes: Sequence[Episode], advantages: Sequence[float | None]) -> None:
+        """Record the episodes of a training step in rollouts.jsonl; a None among the advantages: not learned from."""
+        self._record_rollouts([one.record(step, own) for one, own in zip(episodes, advantages, strict=True)])
 
     @staticmethod
     def warn(line: str) -> None:

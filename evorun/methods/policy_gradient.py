@@ -144,6 +144,7 @@ class _PolicyGradientMethod(DatasetLevel):
             asked = [Asked(problem, self._prompt(training.task, problem)) for problem in problems]
             episodes = await rollouts.play(step, asked, self.config.sampling)
             figures = _figures(episodes, self.config.group)
+            ctx.record_rollouts(step, episodes, self._advantages([one.reward.value for one in episodes]))
             if figures["equal_groups"] < 1.0 or self.config.kl:
                 figures |= await ctx.policy.update(step, [one.row(one.reward.value) for one in episodes])
             else:  # all advantages and so the gradient are zero; the optimiser's momentum alone would move the weights
@@ -155,6 +156,17 @@ class _PolicyGradientMethod(DatasetLevel):
         if evaluated < step:
             yield await evaluations.evaluate(step, tests)
         await ctx.policy.export()
+
+    def _advantages(self, rewards: Sequence[float | None]) -> list[float | None]:
+        """Return each reward less the mean of its group (with `rloo`: of the group's others)."""
+        advantages: list[float | None] = []
+        for first in range(0, len(rewards), self.config.group):
+            group = rewards[first : first + self.config.group]
+            scored = [value for value in group if value is not None]
+            mean = sum(scored) / max(len(scored), 1)
+            scale = len(scored) / max(len(scored) - 1, 1) if self.trainer == "rloo" else 1.0
+            advantages += [None if value is None else scale * (value - mean) for value in group]
+        return advantages
 
     def _batch(self, ctx: RunContext, step: int) -> list[Problem]:
         """Return the problems of a step: the split in a new random order each time that it has been gone through."""

@@ -15,6 +15,7 @@ from evorun.rollouts.calls import Calls
 from evorun.rollouts.replies import read_reply
 from evorun.rollouts.rewards import Reward, Rewards
 from evorun.runs.candidates import Response
+from evorun.runs.schema import RolloutRecord
 from evorun.tasks.base import Problem, Prompt, Task
 from evorun.tasks.capabilities import UsesTools
 from evorun.training.wire import Row
@@ -40,6 +41,10 @@ class Episode(NamedTuple):
     response: Response
     """As its last turn was read."""
     reward: Reward
+    number: int
+    """Index of the episode in its step."""
+    call: str
+    """Key of the last turn's call, in the journal."""
 
     @property
     def replies(self) -> list[Reply]:
@@ -70,6 +75,24 @@ class Episode(NamedTuple):
             tokens += [*added, *drawn]
             learned += [False] * len(added) + [True] * len(drawn)
         return Row(prompt=prompt, tokens=tuple(tokens), learned=tuple(learned), signal=signal)
+
+    def record(self, step: int, advantage: float | None) -> RolloutRecord:
+        """Return the episode as rollouts.jsonl has it. advantage: None where nothing is learned from it."""
+        replies = self.replies
+        return RolloutRecord(
+            step=step,
+            problem=self.asked.problem.id,
+            candidate=self.asked.under or None,
+            index=self.number,
+            call=self.call,
+            reward=self.reward.value,
+            advantage=advantage,
+            correct=self.reward.correct,
+            finish_reason=replies[-1].completions[0].finish_reason,
+            prompt_tokens=sum(reply.prompt_tokens for reply in replies),
+            completion_tokens=sum(reply.completion_tokens for reply in replies),
+            turns=len(replies),
+        )
 
 
 @dataclass(frozen=True)
@@ -141,7 +164,7 @@ class Rollouts:
         reward = NO_REWARD
         if self.rewards is not None and reply.error is None:
             reward = await self.rewards.reward(step, index, asked.problem, response)
-        return Episode(asked, tuple(turns), response, reward)
+        return Episode(asked, tuple(turns), response, reward, index, self.calls.key(step, self.role, index, turn))
 
     async def _answer(self, step: int, index: int, turn: int, problem: Problem, said: Message) -> Message | None:
         """Return the tools' answer; None when none was used. A tool that fails is an answer that says so."""

@@ -13,7 +13,7 @@ from evorun.rollouts.calls import Calls, Role
 from evorun.runner.recorder import Cost, ProblemRecorder, SharedRecorder
 from evorun.runs.budget import Meter, part, share, total, whole
 from evorun.runs.candidates import SHARED, Candidate, Response
-from evorun.runs.directory import TRAINING, RunDirectory
+from evorun.runs.directory import ROLLOUTS, TRAINING, RunDirectory
 from evorun.runs.effects import JournaledModel
 from evorun.runs.progress import Progress
 from evorun.runs.schema import Spent, TrainingRecord
@@ -165,6 +165,8 @@ class Driver:
             grade=self._grade_demonstration,
             artifacts=self.directory.path / ARTIFACTS,
             record=partial(self._record, meter, SharedRecorder(self.directory)),
+            # the file is made with the first of them
+            record_rollouts=lambda records: self.directory.records(ROLLOUTS).append(records),
             policy=self.policy,
             training=training,
         )

@@ -34,6 +34,8 @@ TRAINING = "training"
 """Records of training steps, in runs that train."""
 RATINGS = "ratings"
 """Ratings of candidates that serve all problems, in runs that have such candidates."""
+ROLLOUTS = "rollouts"
+"""Episodes of training steps, in runs that play them."""
 RECORDS = ("steps", "candidates", "comparisons", "predictions")
 
 ENGINES = ("engine", *(f"{role}_engine" for role in OTHER_ROLES), "teacher_engine")

@@ -8,7 +8,7 @@ import msgspec
 
 from evorun.errors import DataError
 from evorun.runs.files import MAX_RECORD, bounded_lines, open_regular, read_regular
-from evorun.runs.schema import MetricPoint, PredictionRecord, Results, StepRecord, TrainingRecord
+from evorun.runs.schema import MetricPoint, PredictionRecord, Results, RolloutRecord, StepRecord, TrainingRecord
 
 T = TypeVar("T")
 
@@ -39,6 +39,11 @@ def read_metrics(run_dir: Path) -> list[MetricPoint]:
 def read_training(run_dir: Path) -> list[TrainingRecord]:
     """Read training.jsonl, which only runs that train have."""
     return list(read_records(run_dir / "training.jsonl", TrainingRecord))
+
+
+def read_rollouts(run_dir: Path) -> list[RolloutRecord]:
+    """Read rollouts.jsonl, which only runs that play rollouts have."""
+    return list(read_records(run_dir / "rollouts.jsonl", RolloutRecord))
 
 
 def read_steps(run_dir: Path) -> list[StepRecord]:

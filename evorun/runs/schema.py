@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from evorun.models.base import Wasted
+from evorun.models.base import FinishReason, Wasted
 from evorun.runs.candidates import SHARED, Candidate, CandidateId, Comparison
 from evorun.runs.scores import ACCURACY, Score
 
@@ -308,6 +308,32 @@ class TrainingRecord(msgspec.Struct, frozen=True):
     figures: dict[str, float]
     problem: str = SHARED
     """Training works on all problems together."""
+
+
+class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of rollouts.jsonl: an episode of a training step."""
+
+    step: int
+    problem: str
+    """Of the training split."""
+    candidate: CandidateId | None
+    """The system prompt that it was played under; None for a fixed one, or none."""
+    index: int
+    """Of the episode in its step."""
+    call: str
+    """Key of its last turn's call, in the run's journal."""
+    reward: float | None
+    """None where a request was refused, or the task could not score the response."""
+    advantage: float | None
+    """None where nothing was learned from it."""
+    correct: bool | None
+    finish_reason: FinishReason
+    """Of its last turn."""
+    prompt_tokens: int
+    """Of all turns together, as they are paid for; so are `completion_tokens`."""
+    completion_tokens: int
+    turns: int
+    """Of the model."""
 
 
 class MetricPoint(msgspec.Struct, frozen=True):

@@ -21,6 +21,7 @@ from evorun.runner.training_runs import training_problems
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.candidates import Response
 from evorun.runs.directory import RunDirectory
+from evorun.runs.reading import read_rollouts
 from evorun.runs.scores import Score
 from evorun.tasks.base import Grade, Problem, Task, Tools
 from evorun.tasks.capabilities import Generates
@@ -140,6 +141,14 @@ async def test_rows_are_the_completions_with_their_rewards(tmp_path: Path) -> No
         ids_of(ask.request.messages) if row.tokens else () for row, ask in zip(batch, asked, strict=True)
     ]
     assert trained.policy.exported == 1
+    rollouts = read_rollouts(trained.folder)
+    assert [one.call for one in rollouts] == [f"*|1|rollout|{index}|0" for index in range(6)]
+    assert [one.reward for one in rollouts] == [1.25, 0.25, 0.0, 1.25, None, 0.25]
+    # of each group less its mean, the refused one left out
+    assert [one.advantage for one in rollouts] == [0.75, -0.25, -0.5, 0.5, None, -0.5]
+    assert [one.problem for one in rollouts] == trained.trained_on()
+    assert [one.correct for one in rollouts] == [True, False, False, True, None, False]
+    assert [one.finish_reason for one in rollouts] == ["stop"] * 4 + ["rejected", "stop"]
     [record] = trained.records("training")
     figures = record["figures"]
     assert figures["reward"] == pytest.approx((1.25 + 0.25 + 0 + 1.25 + 0.25) / 5)

@@ -17,6 +17,7 @@ from evorun.runs.budget import Meter
 from evorun.runs.candidates import Response
 from evorun.runs.effects import JournaledModel, Traffic
 from evorun.runs.journal import Journal
+from evorun.runs.schema import RolloutRecord
 from evorun.tasks.base import Grade, Problem, Prompt, Task
 from evorun.training.wire import Row
 
@@ -142,6 +143,18 @@ async def test_turns_tools_and_reward(tmp_path: Path) -> None:
     assert episode.response.answer == "42"
     assert episode.reward == Reward(1.25, {"formatted": 1.0}, correct=True)
     assert played.meter.counts() == {"rollout": {"calls": 2, "prompt_tokens": 5 + 19, "completion_tokens": 12 + 3}}
+
+
+async def test_the_record_adds_up_all_turns_and_names_the_last_call(tmp_path: Path) -> None:
+    played = Played(tmp_path, calculating)
+    _, episode = await played.play("1+1", "17+25")
+    assert episode.record(1, 0.5) == RolloutRecord(
+        **{"step": 1, "problem": "17+25", "candidate": None, "index": 1, "call": "*|1|rollout|1|1", "turns": 2},
+        **{"reward": 1.25, "advantage": 0.5, "correct": True, "finish_reason": "stop"},
+        **{"prompt_tokens": 5 + 19, "completion_tokens": 12 + 3},
+    )
+    under = episode._replace(asked=episode.asked._replace(under="s1"))
+    assert (under.record(1, None).candidate, under.record(1, None).advantage) == ("s1", None)
 
 
 async def test_a_row_holds_the_tokens_as_they_were_and_the_models_own_are_learned(tmp_path: Path) -> None:

@@ -182,7 +182,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-RECORDS = ("training", "steps", "metrics", "candidates", "predictions")
+RECORDS = ("training", "rollouts", "steps", "metrics", "candidates", "predictions")
 
 
 def records(run: Path) -> dict[str, bytes]:
@@ -224,7 +224,7 @@ def cut_back(run: Path, step: int, left: int) -> dict[str, tuple[bytes, float]]:
     write_journal(journal, [one for one in read_journal(journal) if one.key in keep or _is_before(one.key, step)])
     for name in ("predictions", "candidates", "metrics"):
         (run / f"{name}.jsonl").unlink()
-    for name in ("steps", "training"):
+    for name in ("steps", "training", "rollouts"):
         kept = [
             line for line in (run / f"{name}.jsonl").read_bytes().splitlines(True) if json.loads(line)["step"] < step
         ]
