@@ -26,7 +26,7 @@ class Method(ABC):
     needs: ClassVar[tuple[type, ...]]
     """The task protocols that it relies on."""
     roles: ClassVar[Mapping[str, Role]] = {}
-    """The model role that answers each call role; the policy answers those that are not named here."""
+    """The model role that answers each call role; the policy answers those that are not named here. See `roles_here`."""
     observes: ClassVar[bool] = False
     """It looks at a task's feedback (public tests) where there is any."""
     requires_student: ClassVar[bool] = False
@@ -48,6 +48,11 @@ class Method(ABC):
     def last_step(self) -> int | None:
         """Number of the step after which the method ends, when that is known beforehand."""
         return None
+
+    @property
+    def roles_here(self) -> Mapping[str, Role]:
+        """The model role that answers each call role under these hyperparameters."""
+        return self.roles
 
     def regime_on(self, task: type[Task]) -> Regime:
         """Return the information regime on a task: feedback turns `problem_only` into `public_tests`."""

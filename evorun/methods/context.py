@@ -73,6 +73,8 @@ class TrainingSplit:
     """Of these problems: it makes their prompts and reads the responses."""
     problems: Sequence[Problem]
     grade: Callable[[Problem, Response], Awaitable[Grade]]
+    demonstrations: Mapping[str, Demonstration]
+    """The right answers by problem id, where a problem has one; empty unless the method's regime is `labels`."""
 
 
 class RunContext:

@@ -123,7 +123,7 @@ class Driver:
 
     def _roles(self) -> dict[str, Role]:
         """Return the model role of each call role; each judge of a panel has one of its own."""
-        return {**self.method.roles, **{name: Role(name) for name in self.models if name.startswith("judge.")}}
+        return {**self.method.roles_here, **{name: Role(name) for name in self.models if name.startswith("judge.")}}
 
     def _recorder(self, problem: Problem) -> ProblemRecorder:
         primary = self.loaded.task.scores[0]
@@ -155,8 +155,16 @@ class Driver:
         )
         training = None
         if (split := self.training) is not None:
+            labels = split.answers if self.method.regime_on(type(split.task)) == "labels" else {}
             training = TrainingSplit(
-                split.task, split.problems, lambda problem, response: split.grader.grade(problem, response, self.tools)
+                task=split.task,
+                problems=split.problems,
+                grade=lambda problem, response: split.grader.grade(problem, response, self.tools),
+                demonstrations={
+                    problem.id: Demonstration(problem=problem, answer=labels[problem.id])
+                    for problem in split.problems
+                    if problem.id in labels
+                },
             )
         return RunContext(
             contexts=contexts,

@@ -90,7 +90,7 @@ class RunConfig:
     @property
     def regime(self) -> Regime:
         """The information regime: that of the method on the task, unless an oracle judges for it."""
-        judges = any(role.model == "judge" for role in self.method.roles.values())
+        judges = any(role.model == "judge" for role in self.method.roles_here.values())
         if judges and "judge" in self.others and isinstance(self.others["judge"].engine, OracleConfig):
             return "oracle"
         return self.method.regime_on(self.task.task_class)

@@ -131,6 +131,8 @@ class LoadedTask:
     validation: Sequence[Demonstration] = ()
     training: Sequence[Problem] = ()
     """Problems to train on, apart from all others; empty: training works on the validation split."""
+    answers: Mapping[str, str] = field(default_factory=dict)
+    """Right answers of all splits by problem id, where a problem has one; for the driver alone."""
 
 
 @dataclass

@@ -65,4 +65,5 @@ def load_rows(
         or Provenance(source="generated", description=task.name, digest=sha256(msgspec.json.encode(rows)).hexdigest()),
         validation=tuple(Demonstration(problem=problem, answer=answer or "") for problem, answer in validation),
         training=tuple(problem for problem, _ in training),
+        answers={name: answer for name, answer in gold.items() if answer is not None},
     )
