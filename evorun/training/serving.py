@@ -15,7 +15,7 @@ from accelerate.utils import broadcast_object_list, gather_object
 
 from evorun.errors import ConfigError, TrainingError
 from evorun.models.base import Reply
-from evorun.models.embedded import open_as_umask_allows
+from evorun.models.cache import open_as_umask_allows
 from evorun.training.rollouts import Decoding
 from evorun.training.wire import (
     LENGTH,
