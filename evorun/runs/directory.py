@@ -36,6 +36,8 @@ RATINGS = "ratings"
 """Ratings of candidates that serve all problems, in runs that have such candidates."""
 ROLLOUTS = "rollouts"
 """Episodes of training steps, in runs that play them."""
+PROMPT_SCORES = "prompt_scores"
+"""Test scores of the prompts of a step, in runs that test more than one."""
 RECORDS = ("steps", "candidates", "comparisons", "predictions")
 
 ENGINES = ("engine", *(f"{role}_engine" for role in OTHER_ROLES), "teacher_engine")

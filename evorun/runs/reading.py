@@ -8,7 +8,15 @@ import msgspec
 
 from evorun.errors import DataError
 from evorun.runs.files import MAX_RECORD, bounded_lines, open_regular, read_regular
-from evorun.runs.schema import MetricPoint, PredictionRecord, Results, RolloutRecord, StepRecord, TrainingRecord
+from evorun.runs.schema import (
+    MetricPoint,
+    PredictionRecord,
+    PromptScore,
+    Results,
+    RolloutRecord,
+    StepRecord,
+    TrainingRecord,
+)
 
 T = TypeVar("T")
 
@@ -16,14 +24,7 @@ T = TypeVar("T")
 def read_results(run_dir: Path) -> Results | None:
     """Read results.json; None while the run has not written it."""
     # the last file that a run writes: while it is missing, the others may end anywhere
-    path = run_dir / "results.json"
-    try:
-        content = read_regular(path)
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror}") from error
-    return _decode(content, msgspec.json.Decoder(Results), path, 1)
+    return _read_json(run_dir / "results.json", Results)
 
 
 def read_predictions(run_dir: Path) -> list[PredictionRecord]:
@@ -46,9 +47,30 @@ def read_rollouts(run_dir: Path) -> list[RolloutRecord]:
     return list(read_records(run_dir / "rollouts.jsonl", RolloutRecord))
 
 
+def read_prompt_scores(run_dir: Path) -> list[PromptScore]:
+    """Read prompt_scores.jsonl, which only runs that test several prompts at a step have."""
+    return list(read_records(run_dir / "prompt_scores.jsonl", PromptScore))
+
+
+def read_artifact(run_dir: Path, name: str, kind: type[T]) -> T | None:
+    """Read a file of artifacts/ as JSON of a type; None where the run has left none. Raises DataError."""
+    return _read_json(run_dir / "artifacts" / name, kind)
+
+
 def read_steps(run_dir: Path) -> list[StepRecord]:
     """Read steps.jsonl."""
     return list(read_records(run_dir / "steps.jsonl", StepRecord))
+
+
+def _read_json(path: Path, kind: type[T]) -> T | None:
+    """Read a file that holds one JSON value of a type; None where there is none. Raises DataError."""
+    try:
+        content = read_regular(path)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    return _decode(content, msgspec.json.Decoder(kind), path, 1)
 
 
 def read_records(path: Path, record: type[T]) -> Iterator[T]:

@@ -336,6 +336,35 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Of the model."""
 
 
+class PromptScore(msgspec.Struct, frozen=True, kw_only=True):
+    """A line of prompt_scores.jsonl, and a cell of artifacts/transplant.json: a prompt's score on the test problems."""
+
+    step: int
+    """The weights are those after it; so is the rating that the score is held against."""
+    candidate: CandidateId
+    score: float
+    """Mean of the task's primary score."""
+    low: float | None = None
+    """Ends of the 95 % interval, where one was computed; so is `high`."""
+    high: float | None = None
+    n: int
+    """Test problems."""
+
+
+class PrincipleEffect(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of artifacts/delete_one.json: what one principle of the final system prompt is worth."""
+
+    principle: str
+    """Its text."""
+    effect: float
+    """Mean of the task's primary score with the whole prompt, less that without this principle."""
+    low: float | None
+    """Ends of the 95 % interval; so is `high`. None: no interval could be computed."""
+    high: float | None
+    n: int
+    """Test problems, each answered both ways."""
+
+
 class MetricPoint(msgspec.Struct, frozen=True):
     """A line of metrics.jsonl."""
 
