@@ -26,7 +26,8 @@ class Method(ABC):
     needs: ClassVar[tuple[type, ...]]
     """The task protocols that it relies on."""
     roles: ClassVar[Mapping[str, Role]] = {}
-    """The model role that answers each call role; the policy answers those that are not named here. See `roles_here`."""
+    """The model role that answers each call role; the policy answers those that are not named here.
+    See `roles_here`."""
     observes: ClassVar[bool] = False
     """It looks at a task's feedback (public tests) where there is any."""
     requires_student: ClassVar[bool] = False
