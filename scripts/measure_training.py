@@ -185,7 +185,13 @@ class Evorun:
         self._updates += 1
         asked = [prompt_token_ids(self._tokenizer, messages, MODEL) for messages in prompts(self._arguments.rows)]
         rows = [
-            Row(prompt=tuple(prompt), tokens=tuple(tokens), learned=(True,) * len(tokens), signal=float(i % 2))
+            Row(
+                prompt=tuple(prompt),
+                tokens=tuple(tokens),
+                learned=(True,) * len(tokens),
+                signal=i % 2 - 0.5,
+                logprobs=(-11.0,) * len(tokens),  # as if drawn uniformly; what it is costs nothing
+            )
             for i, (prompt, tokens) in enumerate(zip(asked, completions, strict=True))
         ]
         await self._trainer.ask(Train(number=self._updates, rows=tuple(rows)))
@@ -268,10 +274,8 @@ def show(what: str, evorun: float, trl: float, most: str | None = None) -> None:
 
 def job(arguments: argparse.Namespace, folder: Path) -> Job:
     objective = PolicyGradient(
-        trainer="grpo",
         loss="dr_grpo",
         rows=arguments.rows,
-        group=GROUP,
         steps=arguments.steps + 1,
         minibatches=1,
         kl=0.0,

@@ -2,7 +2,7 @@
 
 The baselines "RL only" of E-SPL (section 4.1), with its objective (section 3.1): N completions of each problem are
 sampled and rewarded, and each one's advantage is its reward minus the mean of the N (with `rloo`: of the others), not
-divided by their standard deviation. TRL's trainers do the rest; what each is told is in `objective`.
+divided by their standard deviation. TRL's GRPOTrainer does the rest; what it is told is in `objective`.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -20,7 +20,7 @@ from evorun.rollouts.episodes import Asked, Episode, Rollouts
 from evorun.rollouts.rewards import Graded
 from evorun.runs.candidates import Step
 from evorun.tasks.base import Problem, Prompt, Task
-from evorun.tasks.capabilities import Generates, Instructs, UsesTools
+from evorun.tasks.capabilities import Generates, Instructs
 from evorun.training.wire import PolicyGradient
 
 ROLE = "rollout"
@@ -91,8 +91,9 @@ class _PolicyGradientMethod(DatasetLevel):
     roles: ClassVar = {ROLE: Role("policy", lag=1)}  # completions come before the step's update
     trains = True
     learns_from_problems = True
-    trainer: ClassVar[str] = "grpo"
-    loss: str = "grpo"
+    leave_one_out: ClassVar[bool] = False
+    """A completion's own reward is left out of its baseline."""
+    loss: str = "dr_grpo"
     """TRL's name of the loss."""
     Config: ClassVar[type[PolicyGradientConfig]] = PolicyGradientConfig
     config: PolicyGradientConfig
@@ -109,10 +110,8 @@ class _PolicyGradientMethod(DatasetLevel):
     def objective(self, run: Path) -> PolicyGradient:
         config = self.config
         return PolicyGradient(
-            trainer=self.trainer,
             loss=self.loss,
             rows=config.rows,
-            group=config.group,
             steps=config.steps,
             minibatches=config.minibatches,
             kl=config.kl,
@@ -144,9 +143,12 @@ class _PolicyGradientMethod(DatasetLevel):
             asked = [Asked(problem, self._prompt(training.task, problem)) for problem in problems]
             episodes = await rollouts.play(step, asked, self.config.sampling)
             figures = _figures(episodes, self.config.group)
-            ctx.record_rollouts(step, episodes, self._advantages([one.reward.value for one in episodes]))
-            if figures["equal_groups"] < 1.0 or self.config.kl:
-                figures |= await ctx.policy.update(step, [one.row(one.reward.value) for one in episodes])
+            advantages = self._advantages([one.reward.value for one in episodes])
+            ctx.record_rollouts(step, episodes, advantages)
+            # Nothing is learned from what the engine refused or the task could not score.
+            learned = [(one, own) for one, own in zip(episodes, advantages, strict=True) if own is not None]
+            if figures["equal_groups"] < 1.0 or (self.config.kl and learned):
+                figures |= await ctx.policy.update(step, [one.row(own) for one, own in learned])
             else:  # all advantages and so the gradient are zero; the optimiser's momentum alone would move the weights
                 ctx.warn(f"step {step}: in each group all rewards are equal, so there is nothing to learn: no update")
             ctx.record(step, figures)
@@ -164,7 +166,7 @@ class _PolicyGradientMethod(DatasetLevel):
             group = rewards[first : first + self.config.group]
             scored = [value for value in group if value is not None]
             mean = sum(scored) / max(len(scored), 1)
-            scale = len(scored) / max(len(scored) - 1, 1) if self.trainer == "rloo" else 1.0
+            scale = len(scored) / max(len(scored) - 1, 1) if self.leave_one_out else 1.0
             advantages += [None if value is None else scale * (value - mean) for value in group]
         return advantages
 
@@ -212,14 +214,8 @@ class Rloo(_PolicyGradientMethod):
     """REINFORCE with the mean reward of a completion's siblings as its baseline."""
 
     name = "rloo"
-    description = "REINFORCE with a leave-one-out baseline (TRL's RLOOTrainer)"
-    trainer = "rloo"
-
-    def incompatibility(self, task: type[Task]) -> str | None:
-        # RLOOTrainer takes no mask of the tokens to learn.
-        if issubclass(task, UsesTools):
-            return f"task={task.name} has tools' turns, which TRL's RLOOTrainer would learn too; use grpo or cispo"
-        return super().incompatibility(task)
+    description = "REINFORCE with a leave-one-out baseline (TRL's GRPOTrainer)"
+    leave_one_out = True
 
 
 def _figures(episodes: Sequence[Episode], group: int) -> dict[str, float]:

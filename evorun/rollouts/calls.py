@@ -166,14 +166,14 @@ class Calls:
         step: int,
         index: int,
         attempt: int,
-        token_ids: bool = False,
+        learned: bool = False,
         seen: tuple[int, ...] | None = None,
     ) -> Reply:
         """Make one call that the budget has admitted (`affordable`), and that is still to be charged.
 
-        token_ids, seen: see `Request`.
+        learned: ask for token ids and their log-probabilities. seen: see `Request`.
         """
-        call = self._call((step, role, index, attempt), prompt, sampling, token_ids, seen)
+        call = self._call((step, role, index, attempt), prompt, sampling, learned, seen)
         return await call.model.complete(call.key, call.request, call.step)
 
     def _call(
@@ -181,7 +181,7 @@ class Calls:
         call: tuple[int, str, int, int],
         prompt: Prompt,
         sampling: Sampling,
-        token_ids: bool = False,
+        learned: bool = False,
         seen: tuple[int, ...] | None = None,
     ) -> "_Call":
         """Return a call (step, role, index, attempt) that is made for the first time. Raises ValueError for another."""
@@ -198,7 +198,8 @@ class Calls:
             seed=call_seed(self._seed, self.name, *call),
             json_schema=prompt.json_schema,
             hints=prompt.hints,
-            token_ids=token_ids,
+            token_ids=learned,
+            logprobs=learned,
             seen=seen,
         )
         # The step decides the weights, never the moment: a resumed run must ask the same model again.

@@ -51,17 +51,16 @@ class Episode(NamedTuple):
         """The model's turns; the last one may be a request that the engine refused."""
         return [turn for turn in self.turns if isinstance(turn, Reply)]
 
-    def row(self, signal: float | None) -> Row:
+    def row(self, signal: float) -> Row:
         """Return the episode as training takes it: tokens as the engine saw and drew them, the model's own learned.
 
-        Raises EngineError when the engine went on from other tokens than these.
+        signal: the episode's advantage. Raises EngineError when the engine went on from other tokens than these, or
+        gave no log-probabilities.
         """
-        # Nothing to learn, but a row all the same: TRL's groups have a fixed number of rows.
-        if signal is None:
-            return Row(prompt=(), tokens=(), learned=(), signal=None)
         prompt = self.replies[0].prompt_ids or ()
         tokens: list[int] = []
         learned: list[bool] = []
+        logprobs: list[float] = []
         for reply in self.replies:
             before, drawn = reply.prompt_ids or (), reply.completions[0].token_ids
             if drawn is None or not before or before[: len(prompt) + len(tokens)] != (*prompt, *tokens):
@@ -70,11 +69,17 @@ class Episode(NamedTuple):
                     "before it, which learning needs; the engine gave others or none: use engine=vllm or "
                     "engine=transformers"
                 )
+            if reply.completions[0].logprobs is None:
+                raise EngineError(
+                    "expected the log-probabilities of completions, which learning needs; the engine gave none: use "
+                    "engine=vllm or engine=transformers"
+                )
             # Tokens between the turns (a tool's answer, the chat template's marks) are seen but not learned.
             added = before[len(prompt) + len(tokens) :]
             tokens += [*added, *drawn]
             learned += [False] * len(added) + [True] * len(drawn)
-        return Row(prompt=prompt, tokens=tuple(tokens), learned=tuple(learned), signal=signal)
+            logprobs += [*(0.0,) * len(added), *reply.completions[0].logprobs]
+        return Row(prompt=prompt, tokens=tuple(tokens), learned=tuple(learned), signal=signal, logprobs=tuple(logprobs))
 
     def record(self, step: int, advantage: float | None) -> RolloutRecord:
         """Return the episode as rollouts.jsonl has it. advantage: None where nothing is learned from it."""
@@ -105,7 +110,8 @@ class Rollouts:
     rewards: Rewards | None = None
     """None: episodes are not rewarded."""
     learned: bool = False
-    """Tokens are learned from: the engine is asked for them, and each turn goes on from those before it."""
+    """Tokens are learned from: the engine is asked for them and their log-probabilities, and each turn goes on from
+    those before it."""
 
     def most_calls(self, problems: Sequence[Problem]) -> int:
         """Return how many calls an episode of each problem takes at most."""
@@ -146,7 +152,7 @@ class Rollouts:
                 step=step,
                 index=index,
                 attempt=turn,
-                token_ids=self.learned,
+                learned=self.learned,
                 seen=seen,
             )
             turns.append(reply)

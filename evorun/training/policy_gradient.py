@@ -1,7 +1,4 @@
-"""Policy gradients with TRL's GRPOTrainer and RLOOTrainer, on batches from the run.
-
-The trainers compute advantages from rewards (reward minus its group's mean, not divided by the standard deviation:
-E-SPL, section 3.1), the loss and the optimiser's step.
+"""Policy gradients with TRL's GRPOTrainer, on completions whose advantages and log-probabilities are given.
 
 Imports TRL: only the trainer process imports this module.
 """
@@ -9,86 +6,74 @@ Imports TRL: only the trainer process imports this module.
 from collections.abc import Sequence
 from typing import Any
 
+import torch
 from datasets import Dataset
-from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
+from trl import GRPOConfig, GRPOTrainer
 
-from evorun.errors import TrainingError
 from evorun.training.serving import Serving, seed_everything
 from evorun.training.settings import micro_batch, processes, shared_arguments
 from evorun.training.weights import adapter
 from evorun.training.wire import Job, PolicyGradient, Row
 
-
-class Batches:
-    """This process's part of the batch that is being learned from, in TRL's format."""
-
-    def __init__(self, job: Job, tokenizer: Any, serving: Serving) -> None:
-        self._job = job
-        self._tokenizer = tokenizer
-        self._serving = serving
-        self._rewards: list[float | None] = []
-
-    def next(self, prompts: Sequence[Any], trainer: Any) -> dict[str, Any]:
-        """Return prompt and completion ids of the next batch (TRL's `rollout_func`)."""
-        train = self._serving.next_training()
-        # The order of rows, which TRL draws, becomes a function of the step, so that a resumed run repeats it. The same
-        # seed in all processes, unlike for dropout: they must agree on the order.
-        seed_everything(self._job.seed, train.number)
-        first = trainer.accelerator.process_index * len(prompts)
-        rows: Sequence[Row] = train.rows[first : first + len(prompts)]
-        self._rewards = [row.signal for row in rows]
-        # A refused request has no completion, and often a prompt longer than the context. TRL gives a row without
-        # reward no weight, but needs a token in its place.
-        eos = (self._tokenizer.eos_token_id,)
-        nothing = Row(prompt=eos, tokens=eos, learned=(True,), signal=None)
-        rows = [nothing if row.signal is None else row for row in rows]
-        batch: dict[str, Any] = {
-            "prompt_ids": [list(row.prompt) for row in rows],
-            "completion_ids": [list(row.tokens) for row in rows],
-            "logprobs": None,
-        }
-        # Of all processes' rows: with a mask in one of them alone, they would wait for each other in different places.
-        if not all(all(row.learned) for row in train.rows):
-            batch["env_mask"] = [list(map(int, row.learned)) for row in rows]
-        return batch
-
-    def reward(self, completions: Sequence[Any], **_: Any) -> list[float | None]:
-        """Return the rewards of the batch (TRL's reward function)."""
-        return self._rewards
+GROUP = 2
+"""TRL's smallest; it computes advantages of groups, which are replaced."""
 
 
 def make_trainer(job: Job, objective: PolicyGradient, model: Any, tokenizer: Any, serving: Serving) -> Any:
     """Return the trainer of TRL. Raises ConfigError when the batch cannot be divided."""
-    batches = Batches(job, tokenizer, serving)
     # TRL counts steps by its data set, which has one entry for each prompt; what the entries hold is never used.
-    prompts = Dataset.from_dict({"prompt": ["-"] * (objective.rows // objective.group * objective.steps)})
-    common: dict[str, Any] = {
-        "model": model,
-        "reward_funcs": batches.reward,
-        "train_dataset": prompts,
-        "processing_class": tokenizer,
-        "peft_config": adapter(job.training, model),
-    }
-    if objective.trainer == "rloo":
-        return _Rloo(batches, args=RLOOConfig(**_arguments(job, objective)), **common)
-    arguments = GRPOConfig(loss_type=objective.loss, scale_rewards="none", **_arguments(job, objective))
-    return GRPOTrainer(args=arguments, rollout_func=batches.next, **common)
+    prompts = Dataset.from_dict({"prompt": ["-"] * (objective.rows // GROUP * objective.steps)})
+    return _Trainer(
+        job,
+        objective.rows,
+        serving,
+        model=model,
+        args=GRPOConfig(loss_type=objective.loss, scale_rewards="none", **_arguments(job, objective)),
+        train_dataset=prompts,
+        processing_class=tokenizer,
+        peft_config=adapter(job.training, model),
+    )
 
 
-class _Rloo(RLOOTrainer):  # type: ignore[misc]
-    """RLOOTrainer with the run's batches."""
+class _Trainer(GRPOTrainer):  # type: ignore[misc]
+    """GRPOTrainer on the run's batches."""
 
-    def __init__(self, batches: Batches, **arguments: Any) -> None:
-        self._batches = batches
-        super().__init__(**arguments)
+    def __init__(self, job: Job, rows: int, serving: Serving, **arguments: Any) -> None:
+        self._job = job
+        self._rows = rows
+        self._serving = serving
+        self._mine: Sequence[Row] = ()
+        super().__init__(reward_funcs=self._no_rewards, rollout_func=self._next, **arguments)
 
-    # It has no `rollout_func` as GRPOTrainer has, so its completions are replaced where it would generate them.
-    def _generate(self, prompts: list[Any]) -> tuple[list[list[int]], list[list[int]], list[str]]:
-        rollouts = self._batches.next(prompts, self)
-        if "env_mask" in rollouts:
-            raise TrainingError("TRL's RLOOTrainer learns from every token, tools' turns too; use method=grpo or cispo")
-        tokens = rollouts["completion_ids"]
-        return rollouts["prompt_ids"], tokens, self.processing_class.batch_decode(tokens, skip_special_tokens=True)
+    def _no_rewards(self, completions: Sequence[Any], **_: Any) -> list[float]:
+        return [0.0] * len(completions)
+
+    def _next(self, prompts: Sequence[Any], _: Any) -> dict[str, Any]:
+        """Return this process's part of the next batch (TRL's `rollout_func`)."""
+        train = self._serving.next_training()
+        # The order of rows, which TRL draws, becomes a function of the step, so that a resumed run repeats it. The same
+        # seed in all processes, unlike for dropout: they must agree on the order.
+        seed_everything(self._job.seed, train.number)
+        eos = (self.processing_class.eos_token_id,)
+        nothing = Row(prompt=eos, tokens=eos, learned=(False,), signal=0.0, logprobs=(0.0,))
+        rows = [*train.rows, *[nothing] * (self._rows - len(train.rows))]
+        first = self.accelerator.process_index * len(prompts)
+        self._mine = rows[first : first + len(prompts)]
+        return {
+            "prompt_ids": [list(row.prompt) for row in self._mine],
+            "completion_ids": [list(row.tokens) for row in self._mine],
+            "env_mask": [list(map(int, row.learned)) for row in self._mine],
+            "logprobs": None,
+        }
+
+    def _generate_and_score_completions(self, inputs: list[dict[str, Any]]) -> dict[str, Any]:
+        output: dict[str, Any] = super()._generate_and_score_completions(inputs)
+        given, width = self._mine, output["completion_ids"].size(1)
+        device = output["completion_ids"].device
+        output["advantages"] = torch.tensor([row.signal for row in given], device=device)
+        logprobs = [[*row.logprobs, *[0.0] * (width - len(row.tokens))] for row in given]
+        output["old_per_token_logps"] = torch.tensor(logprobs, device=device)
+        return output
 
 
 def _arguments(job: Job, objective: PolicyGradient) -> dict[str, Any]:
@@ -99,7 +84,7 @@ def _arguments(job: Job, objective: PolicyGradient) -> dict[str, Any]:
         "gradient_accumulation_steps": passes // objective.minibatches,
         "steps_per_generation": passes,
         "max_steps": objective.steps * objective.minibatches,
-        "num_generations": objective.group,
+        "num_generations": GROUP,
         "max_completion_length": objective.max_tokens,
         "temperature": objective.temperature,
         "beta": objective.kl,

@@ -10,16 +10,12 @@ from evorun.training.config import TrainingConfig
 
 
 class PolicyGradient(msgspec.Struct, frozen=True, kw_only=True, tag="policy_gradient"):
-    """Training on rewarded completions, with the trainers of TRL."""
+    """Training on completions with advantages, with TRL's GRPOTrainer."""
 
-    trainer: str
-    """grpo | rloo."""
     loss: str
-    """TRL's `loss_type` (grpo, dr_grpo, dapo, bnpo, cispo); of no effect with rloo."""
+    """TRL's `loss_type` (grpo, dr_grpo, dapo, bnpo, cispo)."""
     rows: int
-    """Completions in a batch."""
-    group: int
-    """Completions of one prompt, which share a baseline; they are consecutive rows."""
+    """Largest number of completions in a batch."""
     steps: int
     """Largest number of batches."""
     minibatches: int
@@ -80,8 +76,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Token ids of all that follows: the model's turns, end-of-sequence tokens included, and the tools' turns."""
     learned: tuple[bool, ...]
     """For each of `tokens`, true when it is the model's own, to be learned."""
-    signal: float | None
-    """The reward; None: the row is not learned from."""
+    signal: float
+    """The advantage (of PPO, whose trainer has the critic, the reward)."""
+    logprobs: tuple[float, ...]
+    """For each of `tokens`, its log-probability under the sampler, at the sampling temperature; 0 where not learned."""
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):

@@ -15,7 +15,7 @@ import pytest
 from building import make_budget, make_config, make_driver, make_method, task_config, toy_task
 from evorun.errors import ConfigError, DataError
 from evorun.methods.policy_gradient import GrpoConfig
-from evorun.models import Completion, Message, Reply, Request
+from evorun.models import Message, Reply, Request
 from evorun.rollouts.rewards import formatted
 from evorun.runner.training_runs import training_problems
 from evorun.runs.budget import BudgetConfig
@@ -49,8 +49,8 @@ class Sampled(Scripted):
         [completion] = reply.completions
         if request.token_ids and reply.error is None:
             ids = tuple(map(ord, completion.text))
-            completion = Completion(
-                text=completion.text, finish_reason=completion.finish_reason, tokens=len(ids), token_ids=ids
+            completion = msgspec.structs.replace(
+                completion, tokens=len(ids), token_ids=ids, logprobs=(-0.5,) * len(ids) if request.logprobs else None
             )
         return msgspec.structs.replace(reply, completions=(completion,), prompt_ids=ids_of(request.messages))
 
@@ -128,18 +128,17 @@ async def test_each_epoch_goes_once_through_the_split_in_an_order_of_its_own(tmp
     assert (await train(tmp_path / "c", steps=5, seed=1)).trained_on() != ids
 
 
-async def test_rows_are_the_completions_with_their_rewards(tmp_path: Path) -> None:
+async def test_rows_are_the_scored_completions_with_their_advantages(tmp_path: Path) -> None:
     def script(ask: Ask) -> str | None:
         return ("right", "wrong", "?", "right", None, "wrong")[ask.index]
 
     trained = await train(tmp_path / "run", script, steps=1, format_reward=0.25)
     [batch] = trained.policy.batches
-    assert [row.signal for row in batch] == [1.25, 0.25, 0.0, 1.25, None, 0.25]
-    assert ["".join(map(chr, row.tokens)) for row in batch] == ["right", "wrong", "?", "right", "", "wrong"]
+    assert [row.signal for row in batch] == [0.75, -0.25, -0.5, 0.5, -0.5]
+    assert ["".join(map(chr, row.tokens)) for row in batch] == ["right", "wrong", "?", "right", "wrong"]
+    assert all(row.logprobs == (-0.5,) * len(row.tokens) for row in batch)
     asked = sorted(trained.model.of("rollout"), key=lambda ask: ask.index)
-    assert [row.prompt for row in batch] == [
-        ids_of(ask.request.messages) if row.tokens else () for row, ask in zip(batch, asked, strict=True)
-    ]
+    assert [row.prompt for row in batch] == [ids_of(ask.request.messages) for ask in asked if ask.index != 4]
     assert trained.policy.exported == 1
     rollouts = read_rollouts(trained.folder)
     assert [one.call for one in rollouts] == [f"*|1|rollout|{index}|0" for index in range(6)]
@@ -158,6 +157,16 @@ async def test_rows_are_the_completions_with_their_rewards(tmp_path: Path) -> No
     assert (figures["equal_groups"], figures["rejected"], figures["truncated"]) == (0.0, 1.0, 0.0)
     assert figures["loss"] == 0.5
     assert (record["step"], record["calls"]) == (1, 2 * 2 + 6)
+
+
+async def test_rloo_leaves_a_completion_out_of_its_baseline(tmp_path: Path) -> None:
+    def script(ask: Ask) -> str | None:
+        return ("right", "wrong", "?", None, "right", None)[ask.index]
+
+    trained = await train(tmp_path / "run", script, method="rloo", steps=1, format_reward=0.25)
+    [batch] = trained.policy.batches
+    # the others of the first group have 0.25 and 0; the last one has no others, so there is no baseline
+    assert [row.signal for row in batch] == pytest.approx([1.25 - 0.25 / 2, 0.25 - 1.25 / 2, -1.5 / 2, 0.0])
 
 
 async def test_equal_rewards_in_each_group_make_no_update(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -200,7 +209,7 @@ async def test_evaluations_come_first_last_and_in_between(tmp_path: Path) -> Non
     assert [one.temperature for one in samplings] == [0, 0.3, 0.3, 0.3]
     assert {one.max_tokens for one in samplings} == {7}
     assert not any(ask.request.token_ids for ask in trained.model.of("evaluate"))
-    assert all(ask.request.token_ids for ask in trained.model.of("rollout"))
+    assert all(ask.request.token_ids and ask.request.logprobs for ask in trained.model.of("rollout"))
 
 
 async def test_an_evaluation_answers_by_the_greedy_text_and_rates_by_the_others(tmp_path: Path) -> None:
@@ -285,12 +294,12 @@ async def test_every_field_has_an_effect(tmp_path: Path) -> None:
 
 def test_what_trl_is_told() -> None:
     told = {name: make_method(name, **SMALL).objective(Path()) for name in METHODS}
-    assert {name: (one.trainer, one.loss, one.clip_high) for name, one in told.items()} == {
-        "grpo": ("grpo", "dr_grpo", 0.2),
-        "cispo": ("grpo", "cispo", 5.0),
-        "rloo": ("rloo", "grpo", 0.2),
+    assert {name: (one.loss, one.clip_high) for name, one in told.items()} == {
+        "grpo": ("dr_grpo", 0.2),
+        "cispo": ("cispo", 5.0),
+        "rloo": ("dr_grpo", 0.2),
     }
-    assert all((one.rows, one.group, one.steps, one.kl) == (6, 3, 4, 0.0) for one in told.values())
+    assert all((one.rows, one.steps, one.kl) == (6, 4, 0.0) for one in told.values())
 
 
 @pytest.mark.parametrize(
@@ -326,7 +335,12 @@ async def test_without_right_and_wrong_the_reward_is_the_primary_score(
     monkeypatch.setattr(RightIsRight, "grade", by_length)
     trained = await train(tmp_path / "run", script, steps=1, task=ScoredQuiz(), format_reward=0.25)
     [batch] = trained.policy.batches
-    assert [row.signal for row in batch] == [1.0, 0.75, None, 1.0, None, 0.75]  # scaled, turned round, with the bonus
+    assert [row.signal for row in batch] == [
+        0.125,
+        -0.125,
+        0.125,
+        -0.125,
+    ]  # of rewards scaled, turned round, with the bonus
     figures = trained.records("training")[0]["figures"]
     assert "correct" not in figures
     assert (figures["rejected"], figures["unscored"]) == (1.0, 1.0)

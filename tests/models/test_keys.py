@@ -6,14 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from building import make_config, make_job, training_config
+from building import make_config, make_job, policy_gradient, training_config
 from evorun.errors import TrainingError
 from evorun.models.keys import child_environment
 from evorun.runs import environment
 from evorun.tasks.math_contest.verification import Verifier
 from evorun.training import process
 from evorun.training.process import TrainerProcess
-from evorun.training.wire import PolicyGradient
 
 SECRETS = (
     *("OPENAI_API_KEY", "ANTHROPIC_APIKEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"),
@@ -60,10 +59,7 @@ async def test_the_trainer_has_no_keys_but_the_hubs(tmp_path: Path, monkeypatch:
     seen = tmp_path / "environ"
     monkeypatch.setattr(process, "require_packages", lambda: None)
     monkeypatch.setattr(process, "command_line", lambda job, file: ["sh", "-c", f"cat /proc/$$/environ > {seen}"])
-    counts = {"rows": 2, "group": 2, "steps": 1, "minibatches": 1, "max_tokens": 8}
-    floats = {"clip_low": 0.2, "clip_high": 0.2, "kl": 0.0, "temperature": 1.0}
-    objective = PolicyGradient(trainer="grpo", loss="grpo", **counts, **floats)  # type: ignore[arg-type]
-    job = make_job(tmp_path, tmp_path, training_config(), objective)
+    job = make_job(tmp_path, tmp_path, training_config(), policy_gradient())
     with pytest.raises(TrainingError, match="ended with exit code 0"):
         await asyncio.wait_for(TrainerProcess.start(job, tmp_path / "log"), 30)
     assert names(seen) & {*SECRETS} == {"HF_TOKEN"}

@@ -76,6 +76,8 @@ class Speaker:
         if request.seen is not None:  # the tool's turn after what has been seen
             prompt = (*request.seen, *letters(request.messages[-1]["content"]))
         completion = Completion(text=text, finish_reason="stop", tokens=len(said), token_ids=said)
+        if request.logprobs:
+            completion = msgspec.structs.replace(completion, logprobs=logprobs(said))
         return Reply(completions=(completion,), prompt_tokens=len(prompt), seconds=0.25, prompt_ids=prompt)
 
     async def close(self) -> None:
@@ -84,6 +86,10 @@ class Speaker:
 
 def letters(text: str) -> tuple[int, ...]:
     return tuple(map(ord, text))
+
+
+def logprobs(tokens: tuple[int, ...]) -> tuple[float, ...]:
+    return tuple(-0.5 - token for token in tokens)
 
 
 class Played:
@@ -165,8 +171,8 @@ async def test_a_row_holds_the_tokens_as_they_were_and_the_models_own_are_learne
         tokens=own + tools + answer,
         learned=(True,) * 12 + (False,) * 2 + (True,) * 3,
         signal=0.5,
+        logprobs=(*logprobs(own), 0.0, 0.0, *logprobs(answer)),
     )
-    assert episode.row(None) == Row(prompt=(), tokens=(), learned=(), signal=None)
 
 
 async def test_no_row_is_made_of_other_tokens_than_those_drawn(tmp_path: Path) -> None:
@@ -179,6 +185,15 @@ async def test_no_row_is_made_of_other_tokens_than_those_drawn(tmp_path: Path) -
     for turns in ((first, tool, retokenized), (without, tool, last)):
         with pytest.raises(EngineError, match="each turn's prompt going on from the turn before it"):
             episode._replace(turns=turns).row(1.0)
+
+
+async def test_no_row_is_made_without_log_probabilities(tmp_path: Path) -> None:
+    [episode] = await Played(tmp_path, calculating).play("1+1")
+    reply = episode.replies[0]
+    [completion] = reply.completions
+    bare = msgspec.structs.replace(reply, completions=(msgspec.structs.replace(completion, logprobs=None),))
+    with pytest.raises(EngineError, match="expected the log-probabilities of completions"):
+        episode._replace(turns=(bare,)).row(1.0)
 
 
 async def test_a_tool_that_fails_is_an_answer(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from building import make_config, training_config
+from building import make_config, policy_gradient, training_config
 from evorun.errors import JournalError, TrainingError
 from evorun.models.base import Completion, LanguageModel, Message, Reply, Request
 from evorun.models.config import ModelConfig
@@ -19,7 +19,6 @@ from evorun.training.wire import (
     Export,
     Figures,
     Generate,
-    PolicyGradient,
     Replies,
     Row,
     Save,
@@ -37,10 +36,7 @@ class Noting(Policy):
             model=ModelConfig(name="m", id="m"),
             engine=make_config("engine", "transformers", device="cpu"),
             training=training_config(save_every=1),
-            objective=PolicyGradient(
-                **{"trainer": "grpo", "loss": "dr_grpo", "rows": 2, "group": 2, "steps": 9, "minibatches": 1},
-                **{"kl": 0.0, "clip_low": 0.2, "clip_high": 0.2, "temperature": 1.0, "max_tokens": 4},
-            ),
+            objective=policy_gradient(rows=2, steps=9),
             seed=0,
             run=run.path,
             journal=run.journal,
@@ -94,8 +90,10 @@ def make(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def rows(*rewards: float) -> list[Row]:
-    return [Row(prompt=(3,), tokens=(1, 2), learned=(True, True), signal=reward) for reward in rewards]
+def rows(*advantages: float) -> list[Row]:
+    return [
+        Row(prompt=(3,), tokens=(1, 2), learned=(True, True), signal=own, logprobs=(-1.0, -2.0)) for own in advantages
+    ]
 
 
 async def said(model: LanguageModel, times: int) -> list[str]:

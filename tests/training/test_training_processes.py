@@ -25,10 +25,10 @@ from parity_task import (
     write_model,
 )
 
-from building import make_job, training_config
+from building import make_job, policy_gradient, training_config
 from evorun.models import Message, Request, Sampling
 from evorun.training.process import TrainerProcess
-from evorun.training.wire import Generate, PolicyGradient
+from evorun.training.wire import Generate
 from evorun_process import environment
 
 pytestmark = [
@@ -109,14 +109,8 @@ async def test_closing_ends_a_trainer_that_is_busy(
 
 async def busy_trainer(model: Path, folder: Path, processes: int) -> tuple[TrainerProcess, Generate]:
     """Return a trainer, and what keeps it busy for minutes."""
-    settings: dict[str, Any] = {
-        **{"trainer": "grpo", "loss": "dr_grpo", "rows": 4, "group": 2, "steps": 3, "minibatches": 1, "kl": 0.0},
-        **{"clip_low": 0.2, "clip_high": 0.2, "temperature": 1.0, "max_tokens": 8},
-    }
     training = training_config(rank=4, num_processes=processes)
-    trainer = await TrainerProcess.start(
-        make_job(model, folder, training, PolicyGradient(**settings)), folder / "trainer.log"
-    )
+    trainer = await TrainerProcess.start(make_job(model, folder, training, policy_gradient()), folder / "trainer.log")
     asked = Request(messages=(Message(role="user", content="Go on."),), sampling=Sampling(max_tokens=200, n=500))
     return trainer, Generate(requests=(asked,) * 200, adapter=True)
 

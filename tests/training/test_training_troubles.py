@@ -12,7 +12,6 @@ from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -29,7 +28,7 @@ from parity_task import (
     write_model,
 )
 
-from building import composed, make_config, make_job, training_config
+from building import composed, make_config, make_job, policy_gradient, training_config
 from evorun.errors import ConfigError, JournalError, TrainingError
 from evorun.models import Message, Reply, Request, Sampling
 from evorun.models.config import ModelConfig
@@ -41,7 +40,7 @@ from evorun.runs.replay import RecordedRun
 from evorun.training import process, worker
 from evorun.training.policy import Policy
 from evorun.training.process import TrainerProcess
-from evorun.training.wire import Assess, Done, Figures, Generate, PolicyGradient, Replies, Row, Save, Train
+from evorun.training.wire import Assess, Done, Figures, Generate, Replies, Row, Save, Train
 from evorun_process import environment
 
 needs_tokenizer = pytest.mark.skipif(not EMBEDDED, reason=NO_TOKENIZER)
@@ -72,23 +71,18 @@ def unread(folder: Path) -> Path:
     return folder
 
 
-def objective(**changes: Any) -> PolicyGradient:
-    settings: dict[str, Any] = {
-        **{"trainer": "grpo", "loss": "dr_grpo", "rows": 4, "group": 2, "steps": 3, "minibatches": 1, "kl": 0.0},
-        **{"clip_low": 0.2, "clip_high": 0.2, "temperature": 1.0, "max_tokens": 8},
-    }
-    return PolicyGradient(**{**settings, **changes})
-
-
 def said(text: str) -> tuple[Message, ...]:
     return (Message(role="user", content=text),)
 
 
-def rows(rewards: list[float | None]) -> tuple[Row, ...]:
-    def row(tokens: tuple[int, ...], reward: float | None) -> Row:
-        return Row(prompt=(5, 300, 17), tokens=tokens, learned=(True,) * len(tokens), signal=reward)
+def rows(*advantages: float) -> tuple[Row, ...]:
+    def row(tokens: tuple[int, ...], advantage: float) -> Row:
+        chances = (-11.0,) * len(tokens)  # of some 50,000 tokens
+        return Row(
+            prompt=(5, 300, 17), tokens=tokens, learned=(True,) * len(tokens), signal=advantage, logprobs=chances
+        )
 
-    return tuple(row(() if reward is None else (i + 300, 7, 9), reward) for i, reward in enumerate(rewards))
+    return tuple(row((i + 300, 7, 9), own) for i, own in enumerate(advantages))
 
 
 class TestBeforeAnythingIsLoaded:
@@ -135,7 +129,7 @@ class TestBeforeAnythingIsLoaded:
         )
         monkeypatch.setattr(process, "command_line", lambda job, file: [sys.executable, str(loading), str(file)])
         starting = asyncio.create_task(
-            TrainerProcess.start(make_job(tmp_path, tmp_path, training_config(rank=4), objective()), log)
+            TrainerProcess.start(make_job(tmp_path, tmp_path, training_config(rank=4), policy_gradient()), log)
         )
         async with asyncio.timeout(120):
             while not (log.exists() and log.read_text()):  # noqa: ASYNC110 - a process says so in a file
@@ -225,15 +219,13 @@ def wait_for(condition: Callable[[], bool], seconds: float = 120) -> None:
 @pytest.mark.slow
 @needs_tokenizer
 class TestATrainer:
-    async def test_its_reference_is_the_base_model_and_a_refused_row_teaches_nothing(
-        self, model: Path, tmp_path: Path
-    ) -> None:
+    async def test_its_reference_is_the_base_model(self, model: Path, tmp_path: Path) -> None:
         expected = greedy_of_transformers(model, said("Tell me more."))
         training = training_config(rank=4, learning_rate=0.05)
-        trainer = await TrainerProcess.start(make_job(model, tmp_path, training, objective()), tmp_path / "log")
+        trainer = await TrainerProcess.start(make_job(model, tmp_path, training, policy_gradient()), tmp_path / "log")
         try:
             assert await greedy(trainer, adapter=True) == await greedy(trainer, adapter=False) == expected
-            figures = await trainer.ask(Train(number=1, rows=rows([1.0, 0.0, 0.5, None])))
+            figures = await trainer.ask(Train(number=1, rows=rows(0.5, -0.5, 0.0)))
             assert isinstance(figures, Figures)
             assert figures.figures["grad_norm"] > 0
             assert await greedy(trainer, adapter=False) == expected
@@ -243,13 +235,13 @@ class TestATrainer:
 
     async def test_weights_that_are_no_numbers_end_it(self, model: Path, tmp_path: Path) -> None:
         training = training_config(rank=4, learning_rate=1e30, max_grad_norm=1e9)
-        trainer = await TrainerProcess.start(make_job(model, tmp_path, training, objective()), tmp_path / "log")
+        trainer = await TrainerProcess.start(make_job(model, tmp_path, training, policy_gradient()), tmp_path / "log")
         try:
-            await trainer.ask(Train(number=1, rows=rows([1.0, 0.0, 0.5, 0.0])))
+            await trainer.ask(Train(number=1, rows=rows(0.5, -0.5, 0.25, -0.25)))
             with pytest.raises(
                 TrainingError, match=r"optimiser step 2: expected numbers, got .*training.learning_rate"
             ):
-                await trainer.ask(Train(number=2, rows=rows([1.0, 0.0, 0.5, 0.0])))
+                await trainer.ask(Train(number=2, rows=rows(0.5, -0.5, 0.25, -0.25)))
         finally:
             await trainer.close()
 
@@ -257,11 +249,11 @@ class TestATrainer:
         self, below: Callable[[], list[psutil.Process]], model: Path, tmp_path: Path
     ) -> None:
         training = training_config(rank=4, learning_rate=0.05)
-        trainer = await TrainerProcess.start(make_job(model, tmp_path, training, objective()), tmp_path / "log")
+        trainer = await TrainerProcess.start(make_job(model, tmp_path, training, policy_gradient()), tmp_path / "log")
         try:
-            await trainer.ask(Train(number=1, rows=rows([1.0, 0.0, 0.5, 0.0])))
+            await trainer.ask(Train(number=1, rows=rows(0.5, -0.5, 0.25, -0.25)))
             assert await trainer.ask(Save(str(tmp_path / "whole"))) == Done()
-            await trainer.ask(Train(number=2, rows=rows([1.0, 0.0, 0.5, 0.0])))
+            await trainer.ask(Train(number=2, rows=rows(0.5, -0.5, 0.25, -0.25)))
             [process] = below()
             process.rlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))  # the tokenizer's file alone is larger
             with pytest.raises(TrainingError, match="File too large") as raised:
@@ -282,14 +274,14 @@ async def test_a_replayed_run_trains_nothing(tmp_path: Path) -> None:
         model=ModelConfig(name="m", id="m"),
         engine=make_config("engine", "transformers"),
         training=training_config(),
-        objective=objective(),
+        objective=policy_gradient(),
         seed=0,
         run=tmp_path,
         journal=journal,
         past=RecordedRun(nothing),
     )
     with pytest.raises(JournalError, match=r"recorded.* holds no .*update"):
-        await policy.update(1, rows([1.0, 0.0, 1.0, 0.0]))
+        await policy.update(1, rows(0.5, -0.5))
     await policy.close()
     journal.close()
     assert not (tmp_path / "trainer.log").exists()
