@@ -66,6 +66,10 @@ class Candidate(Response, frozen=True, kw_only=True):
     sd: float | None = None
     survivor: bool = False
     """True while the method still considers it."""
+    reflection: str = ""
+    """The lessons that it was made from, as the prompt for it showed them."""
+    blamed: tuple[str, ...] = ()
+    """Keys, in the run's journal, of the last calls of the rollouts that were reflected on."""
 
     @classmethod
     def of(cls, response: Response, **origin: Any) -> Self:

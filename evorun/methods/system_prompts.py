@@ -1,0 +1,217 @@
+"""System prompts as programs: a preamble and numbered principles, which edits change as a patch changes a file.
+
+E-SPL, section 3.2: its `git.apply`. A model writes the edits, so what is wrong with them is counted by its reason.
+"""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from evorun.models.base import Reply
+from evorun.tasks.json_text import read_object, well_formed
+from evorun.tasks.thinking import without_thinking
+
+Op = Literal["add", "modify", "merge", "remove"]
+OPS: tuple[Op, ...] = ("add", "modify", "merge", "remove")
+Reason = Literal[
+    "rejected",  # the engine refused the request
+    "cut_off",
+    "not_json",
+    "no_edits",
+    "unknown_op",
+    "unknown_id",
+    "empty_text",
+    "too_long",
+    "merge_of_one",
+    "conflict",
+    "unchanged",
+    "too_many",
+    "in_refused_list",  # good by itself, in a list that applies whole or not at all
+]
+"""Why an edit, or a whole reply, was refused."""
+ANALYSIS_CHARS = 4_000
+"""Of the analysis before the edits, under constrained decoding (ours): without a bound a model may never end it."""
+
+
+class Limits(NamedTuple):
+    """Bounds of what a model may write into a system prompt; `ours`, the paper only asks for short principles."""
+
+    principles: int
+    """Of a system prompt."""
+    principle_chars: int
+    edits: int
+    """Of one reply."""
+
+
+class SystemPrompt(NamedTuple):
+    """A system prompt of a population."""
+
+    preamble: str
+    """The task's own instruction, which edits leave alone."""
+    principles: tuple[str, ...] = ()
+    """Known to models by their numbers: G1, G2, ..."""
+
+    @property
+    def text(self) -> str:
+        """The system prompt as the policy sees it."""
+        if not self.principles:
+            return self.preamble
+        learned = "Principles that have helped with problems like the one to come:\n\n" + numbered(self.principles)
+        return f"{self.preamble}\n\n{learned}" if self.preamble else learned
+
+
+def numbered(principles: Sequence[str]) -> str:
+    """Return principles as prompts show them, each with its id."""
+    return "\n\n".join(f"[G{number}] {text}" for number, text in enumerate(principles, 1))
+
+
+class Edit(NamedTuple):
+    """An operation of a model's, as it was read: not checked."""
+
+    op: str
+    ids: tuple[int, ...] = ()
+    """Numbers of principles, each once, counted from 1; 0: an id that is none."""
+    text: str = ""
+
+
+class Refused(Exception):
+    """A reply from which no edits can be read; `args[0]` is the reason."""
+
+
+class Patched(NamedTuple):
+    """The outcome of a list of edits."""
+
+    principles: tuple[str, ...] | None
+    """None: nothing was applied."""
+    edits: tuple[Edit, ...] = ()
+    """Those that were applied."""
+    refused: Mapping[str, int] = {}
+    """Operations that were not, or replies without any, by reason."""
+
+    @property
+    def figures(self) -> dict[str, float]:
+        """The counts as a step records them."""
+        return {
+            **{f"edits_{op}": float(count) for op, count in Counter(edit.op for edit in self.edits).items()},
+            **{f"edits_refused_{reason}": float(count) for reason, count in self.refused.items()},
+        }
+
+
+def patch(principles: Sequence[str], reply: Reply, limits: Limits, *, partial: bool = False) -> Patched:
+    """Apply the edits that a reply lists; see `apply_edits`."""
+    try:
+        return apply_edits(principles, read_edits(reply), limits, partial=partial)
+    except Refused as refused:
+        return Patched(None, (), {refused.args[0]: 1})
+
+
+def read_edits(reply: Reply) -> list[Edit]:
+    """Return the edits that a reply lists under `edits`. Raises Refused where there are none to read."""
+    if reply.error is not None:
+        raise Refused("rejected")
+    if reply.completions[0].truncated:  # the repair of JSON would take half an edit for a whole one
+        raise Refused("cut_off")
+    listed = (read_object(without_thinking(reply.completions[0].text)) or {}).get("edits")
+    if not isinstance(listed, list):
+        raise Refused("not_json")
+    if not listed:
+        raise Refused("no_edits")
+    return [_edit(one) if isinstance(one, dict) else Edit("") for one in listed]
+
+
+def apply_edits(principles: Sequence[str], edits: Sequence[Edit], limits: Limits, *, partial: bool = False) -> Patched:
+    """Apply a list of edits as one patch: whole or not at all; with `partial` without its bad operations.
+
+    Ids mean the list as it was. Of two operations on one id the later one is the bad one.
+    """
+    good: list[Edit] = []
+    refused: Counter[str] = Counter()
+    for number, edit in enumerate(edits):
+        reason = "too_many" if number >= limits.edits else _fault(principles, edit, good, limits)
+        if reason is None:
+            good.append(edit)
+        else:
+            refused[reason] += 1
+    while len(changed := _changed(principles, good)) > max(limits.principles, len(principles)):
+        good.remove([one for one in good if one.op == "add"][-1])
+        refused["too_many"] += 1
+    if refused and not partial:
+        refused.update({"in_refused_list": len(good)} if good else {})
+        good = []
+    return Patched(changed, tuple(good), refused) if good else Patched(None, (), refused)
+
+
+def reply_schema(principles: int, limits: Limits) -> dict[str, Any]:
+    """Return the JSON schema of a reply with edits on so many principles: an analysis, then the edits."""
+    analysis = {"type": "string", "maxLength": ANALYSIS_CHARS}
+    text = {"type": "string", "minLength": 1, "maxLength": limits.principle_chars}
+    ids = {"type": "string", "enum": [f"G{number}" for number in range(1, principles + 1)]}
+    shapes = [_object(op=_constant("add"), text=text)]
+    if principles:
+        shapes.append(_object(op=_constant("modify"), id=ids, text=text))
+        shapes.append(_object(op=_constant("remove"), id=ids))
+    if principles > 1:
+        several = {"type": "array", "items": ids, "minItems": 2, "maxItems": principles}
+        shapes.append(_object(op=_constant("merge"), ids=several, text=text))
+    return _object(analysis=analysis, edits={"type": "array", "items": {"anyOf": shapes}, "maxItems": limits.edits})
+
+
+def _constant(value: str) -> dict[str, Any]:
+    return {"type": "string", "enum": [value]}
+
+
+def _object(**properties: Any) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": properties,
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def _edit(entry: dict[str, Any]) -> Edit:
+    op, text = entry.get("op"), entry.get("text")
+    named = entry.get("ids") if isinstance(entry.get("ids"), list) else [entry["id"]] if "id" in entry else []
+    return Edit(
+        op=op.strip().lower() if isinstance(op, str) else "",
+        ids=tuple(dict.fromkeys(map(_number, named or []))),
+        text=well_formed(text).strip() if isinstance(text, str) else "",
+    )
+
+
+def _number(name: Any) -> int:
+    digits = str(name).strip(" []().").upper().removeprefix("G") if isinstance(name, str | int) else ""
+    return int(digits) if len(digits) < 6 and digits.isdecimal() else 0
+
+
+def _fault(principles: Sequence[str], edit: Edit, good: Sequence[Edit], limits: Limits) -> Reason | None:
+    """Return what is wrong with an edit beside those that come before it."""
+    if edit.op not in OPS:
+        return "unknown_op"
+    if edit.op != "add" and not (edit.ids and all(1 <= one <= len(principles) for one in edit.ids)):
+        return "unknown_id"
+    if edit.op in ("modify", "remove") and len(edit.ids) > 1:
+        return "conflict"
+    if edit.op == "merge" and len(edit.ids) < 2:
+        return "merge_of_one"
+    if edit.op != "remove" and not edit.text:
+        return "empty_text"
+    if edit.op != "remove" and len(edit.text) > limits.principle_chars:
+        return "too_long"
+    if edit.op != "add" and any(set(edit.ids) & set(one.ids) for one in good if one.op != "add"):
+        return "conflict"
+    if edit.op in ("add", "modify") and edit.text in principles:
+        return "unchanged"
+    return None
+
+
+def _changed(principles: Sequence[str], edits: Sequence[Edit]) -> tuple[str, ...]:
+    """Return the principles after edits without faults: a merged one stands where the first of its own stood."""
+    kept: dict[int, str | None] = dict(enumerate(principles, 1))
+    for edit in edits:
+        if edit.op != "add":
+            kept.update(dict.fromkeys(edit.ids))
+            if edit.op != "remove":
+                kept[min(edit.ids)] = edit.text
+    added = [edit.text for edit in edits if edit.op == "add"]
+    return (*(text for text in kept.values() if text is not None), *added)
