@@ -1,6 +1,6 @@
 """TrueSkill: Gaussian beliefs in skills, moved by a ranking (Herbrich et al., 2006; E-SPL, appendix B)."""
 
-from math import copysign, exp, inf, isfinite, pi, sqrt
+from math import copysign, exp, inf, isclose, isfinite, pi, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -9,9 +9,9 @@ from scipy.special import erfcx, ndtri
 
 Floats = npt.NDArray[np.float64]
 
-CONVERGED = 1e-9
-"""Change of a message, relative to its player's prior, below which a sweep changes nothing (ours)."""
-MOST_SWEEPS = 1_000
+CONVERGED = 1e-8
+"""Change of a message, relative to it and to the performance's prior, that ends the sweeps (ours)."""
+MOST_SWEEPS = 200
 """Sweeps at most (ours): a handful is usual; without convergence the messages of the last sweep are taken."""
 
 
@@ -56,65 +56,71 @@ def rate(
         )
     drifted = sds**2 + tau**2
     order = np.argsort(places, kind="stable")
-    margin = float(ndtri((draw_probability + 1) / 2)) * sqrt(2) * beta
-    ties = np.diff(places[order]) == 0
-    precision, shift = _messages(means[order].tolist(), (drifted + beta**2)[order].tolist(), ties.tolist(), margin)
+    told = _messages(
+        means[order].tolist(),
+        (drifted + beta**2)[order].tolist(),
+        (np.diff(places[order]) == 0).tolist(),
+        float(ndtri((draw_probability + 1) / 2)) * sqrt(2) * beta,
+    )
+    precision, shift = np.empty((2, len(order)))
+    precision[order], shift[order] = np.reshape(told, (-1, 2)).T
     # From performances back to skills, through the noise between them.
-    message = np.empty((2, len(order)))
-    message[:, order] = np.array([precision, shift]) / (1 + beta**2 * np.array(precision))
-    variance = 1 / (1 / drifted + message[0])
-    return Ratings(variance * (means / drifted + message[1]), np.sqrt(variance))
+    loss = 1 + beta**2 * precision
+    variance = 1 / (1 / drifted + precision / loss)
+    return Ratings(variance * (means / drifted + shift / loss), np.sqrt(variance))
 
 
-def _messages(
-    means: list[float], variances: list[float], ties: list[bool], margin: float
-) -> tuple[list[float], list[float]]:
-    """Return what the ranking says of each performance: precision and precision times mean, best player first.
+class _Natural(NamedTuple):
+    """A normal distribution, or a message about one."""
+
+    precision: float
+    shift: float
+    """Precision times mean."""
+
+    def times(self, other: "_Natural") -> "_Natural":
+        return _Natural(self.precision + other.precision, self.shift + other.shift)
+
+
+def _messages(means: list[float], variances: list[float], ties: list[bool], margin: float) -> list[_Natural]:
+    """Return what the ranking says of each performance, best player first.
 
     means, variances: of the performances before the ranking. ties: whether each pair of neighbours is a draw.
     """
     # Scalars, not arrays: a ranking has a few players, and each pair waits for the one before it.
-    priors = [(1 / variance, mean / variance) for mean, variance in zip(means, variances, strict=True)]
-    precision, shift = (list(one) for one in zip(*priors, strict=True)) if priors else ([], [])
-    sent = [((0.0, 0.0), (0.0, 0.0)) for _ in ties]
+    priors = [_Natural(1 / variance, mean / variance) for mean, variance in zip(means, variances, strict=True)]
+    from_above = [_Natural(0.0, 0.0)] * len(priors)  # of the pair with the player above, and with the one below
+    from_below = [_Natural(0.0, 0.0)] * len(priors)
     pairs = [*range(len(ties)), *range(len(ties) - 2, 0, -1)]  # down the ranking and up again
     for _ in range(MOST_SWEEPS if len(ties) > 1 else 1):
-        change = 0.0
-        for pair in pairs:
-            cavity = [(precision[pair + k] - sent[pair][k][0], shift[pair + k] - sent[pair][k][1]) for k in (0, 1)]
-            new = _pair(*cavity, margin, ties[pair])
-            for k in (0, 1):
-                prior = priors[pair + k][0]
-                moved = max(abs(new[k][0] - sent[pair][k][0]) / prior, abs(new[k][1] - sent[pair][k][1]) / sqrt(prior))
-                change = max(change, moved)
-                precision[pair + k], shift[pair + k] = cavity[k][0] + new[k][0], cavity[k][1] + new[k][1]
-            sent[pair] = new
-        if change < CONVERGED:
+        before = [*from_above, *from_below]
+        for one in pairs:
+            other = one + 1
+            better, worse = priors[one].times(from_above[one]), priors[other].times(from_below[other])
+            from_below[one], from_above[other] = _pair(better, worse, margin, ties[one])
+        after = zip(before, [*from_above, *from_below], variances * 2, strict=True)
+        if all(
+            isclose(old.precision, new.precision, rel_tol=CONVERGED, abs_tol=CONVERGED / variance)
+            and isclose(old.shift, new.shift, rel_tol=CONVERGED, abs_tol=CONVERGED / sqrt(variance))
+            for old, new, variance in after
+        ):
             break
-    # Sums of the messages themselves: the difference of posterior and prior would lose digits.
-    told = [[0.0] * len(means), [0.0] * len(means)]
-    for pair, both in enumerate(sent):
-        for k in (0, 1):
-            for natural in (0, 1):
-                told[natural][pair + k] += both[k][natural]
-    return told[0], told[1]
-
-
-_Natural = tuple[float, float]
+    return [above.times(below) for above, below in zip(from_above, from_below, strict=True)]
 
 
 def _pair(better: _Natural, worse: _Natural, margin: float, draw: bool) -> tuple[_Natural, _Natural]:
     """Return the messages of one pair to its two performances, given what all else says of them."""
-    (mean_i, var_i), (mean_j, var_j) = ((shift / precision, 1 / precision) for precision, shift in (better, worse))
-    c = sqrt(var_i + var_j)
-    t, epsilon = (mean_i - mean_j) / c, margin / c
+    variances = 1 / better.precision, 1 / worse.precision
+    means = better.shift * variances[0], worse.shift * variances[1]
+    c = sqrt(sum(variances))
+    t, epsilon = (means[0] - means[1]) / c, margin / c
     v, w = _draw(t, epsilon) if draw else _win(t - epsilon)
-    messages = []
-    for (precision, shift), mean, variance, sign in ((better, mean_i, var_i, 1), (worse, mean_j, var_j, -1)):
-        posterior = 1 / (variance * (1 - variance / c**2 * w))
+
+    def message(cavity: _Natural, mean: float, variance: float, sign: int) -> _Natural:
+        precision = 1 / (variance * (1 - variance / c**2 * w))
         moved = mean + sign * variance / c * v
-        messages.append((max(0.0, posterior - precision), posterior * moved - shift))
-    return messages[0], messages[1]
+        return _Natural(max(0.0, precision - cavity.precision), precision * moved - cavity.shift)
+
+    return message(better, means[0], variances[0], 1), message(worse, means[1], variances[1], -1)
 
 
 def _mills(x: float) -> float:
@@ -123,10 +129,12 @@ def _mills(x: float) -> float:
 
 
 def _win(x: float) -> tuple[float, float]:
-    """Return v and w of a win at x = t - epsilon."""
+    """Return v and w of a win at x = t - epsilon: how far the mean and the variance of a truncated normal move."""
     mills = _mills(x)
     v = 0.0 if mills == inf else 1 / mills
-    return v, min(1.0, max(0.0, v * (v + x)))
+    # Far below 0 v + x is all rounding, and an asymptotic series is exact.
+    w = v * (v + x) if x > -300 else 1 - 1 / x**2 + 6 / x**4
+    return v, min(1.0, max(0.0, w))
 
 
 def _draw(t: float, epsilon: float) -> tuple[float, float]:
@@ -134,7 +142,10 @@ def _draw(t: float, epsilon: float) -> tuple[float, float]:
     # By the symmetry in t, and relative to the pdf at the nearer bound: nothing over- or underflows far out.
     near, far = epsilon - abs(t), -epsilon - abs(t)
     ratio = exp(-2 * epsilon * abs(t))  # of the pdf at the farther bound to that at the nearer one
+    if ratio < 1e-20:  # the farther bound is out of sight
+        v, w = _win(near)
+        return copysign(v, -t), w
     density = 1 / (_mills(near) - ratio * _mills(far))
-    v = density * (ratio - 1)
-    w = v * v + density * (near - ratio * far)
-    return copysign(v, -t) if t else 0.0, min(1.0, max(0.0, w))
+    v = density * (1 - ratio)
+    w = v**2 + density * (near - ratio * far)
+    return copysign(v, -t), min(1.0, max(0.0, w))

@@ -4,9 +4,6 @@
 for Duel-Evolve near its end.
 """
 
-import time
-from collections.abc import Callable
-
 import choix
 import evalica
 import numpy as np
@@ -14,7 +11,7 @@ import numpy.typing as npt
 from scipy.optimize import minimize
 
 from evorun.ratings import bradley_terry
-from evorun_bench import Row
+from evorun_bench import Row, best_ms
 
 Duels = tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]
 
@@ -68,13 +65,3 @@ def plain_lbfgs(n_items: int, duels: Duels) -> None:
         return np.sum(np.logaddexp(0, -margin)) + np.sum(utilities**2) / 2, gradient
 
     minimize(loss, np.zeros(n_items), jac=True, method="L-BFGS-B", options={"ftol": 0.0, "gtol": 1e-8})
-
-
-def best_ms(repeats: int, call: Callable[[], object]) -> float:
-    """Return the shortest time of `repeats` calls, in milliseconds: the one that other processes disturbed least."""
-    seconds = []
-    for _ in range(repeats):
-        started = time.perf_counter()
-        call()
-        seconds.append(time.perf_counter() - started)
-    return 1e3 * min(seconds)

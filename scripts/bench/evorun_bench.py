@@ -8,6 +8,8 @@ its own, in which evorun is the one that PYTHONPATH names.
 import importlib
 import inspect
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -31,6 +33,16 @@ def peak_mib() -> float:
     # Not getrusage's figure, which remembers what the process held before it became this program.
     status = Path("/proc/self/status").read_text(encoding="ascii")
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def best_ms(repeats: int, call: Callable[[], object]) -> float:
+    """Return the shortest time of `repeats` calls, in milliseconds: the one that other processes disturbed least."""
+    seconds = []
+    for _ in range(repeats):
+        started = time.perf_counter()
+        call()
+        seconds.append(time.perf_counter() - started)
+    return 1e3 * min(seconds)
 
 
 def main(folder: str, name: str, sizes: str) -> None:
