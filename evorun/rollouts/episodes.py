@@ -111,7 +111,8 @@ class Rollouts:
     """None: episodes are not rewarded."""
     learned: bool = False
     """Tokens are learned from: the engine is asked for them and their log-probabilities, and each turn goes on from
-    those before it."""
+    those before it. Replies are then held to no schema: under a grammar other tokens are drawn than the policy would
+    draw."""
 
     def most_calls(self, problems: Sequence[Problem]) -> int:
         """Return how many calls an episode of each problem takes at most."""
@@ -144,6 +145,8 @@ class Rollouts:
 
     async def _play(self, step: int, index: int, asked: Asked, sampling: Sampling) -> Episode:
         prompt, turns, seen = asked.prompt, list[Reply | Message](), None
+        if self.learned:
+            prompt = msgspec.structs.replace(prompt, json_schema=None)
         for turn in range(self._most_turns(asked.problem)):
             reply = await self.calls.ask(
                 prompt,

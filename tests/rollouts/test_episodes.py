@@ -1,6 +1,7 @@
 """Episodes of several turns with a calculator, under a scripted model behind a real journal."""
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -194,6 +195,16 @@ async def test_no_row_is_made_without_log_probabilities(tmp_path: Path) -> None:
     bare = msgspec.structs.replace(reply, completions=(msgspec.structs.replace(completion, logprobs=None),))
     with pytest.raises(EngineError, match="expected the log-probabilities of completions"):
         episode._replace(turns=(bare,)).row(1.0)
+
+
+@pytest.mark.parametrize("learned", [True, False])
+async def test_what_is_learned_from_is_drawn_without_a_grammar(tmp_path: Path, learned: bool) -> None:
+    played = Played(tmp_path, calculating)
+    schema = {"type": "string"}
+    start = asked("1+1")._replace(prompt=Prompt(messages=asked("1+1").prompt.messages, json_schema=schema))
+    await dataclasses.replace(played.rollouts, learned=learned).play(1, [start], SAMPLING)
+    played.journal.close()
+    assert [one.json_schema for one in played.speaker.requests] == [None if learned else schema] * 2
 
 
 async def test_a_tool_that_fails_is_an_answer(tmp_path: Path) -> None:
