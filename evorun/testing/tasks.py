@@ -205,11 +205,21 @@ def _check_prompts(loaded: LoadedTask, case: _Case) -> None:
         json.dumps(prompt.json_schema)
         text = _said(loaded, prompt, Skill(skill=1, malformed=0))
         expect(read(text), f"{name}: expected a reply of its simulator that can be read, found {text[:300]!r}")
+    _check_format_is_told("generation_prompt", task.generation_prompt(case.problem))
     if isinstance(task, Instructs):
+        seeded = task.instructed_prompt(case.problem, task.seed_instruction())
+        _check_format_is_told("instructed_prompt under the seed instruction", seeded)
         expect(task.seed_instruction().strip(), "seed_instruction: expected a system prompt, found a blank one")
         for response in case.responses:
             for example in (None, *loaded.validation[:1]):
                 expect(task.reflection_record(case.problem, response, example).strip(), "reflection_record: is blank")
+
+
+def _check_format_is_told(name: str, prompt: Prompt) -> None:
+    # Completions to learn from are drawn without the schema, and some servers have none: the words have to do.
+    told = "\n".join(message["content"] for message in prompt.messages)
+    for key in (prompt.json_schema or {}).get("required", ()):
+        expect(key in told, f"{name}: expected its text to name the key '{key}', which its JSON schema requires")
 
 
 def _prompts(

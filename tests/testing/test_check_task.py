@@ -92,6 +92,10 @@ def never_the_same(prompt: Prompt) -> Prompt:
     return msgspec.structs.replace(prompt, messages=(*prompt.messages[:-1], message))
 
 
+def terse(prompt: Prompt) -> Prompt:
+    return msgspec.structs.replace(prompt, messages=({"role": "user", "content": "2+2? Answer as JSON."},))
+
+
 class AllRight:
     async def grade(self, *args: Any) -> Grade:
         return Grade(correct=True)
@@ -109,6 +113,7 @@ class AllRight:
             lambda loaded: with_task(loaded, parse_fitness=lambda fitness: None),
             "fitness_prompt: expected a reply of its simulator",
         ),
+        (lambda loaded: with_task(loaded, generation_prompt=terse), "to name the key 'reasoning'"),
         (lambda loaded: replace(loaded, grader=AllRight()), "to be graded as that"),
     ],
 )
