@@ -15,7 +15,7 @@ from evorun.runs.records import write_json
 from evorun.runs.schema import RolloutRecord
 from evorun.tasks.base import Demonstration, Grade, Problem, Task, Tools
 from evorun.tasks.capabilities import GivesFeedback, Verification
-from evorun.training.policy import Policy
+from evorun.training.base import TrainedPolicy
 
 T = TypeVar("T")
 
@@ -90,7 +90,7 @@ class RunContext:
         artifacts: Path,
         record: Callable[[int, Mapping[str, float], Sequence[Candidate]], None],
         record_rollouts: Callable[[Sequence[RolloutRecord]], None],
-        policy: Policy | None = None,
+        policy: TrainedPolicy | None = None,
         training: TrainingSplit | None = None,
     ) -> None:
         """demonstrations: empty unless the method's regime allows for them. artifacts: the method's folder for files.
@@ -108,7 +108,7 @@ class RunContext:
         self._training = training
 
     @property
-    def policy(self) -> Policy:
+    def policy(self) -> TrainedPolicy:
         """The policy that is trained; for methods with an objective."""
         assert self._policy is not None  # noqa: S101 - the driver gives one to every method with an objective
         return self._policy

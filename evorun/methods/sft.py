@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import cast
 
 import msgspec
 
@@ -24,6 +25,7 @@ from evorun.tasks.base import Problem, Task
 from evorun.tasks.capabilities import Generates
 from evorun.traces import simulated_runs
 from evorun.training.conversations import Conversation, Split, read_split
+from evorun.training.policy import Policy
 from evorun.training.wire import FineTuning
 
 TRAIN, HELD_OUT = "train.jsonl", "held_out.jsonl"
@@ -102,8 +104,9 @@ class Sft(DatasetLevel):
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
         """Assess, make all steps, assess and evaluate every so many; leave what was trained in artifacts/."""
         evaluations = Evaluations(ctx, self.config)
+        policy = cast(Policy, ctx.policy)  # a simulated policy learns from rewards alone, and is refused here
         # Before the first step: loss without training, and the number of steps that the data give.
-        data = await ctx.policy.evaluate()
+        data = await policy.evaluate()
         cut, dropped = int(data["cut"]), int(data["dropped"])
         if cut or dropped:
             ctx.warn(
@@ -114,17 +117,17 @@ class Sft(DatasetLevel):
         yield await evaluations.evaluate(0)
         steps = int(data["steps"])
         for step in range(1, steps + 1):
-            figures = await ctx.policy.train_step(step)
+            figures = await policy.train_step(step)
             evaluated = step == steps
             if not evaluated and step % self.config.eval_every == 0:
                 needed = 2 * evaluations.most_calls  # for this evaluation and the last one
                 evaluated = ctx.shared.affordable(needed, ROLE) == needed
             if evaluated and "held_out_loss" in data:
-                held_out = await ctx.policy.evaluate()
+                held_out = await policy.evaluate()
                 figures = {**figures, **_with_perplexity({"held_out_loss": held_out["held_out_loss"]})}
             ctx.record(step, figures)
             if step == steps:
-                await ctx.policy.export()  # before the evaluation, which may take long
+                await policy.export()  # before the evaluation, which may take long
             if evaluated:
                 yield await evaluations.evaluate(step)
 

@@ -4,30 +4,44 @@ import asyncio
 import contextlib
 from dataclasses import dataclass
 
+import msgspec
 import numpy as np
+import numpy.typing as npt
+from msgspec import UNSET
 
-from evorun.errors import EngineError, at_least
-from evorun.models.base import Completion, LanguageModel, Reply, Request, rejected
+from evorun.errors import EngineError, at_least, within
+from evorun.models.base import Completion, LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.simulator import Responder, Simulator, Skill
 
 CHARACTERS_PER_TOKEN = 4
 """A common rule of thumb for English text, used to give simulated texts a length in tokens."""
+VOCABULARY = 50_000
+"""Number of different token ids that simulated texts have (ours)."""
 
 
 @dataclass
 class SimulatedConfig(Skill, EngineConfig):
-    """Schema of `conf/engine/simulated.yaml`: a skill, and the latency of a server."""
+    """Schema of `conf/engine/simulated.yaml`: a skill, what updates add to it, and the latency of a server."""
 
     slots: int | None = None
     """Requests served at once; null: no limit."""
     seconds_per_token: float = 0.0
     """Latency of a served request for each of its completion tokens."""
+    training_gain: float = 0.3
+    """Most that updates of the policy add to its probability of a right answer; below 0: that they take from it."""
+    training_speed: float = 0.1
+    """Share of what is left of `training_gain` that an update brings when half of the completions are right."""
+    seconds_per_update: float = 0.0
+    """Latency of an update."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least("engine.slots", self.slots, 1)
         at_least("engine.seconds_per_token", self.seconds_per_token, 0)
+        at_least("engine.seconds_per_update", self.seconds_per_update, 0)
+        within("engine.training_gain", self.training_gain, -1, 1)
+        within("engine.training_speed", self.training_speed, 0, 1)
 
     async def open(self, model: ModelConfig) -> LanguageModel:
         """Refuse: a simulator comes from a task (`open_for`)."""
@@ -57,8 +71,6 @@ class SimulatedModel:
 
     async def complete(self, request: Request) -> Reply:
         """Return the simulator's texts; the same request always gets the same ones."""
-        if request.token_ids:
-            return rejected(request, "simulated texts have no token ids; use another engine to learn from completions")
         async with self._slots:
             return await self._answer(request)
 
@@ -71,19 +83,50 @@ class SimulatedModel:
             text = self._simulator.respond(request, rng)
             tokens = len(text) // CHARACTERS_PER_TOKEN + 1
             if tokens <= limit:
-                completions.append(Completion(text=text, finish_reason="stop", tokens=tokens))
+                completion = Completion(text=text, finish_reason="stop", tokens=tokens)
             else:
                 cut = text[: limit * CHARACTERS_PER_TOKEN]
-                completions.append(Completion(text=cut, finish_reason="length", tokens=limit))
+                completion = Completion(text=cut, finish_reason="length", tokens=limit)
+            completions.append(_tokenized(completion, request))
         if self._seconds_per_token:
             # The n completions of a request are decoded together: the longest one decides.
             await asyncio.sleep(self._seconds_per_token * max(c.tokens for c in completions))
+        prompt_ids = _prompt_ids(request) if request.token_ids else UNSET
         characters = sum(len(message["content"]) for message in request.messages)
         return Reply(
             completions=tuple(completions),
-            prompt_tokens=characters // CHARACTERS_PER_TOKEN,
+            prompt_tokens=characters // CHARACTERS_PER_TOKEN if prompt_ids is UNSET else len(prompt_ids),
             seconds=asyncio.get_running_loop().time() - started,
+            prompt_ids=prompt_ids,
         )
 
     async def close(self) -> None:
         """Do nothing: there is nothing to release."""
+
+
+def _token_ids(text: str, count: int) -> npt.NDArray[np.uint32]:
+    """Return so many made-up token ids: each stands for four bytes of the text."""
+    encoded = text.encode(errors="replace")[: 4 * count].ljust(4 * count)
+    return np.frombuffer(encoded, "<u4") % VOCABULARY
+
+
+def _prompt_ids(request: Request) -> tuple[int, ...]:
+    """Return the token ids of a prompt; one that goes on from earlier turns begins with theirs."""
+    said = [number for number, message in enumerate(request.messages) if message["role"] == "assistant"]
+    first = 0 if request.seen is None else max(said, default=-1) + 1
+    text = "".join(message["content"] for message in request.messages[first:])
+    ids = _token_ids(text, len(text) // CHARACTERS_PER_TOKEN).tolist()
+    return (*(request.seen or ()), *ids)
+
+
+def _tokenized(completion: Completion, request: Request) -> Completion:
+    """Return a completion with token ids and log-probabilities, where the request asks for them."""
+    if not request.token_ids and not request.logprobs:
+        return completion
+    ids = _token_ids(completion.text, completion.tokens)
+    return msgspec.structs.replace(
+        completion,
+        token_ids=tuple(ids.tolist()) if request.token_ids else None,
+        # Hundredths: as made up as the ids, and short in the journal.
+        logprobs=tuple((-(ids % 97 + 1.0) / 100).tolist()) if request.logprobs else None,
+    )

@@ -71,6 +71,12 @@ class Skill:
         merit = 2 * _share(instruction) - 1 if instruction else 0.0
         return _own_chance(problem, self.skill, self.spread) + parents + self.instruction_gain * merit
 
+    def chance_of(self, request: Request, shown: Sequence[bool]) -> float:
+        """Return the probability of a right answer to a request, by its hints: also of what training has `learned`."""
+        hints = request.hints
+        chance = self.chance(hints["problem"], shown, hints.get("instruction", ""))
+        return chance + float(hints.get("learned", 0.0))
+
     def judges_rightly(self, problem: str, luck: float, persistence: float) -> bool:
         """Tell whether a verdict on what is right and what is wrong is right; both draws are uniform in [0, 1)."""
         easier = _own_chance(problem, self.skill, self.spread) - self.skill

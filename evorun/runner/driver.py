@@ -18,7 +18,7 @@ from evorun.runs.effects import JournaledModel
 from evorun.runs.progress import Progress
 from evorun.runs.schema import Spent, TrainingRecord
 from evorun.tasks.base import Demonstration, Grade, LoadedTask, Problem, Tools
-from evorun.training.policy import Policy
+from evorun.training.base import TrainedPolicy
 
 ARTIFACTS = "artifacts"
 
@@ -37,7 +37,7 @@ class Driver:
     """The budget of each problem, in order (`evorun.runs.budget.divide`)."""
     concurrency: int
     progress: Progress
-    policy: Policy | None = None
+    policy: TrainedPolicy | None = None
     """The policy that a method with an objective trains."""
     training: LoadedTask | None = None
     """The problems to train on, for methods that learn from problems."""

@@ -24,7 +24,7 @@ from evorun.runner.oracle import OracleConfig, OracleJudge
 from evorun.runner.requirements import require_parts
 from evorun.runner.settings import RunConfig
 from evorun.runner.stages import with_student
-from evorun.runner.training_runs import open_policy, serving, training_problems
+from evorun.runner.training_runs import open_policy, serving, simulating, training_problems
 from evorun.runs.budget import Meter, divide
 from evorun.runs.directory import MANIFEST, PROBLEMS, RunDirectory, load_manifest, new_manifest
 from evorun.runs.effects import Traffic, journaled
@@ -39,7 +39,8 @@ from evorun.runs.terminal import LogFormatter
 from evorun.sandbox.isolation import not_full, probe
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import LoadedTask, Tools
-from evorun.training.policy import Policy
+from evorun.training.base import TrainedPolicy
+from evorun.training.simulated import SimulatedPolicy
 
 log = logging.getLogger("evorun")
 
@@ -158,7 +159,7 @@ async def _run(
     )
     async with contextlib.AsyncExitStack() as stack:
         tools = JournaledTests(await _tester(config, stack, directory.path), directory.journal)
-        engines, policy = _engines(config, loaded, directory, tools)
+        engines, policy = _engines(config, simulating(loaded, training), directory, tools)
         for engine in {id(engine): engine for engine in engines.values()}.values():  # roles share engines
             stack.push_async_callback(engine.close)
         if policy is not None:
@@ -223,17 +224,22 @@ def _cancel(task: asyncio.Task[Any], received: signal.Signals) -> None:
 
 def _engines(
     config: RunConfig, loaded: LoadedTask, directory: RunDirectory, tools: Tools
-) -> tuple[dict[str, LanguageModel | Trained], Policy | None]:
+) -> tuple[dict[str, LanguageModel | Trained], TrainedPolicy | None]:
     """Return the engine of each model role and the trained policy; roles with an equal model share an engine."""
-    # The transformers trainer holds the weights and samples from them; other engines get each step's adapter.
-    policy = open_policy(config, directory) if config.training is not None else None
-    trained: LanguageModel | Trained
-    reference: LanguageModel
-    if policy is not None and isinstance(config.engine, TransformersConfig):
-        trained, reference = policy.current, policy.reference
-    else:
-        reference = base = _lazy(ServedModel(config.model, config.engine), serving(config), loaded, tools)
-        trained = base if policy is None else policy.serve_via(base)
+    base = _lazy(ServedModel(config.model, config.engine), serving(config), loaded, tools)
+    policy: TrainedPolicy | None = None
+    trained: LanguageModel | Trained = base
+    reference: LanguageModel = base
+    if config.training is not None and isinstance(config.engine, SimulatedConfig):
+        policy = SimulatedPolicy(config.model.id, base, config.engine, directory.path, directory.journal)
+        trained = policy.current
+    elif config.training is not None:
+        policy = real = open_policy(config, directory)
+        # The transformers trainer holds the weights and samples from them; other engines get each step's adapter.
+        if isinstance(config.engine, TransformersConfig):
+            trained, reference = policy.current, policy.reference
+        else:
+            trained = real.serve_via(base)
     engines: dict[str, LanguageModel | Trained] = {"policy": trained, "reference": reference}
     opened = [(ServedModel(config.model, config.engine), reference)]
     for role in (*OTHER_ROLES, *(judge for judge in config.others if judge not in OTHER_ROLES)):

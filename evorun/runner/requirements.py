@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from evorun.errors import EvorunError
 from evorun.models.config import ServedModel
+from evorun.models.simulated import SimulatedConfig
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.student import in_stage, teacher_composition, tuning_composition
@@ -26,7 +27,7 @@ def require_parts(config: RunConfig) -> None:
         served.engine.require(served.model)
     if isinstance(config.engine, ReplayConfig):
         return
-    if config.training is not None:
+    if config.training is not None and not isinstance(config.engine, SimulatedConfig):
         require_packages()
     for stage, of_stage in _stages(config).items():
         try:

@@ -207,10 +207,12 @@ def _training(
             raise ConfigError(f"training: has no effect, method={method.name} trains no weights; leave it out")
         return None
     if isinstance(engine, SimulatedConfig):
-        raise ConfigError(
-            f"engine=simulated: has no weights, which method={method.name} trains; expected engine=transformers, vllm "
-            "or server"
-        )
+        if not method.learns_from_problems:
+            raise ConfigError(
+                f"engine=simulated: has no weights, and method={method.name} learns from more than rewards, which is "
+                "all that a simulated policy learns from; expected engine=transformers"
+            )
+        return typed(TrainingConfig, config.get("training", {}), "training")
     if model.adapter is not None or model.quantization is not None or model.api:
         raise ConfigError(
             f"model={model.name}: expected a model whose own weights can be trained with method={method.name}, got one "

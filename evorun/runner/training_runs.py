@@ -12,6 +12,7 @@ from evorun.runs.directory import RunDirectory
 from evorun.runs.replay import RecordedRun, ReplayConfig
 from evorun.tasks.base import LoadedTask
 from evorun.training.policy import Policy
+from evorun.training.simulated import BothSplits
 
 
 def training_problems(config: RunConfig, loaded: LoadedTask) -> LoadedTask | None:
@@ -47,6 +48,14 @@ def open_policy(config: RunConfig, directory: RunDirectory) -> Policy:
         journal=directory.journal,
         past=RecordedRun(Path(engine.run)) if isinstance(engine, ReplayConfig) and engine.run is not None else None,
     )
+
+
+def simulating(loaded: LoadedTask, training: LoadedTask | None) -> LoadedTask:
+    """Return the task with a simulator that knows the problems to train on, too."""
+    if training is None:
+        return loaded
+    ids = frozenset(problem.id for problem in training.problems)
+    return dataclasses.replace(loaded, simulator=BothSplits(loaded.simulator, training.simulator, ids))
 
 
 def serving(config: RunConfig) -> EngineConfig:

@@ -73,7 +73,7 @@ class TextSimulator:
         right = [self.is_right(problem, answer) for answer in hints["answers"]]
         if hints["role"] in EVALUATIONS:
             return evaluation(hints["role"], right[0] == skill.judges_rightly(problem.id, luck, last), other)
-        succeeds = luck < skill.chance(problem.id, right, hints.get("instruction", ""))
+        succeeds = luck < skill.chance_of(request, right)
         return self.attempt(hints, succeeds, other, self.filler.text(skill.words(last)), rng)
 
     def is_right(self, problem: Problem, answer: str | None) -> bool:

@@ -101,7 +101,7 @@ class Policy:
         self._past = past
         self._checkpoints = Checkpoints(run / CHECKPOINTS, training.keep)
         # A checkpoint whose update is not in the journal belongs to another course of the run and is never used.
-        known = [number for number in self._checkpoints.numbers() if _key(number) in journal]
+        known = [number for number in self._checkpoints.numbers() if update_key(number) in journal]
         self._resumed = 0 if past is not None else max(known, default=0)
         """The update whose checkpoint the trainer starts from."""
         self._weights = self._resumed
@@ -177,7 +177,7 @@ class Policy:
         number = len(self._steps)
         async with self._updating:
             to_make = self._past is None and number > self._resumed
-            figures = await self._measured(_key(number), Train(number=number, rows=rows), repeat=to_make)
+            figures = await self._measured(update_key(number), Train(number=number, rows=rows), repeat=to_make)
             self.updates = number
             if to_make and number % self.training.save_every == 0:
                 await self._save()
@@ -351,5 +351,6 @@ class _Synchronised:
         return await view.complete(request)
 
 
-def _key(update: int) -> str:
+def update_key(update: int) -> str:
+    """Return the key of an update in the journal."""
     return f"*|{update}|update|0|0"

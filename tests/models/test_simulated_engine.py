@@ -1,4 +1,4 @@
-"""The simulated engine refuses what only weights and a tokenizer could give, and has the latency of a server."""
+"""The simulated engine makes up what only a tokenizer could give, and has the latency of a server."""
 
 import asyncio
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 
 from building import make_config
 from evorun.errors import EngineError
-from evorun.models import Request, Sampling
+from evorun.models import Message, Request
 from evorun.models.config import ModelConfig
 from evorun.models.simulator import Skill
 from virtual_time import run_virtually
@@ -24,12 +24,21 @@ class Parrot:
         return self
 
 
-async def test_token_ids_are_refused_as_data() -> None:
+async def test_made_up_tokens_are_as_many_as_were_counted_and_a_turn_goes_on_from_those_before_it() -> None:
     engine = make_config("engine", "simulated").open_for(ModelConfig(name="m", id="m"), Parrot())
-    reply = await engine.complete(Request(messages=(), sampling=Sampling(n=2), token_ids=True))
-    assert [c.finish_reason for c in reply.completions] == ["rejected", "rejected"]
-    assert "no token ids" in (reply.error or "")
-    assert (await engine.complete(Request(messages=()))).completions[0].text == "four"
+    said = [Message(role="user", content="How many are two and two?"), Message(role="assistant", content="four")]
+    plain = await engine.complete(Request(messages=tuple(said[:1])))
+    first = await engine.complete(Request(messages=tuple(said[:1]), token_ids=True, logprobs=True))
+    [one] = first.completions
+    assert (one.text, one.tokens) == (plain.completions[0].text, plain.completions[0].tokens)
+    assert len(one.token_ids or ()) == len(one.logprobs or ()) == one.tokens
+    assert all(logprob < 0 for logprob in one.logprobs or ())
+    assert len(first.prompt_ids or ()) == first.prompt_tokens == plain.prompt_tokens
+    seen = (*(first.prompt_ids or ()), *(one.token_ids or ()))
+    more = (*said, Message(role="tool", content="That is right."))
+    second = await engine.complete(Request(messages=more, token_ids=True, seen=seen))
+    assert (second.prompt_ids or ())[: len(seen)] == seen
+    assert len(second.prompt_ids or ()) == second.prompt_tokens > len(seen)
 
 
 def test_the_wait_for_a_slot_is_no_model_time() -> None:

@@ -1,0 +1,126 @@
+"""The policy of a simulated run: a model without weights, whose skill rises with updates.
+
+It stands for the policy of `evorun.training.policy` in a method that trains, with the same updates in the journal. A
+resumed run repeats them and comes to the same skill, since an update depends on its rows alone.
+"""
+
+import asyncio
+from bisect import bisect_right
+from collections.abc import Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+
+from evorun.models.adapters import ModelUnderAdapter
+from evorun.models.base import LanguageModel, Reply, Request, Trained
+from evorun.models.simulated import SimulatedConfig
+from evorun.models.simulator import Responder, Skill
+from evorun.runs.journal import Journal
+from evorun.runs.journal_file import digest_of
+from evorun.runs.records import write_json
+from evorun.training.policy import update_key
+from evorun.training.wire import Row, Train, encode
+
+LEARNED = "simulated_policy.json"
+"""File in artifacts/ in place of an adapter: the number of updates, and what they have added to the skill."""
+
+
+class SimulatedPolicy:
+    """A simulated model that learns. Belongs to one event loop."""
+
+    def __init__(self, name: str, base: LanguageModel, engine: SimulatedConfig, run: Path, journal: Journal) -> None:
+        """base: answers with the skill that each request's hint `learned` is added to."""
+        self.reference = base
+        """Completions without what was learned."""
+        self.current: Trained = _ByStep(self, name)
+        """Completions with the skill of a step; the model's name has the number of updates behind it."""
+        self._name = name
+        self._engine = engine
+        self._run = run
+        self._journal = journal
+        self._steps: list[int] = []
+        """The step of each update, also of one that waits for others."""
+        self._learned = [0.0]
+        """What was added to the skill before the first update, and after each."""
+        self._updating = asyncio.Lock()
+
+    def version(self, step: int) -> int:
+        """Return the number of updates before a step."""
+        return bisect_right(self._steps, step)
+
+    async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
+        """Learn from a batch of completions; return figures of it.
+
+        A policy whose one weight is its chance of a right answer has the gradient mean(advantage x right), which with
+        rewards of 0 and 1 is the mean square of the advantages: 1/4 where half of a large group is right, 0 where all
+        rewards are equal. What is left to learn shrinks by `training_speed` times four times that.
+        """
+        self._steps.append(step)
+        number = len(self._steps)
+        async with self._updating:
+            about = encode(Train(number=number, rows=tuple(rows)))
+            signal = float(np.mean(np.square([row.signal for row in rows]))) if rows else 0.0
+
+            async def learn() -> dict[str, float]:
+                await asyncio.sleep(self._engine.seconds_per_update)
+                return {"grad_norm": signal, "rows": float(len(rows))}
+
+            request = msgspec.json.encode({"model": f"{self._name}@{number - 1}", "digest": digest_of(about).hex()})
+            figures = await self._journal.remember(update_key(number), about, learn, dict[str, float], request=request)
+            left = self._engine.training_gain - self._learned[-1]
+            self._learned.append(self._learned[-1] + self._engine.training_speed * min(1.0, 4 * signal) * left)
+        return figures
+
+    async def generate(self, version: int, request: Request) -> Reply:
+        """Answer a request with the skill after so many updates."""
+        if version >= len(self._learned):
+            async with self._updating:  # an update that is under way
+                pass
+        hints = {**request.hints, "learned": self._learned[version]}
+        return await self.reference.complete(msgspec.structs.replace(request, hints=hints))
+
+    async def export(self) -> Path:
+        """Write what was learned into artifacts/; return the file. Raises RunDirectoryError when it cannot be."""
+        file = self._run / "artifacts" / LEARNED
+        file.parent.mkdir(exist_ok=True)
+        write_json(file, {"model": self._name, "updates": len(self._steps), "learned": self._learned[-1]})
+        return file
+
+    async def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+class _ByStep:
+    """The policy's skill by step."""
+
+    def __init__(self, policy: SimulatedPolicy, name: str) -> None:
+        self.policy, self.name = policy, name
+
+    def at(self, step: int) -> LanguageModel:
+        version = self.policy.version(step)
+        return ModelUnderAdapter(f"{self.name}@{version}", partial(self.policy.generate, version))
+
+    async def close(self) -> None:
+        """Do nothing: there is nothing to release."""
+
+
+class BothSplits:
+    """The simulators of a task's problems and of those to train on, as one."""
+
+    def __init__(self, tested: Any, trained: Any, training: frozenset[str]) -> None:
+        """training: ids of the problems that `trained` answers."""
+        self._tested, self._trained, self._training = tested, trained, training
+
+    def with_skill(self, skill: Skill) -> "BothSplits":
+        return BothSplits(self._tested.with_skill(skill), self._trained.with_skill(skill), self._training)
+
+    def at_random(self) -> "BothSplits":
+        return BothSplits(self._tested.at_random(), self._trained.at_random(), self._training)
+
+    def respond(self, request: Request, rng: np.random.Generator) -> str:
+        trained = request.hints.get("problem") in self._training
+        answering: Responder = self._trained if trained else self._tested
+        return answering.respond(request, rng)
