@@ -98,10 +98,6 @@ class TestBeforeAnythingIsLoaded:
         with pytest.raises(ConfigError, match=r"^training: has no effect, method=zero_shot trains no weights"):
             check(composed("method=zero_shot", "engine=transformers", "+training=lora"))
 
-    def test_a_simulated_model_has_no_weights(self, tmp_path: Path) -> None:
-        with pytest.raises(ConfigError, match=r"^engine=simulated: has no weights, which method=grpo trains"):
-            configured(tmp_path, engine={"name": "simulated"})
-
     def test_all_weights_are_trained_by_fine_tuning_only(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"^training\.weights: expected lora with method=grpo, got full"):
             configured(tmp_path, training={"weights": "full"})

@@ -1,0 +1,167 @@
+"""The policy of a simulated run learns from its rewards alone, as much after a kill, and as its settings say."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from building import composed, make_config
+from evorun.errors import ConfigError
+from evorun.models import Message, Request
+from evorun.models.config import ModelConfig
+from evorun.models.simulator import Skill
+from evorun.runner.settings import check
+from evorun.runs.journal import Journal
+from evorun.testing.runs import COMPLETED, Run, carry_out
+from evorun.training.simulated import LEARNED, SimulatedPolicy
+from evorun.training.wire import Row
+from virtual_time import run_virtually
+
+SMALL = ("method.problems_per_step=4", "method.group=4", "evorun.progress=off", "engine.mean_tokens=5")
+
+
+def train(folder: Path, *overrides: str, **stop: int) -> Run:
+    """Carry out a small simulated run of `grpo`."""
+    return carry_out(check(composed("method=grpo", "engine=simulated", *SMALL, *overrides)), folder, **stop)
+
+
+def pass_rates(run: Path) -> dict[int, float]:
+    """Return the mean pass rate of each evaluation, by step."""
+    steps = [json.loads(line) for line in (run / "steps.jsonl").read_text().splitlines()]
+    return {
+        number: float(np.mean([one["scores"]["pass_rate"] for one in steps if one["step"] == number]))
+        for number in sorted({one["step"] for one in steps})
+    }
+
+
+LONG = ("method.steps=15", "method.eval_every=15", "engine.training_gain=0.5", "engine.training_speed=1")
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        ("task=arithmetic", "task.test_problems=30"),
+        ("task=aime", "task.source=sample"),
+        ("task=graph_coloring", "task.instances=6", "task.colorable_only=true", "engine.skill=0.85"),
+    ],
+)
+def test_training_raises_the_score_on_problems_that_were_not_trained_on(task: tuple[str, ...], tmp_path: Path) -> None:
+    run = train(tmp_path / "run", *task, *LONG)
+    assert run.outcome == COMPLETED
+    rates = pass_rates(run.path)
+    assert rates[15] > rates[0] + 0.2
+    assert run.json("manifest.json")["simulated"] is True
+
+
+@pytest.mark.parametrize("control", ["engine.training_gain=0", "model=random"])
+def test_the_controls_learn_nothing(control: str, tmp_path: Path) -> None:
+    run = train(tmp_path / "run", "task=arithmetic", "task.test_problems=30", *LONG, control)
+    rates = pass_rates(run.path)
+    assert rates[15] == pytest.approx(rates[0], abs=0.14)  # two and a half standard errors of the difference
+
+
+SHORT = ("task=arithmetic", "task.test_problems=3", "method.steps=4", "method.eval_every=2", "method.eval_samples=1")
+
+
+def files(run: Run) -> dict[str, bytes]:
+    more = ("training.jsonl", "rollouts.jsonl", f"artifacts/{LEARNED}")
+    return {**run.files(), **{name: (run.path / name).read_bytes() for name in more}}
+
+
+def test_a_stopped_run_learns_the_same_and_a_replay_too(tmp_path: Path) -> None:
+    whole = train(tmp_path / "whole", *SHORT)
+    assert whole.json(f"artifacts/{LEARNED}")["updates"] == 4
+    for calls in range(3, len(whole.asked), 29):  # before, between and after updates
+        stopped = tmp_path / f"stopped{calls}"
+        assert train(stopped, *SHORT, breaks_after=calls).outcome.status == "failed"
+        again = train(stopped, *SHORT)
+        assert again.outcome == COMPLETED
+        assert len(again.asked) == len(whole.asked) - calls
+        assert files(again) == files(whole)
+        assert [one[:2] for one in again.effects()] == [one[:2] for one in whole.effects()]
+    settings = check(composed("method=grpo", "engine=replay", f"engine.run={whole.path}", *SMALL[:3], *SHORT))
+    replayed = carry_out(settings, tmp_path / "replayed")
+    assert replayed.outcome == COMPLETED
+    assert replayed.files() == whole.files()
+
+
+class Doubter:
+    """Says what it has learned."""
+
+    def respond(self, request: Request, rng: np.random.Generator) -> str:
+        return str(request.hints.get("learned"))
+
+    def with_skill(self, skill: Skill) -> "Doubter":
+        return self
+
+    at_random: Any = None
+
+
+def rows(*advantages: float) -> list[Row]:
+    return [Row(prompt=(1,), tokens=(2,), learned=(True,), signal=a, logprobs=(-1.0,)) for a in advantages]
+
+
+def policy(folder: Path, **engine: Any) -> SimulatedPolicy:
+    config = make_config("engine", "simulated", **engine)
+    base = config.open_for(ModelConfig(name="m", id="m"), Doubter())
+    return SimulatedPolicy("m", base, config, folder, Journal(folder / "journal.sqlite"))
+
+
+async def said(model: Any) -> str:
+    request = Request(messages=(Message(role="user", content="What have you learned?"),))
+    return str((await model.complete(request)).completions[0].text)
+
+
+async def test_an_update_teaches_as_much_as_its_rewards_differ(tmp_path: Path) -> None:
+    learner = policy(tmp_path, training_gain=0.4, training_speed=0.5)
+    assert (await learner.update(1, rows(0.5, -0.5)))["grad_norm"] == 0.25  # half of them right: as much as can be
+    await learner.update(2, rows(0.0, 0.0))  # all alike
+    await learner.update(3, rows(1 / 8, *[-1 / 56] * 7, *[0.0] * 8))
+    await learner.update(4, rows(5.0, -5.0))  # rewards beyond 0 and 1 teach no more
+    signal = 4 * (1 / 64 + 7 / 56**2) / 16
+    expected = [0.0, 0.2, 0.2, 0.2 + 0.5 * signal * 0.2]
+    expected.append((expected[-1] + 0.4) / 2)
+    for step, learned in enumerate(expected):
+        model = learner.current.at(step)
+        assert model.name == f"m@{step}"
+        assert float(await said(model)) == pytest.approx(learned)
+    assert await said(learner.reference) == "None"
+
+
+async def test_updates_can_harm(tmp_path: Path) -> None:
+    learner = policy(tmp_path, training_gain=-0.4, training_speed=0.5)
+    await learner.update(1, rows(0.5, -0.5))
+    assert await said(learner.current.at(1)) == "-0.2"
+
+
+def test_calls_for_a_steps_weights_wait_for_its_update_and_others_do_not(tmp_path: Path) -> None:
+    async def beside() -> list[tuple[str, float]]:
+        learner = policy(tmp_path, seconds_per_update=10.0)
+        ended: list[tuple[str, float]] = []
+
+        async def note(name: str, work: Any) -> None:
+            await work
+            ended.append((name, asyncio.get_running_loop().time()))
+
+        async with asyncio.TaskGroup() as group:
+            group.create_task(note("update", learner.update(1, rows(0.5, -0.5))))
+            await asyncio.sleep(1)
+            group.create_task(note("of step 1", said(learner.current.at(1))))
+            group.create_task(note("of step 0", said(learner.current.at(0))))
+            group.create_task(note("reference", said(learner.reference)))
+        return sorted(ended, key=lambda one: one[1])
+
+    moments = dict(run_virtually(beside()))
+    assert moments["of step 0"] == moments["reference"] == 1
+    assert moments["update"] <= moments["of step 1"]
+    assert moments["update"] >= 10
+
+
+def test_fine_tuning_has_nothing_to_learn_from(tmp_path: Path) -> None:
+    data = tmp_path / "data.jsonl"
+    data.touch()
+    with pytest.raises(ConfigError, match=r"^engine=simulated: has no weights, and method=sft"):
+        check(composed("method=sft", "engine=simulated", f"method.data={data}"))
