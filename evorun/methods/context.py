@@ -132,6 +132,15 @@ class RunContext:
         """Record the episodes of a training step in rollouts.jsonl; a None among the advantages: not learned from."""
         self._record_rollouts([one.record(step, own) for one, own in zip(episodes, advantages, strict=True)])
 
+    def batch(self, step: int, size: int) -> list[Problem]:
+        """Return the training problems of a step: the split in a new random order each time it is used up."""
+        problems = self.training.problems
+        # By the step alone, without state: a resumed run draws the same batches. A batch may span two epochs.
+        indices = range((step - 1) * size, step * size)
+        epochs = range(indices[0] // len(problems), indices[-1] // len(problems) + 1)
+        orders = {epoch: self.shared.rng("epoch", epoch).permutation(len(problems)).tolist() for epoch in epochs}
+        return [problems[orders[index // len(problems)][index % len(problems)]] for index in indices]
+
     @staticmethod
     def warn(line: str) -> None:
         """Warn the user in the run's log and on the terminal."""

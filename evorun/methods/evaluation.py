@@ -1,8 +1,8 @@
 """Evaluation of the policy: the run's problems answered with the weights of one training step."""
 
 import asyncio
-from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from evorun.errors import above, at_least, within
 from evorun.methods.context import RunContext
@@ -49,6 +49,14 @@ class EvaluationSettings:
         return Sampling(temperature=self.eval_temperature, top_p=self.eval_top_p, max_tokens=self.eval_max_tokens)
 
 
+def answer_prompt(task: Any, problem: Problem, system_prompt: str) -> Prompt:
+    """Ask for an answer under a system prompt; an empty one: as the task itself asks."""
+    prompt: Prompt = (
+        task.instructed_prompt(problem, system_prompt) if system_prompt else task.generation_prompt(problem)
+    )
+    return prompt
+
+
 @dataclass
 class Evaluations:
     """The evaluations of a run so far."""
@@ -65,20 +73,21 @@ class Evaluations:
         # Multi-turn tasks take up to `max_turns` calls a completion.
         return self.settings.eval_calls * rollouts.most_calls(self.ctx.problems)
 
-    async def evaluate(self, step: int, prompts: Mapping[str, Prompt] | None = None) -> dict[str, Step]:
+    async def evaluate(self, step: int, system_prompt: str = "") -> dict[str, Step]:
         """Answer every problem with the weights of a training step; return the steps by problem id.
 
-        Each problem's answer is the greedy completion. prompts: by problem id; None: the task's own.
+        Each problem's answer is the greedy completion. system_prompt: see `answer_prompt`.
         """
         async with asyncio.TaskGroup() as group:
             tasks = {
-                problem.id: group.create_task(self._evaluate(problem, step, prompts)) for problem in self.ctx.problems
+                problem.id: group.create_task(self._evaluate(problem, step, system_prompt))
+                for problem in self.ctx.problems
             }
         return {name: task.result() for name, task in tasks.items()}
 
-    async def _evaluate(self, problem: Problem, step: int, prompts: Mapping[str, Prompt] | None) -> Step:
+    async def _evaluate(self, problem: Problem, step: int, system_prompt: str) -> Step:
         ctx = self.ctx.context_for(problem)
-        prompt = ctx.task.generation_prompt(problem) if prompts is None else prompts[problem.id]
+        prompt = answer_prompt(ctx.task, problem, system_prompt)
         # Greedy first, by itself: the answer has its call when the budget does not pay for all samples.
         asked, rollouts = Asked(problem, prompt), Rollouts(ctx, ctx.task, ROLE)
         greedy = await rollouts.play(step, [asked], self.settings.eval_sampling(0))

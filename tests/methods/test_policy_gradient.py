@@ -1,119 +1,28 @@
-"""The loop of grpo, cispo and rloo, with a scripted model and a policy that only takes notes."""
+"""RL alone, grpo, cispo and rloo, with a scripted model and a policy that only takes notes."""
 
-import asyncio
 import dataclasses
 import logging
 from collections import Counter
-from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import msgspec
 import pytest
 
-from building import make_budget, make_config, make_driver, make_method, task_config, toy_task
+from building import make_budget, make_config, make_method, task_config
 from evorun.errors import ConfigError, DataError
 from evorun.methods.policy_gradient import GrpoConfig
-from evorun.models import Message, Reply, Request
 from evorun.rollouts.rewards import formatted
 from evorun.runner.training_runs import training_problems
-from evorun.runs.budget import BudgetConfig
 from evorun.runs.candidates import Response
-from evorun.runs.directory import RunDirectory
 from evorun.runs.reading import read_rollouts
 from evorun.runs.scores import Score
 from evorun.tasks.base import Grade, Problem, Task, Tools
 from evorun.tasks.capabilities import Generates
-from evorun.training.wire import Row
-from method_fixture import Ask, Driven, Quiz, RightIsRight, Scripted, problem, quiz
+from learning_fixture import SMALL, SPLIT, ids_of, train
+from method_fixture import Ask, Quiz, RightIsRight
 
 METHODS = ("grpo", "cispo", "rloo")
-SMALL: dict[str, Any] = {
-    **{"steps": 4, "problems_per_step": 2, "group": 3, "max_tokens": 9},
-    **{"eval_every": 2, "eval_samples": 1},
-}
-SPLIT = 5
-"""Problems to train on: 100, 101, ..."""
-
-
-def ids_of(messages: Sequence[Message]) -> tuple[int, ...]:
-    return tuple(ord(letter) for message in messages for letter in message["content"])
-
-
-class Sampled(Scripted):
-    """Gives token ids, of the text's letters, where they are asked for."""
-
-    async def complete(self, key: str, request: Request, step: int) -> Reply:
-        reply = await super().complete(key, request, step)
-        [completion] = reply.completions
-        if request.token_ids and reply.error is None:
-            ids = tuple(map(ord, completion.text))
-            completion = msgspec.structs.replace(
-                completion, tokens=len(ids), token_ids=ids, logprobs=(-0.5,) * len(ids) if request.logprobs else None
-            )
-        return msgspec.structs.replace(reply, completions=(completion,), prompt_ids=ids_of(request.messages))
-
-
-class NotedPolicy:
-    """Keeps what it is given to learn from."""
-
-    def __init__(self) -> None:
-        self.batches: list[list[Row]] = []
-        self.exported = 0
-
-    async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
-        self.batches.append(list(rows))
-        return {"loss": 0.5 * len(self.batches)}
-
-    async def export(self) -> Path:
-        self.exported = len(self.batches)
-        return Path()
-
-
-@dataclasses.dataclass
-class Trained(Driven):
-    """What a driven method left, its policy included."""
-
-    policy: NotedPolicy
-
-    def trained_on(self) -> list[str]:
-        """Return the problem of every rollout, in order."""
-        rollouts = sorted(self.model.of("rollout"), key=lambda ask: (ask.step, ask.index))
-        return [str(ask.shown["problem"]) for ask in rollouts]
-
-
-def varied(ask: Ask) -> str | None:
-    """Some right, some wrong, some that cannot be read."""
-    return ("right", "wrong", "?", "right;noted")[(ask.step + ask.index) % 4]
-
-
-async def train(
-    folder: Path,
-    script: Callable[[Ask], str | None] = varied,
-    *,
-    method: str = "grpo",
-    budget: BudgetConfig | None = None,
-    seed: int = 0,
-    task: Task | None = None,
-    **config: Any,
-) -> Trained:
-    """Drive a method to its end."""
-    chosen = make_method(method, **{**SMALL, **config})
-    directory = RunDirectory(folder)
-    model, policy = Sampled(script), NotedPolicy()
-    try:
-        loaded = quiz(task, problems=2)
-        training = toy_task(loaded.task, [problem(100 + i) for i in range(SPLIT)], RightIsRight())
-        driver = make_driver(
-            chosen, loaded, directory, model, budget=budget, seed=seed, policy=policy, training=training
-        )
-        async with asyncio.timeout(120):
-            await driver.run()
-        directory.finish_records([one.id for one in driver.loaded.problems])
-    finally:
-        directory.close()
-    return Trained(folder, model, driver, policy)
 
 
 async def test_each_epoch_goes_once_through_the_split_in_an_order_of_its_own(tmp_path: Path) -> None:

@@ -1,0 +1,215 @@
+"""E-SPL: system prompts that evolve while the weights learn, as one loop with settings (Algorithms 1 and 2).
+
+`espl` does both. `espl_evolution` keeps the weights as they are, and `espl_self_reflection` is its mutation alone on a
+population of one (section 4.1). RL alone is the same loop under one prompt that never changes (policy_gradient.py).
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+from evorun.errors import above, at_least, one_of
+from evorun.methods.base import DatasetLevel
+from evorun.methods.context import RunContext
+from evorun.methods.evaluation import Evaluations, EvaluationSettings, answer_prompt
+from evorun.methods.evolution import OPERATORS, Batch, Evolution, EvolutionSettings, FixedPrompt, Prompts
+from evorun.methods.gradient import LOSSES, GradientSettings, advantages, figures
+from evorun.methods.proposals import SamplingSettings
+from evorun.rollouts.calls import Role
+from evorun.rollouts.episodes import Asked, Episode, Rollouts
+from evorun.rollouts.rewards import Graded
+from evorun.runs.candidates import Step
+from evorun.tasks.capabilities import Instructs
+from evorun.training.wire import PolicyGradient
+
+ROLLOUT = "rollout"
+
+
+@dataclass(kw_only=True)
+class RoundSettings(EvaluationSettings, SamplingSettings):
+    """Hyperparameters of the loop; the YAML files of its methods give each default and its source."""
+
+    name: str
+    steps: int
+    """Steps, one batch each."""
+    problems_per_step: int
+    """Problems in a batch (B)."""
+    group: int
+    """Completions of each problem under each system prompt (N)."""
+    system_prompt: str | None
+    """The system prompt to start from; null: the task's own, and of RL alone its own prompt for an answer."""
+    format_reward: float
+    """Added to the reward of a response in the task's format.
+
+    The reward is 1 for a correct response and else 0. On a task without right and wrong it is the primary score: where
+    its range is known brought to [0, 1], 1 the best; else as it is, negated where lower is better.
+    """
+
+    def __post_init__(self) -> None:
+        SamplingSettings.__post_init__(self)
+        EvaluationSettings.__post_init__(self)
+        for key in ("steps", "problems_per_step"):
+            at_least(f"method.{key}", getattr(self, key), 1)
+        at_least("method.group", self.group, 2)
+        at_least("method.format_reward", self.format_reward, 0)
+        above("method.temperature", self.temperature, 0)
+
+
+@dataclass(kw_only=True)
+class EsplEvolutionConfig(RoundSettings, EvolutionSettings):
+    """Hyperparameters; `conf/method/espl_evolution.yaml` gives each default and its source."""
+
+    def __post_init__(self) -> None:
+        RoundSettings.__post_init__(self)
+        EvolutionSettings.__post_init__(self)
+
+
+@dataclass(kw_only=True)
+class EsplConfig(EsplEvolutionConfig, GradientSettings):
+    """Hyperparameters; `conf/method/espl.yaml` gives each default and its source."""
+
+    loss: str
+    """grpo | dr_grpo | dapo | bnpo: how TRL weighs a batch's tokens; or cispo."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        GradientSettings.__post_init__(self)
+        one_of("method.loss", self.loss, (*LOSSES, "cispo"))
+
+
+class Espl(DatasetLevel):
+    """Policy gradients under a population of system prompts, which evolves by reflection on the same data."""
+
+    name = "espl"
+    description = "system prompts evolve by self-reflection while the weights learn (E-SPL)"
+    regime = "labels"
+    needs: ClassVar[tuple[type, ...]] = (Instructs,)
+    # Completions come before the step's update, and reflections go out beside it.
+    roles: ClassVar = {ROLLOUT: Role("policy", lag=1), **dict.fromkeys(OPERATORS, Role("reference"))}
+    trains = True
+    learns_from_problems = True
+    loss: ClassVar[str] = "dr_grpo"
+    """TRL's name of the loss, for methods without a setting for it."""
+    leave_one_out: ClassVar[bool] = False
+    """A completion's own reward is left out of its baseline."""
+    Config: ClassVar[type[RoundSettings]] = EsplConfig
+    config: RoundSettings
+
+    @property
+    def last_step(self) -> int:
+        return self.config.steps
+
+    @property
+    def roles_here(self) -> Mapping[str, Role]:
+        if isinstance(self.config, EvolutionSettings) and self.config.reflect_with == "policy":  # figure 15
+            return {**self.roles, **dict.fromkeys(OPERATORS, Role("policy", lag=1))}
+        return self.roles
+
+    def objective(self, run: Path) -> PolicyGradient:
+        config = self.config
+        assert isinstance(config, GradientSettings)  # noqa: S101 - asked for only where weights are trained
+        prompts = config.prompts if isinstance(config, EvolutionSettings) else 1
+        return PolicyGradient(
+            loss=getattr(config, "loss", self.loss),
+            rows=config.problems_per_step * prompts * config.group,
+            steps=config.steps,
+            minibatches=config.minibatches,
+            kl=config.kl,
+            clip_low=config.clip_low,
+            clip_high=config.clip_high,
+            temperature=config.temperature,
+            max_tokens=config.max_tokens,
+        )
+
+    async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
+        """Run Algorithm 1; leave the best system prompt and the trained adapter in artifacts/."""
+        config, task = self.config, ctx.training.task
+        prompts, tests = self._prompts(ctx), Evaluations(ctx, config)
+        rewards = Graded(ctx.shared, task, ctx.training.grade, config.format_reward)
+        rollouts = Rollouts(ctx.shared, task, ROLLOUT, rewards, learned=self.trains)
+        yield await tests.evaluate(0, self._tested(prompts))
+        evaluated = step = 0
+        for step in range(1, config.steps + 1):
+            problems, drawn = ctx.batch(step, config.problems_per_step), prompts.select(step)  # equation 4
+            asked = [Asked(x, answer_prompt(task, x, s.prompt.text), s.id) for x in problems for s in drawn]
+            asked = [one for one in asked for _ in range(config.group)]
+            # A step is made only if the budget covers the evaluation after it, too.
+            needed = rollouts.most_calls([one.problem for one in asked]) + tests.most_calls
+            needed += prompts.most_calls(len(problems), config.group)
+            if ctx.shared.affordable(needed, ROLLOUT) < needed:
+                ctx.warn(
+                    f"the budget ends training before step {step} of {config.steps}: a step and the evaluation "
+                    f"after it take {needed} calls"
+                )
+                step -= 1
+                break
+            batch = Batch(drawn, await rollouts.play(step, asked, config.sampling), config.group)
+            prompts.rate(batch)  # TrueSkill, by the ranking of mean rewards
+            async with asyncio.TaskGroup() as together:  # weights and prompts at once; the update is issued first
+                update = together.create_task(self._update(ctx, step, batch.episodes))
+                evolution = together.create_task(prompts.evolve(step, batch))
+            of_batch = figures(batch.episodes, config.group)
+            ctx.record(step, {**of_batch, **update.result(), **evolution.result()}, prompts.candidates)
+            if step % config.eval_every == 0:
+                yield await tests.evaluate(step, self._tested(prompts))
+                evaluated = step
+        if evaluated < step:
+            yield await tests.evaluate(step, self._tested(prompts))
+        await self._leave(ctx, prompts)
+
+    def _prompts(self, ctx: RunContext) -> Prompts:
+        """Return the system prompts that the run starts with."""
+        config = self.config
+        if not isinstance(config, EvolutionSettings):
+            return FixedPrompt(config.system_prompt or "")
+        return Evolution(ctx, config, config.system_prompt or ctx.training.task.seed_instruction())
+
+    def _tested(self, prompts: Prompts) -> str:
+        config = self.config
+        latest = isinstance(config, EvolutionSettings) and config.eval_prompt == "latest"
+        return (prompts.latest if latest else prompts.best).prompt.text
+
+    async def _update(self, ctx: RunContext, step: int, episodes: Sequence[Episode]) -> dict[str, float]:
+        """Learn from a batch, where weights are trained."""
+        config = self.config
+        if not isinstance(config, GradientSettings):
+            ctx.record_rollouts(step, episodes, [None] * len(episodes))
+            return {}
+        signals = advantages(episodes, config.group, leave_one_out=self.leave_one_out)
+        ctx.record_rollouts(step, episodes, signals)
+        # Nothing is learned from what the engine refused or the task could not score.
+        rows = [one.row(signal) for one, signal in zip(episodes, signals, strict=True) if signal is not None]
+        if any(signals) or (config.kl and rows):
+            return await ctx.policy.update(step, rows)
+        # All advantages and so the gradient are zero; the optimiser's momentum alone would move the weights.
+        ctx.warn(f"step {step}: in each group all rewards are equal, so there is nothing to learn: no update")
+        return {}
+
+    async def _leave(self, ctx: RunContext, prompts: Prompts) -> None:
+        """Save what was found: the best system prompt, and the trained weights."""
+        if prompts.candidates:
+            best, prompt = prompts.best.candidate, prompts.best.prompt
+            ctx.save_artifact(
+                "system_prompt.json",
+                {"id": best.id, "mean": best.mean, "sd": best.sd, "text": prompt.text, **prompt._asdict()},
+            )
+        if self.trains:
+            await ctx.policy.export()
+
+
+class EsplEvolution(Espl):
+    """The same with frozen weights: evolution alone (section 4.1)."""
+
+    name = "espl_evolution"
+    description = "system prompts evolve by self-reflection, under frozen weights (E-SPL's evolution alone)"
+    trains = False
+    Config = EsplEvolutionConfig
+
+
+class EsplSelfReflection(EsplEvolution):
+    """Mutation alone on a population of one: each system prompt takes its parent's place (section 4.1)."""
+
+    name = "espl_self_reflection"
+    description = "one system prompt is refined by self-reflection, under frozen weights (E-SPL's baseline)"

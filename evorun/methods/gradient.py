@@ -1,0 +1,72 @@
+"""The policy gradient of a batch of episodes: hyperparameters, advantages and figures (E-SPL, section 3.1)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from evorun.errors import above, at_least
+from evorun.rollouts.episodes import Episode
+
+LOSSES = ("grpo", "dr_grpo", "dapo", "bnpo")
+"""TRL's names of the ways to weigh a batch's tokens; `cispo` has its own importance weights."""
+
+
+@dataclass(kw_only=True)
+class GradientSettings:
+    """Hyperparameters of weight updates, part of the configuration of every method that makes them."""
+
+    minibatches: int
+    """Optimiser steps that a batch is divided into; clipping acts from the second one on."""
+    kl: float
+    """Weight of the divergence from the reference policy (beta)."""
+    clip_low: float
+    clip_high: float
+    """With `cispo` importance weights are cut above this, and their gradient with them is not."""
+
+    def __post_init__(self) -> None:
+        at_least("method.minibatches", self.minibatches, 1)
+        at_least("method.kl", self.kl, 0)
+        above("method.clip_low", self.clip_low, 0)
+        above("method.clip_high", self.clip_high, 0)
+
+
+def advantages(episodes: Sequence[Episode], group: int, *, leave_one_out: bool = False) -> list[float | None]:
+    """Return each reward less the mean of its group (equation 2), or of the others in it; None without a reward.
+
+    group: as many consecutive episodes are of one problem under one prompt.
+    """
+    result: list[float | None] = []
+    for first in range(0, len(episodes), group):
+        rewards = [one.reward.value for one in episodes[first : first + group]]
+        scored = [value for value in rewards if value is not None]
+        mean = sum(scored) / max(len(scored), 1)
+        # The mean of the others is as far from a reward as that of all is, times n / (n - 1).
+        scale = len(scored) / max(len(scored) - 1, 1) if leave_one_out else 1.0
+        result += [None if value is None else scale * (value - mean) for value in rewards]
+    return result
+
+
+def figures(episodes: Sequence[Episode], group: int) -> dict[str, float]:
+    """Return the figures of a batch; `equal_groups`: the share of groups that nothing can be learned from."""
+    rewards = [one.reward for one in episodes]
+    values = [reward.value for reward in rewards]
+    scored = [value for value in values if value is not None]
+    groups = [[v for v in values[i : i + group] if v is not None] for i in range(0, len(values), group)]
+    answered = [one.replies for one in episodes if one.replies[-1].error is None]
+    completions = [replies[-1].completions[0] for replies in answered]
+    tokens = [sum(reply.completion_tokens for reply in replies) for replies in answered]
+    correct = [reward.correct for reward in rewards if reward.correct is not None]
+    # Requests that the engine refused have no completion: they are counted apart, and in no mean.
+    rejected = len(episodes) - len(completions)
+    unscored = len(values) - len(scored) - rejected
+    turns = [len(one.replies) for one in episodes]
+    return {
+        "reward": sum(scored) / max(len(scored), 1),
+        **({"correct": sum(correct) / len(rewards)} if correct else {}),
+        "formatted": sum(reward.parts.get("formatted", 0.0) for reward in rewards) / len(rewards),
+        "equal_groups": sum(len(set(values)) <= 1 for values in groups) / len(groups),
+        "completion_tokens": sum(tokens) / max(len(completions), 1),
+        "truncated": sum(one.truncated for one in completions) / max(len(completions), 1),
+        "rejected": float(rejected),
+        **({"unscored": float(unscored)} if unscored else {}),
+        **({"turns": sum(turns) / len(turns)} if max(turns) > 1 else {}),
+    }
