@@ -1,7 +1,7 @@
 """A chat-completions server on loopback that can be faithful or hostile, over real sockets.
 
-Faithful: it obeys max_tokens, stop, n, seed and JSON schemas with made-up texts in which a word is a token, and gives
-token ids and loads adapters as vLLM does (under an adapter it says other things). Hostile:
+Faithful: it obeys max_tokens, stop, n, seed and JSON schemas with made-up texts in which a word is a token, and loads
+adapters as vLLM does (under an adapter it says other things); `token_server` has answers with token ids. Hostile:
 `faults` (one for each coming request) or `fault` (for all of them) take the place of the faithful answer.
 Run as a program, it prints its port and serves until it is killed.
 """
@@ -25,15 +25,13 @@ TEXT = "the sea is wide and grey while small boats drift along quiet harbours un
 WORDS = TEXT.split()
 CONTEXT_LENGTH = 8192
 EOS = ""
-PIECES = [EOS]
-"""What tokens stand for, by their ids; texts are made of pieces, and a piece gets its id when it is first said."""
 
 Fault = Callable[["ChatServer", web.Request], Awaitable[web.StreamResponse]]
 
 
 @dataclass
 class Seen:
-    """One request to /chat/completions as the server saw it."""
+    """One request for completions as the server saw it."""
 
     time: float
     body: dict[str, Any]
@@ -46,6 +44,10 @@ class Seen:
 class ChatServer:
     """Use as `async with ChatServer() as server`; `server.url` is the base URL."""
 
+    answer: Callable[[dict[str, Any]], web.Response] = field(default_factory=lambda: faithful)
+    """Gives the faithful answer to a request's body."""
+    name: str = "fake"
+    """Of the model."""
     fault: Fault | None = None
     faults: deque[Fault] = field(default_factory=deque)
     has_models: bool = True
@@ -65,7 +67,7 @@ class ChatServer:
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=16 * 2**20)
-        app.router.add_post("/v1/chat/completions", self._chat)
+        app.router.add_post("/v1/{endpoint:(chat/)?completions}", self._chat)
         app.router.add_post("/v1/{action:(un)?load_lora_adapter}", self._adapter)
         if self.has_models:
             app.router.add_get("/v1/models", self._models)
@@ -89,7 +91,7 @@ class ChatServer:
         return len({s.client for s in self.seen})
 
     async def _models(self, request: web.Request) -> web.Response:
-        names = ["fake", *self.adapters]
+        names = [self.name, *self.adapters]
         return web.json_response({"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
 
     async def _adapter(self, request: web.Request) -> web.StreamResponse:
@@ -104,15 +106,15 @@ class ChatServer:
     def _load(self, name: str, folder: str) -> web.Response:
         """Answer as vLLM 0.32 does (vllm/entrypoints/openai/models/serving.py)."""
         if name in self.adapters:
-            return _error(400, f"The lora adapter '{name}' has already been loaded.")
+            return error(400, f"The lora adapter '{name}' has already been loaded.")
         if not Path(folder, "adapter_config.json").is_file():
-            return _error(404, f"Loading lora {name} failed: No adapter found for {folder}")
+            return error(404, f"Loading lora {name} failed: No adapter found for {folder}")
         self.adapters[name] = folder
         return web.Response(text=f"Success: LoRA adapter '{name}' added successfully.")
 
     def _unload(self, name: str) -> web.Response:
         if name not in self.adapters:
-            return _error(404, f"The lora adapter '{name}' cannot be found.")
+            return error(404, f"The lora adapter '{name}' cannot be found.")
         del self.adapters[name]
         return web.Response(text=f"Success: LoRA adapter '{name}' removed successfully.")
 
@@ -128,9 +130,9 @@ class ChatServer:
             if fault is not None:
                 return await fault(self, request)
             await asyncio.sleep(self.delay)
-            if body["model"] not in ("fake", *self.adapters):
-                return _error(404, f"The model `{body['model']}` does not exist.")
-            return faithful(body)
+            if body["model"] not in (self.name, *self.adapters):
+                return error(404, f"The model `{body['model']}` does not exist.")
+            return self.answer(body)
         except asyncio.CancelledError:
             self.aborted += 1
             raise
@@ -138,7 +140,7 @@ class ChatServer:
             self.running -= 1
 
 
-def _error(code: int, message: str) -> web.Response:
+def error(code: int, message: str) -> web.Response:
     return web.json_response({"error": {"message": message, "code": code}}, status=code)
 
 
@@ -148,23 +150,14 @@ def faithful(body: dict[str, Any]) -> web.Response:
     prompt_tokens = len(prompt.split())
     max_tokens = body.get("max_tokens") or body.get("max_completion_tokens")
     if prompt_tokens + max_tokens > CONTEXT_LENGTH:
-        return _error(400, f"The maximum context length is {CONTEXT_LENGTH} tokens, the prompt has {prompt_tokens}.")
+        return error(400, f"The maximum context length is {CONTEXT_LENGTH} tokens, the prompt has {prompt_tokens}.")
     drawn = [complete(body, prompt, max_tokens, index) for index in range(body.get("n", 1))]
     choices = [
         {"index": i, "message": {"role": "assistant", "content": text}, "finish_reason": reason}
-        | ({"token_ids": [token_id(piece) for piece in pieces]} if body.get("return_token_ids") else {})
         for i, (text, reason, pieces) in enumerate(drawn)
     ]
     usage = {"prompt_tokens": prompt_tokens, "completion_tokens": sum(len(pieces) for *_, pieces in drawn)}
-    ids = {"prompt_token_ids": [*map(token_id, prompt.split())]} if body.get("return_token_ids") else {}
-    return web.json_response({"object": "chat.completion", "choices": choices, "usage": usage, **ids})
-
-
-def token_id(piece: str) -> int:
-    """Return a piece's token id."""
-    if piece not in PIECES:
-        PIECES.append(piece)
-    return PIECES.index(piece)
+    return web.json_response({"object": "chat.completion", "choices": choices, "usage": usage})
 
 
 def complete(body: dict[str, Any], prompt: str, max_tokens: int, index: int) -> tuple[str, str, list[str]]:

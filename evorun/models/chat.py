@@ -1,13 +1,17 @@
 """Chat messages as a model's own template takes them; shared by the engines that tokenize in this process."""
 
+import asyncio
+import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from jinja2 import TemplateError
 
-from evorun.errors import EngineError
-from evorun.models.base import Message
+from evorun.errors import EngineError, first_line
+from evorun.models.base import Message, Request
 from evorun.models.config import ModelConfig
+from evorun.models.embedded import resolve
 
 
 def adapt_roles(messages: Sequence[Message], system_role: str) -> list[Message]:
@@ -25,6 +29,43 @@ def adapt_roles(messages: Sequence[Message], system_role: str) -> list[Message]:
         return [Message(role="user", content="\n\n".join(system)), *others]
     merged = Message(role="user", content="\n\n".join([*system, others[position]["content"]]))
     return [*others[:position], merged, *others[position + 1 :]]
+
+
+def load_tokenizer(model: ModelConfig) -> Any:
+    """Load a model's tokenizer. Raises EngineError when it cannot be loaded, or has no plain chat template."""
+    folder = resolve(model)
+    try:
+        from transformers import AutoTokenizer
+
+        # The length is the engine's to check: the tokenizer would print a warning for each prompt that is too long.
+        tokenizer = AutoTokenizer.from_pretrained(folder, model_max_length=sys.maxsize)
+    except (ImportError, OSError, ValueError) as error:
+        raise EngineError(
+            f"model '{model.id}': cannot load its tokenizer from {folder}: {first_line(error)}; check the id, the "
+            "network and the hub's access token (HF_TOKEN)"
+        ) from error
+    require_plain_template(tokenizer, model)
+    return tokenizer
+
+
+class PromptTokenizer:
+    """Turns requests into the token ids of their prompts, in a thread of its own."""
+
+    def __init__(self, tokenizer: Any, model: ModelConfig) -> None:
+        self._tokenizer = tokenizer
+        self._model = model
+        # One thread: tokenizing long prompts must not hold up the event loop, and tokenizers are not thread-safe.
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenize")
+
+    async def token_ids(self, request: Request) -> list[int]:
+        """Return the prompt's token ids. Raises as `prompt_token_ids` does."""
+        return await asyncio.get_running_loop().run_in_executor(
+            self._thread, prompt_token_ids, self._tokenizer, request.messages, self._model, request.seen
+        )
+
+    def close(self) -> None:
+        """End the thread; idempotent."""
+        self._thread.shutdown(wait=False)
 
 
 def require_plain_template(tokenizer: Any, model: ModelConfig) -> None:

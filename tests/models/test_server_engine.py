@@ -33,18 +33,34 @@ from evorun.models.server.retry import (
     parse_retry_after,
 )
 from evorun.testing import check_engine
-from evorun.testing.engines import EOS, VERDICT_SCHEMA, ask
+from evorun.testing.engines import VERDICT_SCHEMA, ask, decoder
 from hostile_server import ChatServer
 from server_engine import KEY, REQUEST, closed_port, one_line_of, opened, until
+from token_server import MadeUp, write_byte_tokenizer
 
 
-async def test_it_is_an_engine() -> None:
-    async with ChatServer() as server, opened(server) as engine:
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_byte_tokenizer(tmp_path_factory.mktemp("tokenizer"))
+
+
+@asynccontextmanager
+async def serving(
+    tokenizer: Path, answers: MadeUp | None = None, **options: Any
+) -> AsyncIterator[tuple[ChatServer, Any]]:
+    """Serve with token ids, under the name of the tokenizer's folder, as `vllm serve FOLDER` would."""
+    server = ChatServer(answer=answers or MadeUp(tokenizer), name=str(tokenizer))
+    async with server, opened(server, model={"id": server.name}, **options) as engine:
+        yield server, engine
+
+
+async def test_it_is_an_engine(tokenizer: Path) -> None:
+    async with serving(tokenizer) as (_, engine):
 
         async def open_engine() -> LanguageModel:
             return engine
 
-        await check_engine(open_engine, lambda ids: "".join(hostile.PIECES[i] or EOS for i in ids))
+        await check_engine(open_engine, decoder(MadeUp(tokenizer).tokenizer))
 
 
 class Careless:
@@ -75,8 +91,10 @@ class Careless:
         ({"stop": ()}, "the text before the stop string"),
     ],
 )
-async def test_an_engine_that_overlooks_something_fails(overlooked: dict[str, Any], message: str) -> None:
-    async with ChatServer() as server, opened(server) as engine:
+async def test_an_engine_that_overlooks_something_fails(
+    tokenizer: Path, overlooked: dict[str, Any], message: str
+) -> None:
+    async with serving(tokenizer) as (_, engine):
 
         async def open_engine() -> LanguageModel:
             return Careless(engine, **overlooked)
@@ -88,45 +106,94 @@ async def test_an_engine_that_overlooks_something_fails(overlooked: dict[str, An
 # --- token ids ----------------------------------------------------------------------------------------------------
 
 
-async def test_a_server_without_token_ids_is_data_that_says_what_to_do() -> None:
-    request = ask("Hello.", max_tokens=8, n=2, token_ids=True)
-    async with ChatServer(fault=hostile.completion(copies=2)) as server, opened(server) as engine:
-        reply = await engine.complete(request)
-    body = server.seen[0].body
-    assert (body["return_token_ids"], body["top_k"], body["repetition_penalty"]) == (True, -1, 1.0)
-    assert [(c.text, c.finish_reason) for c in reply.completions] == [("", "rejected")] * 2
-    assert reply.completion_tokens == 2  # paid for all the same
-    assert "no token ids" in (reply.error or "")
-    assert "vllm serve" in (reply.error or "")
+LEARNED = ask("Hello.", max_tokens=8, token_ids=True, logprobs=True)
 
 
-async def test_a_server_without_log_probabilities_says_so() -> None:
-    request = ask("Hello.", max_tokens=8, token_ids=True, logprobs=True)
-    async with ChatServer() as server, opened(server) as engine:
-        reply = await engine.complete(request)
-    assert server.seen[0].body["logprobs"] is True
-    assert reply.completions[0].finish_reason == "rejected"
-    assert "returns no log-probabilities" in (reply.error or "")
+async def test_prompts_to_learn_from_go_out_as_token_ids_once_the_server_is_known_to_have_the_same(
+    tokenizer: Path,
+) -> None:
+    answers = MadeUp(tokenizer)
+    async with serving(tokenizer, answers) as (server, engine):
+        replies = await asyncio.gather(*(engine.complete(LEARNED) for _ in range(3)))
+    prompt = answers.rendered(list(LEARNED.messages))
+    assert [reply.prompt_ids for reply in replies] == [tuple(prompt)] * 3
+    assert [sorted(seen.body.keys() & {"messages", "prompt"}) for seen in server.seen] == [
+        ["messages"],
+        *[["prompt"]] * 4,
+    ]
+    assert server.seen[-1].body == {
+        **{"model": str(tokenizer), "prompt": prompt, "temperature": 1.0, "top_p": 1.0, "max_tokens": 8, "seed": 0},
+        **{"return_token_ids": True, "logprobs": 0, "top_k": -1, "min_p": 0.0, "repetition_penalty": 1.0},
+    }
+    [completion] = replies[0].completions
+    assert completion.token_ids == tuple(answers.drawn[-1])
+    assert len(completion.logprobs or ()) == 8
 
 
-async def test_log_probabilities_are_read() -> None:
-    content = [{"token": "a", "logprob": -0.5}, {"token": "b", "logprob": -1.25}]
-    choice = {"message": {"content": "ab"}, "token_ids": [5, 6], "logprobs": {"content": content}}
-    fault = hostile.body(json.dumps({"choices": [choice], "prompt_token_ids": [1, 2, 3]}).encode())
-    async with ChatServer(fault=fault) as server, opened(server) as engine:
-        reply = await engine.complete(ask("Hello.", token_ids=True, logprobs=True))
-    assert (reply.prompt_ids, reply.completions[0].logprobs) == ((1, 2, 3), (-0.5, -1.25))
+@pytest.mark.parametrize(
+    ("gives", "missing"), [((), "no token ids"), (("logprobs",), "no token ids"), (("token_ids",), "no log-prob")]
+)
+async def test_a_server_without_what_learning_takes_is_refused_at_the_first_call(
+    tokenizer: Path, gives: tuple[str, ...], missing: str
+) -> None:
+    async with serving(tokenizer, MadeUp(tokenizer, gives=gives)) as (server, engine):
+        with pytest.raises(EngineError, match=f"this server returns {missing}.*, which learning .* needs") as caught:
+            await engine.complete(LEARNED)
+        assert "`vllm serve`" in one_line_of(caught)
+        assert len(server.seen) <= 2
+        assert (await engine.complete(REQUEST)).error is None
 
 
-async def test_tools_turns_are_passed_on_and_tokens_to_go_on_from_refused() -> None:
-    turns = (Message(role="assistant", content="calc: 1+1"), Message(role="tool", content="2"))
-    request = msgspec.structs.replace(REQUEST, messages=(*REQUEST.messages, *turns))
-    async with ChatServer() as server, opened(server) as engine:
-        assert (await engine.complete(request)).error is None
-        refused = await engine.complete(msgspec.structs.replace(request, seen=(1, 2)))
-    assert [message["role"] for message in server.seen[0].body["messages"]][-2:] == ["assistant", "tool"]
-    assert len(server.seen) == 1
-    assert "a server takes messages, not the token ids" in (refused.error or "")
+async def test_a_server_without_the_endpoint_is_refused_at_the_first_call(tokenizer: Path) -> None:
+    async with serving(tokenizer) as (server, engine):
+        server.fault = hostile.status(400)
+        with pytest.raises(EngineError, match=r"gives no completions to learn from \(HTTP 400: made to fail\)"):
+            await engine.complete(LEARNED)
+
+
+async def test_a_server_with_another_chat_template_is_refused_at_the_first_call(tokenizer: Path) -> None:
+    answers = MadeUp(tokenizer)
+    answers.tokenizer.chat_template = answers.tokenizer.chat_template.replace("<|im_start|>", "<|im_start|> ")
+    async with serving(tokenizer, answers) as (_, engine):
+        with pytest.raises(EngineError, match=r"other tokens of a prompt \(\d+\) than the tokenizer and chat template"):
+            await engine.complete(LEARNED)
+
+
+@pytest.mark.parametrize("sampling", [{"temperature": 0.7}, {"top_p": 0.9}, {"json_schema": VERDICT_SCHEMA}])
+async def test_log_probabilities_of_another_distribution_than_that_drawn_from_are_refused(
+    tokenizer: Path, sampling: dict[str, Any]
+) -> None:
+    changed = ask("Hello.", max_tokens=8, token_ids=True, logprobs=True, **sampling)
+    async with serving(tokenizer, MadeUp(tokenizer, processed=False)) as (_, engine):
+        assert (await engine.complete(LEARNED)).completions[0].logprobs
+        with pytest.raises(EngineError, match="start it with --logprobs-mode processed_logprobs"):
+            await engine.complete(changed)
+    async with serving(tokenizer) as (_, engine):
+        assert (await engine.complete(changed)).completions[0].logprobs
+
+
+async def test_a_next_turn_goes_on_from_token_ids(tokenizer: Path) -> None:
+    answers = MadeUp(tokenizer)
+    async with serving(tokenizer, answers) as (_, engine):
+        first = await engine.complete(LEARNED)
+        seen = (*first.prompt_ids, *(ord(letter) for letter in "abc"))
+        turns = (Message(role="assistant", content="Another text."), Message(role="tool", content="4"))
+        messages = (*LEARNED.messages, *turns)
+        reply = await engine.complete(msgspec.structs.replace(LEARNED, messages=messages, seen=seen))
+    assert reply.prompt_ids == tuple(answers.prompts[-1])
+    assert reply.prompt_ids[: len(seen)] == seen
+    added = answers.tokenizer.decode(reply.prompt_ids[len(seen) :])
+    assert added == "<|im_end|>\n<|im_start|>tool\n4<|im_end|>\n<|im_start|>assistant\n"
+
+
+async def test_a_control_of_token_ids_differs_in_these_alone(tokenizer: Path) -> None:
+    async with serving(tokenizer, max_retries=0) as (server, engine):
+        await engine.complete(LEARNED)
+        server.fault = hostile.status(500)
+        with pytest.raises(EngineError, match="made to fail"):
+            await engine.complete(LEARNED)
+    asked, control = (seen.body for seen in server.seen[-2:])
+    assert control == {**asked, "prompt": asked["prompt"][:1]}
 
 
 async def test_token_ids_that_nobody_asked_for_are_not_recorded() -> None:

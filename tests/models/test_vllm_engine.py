@@ -279,7 +279,7 @@ class TestServing:
                 await asyncio.sleep(0.001)
                 turn += 1
 
-        monkeypatch.setattr("evorun.models.vllm.engine.prompt_token_ids", counted)
+        monkeypatch.setattr("evorun.models.chat.prompt_token_ids", counted)
         ticker = asyncio.create_task(tick())
         prompts = ["Hello.", "word " * 160_000, "Hello again."]
         await asyncio.gather(*(engine.complete(ask(prompt, max_tokens=4)) for prompt in prompts))

@@ -14,7 +14,7 @@ from evorun.models.base import CONTROL, Wasted
 from evorun.models.server.http import MALFORMED, NO_CONNECTION, Answer, Failure, HttpTransport, without_credentials
 from evorun.models.server.retry import Attempts, Endpoint, EndpointPool, Patience, parse_retry_after
 from evorun.models.server.slots import Slots
-from evorun.models.server.wire import BYTES_PER_TOKEN, ChatResponse, decode_response, spent_tokens
+from evorun.models.server.wire import BYTES_PER_TOKEN, CHAT, ChatResponse, decode_response, spent_tokens
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,8 @@ class Call:
     """Gives the body of a request in which only the settings can be wrong, not the texts; others by their number."""
     most_tokens: int
     """Completion tokens that a request may take."""
+    endpoint: str
+    """CHAT or TOKENS."""
     controls: int = 0
     """Control requests so far."""
     seconds: float = 0.0
@@ -65,9 +67,9 @@ class Asker:
         self._advice = advice
         self._numbers = itertools.count()
 
-    def call(self, control: Callable[[int], bytes], most_tokens: int) -> Call:
+    def call(self, control: Callable[[int], bytes], most_tokens: int, endpoint: str = CHAT) -> Call:
         """Return a call, which comes after all earlier ones."""
-        return Call(next(self._numbers), control, most_tokens)
+        return Call(next(self._numbers), control, most_tokens, endpoint)
 
     async def ask(self, body: bytes, call: Call) -> ChatResponse | Refusal:
         """Send `body` until a server gives a usable answer.
@@ -120,7 +122,7 @@ class Asker:
             endpoint.started += 1
             started = asyncio.get_running_loop().time()
             try:
-                answer = await self.http.post(f"{endpoint.url}/chat/completions", body)
+                answer = await self.http.post(f"{endpoint.url}/{call.endpoint}", body)
             finally:  # also when cancelled: the count would never go down again
                 endpoint.outstanding -= 1
                 call.seconds += asyncio.get_running_loop().time() - started

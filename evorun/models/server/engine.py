@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from jinja2 import TemplateError
 from msgspec import UNSET
 
 from evorun.errors import ConfigError, EngineError, above, at_least, one_of
@@ -18,9 +19,11 @@ from evorun.models.keys import checked_variable, read_key
 from evorun.models.server.adapters import AdapterLoader
 from evorun.models.server.asking import Asker, Refusal
 from evorun.models.server.http import ENVIRONMENT, Failure, HttpTransport, checked_url
+from evorun.models.server.messages import one_line
 from evorun.models.server.retry import Endpoint, EndpointPool, Patience
 from evorun.models.server.slots import Slots
-from evorun.models.server.wire import MESSAGES_ONLY, STRUCTURED_OUTPUTS, RequestEncoder, read_draw
+from evorun.models.server.token_prompts import TokenPrompts
+from evorun.models.server.wire import CHAT, STRUCTURED_OUTPUTS, TOKENS, RequestEncoder, read_draw
 
 log = logging.getLogger(__name__)
 
@@ -118,6 +121,7 @@ class ServerModel:
         self._asker = Asker(self._http, self._pool, patience, Slots(config.concurrency), self._advice())
         self._loader = AdapterLoader(self._http, config.base_urls, model.id, patience, config.connect_timeout)
         self._encoder = self._encoder_for(model.id if adapter is None else adapter.served_name)
+        self._prompts = TokenPrompts(model, self._asker)
         self._warned: set[str] = set()
 
     def _encoder_for(self, served_name: str) -> RequestEncoder:
@@ -182,18 +186,22 @@ class ServerModel:
 
     async def _answer(self, request: Request, encoder: RequestEncoder) -> Reply:
         """Answer one request; where a server gives fewer completions than asked for, ask again with the next seeds."""
-        if request.seen is not None:
-            return rejected(request, MESSAGES_ONLY)
+        prompt: list[int] | None = None
+        if request.token_ids or request.seen is not None:
+            try:
+                prompt = await self._prompts.token_ids(request, encoder)
+            except (TemplateError, ValueError) as unfit:
+                return rejected(request, one_line(str(unfit)))
         completions: list[Completion] = []
-        prompt_ids: tuple[int, ...] | None = None
         prompt_tokens = 0
         error: str | None = None
         most_tokens = request.sampling.n * request.sampling.max_tokens
-        call = self._asker.call(partial(_control, request, encoder), most_tokens)
+        control = partial(_control, request, encoder, prompt)
+        call = self._asker.call(control, most_tokens, CHAT if prompt is None else TOKENS)
         while (drawn := len(completions)) < request.sampling.n:
             # vLLM refuses n > 1 at temperature 0.
             n = request.sampling.n - drawn if request.sampling.temperature > 0 else 1
-            response = await self._asker.ask(encoder.encode(request, n=n, drawn=drawn), call)
+            response = await self._asker.ask(encoder.encode(request, n=n, drawn=drawn, prompt=prompt), call)
             if isinstance(response, Refusal):
                 self._warn_once("refused", "the server refuses a request: %s", response.reason)
                 if completions:  # paid for, but a reply is refused as a whole
@@ -203,7 +211,6 @@ class ServerModel:
             draw = read_draw(response, request, n)
             completions += draw.completions
             prompt_tokens += draw.prompt_tokens
-            prompt_ids = draw.prompt_ids
             error = error or draw.error
             if draw.estimated:
                 self._warn_once("usage", "the server reports no token usage: tokens are estimated from text length")
@@ -213,12 +220,13 @@ class ServerModel:
             prompt_tokens=prompt_tokens,
             seconds=call.seconds,
             error=redactor.message(error) if error else None,
-            prompt_ids=UNSET if prompt_ids is None else prompt_ids,
+            prompt_ids=tuple(prompt) if prompt is not None and request.token_ids else UNSET,
             wasted=call.wasted or UNSET,
         )
 
     async def close(self) -> None:
         """Close all connections; calls under way end with EngineError."""
+        self._prompts.close()
         await self._http.close()
 
     async def _probe(self, endpoint: Endpoint) -> str | None:
@@ -239,7 +247,9 @@ class ServerModel:
             log.warning(message + " (said once)", *args)
 
 
-def _control(request: Request, encoder: RequestEncoder, number: int) -> bytes:
+def _control(request: Request, encoder: RequestEncoder, prompt: list[int] | None, number: int) -> bytes:
     """Return the body of a request that differs from another one in its texts alone; each number gives other ones."""
+    if prompt is not None:
+        return encoder.encode(request, n=1, drawn=0, prompt=prompt[:number])
     messages = tuple(Message(role=message["role"], content=f"Say {number}.") for message in request.messages)
     return encoder.encode(msgspec.structs.replace(request, messages=messages), n=1, drawn=0)

@@ -1,11 +1,11 @@
-"""The chat-completions exchange as bytes: requests encoded, responses decoded into typed structures.
+"""The exchange with a server as bytes: requests encoded, responses decoded into typed structures.
 
-The format is that of OpenAI's `POST /chat/completions`, as vLLM, SGLang, llama.cpp and most vendors serve it. Nothing
-here opens a connection.
+The format is that of OpenAI's `POST /chat/completions`, as vLLM, SGLang, llama.cpp and most vendors serve it; of
+completions to learn from that of `POST /completions`, with vLLM's token ids. Nothing here opens a connection.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
@@ -20,16 +20,15 @@ BYTES_PER_TOKEN = 4
 MOST_TOKENS = 10**8
 """Token counts beyond which an answer is malformed: ten times the longest context that a model has. `ours`."""
 
-_WITHOUT_IDS = (
-    "this server returns no token ids, which learning from completions needs: serve the model with `vllm serve`, or "
-    "use engine=vllm or engine=transformers"
+CHAT, TOKENS = "chat/completions", "completions"
+"""Endpoints: of messages, and of prompts as token ids."""
+
+INSTEAD = "serve the model with `vllm serve`, or use engine=vllm or engine=transformers"
+"""For whoever wants to learn from the completions of a server that does not give what that takes."""
+WITHOUT_IDS = f"this server returns no token ids, which learning from completions needs: {INSTEAD}"
+WITHOUT_LOGPROBS = (
+    f"this server returns no log-probabilities of the tokens, which learning from completions needs: {INSTEAD}"
 )
-_WITHOUT_LOGPROBS = "this server returns no log-probabilities of the tokens; use engine=vllm or engine=transformers"
-MESSAGES_ONLY = (
-    "a server takes messages, not the token ids that a next turn to learn from goes on from: use engine=vllm or "
-    "engine=transformers"
-)
-"""Reason for refusing a request with `seen`."""
 
 STRUCTURED_OUTPUTS = ("json_schema", "json_object", "none")
 
@@ -79,27 +78,27 @@ class ChatMessage(msgspec.Struct):
         return self.content or ""
 
 
-class TokenLogprob(msgspec.Struct):
-    """The log-probability of one token."""
-
-    logprob: Logprob
-
-
 class ChoiceLogprobs(msgspec.Struct):
-    """The log-probabilities of a choice's tokens."""
+    """The log-probabilities of a choice's tokens, as `/completions` gives them."""
 
-    content: tuple[TokenLogprob, ...] | None = None
+    token_logprobs: tuple[Logprob, ...] | None = None
 
 
 class Choice(msgspec.Struct):
-    """One of the n completions."""
+    """One of the n completions: a message or, where the prompt was token ids, a text."""
 
-    message: ChatMessage
+    message: ChatMessage | None = None
+    text: str | None = None
     finish_reason: str | None = None
     index: int = 0
     token_ids: tuple[TokenId, ...] | None = None
     """vLLM's addition, given when asked for: all tokens as sampled."""
     logprobs: ChoiceLogprobs | None = None
+
+    @property
+    def said(self) -> ChatMessage:
+        """The text, as a message."""
+        return self.message or ChatMessage(content=self.text)
 
 
 class Usage(msgspec.Struct):
@@ -115,7 +114,7 @@ class ChatResponse(msgspec.Struct):
     choices: list[Choice]
     usage: Usage | None = None
     prompt_token_ids: tuple[TokenId, ...] | None = None
-    """vLLM's addition, given with the choices' ids."""
+    """Of the messages: vLLM's addition, given with the choices' ids."""
 
 
 class Draw(msgspec.Struct, frozen=True, kw_only=True):
@@ -123,7 +122,6 @@ class Draw(msgspec.Struct, frozen=True, kw_only=True):
 
     completions: list[Completion]
     prompt_tokens: int
-    prompt_ids: tuple[int, ...] | None
     estimated: bool
     """True where the server reports no usage and token counts are estimates from text lengths."""
     error: str | None
@@ -148,23 +146,27 @@ class RequestEncoder:
         self._max_tokens_field = max_tokens_field
         self._structured_outputs = structured_outputs
         self._send_seed = send_seed
-        self._constant: dict[str, Any] = {"model": served_name}
-        if model.chat_template_kwargs:
-            self._constant["chat_template_kwargs"] = model.chat_template_kwargs
+        self._served_name = served_name
+        self._template = {"chat_template_kwargs": model.chat_template_kwargs} if model.chat_template_kwargs else {}
         self._extra = {key: value for key, value in extra_body.items() if value is not None}
         self._removed = [key for key, value in extra_body.items() if value is None]
         self._encode = msgspec.json.Encoder().encode
 
-    def encode(self, request: Request, *, n: int, drawn: int) -> bytes:
-        """Return the body that asks for `n` completions, after `drawn` of the same request."""
+    def encode(
+        self, request: Request, *, n: int, drawn: int, prompt: Sequence[int] | None = None, **fields: Any
+    ) -> bytes:
+        """Return the body that asks for `n` completions, after `drawn` of the same request.
+
+        prompt: token ids in place of the messages, for the endpoint that takes them. fields: in place of evorun's own.
+        """
         sampling = request.sampling
-        body = {
-            **self._constant,
-            "messages": adapt_roles(request.messages, self._system_role),
-            "temperature": sampling.temperature,
-            "top_p": sampling.top_p,
-            self._max_tokens_field: sampling.max_tokens,
-        }
+        body: dict[str, Any] = {"model": self._served_name}
+        if prompt is None:
+            body |= {**self._template, "messages": adapt_roles(request.messages, self._system_role)}
+        else:
+            body["prompt"] = prompt
+        body |= {"temperature": sampling.temperature, "top_p": sampling.top_p}
+        body[self._max_tokens_field if prompt is None else "max_tokens"] = sampling.max_tokens
         if n > 1:
             body["n"] = n
         if sampling.stop:
@@ -173,16 +175,15 @@ class RequestEncoder:
             # Another seed for each further call, or a server that gives one completion a call would repeat the first.
             body["seed"] = (request.seed + drawn) % 2**31
         if request.token_ids:
-            body["return_token_ids"] = True
-            body.update(PLAIN_SAMPLING)
+            body |= {"return_token_ids": True, **PLAIN_SAMPLING}
         if request.logprobs:
-            body["logprobs"] = True
+            body["logprobs"] = 0  # of the tokens drawn, and of no other
         if request.json_schema is not None and self._structured_outputs == "json_object":
             body["response_format"] = {"type": "json_object"}
         elif request.json_schema is not None and self._structured_outputs == "json_schema":
             schema = {"name": "response", "schema": request.json_schema, "strict": True}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
-        body.update(self._extra)
+        body |= {**fields, **self._extra}
         for key in self._removed:
             body.pop(key, None)
         return self._encode(body)
@@ -214,6 +215,8 @@ def decode_response(content: bytes) -> ChatResponse:
     if not response.choices:
         raise ValueError("no choices")
     for choice in response.choices:
+        if choice.message is None and choice.text is None:
+            raise ValueError("a choice without a message")
         if _reason(choice) in _BROKEN_REASONS:
             raise ValueError(f"broken off by the server (finish_reason '{choice.finish_reason}')")
     return response
@@ -242,7 +245,7 @@ def read_draw(response: ChatResponse, request: Request, n: int) -> Draw:
     and reasoning. Where the server counts nothing, tokens are estimated at `BYTES_PER_TOKEN`.
     """
     choices = sorted(response.choices, key=lambda choice: choice.index)[:n]
-    messages = [choice.message for choice in choices]
+    messages = [choice.said for choice in choices]
     sizes = [len(message.text.encode()) + len((message.reasoning_content or "").encode()) for message in messages]
     usage = response.usage or Usage()
     prompt_tokens, total = usage.prompt_tokens, usage.completion_tokens
@@ -252,34 +255,29 @@ def read_draw(response: ChatResponse, request: Request, n: int) -> Draw:
     else:
         tokens = _shares(total, sizes)
     estimated_prompt = _estimate(sum(len(message["content"].encode()) for message in request.messages))
-    has_prompt = response.prompt_token_ids is not None
-    drawn = [_completion(c, t, request, has_prompt) for c, t in zip(choices, tokens, strict=True)]
+    drawn = [_completion(c, t, request) for c, t in zip(choices, tokens, strict=True)]
     return Draw(
         completions=[completion for completion, _ in drawn],
         prompt_tokens=estimated_prompt if prompt_tokens is None else prompt_tokens,
-        prompt_ids=response.prompt_token_ids if request.token_ids else None,
         estimated=prompt_tokens is None or total is None,
         error=next((error for _, error in drawn if error), None),
     )
 
 
-def _completion(choice: Choice, tokens: int, request: Request, has_prompt: bool) -> tuple[Completion, str | None]:
+def _completion(choice: Choice, tokens: int, request: Request) -> tuple[Completion, str | None]:
     reason = _reason(choice)
-    refusal = choice.message.refusal
+    refusal = choice.said.refusal
     if refusal or reason in _FILTER_REASONS:
         error = one_line(f"refused by the model: {refusal}" if refusal else f"stopped by the server's filter: {reason}")
         return Completion(text="", finish_reason="rejected", tokens=tokens), error
     ids = choice.token_ids if request.token_ids else None
-    if request.token_ids and (ids is None or not has_prompt):
-        return Completion(text="", finish_reason="rejected", tokens=tokens), _WITHOUT_IDS
-    logprobs = None
-    if request.logprobs:
-        given = choice.logprobs.content if choice.logprobs is not None else None
-        if given is None or (ids is not None and len(given) != len(ids)):
-            return Completion(text="", finish_reason="rejected", tokens=tokens), _WITHOUT_LOGPROBS
-        logprobs = tuple(token.logprob for token in given)
+    if request.token_ids and ids is None:
+        return Completion(text="", finish_reason="rejected", tokens=tokens), WITHOUT_IDS
+    logprobs = choice.logprobs.token_logprobs if request.logprobs and choice.logprobs is not None else None
+    if request.logprobs and (logprobs is None or (ids is not None and len(logprobs) != len(ids))):
+        return Completion(text="", finish_reason="rejected", tokens=tokens), WITHOUT_LOGPROBS
     finish: FinishReason = "length" if reason in _LENGTH_REASONS else "stop"
-    text = choice.message.text
+    text = choice.said.text
     # Some servers ignore `stop`, and some models refuse the field.
     found = [at for stop in request.sampling.stop if (at := text.find(stop)) >= 0]
     if found:

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import time
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from msgspec import UNSET
 from evorun.errors import ConfigError, EngineError, above, at_least, within
 from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter, served_rank
 from evorun.models.base import Completion, LanguageModel, Reply, Request, rejected
-from evorun.models.chat import prompt_token_ids
+from evorun.models.chat import PromptTokenizer
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.requirements import absent, require_weights
 from evorun.models.vllm.startup import is_cpu_build, one_line, prepare, require_adapter_fit, start_engine, vllm_version
@@ -173,15 +172,13 @@ class VllmModel:
         """adapter: the model's own. lora_rank: largest rank that others may have; None: there can be no others."""
         self.name = model.identity
         self.engine = engine
-        self._tokenizer = tokenizer
+        self._prompts = PromptTokenizer(tokenizer, model)
         self._model = model
         self._adapter = adapter
         self._own_lora: Any = None
         self._lora_rank = lora_rank
         self._lora_ids = itertools.count(1)
         self._loaded: deque[int] = deque()
-        # One thread: tokenizing long prompts must not hold up the event loop, and tokenizers are not thread-safe.
-        self._tokenize_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="tokenize")
         self._request_ids = itertools.count()
         self._closed = False
 
@@ -238,11 +235,8 @@ class VllmModel:
         if lora is not None and lora.lora_int_id not in self._loaded:
             raise EngineError(f"adapter {lora.lora_path} was unloaded for the {HELD} newest; load it again")
         started = time.perf_counter()
-        loop = asyncio.get_running_loop()
         try:
-            prompt = await loop.run_in_executor(
-                self._tokenize_thread, prompt_token_ids, self._tokenizer, request.messages, self._model, request.seen
-            )
+            prompt = await self._prompts.token_ids(request)
         except (TemplateError, ValueError) as error:
             return rejected(request, one_line(error), seconds=time.perf_counter() - started)
         number = str(next(self._request_ids))
@@ -267,7 +261,7 @@ class VllmModel:
         if self._closed:
             return
         self._closed = True
-        self._tokenize_thread.shutdown(wait=False)
+        self._prompts.close()
         # Not in a thread: the engine's own task on this event loop would take the stop for a crash.
         self.engine.shutdown()
         # vLLM shuts down again when its engine is collected, which fails once the interpreter is going away.

@@ -2,14 +2,13 @@
 
 import logging
 import os
-import sys
 from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from evorun.errors import ConfigError, EngineError
 from evorun.models.adapters import Adapter, require_fit
-from evorun.models.chat import require_plain_template
+from evorun.models.chat import load_tokenizer
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
 from evorun.models.requirements import require_weights, skeleton
@@ -52,18 +51,7 @@ def prepare(model: ModelConfig, adapter: Adapter | None) -> tuple[str, Any]:
     require_weights(model)
     if adapter is not None:
         require_adapter_fit(adapter, model)
-    from transformers import AutoTokenizer
-
-    try:
-        # The length is vLLM's to check: the tokenizer would print a warning for each prompt that is too long.
-        tokenizer = AutoTokenizer.from_pretrained(folder, model_max_length=sys.maxsize)
-    except (OSError, ValueError) as error:
-        raise EngineError(
-            f"model '{model.id}': cannot load its tokenizer from {folder}: {one_line(error)}; check the id, the "
-            "network and the hub's access token (HF_TOKEN)"
-        ) from error
-    require_plain_template(tokenizer, model)
-    return folder, tokenizer
+    return folder, load_tokenizer(model)
 
 
 def require_adapter_fit(adapter: Adapter, model: ModelConfig) -> None:
