@@ -97,6 +97,7 @@ class OperatorPrompts:
         return self._ask(
             "summary",
             None,
+            {},
             system_prompt=parent.text,
             rollout=excerpt(transcript(episode), self._rollout_chars),
             outcome=_outcome(episode),
@@ -110,12 +111,13 @@ class OperatorPrompts:
             for number, (episode, summary) in enumerate(zip(episodes, summaries, strict=True), 1)
         ]
         return self._edits(
-            "critique", parent, self.local_limits, rollouts="\n\n".join(blocks), **self._problem(episodes[0])
+            "critique", parent, self.local_limits, (), rollouts="\n\n".join(blocks), **self._problem(episodes[0])
         )
 
     def aggregation(self, parent: SystemPrompt, lessons: Sequence[Lesson]) -> Prompt:
         """Ask for one list of edits out of the proposals of a batch (appendix A.5)."""
-        return self._edits("aggregation", parent, self.limits, lessons=shown_lessons(lessons))
+        proposals = [edit._asdict() for lesson in lessons for edit in lesson.edits]
+        return self._edits("aggregation", parent, self.limits, proposals, lessons=shown_lessons(lessons))
 
     def crossover(self, members: Sequence[Member], phi: Floats, problems: Sequence[str]) -> Prompt | None:
         """Ask for edits that bring into the best prompt what the others were better at (Algorithm 2).
@@ -143,7 +145,8 @@ class OperatorPrompts:
             )
             for index, member in enumerate(members)
         ]
-        return self._edits("crossover", members[best].prompt, self.limits, contenders="\n\n".join(blocks))
+        others = [one for index, member in enumerate(members) if index != best for one in member.prompt.principles]
+        return self._edits("crossover", members[best].prompt, self.limits, others, contenders="\n\n".join(blocks))
 
     def read_lesson(self, parent: SystemPrompt, reply: Reply) -> Lesson:
         """Return a critique's analysis and those of its proposals that could be applied."""
@@ -164,7 +167,10 @@ class OperatorPrompts:
         known = self._demonstrations.get(episode.asked.problem.id)
         return {"problem": excerpt(posed(episode), self._rollout_chars), "right_answer": known.answer if known else ""}
 
-    def _edits(self, file: str, parent: SystemPrompt, limits: Limits, **values: object) -> Prompt:
+    def _edits(
+        self, file: str, parent: SystemPrompt, limits: Limits, sources: Sequence[object], **values: object
+    ) -> Prompt:
+        """Ask for edits of a system prompt. sources: proposals or principles shown, for simulated models."""
         how = self._files.render(
             "edit_format",
             most_edits=limits.edits,
@@ -174,11 +180,15 @@ class OperatorPrompts:
         )
         shown = numbered(parent.principles)
         schema = reply_schema(len(parent.principles), limits)
-        return self._ask(file, schema, preamble=parent.preamble, principles=shown, edit_format=how, **values)
+        hints = {"principles": parent.principles, "most_edits": limits.edits, "sources": sources}
+        return self._ask(file, schema, hints, preamble=parent.preamble, principles=shown, edit_format=how, **values)
 
-    def _ask(self, file: str, schema: dict[str, object] | None, **values: object) -> Prompt:
+    def _ask(
+        self, file: str, schema: dict[str, object] | None, hints: Mapping[str, object], **values: object
+    ) -> Prompt:
         text = self._files.render(file, **values)
-        return Prompt(messages=(Message(role="user", content=text),), json_schema=schema, hints={"role": file})
+        hints = {"role": file, **hints}
+        return Prompt(messages=(Message(role="user", content=text),), json_schema=schema, hints=hints)
 
 
 def read_summary(reply: Reply) -> str:

@@ -11,10 +11,11 @@ import numpy as np
 
 from evorun.errors import at_least, within
 from evorun.models.base import Request
+from evorun.models.principles import PrincipleSettings, principles_in
 
 
 @dataclass
-class Skill:
+class Skill(PrincipleSettings):
     """Parameters of a simulator.
 
     The defaults are those of a plain model, whose errors are all independent (ours); `conf/engine/simulated.yaml` has
@@ -54,6 +55,7 @@ class Skill:
     """Mean length of a completion's reasoning, in words of filler text."""
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         shares = ("skill", "spread", "typical_mistake", "improvement", "misleading", "judge_skill", "judge_difficulty")
         for key in (*shares, "judge_persistence", "tie_rate", "instruction_gain", "malformed"):
             within(f"engine.{key}", getattr(self, key), 0, 1)
@@ -72,10 +74,16 @@ class Skill:
         return _own_chance(problem, self.skill, self.spread) + parents + self.instruction_gain * merit
 
     def chance_of(self, request: Request, shown: Sequence[bool]) -> float:
-        """Return the probability of a right answer to a request, by its hints: also of what training has `learned`."""
+        """Return the probability of a right answer to a request, with what its principles and training add.
+
+        shown: see `chance`. Reads `hints`: `problem`, `instruction` (of a system prompt without principles: the digest
+        that decides its worth) and `learned`.
+        """
         hints = request.hints
-        chance = self.chance(hints["problem"], shown, hints.get("instruction", ""))
-        return chance + float(hints.get("learned", 0.0))
+        system = "".join(message["content"] for message in request.messages if message["role"] == "system")
+        instruction = "" if principles_in(system) else hints.get("instruction", "")
+        added = self.merit(system) + float(hints.get("learned", 0.0))
+        return self.chance(hints["problem"], shown, instruction) + added
 
     def judges_rightly(self, problem: str, luck: float, persistence: float) -> bool:
         """Tell whether a verdict on what is right and what is wrong is right; both draws are uniform in [0, 1)."""
@@ -138,25 +146,6 @@ class Simulator(Responder, Protocol):
     def at_random(self) -> Responder:
         """Return one that answers at random in the task's format, without regard to what is right."""
         ...
-
-
-_ADVICE = (
-    "Restate what is asked before you start.",
-    "Work on the smallest case first.",
-    "Check every result against the problem's own numbers.",
-    "Look for the case that would break your answer.",
-    "Say which fact each step rests on.",
-    "Try a second way and compare.",
-    "Mind units, signs and off-by-one errors.",
-    "Keep to what the problem gives you.",
-)
-
-
-def new_instruction(rng: np.random.Generator) -> str:
-    """Return the reply of a reflecting model: a new system prompt, in a fenced block."""
-    chosen = rng.permutation(len(_ADVICE))[: 2 + int(rng.integers(3))]
-    advice = " ".join(_ADVICE[i] for i in chosen)
-    return f"The earlier replies went wrong in their last steps.\n```\nSolve the problem. {advice}\n```"
 
 
 @lru_cache(maxsize=100_000)

@@ -6,12 +6,15 @@ import msgspec
 import numpy as np
 
 from evorun.models.base import Request
-from evorun.models.simulator import Filler, new_instruction
+from evorun.models.principles import PrincipleSettings
+from evorun.models.reflection import reflection
+from evorun.models.simulator import Filler
 from evorun.tasks.base import Problem
 from evorun.tasks.text_task import TextTask
 
 _FILLER = Filler("It may be this or that and one is as good as another to me.")
 _WORDS = 30
+_BLIND = PrincipleSettings(reflection_skill=0)
 
 
 class RandomSimulator:
@@ -31,8 +34,8 @@ class RandomSimulator:
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         """Return a reply of the form that the request's role asks for."""
         role = request.hints["role"]
-        if role == "reflect":
-            return new_instruction(rng)
+        if "problem" not in request.hints:
+            return reflection(request, _BLIND, 0.0, rng)
         if role == "judge":
             return _json(reasoning="A coin was tossed.", solution="AB"[int(rng.integers(2))])
         if role == "fitness":

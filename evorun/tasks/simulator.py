@@ -11,7 +11,8 @@ import msgspec
 import numpy as np
 
 from evorun.models.base import Request
-from evorun.models.simulator import DEFAULT_SKILL, Filler, Skill, new_instruction
+from evorun.models.reflection import reflection
+from evorun.models.simulator import DEFAULT_SKILL, Filler, Skill
 from evorun.runs.candidates import Response
 from evorun.runs.scores import yardstick
 from evorun.tasks.base import Problem
@@ -29,8 +30,8 @@ class TextSimulator:
     """Answers, judges, scores and finds errors by coin tosses around the truth.
 
     Reads `hints`: `role` (generate | evolve | refine | few_shot | instruct | crossover | mutate | judge | fitness |
-    errors | reflect), `problem` (id), and `answers` (texts or None): the parents', the incumbent's, the two judged
-    ones in the order shown, or the one that is evaluated.
+    errors), `problem` (id), and `answers` (texts or None): the parents', the incumbent's, the two judged
+    ones in the order shown, or the one that is evaluated. Without a `problem`, see `evorun.models.reflection`.
     """
 
     filler: ClassVar[Filler] = Filler(
@@ -60,8 +61,8 @@ class TextSimulator:
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         hints, skill = request.hints, self._skill
-        if hints["role"] == "reflect":
-            return new_instruction(rng)
+        if "problem" not in hints:
+            return reflection(request, skill, skill.malformed, rng)
         # Drawn at once and in one order, whatever the role: a role that needs fewer draws does not shift the others.
         malformed, luck, other, last = rng.random(4).tolist()
         if malformed < skill.malformed:

@@ -76,7 +76,7 @@ class PuzzleSimulator(TextSimulator):
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         hints, skill = request.hints, self._skill
-        if hints["role"] in ("judge", "reflect"):
+        if "problem" not in hints or hints["role"] == "judge":
             return super().respond(request, rng)
         malformed, luck, other, last = rng.random(4).tolist()
         if malformed < skill.malformed:

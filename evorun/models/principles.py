@@ -1,0 +1,86 @@
+"""Principles in the system prompts of simulated models: some help, some harm, and only the simulator knows which."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from evorun.errors import at_least, within
+
+CATALOGUE = (
+    "Restate what is asked before the first step.",
+    "Name every unknown and say what it may be.",
+    "Work on the smallest case first.",
+    "Draw the situation, or list its parts.",
+    "Write down what stays the same throughout.",
+    "Look for a symmetry and use it.",
+    "Count the same thing in two ways.",
+    "Split the problem into cases that do not overlap.",
+    "Work backwards from what is asked.",
+    "Check parity and remainders early.",
+    "Bound the answer before you compute it.",
+    "Replace numbers by letters, and solve that.",
+    "Try the extreme values.",
+    "Test a formula on a case that you can count.",
+    "Keep fractions exact until the end.",
+    "Put the answer into the conditions given.",
+    "Solve it a second way and compare.",
+    "Say which fact each step rests on.",
+    "Stop at the first answer that looks right.",
+    "Skip the steps that seem obvious.",
+    "Round every number to two digits.",
+    "Guess a pattern from the first three terms.",
+    "Prefer the longest derivation.",
+    "Answer at once, then explain.",
+)
+"""All that simulated reflections ever write as principles."""
+
+
+@dataclass
+class PrincipleSettings:
+    """Worth of principles, and how well a simulated reflection knows it."""
+
+    principle_gain: float = 0.03
+    """Mean that a helpful principle adds to `skill` and a harmful one takes away; 0: principles do nothing."""
+    helpful_principles: float = 0.4
+    """Share of principles that help."""
+    harmful_principles: float = 0.3
+    """Share that harm; the others do nothing."""
+    principle_seed: int = 0
+    """Decides which do."""
+    reflection_skill: float = 0.3
+    """Share of edits made in the knowledge of which principles help and which harm; the others are made blindly."""
+
+    def __post_init__(self) -> None:
+        both = round(self.helpful_principles + self.harmful_principles, 9)
+        for key in ("principle_gain", "helpful_principles", "harmful_principles", "reflection_skill"):
+            within(f"engine.{key}", getattr(self, key), 0, 1)
+        within("engine.helpful_principles + engine.harmful_principles", both, 0, 1)
+        at_least("engine.principle_seed", self.principle_seed, 0)
+
+    def merit(self, text: str) -> float:
+        """Return what the principles in a text add to `skill`, each once."""
+        return self.principle_gain * _merit(text, self.principle_seed, self.helpful_principles, self.harmful_principles)
+
+
+def principles_in(text: str) -> list[str]:
+    """Return the principles of the catalogue that a text contains."""
+    return [one for one in CATALOGUE if one in text]
+
+
+@lru_cache(maxsize=10_000)
+def _merit(text: str, seed: int, helpful: float, harmful: float) -> float:
+    merits = _merits(seed, helpful, harmful)
+    return sum(merits[one] for one in principles_in(text))
+
+
+@lru_cache(maxsize=100)
+def _merits(seed: int, helpful: float, harmful: float) -> Mapping[str, float]:
+    """Return the merit of each principle of the catalogue: 1 on average of those that help, -1 of those that harm."""
+    rng = np.random.default_rng(seed)
+    order, count = rng.permutation(len(CATALOGUE)).tolist(), len(CATALOGUE)
+    sizes = rng.uniform(0.5, 1.5, count).tolist()
+    helping, harming = round(helpful * count), round(harmful * count)
+    signs = [1] * helping + [-1] * min(harming, count - helping) + [0] * (count - helping - harming)
+    return {CATALOGUE[index]: sign * size for index, sign, size in zip(order, signs, sizes, strict=False)}

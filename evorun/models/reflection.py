@@ -1,0 +1,135 @@
+"""Simulated replies to prompts that ask a model to reflect: summaries, critiques, and edits of principles.
+
+Edits are the JSON that E-SPL's operators ask for: `{"analysis": ..., "edits": [{"op", "id" or "ids", "text"}]}`.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from evorun.models.base import Request
+from evorun.models.principles import CATALOGUE, PrincipleSettings, principles_in
+
+MOST_EDITS = 3
+"""Of one reply (ours): a child then differs from its parent by little, which its rating can tell."""
+
+_ADVICE = (
+    "Restate what is asked before you start.",
+    "Work on the smallest case first.",
+    "Check every result against the problem's own numbers.",
+    "Look for the case that would break your answer.",
+    "Say which fact each step rests on.",
+    "Try a second way and compare.",
+    "Mind units, signs and off-by-one errors.",
+    "Keep to what the problem gives you.",
+)
+
+
+def reflection(request: Request, settings: PrincipleSettings, malformed: float, rng: np.random.Generator) -> str:
+    """Return the reply to a prompt about responses or system prompts, rather than about a problem.
+
+    Reads `hints`: `role` (reflect: a whole new system prompt; summary; critique; aggregation; crossover), and of the
+    last three `principles` (of the system prompt to edit), `most_edits`, and `sources`: the edits proposed (`op`,
+    `ids`, `text`) for an aggregation, the principles of other system prompts for a crossover.
+    malformed: the share of lists that cannot be applied.
+    """
+    hints = request.hints
+    if hints["role"] == "reflect":
+        return _new_instruction(rng)
+    if hints["role"] == "summary":
+        return "It names the unknowns, goes on step by step, and errs, if it does, near the end."
+    principles, most = list(hints["principles"]), min(MOST_EDITS, hints["most_edits"])
+    edits: list[_Edit] = []
+    if hints["role"] == "aggregation":
+        edits = _compatible([_Edit(**one) for one in hints["sources"]], most, rng)
+    else:
+        known = set(principles_in("\n".join(hints["sources"]))) if hints["role"] == "crossover" else set(CATALOGUE)
+        new = [one for one in CATALOGUE if one in known and one not in principles_in("\n".join(principles))]
+        for _ in range(1 + int(rng.integers(most))):
+            edits += _proposed(principles, edits, new, settings, rng)
+    if rng.random() < malformed:
+        return _faulty(edits, len(principles), rng)
+    return _reply(edits)
+
+
+def _new_instruction(rng: np.random.Generator) -> str:
+    """Return a new system prompt, in a fenced block."""
+    chosen = rng.permutation(len(_ADVICE))[: 2 + int(rng.integers(3))]
+    advice = " ".join(_ADVICE[i] for i in chosen)
+    return f"The earlier replies went wrong in their last steps.\n```\nSolve the problem. {advice}\n```"
+
+
+class _Edit(NamedTuple):
+    op: str
+    ids: tuple[int, ...] = ()
+    text: str = ""
+
+    @property
+    def entry(self) -> dict[str, Any]:
+        """The edit as a reply lists it."""
+        names = [f"G{number}" for number in self.ids]
+        named = {"ids": names} if len(names) > 1 or self.op == "merge" else {"id": names[0]} if names else {}
+        return {"op": self.op, **named, **({"text": self.text} if self.text else {})}
+
+
+def _reply(edits: Sequence[_Edit]) -> str:
+    entries = [one.entry for one in edits]
+    return msgspec.json.encode({"analysis": "The attempts part where they check.", "edits": entries}).decode()
+
+
+def _compatible(proposals: Sequence[_Edit], most: int, rng: np.random.Generator) -> list[_Edit]:
+    """Return a few of the proposals, of which no two touch one principle or say the same."""
+    chosen: list[_Edit] = []
+    for index in rng.permutation(len(proposals)).tolist():
+        one = proposals[index]
+        touched = {number for other in chosen for number in other.ids}
+        said = {other.text for other in chosen if other.text}
+        if len(chosen) < most and not touched & {*one.ids} and one.text not in said:
+            chosen.append(one)
+    return chosen
+
+
+def _proposed(
+    principles: Sequence[str],
+    earlier: Sequence[_Edit],
+    new: Sequence[str],
+    settings: PrincipleSettings,
+    rng: np.random.Generator,
+) -> list[_Edit]:
+    """Return an edit beside earlier ones, if there is anything to do. new: principles that could be added."""
+    touched = {number for one in earlier for number in one.ids}
+    free = {number: text for number, text in enumerate(principles, 1) if number not in touched}
+    new = [one for one in new if all(one != other.text for other in earlier)]
+    if rng.random() < settings.reflection_skill:
+        new = [one for one in new if settings.merit(one) > 0]
+        free = {number: text for number, text in free.items() if settings.merit(text) < 0}
+        possible = {"add": bool(new), "remove": bool(free)}
+    else:
+        possible = {"add": bool(new), "modify": bool(free and new), "remove": bool(free), "merge": len(free) > 1}
+    options = [op for op, is_possible in possible.items() if is_possible]
+    if not options:
+        return []
+    op = options[int(rng.integers(len(options)))]
+    ids = tuple(rng.permutation(list(free)).tolist()[: {"add": 0, "merge": 2}.get(op, 1)])
+    if op == "remove":
+        return [_Edit(op, ids)]
+    if op == "merge":
+        return [_Edit(op, ids, " ".join(free[number] for number in ids))]
+    return [_Edit(op, ids, new[int(rng.integers(len(new)))])]
+
+
+def _faulty(edits: Sequence[_Edit], principles: int, rng: np.random.Generator) -> str:
+    """Return a reply that cannot be applied, for one of the reasons that real ones have."""
+    faults = (
+        [_Edit("remove", (principles + 7,))],
+        [_Edit("add", (), " ")],
+        [_Edit("merge", (1,), "Check.")],
+        [_Edit("modify", (1,), "Check."), _Edit("modify", (1,), "Check twice.")],
+        [_Edit("praise", (1,))],
+    )
+    chosen = int(rng.integers(len(faults) + 1))
+    if chosen == len(faults):
+        return "I would keep the principles as they are, and add one on checking."
+    return _reply([*edits, *faults[chosen]])
