@@ -49,6 +49,13 @@ class SandboxError(EvorunError):
     """Programs cannot be run as the settings ask: the isolation is unavailable, or it broke down."""
 
 
+class ToolError(EvorunError):
+    """A task's tool cannot be used: its server does not answer, or a package that it needs is absent.
+
+    What a model asks a tool for in vain is data, not an error: the tool answers that it cannot.
+    """
+
+
 class TrainingError(EvorunError):
     """Weights cannot be trained: the trainer process did not start, broke down, or cannot do what the settings ask."""
 

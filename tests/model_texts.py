@@ -26,6 +26,10 @@ from evorun.tasks.livecodebench.reading import read_memory, read_program, read_r
 from evorun.tasks.math_contest.reading import canonical, read_integer, stated
 from evorun.tasks.multiple_choice import read_choice, read_letter
 from evorun.tasks.puzzles.reading import last_block
+from evorun.tasks.search_qa.metrics import f1
+from evorun.tasks.search_qa.reading import is_in_form as in_form
+from evorun.tasks.search_qa.reading import read_answer, read_call
+from evorun.tasks.search_qa.task import inert
 from evorun.tasks.thinking import without_thinking
 
 OPTIONS = ("one", "two", "three", "four")
@@ -38,6 +42,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "tsp": {},
     "graph_coloring": {},
     "arithmetic": {},
+    "search_qa": {"source": "sample"},
 }
 """Those whose reading differs, and how to load them."""
 
@@ -79,6 +84,14 @@ def functions() -> dict[str, Reader]:
             "reasoning": read_reasoning,
             "memory": read_memory,
         },
+        "tasks.search_qa.reading": {
+            "call": _or_error(lambda text: read_call(text, 3)),
+            "call between tags": _or_error(lambda text: read_call(f"<tool_call>{text}</tool_call>", 3)),
+            "answer": _or_error(read_answer),
+            "in form": in_form,
+        },
+        "tasks.search_qa.metrics": {"f1": lambda text: f1(text, "the one"), "f1 of it": lambda text: f1("1", text)},
+        "tasks.search_qa.task": {"inert": inert},
         "tasks.livecodebench.programs": {
             "signature": programs.signature,
             "syntax_error": programs.syntax_error,
@@ -227,6 +240,9 @@ FRAGMENTS = (
         "the ",
         "answer",
         "answer is ",
+        "Answer: ",
+        "<tool_call>",
+        "</tool_call>",
         "solution",
         "is",
         "option ",

@@ -134,7 +134,10 @@ def providers(package: str) -> set[str]:
 BASE = distribution_names(PROJECT["dependencies"])
 ALL = BASE.union(*map(distribution_names, PROJECT["optional-dependencies"].values())) - {"evorun"}
 FOR_RUNS = BASE.union(
-    *(distribution_names(PROJECT["optional-dependencies"][extra]) for extra in ("transformers", "vllm", "train", "hub"))
+    *(
+        distribution_names(PROJECT["optional-dependencies"][extra])
+        for extra in ("dense", "hub", "train", "transformers", "vllm")
+    )
 )
 
 
@@ -150,7 +153,8 @@ def test_what_a_module_imports_is_declared() -> None:
 
 
 def test_every_choice_can_be_loaded_without_the_extras() -> None:
-    of_extras = {"accelerate", "gguf", "huggingface_hub", "llguidance", "tokenizers", "torch", "transformers", "vllm"}
+    of_extras = {"accelerate", "gguf", "huggingface_hub", "llguidance", "sentence_transformers", "tokenizers"}
+    of_extras |= {"torch", "transformers", "vllm"}
     code = (
         f"import sys; sys.modules.update(dict.fromkeys({of_extras!r}))\n"  # None there makes an import fail
         "import evorun.cli\n"

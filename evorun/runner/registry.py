@@ -51,6 +51,7 @@ TASKS = {
     "livecodebench": "evorun.tasks.livecodebench:LiveCodeBenchConfig",
     "math500": "evorun.tasks.math_contest:MathContestConfig",
     "mathbench": "evorun.tasks.mathbench:MathBenchConfig",
+    "search_qa": "evorun.tasks.search_qa:SearchQaConfig",
     "sudoku": "evorun.tasks.sudoku:SudokuConfig",
     "tsp": "evorun.tasks.tsp:TspConfig",
 }

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from evorun.errors import DataError
-from evorun.models.base import Request
+from evorun.errors import DataError, EvorunError
+from evorun.models.base import Message, Request
 from evorun.models.simulator import Skill
 from evorun.runs.candidates import Response
 from evorun.sandbox.config import SandboxConfig
@@ -35,6 +35,7 @@ from evorun.tasks.capabilities import (
     Refines,
     ScoredResponse,
     Scores,
+    UsesTools,
     Verifies,
 )
 from evorun.testing.expectations import expect, expect_equal
@@ -44,6 +45,7 @@ ODD_TEXTS = (
     *("{", "{}", "[]", "null", "42", "A", "T", "57.5/100", "The answer is B.", "{" * 500, "A" * 20_000),
     *('{"solution": "A"}', '{"solution": ["A"], "reasoning": {"a": 1}}', '{"reasoning": "cut o', '{"solution": 1e999}'),
     *('{"reasoning": "\\ud800", "solution": "b"}', '{"fitness": 180}', '{"errors": ["a", "b", "c", "d"]}'),
+    *("<tool_call>", "</tool_call><tool_call>", '<tool_call>{"name": "x"}</tool_call>', "<tool_call>[[</tool_call>"),
     *("```\n1 2 3\n```", "```python\ndef solve(:\n```", "{{ 7 * 7 }}{% raw %} {problem} %s {0} \\1 ${x}"),
 )
 """Completions that have broken parsers, templates or encoders."""
@@ -132,15 +134,26 @@ def _case(loaded: LoadedTask, problem: Problem) -> _Case:
     expect(isinstance(task, Generates), "expected a task that generates: methods answer its problems from scratch")
     prompt = task.generation_prompt(problem)
     # Replies come from the task's own simulator: right with skill 1, wrong with skill 0, unreadable if malformed.
-    right, wrong = (_said(loaded, prompt, Skill(skill=skill, malformed=0, spread=0)) for skill in (1, 0))
-    unread = task.parse(problem, _said(loaded, prompt, Skill(malformed=1)))
+    right, wrong = (_said(loaded, problem, prompt, Skill(skill=skill, malformed=0, spread=0)) for skill in (1, 0))
+    unread = task.parse(problem, _said(loaded, problem, prompt, Skill(malformed=1)))
     expect(unread.answer is None and unread.error, "expected a malformed reply to have no answer, and to say why")
     return _Case(problem, task.parse(problem, right), task.parse(problem, wrong), unread)
 
 
-def _said(loaded: LoadedTask, prompt: Prompt, skill: Skill) -> str:
-    request = Request(messages=prompt.messages, json_schema=prompt.json_schema, hints=prompt.hints)
-    return loaded.simulator.with_skill(skill).respond(request, np.random.default_rng(0))
+def _said(loaded: LoadedTask, problem: Problem, prompt: Prompt, skill: Skill) -> str:
+    """Return the simulator's reply to a prompt: its last turn, where the task's tools answer those before it."""
+    task, simulator, messages = loaded.task, loaded.simulator.with_skill(skill), prompt.messages
+    turns = task.max_turns(problem) if isinstance(task, UsesTools) else 1
+    expect(turns >= 1, f"max_turns: expected at least 1, found {turns}")
+    for turn in range(turns):
+        request = Request(messages=messages, json_schema=prompt.json_schema, hints=prompt.hints)
+        text = simulator.respond(request, np.random.default_rng(turn))
+        said = Message(role="assistant", content=text)
+        if not isinstance(task, UsesTools) or (answer := asyncio.run(task.answer_tools(problem, said))) is None:
+            return text
+        expect_equal(answer["role"], "tool", "answer_tools: role of the message")
+        messages = (*messages, said, answer)
+    return text
 
 
 def _check_hidden_answers(loaded: LoadedTask, cases: Sequence[_Case]) -> None:
@@ -173,6 +186,20 @@ def _check_parsers(task: Any, problem: Problem) -> None:
             raise AssertionError(f"expected parsers that never raise, got {error!r} for {text[:50]!r}") from error
         for what, value, holds in read:
             expect(holds, f"{what}: found {value!r} for {text[:50]!r}")
+    if isinstance(task, UsesTools):
+        asyncio.run(_check_tools(task, problem))
+
+
+async def _check_tools(task: UsesTools, problem: Problem) -> None:
+    for text in ODD_TEXTS:
+        try:
+            answer = await task.answer_tools(problem, Message(role="assistant", content=text))
+        except EvorunError as error:
+            raise AssertionError(f"answer_tools: expected an answer to {text[:50]!r}, got {error!r}") from error
+        except Exception:  # noqa: S112 - an answer too: the episode goes on with it
+            continue
+        tools = answer is None or (answer["role"] == "tool" and isinstance(answer["content"], str))
+        expect(tools, f"answer_tools: expected a message of the role tool or None, found {answer!r} for {text[:50]!r}")
 
 
 def _readings(task: Any, problem: Problem, text: str) -> Iterator[tuple[str, Any, object]]:
@@ -203,7 +230,7 @@ def _check_prompts(loaded: LoadedTask, case: _Case) -> None:
         for message in prompt.messages:
             expect(isinstance(message["content"], str), f"{name}: expected texts, found {message['content']!r}")
         json.dumps(prompt.json_schema)
-        text = _said(loaded, prompt, Skill(skill=1, malformed=0))
+        text = _said(loaded, case.problem, prompt, Skill(skill=1, malformed=0))
         expect(read(text), f"{name}: expected a reply of its simulator that can be read, found {text[:300]!r}")
     _check_format_is_told("generation_prompt", task.generation_prompt(case.problem))
     if isinstance(task, Instructs):

@@ -1,0 +1,90 @@
+"""Reading of the model's turns: a search call between tags, or the answer behind the last `Answer:`."""
+
+import re
+
+import msgspec
+
+from evorun.tasks.json_text import well_formed
+
+MAX_ANSWER_CHARS = 200
+"""Longest answer that is read (ours; the paper asks for one to five words)."""
+MAX_CALL_CHARS = 4_000
+"""Longest search call that is read (ours)."""
+MAX_QUERY_CHARS = 300
+"""Longest query (ours; the benchmarks' own questions have at most about 600 characters, most of them under 100)."""
+TOOL = "search"
+OPENING, CLOSING = "<tool_call>", "</tool_call>"
+
+# A line that begins with the label; markdown may stand around it
+_LINE = re.compile(r"^[ \t*_#>-]{0,8}answer[*_ \t]{0,4}:", re.IGNORECASE | re.MULTILINE)
+_ANYWHERE = re.compile(r"\banswer[*_ \t]{0,4}:", re.IGNORECASE)
+
+
+class _Call(msgspec.Struct):
+    name: str
+    arguments: msgspec.Raw
+
+
+class _Arguments(msgspec.Struct):
+    query_list: list[str]
+
+
+def read_call(text: str, max_queries: int) -> tuple[str, ...] | None:
+    """Return the queries of a turn's search call; None for a turn without a tag, which calls nothing.
+
+    Raises ValueError with `kind: reason` for a call that cannot be carried out.
+    """
+    text = well_formed(text)
+    openings, closings = text.count(OPENING), text.count(CLOSING)
+    if not openings and not closings:
+        return None
+    if openings > 1 or closings > 1:
+        raise ValueError("several_calls: expected one call a turn; put all queries into its query_list")
+    start, end = text.find(OPENING), text.find(CLOSING)
+    if start < 0 or end < start:
+        raise ValueError("unclosed: expected the tag tool_call to be opened before the call and closed behind it")
+    body = text[start + len(OPENING) : end].strip()
+    if len(body) > MAX_CALL_CHARS:
+        raise ValueError(f"too_long: expected a call of at most {MAX_CALL_CHARS} characters, got {len(body)}")
+    try:
+        call = msgspec.json.decode(body, type=_Call)
+        if call.name != TOOL:
+            raise ValueError(f"unknown_tool: expected the name {TOOL}, got {call.name!r:.60}")
+        queries = msgspec.json.decode(call.arguments, type=_Arguments).query_list
+    except msgspec.ValidationError as error:
+        raise ValueError(f"wrong_arguments: {error}") from error
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise ValueError(f"bad_json: {error}") from error
+    if not 1 <= len(queries) <= max_queries:
+        raise ValueError(f"queries: expected 1 to {max_queries} in query_list, got {len(queries)}")
+    if any(not query.strip() or len(query) > MAX_QUERY_CHARS for query in queries):
+        raise ValueError(f"query: expected texts of 1 to {MAX_QUERY_CHARS} characters in query_list")
+    return tuple(well_formed(" ".join(query.split())) for query in queries)
+
+
+def read_answer(text: str) -> str:
+    """Return what follows the last `Answer:` on its line, or on the next one.
+
+    A label at the beginning of a line goes before one within a line. Raises ValueError with `kind: reason` where there
+    is no answer; a turn that calls a tool is none.
+    """
+    if OPENING in text or CLOSING in text:
+        raise ValueError("tool_call: expected an answer, the turn calls a tool")
+    label = None
+    for pattern in (_LINE, _ANYWHERE):
+        for found in pattern.finditer(text):
+            label = found
+        if label:
+            break
+    answer = text[label.end() :].lstrip(" \t\r\n*_`").partition("\n")[0].strip(" \t\r*_`") if label else ""
+    if not answer:
+        raise ValueError("no_answer: expected a line 'Answer: ...', found none with something behind it")
+    if len(answer) > MAX_ANSWER_CHARS:
+        raise ValueError(f"too_long: expected an answer of at most {MAX_ANSWER_CHARS} characters, got {len(answer)}")
+    return answer
+
+
+def is_in_form(text: str) -> bool:
+    """Tell whether a text ends in a line `Answer: ...`, and calls no tool."""
+    last = text.rstrip().rpartition("\n")[2].strip()
+    return last.startswith("Answer:") and last != "Answer:" and OPENING not in text and CLOSING not in text

@@ -1,0 +1,110 @@
+"""BM25 over title and text of the passages (the library bm25s), its index kept in evorun's cache."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Sequence
+from functools import cache
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from evorun.models.cache import cache_folder, made_whole
+from evorun.tasks.search_qa.retrieval.base import Corpus, Passage
+
+if TYPE_CHECKING:
+    import bm25s
+
+WORTH_KEEPING = 1_000
+"""Passages from which on an index is kept on disk (ours): of fewer it is made faster than it is read."""
+
+_log = logging.getLogger(__name__)
+
+
+class Bm25:
+    """Ranks passages by BM25 with the library's own parameters (Lucene's variant, k1 1.5, b 0.75)."""
+
+    def __init__(self, corpus: Corpus) -> None:
+        self._corpus = corpus
+        self._loading = threading.Lock()
+        self._loaded: tuple[list[Passage], bm25s.BM25] | None = None
+
+    async def find(self, queries: Sequence[str], count: int) -> list[list[Passage]]:
+        # In a thread: the first call makes the index, and those that come meanwhile wait for it.
+        return await asyncio.to_thread(self._find, queries, count)
+
+    def load(self) -> "tuple[list[Passage], bm25s.BM25]":
+        """Return the passages and their index, read or made at the first call."""
+        with self._loading:
+            if self._loaded is None:
+                passages = self._corpus.passages()
+                self._loaded = (passages, _index(passages, self._corpus.digest))
+            return self._loaded
+
+    def _find(self, queries: Sequence[str], count: int) -> list[list[Passage]]:
+        passages, index = self.load()
+        return [
+            [passages[number] for number in best(index.get_scores(tokens), count)] if tokens else []
+            for tokens in tokenized(queries)
+        ]
+
+
+@cache  # a run loads its task more than once
+def bm25(corpus: Corpus) -> Bm25:
+    """Return the retriever of a corpus, which all tasks of this process share."""
+    return Bm25(corpus)
+
+
+def best(scores: "np.ndarray[Any, np.dtype[Any]]", count: int) -> list[int]:
+    """Return the indices of the `count` highest scores above 0, the best first, of equal ones the earliest."""
+    # Not the library's own choice, which leaves it to numpy's partition, hence to the machine, which of equals come.
+    count = min(count, len(scores))
+    least = np.partition(scores, -count)[-count]
+    found = np.flatnonzero((scores >= least) & (scores > 0))
+    order = np.argsort(-scores[found], kind="stable")
+    return [int(number) for number in found[order][:count]]
+
+
+def tokenized(texts: Sequence[str]) -> list[list[str]]:
+    """Return the words of each text in lower case, without English stop words."""
+    tokens: list[list[str]] = _library().tokenize(list(texts), stopwords="en", return_ids=False, show_progress=False)
+    return tokens
+
+
+def _index(passages: Sequence[Passage], digest: str) -> "bm25s.BM25":
+    """Return the index from the cache, or make it and put it there."""
+    if len(passages) < WORTH_KEEPING:
+        return _made(passages)
+    # All that an index depends on: the library, what is indexed, and the passages.
+    folder = cache_folder("search") / f"bm25s-{version('bm25s')}-title-text-en-{digest[:32]}"
+    try:
+        if folder.is_dir():
+            return _library().BM25.load(folder, load_corpus=False)
+        index = _made(passages)
+        with made_whole(folder) as unfinished:
+            index.save(unfinished, show_progress=False)
+    except (OSError, ValueError, KeyError) as error:
+        _log.warning(
+            "search index: cannot be read from or kept in %s (%s); delete that folder, or set EVORUN_CACHE to a "
+            "writable one",
+            folder,
+            error,
+        )
+        return _made(passages)
+    return index
+
+
+def _made(passages: Sequence[Passage]) -> "bm25s.BM25":
+    index = _library().BM25()
+    index.index(tokenized([f"{one.title} {one.text}" for one in passages]), show_progress=False)
+    return index
+
+
+@cache
+def _library() -> Any:
+    import bm25s
+
+    # The library sets its logger to DEBUG, and would tell of every index in the run's log.
+    logging.getLogger("bm25s").setLevel(logging.WARNING)
+    return bm25s

@@ -1,0 +1,130 @@
+"""Agentic search as methods see it: a question, a search tool, and an answer of a few words."""
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from evorun.models.base import Message
+from evorun.runs.candidates import Response
+from evorun.runs.scores import ACCURACY, Score
+from evorun.tasks.base import DrawHelp, Grade, Problem
+from evorun.tasks.json_text import well_formed
+from evorun.tasks.search_qa.metrics import exact_match, f1, normalised
+from evorun.tasks.search_qa.reading import is_in_form, read_answer, read_call
+from evorun.tasks.search_qa.retrieval.base import Passage, Retriever
+from evorun.tasks.text_task import TextTask
+from evorun.tasks.thinking import without_thinking
+
+MAX_TITLE_CHARS = 200
+"""As much of a passage's title as the model is shown (ours)."""
+# Whatever looks like a tag of a chat template or a tool call, in the ways that models write them
+_MARK = re.compile(r"<(?=[A-Za-z/|!\uff5c])|\[(?=/?[A-Z_]{3,30}\])")
+
+
+class SearchQa(TextTask):
+    """Answers a question in free text that ends in `Answer: ...`, after searching as often as its turns allow."""
+
+    name = "search_qa"
+    scores = (ACCURACY, Score("f1", 0, 1), Score("format", 0, 1))
+    prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
+    words: Mapping[str, str] = {
+        "persona": "a careful researcher",
+        "subject": "question",
+        "requirement": "The answer has to be one to five words. ",
+        "reasoning_label": "Reply",
+        "correction": "The accepted answer is",
+    }
+    draw_help = DrawHelp(
+        more_validation="raise task.validation_problems (they come from the train split, less what the run works on)",
+        grade_held_out="set task.split=train to grade it",
+        keys="task.split, task.train_problems, task.test_problems, task.draw_seed and task.limit",
+    )
+
+    def __init__(
+        self,
+        retriever: Retriever,
+        *,
+        max_turns: int = 5,
+        max_queries: int = 3,
+        passages: int = 3,
+        passage_chars: int = 1500,
+        prompts: str | None = None,
+        shown_reasoning_chars: int | None = None,
+    ) -> None:
+        """Compile the prompts as `TextTask` does.
+
+        max_queries: of a call. passages: for each query. passage_chars: as much of a passage's text as is shown.
+        """
+        self._retriever = retriever
+        self._max_turns = max_turns
+        self._max_queries = max_queries
+        self._passages = passages
+        self._passage_chars = passage_chars
+        super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
+        self.answer_format = self.prompts.render("answer_format")
+        self._tool = self.prompts.render("tool", turns=max_turns, queries=max_queries, passages=passages)
+
+    def question(self, problem: Problem) -> str:
+        text: str = problem.data["question"]
+        return text
+
+    def shared_values(self) -> Mapping[str, Any]:
+        return {**super().shared_values(), "tool": self._tool}
+
+    # --- turns ---
+
+    def max_turns(self, problem: Problem) -> int:
+        return self._max_turns
+
+    async def answer_tools(self, problem: Problem, said: Message) -> Message | None:
+        """Answer a search call with passages, one that cannot be carried out with the reason.
+
+        Raises EvorunError where the retriever does not work.
+        """
+        try:
+            queries = read_call(without_thinking(said["content"]), self._max_queries)
+        except ValueError as reason:
+            return Message(role="tool", content=inert(f"error: {reason}"))
+        if queries is None:
+            return None
+        found = await self._retriever.find(queries, self._passages)
+        blocks = [self._shown(query, passages) for query, passages in zip(queries, found, strict=True)]
+        return Message(role="tool", content="\n\n".join(blocks))
+
+    def _shown(self, query: str, passages: Sequence[Passage]) -> str:
+        """Return what was found for a query, each passage on two lines, so that none can look like several."""
+        lines = [f"Passages for: {inert(query)}"]
+        for number, passage in enumerate(passages, 1):
+            title, text = (" ".join(well_formed(part).split()) for part in (passage.title, passage.text))
+            cut = text if len(text) <= self._passage_chars else f"{text[: self._passage_chars]} ..."
+            lines += [f"[{number}] {inert(title[:MAX_TITLE_CHARS])}", inert(cut)]
+        return "\n".join(lines if passages else [*lines, "nothing found; use other words"])
+
+    # --- answers ---
+
+    def read(self, problem: Problem, text: str) -> str:
+        """Return what follows the last `Answer:`. Kinds of errors: `no_answer`, `tool_call` and `too_long`."""
+        return read_answer(text)
+
+    def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
+        return f"{reasoning.strip()}\n\nAnswer: {answer}".strip()
+
+    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+        """Compare with one accepted answer; the grader takes the best of all that are."""
+        said, expected = response.answer, gold or ""
+        measured = (exact_match(said, expected), f1(said, expected)) if said is not None else (False, 0.0)
+        form = float(response.answer is not None and is_in_form(response.text))
+        return Grade(correct=measured[0], scores={"f1": measured[1], "format": form})
+
+    def signature(self, problem: Problem, response: Response) -> str:
+        """Return the answer as exact match compares it, so that votes are counted by what counts."""
+        return normalised(response.answer or "")
+
+
+def inert(text: str) -> str:
+    """Return a text in which no tag is left: what comes from elsewhere must not end a turn, nor begin a call.
+
+    A blank breaks each tag up, and the text stays readable.
+    """
+    return _MARK.sub(lambda found: f"{found[0]} ", text)
