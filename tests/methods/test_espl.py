@@ -4,8 +4,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from evorun.runs.reading import read_rollouts
 from learning_fixture import Trained, train
 from method_fixture import SEED_INSTRUCTION, Ask

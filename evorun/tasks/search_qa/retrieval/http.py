@@ -1,7 +1,6 @@
 """A search server of the user's, asked over HTTP as the public recipes' retrieval servers are."""
 
 import asyncio
-import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -48,7 +47,8 @@ class Http:
         # A session a call: tasks have no end at which one could be closed, and search servers are near.
         transport = HttpTransport(total=self.timeout, connect=min(CONNECT_SECONDS, self.timeout), key=None)
         try:
-            for attempt in itertools.count():
+            attempt = 0
+            while True:
                 answer = await transport.post(self.url, body)
                 found = self._read(answer, transport, len(queries)) if isinstance(answer, Answer) else answer
                 if not isinstance(found, Failure):
@@ -61,6 +61,7 @@ class Http:
                     )
                 asked = min(found.retry_after or 0.0, patience.max_retry_after)
                 await asyncio.sleep(max(asked, patience.backoff(attempt)))
+                attempt += 1
         finally:
             await transport.close()
 
