@@ -150,22 +150,9 @@ def test_the_example_task_runs_on_a_real_model(tmp_path: Path, installed: dict[s
     model = ("model=smollm2_135m", "engine=transformers", "engine.device=cpu", "evorun.progress=off")
     size = ("task.size=4", "task.given=1", "task.problems=1", "task.held_out=1", "task.reasoning_chars=20")
     sampling = ("task.sampling.max_tokens=48", "task.sampling.judge_max_tokens=12")
-    methods = {
-        "zero_shot": (),
-        "duel_evolve": (
-            *("method.generations=1", "method.initial_candidates=2", "method.children=1"),
-            *("method.parents=1", "method.duels=1"),
-        ),
-    }
-    runs = [
-        [f"method={method}", "task=nqueens", *model, *size, *sampling, *own, f"hydra.run.dir={method}"]
-        for method, own in methods.items()
-    ]
-    program = "import json, sys; from evorun.cli import main\nfor line in json.loads(sys.argv[1]):\n"
-    program += "    try: main(line)\n    except SystemExit as end: assert not end.code, line"
-    command = [sys.executable, "-c", program, json.dumps(runs)]  # one process: what costs is to import torch
-    done = subprocess.run(command, cwd=tmp_path, env=installed, capture_output=True, text=True)
+    method = ("method=duel_evolve", "method.generations=1", "method.initial_candidates=2", "method.children=1")
+    few = ("method.parents=1", "method.duels=1", "hydra.run.dir=duel_evolve")
+    done = evorun("task=nqueens", *method, *few, *model, *size, *sampling, cwd=tmp_path, env=installed)
     assert done.returncode == 0, done.stderr
-    for method in methods:
-        check_run(tmp_path / method, method)
+    check_run(tmp_path / "duel_evolve", "duel_evolve")
     assert [one["operator"] for one in records(tmp_path / "duel_evolve", "candidates")] == ["init", "init", "evolve"]
