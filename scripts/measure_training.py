@@ -207,7 +207,7 @@ class Evorun:
             )
             for i, messages in enumerate(prompts(self._arguments.rows))
         ]
-        answer = await self._trainer.ask(Generate(requests=tuple(requests), adapter=True))
+        answer = await self._trainer.ask(Generate(requests=tuple(requests), version=self._updates))
         replies = answer.replies if isinstance(answer, Replies) else ()
         return [list(reply.completions[0].token_ids or ()) for reply in replies]
 

@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from functools import partial
 from pathlib import Path
 
 from evorun.errors import EngineError
@@ -25,14 +24,7 @@ class LazyModel:
         return await engine.complete(request)
 
     async def under(self, folder: Path, name: str) -> LanguageModel:
-        """Return the model under an adapter, which the first call that needs it loads.
-
-        That call raises EngineError when the engine takes no adapters.
-        """
-        # Lazy too: a resumed run replays steps whose adapters no longer exist.
-        return LazyModel(name, partial(self._open_under, folder, name))
-
-    async def _open_under(self, folder: Path, name: str) -> LanguageModel:
+        """Return the model under an adapter. Raises EngineError when the engine cannot be opened or takes none."""
         engine = self._engine or await self._opened()
         if not isinstance(engine, TakesAdapters):
             raise EngineError(

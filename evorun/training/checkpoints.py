@@ -1,7 +1,8 @@
 """The folder of a run's checkpoints.
 
-A checkpoint holds the adapter, the optimiser, the schedule and the random state; the position in the data and the
-method's own state are functions of the journal (see `policy`). The number of updates names it.
+A checkpoint holds the adapter, the optimiser, the schedule and the random state, and the adapter before its update,
+which calls beside the update have; the position in the data and the method's own state are functions of the journal
+(see `policy`). The number of updates names it.
 """
 
 import os
@@ -12,6 +13,8 @@ from pathlib import Path
 UNFINISHED = "unfinished"
 ROLLOUTS = "rollouts-"
 """Prefix of folders with an adapter for another engine to read, which are no checkpoints."""
+FORMER = "former.safetensors"
+"""File in a checkpoint with the adapter's weights before its update."""
 _PREFIX = "update-"
 
 
@@ -31,6 +34,10 @@ class Checkpoints:
     def path(self, update: int) -> Path:
         """Return the folder of the checkpoint after an update."""
         return self.folder / f"{_PREFIX}{update}"
+
+    def oldest_version(self, update: int) -> int:
+        """Return the oldest update whose weights the checkpoint after an update holds (0: the untrained ones)."""
+        return update - 1 if (self.path(update) / FORMER).is_file() else update
 
     def remove_rollouts(self) -> None:
         """Remove the adapters that another engine has read."""

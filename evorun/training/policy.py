@@ -5,13 +5,18 @@ needs no resume code: a resumed run repeats its steps from the journal, in which
 looked up, and later ones are computed again, from the recorded completions and rewards. The method's own state and the
 position in the data follow from the repetition.
 
+A call's weights are those of its step, whatever the order in which updates and calls are issued: the trainer has the
+newest weights and those of the update before, which calls beside an update ask for, also when a run is resumed.
+
 The trainer process starts with the first request that neither journal nor checkpoint answers.
 """
 
 import asyncio
+import contextlib
+import math
 import shutil
 from bisect import bisect_right
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -19,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from evorun.errors import RunDirectoryError, TrainingError
-from evorun.models.adapters import ModelUnderAdapter
+from evorun.models.adapters import HELD, ModelUnderAdapter
 from evorun.models.base import LanguageModel, Reply, Request, TakesAdapters, Trained
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
@@ -104,10 +109,16 @@ class Policy:
         known = [number for number in self._checkpoints.numbers() if update_key(number) in journal]
         self._resumed = 0 if past is not None else max(known, default=0)
         """The update whose checkpoint the trainer starts from."""
+        self._oldest = self._checkpoints.oldest_version(self._resumed)
+        """The oldest update whose weights the trainer has when it starts."""
         self._weights = self._resumed
-        """The update of the trainer's weights, or of those that it will have before it answers the next request."""
+        """The newest update of the trainer, also while it is being made."""
         self._steps: list[int] = []
         """The step of each update, also of one that waits for others."""
+        self._last_asked = -1
+        """The latest step whose weights have been asked for."""
+        self._open: dict[asyncio.Future[None], int] = {}
+        """The version that each request under way is answered by."""
         self._updating = asyncio.Lock()
         self._process: TrainerProcess | None = None
         self._starting = asyncio.Lock()
@@ -122,8 +133,8 @@ class Policy:
     async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
         """Learn from a batch of completions; return TRL's figures.
 
-        Requests for the step's weights (`Role.lag` 0) wait for the update; those for earlier weights must come before
-        it. Raises TrainingError or RunDirectoryError.
+        Requests for the step's weights (`Role.lag` 0) come after this call and wait for the update; those for the
+        weights before it (lag 1) may come at any time until the next update. Raises TrainingError or RunDirectoryError.
         """
         return await self._learn(step, tuple(rows))
 
@@ -151,7 +162,7 @@ class Policy:
             # A run killed during the export resumes from here, without the updates since the last checkpoint.
             if self.updates > self._resumed:
                 await self._save()
-            await self._write(Export(str(folder), self._model.id), folder)
+            await self._write(Export(str(folder), self._model.id, self.updates), folder)
             # Written last, so that an export that was cut short is made again.
             write_json(folder / MADE_BY, made_by)
         return folder
@@ -168,14 +179,24 @@ class Policy:
     # --- updates ---
 
     def version(self, step: int) -> int:
-        """Return the number of updates before a step."""
+        """Return the number of updates up to a step, its own included."""
         # Of the step, not of the moment: a resumed run must ask for the same weights, however far its updates are.
+        self._last_asked = max(self._last_asked, step)
         return bisect_right(self._steps, step)
 
     async def _learn(self, step: int, rows: tuple[Row, ...] = ()) -> dict[str, float]:
+        # Else the call is recorded as one of the weights before, and a resume may ask it of those after.
+        if step <= self._last_asked:
+            raise TrainingError(
+                f"the method asked for the weights of step {self._last_asked} before the update of step {step}; "
+                "a role that is asked before or beside an update needs Role(lag=1)"
+            )
         self._steps.append(step)
         number = len(self._steps)
         async with self._updating:
+            # What they ask for will be gone, also for a run that is killed now and resumed from this update.
+            while early := [answer for answer, version in self._open.items() if version < number - 1]:
+                await asyncio.wait(early)
             to_make = self._past is None and number > self._resumed
             figures = await self._measured(update_key(number), Train(number=number, rows=rows), repeat=to_make)
             self.updates = number
@@ -193,8 +214,6 @@ class Policy:
         async def measure() -> dict[str, float]:
             if self._past is not None:
                 return self._past.figures(key, about)
-            while self._pump is not None and not self._pump.done():
-                await asyncio.wait({self._pump})  # requests made before this update get the weights before it
             self._require(self.updates)
             if isinstance(command, Train):
                 self._weights = command.number
@@ -204,9 +223,13 @@ class Policy:
         request = msgspec.json.encode({"model": f"{self._model.id}@{self.updates}", "digest": digest_of(about).hex()})
         return await self._journal.remember(key, about, measure, dict[str, float], request=request, repeat=repeat)
 
-    def _require(self, version: int) -> None:
-        """Raise TrainingError when the trainer, running or not yet started, has other weights than an update's."""
-        if version != self._weights:
+    def has(self, version: int) -> bool:
+        """Tell whether the trainer, running or not yet started, has an update's weights."""
+        return max(self._oldest, self._weights - 1) <= version <= self._weights
+
+    def _require(self, version: int, *, newest: bool = True) -> None:
+        """Raise TrainingError when the trainer does not have an update's weights (newest: as the ones it works on)."""
+        if version != self._weights and (newest or not self.has(version)):
             raise TrainingError(
                 f"{self._run}: expected the trainer to have the weights of update {version}, it has those of update "
                 f"{self._weights}; where the journal lacks what led to a checkpoint, remove the folder {CHECKPOINTS} "
@@ -237,32 +260,39 @@ class Policy:
         Raises TrainingError when the trainer no longer has these weights.
         """
         if version is not None:
-            await self.reached(version)
-            self._require(version)
+            self._require(version, newest=False)
         answer: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(version, []).append((request, answer))
         if self._pump is None or self._pump.done():
             self._pump = asyncio.create_task(self._answer_waiting())
         return await answer
 
-    async def reached(self, version: int) -> None:
-        """Wait for an update that is being computed."""
+    @contextlib.asynccontextmanager
+    async def kept(self, version: int) -> AsyncIterator[None]:
+        """Wait for an update that is being computed, and keep its weights until the block ends."""
         if version > self.updates:
             async with self._updating:
                 pass
+        answered: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._open[answered] = version
+        try:
+            yield
+        finally:
+            del self._open[answered]
+            answered.set_result(None)
 
     async def _answer_waiting(self) -> None:
         await asyncio.sleep(0)  # lets tasks that are ready make their requests, so that these join the batch
         size = AT_ONCE * self._engine.max_batch_size
         while self._waiting:
-            # The policy's requests before the reference's: an update waits for the former.
-            version = min(self._waiting, key=lambda version: version is None)
+            # The oldest version first, which an update may wait for; the reference last, which none does.
+            version = min(self._waiting, key=lambda version: math.inf if version is None else version)
             taken, rest = self._waiting[version][:size], self._waiting.pop(version)[size:]
             if rest:
                 self._waiting[version] = rest
             asked = [(request, answer) for request, answer in taken if not answer.done()]
             try:
-                command = Generate(requests=tuple(request for request, _ in asked), adapter=version is not None)
+                command = Generate(requests=tuple(request for request, _ in asked), version=version)
                 answered = await self._ask(command)
                 replies = answered.replies if isinstance(answered, Replies) else ()
             except Exception as error:
@@ -279,8 +309,8 @@ class Policy:
         """Write the adapter of an update into a folder for another engine; return the folder."""
         folder = (self._checkpoints.folder / f"{ROLLOUTS}{version}").resolve()
         if self._past is None:
-            self._require(version)
-            await self._write(Export(str(folder), self._model.id), folder)
+            self._require(version, newest=False)
+            await self._write(Export(str(folder), self._model.id, version), folder)
         return folder
 
     # --- the trainer ---
@@ -302,6 +332,7 @@ class Policy:
             seed=self._seed,
             folder=str(self._checkpoints.folder.resolve()),
             checkpoint=str(self._checkpoints.path(self._resumed).resolve()) if self._resumed else None,
+            updates=self._resumed,
             device=self._engine.device,
             max_batch_size=self._engine.max_batch_size,
             prefix_cache_tokens=self._engine.prefix_cache_tokens,
@@ -319,7 +350,11 @@ class _ByStep:
 
     def at(self, step: int) -> LanguageModel:
         version = self.policy.version(step)
-        return ModelUnderAdapter(f"{self.name}@{version}", partial(self.generate, version))
+        return ModelUnderAdapter(f"{self.name}@{version}", partial(self._answer, version))
+
+    async def _answer(self, version: int, request: Request) -> Reply:
+        async with self.policy.kept(version):
+            return await self.generate(version, request)
 
     async def close(self) -> None:
         """Do nothing: the policy releases what it holds."""
@@ -333,22 +368,27 @@ class _Synchronised:
         self._base = base
         self._model = model
         self._views: dict[int, LanguageModel] = {}
-        """Views under the adapters of the two latest updates that were used; `TakesAdapters` keeps no more."""
+        """Views under the adapters of the two latest updates; `TakesAdapters` keeps no more."""
         self._folder: Path | None = None
         self._changing = asyncio.Lock()
 
     async def generate(self, version: int, request: Request) -> Reply:
         """Answer a request with the weights of an update."""
-        await self._policy.reached(version)
         async with self._changing:
             if version not in self._views:
-                former, self._folder = self._folder, await self._policy.exported_for_rollouts(version)
-                view = await self._base.under(self._folder, f"{self._model}@{version}")
-                self._views = dict([*self._views.items(), (version, view)][-2:])
-                if former is not None:
-                    shutil.rmtree(former, ignore_errors=True)
+                # The older one first, though it was not asked for: loaded later, it would displace the other too soon.
+                if version - 1 not in self._views and self._policy.has(version - 1):
+                    await self._load(version - 1)
+                await self._load(version)
             view = self._views[version]
         return await view.complete(request)
+
+    async def _load(self, version: int) -> None:
+        former, self._folder = self._folder, await self._policy.exported_for_rollouts(version)
+        view = await self._base.under(self._folder, f"{self._model}@{version}")
+        self._views = dict([*self._views.items(), (version, view)][-HELD:])
+        if former is not None:
+            shutil.rmtree(former, ignore_errors=True)
 
 
 def update_key(update: int) -> str:

@@ -4,8 +4,9 @@ Imports torch: only the trainer process imports this module.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -13,6 +14,9 @@ from evorun.errors import EngineError
 from evorun.models.base import Reply, Request
 from evorun.models.config import ModelConfig
 from evorun.models.transformers.batch_decoder import BatchDecoder, Ticket
+
+Whose = Literal["newest", "former", "reference"]
+"""The weights of the newest update, of the one before it, or of the base model."""
 
 
 @dataclass
@@ -24,8 +28,8 @@ class Decoding:
     max_batch_size: int
     """Completions decoded together."""
     prefix_cache_tokens: int
-    _decoders: dict[bool, BatchDecoder] = field(default_factory=dict)
-    """Decoders with the adapter on (True) and off: their processed prompts are valid for one of these alone."""
+    _decoders: dict[Whose, BatchDecoder] = field(default_factory=dict)
+    """Their processed prompts are valid for these weights alone."""
 
     def weights_changed(self) -> None:
         """Drop processed prompts, which belong to the former weights."""
@@ -33,25 +37,25 @@ class Decoding:
         for decoder in self._decoders.values():
             decoder.forget()
 
-    def decode(self, weights: Any, requests: Sequence[Request], *, adapter: bool) -> list[Reply]:
-        """Answer the requests with the adapter on or off. Raises EngineError when decoding fails."""
+    def decode(self, weights: Any, requests: Sequence[Request], whose: Whose) -> list[Reply]:
+        """Answer the requests; `weights` are those of the newest or the former version, as `whose` says.
+
+        Raises EngineError when decoding fails.
+        """
         training = weights.training
         weights.eval()  # no dropout while sampling
         try:
-            with torch.no_grad():
-                if adapter:
-                    return self._decode(weights, requests, True)
-                with weights.disable_adapter():
-                    return self._decode(weights, requests, False)
+            with torch.no_grad(), weights.disable_adapter() if whose == "reference" else nullcontext():
+                return self._decode(weights, requests, whose)
         finally:
             weights.train(training)
 
-    def _decode(self, weights: Any, requests: Sequence[Request], adapter: bool) -> list[Reply]:
-        if adapter not in self._decoders:
-            self._decoders[adapter] = BatchDecoder(
+    def _decode(self, weights: Any, requests: Sequence[Request], whose: Whose) -> list[Reply]:
+        if whose not in self._decoders:
+            self._decoders[whose] = BatchDecoder(
                 weights, self.tokenizer, self.model, self.max_batch_size, self.prefix_cache_tokens
             )
-        decoder = self._decoders[adapter]
+        decoder = self._decoders[whose]
         results: dict[int, Reply | EngineError] = {}
         for index, request in enumerate(requests):
             decoder.submit(Ticket(request, lambda result, index=index: results.__setitem__(index, result)))  # type: ignore[misc]

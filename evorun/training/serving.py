@@ -17,6 +17,7 @@ from evorun.errors import ConfigError, TrainingError
 from evorun.models.base import Reply
 from evorun.models.cache import open_as_umask_allows
 from evorun.training.rollouts import Decoding
+from evorun.training.versions import Versions
 from evorun.training.wire import (
     LENGTH,
     Answer,
@@ -67,10 +68,11 @@ class Link:
 class Serving:
     """Carries out commands with a trainer of TRL, which calls `next_training` when it is ready for a step."""
 
-    def __init__(self, link: Link | None, decoding: Decoding) -> None:
+    def __init__(self, link: Link | None, decoding: Decoding, versions: Versions) -> None:
         """link: None in all processes but the first."""
         self._link = link
         self._decoding = decoding
+        self._versions = versions
         self._trainer: Any = None
         self._measured = 0
         self._training = False
@@ -99,11 +101,23 @@ class Serving:
                 # Not 0 at the first step: a resumed trainer's earlier log comes back with its checkpoint.
                 self._measured = len(self._trainer.state.log_history)
                 self._decoding.weights_changed()
+                self._versions.advance(None if self._sharded else self._model, command.number)
                 return command
             if isinstance(command, Finish):
                 self._answer(Done())
                 raise Finished
             self._answer(self._carry_out(command))
+
+    @property
+    def _model(self) -> Any:
+        return self._trainer.accelerator.unwrap_model(self._trainer.model)
+
+    @property
+    def _sharded(self) -> bool:
+        """True where no process has all weights."""
+        accelerator = self._trainer.accelerator
+        deepspeed = accelerator.state.deepspeed_plugin
+        return accelerator.distributed_type == "FSDP" or (deepspeed is not None and deepspeed.zero_stage == 3)
 
     def _answer(self, answer: Answer) -> None:
         if self._link is not None:
@@ -125,17 +139,17 @@ class Serving:
 
         Raises ConfigError when the weights are sharded.
         """
-        accelerator = self._trainer.accelerator
-        deepspeed = accelerator.state.deepspeed_plugin
+        accelerator, versions = self._trainer.accelerator, self._versions
         # A process without all weights needs the others at every layer, but each decodes other texts, at its own pace.
-        if accelerator.distributed_type == "FSDP" or (deepspeed is not None and deepspeed.zero_stage == 3):
+        if self._sharded:
             raise ConfigError(
                 "training.accelerate_config: shards the weights among the processes (ZeRO stage 3 or FSDP), so "
                 "completions must come from an engine of its own: engine=vllm or engine=server; or use ZeRO stage 2"
             )
         count, index = accelerator.num_processes, accelerator.process_index
-        model = accelerator.unwrap_model(self._trainer.model)
-        mine = self._decoding.decode(model, command.requests[index::count], adapter=command.adapter)
+        requests, version = command.requests[index::count], command.version
+        with versions.under(self._model, version):
+            mine = self._decoding.decode(self._model, requests, versions.whose(version))
         parts = gather_object([mine])
         return [parts[i % count][i // count] for i in range(len(command.requests))]
 
@@ -146,12 +160,15 @@ class Serving:
         trainer._save_checkpoint(trainer.model, trial=None)
         trainer.accelerator.wait_for_everyone()
         if self._link is not None:
-            (Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}").rename(folder)
+            written = Path(trainer.args.output_dir) / f"checkpoint-{trainer.state.global_step}"
+            self._versions.save(written)
+            written.rename(folder)
 
     def _export(self, command: Export) -> None:
         """Let TRL write the weights, without its own arguments."""
         folder = Path(command.folder)
-        self._trainer.save_model(str(folder))
+        with self._versions.under(self._model, command.version):
+            self._trainer.save_model(str(folder))
         self._trainer.accelerator.wait_for_everyone()
         if self._link is not None:
             # Pickled arguments with paths of this machine, and PEFT's empty form for a model card.

@@ -60,6 +60,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Folder for checkpoints."""
     checkpoint: str | None
     """Checkpoint to resume from, or None."""
+    updates: int = 0
+    """Updates behind the checkpoint's weights."""
     device: str
     """auto | cpu | cuda."""
     max_batch_size: int
@@ -83,11 +85,12 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 
 class Generate(msgspec.Struct, frozen=True, kw_only=True, tag="generate"):
-    """Answer requests with the current weights; answered by Replies."""
+    """Answer requests; answered by Replies."""
 
     requests: tuple[Request, ...]
-    adapter: bool
-    """False: with the adapter off, as the reference policy."""
+    version: int | None
+    """Answer with the weights of this update, the newest or the one before; None: with the adapter off, as the
+    reference policy."""
 
 
 class Train(msgspec.Struct, frozen=True, kw_only=True, tag="train"):
@@ -114,6 +117,8 @@ class Export(msgspec.Struct, frozen=True, tag="export"):
     folder: str
     base: str
     """Name of the base model in an adapter's configuration."""
+    version: int | None = None
+    """The weights of this update, the newest or (of an adapter) the one before; None: the newest."""
 
 
 class Finish(msgspec.Struct, frozen=True, tag="finish"):

@@ -55,13 +55,14 @@ def _train(job: Job, link: Any) -> None:
     from evorun.training.rollouts import Decoding
     from evorun.training.serving import Finished, Serving
     from evorun.training.settings import require_processes
+    from evorun.training.versions import Versions
     from evorun.training.weights import load
 
     disable_progress_bar()  # type: ignore[no-untyped-call]
     require_processes(job.training)
     model, tokenizer = load(job)
     decoding = Decoding(tokenizer, job.model, job.max_batch_size, job.prefix_cache_tokens)
-    serving = Serving(link, decoding)
+    serving = Serving(link, decoding, Versions.resumed(job.updates, job.checkpoint))
     # Imported here: each loads its trainers of TRL, which takes seconds.
     if isinstance(job.objective, PolicyGradient):
         from evorun.training.policy_gradient import make_trainer as policy_gradient

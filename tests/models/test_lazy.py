@@ -99,24 +99,18 @@ async def test_closing_closes_what_was_opened_once() -> None:
     assert opener.engine.closed == 1
 
 
-async def test_a_view_under_an_adapter_opens_the_engine_and_loads_once_at_its_first_call() -> None:
+async def test_a_view_under_an_adapter_opens_the_engine() -> None:
     engine = AdapterEngine()
     opener = Opener(engine=engine)
     model = LazyModel("m", opener)
-    view = await model.under(Path("step1"), "policy@1")
-    assert view.name == "policy@1"
-    assert (opener.attempts, engine.asked) == (0, [])
-    await asyncio.gather(*(view.complete(REQUEST) for _ in range(5)), model.complete(REQUEST))
+    await model.under(Path("step1"), "policy@1")
+    await model.complete(REQUEST)
     assert (opener.attempts, engine.asked) == (1, [(Path("step1"), "policy@1")])
-    await view.close()
-    assert engine.closed == 0
     await model.close()
     assert engine.closed == 1
 
 
 async def test_an_engine_that_takes_no_adapters_is_one_line() -> None:
-    view = await LazyModel("m", Opener()).under(Path("step1"), "policy@1")
-    for _ in range(2):
-        with pytest.raises(EngineError, match=r"model .m.: its engine takes no adapters .* engine=vllm") as caught:
-            await view.complete(REQUEST)
-        assert "\n" not in str(caught.value)
+    with pytest.raises(EngineError, match=r"model .m.: its engine takes no adapters .* engine=vllm") as caught:
+        await LazyModel("m", Opener()).under(Path("step1"), "policy@1")
+    assert "\n" not in str(caught.value)

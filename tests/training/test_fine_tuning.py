@@ -20,6 +20,7 @@ from evorun.models.config import ModelConfig
 from evorun.training import fine_tuning
 from evorun.training.rollouts import Decoding
 from evorun.training.serving import Finished, Serving
+from evorun.training.versions import Versions
 from evorun.training.weights import load
 from evorun.training.wire import (
     Answer,
@@ -107,7 +108,7 @@ class Tuned:
     def trainer(self, commands: Commands, checkpoint: Path | None = None) -> tuple[Any, Serving]:
         job = msgspec.structs.replace(self.job, checkpoint=None if checkpoint is None else str(checkpoint))
         weights, tokenizer = load(job)
-        serving = Serving(commands, Decoding(tokenizer, job.model, 2, 0))  # type: ignore[arg-type]
+        serving = Serving(commands, Decoding(tokenizer, job.model, 2, 0), Versions(0))  # type: ignore[arg-type]
         assert isinstance(job.objective, FineTuning)
         trainer = fine_tuning.make_trainer(job, job.objective, weights, tokenizer, serving)
         serving.bind(trainer)
@@ -194,9 +195,9 @@ async def test_all_weights_are_left_as_a_model_that_an_engine_serves(model: Path
         seed=1,
         token_ids=True,
     )
-    generate = Generate(requests=(asked,), adapter=True)
+    first, last = (Generate(requests=(asked,), version=version) for version in (0, 3))
     tuned = Tuned(model, tmp_path / "run", weights="full", learning_rate=0.03)
-    given = tuned.carry_out(generate, *steps(1, 3), generate, Export(str(out), "base"))
+    given = tuned.carry_out(first, *steps(1, 3), last, Export(str(out), "base"))
     before, after = (answer.replies[0] for answer in given.answers if isinstance(answer, Replies))
     served = await make_config("engine", "transformers", device="cpu").open(ModelConfig(name="tuned", id=str(out)))
     try:
@@ -294,7 +295,7 @@ def test_dropout_is_of_the_steps_alone(model: Path, tmp_path: Path) -> None:
     asked = Request(
         messages=(Message(role="user", content="Count."),), sampling=Sampling(temperature=0.0, max_tokens=24), seed=1
     )
-    generate = Generate(requests=(asked,), adapter=True)
+    generate = Generate(requests=(asked,), version=3)
     tuned = Tuned(model, tmp_path / "run", dropout=0.7, learning_rate=0.05)
     given = tuned.carry_out(*steps(1, 3), Assess(), Assess(), generate, generate)
     assert given.figures[-1] == given.figures[-2]

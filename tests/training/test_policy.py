@@ -11,6 +11,8 @@ from evorun.errors import JournalError, TrainingError
 from evorun.models.base import Completion, LanguageModel, Message, Reply, Request
 from evorun.models.config import ModelConfig
 from evorun.runs.directory import RunDirectory
+from evorun.runs.effects import JournaledModel, Traffic
+from evorun.training.checkpoints import FORMER
 from evorun.training.policy import Policy
 from evorun.training.wire import (
     Answer,
@@ -29,7 +31,7 @@ ASKED = Request(messages=(Message(role="user", content="Hello?"),))
 
 
 class Noting(Policy):
-    """A policy whose trainer writes empty folders; notes what is asked of it."""
+    """A policy whose trainer writes empty folders and answers with the name of its weights; notes what it is asked."""
 
     def __init__(self, run: RunDirectory) -> None:
         super().__init__(
@@ -42,27 +44,37 @@ class Noting(Policy):
             journal=run.journal,
         )
         self.asked: list[str] = []
+        self.has_weights_of = [self._resumed - 1, self._resumed] if self._resumed else [0]
 
     async def _ask(self, command: Command) -> Answer:
         self.asked.append(type(command).__name__)
         await asyncio.sleep(0)  # others have their turn, as while a real trainer works
+        if isinstance(command, Train):
+            self.has_weights_of = [self.has_weights_of[-1], command.number]
+            return Figures({"loss": 1.0})
         if isinstance(command, Save | Export):
             make(Path(command.folder))
+        if isinstance(command, Save):
+            (Path(command.folder) / FORMER).touch()
+        if isinstance(command, Export):
+            assert command.version in self.has_weights_of
         if isinstance(command, Generate):
-            said = Completion(text="Hello.", finish_reason="stop", tokens=1)
-            return Replies(tuple(Reply(completions=(said,), prompt_tokens=1, seconds=0.0) for _ in command.requests))
-        return Figures({"loss": 1.0}) if isinstance(command, Train) else Done()
+            assert command.version in (None, *self.has_weights_of)
+            return Replies((answer(f"m@{command.version}"),) * len(command.requests))
+        return Done()
 
 
 class Named:
-    """A language model that answers with its name."""
+    """A language model that answers with its name, once it may."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, free: asyncio.Event | None = None) -> None:
         self.name = name
+        self.free = free
 
     async def complete(self, request: Request) -> Reply:
-        said = Completion(text=self.name, finish_reason="stop", tokens=1)
-        return Reply(completions=(said,), prompt_tokens=1, seconds=0.0)
+        if self.free is not None:
+            await self.free.wait()
+        return answer(self.name)
 
     async def close(self) -> None:
         pass
@@ -71,12 +83,13 @@ class Named:
 class Base:
     """An engine that takes adapters; notes the folders that it reads them from."""
 
-    def __init__(self) -> None:
+    def __init__(self, free: asyncio.Event | None = None) -> None:
         self.folders: list[Path] = []
+        self.free = free
 
     async def under(self, folder: Path, name: str) -> Named:
         self.folders.append(folder)
-        return Named(name)
+        return Named(name, self.free)
 
 
 @pytest.fixture(name="run")
@@ -84,6 +97,14 @@ async def _run(tmp_path: Path) -> AsyncIterator[RunDirectory]:
     run = RunDirectory(tmp_path / "run")
     yield run
     run.close()
+
+
+def answer(text: str) -> Reply:
+    return Reply(
+        completions=(Completion(text=text, finish_reason="stop", tokens=1),),
+        prompt_tokens=1,
+        seconds=0.0,
+    )
 
 
 def make(folder: Path) -> None:
@@ -154,19 +175,74 @@ async def test_beside_an_update_the_weights_of_a_step_are_those_of_its_name(run:
     assert (before.name, after.name) == ("m@0", "m@1")
 
 
-async def test_an_update_waits_for_what_its_own_trainer_was_asked_before(run: RunDirectory) -> None:
+@pytest.mark.parametrize("beside", [True, False], ids=["another engine", "its own trainer"])
+async def test_an_update_keeps_the_weights_that_are_still_asked_for(beside: bool, run: RunDirectory) -> None:
+    """Those of the update before it stay; for what was asked of older ones it waits."""
+    free = asyncio.Event()
     policy = Noting(run)
-    asked = [asyncio.create_task(policy.current.at(0).complete(ASKED)) for _ in range(3)]
+    model = policy.serve_via(Base(free)) if beside else policy.current
+    early = asyncio.create_task(said(model.at(0), 3))
     await asyncio.sleep(0)
     await policy.update(1, rows(1.0, 0.0))
-    await asyncio.gather(*asked)
-    assert policy.asked == ["Generate", "Train", "Save"]
-    with pytest.raises(TrainingError, match="expected the trainer to have the weights of update 0, it has those of"):
-        await policy.current.at(0).complete(ASKED)
+    late = asyncio.create_task(policy.update(2, rows(1.0, 0.0)))
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert policy.asked.count("Train") == 1 or not beside  # its own trainer has answered meanwhile
+    free.set()
+    await late
+    assert await early == ["m@0"] * 3
+    assert await said(model.at(1), 1) == ["m@1"]
+    if not beside:
+        with pytest.raises(TrainingError, match="expected the trainer to have the weights of update 0, it has those"):
+            await model.at(0).complete(ASKED)
+
+
+async def second_step(folder: Path, beside: bool, calls: int) -> tuple[list[str], int]:
+    """Return what is said in step 2, beside and after its update, and the number of recorded effects.
+
+    Beside an update go calls that each wait for the one before; calls: how many of them there are in step 2.
+    """
+    run = RunDirectory(folder)
+    policy = Noting(run)
+    model = JournaledModel(policy.serve_via(Base()) if beside else policy.current, run.journal, Traffic())
+
+    async def chain(of_step: int) -> list[str]:
+        texts = []
+        for index in range(calls if of_step == 2 else 1):
+            reply = await model.complete(f"*|{of_step}|reflect|{index}|0", ASKED, of_step - 1)
+            texts.append(reply.completions[0].text)
+        return texts
+
+    for one in (1, 2):
+        await model.complete(f"*|{one}|rollout|0|0", ASKED, one - 1)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(policy.update(one, rows(1.0, 0.0)))
+            chained = group.create_task(chain(one))
+    after = await model.complete("*|2|evaluate|0|0", ASKED, 2)
+    run.close()
+    return [*chained.result(), after.completions[0].text], len(run.journal)
+
+
+@pytest.mark.parametrize("beside", [True, False], ids=["another engine", "its own trainer"])
+async def test_calls_beside_an_update_have_the_weights_before_it_and_are_resumed(beside: bool, tmp_path: Path) -> None:
+    # Killed after the update's checkpoint, before the chain of calls had ended: a new trainer is asked for the rest.
+    assert await second_step(tmp_path, beside, calls=1) == (["m@1", "m@2"], 7)
+    assert await second_step(tmp_path, beside, calls=3) == (["m@1", "m@1", "m@1", "m@2"], 9)
+    assert await second_step(tmp_path, beside, calls=3) == (["m@1", "m@1", "m@1", "m@2"], 9)
+
+
+async def test_a_call_that_a_resume_might_ask_of_other_weights_is_refused(run: RunDirectory) -> None:
+    """It names the step's own weights, but comes before the update is issued: the order would decide."""
+    policy = Noting(run)
+    await policy.current.at(1).complete(ASKED)
+    with pytest.raises(TrainingError, match=r"weights of step 1 before the update of step 1; .*Role\(lag=1\)"):
+        await policy.update(1, rows(1.0, 0.0))
+    assert len(run.journal) == 0
 
 
 async def test_a_resumed_trainer_serves_the_reference_whatever_has_been_repeated(run: RunDirectory) -> None:
     await Noting(run).update(1, rows(1.0, 0.0))
+    (run.path / "checkpoints" / "update-1" / FORMER).unlink()
     resumed = Noting(run)
     await resumed.reference.complete(ASKED)
     with pytest.raises(TrainingError, match=r"update 0, it has those of update 1; .*remove the folder checkpoints"):

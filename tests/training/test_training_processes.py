@@ -112,7 +112,7 @@ async def busy_trainer(model: Path, folder: Path, processes: int) -> tuple[Train
     training = training_config(rank=4, num_processes=processes)
     trainer = await TrainerProcess.start(make_job(model, folder, training, policy_gradient()), folder / "trainer.log")
     asked = Request(messages=(Message(role="user", content="Go on."),), sampling=Sampling(max_tokens=200, n=500))
-    return trainer, Generate(requests=(asked,) * 200, adapter=True)
+    return trainer, Generate(requests=(asked,) * 200, version=0)
 
 
 async def hold(model: Path, folder: Path, processes: int, busy: bool) -> None:

@@ -40,7 +40,7 @@ from evorun.runs.replay import RecordedRun
 from evorun.training import process, worker
 from evorun.training.policy import Policy
 from evorun.training.process import TrainerProcess
-from evorun.training.wire import Assess, Done, Figures, Generate, Replies, Row, Save, Train
+from evorun.training.wire import Assess, Done, Export, Figures, Generate, Replies, Row, Save, Train
 from evorun_process import environment
 
 needs_tokenizer = pytest.mark.skipif(not EMBEDDED, reason=NO_TOKENIZER)
@@ -220,12 +220,13 @@ class TestATrainer:
         training = training_config(rank=4, learning_rate=0.05)
         trainer = await TrainerProcess.start(make_job(model, tmp_path, training, policy_gradient()), tmp_path / "log")
         try:
-            assert await greedy(trainer, adapter=True) == await greedy(trainer, adapter=False) == expected
+            assert await greedy(trainer, 0) == await greedy(trainer, None) == expected
             figures = await trainer.ask(Train(number=1, rows=rows(0.5, -0.5, 0.0)))
             assert isinstance(figures, Figures)
             assert figures.figures["grad_norm"] > 0
-            assert await greedy(trainer, adapter=False) == expected
-            assert await greedy(trainer, adapter=True) != expected
+            assert await greedy(trainer, None) == expected
+            assert await greedy(trainer, 1) != expected
+            assert await greedy(trainer, 0) == expected  # the weights before the update are still there
         finally:
             await trainer.close()
 
@@ -241,15 +242,20 @@ class TestATrainer:
         finally:
             await trainer.close()
 
-    async def test_a_checkpoint_that_the_disk_cuts_short(
+    async def test_a_checkpoint_keeps_two_versions_and_one_that_the_disk_cuts_short_does_not_count(
         self, below: Callable[[], list[psutil.Process]], model: Path, tmp_path: Path
     ) -> None:
         training = training_config(rank=4, learning_rate=0.05)
         trainer = await TrainerProcess.start(make_job(model, tmp_path, training, policy_gradient()), tmp_path / "log")
         try:
             await trainer.ask(Train(number=1, rows=rows(0.5, -0.5, 0.25, -0.25)))
-            assert await trainer.ask(Save(str(tmp_path / "whole"))) == Done()
             await trainer.ask(Train(number=2, rows=rows(0.5, -0.5, 0.25, -0.25)))
+            assert await trainer.ask(Save(str(tmp_path / "whole"))) == Done()
+            for version in (1, 2):
+                await trainer.ask(Export(str(tmp_path / f"of-{version}"), "base", version))
+            said_by = {version: await greedy(trainer, version) for version in (2, 1, None)}
+            await trainer.ask(Train(number=3, rows=rows(0.5, -0.5, 0.25, -0.25)))
+            assert await greedy(trainer, 2) == said_by[2]
             [process] = below()
             process.rlimit(resource.RLIMIT_FSIZE, (1_000_000, 1_000_000))  # the tokenizer's file alone is larger
             with pytest.raises(TrainingError, match="File too large") as raised:
@@ -258,7 +264,15 @@ class TestATrainer:
         finally:
             await trainer.close()
         assert not (tmp_path / "cut").exists()
-        assert (tmp_path / "whole" / "optimizer.pt").exists()
+        job = make_job(model, tmp_path, training, policy_gradient(), checkpoint=str(tmp_path / "whole"), updates=2)
+        resumed = await TrainerProcess.start(job, tmp_path / "log")
+        try:
+            assert {version: await greedy(resumed, version) for version in (1, 2, None)} == said_by
+        finally:
+            await resumed.close()
+        assert len(set(said_by.values())) == 3
+        assert same_tensors(adapter_of(tmp_path / "of-2"), adapter_of(tmp_path / "whole"))
+        assert not same_tensors(adapter_of(tmp_path / "of-1"), adapter_of(tmp_path / "whole"))
 
 
 async def test_a_replayed_run_trains_nothing(tmp_path: Path) -> None:
@@ -288,15 +302,15 @@ def test_a_held_out_loss_that_is_no_number_stops_the_run(loss: float) -> None:
     pytest.importorskip("trl")
     from evorun.training.serving import Serving
 
-    serving = Serving(None, None)  # type: ignore[arg-type]
+    serving = Serving(None, None, None)  # type: ignore[arg-type]
     serving.bind(SimpleNamespace(evaluate=lambda: {"held_out_loss": loss}, state=SimpleNamespace(global_step=7)))
     with pytest.raises(TrainingError, match=r"optimiser step 7: .* held_out_loss (nan|inf); lower training.learning_r"):
         serving._carry_out(Assess())
 
 
-async def greedy(trainer: TrainerProcess, *, adapter: bool) -> tuple[int, ...] | None:
+async def greedy(trainer: TrainerProcess, version: int | None) -> tuple[int, ...] | None:
     request = Request(messages=said("Tell me more."), sampling=Sampling(temperature=0, max_tokens=8), token_ids=True)
-    answer = await trainer.ask(Generate(requests=(request,), adapter=adapter))
+    answer = await trainer.ask(Generate(requests=(request,), version=version))
     assert isinstance(answer, Replies)
     reply: Reply = answer.replies[0]
     return reply.completions[0].token_ids
