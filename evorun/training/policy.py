@@ -15,7 +15,6 @@ import asyncio
 import contextlib
 import math
 import shutil
-from bisect import bisect_right
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +32,7 @@ from evorun.runs.journal import Journal
 from evorun.runs.journal_file import digest_of
 from evorun.runs.records import write_json
 from evorun.runs.replay import RecordedRun
+from evorun.training.base import UpdatesByStep
 from evorun.training.checkpoints import ROLLOUTS, Checkpoints
 from evorun.training.config import TrainingConfig
 from evorun.training.process import LOG, TrainerProcess
@@ -113,10 +113,7 @@ class Policy:
         """The oldest update whose weights the trainer has when it starts."""
         self._weights = self._resumed
         """The newest update of the trainer, also while it is being made."""
-        self._steps: list[int] = []
-        """The step of each update, also of one that waits for others."""
-        self._last_asked = -1
-        """The latest step whose weights have been asked for."""
+        self.issued = UpdatesByStep()
         self._open: dict[asyncio.Future[None], int] = {}
         """The version that each request under way is answered by."""
         self._updating = asyncio.Lock()
@@ -131,11 +128,7 @@ class Policy:
         return _ByStep(self, self._model.id, _Synchronised(self, base, self._model.id).generate)
 
     async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
-        """Learn from a batch of completions; return TRL's figures.
-
-        Requests for the step's weights (`Role.lag` 0) come after this call and wait for the update; those for the
-        weights before it (lag 1) may come at any time until the next update. Raises TrainingError or RunDirectoryError.
-        """
+        """Learn from a batch of completions; return TRL's figures. Raises TrainingError or RunDirectoryError."""
         return await self._learn(step, tuple(rows))
 
     async def train_step(self, step: int) -> dict[str, float]:
@@ -178,21 +171,8 @@ class Policy:
 
     # --- updates ---
 
-    def version(self, step: int) -> int:
-        """Return the number of updates up to a step, its own included."""
-        # Of the step, not of the moment: a resumed run must ask for the same weights, however far its updates are.
-        self._last_asked = max(self._last_asked, step)
-        return bisect_right(self._steps, step)
-
     async def _learn(self, step: int, rows: tuple[Row, ...] = ()) -> dict[str, float]:
-        # Else the call is recorded as one of the weights before, and a resume may ask it of those after.
-        if step <= self._last_asked:
-            raise TrainingError(
-                f"the method asked for the weights of step {self._last_asked} before the update of step {step}; "
-                "a role that is asked before or beside an update needs Role(lag=1)"
-            )
-        self._steps.append(step)
-        number = len(self._steps)
+        number = self.issued.issue(step)
         async with self._updating:
             # What they ask for will be gone, also for a run that is killed now and resumed from this update.
             while early := [answer for answer, version in self._open.items() if version < number - 1]:
@@ -349,7 +329,7 @@ class _ByStep:
     """Answers a request with the weights of an update."""
 
     def at(self, step: int) -> LanguageModel:
-        version = self.policy.version(step)
+        version = self.policy.issued.version(step)
         return ModelUnderAdapter(f"{self.name}@{version}", partial(self._answer, version))
 
     async def _answer(self, version: int, request: Request) -> Reply:

@@ -5,7 +5,6 @@ resumed run repeats them and comes to the same skill, since an update depends on
 """
 
 import asyncio
-from bisect import bisect_right
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
@@ -21,6 +20,7 @@ from evorun.models.simulator import Responder, Skill
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import digest_of
 from evorun.runs.records import write_json
+from evorun.training.base import UpdatesByStep
 from evorun.training.policy import update_key
 from evorun.training.wire import Row, Train, encode
 
@@ -41,15 +41,10 @@ class SimulatedPolicy:
         self._engine = engine
         self._run = run
         self._journal = journal
-        self._steps: list[int] = []
-        """The step of each update, also of one that waits for others."""
+        self.issued = UpdatesByStep()
         self._learned = [0.0]
         """What was added to the skill before the first update, and after each."""
         self._updating = asyncio.Lock()
-
-    def version(self, step: int) -> int:
-        """Return the number of updates before a step."""
-        return bisect_right(self._steps, step)
 
     async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
         """Learn from a batch of completions; return figures of it.
@@ -58,8 +53,7 @@ class SimulatedPolicy:
         rewards of 0 and 1 is the mean square of the advantages: 1/4 where half of a large group is right, 0 where all
         rewards are equal. What is left to learn shrinks by `training_speed` times four times that.
         """
-        self._steps.append(step)
-        number = len(self._steps)
+        number = self.issued.issue(step)
         async with self._updating:
             about = encode(Train(number=number, rows=tuple(rows)))
             signal = float(np.mean(np.square([row.signal for row in rows]))) if rows else 0.0
@@ -86,7 +80,7 @@ class SimulatedPolicy:
         """Write what was learned into artifacts/; return the file. Raises RunDirectoryError when it cannot be."""
         file = self._run / "artifacts" / LEARNED
         file.parent.mkdir(exist_ok=True)
-        write_json(file, {"model": self._name, "updates": len(self._steps), "learned": self._learned[-1]})
+        write_json(file, {"model": self._name, "updates": len(self._learned) - 1, "learned": self._learned[-1]})
         return file
 
     async def close(self) -> None:
@@ -100,7 +94,7 @@ class _ByStep:
         self.policy, self.name = policy, name
 
     def at(self, step: int) -> LanguageModel:
-        version = self.policy.version(step)
+        version = self.policy.issued.version(step)
         return ModelUnderAdapter(f"{self.name}@{version}", partial(self.policy.generate, version))
 
     async def close(self) -> None:
