@@ -7,7 +7,7 @@ one prompt, by what each system prompt was best at. All of them see the truth: t
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -81,79 +81,77 @@ class OperatorPrompts:
         rollout_chars: int | None,
         folder: str | None = None,
     ) -> None:
-        """demonstrations: the right answers by problem id, where a problem has one.
+        """Read the files; demonstrations: the right answers by problem id, where a problem has one.
 
-        local_edits: proposals a problem at most (K_ops). rollout_chars: as much of a rollout, or of a problem, as
-        prompts show; None: all of it. folder: the user's own files.
+        local_edits: proposals a problem at most (K_ops). rollout_chars: as much of a rollout, of its summary, or of a
+        problem as prompts show; None: all of it. folder: the user's own files. Raises ConfigError naming the file that
+        cannot be used.
         """
         self.limits = limits
         self.local_limits = limits._replace(edits=local_edits)
-        self._files = PromptFiles([FOLDER], folder)
+        self._files = PromptFiles([FOLDER], folder, key="method.operator_prompts")
         self._demonstrations = demonstrations
         self._rollout_chars = rollout_chars
 
     def summary(self, parent: SystemPrompt, episode: Episode) -> Prompt:
         """Ask for a summary of one rollout under its system prompt (appendix A.2)."""
-        return self._ask(
-            "summary",
-            None,
-            {},
-            system_prompt=parent.text,
-            rollout=excerpt(transcript(episode), self._rollout_chars),
-            outcome=_outcome(episode),
-            **self._problem(episode),
-        )
+        shown = {"rollout": self._excerpt(transcript(episode)), "outcome": _outcome(episode)}
+        return self._ask("summary", None, system_prompt=parent.text, **shown, **self._problem(episode))
 
     def critique(self, parent: SystemPrompt, episodes: Sequence[Episode], summaries: Sequence[str]) -> Prompt:
-        """Ask for lessons and local edits out of one problem's rollouts (appendices A.3 and A.4)."""
+        """Ask for lessons and local edits out of one problem's rollouts (appendices A.3 and A.4).
+
+        summaries: of each rollout; the rollout itself stands in the place of an empty one.
+        """
         blocks = [
-            f"## Rollout {number}: {_outcome(episode)}\n{summary}"
+            f"## Attempt {number}: {_outcome(episode)}\n{self._excerpt(summary or transcript(episode))}"
             for number, (episode, summary) in enumerate(zip(episodes, summaries, strict=True), 1)
         ]
-        return self._edits(
-            "critique", parent, self.local_limits, (), rollouts="\n\n".join(blocks), **self._problem(episodes[0])
-        )
+        attempts = "\n\n".join(blocks)
+        return self._ask_edits("critique", parent, self.local_limits, attempts=attempts, **self._problem(episodes[0]))
 
     def aggregation(self, parent: SystemPrompt, lessons: Sequence[Lesson]) -> Prompt:
         """Ask for one list of edits out of the proposals of a batch (appendix A.5)."""
-        proposals = [edit._asdict() for lesson in lessons for edit in lesson.edits]
-        return self._edits("aggregation", parent, self.limits, proposals, lessons=shown_lessons(lessons))
+        return self._ask_edits("aggregation", parent, self.limits, lessons=shown_lessons(lessons))
 
-    def crossover(self, members: Sequence[Member], phi: Floats, problems: Sequence[str]) -> Prompt | None:
-        """Ask for edits that bring into the best prompt what the others were better at (Algorithm 2).
+    def crossover(
+        self, members: Sequence[Member], phi: Floats, problems: Sequence[str], *, alone_by: float | None = None
+    ) -> Prompt | None:
+        """Ask for edits that bring what the others were better at into the best system prompt (Algorithm 2).
 
-        phi: mean rewards, of shape (members, problems). problems: as they were posed.
+        phi: mean rewards, of shape (members, problems). problems: as they were posed. alone_by: see `wins_of`; then
+        the best one must have won, too. None: no other one has won anything that could be brought in.
         """
-        best, wins = int(phi.mean(axis=1).argmax()), winners(phi, 0.0)
-        if not any(wins[index] for index in range(len(members)) if index != best):
+        best, wins = int(phi.mean(axis=1).argmax()), wins_of(phi, alone_by)
+        if not any(won for index, won in enumerate(wins) if index != best) or (alone_by is not None and not wins[best]):
             return None
         blocks = [
             self._files.render(
                 "contender",
                 number=index + 1,
                 best=index == best,
-                principles=numbered(member.prompt.principles),
+                # Without ids: edits speak of the best one's.
+                principles=member.prompt.principles,
                 mean=float(phi[index].mean()),
                 wins=[
                     {
-                        "problem": excerpt(problems[column], self._rollout_chars),
+                        "problem": self._excerpt(problems[column]),
                         "score": float(phi[index, column]),
-                        "others": [float(one) for one in np.delete(phi[:, column], index)],
+                        "others": np.delete(phi[:, column], index).tolist(),
                     }
                     for column in wins[index]
                 ],
             )
             for index, member in enumerate(members)
         ]
-        others = [one for index, member in enumerate(members) if index != best for one in member.prompt.principles]
-        return self._edits("crossover", members[best].prompt, self.limits, others, contenders="\n\n".join(blocks))
+        return self._ask_edits("crossover", members[best].prompt, self.limits, contenders="\n\n".join(blocks))
 
     def read_lesson(self, parent: SystemPrompt, reply: Reply) -> Lesson:
         """Return a critique's analysis and those of its proposals that could be applied."""
         patched = patch(parent.principles, reply, self.local_limits, partial=True)
-        text = (read_object(without_thinking(reply.completions[0].text)) or {}).get("analysis")
-        shown = well_formed(text).strip()[:ANALYSIS_CHARS] if isinstance(text, str) else ""
-        return Lesson(shown, patched.edits, patched.refused)
+        analysis = (read_object(without_thinking(reply.completions[0].text)) or {}).get("analysis")
+        text = well_formed(analysis).strip()[:ANALYSIS_CHARS] if isinstance(analysis, str) else ""
+        return Lesson(text, patched.edits, patched.refused)
 
     def read_patch(self, parent: SystemPrompt, reply: Reply, *, partial: bool = False) -> Patched:
         """Return the principles after the edits that a reply lists."""
@@ -165,30 +163,21 @@ class OperatorPrompts:
 
     def _problem(self, episode: Episode) -> dict[str, str]:
         known = self._demonstrations.get(episode.asked.problem.id)
-        return {"problem": excerpt(posed(episode), self._rollout_chars), "right_answer": known.answer if known else ""}
+        answer = "" if known is None else self._excerpt(known.answer)
+        return {"problem": self._excerpt(posed(episode)), "right_answer": answer}
 
-    def _edits(
-        self, file: str, parent: SystemPrompt, limits: Limits, sources: Sequence[object], **values: object
-    ) -> Prompt:
-        """Ask for edits of a system prompt. sources: proposals or principles shown, for simulated models."""
-        how = self._files.render(
-            "edit_format",
-            most_edits=limits.edits,
-            most_principles=limits.principles,
-            principle_chars=limits.principle_chars,
-            count=len(parent.principles),
-        )
-        shown = numbered(parent.principles)
-        schema = reply_schema(len(parent.principles), limits)
-        hints = {"principles": parent.principles, "most_edits": limits.edits, "sources": sources}
-        return self._ask(file, schema, hints, preamble=parent.preamble, principles=shown, edit_format=how, **values)
+    def _excerpt(self, text: str) -> str:
+        return excerpt(text, self._rollout_chars)
 
-    def _ask(
-        self, file: str, schema: dict[str, object] | None, hints: Mapping[str, object], **values: object
-    ) -> Prompt:
+    def _ask_edits(self, file: str, parent: SystemPrompt, limits: Limits, **values: str) -> Prompt:
+        count = len(parent.principles)
+        edit_format = self._files.render("edit_format", count=count, **limits._asdict())
+        shown = {"preamble": parent.preamble, "principles": numbered(parent.principles), "edit_format": edit_format}
+        return self._ask(file, reply_schema(count, limits), **shown, **values)
+
+    def _ask(self, file: str, schema: dict[str, Any] | None, **values: str) -> Prompt:
         text = self._files.render(file, **values)
-        hints = {"role": file, **hints}
-        return Prompt(messages=(Message(role="user", content=text),), json_schema=schema, hints=hints)
+        return Prompt(messages=(Message(role="user", content=text),), json_schema=schema, hints={"role": file})
 
 
 def read_summary(reply: Reply) -> str:
@@ -205,17 +194,22 @@ def shown_lessons(lessons: Sequence[Lesson]) -> str:
 
 
 def _shown(edit: Edit) -> str:
-    ids = ", ".join(f"G{number}" for number in edit.ids)
-    return f"{edit.op} {ids}: {edit.text}" if ids else f"{edit.op}: {edit.text}"
+    ids = "".join(f" G{number}" for number in edit.ids)
+    return f"{edit.op}{ids}" if edit.op == "remove" else f"{edit.op}{ids}: {edit.text}"
 
 
-def winners(phi: Floats, margin: float) -> list[list[int]]:
-    """Return the columns of a score matrix that each row is best at: by more than `margin`, or, at 0, with others.
+def wins_of(phi: Floats, alone_by: float | None = None) -> list[list[int]]:
+    """Return the columns (problems) of a score matrix that each row (system prompt) is best at.
 
-    A problem on which all are equal is nobody's.
+    Rows that are equally good share a column, unless all are: then nobody is best (Algorithm 2 does not say). alone_by:
+    a row wins a column alone, by more than this over the second (the authors' released code: 0.01).
     """
-    top, low = phi.max(axis=0), phi.min(axis=0)
-    return [[int(b) for b in np.flatnonzero((row == top) & (top - low > margin + SLACK))] for row in phi]
+    if len(phi) == 1:
+        return [[]]
+    ordered = np.sort(phi, axis=0)
+    lead = ordered[-1] - ordered[0] if alone_by is None else ordered[-1] - ordered[-2] - alone_by
+    best = (phi >= ordered[-1] - SLACK) & (lead > SLACK)
+    return [np.flatnonzero(row).tolist() for row in best]
 
 
 def transcript(episode: Episode) -> str:

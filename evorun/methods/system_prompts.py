@@ -20,15 +20,17 @@ Reason = Literal[
     "no_edits",
     "unknown_op",
     "unknown_id",
+    "several_ids",  # of an operation on one principle
+    "merge_of_one",
     "empty_text",
     "too_long",
-    "merge_of_one",
-    "conflict",
-    "unchanged",
+    "conflict",  # with another operation on the same principle
+    "duplicate",  # the text of another principle, or the principle's own
     "too_many",
     "in_refused_list",  # good by itself, in a list that applies whole or not at all
 ]
 """Why an edit, or a whole reply, was refused."""
+INTRODUCTION = "These principles have helped with problems like the one to come:"
 ANALYSIS_CHARS = 4_000
 """Of the analysis before the edits, under constrained decoding (ours): without a bound a model may never end it."""
 
@@ -54,10 +56,8 @@ class SystemPrompt(NamedTuple):
     @property
     def text(self) -> str:
         """The system prompt as the policy sees it."""
-        if not self.principles:
-            return self.preamble
-        learned = "Principles that have helped with problems like the one to come:\n\n" + numbered(self.principles)
-        return f"{self.preamble}\n\n{learned}" if self.preamble else learned
+        learned = (INTRODUCTION, numbered(self.principles)) if self.principles else ()
+        return "\n\n".join(filter(None, (self.preamble, *learned)))
 
 
 def numbered(principles: Sequence[str]) -> str:
@@ -70,8 +70,9 @@ class Edit(NamedTuple):
 
     op: str
     ids: tuple[int, ...] = ()
-    """Numbers of principles, each once, counted from 1; 0: an id that is none."""
+    """Numbers of principles, each once, counted from 1; 0: an id that is none. Empty: of `add`."""
     text: str = ""
+    """Of `remove` it means nothing."""
 
 
 class Refused(Exception):
@@ -170,11 +171,12 @@ def _object(**properties: Any) -> dict[str, Any]:
 
 
 def _edit(entry: dict[str, Any]) -> Edit:
-    op, text = entry.get("op"), entry.get("text")
-    named = entry.get("ids") if isinstance(entry.get("ids"), list) else [entry["id"]] if "id" in entry else []
+    op, text, ids = entry.get("op"), entry.get("text"), entry.get("ids", entry.get("id"))
+    op = op.strip().lower() if isinstance(op, str) else ""
+    named = [] if op == "add" else ids if isinstance(ids, list) else [ids]
     return Edit(
-        op=op.strip().lower() if isinstance(op, str) else "",
-        ids=tuple(dict.fromkeys(map(_number, named or []))),
+        op=op,
+        ids=tuple(dict.fromkeys(map(_number, named))),
         text=well_formed(text).strip() if isinstance(text, str) else "",
     )
 
@@ -185,33 +187,34 @@ def _number(name: Any) -> int:
 
 
 def _fault(principles: Sequence[str], edit: Edit, good: Sequence[Edit], limits: Limits) -> Reason | None:
-    """Return what is wrong with an edit beside those that come before it."""
+    """Return what is wrong with an edit beside the good ones before it."""
     if edit.op not in OPS:
         return "unknown_op"
     if edit.op != "add" and not (edit.ids and all(1 <= one <= len(principles) for one in edit.ids)):
         return "unknown_id"
     if edit.op in ("modify", "remove") and len(edit.ids) > 1:
-        return "conflict"
+        return "several_ids"
     if edit.op == "merge" and len(edit.ids) < 2:
         return "merge_of_one"
-    if edit.op != "remove" and not edit.text:
-        return "empty_text"
-    if edit.op != "remove" and len(edit.text) > limits.principle_chars:
-        return "too_long"
-    if edit.op != "add" and any(set(edit.ids) & set(one.ids) for one in good if one.op != "add"):
+    if any(set(edit.ids) & set(one.ids) for one in good):
         return "conflict"
-    if edit.op in ("add", "modify") and edit.text in principles:
-        return "unchanged"
-    return None
+    if edit.op == "remove":
+        return None
+    if not edit.text:
+        return "empty_text"
+    if len(edit.text) > limits.principle_chars:
+        return "too_long"
+    replaced = edit.ids if edit.op == "merge" else ()
+    others = [text for number, text in enumerate(principles, 1) if number not in replaced]
+    return "duplicate" if edit.text in (*others, *(one.text for one in good)) else None
 
 
 def _changed(principles: Sequence[str], edits: Sequence[Edit]) -> tuple[str, ...]:
-    """Return the principles after edits without faults: a merged one stands where the first of its own stood."""
-    kept: dict[int, str | None] = dict(enumerate(principles, 1))
+    """Return the principles after edits without faults; a merged one stands where the first of its own stood."""
+    texts: dict[int, str] = dict(enumerate(principles, 1))
     for edit in edits:
-        if edit.op != "add":
-            kept.update(dict.fromkeys(edit.ids))
-            if edit.op != "remove":
-                kept[min(edit.ids)] = edit.text
+        for number in edit.ids:
+            stays = edit.op != "remove" and number == min(edit.ids)
+            texts[number] = edit.text if stays else ""
     added = [edit.text for edit in edits if edit.op == "add"]
-    return (*(text for text in kept.values() if text is not None), *added)
+    return (*filter(None, texts.values()), *added)

@@ -1,4 +1,4 @@
-"""Prompt texts from files: Jinja templates beside the task that owns them, single files replaced by a user's own."""
+"""Prompt texts from files: Jinja templates beside what asks them, single files replaced by a user's own."""
 
 import logging
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class PromptFiles:
-    """The compiled prompt templates of one task.
+    """The compiled prompt templates of one task, or of a method.
 
     Values are inserted as text: template syntax inside a problem or a response stays as it is. Safe to share between
     coroutines.
@@ -30,14 +30,15 @@ class PromptFiles:
         folders: Sequence[Path],
         own: str | None = None,
         *,
+        key: str = "task.prompts",
         synonyms: Mapping[str, str] = {},
         words: Mapping[str, str] = {},
     ) -> None:
         """Read and compile every template.
 
         folders: those with evorun's or the task's `<name>.md`; of several with the same name the first one counts.
-        own: the user's folder (`task.prompts`), or None; each file in it replaces the one of its name. synonyms: older
-        names of placeholders, and the present ones: a user's file may use either. words: texts of
+        own: the user's folder, or None; each file in it replaces the one of its name. key: the setting that names it.
+        synonyms: older names of placeholders, and the present ones: a user's file may use either. words: texts of
         placeholders that are the same in every prompt; all files may use them, and none has to.
 
         Logs a warning where a user's file leaves out a placeholder of the file that it replaces. Raises ConfigError
@@ -56,11 +57,11 @@ class PromptFiles:
             return
         folder = Path(own).expanduser()
         if not folder.is_dir():
-            raise ConfigError(f"task.prompts: expected a folder, got '{folder}'")
+            raise ConfigError(f"{key}: expected a folder, got '{folder}'")
         found = {name: folder / f"{name}{SUFFIX}" for name in files if (folder / f"{name}{SUFFIX}").is_file()}
         if not found:
             names = ", ".join(sorted(f"{name}{SUFFIX}" for name in files))
-            raise ConfigError(f"task.prompts: expected at least one of {names} in '{folder}', found none")
+            raise ConfigError(f"{key}: expected at least one of {names} in '{folder}', found none")
         for name, path in found.items():
             replaced, self._prompts[name] = self._prompts[name], _Prompt(environment, path)
             used = self._prompts[name].placeholders
