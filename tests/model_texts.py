@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -9,6 +10,9 @@ from gepa.strategies.instruction_proposal import InstructionProposalSignature
 from hypothesis import strategies as st
 
 from building import load_task
+from evorun.methods import system_prompts
+from evorun.methods.prompt_operators import OperatorPrompts, read_summary, shown_lessons
+from evorun.models.base import Completion, Reply
 from evorun.models.server.messages import Redactor, error_text
 from evorun.models.server.wire import without_lone_surrogates
 from evorun.runs.candidates import Response
@@ -104,6 +108,15 @@ def functions() -> dict[str, Reader]:
             "redacted": Redactor("sk-key/0").message,
         },
         "methods.gepa_bridge": {"instruction": InstructionProposalSignature.output_extractor},
+        "methods.system_prompts": {
+            "edits": lambda text: system_prompts.patch(("one", "two"), _replied(text), EDITS, partial=True)
+        },
+        "methods.prompt_operators": {
+            "summary": lambda text: read_summary(_replied(text)),
+            "lesson": lambda text: shown_lessons(
+                [_operators().read_lesson(system_prompts.SystemPrompt("", ("one",)), _replied(text))]
+            ),
+        },
         "runs.printable": {"printable": printable},
         "models.server.wire": {"surrogates": lambda text: without_lone_surrogates(text.encode(errors="surrogatepass"))},
     }
@@ -118,6 +131,19 @@ def functions() -> dict[str, Reader]:
         for module, ones in known.items()
         for what, read in ones.items()
     }
+
+
+EDITS = system_prompts.Limits(principles=4, principle_chars=50, edits=3)
+
+
+def _replied(text: str) -> Reply:
+    completion = Completion(text=text, finish_reason="stop", tokens=0)
+    return Reply(completions=(completion,), prompt_tokens=0, seconds=0.0)
+
+
+@cache
+def _operators() -> OperatorPrompts:
+    return OperatorPrompts(EDITS, {}, local_edits=2, rollout_chars=None)
 
 
 def _puzzle(name: str) -> tuple[Any, Any]:
@@ -235,6 +261,7 @@ FRAGMENTS = (
     *("```", "```\n", "```python\n", "\n```\n", "```x```\n", "~~~\n", "``", "\n "),
     *("\\boxed", "\\boxed{", "\\boxed{1}", "\\text{", "\\frac{", "\\frac12", "\\sqrt", "\\,", "\\!", "^{", "\\circ"),
     *("</think>", "wait, ", "0, 1, 0, ", "0: 1\n", "Row 1: ", "| 1 ", "\\\\ ", "\n\n"),
+    *('{"edits": [', '{"op": "', '"merge", "ids": [', '"id": "G1", "text": "'),
     *('{"solution": "', '"solution": ', '{"score": ', '{"errors": ["', '"reasoning": "', '"a": [', '{"a":', "}}", "]]"),
     *(
         "the ",
@@ -259,6 +286,8 @@ FRAGMENTS = (
 HOSTILE = (
     '{"score": ' + "9" * 400 + "}",
     '{"solution": ' + "9" * 400 + "}",
+    '{"edits": [{"op": "remove", "id": "' + "9" * 5_000 + '"}, {"op": "remove", "id": ' + "9" * 5_000 + "}]}",
+    '{"edits": [{"op": "merge", "ids": [[1], {}, null, 1e400, "\u0663"], "text": "x"}, [], null]}',
     '{"score": NaN,}',
     "x = 0x" + "f" * 5_000,
     "x = " + "9" * 5_000,

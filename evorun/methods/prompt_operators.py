@@ -23,9 +23,11 @@ from evorun.methods.system_prompts import (
     patch,
     reply_schema,
 )
-from evorun.models.base import Message, Reply
-from evorun.rollouts.episodes import Episode
-from evorun.tasks.base import Demonstration, Prompt
+from evorun.models.base import Completion, Message, Reply
+from evorun.rollouts.episodes import Asked, Episode
+from evorun.rollouts.rewards import Reward
+from evorun.runs.candidates import Candidate, Response
+from evorun.tasks.base import Demonstration, Problem, Prompt
 from evorun.tasks.excerpts import excerpt
 from evorun.tasks.json_text import read_object, well_formed
 from evorun.tasks.prompt_files import PromptFiles
@@ -92,6 +94,8 @@ class OperatorPrompts:
         self._files = PromptFiles([FOLDER], folder, key="method.operator_prompts")
         self._demonstrations = demonstrations
         self._rollout_chars = rollout_chars
+        if folder is not None:
+            self._try_prompts()
 
     def summary(self, parent: SystemPrompt, episode: Episode) -> Prompt:
         """Ask for a summary of one rollout under its system prompt (appendix A.2)."""
@@ -160,6 +164,18 @@ class OperatorPrompts:
     def shows_part_of(self, episode: Episode) -> bool:
         """Return whether prompts show only a part of a rollout."""
         return self._rollout_chars is not None and len(transcript(episode)) > self._rollout_chars
+
+    def _try_prompts(self) -> None:
+        """Render every prompt once: a user's file that fails at the first crossover would cost hours."""
+        prompt = SystemPrompt("preamble", ("principle",))
+        reply = Reply(completions=(Completion(text="", finish_reason="stop", tokens=0),), prompt_tokens=0, seconds=0.0)
+        asked = Asked(Problem(id="", stratum="", data={}), Prompt(messages=()))
+        episode = Episode(asked, (reply,), Response(text="", answer=None), Reward(1.0), 0, "")
+        candidate = Candidate(id="", generation=0, operator="root", text="", answer=None)
+        self.summary(prompt, episode)
+        self.critique(prompt, [episode], [""])
+        self.aggregation(prompt, [])
+        self.crossover([Member(candidate, prompt)] * 2, np.array([[0.0, 1.0], [1.0, 0.5]]), ["", ""])
 
     def _problem(self, episode: Episode) -> dict[str, str]:
         known = self._demonstrations.get(episode.asked.problem.id)

@@ -59,7 +59,9 @@ def test_puzzles_promise_nothing_for_what_falls_short() -> None:
 
 def test_every_prompt_file_of_a_papers_task_is_compared_with_the_papers() -> None:
     listed = (Path(evorun.__file__).parent.parent / "docs" / "prompts.md").read_text()
-    folders = Path(evorun.__file__).parent / "tasks"
-    for family in ("mathbench", "livecodebench", "puzzles", "sudoku", "graph_coloring", "tsp"):
-        for file in (folders / family / "prompts").glob("*.md"):
-            assert f"`{file.stem}`" in listed, f"{family}: {file.stem}"
+    tasks = ("mathbench", "livecodebench", "puzzles", "sudoku", "graph_coloring", "tsp")
+    for room in (*(f"tasks/{family}" for family in tasks), "methods"):
+        files = list((Path(evorun.__file__).parent / room / "prompts").glob("*.md"))
+        assert files
+        for file in files:
+            assert f"`{file.stem}`" in listed, f"{room}: {file.stem}"
