@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -100,7 +101,7 @@ class OperatorPrompts:
     def summary(self, parent: SystemPrompt, episode: Episode) -> Prompt:
         """Ask for a summary of one rollout under its system prompt (appendix A.2)."""
         shown = {"rollout": self._excerpt(transcript(episode)), "outcome": _outcome(episode)}
-        return self._ask("summary", None, system_prompt=parent.text, **shown, **self._problem(episode))
+        return self._ask("summary", system_prompt=parent.text, **shown, **self._problem(episode))
 
     def critique(self, parent: SystemPrompt, episodes: Sequence[Episode], summaries: Sequence[str]) -> Prompt:
         """Ask for lessons and local edits out of one problem's rollouts (appendices A.3 and A.4).
@@ -111,12 +112,13 @@ class OperatorPrompts:
             f"## Attempt {number}: {_outcome(episode)}\n{self._excerpt(summary or transcript(episode))}"
             for number, (episode, summary) in enumerate(zip(episodes, summaries, strict=True), 1)
         ]
-        attempts = "\n\n".join(blocks)
-        return self._ask_edits("critique", parent, self.local_limits, attempts=attempts, **self._problem(episodes[0]))
+        shown = {"attempts": "\n\n".join(blocks), **self._problem(episodes[0])}
+        return self._ask_edits("critique", parent, self.local_limits, (), **shown)
 
     def aggregation(self, parent: SystemPrompt, lessons: Sequence[Lesson]) -> Prompt:
         """Ask for one list of edits out of the proposals of a batch (appendix A.5)."""
-        return self._ask_edits("aggregation", parent, self.limits, lessons=shown_lessons(lessons))
+        proposals = [edit._asdict() for lesson in lessons for edit in lesson.edits]
+        return self._ask_edits("aggregation", parent, self.limits, proposals, lessons=shown_lessons(lessons))
 
     def crossover(
         self, members: Sequence[Member], phi: Floats, problems: Sequence[str], *, alone_by: float | None = None
@@ -148,7 +150,8 @@ class OperatorPrompts:
             )
             for index, member in enumerate(members)
         ]
-        return self._ask_edits("crossover", members[best].prompt, self.limits, contenders="\n\n".join(blocks))
+        others = [one for index, member in enumerate(members) if index != best for one in member.prompt.principles]
+        return self._ask_edits("crossover", members[best].prompt, self.limits, others, contenders="\n\n".join(blocks))
 
     def read_lesson(self, parent: SystemPrompt, reply: Reply) -> Lesson:
         """Return a critique's analysis and those of its proposals that could be applied."""
@@ -185,15 +188,23 @@ class OperatorPrompts:
     def _excerpt(self, text: str) -> str:
         return excerpt(text, self._rollout_chars)
 
-    def _ask_edits(self, file: str, parent: SystemPrompt, limits: Limits, **values: str) -> Prompt:
+    def _ask_edits(
+        self, file: str, parent: SystemPrompt, limits: Limits, sources: Sequence[Any], **values: str
+    ) -> Prompt:
+        """Ask for edits of a system prompt. sources: proposals or principles shown, for simulated models."""
         count = len(parent.principles)
         edit_format = self._files.render("edit_format", count=count, **limits._asdict())
         shown = {"preamble": parent.preamble, "principles": numbered(parent.principles), "edit_format": edit_format}
-        return self._ask(file, reply_schema(count, limits), **shown, **values)
+        hints = {"principles": parent.principles, "most_edits": limits.edits, "sources": sources}
+        return msgspec.structs.replace(
+            self._ask(file, **shown, **values),
+            json_schema=reply_schema(count, limits),
+            hints={"role": file, **hints},
+        )
 
-    def _ask(self, file: str, schema: dict[str, Any] | None, **values: str) -> Prompt:
+    def _ask(self, file: str, **values: str) -> Prompt:
         text = self._files.render(file, **values)
-        return Prompt(messages=(Message(role="user", content=text),), json_schema=schema, hints={"role": file})
+        return Prompt(messages=(Message(role="user", content=text),), hints={"role": file})
 
 
 def read_summary(reply: Reply) -> str:
