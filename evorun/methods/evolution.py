@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from evorun.errors import above, at_least, one_of, within
 from evorun.methods.context import RunContext
-from evorun.methods.prompt_operators import Lesson, OperatorPrompts, contrasting, posed, read_summary, shown_lessons
+from evorun.methods.prompt_operators import OperatorPrompts, contrasting, posed, read_summary, shown_lessons
 from evorun.methods.prompt_population import Member, Population, PopulationSettings
 from evorun.methods.system_prompts import Limits, Patched, SystemPrompt
 from evorun.models.base import Reply, Sampling
@@ -264,7 +264,7 @@ class Evolution:
         }
         return Bred({**figures, **patched.figures}, _edited(parent, patched), [parent], origin)
 
-    async def _reflect(self, step: int, number: int, parent: Member, episodes: Sequence[Episode]) -> Lesson:
+    async def _reflect(self, step: int, number: int, parent: Member, episodes: Sequence[Episode]) -> Patched:
         """Summarise the rollouts of one problem, and contrast them (appendices A.2 to A.4)."""
         async with asyncio.TaskGroup() as together:
             asking = [
@@ -287,7 +287,7 @@ class Evolution:
         best = players[int(scores.mean(axis=1).argmax())]
         reply = await self._ask("crossover", step, 0, prompt)
         patched = self._operators.read_patch(best.prompt, reply, partial=self._settings.partial_edits)
-        origin = {"call": self._calls.key(step, "crossover", 0, 0)}
+        origin = {"call": self._calls.key(step, "crossover", 0, 0), "reflection": patched.analysis}
         return Bred(patched.figures, _edited(best, patched), players, origin)
 
     async def _ask(self, role: str, step: int, index: int, prompt: Prompt) -> Reply:
@@ -300,7 +300,7 @@ def _edited(parent: Member, patched: Patched) -> SystemPrompt | None:
     return None if patched.principles is None else parent.prompt._replace(principles=patched.principles)
 
 
-def _refused(lessons: Sequence[Lesson]) -> dict[str, float]:
+def _refused(lessons: Sequence[Patched]) -> dict[str, float]:
     """Return how many proposals were left out, by reason."""
     counts = sum((Counter(lesson.refused) for lesson in lessons), Counter[str]())
     return {f"proposals_refused_{reason}": float(count) for reason, count in counts.items()}

@@ -7,46 +7,26 @@ one prompt, by what each system prompt was best at. All of them see the truth: t
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
 from evorun.methods.prompt_population import SLACK, Member
-from evorun.methods.system_prompts import (
-    ANALYSIS_CHARS,
-    Edit,
-    Limits,
-    Patched,
-    SystemPrompt,
-    numbered,
-    patch,
-    reply_schema,
-)
+from evorun.methods.system_prompts import Edit, Limits, Patched, SystemPrompt, numbered, patch, reply_schema
 from evorun.models.base import Completion, Message, Reply
 from evorun.rollouts.episodes import Asked, Episode
 from evorun.rollouts.rewards import Reward
 from evorun.runs.candidates import Candidate, Response
 from evorun.tasks.base import Demonstration, Problem, Prompt
 from evorun.tasks.excerpts import excerpt
-from evorun.tasks.json_text import read_object, well_formed
+from evorun.tasks.json_text import well_formed
 from evorun.tasks.prompt_files import PromptFiles
 from evorun.tasks.thinking import without_thinking
 
 Floats = npt.NDArray[np.float64]
 FOLDER = Path(__file__).parent / "prompts"
-
-
-class Lesson(NamedTuple):
-    """A critique of one problem's rollouts."""
-
-    text: str
-    """The analysis."""
-    edits: tuple[Edit, ...]
-    """Proposals, none of which is applied; at most K_ops."""
-    refused: Mapping[str, int]
-    """Proposals left out, by reason."""
 
 
 def contrasting(episodes: Sequence[Episode]) -> list[list[Episode]]:
@@ -115,7 +95,7 @@ class OperatorPrompts:
         shown = {"attempts": "\n\n".join(blocks), **self._problem(episodes[0])}
         return self._ask_edits("critique", parent, self.local_limits, (), **shown)
 
-    def aggregation(self, parent: SystemPrompt, lessons: Sequence[Lesson]) -> Prompt:
+    def aggregation(self, parent: SystemPrompt, lessons: Sequence[Patched]) -> Prompt:
         """Ask for one list of edits out of the proposals of a batch (appendix A.5)."""
         proposals = [edit._asdict() for lesson in lessons for edit in lesson.edits]
         return self._ask_edits("aggregation", parent, self.limits, proposals, lessons=shown_lessons(lessons))
@@ -153,12 +133,9 @@ class OperatorPrompts:
         others = [one for index, member in enumerate(members) if index != best for one in member.prompt.principles]
         return self._ask_edits("crossover", members[best].prompt, self.limits, others, contenders="\n\n".join(blocks))
 
-    def read_lesson(self, parent: SystemPrompt, reply: Reply) -> Lesson:
-        """Return a critique's analysis and those of its proposals that could be applied."""
-        patched = patch(parent.principles, reply, self.local_limits, partial=True)
-        analysis = (read_object(without_thinking(reply.completions[0].text)) or {}).get("analysis")
-        text = well_formed(analysis).strip()[:ANALYSIS_CHARS] if isinstance(analysis, str) else ""
-        return Lesson(text, patched.edits, patched.refused)
+    def read_lesson(self, parent: SystemPrompt, reply: Reply) -> Patched:
+        """Return a critique's analysis and edits: those proposals that could be applied."""
+        return patch(parent.principles, reply, self.local_limits, partial=True)
 
     def read_patch(self, parent: SystemPrompt, reply: Reply, *, partial: bool = False) -> Patched:
         """Return the principles after the edits that a reply lists."""
@@ -212,10 +189,10 @@ def read_summary(reply: Reply) -> str:
     return "" if reply.error else well_formed(without_thinking(reply.completions[0].text)).strip()
 
 
-def shown_lessons(lessons: Sequence[Lesson]) -> str:
+def shown_lessons(lessons: Sequence[Patched]) -> str:
     """Return lessons as the aggregation shows them: what a child's `reflection` records."""
     return "\n\n".join(
-        f"## Problem {number}\n{lesson.text}\n" + "".join(f"\n- {_shown(edit)}" for edit in lesson.edits)
+        f"## Problem {number}\n{lesson.analysis}\n" + "".join(f"\n- {_shown(edit)}" for edit in lesson.edits)
         for number, lesson in enumerate(lessons, 1)
     )
 

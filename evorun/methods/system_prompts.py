@@ -32,7 +32,7 @@ Reason = Literal[
 """Why an edit, or a whole reply, was refused."""
 INTRODUCTION = "These principles have helped with problems like the one to come:"
 ANALYSIS_CHARS = 4_000
-"""Of the analysis before the edits, under constrained decoding (ours): without a bound a model may never end it."""
+"""Of the analysis before the edits (ours): under constrained decoding a model may otherwise never end it."""
 
 
 class Limits(NamedTuple):
@@ -88,6 +88,8 @@ class Patched(NamedTuple):
     """Those that were applied."""
     refused: Mapping[str, int] = {}
     """Operations that were not, or replies without any, by reason."""
+    analysis: str = ""
+    """The model's words before the edits."""
 
     @property
     def figures(self) -> dict[str, float]:
@@ -101,9 +103,12 @@ class Patched(NamedTuple):
 def patch(principles: Sequence[str], reply: Reply, limits: Limits, *, partial: bool = False) -> Patched:
     """Apply the edits that a reply lists; see `apply_edits`."""
     try:
-        return apply_edits(principles, read_edits(reply), limits, partial=partial)
+        patched = apply_edits(principles, read_edits(reply), limits, partial=partial)
     except Refused as refused:
-        return Patched(None, (), {refused.args[0]: 1})
+        patched = Patched(None, (), {refused.args[0]: 1})
+    said = _object_in(reply).get("analysis")
+    analysis = well_formed(said).strip()[:ANALYSIS_CHARS] if isinstance(said, str) else ""
+    return patched._replace(analysis=analysis)
 
 
 def read_edits(reply: Reply) -> list[Edit]:
@@ -112,7 +117,7 @@ def read_edits(reply: Reply) -> list[Edit]:
         raise Refused("rejected")
     if reply.completions[0].truncated:  # the repair of JSON would take half an edit for a whole one
         raise Refused("cut_off")
-    listed = (read_object(without_thinking(reply.completions[0].text)) or {}).get("edits")
+    listed = _object_in(reply).get("edits")
     if not isinstance(listed, list):
         raise Refused("not_json")
     if not listed:
@@ -147,27 +152,31 @@ def reply_schema(principles: int, limits: Limits) -> dict[str, Any]:
     analysis = {"type": "string", "maxLength": ANALYSIS_CHARS}
     text = {"type": "string", "minLength": 1, "maxLength": limits.principle_chars}
     ids = {"type": "string", "enum": [f"G{number}" for number in range(1, principles + 1)]}
-    shapes = [_object(op=_constant("add"), text=text)]
+    shapes = [_shape(op=_constant("add"), text=text)]
     if principles:
-        shapes.append(_object(op=_constant("modify"), id=ids, text=text))
-        shapes.append(_object(op=_constant("remove"), id=ids))
+        shapes.append(_shape(op=_constant("modify"), id=ids, text=text))
+        shapes.append(_shape(op=_constant("remove"), id=ids))
     if principles > 1:
         several = {"type": "array", "items": ids, "minItems": 2, "maxItems": principles}
-        shapes.append(_object(op=_constant("merge"), ids=several, text=text))
-    return _object(analysis=analysis, edits={"type": "array", "items": {"anyOf": shapes}, "maxItems": limits.edits})
+        shapes.append(_shape(op=_constant("merge"), ids=several, text=text))
+    return _shape(analysis=analysis, edits={"type": "array", "items": {"anyOf": shapes}, "maxItems": limits.edits})
 
 
 def _constant(value: str) -> dict[str, Any]:
     return {"type": "string", "enum": [value]}
 
 
-def _object(**properties: Any) -> dict[str, Any]:
+def _shape(**properties: Any) -> dict[str, Any]:
     return {
         "type": "object",
         "properties": properties,
         "required": list(properties),
         "additionalProperties": False,
     }
+
+
+def _object_in(reply: Reply) -> dict[str, Any]:
+    return read_object(without_thinking(reply.completions[0].text)) or {}
 
 
 def _edit(entry: dict[str, Any]) -> Edit:

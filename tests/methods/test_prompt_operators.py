@@ -9,7 +9,6 @@ import pytest
 from building import load_task
 from evorun.errors import ConfigError
 from evorun.methods.prompt_operators import (
-    Lesson,
     OperatorPrompts,
     contrasting,
     read_summary,
@@ -18,7 +17,7 @@ from evorun.methods.prompt_operators import (
     wins_of,
 )
 from evorun.methods.prompt_population import Member
-from evorun.methods.system_prompts import ANALYSIS_CHARS, Edit, Limits, SystemPrompt
+from evorun.methods.system_prompts import ANALYSIS_CHARS, Edit, Limits, Patched, SystemPrompt
 from evorun.models.base import Completion, Message, Reply
 from evorun.rollouts.episodes import Asked, Episode
 from evorun.rollouts.rewards import Reward
@@ -120,7 +119,7 @@ def test_tools_turns_are_part_of_a_rollout(aime):
 
 
 def test_an_edit_of_no_principles_can_only_add():
-    asked = operators().aggregation(SystemPrompt("Solve it."), [Lesson("why", (Edit("add", (), "x"),), {})])
+    asked = operators().aggregation(SystemPrompt("Solve it."), [Patched(None, (Edit("add", (), "x"),), analysis="why")])
     assert '"op": "add"' in text_of(asked)
     assert '"op": "modify"' not in text_of(asked)
     one = operators().aggregation(SystemPrompt("", ("x",)), [])
@@ -130,8 +129,8 @@ def test_an_edit_of_no_principles_can_only_add():
 
 def test_an_aggregation_shows_what_the_child_records_as_its_reflection():
     lessons = [
-        Lesson("they guess", (Edit("add", (), "Prove it."), Edit("remove", (2,))), {}),
-        Lesson("they slip", (Edit("merge", (1, 2), "Check."),), {}),
+        Patched(None, (Edit("add", (), "Prove it."), Edit("remove", (2,))), analysis="they guess"),
+        Patched(None, (Edit("merge", (1, 2), "Check."),), analysis="they slip"),
     ]
     shown = shown_lessons(lessons)
     assert shown == (
@@ -198,10 +197,10 @@ def test_a_lesson_is_the_analysis_and_the_proposals_that_could_be_applied():
     lesson = operators().read_lesson(PARENT, replied(text))
     assert lesson.edits == (Edit("add", (), "y"),)
     assert lesson.refused == {"unknown_id": 1, "too_many": 1}
-    assert lesson.text.startswith("because x")
-    assert len(lesson.text) == ANALYSIS_CHARS
+    assert lesson.analysis.startswith("because x")
+    assert len(lesson.analysis) == ANALYSIS_CHARS
     assert operators().read_lesson(PARENT, replied(text, "length")).refused == {"cut_off": 1}
-    assert operators().read_lesson(PARENT, replied("", error="no")) == Lesson("", (), {"rejected": 1})
+    assert operators().read_lesson(PARENT, replied("", error="no")) == Patched(None, (), {"rejected": 1})
     patched = operators().read_patch(PARENT, replied(text), partial=True)
     assert patched.principles == (*PARENT.principles, "y", "z")
 
