@@ -83,12 +83,13 @@ async def train(
     budget: BudgetConfig | None = None,
     seed: int = 0,
     task: Task | None = None,
+    policy: NotedPolicy | None = None,
     **config: Any,
 ) -> Trained:
     """Drive a method to its end."""
     chosen = make_method(method, **{**SMALL, **config})
     directory = RunDirectory(folder)
-    model, policy = Sampled(script), NotedPolicy()
+    model, policy = Sampled(script), policy or NotedPolicy()
     try:
         loaded = quiz(task, problems=2)
         training = toy_task(loaded.task, [problem(100 + i) for i in range(SPLIT)], RightIsRight())

@@ -213,7 +213,9 @@ class Evolution:
         return self._population.candidates
 
     def most_calls(self, problems: int, group: int) -> int:
-        return problems * (group + 1) + 2 if self._settings.evolve else 0
+        # Summaries and a critique of each problem, the aggregation, and a crossover.
+        calls = problems * (group + 1) + 1 + (self._settings.crossover_rate > 0)
+        return calls if self._settings.evolve else 0
 
     def select(self, step: int) -> list[Member]:
         return self._population.select(self._calls.rng("select", step))

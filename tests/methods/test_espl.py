@@ -1,14 +1,37 @@
 """E-SPL's loop, with a scripted model and a policy that only takes notes."""
 
+import asyncio
+import dataclasses
 import json
+import logging
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
+import numpy as np
+import pytest
+
+from building import make_budget, make_config, make_method
+from evorun.errors import ConfigError
+from evorun.methods.espl import EsplConfig
+from evorun.methods.evolution import Batch
+from evorun.methods.policy_gradient import GrpoConfig
+from evorun.methods.prompt_population import Member
+from evorun.methods.system_prompts import SystemPrompt
+from evorun.rollouts.episodes import Asked, Episode
+from evorun.rollouts.rewards import Reward
+from evorun.runs.candidates import Candidate, Response
 from evorun.runs.reading import read_rollouts
-from learning_fixture import Trained, train
-from method_fixture import SEED_INSTRUCTION, Ask
+from evorun.tasks.base import Prompt
+from evorun.training.wire import Row
+from learning_fixture import NotedPolicy, Trained, train
+from method_fixture import SEED_INSTRUCTION, Ask, problem
 
-EVOLVING: dict[str, Any] = {"method": "espl", "prompts": 2, "crossover_rate": 0.0}
+ESPL: dict[str, Any] = {"method": "espl", "prompts": 2, "crossover_rate": 0.0}
+METHODS = ("espl", "espl_evolution", "espl_self_reflection")
+OPERATORS = ("summary", "critique", "aggregation", "crossover")
 
 
 def edits(*texts: str) -> str:
@@ -16,29 +39,259 @@ def edits(*texts: str) -> str:
 
 
 def learning(ask: Ask) -> str:
-    """Rollouts are right one time in three, two with principles; every reflection adds a principle of its own."""
+    """Rollouts are right one time in three, with principles two; every reflection adds a principle of its own."""
     if ask.role in ("rollout", "evaluate"):
-        principles = (ask.instruction or "").count("[G")
-        return "right" if ask.index % 3 <= min(principles, 1) else "wrong"
-    if ask.role == "summary":
-        return f"summary {ask.index}"
-    return edits(f"{ask.role} of step {ask.step}, {ask.index}")
+        return "right" if ask.index % 3 <= ("[G1]" in (ask.instruction or "")) else "wrong"
+    return f"summary {ask.index}" if ask.role == "summary" else edits(f"{ask.role} {ask.index} of step {ask.step}")
 
 
 def prompts(trained: Trained) -> dict[str, dict[str, Any]]:
     return {one["id"]: one for one in trained.records("candidates") if one["kind"] == "system_prompt"}
 
 
+# --- the loop ---
+
+
+async def test_without_evolution_and_with_one_prompt_it_is_grpo(tmp_path: Path) -> None:
+    """What is asked, what is learned from, and what the trainer is told."""
+    same = {"system_prompt": "Be right.", "loss": "dapo", "eval_samples": 1, "steps": 3}
+    one = await train(tmp_path / "espl", method="espl", prompts=1, evolve=False, **same)
+    other = await train(tmp_path / "grpo", method="grpo", **same)
+    assert one.model.everything() == other.model.everything()
+    assert one.policy.batches == other.policy.batches != []
+    objectives = [made.driver.method.objective(tmp_path) for made in (one, other)]  # type: ignore[attr-defined]
+    assert objectives[0] == objectives[1]
+
+
+async def test_each_problem_of_a_batch_is_tried_by_every_prompt(tmp_path: Path) -> None:
+    trained = await train(tmp_path / "run", learning, steps=2, **ESPL)
+    rollouts = [one for one in read_rollouts(trained.folder) if one.step == 2]
+    tried = Counter((one.problem, one.candidate) for one in rollouts)
+    assert set(tried.values()) == {3}
+    assert len(tried) == 2 * 2  # problems, prompts: the root and its child
+    texts = {one["id"]: one["text"] for one in prompts(trained).values()}
+    asked = {ask.index: ask.instruction for ask in trained.model.of("rollout") if ask.step == 2}
+    assert all(asked[one.index] == texts[str(one.candidate)] for one in rollouts)
+    # advantages are of the group: one prompt on one problem
+    for group in (rollouts[i : i + 3] for i in range(0, 12, 3)):
+        mean = sum(one.reward or 0.0 for one in group) / 3
+        assert [one.advantage for one in group] == pytest.approx([(one.reward or 0.0) - mean for one in group])
+    assert [row.signal for row in trained.policy.batches[1]] == [one.advantage for one in rollouts]
+
+
 async def test_the_best_prompt_of_a_batch_has_a_child_and_its_rollouts_are_to_blame(tmp_path: Path) -> None:
-    trained = await train(tmp_path / "run", learning, steps=2, **EVOLVING)
+    trained = await train(tmp_path / "run", learning, steps=2, **ESPL)
     known = prompts(trained)
     assert list(known) == ["0.0", "1.0", "2.0"]
     assert known["0.0"]["text"] == SEED_INSTRUCTION
     child = known["1.0"]
     assert (child["parents"], child["operator"], child["call"]) == (["0.0"], "mutation", "*|1|aggregation|0|0")
-    assert "aggregation of step 1, 0" in child["text"]
-    assert "critique of step 1, 0" in child["reflection"]
+    assert "aggregation 0 of step 1" in child["text"]
+    assert "critique 0 of step 1" in child["reflection"]
     rollouts = {one.call: one for one in read_rollouts(trained.folder)}
     assert {rollouts[call].candidate for call in child["blamed"]} == {"0.0"}
-    # N rollouts of each problem under the one prompt that was best, though the root was drawn twice
-    assert len(child["blamed"]) == len(trained.model.of("summary")) / 2 == 2 * 3
+    # N rollouts of each problem, though the root was drawn twice
+    assert len(child["blamed"]) == len([one for one in trained.model.of("summary") if one.step == 1]) == 2 * 3
+    assert known["2.0"]["parents"] == ["1.0"]  # it was right more often
+    by_id = {one["candidate"]: one for one in trained.records("ratings") if one["step"] == 2}
+    assert by_id["1.0"]["mean"] > 25 > by_id["0.0"]["mean"]
+    [first, second] = [line["figures"] for line in trained.records("training")]
+    assert (first["edits_add"], first["reflected_problems"], first["equal_groups"]) == (1, 2, 0)
+    assert second["loss"] == 1.0
+
+
+async def test_crossover_puts_what_others_were_best_at_into_the_best_prompt(tmp_path: Path) -> None:
+    def script(ask: Ask) -> str:
+        if ask.role != "rollout" or ask.step == 1:
+            return learning(ask)
+        # the root is better at one problem of the batch, its child at the other, and by more
+        child, first = "[G1]" in (ask.instruction or ""), ask.index < 6
+        return "right" if ask.index % 3 < (3 if child else 0) * first + (1 if child else 2) * (not first) else "wrong"
+
+    trained = await train(tmp_path / "run", script, steps=2, **{**ESPL, "crossover_rate": 1.0})
+    crossed = [one for one in prompts(trained).values() if one["operator"] == "crossover"]
+    assert [(one["id"], sorted(one["parents"])) for one in crossed] == [("2.1", ["0.0", "1.0"])]
+    assert "aggregation 0 of step 1" in crossed[0]["text"]  # the best prompt's principle is kept
+    assert "crossover 0 of step 2" in crossed[0]["text"]
+    assert [ask.step for ask in trained.model.of("crossover")] == [2]  # one prompt alone has nobody to learn from
+
+
+async def test_the_update_is_issued_first_and_reflections_go_out_beside_it(tmp_path: Path) -> None:
+    order: list[str] = []
+    reflected = asyncio.Event()
+
+    class Waits(NotedPolicy):
+        async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
+            order.append("update")
+            await reflected.wait()
+            return await super().update(step, rows)
+
+    def script(ask: Ask) -> str:
+        order.append(ask.role)
+        if ask.role == "aggregation":
+            reflected.set()
+        return learning(ask)
+
+    await train(tmp_path / "run", script, policy=Waits(), steps=1, **ESPL)
+    assert order[order.index("update") + 1 :][:6] == ["summary"] * 6
+    assert "summary" not in order[: order.index("update")]
+
+
+@pytest.mark.parametrize("method", ["espl_evolution", "espl_self_reflection"])
+async def test_frozen_weights_learn_nothing_and_need_no_tokens(tmp_path: Path, method: str) -> None:
+    trained = await train(tmp_path / "run", learning, method=method, steps=3)
+    assert (trained.policy.batches, trained.policy.exported) == ([], 0)
+    assert not any(ask.request.token_ids or ask.request.logprobs for ask in trained.model.asked)
+    assert {one.advantage for one in read_rollouts(trained.folder)} == {None}
+    assert len(prompts(trained)) == 4
+
+
+async def test_self_reflection_replaces_its_one_prompt(tmp_path: Path) -> None:
+    trained = await train(tmp_path / "run", learning, method="espl_self_reflection", steps=3)
+    known = prompts(trained)
+    assert [one["parents"] for one in known.values()] == [[], ["0.0"], ["1.0"], ["2.0"]]
+    rollouts = read_rollouts(trained.folder)
+    assert [{one.candidate for one in rollouts if one.step == step} for step in (1, 2, 3)] == [
+        {"0.0"},
+        {"1.0"},
+        {"2.0"},
+    ]
+    assert trained.artifact("system_prompt.json")["id"] == "3.0"
+
+
+async def test_the_problems_of_the_run_are_answered_under_the_best_prompt_or_the_latest(tmp_path: Path) -> None:
+    def script(ask: Ask) -> str:  # the first child is good, all others are bad
+        if ask.role in ("rollout", "evaluate"):
+            good = "of step 1" in (ask.instruction or "") and "of step 2" not in (ask.instruction or "")
+            return "right" if ask.index % 3 <= good else "wrong"
+        return learning(ask)
+
+    said: dict[str, Any] = {}
+    for which in ("best", "latest"):
+        trained = await train(tmp_path / which, script, steps=4, eval_every=4, eval_prompt=which, **ESPL)
+        asked = {ask.instruction for ask in trained.model.of("evaluate") if ask.step == 4}
+        assert len(asked) == 1
+        said[which] = next(one["id"] for one in prompts(trained).values() if {one["text"]} == asked)
+        saved = trained.artifact("system_prompt.json")
+        assert (saved["id"], saved["preamble"]) == ("1.0", SEED_INSTRUCTION)
+        assert saved["text"] == prompts(trained)["1.0"]["text"]
+    assert said == {"best": "1.0", "latest": "4.0"}
+
+
+# a step takes 12 rollouts and 9 reflections, an evaluation 4 calls
+@pytest.mark.parametrize(("calls", "steps"), [(29, 1), (28, 0), (50, 2), (1000, 4)])
+async def test_the_budget_ends_the_run_and_pays_for_the_last_evaluation(
+    calls: int, steps: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING, "evorun"):
+        trained = await train(tmp_path, learning, budget=make_budget(calls=calls), eval_samples=1, **ESPL)
+    assert len(trained.policy.batches) == trained.policy.exported == steps
+    assert [line["step"] for line in trained.records("steps")][-1] == steps
+    made = Counter(ask.role for ask in trained.model.asked)
+    assert made.total() <= calls
+    assert sum(trained.cost().values()) == made.total()
+    assert len([ask for ask in trained.model.of("evaluate") if ask.step == steps]) == 4
+
+
+# --- scores ---
+
+
+def episode(value: float | None, under: str) -> Episode:
+    asked = Asked(problem(0), Prompt(messages=()), under)
+    return Episode(asked, (), Response(text="", answer=None), Reward(value), 0, "")
+
+
+def member(name: str) -> Member:
+    candidate = Candidate(id=name, kind="system_prompt", generation=0, operator="root", text="", answer=None)
+    return Member(candidate, SystemPrompt(""))
+
+
+def test_the_score_matrix_holds_means_by_prompt_and_problem() -> None:
+    rewards = np.random.default_rng(0).random((4, 3, 5))  # B, M, N
+    drawn = [member(name) for name in "aba"]
+    batch = Batch(drawn, [episode(float(x), drawn[i].id) for row in rewards for i in range(3) for x in row[i]], 5)
+    assert batch.scores == pytest.approx(rewards.mean(axis=2).T)
+    assert [[one.reward.value for one in batch.under(i)] for i in range(3)] == [
+        pytest.approx(rewards[:, i].ravel().tolist()) for i in range(3)
+    ]
+    players, means = batch.players()
+    assert [one.id for one in players] == ["a", "b"]  # one that was drawn twice plays once, with all its rollouts
+    assert means[0] == pytest.approx(rewards[:, [0, 2]].mean(axis=(1, 2)))
+    assert means[1] == pytest.approx(rewards[:, 1].mean(axis=1))
+
+
+def test_a_refused_request_counts_as_the_worst_of_its_problem() -> None:
+    batch = Batch([member("a"), member("b")], [episode(x, "") for x in (None, -1.0, -3.0, -2.0, *[None] * 4)], 2)
+    assert batch.scores.tolist() == [[-2.0, 0.0], [-2.5, 0.0]]
+
+
+# --- settings and texts ---
+
+CHANGED: dict[str, Any] = {
+    **{"evolve": False, "reflect_with": "policy", "eval_prompt": "latest", "loss": "cispo", "prompts": 3, "window": 2},
+    **{"selection": "uniform", "optimism": 0.0, "crossover_rate": 0.0, "selection_temperature": 9.0, "mu0": 20.0},
+    **{"sigma0": 5.0, "beta": 2.0, "tau": 1.0, "draw_probability": 0.5, "tie": 0.5, "mutation_sd": 3.0},
+    **{"mutation_sd_by": "root_of_squares", "local_edits": 1, "partial_edits": True, "most_edits": 1},
+    **{"most_principles": 1, "principle_chars": 30, "rollout_chars": 3, "reflection_temperature": 0.4},
+    **{"reflection_top_p": 0.6, "reflection_max_tokens": 7},
+}
+GIVEN: dict[str, dict[str, Any]] = {"selection_temperature": {"selection": "softmax"}}
+OWN_FIELDS = {one.name for one in dataclasses.fields(EsplConfig)} - {one.name for one in dataclasses.fields(GrpoConfig)}
+"""What it has beside the settings that it shares with `grpo`, of which test_policy_gradient.py knows the effects."""
+
+
+def eventful(ask: Ask) -> str:
+    """Enough going on for every setting to show: ties, several edits, a bad one now and then."""
+    if ask.role in ("critique", "aggregation", "crossover"):
+        more = [{"op": "remove", "id": "G99"}] if ask.step == 3 else []
+        texts = [f"{ask.role} {n} in {ask.index} of step {ask.step}" for n in range(2)]
+        return json.dumps({"analysis": "", "edits": [*({"op": "add", "text": text} for text in texts), *more]})
+    return ("right", "wrong", "?")[crc32(f"{ask.step} {ask.index} {ask.instruction}".encode()) % 3]
+
+
+async def effect(folder: Path, **config: Any) -> object:
+    trained = await train(folder, eventful, **{**ESPL, "crossover_rate": 1.0, "group": 4, **config})
+    method: Any = trained.driver.method
+    records = [(one["id"], one["text"], one["mean"], one["sd"]) for one in prompts(trained).values()]
+    return trained.model.everything(), records, trained.records("ratings"), method.roles_here, method.objective(folder)
+
+
+async def test_every_field_has_an_effect(tmp_path: Path) -> None:
+    """On what is asked and of whom, on the population, or on what the trainer is told."""
+    assert set(CHANGED) == OWN_FIELDS | {"loss"}
+    before = await effect(tmp_path / "before")
+    softmax = await effect(tmp_path / "softmax", selection="softmax")
+    for field, value in CHANGED.items():
+        given = GIVEN.get(field, {})
+        assert await effect(tmp_path / field, **given, **{field: value}) != (softmax if given else before), field
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("prompts", 0), ("selection", "worst"), ("reflect_with", "judge"), ("eval_prompt", "root"), ("crossover_rate", 2)],
+)
+def test_values_out_of_range_are_refused(field: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"^method\.{field}: expected "):
+        make_config("method", "espl", **{field: value})
+
+
+def test_reflections_are_asked_of_the_reference_or_of_the_policy_before_the_steps_update() -> None:
+    assert {make_method("espl").roles_here[role] for role in OPERATORS} == {("reference", 0)}
+    assert {make_method("espl", reflect_with="policy").roles_here[role] for role in OPERATORS} == {("policy", 1)}
+
+
+HOSTILE = ("", "\x00", "right", "{" * 500, "A" * 20_000, '{"edits": [{"op": "add", "text": "\\ud800 x"}]}', edits("x"))
+
+
+@pytest.mark.parametrize("method", METHODS)
+async def test_hostile_texts_are_data(tmp_path: Path, method: str) -> None:
+    def script(ask: Ask) -> str | None:
+        number = ask.index + 3 * ask.step
+        if ask.role == "rollout" and ask.index % 3 == 0:
+            return "right"
+        return None if number % 11 == 0 else HOSTILE[number % len(HOSTILE)]
+
+    trained = await train(tmp_path, script, method=method, steps=6)
+    assert len(trained.records("training")) == 6
+    assert sum(trained.cost().values()) == len(trained.model.asked)
+    assert len(prompts(trained)) > 1

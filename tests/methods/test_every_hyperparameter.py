@@ -75,9 +75,10 @@ CASES = [
     for name in registry.METHODS
     if name != "laft"  # Lyria under another name
     for field in fields(registry.method_class(name))
-    if (name, field) not in OF_STEPS and not registry.method_class(name).trains
+    if (name, field) not in OF_STEPS
+    and not (registry.method_class(name).trains or registry.method_class(name).learns_from_problems)
 ]
-"""What methods that train tell their trainer is looked at by their own tests."""
+"""Methods that train, or learn from a training split, have tests of their own."""
 
 
 class BreedingQuiz(Quiz):

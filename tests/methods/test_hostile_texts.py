@@ -51,8 +51,12 @@ def hostile(ask: Ask) -> str:
     return HOSTILE[number % len(HOSTILE)]
 
 
-WITHOUT_TRAINING = sorted(name for name in registry.METHODS if not registry.method_class(name).trains)
-"""The others' rollouts are in tests/methods/test_policy_gradient.py."""
+WITHOUT_TRAINING = sorted(
+    name
+    for name in registry.METHODS
+    if not (registry.method_class(name).trains or registry.method_class(name).learns_from_problems)
+)
+"""The others' rollouts are in tests/methods/test_policy_gradient.py and test_espl.py."""
 
 
 @pytest.mark.parametrize("name", WITHOUT_TRAINING)
