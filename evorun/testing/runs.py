@@ -27,6 +27,8 @@ from evorun.sandbox.isolation import Probe
 
 COMPLETED = Outcome("completed")
 RECORDS = ("problems", "predictions", "steps", "comparisons", "candidates", "metrics")
+RECORDS_OF_LEARNING = ("training", "rollouts", "ratings")
+"""Of methods that have training steps, or candidates that serve all problems."""
 
 
 @dataclass
@@ -93,7 +95,8 @@ class Run(NamedTuple):
 
     def files(self) -> dict[str, bytes]:
         """Return the bytes of all record files."""
-        return {name: (self.path / f"{name}.jsonl").read_bytes() for name in RECORDS}
+        learned = [name for name in RECORDS_OF_LEARNING if (self.path / f"{name}.jsonl").exists()]
+        return {name: (self.path / f"{name}.jsonl").read_bytes() for name in (*RECORDS, *learned)}
 
     def json(self, name: str) -> Any:
         """Return a JSON file's value."""

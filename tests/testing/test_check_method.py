@@ -30,6 +30,8 @@ SMALL: dict[str, dict[str, Any]] = {
     "gepa": {"generations": 3, "minibatch": 2},
     "lyria": {"population": 4, "generations": 2, "elites": 1},
     "duel_evolve": {"generations": 2, "initial_candidates": 4, "children": 3, "parents": 2, "duels": 3},
+    "espl_evolution": {"steps": 3, "problems_per_step": 2, "group": 3, "crossover_rate": 0.5, "eval_samples": 2},
+    "espl_self_reflection": {"steps": 2, "problems_per_step": 2, "group": 3, "eval_samples": 1},
 }
 PROBLEMS: dict[str, dict[str, Any]] = {
     "mathbench": {"source": "sample"},
@@ -52,6 +54,8 @@ ON = {
     "gepa": "mathbench",
     "lyria": "sudoku",
     "duel_evolve": "livecodebench",
+    "espl_evolution": "arithmetic",
+    "espl_self_reflection": "aime",
 }
 """What a method does on the other tasks, tests/net knows: all pairs' requests and records."""
 
