@@ -61,18 +61,14 @@ class PrincipleSettings:
 
     def merit(self, text: str) -> float:
         """Return what the principles in a text add to `skill`, each once."""
-        return self.principle_gain * _merit(text, self.principle_seed, self.helpful_principles, self.harmful_principles)
+        merits = _merits(self.principle_seed, self.helpful_principles, self.harmful_principles)
+        return self.principle_gain * sum(merits[one] for one in principles_in(text))
 
 
-def principles_in(text: str) -> list[str]:
+@lru_cache(maxsize=10_000)  # of system prompts, thousands of requests in a row have the same
+def principles_in(text: str) -> tuple[str, ...]:
     """Return the principles of the catalogue that a text contains."""
-    return [one for one in CATALOGUE if one in text]
-
-
-@lru_cache(maxsize=10_000)
-def _merit(text: str, seed: int, helpful: float, harmful: float) -> float:
-    merits = _merits(seed, helpful, harmful)
-    return sum(merits[one] for one in principles_in(text))
+    return tuple(one for one in CATALOGUE if one in text)
 
 
 @lru_cache(maxsize=100)

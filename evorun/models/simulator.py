@@ -82,8 +82,8 @@ class Skill(PrincipleSettings):
         hints = request.hints
         system = "".join(message["content"] for message in request.messages if message["role"] == "system")
         instruction = "" if principles_in(system) else hints.get("instruction", "")
-        added = self.merit(system) + float(hints.get("learned", 0.0))
-        return self.chance(hints["problem"], shown, instruction) + added
+        chance = self.chance(hints["problem"], shown, instruction)
+        return chance + self.merit(system) + float(hints.get("learned", 0.0))
 
     def judges_rightly(self, problem: str, luck: float, persistence: float) -> bool:
         """Tell whether a verdict on what is right and what is wrong is right; both draws are uniform in [0, 1)."""
