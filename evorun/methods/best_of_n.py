@@ -136,7 +136,7 @@ class BestOfN(PerProblem):
                     generation=0,
                     operator="init",
                     attempts=child.attempt + 1,
-                    call=ctx.key(0, "generate", index, child.attempt),
+                    call=child.call,
                     fitness=verification.fitness,
                     mean=verification.fitness,
                     survivor=True,

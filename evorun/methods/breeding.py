@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 
 from evorun.methods.context import Context
 from evorun.models.base import Sampling
-from evorun.rollouts.replies import TextCounts, read_reply
+from evorun.rollouts.episodes import Asked
+from evorun.rollouts.replies import TextCounts
+from evorun.rollouts.responses import respond
 from evorun.runs.candidates import Candidate, Response
 from evorun.tasks.base import Prompt
 from evorun.tasks.capabilities import Individual
@@ -52,6 +54,8 @@ class Child:
     key: str
     attempt: int
     """Repeats that the slot held before."""
+    call: str | None
+    """Key of the call that it came from; None where no model was asked."""
 
 
 @dataclass
@@ -94,25 +98,27 @@ async def breed(
         # Plans of one round are made before any reply, so that none depends on which call came back first.
         plans = {index: plan(index, attempt) for index, attempt in pending}
         asked = [(index, attempt, prompt) for index, attempt in pending if (prompt := plans[index].prompt) is not None]
-        replies = await ctx.generate(
-            [prompt for _, _, prompt in asked],
+        episodes = await respond(
+            ctx,
+            [Asked(ctx.problem, prompt) for _, _, prompt in asked],
             role=role,
             step=step,
             sampling=sampling,
             attempt=[attempt for _, attempt, _ in asked],
             indices=[index for index, _, _ in asked],
         )
-        answered = {index: reply for (index, *_), reply in zip(asked, replies, strict=False)}
+        answered = {index: episode for (index, *_), episode in zip(asked, episodes, strict=False)}
         for index, attempt in pending:
-            filling, reply = plans[index], answered.get(index)
+            filling, episode = plans[index], answered.get(index)
             response = filling.copy.candidate if filling.copy is not None else filling.response
-            if response is None and reply is not None:
-                response = read_reply(ctx.task, ctx.problem, reply)
-                offspring.texts.add(ctx.task, reply, response)
+            call = None
+            if response is None and episode is not None:
+                response, call = episode.response, episode.call
+                offspring.texts.add(ctx.task, episode.replies[-1], response)
             if response is not None:
-                held[index] = Child(filling, response, _key(ctx, response), attempt)
+                held[index] = Child(filling, response, _key(ctx, response), attempt, call)
         # A call that the budget did not allow leaves its slot as it was: a repeat, or nothing.
-        pending = [] if len(replies) < len(asked) else _repeats(indices, held, dedup_attempts, taken)
+        pending = [] if len(episodes) < len(asked) else _repeats(indices, held, dedup_attempts, taken)
         offspring.duplicates += len(pending)
     offspring.indices = [index for index in indices if index in held]
     offspring.children = [held[index] for index in offspring.indices]

@@ -2,7 +2,7 @@
 
 The examples are drawn once from the validation split and shown with every problem. The validation split says what is
 right but not why, so each example's reasoning comes from a file, or from the model's own response to it, kept only
-when it is graded correct. The budget's one call for each problem is never spent on examples.
+when it is graded correct. The budget's response to each problem is never spent on examples.
 """
 
 import logging
@@ -18,6 +18,8 @@ from evorun.methods.base import PerProblem
 from evorun.methods.context import Context, RunContext
 from evorun.methods.proposals import Proposal, ResponseSettings, propose
 from evorun.methods.zero_shot import only_step
+from evorun.rollouts.episodes import Asked, most_turns
+from evorun.rollouts.responses import respond
 from evorun.runs.candidates import Response, Step
 from evorun.runs.scores import yardstick
 from evorun.tasks.base import Demonstration, Problem, Task
@@ -134,27 +136,29 @@ class FewShot(PerProblem):
         to each problem leaves that over.
         """
         shots = self.config.shots
-        # `shared` keeps a call for each problem back, so this counts what is left for examples.
-        if (affordable := ctx.shared.affordable(shots, ROLE)) < shots:
+        # `shared` keeps a response to each problem back, so this counts what is left for examples.
+        needed = sum(most_turns(ctx.shared.task, example.problem) for example in drawn[:shots])
+        if (affordable := ctx.shared.affordable(needed, ROLE)) < needed:
             raise ConfigError(
-                f"budget: expected at least {shots} calls for the examples (method.shots) beside one for each problem, "
-                f"got {affordable}; raise the budget, lower method.shots or give method.demonstrations"
+                f"budget: expected at least {needed} calls for the examples (method.shots) beside a response to each "
+                f"problem, got {affordable}; raise the budget, lower method.shots or give method.demonstrations"
             )
         worked: dict[int, Demonstration] = {}
         batches = [range(start, min(start + shots, len(drawn))) for start in range(0, len(drawn), shots)]
         for attempt, indices in product(range(self.config.tries), batches):
             missing = [i for i in indices if i not in worked]
-            replies = await ctx.shared.generate(
-                [ctx.shared.task.generation_prompt(drawn[i].problem) for i in missing],
+            prompt = ctx.shared.task.generation_prompt
+            episodes = await respond(
+                ctx.shared,
+                [Asked(drawn[i].problem, prompt(drawn[i].problem)) for i in missing],
                 role=ROLE,
                 step=0,
                 sampling=self.config.sampling,
                 attempt=attempt,
                 indices=missing,
             )
-            for i, reply in zip(missing, replies, strict=False):  # the budget may cut the replies short
-                response = ctx.shared.task.parse(drawn[i].problem, reply.completions[0].text)
-                for example in await self._correct(ctx, drawn[i], response):
+            for i, episode in zip(missing, episodes, strict=False):  # the budget may cut them short
+                for example in await self._correct(ctx, drawn[i], episode.response):
                     worked[i] = example
             if len(worked) >= shots or ctx.shared.out_of_budget:
                 break

@@ -9,9 +9,12 @@ from typing import Any, TypeVar
 from evorun.methods.context import RunContext
 from evorun.methods.gepa_bridge import Rollout
 from evorun.methods.gepa_prompts import GepaState
-from evorun.models.base import Reply, Sampling
+from evorun.methods.prompt_operators import transcript
+from evorun.models.base import Sampling
 from evorun.rollouts.calls import Calls
-from evorun.rollouts.replies import TextCounts, read_reply
+from evorun.rollouts.episodes import Asked, Episode, most_turns
+from evorun.rollouts.replies import TextCounts
+from evorun.rollouts.responses import respond
 from evorun.runs.candidates import Candidate, Response, Step
 from evorun.runs.scores import yardstick
 from evorun.tasks.base import Demonstration, Problem, Prompt
@@ -48,10 +51,11 @@ class OnValidation:
 
     async def evaluate(self, instruction: str, batch: Sequence[Demonstration], number: int) -> list[Rollout]:
         task = self._ctx.shared.task
-        prompts = [task.instructed_prompt(example.problem, instruction) for example in batch]
-        replies = await self._ctx.shared.generate(prompts, role=self.role, step=number, sampling=self._sampling)
-        responses = [read_reply(task, example.problem, reply) for example, reply in zip(batch, replies, strict=False)]
-        responses += [UNANSWERED] * (len(batch) - len(replies))  # GEPA expects a score for each
+        asked = [Asked(one.problem, task.instructed_prompt(one.problem, instruction)) for one in batch]
+        episodes = await respond(self._ctx.shared, asked, role=self.role, step=number, sampling=self._sampling)
+        # GEPA expects a score for each.
+        padded = [*episodes, *[None] * (len(batch) - len(episodes))]
+        responses = [UNANSWERED if one is None else one.response for one in padded]
         grades = await _together(map(self._ctx.grade, batch, responses))
         measure = yardstick(task.scores)
         values = [measure.value_in(grade) for grade in grades]
@@ -65,17 +69,19 @@ class OnValidation:
             )
         scores = [unscored if value is None else measure.utility(value) for value in values]
         return [
-            _rollout(self._ctx, example.problem, response, score, example)
-            for example, response, score in zip(batch, responses, scores, strict=True)
+            _rollout(self._ctx, example.problem, episode, response, score, example)
+            for example, episode, response, score in zip(batch, padded, responses, scores, strict=True)
         ]
 
     def least_calls(self) -> int:
         # A response to everything that chooses among prompts and one to every problem.
-        return len(self.validation) + len(self._ctx.problems)
+        problems = [*(one.problem for one in self.validation), *self._ctx.problems]
+        return sum(most_turns(self._ctx.shared.task, problem) for problem in problems)
 
     async def affords(self, minibatch: int) -> bool:
         # A minibatch before and after the reflection, which is one call, and the validation of a better prompt.
-        calls = 2 * minibatch + 1 + self.least_calls()
+        turns = max(most_turns(self._ctx.shared.task, one.problem) for one in self.train)
+        calls = 2 * minibatch * turns + 1 + self.least_calls()
         return self._ctx.shared.affordable(calls, self.role) == calls
 
     def takes_part(self, one: Demonstration) -> bool:
@@ -115,11 +121,12 @@ class OnValidation:
     async def _answer(self, problem: Problem, step: int, instruction: str) -> Candidate | None:
         ctx = self._ctx.context_for(problem)
         prompt = ctx.task.instructed_prompt(problem, instruction)
-        replies = await ctx.generate([prompt], role="answer", step=step, sampling=self._sampling)
-        if not replies:
+        asked = [Asked(problem, prompt)]
+        episodes = await respond(ctx, asked, role="answer", step=step, sampling=self._sampling)
+        if not episodes:
             return None
-        response = read_reply(ctx.task, problem, replies[0])
-        self._texts[problem.id].add(ctx.task, replies[0], response)
+        response = episodes[0].response
+        self._texts[problem.id].add(ctx.task, episodes[0].replies[-1], response)
         rated = _rated(f"{step}.0", step, response, None)
         self._answers[problem.id].append(rated)
         return rated
@@ -159,20 +166,20 @@ class OnProblems:
         """
         ctx = self._ctx.context_for(problem)
         prompt = ctx.task.instructed_prompt(problem, instruction)
-        replies: list[Reply] = await ctx.generate(
-            [prompt], role=self.role, step=number, sampling=self._sampling, indices=[index]
-        )
-        response = read_reply(ctx.task, problem, replies[0]) if replies else UNANSWERED
-        if replies:
-            self._texts[problem.id].add(ctx.task, replies[0], response)
+        asked = [Asked(problem, prompt)]
+        episodes = await respond(ctx, asked, role=self.role, step=number, sampling=self._sampling, indices=[index])
+        episode = episodes[0] if episodes else None
+        response = UNANSWERED if episode is None else episode.response
+        if episode is not None:
+            self._texts[problem.id].add(ctx.task, episode.replies[-1], response)
         [response] = await ctx.observe([response])
         # An answer that did not parse has no feedback.
         score = response.feedback.score if response.feedback is not None else 0.0
-        rated = _rated(f"{number}.{index}", number, response, None if response.error else score) if replies else None
-        return _rollout(self._ctx, problem, response, score, None), rated
+        rated = _rated(f"{number}.{index}", number, response, None if response.error else score) if episode else None
+        return _rollout(self._ctx, problem, episode, response, score, None), rated
 
     def least_calls(self) -> int:
-        return len(self.validation)
+        return sum(most_turns(self._ctx.shared.task, problem) for problem in self.validation)
 
     async def affords(self, minibatch: int) -> bool:
         """Leave out the problems whose own shares do not cover an iteration; return whether any is left."""
@@ -183,13 +190,17 @@ class OnProblems:
             # GEPA's sampler fills the last minibatch of an epoch up with problems that it may hold already.
             repeats = 1 if before % minibatch == 0 else max(2, math.ceil(minibatch / before))
             # In the minibatch before and after the reflection, paying for it, and validating a better prompt.
-            calls = 2 * repeats + 2
+            responses = 2 * repeats + 1
             self._taking_part = {
-                problem.id
-                for problem in self.train
-                if self.takes_part(problem) and self._ctx.context_for(problem).affordable(calls, self.role) == calls
+                problem.id for problem in self.train if self.takes_part(problem) and self._affords(problem, responses)
             }
         return bool(self._taking_part)
+
+    def _affords(self, problem: Problem, responses: int) -> bool:
+        """Return whether a problem's share covers so many responses and a reflection."""
+        ctx = self._ctx.context_for(problem)
+        calls = responses * most_turns(ctx.task, problem) + 1
+        return ctx.affordable(calls, self.role) == calls
 
     def takes_part(self, one: Problem) -> bool:
         return one.id in self._taking_part
@@ -224,15 +235,21 @@ async def _together(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
 
 
 def _rollout(
-    ctx: RunContext, problem: Problem, response: Response, score: float, example: Demonstration | None
+    ctx: RunContext,
+    problem: Problem,
+    episode: Episode | None,
+    response: Response,
+    score: float,
+    example: Demonstration | None,
 ) -> Rollout:
-    """Return a scored response with what the reflection is shown of it: the question, the response, its assessment."""
+    """Return a scored response with what the reflection is shown of it: the question, its turns, its assessment."""
     task = ctx.shared.task
     # The question as the task asks it, without the instruction, which GEPA shows by itself.
     asked: Prompt = task.instructed_prompt(problem, "")
+    said = response.text if episode is None or len(episode.turns) == 1 else transcript(episode)
     record = {
         "Inputs": asked.messages[-1]["content"],
-        "Generated Outputs": response.text or "(nothing)",
+        "Generated Outputs": said or "(nothing)",
         "Feedback": task.reflection_record(problem, response, example),
     }
     return Rollout(response.text, score, record)

@@ -243,7 +243,7 @@ class Lyria(PerProblem):
                 parents=tuple(parent.candidate.id for parent in child.plan.parents),
                 operator=child.plan.operator,
                 attempts=child.attempt + 1,
-                call=None if child.plan.prompt is None else ctx.key(step, role, index, child.attempt),
+                call=child.call,
                 fitness=found.fitness,
                 errors=found.errors.text,
                 mean=found.fitness,

@@ -9,8 +9,10 @@ from msgspec.structs import replace
 from evorun.errors import above, at_least, within
 from evorun.methods.context import Context
 from evorun.models.base import Sampling
-from evorun.rollouts.replies import TextCounts, read_reply
-from evorun.runs.candidates import Candidate, Response
+from evorun.rollouts.episodes import Asked, Episode
+from evorun.rollouts.replies import TextCounts
+from evorun.rollouts.responses import respond
+from evorun.runs.candidates import Candidate
 from evorun.tasks.base import Prompt
 
 FROM_TASK = "from_task"
@@ -89,17 +91,18 @@ async def propose(
 ) -> Proposed:
     """Ask for one candidate a proposal, all at once, and once more for each text that did not parse, `retries` times.
 
-    The calls have the role `generate`. Candidate ids are `step.index`, with indices from `first`. A retry has a
-    sampling seed of its own.
+    The calls have the role `generate`; on a task with tools each attempt is an episode. Candidate ids are `step.index`,
+    with indices from `first`. A retry has a sampling seed of its own.
     """
-    responses: dict[int, Response] = {}
+    episodes: dict[int, Episode] = {}
     attempts: dict[int, int] = {}
     texts = TextCounts()
     # Retries go out together, not one after the other: batches stay full.
     pending = list(range(first, first + len(proposals)))
     for attempt in range(settings.retries + 1):
-        replies = await ctx.generate(
-            [proposals[i - first].prompt for i in pending],
+        answered = await respond(
+            ctx,
+            [Asked(ctx.problem, proposals[i - first].prompt) for i in pending],
             role="generate",
             step=step,
             sampling=settings.sampling,
@@ -107,27 +110,27 @@ async def propose(
             indices=pending,
         )
         again = []
-        for i, reply in zip(pending, replies, strict=False):  # the budget may cut the replies short
-            attempts[i] = attempt + 1
-            responses[i] = read_reply(ctx.task, ctx.problem, reply)
-            texts.add(ctx.task, reply, responses[i])
+        for i, episode in zip(pending, answered, strict=False):  # the budget may cut them short
+            attempts[i], episodes[i] = attempt + 1, episode
+            reply, response = episode.replies[-1], episode.response
+            texts.add(ctx.task, reply, response)
             # A refused request is not asked again: the engine would refuse it again.
-            if reply.error is None and responses[i].error is not None:
+            if reply.error is None and response.error is not None:
                 again.append(i)
         pending = again
         if not pending:
             break
     candidates = [
         Candidate.of(
-            response,
+            episode.response,
             id=f"{step}.{i}",
             generation=step,
             parents=proposals[i - first].parents,
             operator=operator,
             attempts=attempts[i],
-            call=ctx.key(step, "generate", i, attempts[i] - 1),
+            call=episode.call,
         )
-        for i, response in sorted(responses.items())  # retries came in later, ids are by index
+        for i, episode in sorted(episodes.items())  # retries came in later, ids are by index
     ]
     return Proposed(
         parsed=[c for c in candidates if c.error is None],

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from evorun.errors import above, at_least, within
 from evorun.methods.context import Context
 from evorun.methods.proposals import Proposal, Proposed, ResponseSettings, propose
+from evorun.rollouts.episodes import most_turns
 from evorun.rollouts.replies import TextCounts
 
 FEWEST = 2
@@ -37,7 +38,10 @@ class SampleSettings(ResponseSettings):
         if self.samples is not None:
             return self.samples - drawn
         left = ctx.left_of_share(self.budget_share, "generate")
-        return max(left, FEWEST - drawn) if left is not None else max(0, PILOT - drawn)
+        if left is None:
+            return max(0, PILOT - drawn)
+        # Responses of several turns: as many as there are calls for, at most; those that took fewer leave some over.
+        return max(left // most_turns(ctx.task, ctx.problem), FEWEST - drawn)
 
 
 async def draw(ctx: Context, settings: SampleSettings) -> Proposed:

@@ -116,38 +116,43 @@ class Rollouts:
 
     def most_calls(self, problems: Sequence[Problem]) -> int:
         """Return how many calls an episode of each problem takes at most."""
-        return sum(map(self._most_turns, problems))
+        return sum(most_turns(self.task, problem) for problem in problems)
 
     async def play(
-        self, step: int, asked: Sequence[Asked], sampling: Sampling, indices: Sequence[int] | None = None
+        self,
+        step: int,
+        asked: Sequence[Asked],
+        sampling: Sampling,
+        indices: Sequence[int] | None = None,
+        attempts: Sequence[int] | None = None,
     ) -> list[Episode]:
         """Play all episodes at once and return them, in order.
 
         An episode is begun when the budget allows all turns that it may take; when it does not allow all episodes, the
         first ones only are played. A call is known by the episode's index (in `asked`, unless `indices` gives others)
-        and the turn, as its attempt.
+        and the turn, as its attempt. attempts: of episodes that are begun again under their indices; 0 the first time.
         """
         # Whole episodes only: one that the budget breaks off has cost its turns and earns no reward.
-        most = list(accumulate(self._most_turns(one.problem) for one in asked))
+        most = list(accumulate(most_turns(self.task, one.problem) for one in asked))
         allowed = bisect_right(most, self.calls.affordable(most[-1] if most else 0, self.role))
+        numbers = range(len(asked)) if indices is None else indices
+        begun = attempts or [0] * len(asked)
         async with asyncio.TaskGroup() as group:
             playing = [
-                group.create_task(self._play(step, index, one, sampling))
-                for index, one in zip(range(len(asked)) if indices is None else indices, asked[:allowed], strict=False)
+                group.create_task(self._play(step, index, attempt, one, sampling))
+                for index, attempt, one in zip(numbers, begun, asked[:allowed], strict=False)
             ]
         episodes = [one.result() for one in playing]
         for episode in episodes:  # in their order, see `Calls.charge`
             self.calls.charge(self.role, episode.replies)
         return episodes
 
-    def _most_turns(self, problem: Problem) -> int:
-        return self.task.max_turns(problem) if isinstance(self.task, UsesTools) else 1
-
-    async def _play(self, step: int, index: int, asked: Asked, sampling: Sampling) -> Episode:
+    async def _play(self, step: int, index: int, attempt: int, asked: Asked, sampling: Sampling) -> Episode:
         prompt, turns, seen = asked.prompt, list[Reply | Message](), None
         if self.learned:
             prompt = msgspec.structs.replace(prompt, json_schema=None)
-        for turn in range(self._most_turns(asked.problem)):
+        most = most_turns(self.task, asked.problem)
+        for turn in range(attempt * most, (attempt + 1) * most):
             reply = await self.calls.ask(
                 prompt,
                 sampling,
@@ -160,7 +165,7 @@ class Rollouts:
             )
             turns.append(reply)
             said = Message(role="assistant", content=reply.completions[0].text)
-            last = reply.error is not None or turn + 1 == self._most_turns(asked.problem)
+            last = reply.error is not None or turn + 1 == (attempt + 1) * most
             answer = None if last else await self._answer(step, index, turn, asked.problem, said)
             if answer is None:
                 break
@@ -197,3 +202,8 @@ class Rollouts:
             step, f"{self.role}-tools", about, compute, list[Message], index=index, attempt=turn
         )
         return found[0] if found else None
+
+
+def most_turns(task: Task, problem: Problem) -> int:
+    """Return how many calls a response takes at most: the turns of a task with tools, else one."""
+    return task.max_turns(problem) if isinstance(task, UsesTools) else 1

@@ -10,6 +10,7 @@ from evorun.methods.base import DatasetLevel, Method, PerProblem
 from evorun.methods.context import Context, RunContext, TrainingSplit
 from evorun.models.base import Wasted
 from evorun.rollouts.calls import Calls, Role
+from evorun.rollouts.episodes import most_turns
 from evorun.runner.recorder import Cost, ProblemRecorder, SharedRecorder
 from evorun.runs.budget import Meter, part, share, total, whole
 from evorun.runs.candidates import SHARED, Candidate, Response
@@ -70,7 +71,8 @@ class Driver:
         """Work on each problem by itself, at most `concurrency` at once; return all meters."""
         problems = self.loaded.problems
         self.progress.meters = {problem.id: own for problem, own in zip(problems, self.shares, strict=True)}
-        shared = whole(self.shares, reserved=len(problems))  # a call to answer each one
+        # calls to answer each one
+        shared = whole(self.shares, reserved=sum(most_turns(self.loaded.task, problem) for problem in problems))
         # Before any problem: what it costs is then known, and deducted from every share alike.
         await method.prepare(self._run_context(shared, {}))
         spent = shared.total

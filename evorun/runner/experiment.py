@@ -13,12 +13,13 @@ from typing import Any, NamedTuple
 import msgspec
 from rich.console import Console
 
-from evorun.errors import EvorunError, RunDirectoryError, SandboxError, of_machine
+from evorun.errors import ConfigError, EvorunError, RunDirectoryError, SandboxError, of_machine
 from evorun.models.base import LanguageModel, Trained
 from evorun.models.config import OTHER_ROLES, EngineConfig, ServedModel
 from evorun.models.lazy import LazyModel
 from evorun.models.simulated import SimulatedConfig
 from evorun.models.transformers.engine import TransformersConfig
+from evorun.rollouts.episodes import most_turns
 from evorun.runner.driver import Driver
 from evorun.runner.oracle import OracleConfig, OracleJudge
 from evorun.runner.requirements import require_parts
@@ -74,6 +75,7 @@ def run_experiment(
     config.method.check(config.task.task_class, [example.problem for example in loaded.validation])
     training = training_problems(config, loaded)
     shares = divide(config.budget, len(loaded.problems))
+    _check_budget(shares, loaded)
     if not (path / MANIFEST).exists():  # one that was begun may need no more than its journal
         require_parts(config)
     manifest = _manifest(config, loaded, command, path)
@@ -95,6 +97,17 @@ def run_experiment(
             return outcome
     finally:
         directory.close()
+
+
+def _check_budget(shares: Sequence[Meter], loaded: LoadedTask) -> None:
+    """Raise ConfigError for a budget that leaves a problem with fewer calls than one response may take."""
+    for own, problem in zip(shares, loaded.problems, strict=True):
+        turns = most_turns(loaded.task, problem)
+        if own.max_calls is not None and own.max_calls < turns:
+            raise ConfigError(
+                f"budget: expected at least {turns} calls for each problem, which a response with tools may take on "
+                f"task={loaded.task.name}, got {own.max_calls}; raise the budget or lower task.limit"
+            )
 
 
 def _note_end(directory: RunDirectory, outcome: Outcome, seconds: float) -> None:

@@ -1,0 +1,44 @@
+"""Responses of methods that search: one call each or, where the task has tools, an episode of several turns."""
+
+from collections.abc import Sequence
+
+from evorun.models.base import Sampling
+from evorun.rollouts.calls import Calls
+from evorun.rollouts.episodes import NO_REWARD, Asked, Episode, Rollouts
+from evorun.rollouts.replies import read_reply
+from evorun.tasks.capabilities import UsesTools
+
+
+async def respond(
+    calls: Calls,
+    asked: Sequence[Asked],
+    *,
+    role: str,
+    step: int,
+    sampling: Sampling,
+    attempt: int | Sequence[int] = 0,
+    indices: Sequence[int] | None = None,
+) -> list[Episode]:
+    """Ask for all responses at once and return them, in order; nothing is learned from their tokens.
+
+    When the budget does not allow them all, the first ones only. They are known as calls are (`Calls.generate`).
+    """
+    numbers = range(len(asked)) if indices is None else indices
+    attempts = [attempt] * len(asked) if isinstance(attempt, int) else attempt
+    has_tools = isinstance(calls.task, UsesTools)
+    if has_tools:
+        return await Rollouts(calls, calls.task, role).play(step, asked, sampling, numbers, attempts)
+    # One call needs no task of its own: a recorded run repeats many thousands of them.
+    prompts = [one.prompt for one in asked]
+    replies = await calls.generate(prompts, role=role, step=step, sampling=sampling, attempt=attempts, indices=numbers)
+    return [
+        Episode(
+            one,
+            (reply,),
+            read_reply(calls.task, one.problem, reply),
+            NO_REWARD,
+            index,
+            calls.key(step, role, index, tried),
+        )
+        for one, reply, index, tried in zip(asked, replies, numbers, attempts, strict=False)
+    ]
