@@ -2,7 +2,9 @@
 
 import asyncio
 import json
+import math
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -13,6 +15,10 @@ from evorun.testing.expectations import expect, expect_equal
 
 Decode = Callable[[Sequence[int]], str]
 """Turns token ids into text, the end-of-sequence token into `EOS`."""
+
+Score = Callable[[Sequence[int], Sequence[int], Sampling], Sequence[float]]
+"""Gives the log-probabilities of tokens (the second) after a prompt's (the first), from elsewhere than the engine: with
+temperature and top_p applied, or of greedy completions as they are at temperature 1."""
 
 EOS = "<end of sequence>"
 OVERLONG_WORDS = 40_000
@@ -44,19 +50,22 @@ def decoder(tokenizer: Any) -> Decode:
     return lambda ids: str(tokenizer.decode(list(ids), skip_special_tokens=False)).replace(tokenizer.eos_token, EOS)
 
 
-async def check_engine(open_engine: Callable[[], Awaitable[LanguageModel]], decode: Decode | None = None) -> None:
+async def check_engine(
+    open_engine: Callable[[], Awaitable[LanguageModel]], decode: Decode | None = None, score: Score | None = None
+) -> None:
     """Check an engine with some model, and close it. Raises AssertionError for the first rule that it breaks.
 
-    decode: see `decoder`; without it, token ids are not checked against the texts.
+    decode: see `decoder`; without it, token ids are not checked against the texts. score: without it, of
+    log-probabilities only the number is checked, and the sign.
     """
     engine = await open_engine()
     try:
         await _check_usage(engine)
-        await _check_token_ids(engine, decode)
-        await _check_token_ids_change_nothing(engine)
-        await _check_logprobs(engine)
-        await _check_next_turn(engine)
-        await _check_stop_strings(engine, decode)
+        learned = await _Learned.of(engine, decode, score)
+        await _check_token_ids(engine, learned)
+        await _check_token_ids_change_nothing(engine, learned)
+        await _check_next_turn(engine, learned)
+        await _check_stop_strings(engine, learned)
         await _check_schemas(engine)
         await _check_many_at_once(engine)
         await _check_refusals(engine)
@@ -93,40 +102,62 @@ async def _check_usage(engine: LanguageModel) -> None:
     expect_equal(texts[1], texts[0], "the same greedy request alone, again")
 
 
-async def _check_token_ids(engine: LanguageModel, decode: Decode | None) -> None:
+@dataclass(frozen=True)
+class _Learned:
+    """Completions to learn from: with token ids and, where the engine has them, log-probabilities."""
+
+    decode: Decode | None
+    score: Score | None
+    logprobs: bool
+
+    @classmethod
+    async def of(cls, engine: LanguageModel, decode: Decode | None, score: Score | None) -> "_Learned":
+        """Ask an engine for log-probabilities: it may not have them, but has to say so."""
+        error = (await engine.complete(ask("Hello.", max_tokens=1, token_ids=True, logprobs=True))).error
+        expect(error is None or "log-probabilities" in error, f"expected to be told of log-probabilities: {error}")
+        return cls(decode, score, logprobs=error is None)
+
+    def ask(self, text: str, **more: Any) -> Request:
+        return ask(text, token_ids=True, logprobs=self.logprobs, **more)
+
+    def check(self, request: Request, reply: Reply) -> None:
+        """Check that there is a log-probability for each token, and the right one."""
+        for completion in reply.completions:
+            ids, logprobs = completion.token_ids or (), completion.logprobs or ()
+            expect_equal(len(ids), completion.tokens, "token ids of a completion")
+            if not self.logprobs:
+                continue
+            expect_equal(len(logprobs), len(ids), "log-probabilities of a completion's tokens")
+            expect(all(one <= 0 for one in logprobs), f"expected logarithms of probabilities, found {logprobs}")
+            expected = self.score(reply.prompt_ids or (), ids, request.sampling) if self.score else logprobs
+            for token, found, right in zip(ids, logprobs, expected, strict=True):
+                close = math.isclose(found, right, rel_tol=1e-3, abs_tol=1e-3)
+                expect(close, f"log-probability of token {token}: expected {right}, found {found} ({request.sampling})")
+
+
+async def _check_token_ids(engine: LanguageModel, learned: _Learned) -> None:
     requests = [
-        ask("Name a colour.", max_tokens=70, temperature=0.7, n=4, seed=1, token_ids=True),
-        ask("Count from one to one hundred in words.", max_tokens=3, temperature=0.0, n=2, token_ids=True),
+        learned.ask("Name a colour.", max_tokens=70, temperature=0.7, n=4, seed=1),
+        learned.ask("Count from one to one hundred in words.", max_tokens=3, temperature=0.0, n=2),
+        learned.ask("Name a fruit.", max_tokens=12, temperature=1.3, top_p=0.7, seed=2),
     ]
     replies = await asyncio.gather(*(engine.complete(request) for request in requests))
-    for reply in replies:
+    for request, reply in zip(requests, replies, strict=True):
+        learned.check(request, reply)
         # A server that draws greedy completions one by one is paid for the prompt each time.
         expect(reply.prompt_tokens % len(reply.prompt_ids or "?") == 0, "expected the token ids of the whole prompt")
     completions = [completion for reply in replies for completion in reply.completions]
     for completion in completions:
-        ids = completion.token_ids or ()
-        expect_equal(len(ids), completion.tokens, "token ids of a completion")
-        if decode is not None:
+        if learned.decode is not None:
             # With nothing else to end it, a completion stops at the end-of-sequence token, which is sampled too.
             expected = completion.text + EOS * (completion.finish_reason == "stop")
-            expect_equal(decode(ids), expected, "the text of the sampled tokens")
+            expect_equal(learned.decode(completion.token_ids or ()), expected, "the text of the sampled tokens")
     reasons = {completion.finish_reason for completion in completions}
     expect_equal(reasons, {"stop", "length"}, "how a few colours and cut completions end")
 
 
-async def _check_logprobs(engine: LanguageModel) -> None:
-    request = ask("Name a colour.", max_tokens=8, temperature=0.9, seed=1, token_ids=True, logprobs=True)
-    reply = await engine.complete(request)
-    if reply.error is not None:  # an engine may not have them, but has to say so
-        expect("log-probabilities" in reply.error, f"expected to be told of log-probabilities, found: {reply.error}")
-        return
-    logprobs = reply.completions[0].logprobs or ()
-    expect_equal(len(logprobs), reply.completions[0].tokens, "log-probabilities of a completion's tokens")
-    expect(all(logprob <= 0 for logprob in logprobs), f"expected logarithms of probabilities, found {logprobs}")
-
-
-async def _check_next_turn(engine: LanguageModel) -> None:
-    first = ask("Name a colour.", max_tokens=8, temperature=0.0, token_ids=True)
+async def _check_next_turn(engine: LanguageModel, learned: _Learned) -> None:
+    first = learned.ask("Name a colour.", max_tokens=8, temperature=0.0)
     reply = await engine.complete(first)
     # A prompt built from the text again may split into other tokens than those sampled, and training would then learn
     # from tokens that the model never saw. The text here is another one on purpose: the tokens must win.
@@ -138,11 +169,12 @@ async def _check_next_turn(engine: LanguageModel) -> None:
         expect("token ids" in next_reply.error, f"expected to be told of token ids, found: {next_reply.error}")
         return
     expect_equal((next_reply.prompt_ids or ())[: len(seen)], seen, "the tokens that a next turn's prompt begins with")
+    learned.check(request, next_reply)
 
 
-async def _check_token_ids_change_nothing(engine: LanguageModel) -> None:
+async def _check_token_ids_change_nothing(engine: LanguageModel, learned: _Learned) -> None:
     request = ask("Name a colour.", max_tokens=8, temperature=0.0)
-    asking = msgspec.structs.replace(request, token_ids=True)
+    asking = msgspec.structs.replace(request, token_ids=True, logprobs=learned.logprobs)
     without, with_ids = await engine.complete(request), await engine.complete(asking)
     expect_equal(without.completions[0].token_ids, None, "token ids that nobody asked for")
     # Journals that were recorded before token ids existed must still be read, and match the same requests.
@@ -153,19 +185,20 @@ async def _check_token_ids_change_nothing(engine: LanguageModel) -> None:
     expect_equal(recorded, with_ids, "a reply read back from the journal")
 
 
-async def _check_stop_strings(engine: LanguageModel, decode: Decode | None) -> None:
+async def _check_stop_strings(engine: LanguageModel, learned: _Learned) -> None:
     about = "Tell me about the sea."
     text = (await _one(engine, about, max_tokens=24, temperature=0.0)).text
     stop = text[10:14]  # of its own greedy text: whatever the model, this string comes
-    cut = await _one(engine, about, max_tokens=24, temperature=0.0, stop=(stop,), token_ids=True)
+    request = learned.ask(about, max_tokens=24, temperature=0.0, stop=(stop,))
+    reply = await engine.complete(request)
+    learned.check(request, reply)
+    [cut] = reply.completions
     expect_equal(cut.text, text[: text.index(stop)], f"the text before the stop string {stop!r}")
     expect_equal(cut.finish_reason, "stop", "how a completion with a stop string ends")
-    ids = cut.token_ids or ()
-    expect_equal(len(ids), cut.tokens, "token ids up to the end of a stop string")
-    if decode is not None:
-        whole = cut.text + stop
-        expect(decode(ids).startswith(whole), "expected the token ids to reach the end of the stop string")
-        expect(not decode(ids[:-1]).startswith(whole), "expected no token ids beyond the stop string")
+    if learned.decode is not None:
+        ids, whole = cut.token_ids or (), cut.text + stop
+        expect(learned.decode(ids).startswith(whole), "expected the token ids to reach the end of the stop string")
+        expect(not learned.decode(ids[:-1]).startswith(whole), "expected no token ids beyond the stop string")
 
 
 async def _check_schemas(engine: LanguageModel) -> None:

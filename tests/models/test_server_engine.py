@@ -81,6 +81,16 @@ class Careless:
         await self._engine.close()
 
 
+async def test_log_probabilities_that_are_made_up_fail(tokenizer: Path) -> None:
+    async with serving(tokenizer) as (_, engine):
+
+        async def open_engine() -> LanguageModel:
+            return engine
+
+        with pytest.raises(AssertionError, match=r"log-probability of token \d+: expected -0.5, found -"):
+            await check_engine(open_engine, score=lambda prompt, tokens, sampling: [-0.5] * len(tokens))
+
+
 @pytest.mark.parametrize(
     ("overlooked", "message"),
     [

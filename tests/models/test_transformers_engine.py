@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
+import numpy as np
 import pytest
 
 from building import make_config
@@ -16,6 +17,7 @@ from evorun.models.embedded import ensure
 from evorun.models.transformers.engine import TransformersModel
 from evorun.testing import check_engine
 from evorun.testing.engines import ask, decoder
+from forward_pass import distribution, scorer
 
 EMBEDDED = ModelConfig(name="smollm2_135m", id="HuggingFaceTB/SmolLM2-135M-Instruct", dtype="float32", embedded=True)
 
@@ -92,6 +94,33 @@ async def test_schema_holds_at_temperature_one(engine: TransformersModel) -> Non
     for completion in reply.completions:
         assert completion.finish_reason == "stop"
         jsonschema.validate(json.loads(completion.text), schema)
+
+
+async def test_log_probabilities_under_a_schema_are_those_among_what_it_allows(engine: TransformersModel) -> None:
+    """Against every token of the vocabulary, tried one by one as what comes next."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokenizer = AutoTokenizer.from_pretrained(ensure())
+    model = AutoModelForCausalLM.from_pretrained(ensure(), dtype=torch.float32)
+    options = ['"apple"', '"apricot"', '"plum"']
+    request = ask(
+        *("Choose a fruit.",), max_tokens=9, temperature=0.8, n=3, token_ids=True, logprobs=True,
+        json_schema={"enum": [json.loads(option) for option in options]},
+    )  # fmt: skip
+    reply = await engine.complete(request)
+    texts = tokenizer.batch_decode([[token] for token in range(model.config.vocab_size)])
+    for completion in reply.completions:
+        ids, expected = list(completion.token_ids or ()), []
+        with torch.no_grad():
+            logits = model(torch.tensor([[*reply.prompt_ids, *ids]])).logits[0, len(reply.prompt_ids) - 1 : -1]
+        for count, row in enumerate(logits.double().numpy()):
+            said = tokenizer.decode(ids[:count])
+            allowed = [any(text and option.startswith(said + text) for option in options) for text in texts]
+            row[[not one for one in allowed]] = -np.inf
+            expected.append(np.log(distribution(row, request.sampling)[ids[count]]))
+        assert completion.text in options
+        assert completion.logprobs == pytest.approx(expected, abs=1e-3)
 
 
 async def test_schema_that_cannot_be_enforced_is_rejected_as_data(engine: TransformersModel) -> None:
@@ -197,4 +226,4 @@ async def test_it_is_an_engine(engine: TransformersModel) -> None:
     async def opened() -> TransformersModel:
         return engine
 
-    await check_engine(opened, decoder(AutoTokenizer.from_pretrained(ensure())))
+    await check_engine(opened, decoder(AutoTokenizer.from_pretrained(ensure())), scorer(ensure()))

@@ -25,6 +25,7 @@ from evorun.models.embedded import ensure
 from evorun.models.vllm.engine import VllmConfig
 from evorun.testing import check_engine
 from evorun.testing.engines import ask, decoder
+from forward_pass import scorer
 
 needs_vllm = [
     pytest.mark.vllm,
@@ -297,7 +298,7 @@ class TestConformance:
         async def opened() -> LanguageModel:
             return engine
 
-        await check_engine(opened, decoder(AutoTokenizer.from_pretrained(ensure())))
+        await check_engine(opened, decoder(AutoTokenizer.from_pretrained(ensure())), scorer(ensure()))
 
 
 class TestDeath:
