@@ -4,6 +4,7 @@ Nothing here knows a task, a method, or which engine serves a model.
 """
 
 from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypedDict, runtime_checkable
 
@@ -181,6 +182,15 @@ class TakesAdapters(Protocol):
         does not grow. `folder` is read by this call only. Raises EngineError when the engine takes no adapters, or
         this one does not fit.
         """
+        ...
+
+
+@runtime_checkable
+class Sleeps(Protocol):
+    """An engine that can lend the memory of its GPUs to a trainer."""
+
+    def asleep(self) -> AbstractAsyncContextManager[None]:
+        """Free the memory while the block runs: requests under way end first, later ones wait until it has ended."""
         ...
 
 

@@ -1,11 +1,12 @@
 """A model whose engine starts at the first call that needs it: a run answered by its journal loads nothing."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 from evorun.errors import EngineError
-from evorun.models.base import LanguageModel, Reply, Request, TakesAdapters
+from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapters
 
 
 class LazyModel:
@@ -31,6 +32,14 @@ class LazyModel:
                 f"model '{self.name}': its engine takes no adapters while it runs; use engine=vllm or engine=server"
             )
         return await engine.under(folder, name)
+
+    @contextlib.asynccontextmanager
+    async def asleep(self) -> AsyncIterator[None]:
+        """Let the engine sleep while the block runs; one that is not open yet is not opened meanwhile."""
+        async with self._opening, contextlib.AsyncExitStack() as stack:
+            if isinstance(self._engine, Sleeps):
+                await stack.enter_async_context(self._engine.asleep())
+            yield
 
     async def _opened(self) -> LanguageModel:
         # Calls that come while the engine starts wait for it instead of starting a second one.

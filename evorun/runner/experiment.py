@@ -19,13 +19,14 @@ from evorun.models.config import OTHER_ROLES, EngineConfig, ServedModel
 from evorun.models.lazy import LazyModel
 from evorun.models.simulated import SimulatedConfig
 from evorun.models.transformers.engine import TransformersConfig
+from evorun.models.vllm.engine import VllmConfig
 from evorun.rollouts.episodes import most_turns
 from evorun.runner.driver import Driver
 from evorun.runner.oracle import OracleConfig, OracleJudge
 from evorun.runner.requirements import require_parts
 from evorun.runner.settings import RunConfig
 from evorun.runner.stages import with_student
-from evorun.runner.training_runs import open_policy, serving, simulating, training_problems
+from evorun.runner.training_runs import open_policy, serving, shared_gpus, simulating, training_problems
 from evorun.runs.budget import Meter, divide
 from evorun.runs.directory import MANIFEST, PROBLEMS, RunDirectory, load_manifest, new_manifest
 from evorun.runs.effects import Traffic, journaled
@@ -41,6 +42,7 @@ from evorun.sandbox.isolation import not_full, probe
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import LoadedTask, Tools
 from evorun.training.base import TrainedPolicy
+from evorun.training.policy import Policy
 from evorun.training.simulated import SimulatedPolicy
 
 log = logging.getLogger("evorun")
@@ -88,6 +90,8 @@ def run_experiment(
         with _logging_to(path / "evorun.log"):
             limits = [one.max_calls for one in shares if one.max_calls is not None]
             for line in config.method.warnings(min(limits, default=None)):
+                log.warning(line)
+            for line in shared_gpus(config):
                 log.warning(line)
             if manifest.sandbox is not None and not manifest.sandbox.full:
                 log.warning(not_full(manifest.sandbox.isolation, manifest.sandbox.note))
@@ -262,6 +266,10 @@ def _engines(
             known = _lazy(served, served.engine, loaded, tools)
             opened.append((served, known))
         engines[role] = known
+    if isinstance(policy, Policy):
+        for served, one in opened:
+            if isinstance(served.engine, VllmConfig) and served.engine.sleep and isinstance(one, LazyModel):
+                policy.share_gpu_with(one)
     return engines, policy
 
 

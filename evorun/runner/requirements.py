@@ -5,6 +5,7 @@ from collections.abc import Mapping
 
 from evorun.errors import EvorunError
 from evorun.models.config import ServedModel
+from evorun.models.devices import of_devices
 from evorun.models.simulated import SimulatedConfig
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.runner.settings import RunConfig, check
@@ -29,6 +30,7 @@ def require_parts(config: RunConfig) -> None:
         return
     if config.training is not None and not isinstance(config.engine, SimulatedConfig):
         require_packages()
+        of_devices("training.devices", config.training.devices)
     for stage, of_stage in _stages(config).items():
         try:
             require_parts(of_stage)

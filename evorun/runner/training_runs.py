@@ -5,6 +5,8 @@ from pathlib import Path
 
 from evorun.errors import DataError
 from evorun.models.config import EngineConfig
+from evorun.models.devices import visible_gpus
+from evorun.models.simulated import SimulatedConfig
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.models.vllm.engine import VllmConfig
 from evorun.runner.settings import RunConfig
@@ -41,7 +43,7 @@ def open_policy(config: RunConfig, directory: RunDirectory) -> Policy:
     return Policy(
         model=config.model,
         engine=engine if isinstance(engine, TransformersConfig) else TransformersConfig(),
-        training=config.training,
+        training=dataclasses.replace(config.training, devices=trainer_devices(config)),
         objective=config.method.objective(directory.path),
         seed=config.seed,
         run=directory.path,
@@ -64,3 +66,36 @@ def serving(config: RunConfig) -> EngineConfig:
     if config.training is not None and isinstance(config.engine, VllmConfig):
         return dataclasses.replace(config.engine, lora_rank=config.training.rank)
     return config.engine
+
+
+def trainer_devices(config: RunConfig) -> list[int] | None:
+    """Return the trainer's GPUs: as set, else those that vLLM leaves free; None, where these are too few: any."""
+    training, vllm = config.training, _vllm_engines(config)
+    assert training is not None  # noqa: S101 - asked for only where weights are trained
+    if training.devices is not None or training.accelerate_config is not None or not vllm:
+        return training.devices
+    taken = {device for engine in vllm for device in engine.devices or range(engine.gpus)}
+    free = [device for device in range(len(visible_gpus())) if device not in taken]
+    return free[: training.num_processes] if len(free) >= training.num_processes else None
+
+
+def shared_gpus(config: RunConfig) -> list[str]:
+    """Return what to say of GPUs whose memory trainer and vLLM would both fill."""
+    if config.training is None or isinstance(config.engine, SimulatedConfig | ReplayConfig) or not visible_gpus():
+        return []
+    own = set(trainer_devices(config) or range(config.training.num_processes))
+    lines = []
+    for engine in _vllm_engines(config):
+        shared = sorted(own & set(engine.devices or range(engine.gpus)))
+        if shared and not engine.sleep and engine.gpu_memory_utilization >= VllmConfig.gpu_memory_utilization:
+            lines.append(
+                f"the trainer and engine=vllm share GPU {', '.join(map(str, shared))}, whose memory vLLM takes nearly "
+                "whole: set engine.sleep=true and lower engine.gpu_memory_utilization, or name GPUs in engine.devices "
+                "and training.devices"
+            )
+    return lines
+
+
+def _vllm_engines(config: RunConfig) -> list[VllmConfig]:
+    engines = [config.engine, *(served.engine for served in config.others.values())]
+    return [engine for engine in engines if isinstance(engine, VllmConfig)]

@@ -44,7 +44,15 @@ ENGINES = ("engine", *(f"{role}_engine" for role in OTHER_ROLES), "teacher_engin
 HOW_IT_RUNS = (*ENGINES, "sandbox", "run", "evorun", "hydra", "reported")
 """Top-level config keys of how a run is carried out, not of its results; they may change on a resume."""
 
-HOW_IT_TRAINS = ("micro_batch", "gradient_checkpointing", "num_processes", "accelerate_config", "save_every", "keep")
+HOW_IT_TRAINS = (
+    "micro_batch",
+    "gradient_checkpointing",
+    "num_processes",
+    "devices",
+    "accelerate_config",
+    "save_every",
+    "keep",
+)
 """The same among the keys of `training`: a run that ran out of memory goes on with smaller passes."""
 
 SPARE_BYTES = 1 << 17

@@ -2,12 +2,12 @@
 
 import os
 import platform
-import shutil
 import subprocess
 from importlib import metadata
 from pathlib import Path
 
 import evorun
+from evorun.models.devices import query_gpus
 from evorun.models.keys import child_environment
 
 PACKAGES = (
@@ -57,17 +57,8 @@ def hardware() -> dict[str, str | int | list[str]]:
         # those that this process may use: in a container the machine has more
         "cores": len(os.sched_getaffinity(0)),
         "memory_gib": round(memory),
-        "gpus": gpus(),
+        "gpus": query_gpus("name,memory.total"),
     }
-
-
-def gpus() -> list[str]:
-    """Return name and memory of each NVIDIA GPU, as the driver's own tool reports them; empty without one."""
-    tool = shutil.which("nvidia-smi")
-    if tool is None:
-        return []
-    listed = _output([tool, "--query-gpu=name,memory.total", "--format=csv,noheader"])
-    return listed.splitlines() if listed else []
 
 
 def git_commit() -> str | None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from evorun.errors import ConfigError, above, at_least, one_of, within
+from evorun.models.devices import check_devices
 
 WEIGHTS = ("lora", "full")
 PRECISIONS = ("auto", "float32", "bfloat16")
@@ -46,6 +47,9 @@ class TrainingConfig:
     num_processes: int
     """Processes that share each batch, one a GPU, or that many on the CPU; several are started by `accelerate
     launch`."""
+    devices: list[int] | None
+    """GPUs of the processes, one each, numbered as the run's process sees them; null: those that engine=vllm leaves
+    free, where there are enough, else the first ones."""
     accelerate_config: str | None
     """A file for `accelerate launch --config_file` (DeepSpeed, FSDP, several machines); null: its defaults."""
 
@@ -66,6 +70,12 @@ class TrainingConfig:
             raise ConfigError(
                 f"training.warmup_steps: expected 0 with training.schedule=constant, got {self.warmup_steps}; "
                 "constant_with_warmup has one"
+            )
+        check_devices("training.devices", self.devices)
+        if self.devices is not None and len(self.devices) != self.num_processes and self.accelerate_config is None:
+            raise ConfigError(
+                f"training.devices: expected a GPU for each of training.num_processes={self.num_processes}, got "
+                f"{self.devices}"
             )
         if not self.target_modules:
             raise ConfigError("training.target_modules: expected names of modules, got an empty list")

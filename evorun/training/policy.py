@@ -12,10 +12,10 @@ The trainer process starts with the first request that neither journal nor check
 """
 
 import asyncio
-import contextlib
 import math
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -24,7 +24,7 @@ import msgspec
 
 from evorun.errors import RunDirectoryError, TrainingError
 from evorun.models.adapters import HELD, ModelUnderAdapter
-from evorun.models.base import LanguageModel, Reply, Request, TakesAdapters, Trained
+from evorun.models.base import LanguageModel, Reply, Request, Sleeps, TakesAdapters, Trained
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
 from evorun.models.transformers.engine import TransformersConfig
@@ -116,12 +116,17 @@ class Policy:
         self.issued = UpdatesByStep()
         self._open: dict[asyncio.Future[None], int] = {}
         """The version that each request under way is answered by."""
+        self._sleepers: list[Sleeps] = []
         self._updating = asyncio.Lock()
         self._process: TrainerProcess | None = None
         self._starting = asyncio.Lock()
         self._waiting: dict[int | None, list[tuple[Request, asyncio.Future[Reply]]]] = {}
         """Requests by the update whose weights answer; None: the reference policy's."""
         self._pump: asyncio.Task[None] | None = None
+
+    def share_gpu_with(self, engine: Sleeps) -> None:
+        """Let an engine sleep during updates, which need its memory: its calls and the updates take turns."""
+        self._sleepers.append(engine)
 
     def serve_via(self, base: TakesAdapters) -> Trained:
         """Return the policy as another engine serves it, which is given the adapter of each update."""
@@ -197,7 +202,10 @@ class Policy:
             self._require(self.updates)
             if isinstance(command, Train):
                 self._weights = command.number
-            answer = await self._ask(command)
+            async with AsyncExitStack() as asleep:
+                for engine in self._sleepers:
+                    await asleep.enter_async_context(engine.asleep())
+                answer = await self._ask(command)
             return answer.figures if isinstance(answer, Figures) else {}
 
         request = msgspec.json.encode({"model": f"{self._model.id}@{self.updates}", "digest": digest_of(about).hex()})
@@ -247,7 +255,7 @@ class Policy:
             self._pump = asyncio.create_task(self._answer_waiting())
         return await answer
 
-    @contextlib.asynccontextmanager
+    @asynccontextmanager
     async def kept(self, version: int) -> AsyncIterator[None]:
         """Wait for an update that is being computed, and keep its weights until the block ends."""
         if version > self.updates:

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from evorun.errors import ConfigError, TrainingError
+from evorun.models.devices import of_devices
 from evorun.models.keys import child_environment
 from evorun.training.requirements import require_packages
 from evorun.training.wire import LENGTH, Answer, Command, Failed, Finish, Job, Ready, decode_answer, framed
@@ -69,7 +70,7 @@ class TrainerProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=output,
                 stderr=output,
-                env=child_environment(keep=HUB_TOKENS),
+                env=child_environment(keep=HUB_TOKENS) | of_devices("training.devices", job.training.devices),
                 start_new_session=True,
             )
         trainer = cls(process, log, folder)

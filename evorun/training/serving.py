@@ -2,7 +2,7 @@
 
 Of several processes the first alone is connected to the run; it passes each command on to the others.
 
-Imports accelerate: only the trainer process imports this module.
+Imports torch and accelerate: only the trainer process imports this module.
 """
 
 import math
@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import IO, Any
 
 import msgspec
+import torch
 from accelerate.utils import broadcast_object_list, gather_object
 
 from evorun.errors import ConfigError, TrainingError
@@ -89,6 +90,7 @@ class Serving:
         Raises Finished when the run ends instead.
         """
         if self._training:
+            torch.cuda.empty_cache()  # an engine on the same GPU wakes up now; nothing happens without one
             self._answer(Figures(self._new_figures()))
         self._training = False
         while True:

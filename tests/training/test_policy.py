@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,15 +34,15 @@ ASKED = Request(messages=(Message(role="user", content="Hello?"),))
 class Noting(Policy):
     """A policy whose trainer writes empty folders and answers with the name of its weights; notes what it is asked."""
 
-    def __init__(self, run: RunDirectory) -> None:
+    def __init__(self, run: Path, journal: Any) -> None:
         super().__init__(
             model=ModelConfig(name="m", id="m"),
             engine=make_config("engine", "transformers", device="cpu"),
             training=training_config(save_every=1),
             objective=policy_gradient(rows=2, steps=9),
             seed=0,
-            run=run.path,
-            journal=run.journal,
+            run=run,
+            journal=journal,
         )
         self.asked: list[str] = []
         self.has_weights_of = [self._resumed - 1, self._resumed] if self._resumed else [0]
@@ -123,13 +124,13 @@ async def said(model: LanguageModel, times: int) -> list[str]:
 
 
 async def test_an_update_is_known_by_all_that_it_learns_from(run: RunDirectory) -> None:
-    await Noting(run).update(1, rows(1.0, 0.0))
+    await Noting(run.path, run.journal).update(1, rows(1.0, 0.0))
     with pytest.raises(JournalError, match="for another request"):
-        await Noting(run).update(1, rows(0.0, 1.0))
+        await Noting(run.path, run.journal).update(1, rows(0.0, 1.0))
 
 
 async def test_what_is_exported_is_written_again_after_another_update(run: RunDirectory) -> None:
-    policy = Noting(run)
+    policy = Noting(run.path, run.journal)
     for step in (1, 2):
         await policy.update(step, rows(1.0, 0.0))
         await policy.export()
@@ -138,7 +139,7 @@ async def test_what_is_exported_is_written_again_after_another_update(run: RunDi
 
 
 async def test_another_engine_gets_the_adapter_once_after_each_update(run: RunDirectory) -> None:
-    policy, base = Noting(run), Base()
+    policy, base = Noting(run.path, run.journal), Base()
     model = policy.serve_via(base)
     for update in range(3):
         assert await said(model.at(update), 3) == [f"m@{update}"] * 3
@@ -148,14 +149,14 @@ async def test_another_engine_gets_the_adapter_once_after_each_update(run: RunDi
 
 
 async def test_the_adapters_of_another_engine_go_with_the_policy(run: RunDirectory) -> None:
-    policy, base = Noting(run), Base()
+    policy, base = Noting(run.path, run.journal), Base()
     await policy.serve_via(base).at(0).complete(ASKED)
     await policy.close()
     assert [folder.exists() for folder in base.folders] == [False]
 
 
 async def test_a_step_without_an_update_has_the_weights_of_the_last_one(run: RunDirectory) -> None:
-    policy = Noting(run)
+    policy = Noting(run.path, run.journal)
     await policy.update(2, rows(1.0, 0.0))
     await policy.update(5, rows(1.0, 0.0))
     assert [policy.current.at(step).name for step in range(7)] == ["m@0", "m@0", *["m@1"] * 3, "m@2", "m@2"]
@@ -163,7 +164,7 @@ async def test_a_step_without_an_update_has_the_weights_of_the_last_one(run: Run
 
 async def test_beside_an_update_the_weights_of_a_step_are_those_of_its_name(run: RunDirectory) -> None:
     """Whichever comes first: those of the step before go on being served, those of the step wait for its update."""
-    policy, base = Noting(run), Base()
+    policy, base = Noting(run.path, run.journal), Base()
     model = policy.serve_via(base)
     await model.at(0).complete(ASKED)  # as the step's completions
     update = asyncio.create_task(policy.update(1, rows(1.0, 0.0)))
@@ -179,7 +180,7 @@ async def test_beside_an_update_the_weights_of_a_step_are_those_of_its_name(run:
 async def test_an_update_keeps_the_weights_that_are_still_asked_for(beside: bool, run: RunDirectory) -> None:
     """Those of the update before it stay; for what was asked of older ones it waits."""
     free = asyncio.Event()
-    policy = Noting(run)
+    policy = Noting(run.path, run.journal)
     model = policy.serve_via(Base(free)) if beside else policy.current
     early = asyncio.create_task(said(model.at(0), 3))
     await asyncio.sleep(0)
@@ -203,7 +204,7 @@ async def second_step(folder: Path, beside: bool, calls: int) -> tuple[list[str]
     Beside an update go calls that each wait for the one before; calls: how many of them there are in step 2.
     """
     run = RunDirectory(folder)
-    policy = Noting(run)
+    policy = Noting(run.path, run.journal)
     model = JournaledModel(policy.serve_via(Base()) if beside else policy.current, run.journal, Traffic())
 
     async def chain(of_step: int) -> list[str]:
@@ -233,7 +234,7 @@ async def test_calls_beside_an_update_have_the_weights_before_it_and_are_resumed
 
 async def test_a_call_that_a_resume_might_ask_of_other_weights_is_refused(run: RunDirectory) -> None:
     """It names the step's own weights, but comes before the update is issued: the order would decide."""
-    policy = Noting(run)
+    policy = Noting(run.path, run.journal)
     await policy.current.at(1).complete(ASKED)
     with pytest.raises(TrainingError, match=r"weights of step 1 before the update of step 1; .*Role\(lag=1\)"):
         await policy.update(1, rows(1.0, 0.0))
@@ -241,9 +242,9 @@ async def test_a_call_that_a_resume_might_ask_of_other_weights_is_refused(run: R
 
 
 async def test_a_resumed_trainer_serves_the_reference_whatever_has_been_repeated(run: RunDirectory) -> None:
-    await Noting(run).update(1, rows(1.0, 0.0))
+    await Noting(run.path, run.journal).update(1, rows(1.0, 0.0))
     (run.path / "checkpoints" / "update-1" / FORMER).unlink()
-    resumed = Noting(run)
+    resumed = Noting(run.path, run.journal)
     await resumed.reference.complete(ASKED)
     with pytest.raises(TrainingError, match=r"update 0, it has those of update 1; .*remove the folder checkpoints"):
         await resumed.current.at(0).complete(ASKED)

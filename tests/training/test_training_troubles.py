@@ -115,17 +115,21 @@ class TestBeforeAnythingIsLoaded:
         worker._see_one_gpu()
         assert os.environ["CUDA_VISIBLE_DEVICES"] == seen
 
-    async def test_a_trainer_that_is_still_loading_is_ended_at_once(
+    async def test_a_trainer_sees_its_gpus_alone_and_is_ended_at_once_while_it_loads(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         loading, log = tmp_path / "loading.py", tmp_path / "log"
         loading.write_text(
-            "import json, socket, sys, time\nlink = socket.socket(socket.AF_UNIX)\n"
-            "link.connect(json.load(open(sys.argv[1]))['socket'])\nprint('loading', flush=True)\ntime.sleep(300)\n"
+            "import json, os, socket, sys, time\nlink = socket.socket(socket.AF_UNIX)\n"
+            "link.connect(json.load(open(sys.argv[1]))['socket'])\n"
+            "print('GPU', os.environ['CUDA_VISIBLE_DEVICES'], flush=True)\ntime.sleep(300)\n"
         )
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "4,GPU-5c")
         monkeypatch.setattr(process, "command_line", lambda job, file: [sys.executable, str(loading), str(file)])
         starting = asyncio.create_task(
-            TrainerProcess.start(make_job(tmp_path, tmp_path, training_config(rank=4), policy_gradient()), log)
+            TrainerProcess.start(
+                make_job(tmp_path, tmp_path, training_config(rank=4, devices=[1]), policy_gradient()), log
+            )
         )
         async with asyncio.timeout(120):
             while not (log.exists() and log.read_text()):  # noqa: ASYNC110 - a process says so in a file
@@ -133,6 +137,7 @@ class TestBeforeAnythingIsLoaded:
             starting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await starting
+        assert log.read_text() == "GPU GPU-5c\n"
 
     @pytest.mark.parametrize("package", ["trl", "peft", "datasets"])
     def test_a_package_is_missing(self, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,9 @@
 """Engine `vllm`: vLLM's asynchronous engine, in its own process on this machine's GPUs (or its CPU build)."""
 
 import asyncio
+import contextlib
 import itertools
+import math
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -17,7 +19,9 @@ from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapte
 from evorun.models.base import Completion, LanguageModel, Reply, Request, rejected
 from evorun.models.chat import PromptTokenizer
 from evorun.models.config import EngineConfig, ModelConfig
+from evorun.models.devices import check_devices, of_devices
 from evorun.models.requirements import absent, require_weights
+from evorun.models.vllm.sleep import SleepMode
 from evorun.models.vllm.startup import is_cpu_build, one_line, prepare, require_adapter_fit, start_engine, vllm_version
 
 # `extra_args` may not set these as well: of two values for one thing, a reader of the config would see only one.
@@ -34,6 +38,8 @@ OWN_ARGUMENTS = {
     "kv_cache_memory_bytes": "engine.cpu_kv_cache_gib",
     "enable_lora": "engine.lora_rank",
     "max_lora_rank": "engine.lora_rank",
+    "device_ids": "engine.devices",
+    "enable_sleep_mode": "engine.sleep",
 }
 """Arguments of vLLM that have a key of their own here."""
 
@@ -55,8 +61,12 @@ class VllmConfig(EngineConfig):
     name: str = "vllm"
     tensor_parallel_size: int = 1
     """GPUs that share the weights."""
+    devices: list[int] | None = None
+    """GPUs to use, numbered as this process sees them; null: the first ones."""
     gpu_memory_utilization: float = 0.9
     """Fraction of each GPU's memory for weights and cache (vLLM's default); 0.45 each for two engines on one GPU."""
+    sleep: bool = False
+    """Lend the GPUs' memory to a trainer during its updates (vLLM's sleep mode): calls and updates take turns."""
     max_num_seqs: int = 256
     """Completions computed at once; more requests wait (256 is vLLM's default below 70 GiB of GPU memory)."""
     max_model_len: int | None = None
@@ -77,6 +87,11 @@ class VllmConfig(EngineConfig):
 
     def __post_init__(self) -> None:
         at_least("engine.tensor_parallel_size", self.tensor_parallel_size, 1)
+        check_devices("engine.devices", self.devices)
+        if self.devices is not None and len(self.devices) != self.gpus:
+            raise ConfigError(
+                f"engine.devices: expected {self.gpus} GPUs, as engine.tensor_parallel_size says, got {self.devices}"
+            )
         above("engine.gpu_memory_utilization", self.gpu_memory_utilization, 0)
         within("engine.gpu_memory_utilization", self.gpu_memory_utilization, 0, 1)
         at_least("engine.max_num_seqs", self.max_num_seqs, 1)
@@ -88,6 +103,12 @@ class VllmConfig(EngineConfig):
             if argument in OWN_ARGUMENTS:
                 raise ConfigError(f"engine.extra_args.{argument}: has a key of its own, set {OWN_ARGUMENTS[argument]}")
 
+    @property
+    def gpus(self) -> int:
+        """GPUs that the engine takes."""
+        others = (self.extra_args.get(f"{one}_parallel_size", 1) for one in ("pipeline", "data"))
+        return self.tensor_parallel_size * math.prod(int(size) for size in others)
+
     def require(self, model: ModelConfig) -> None:
         if absent(["vllm"]):
             raise EngineError(
@@ -95,6 +116,9 @@ class VllmConfig(EngineConfig):
             )
         if self.lora_rank is not None:
             served_rank(self.lora_rank)
+        of_devices("engine.devices", self.devices)
+        if self.sleep and is_cpu_build():
+            raise EngineError("engine.sleep: vLLM's CPU build has no sleep mode; leave it false")
         require_weights(model)
 
     async def open(self, model: ModelConfig) -> LanguageModel:
@@ -115,8 +139,9 @@ class VllmConfig(EngineConfig):
 
     def _start(self, model: ModelConfig, adapter: Adapter | None) -> "VllmModel":
         folder, tokenizer = prepare(model, adapter)
-        engine = start_engine(model, self.engine_arguments(model, folder, adapter))
-        return VllmModel(engine, tokenizer, model, adapter, self.lora_rank)
+        environment = of_devices("engine.devices", self.devices)
+        engine = start_engine(model, self.engine_arguments(model, folder, adapter), environment)
+        return VllmModel(engine, tokenizer, model, adapter, self.lora_rank, SleepMode(engine) if self.sleep else None)
 
     def engine_arguments(self, model: ModelConfig, folder: str, adapter: Adapter | None = None) -> dict[str, Any]:
         """Return the keyword arguments of `AsyncEngineArgs`."""
@@ -132,6 +157,7 @@ class VllmConfig(EngineConfig):
             "logprobs_mode": "processed_logprobs",  # as drawn from: after temperature and top_p
             "seed": self.seed,
             "enable_prefix_caching": True,
+            "enable_sleep_mode": self.sleep,
             # Requests carry text only: memory for image inputs (Gemma 3 takes them) would lie idle.
             "language_model_only": True,
             # evorun counts tokens and seconds itself.
@@ -168,8 +194,12 @@ class VllmModel:
         model: ModelConfig,
         adapter: Adapter | None = None,
         lora_rank: int | None = None,
+        sleep_mode: SleepMode | None = None,
     ) -> None:
-        """adapter: the model's own. lora_rank: largest rank that others may have; None: there can be no others."""
+        """adapter: the model's own. lora_rank: largest rank that others may have; None: there can be no others.
+
+        sleep_mode: of the engine; None: it has none.
+        """
         self.name = model.identity
         self.engine = engine
         self._prompts = PromptTokenizer(tokenizer, model)
@@ -179,6 +209,7 @@ class VllmModel:
         self._lora_rank = lora_rank
         self._lora_ids = itertools.count(1)
         self._loaded: deque[int] = deque()
+        self._sleep_mode = sleep_mode
         self._request_ids = itertools.count()
         self._closed = False
 
@@ -205,6 +236,12 @@ class VllmModel:
         await asyncio.to_thread(require_adapter_fit, adapter, self._model)
         return ModelUnderAdapter(name, partial(self._answer, lora=await self._load(adapter)))
 
+    def asleep(self) -> contextlib.AbstractAsyncContextManager[None]:
+        return contextlib.nullcontext() if self._sleep_mode is None else self._sleep_mode.asleep()
+
+    def _awake(self) -> contextlib.AbstractAsyncContextManager[None]:
+        return contextlib.nullcontext() if self._sleep_mode is None else self._sleep_mode.awake()
+
     async def _load(self, adapter: Adapter) -> Any:
         """Load an adapter and return the `LoRARequest` to send with the requests that it shall answer."""
         from vllm.lora.request import LoRARequest
@@ -214,9 +251,10 @@ class VllmModel:
         lora = LoRARequest(adapter.served_name, next(self._lora_ids), str(adapter.folder))
         try:
             # Loaded before its first request: vLLM's engine process dies of an adapter that a request fails to load.
-            if len(self._loaded) == HELD:
-                await self.engine.remove_lora(self._loaded.popleft())
-            await self.engine.add_lora(lora)
+            async with self._awake():
+                if len(self._loaded) == HELD:
+                    await self.engine.remove_lora(self._loaded.popleft())
+                await self.engine.add_lora(lora)
         except Exception as error:
             raise EngineError(
                 f"model '{self._model.id}': vLLM {vllm_version()} cannot serve it under adapter {adapter.folder}: "
@@ -244,8 +282,9 @@ class VllmModel:
         try:
             # Cancelling this coroutine cancels the generator, which aborts the request in the engine.
             parameters = _sampling_parameters(request)
-            async for output in self.engine.generate(tokens_input(prompt), parameters, number, lora_request=lora):
-                final = output
+            async with self._awake():
+                async for output in self.engine.generate(tokens_input(prompt), parameters, number, lora_request=lora):
+                    final = output
         except EngineDeadError as error:
             raise EngineError(
                 f"model '{self.name}': the vllm engine process died, see its messages above; often too little memory: "

@@ -1,7 +1,10 @@
 """Start of the `vllm` engine: checks of model and adapter, its environment, its process."""
 
+import contextlib
 import logging
 import os
+import threading
+from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
@@ -65,8 +68,11 @@ def require_adapter_fit(adapter: Adapter, model: ModelConfig) -> None:
     require_fit(adapter, modules, model.id)
 
 
-def start_engine(model: ModelConfig, arguments: dict[str, Any]) -> Any:
-    """Return a started `AsyncLLM`."""
+_starting = threading.Lock()
+
+
+def start_engine(model: ModelConfig, arguments: dict[str, Any], environment: Mapping[str, str]) -> Any:
+    """Return a started `AsyncLLM`, whose processes have these environment variables beside this one's."""
     from vllm.engine.arg_utils import AsyncEngineArgs
     from vllm.v1.engine.async_llm import AsyncLLM
 
@@ -74,13 +80,30 @@ def start_engine(model: ModelConfig, arguments: dict[str, Any]) -> Any:
     if unknown:
         raise ConfigError(f"engine.extra_args.{unknown[0]}: vLLM {vllm_version()} has no such engine argument")
     try:
-        return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
+        # One at a time: the processes take over this one's environment, and each measures the memory that is free.
+        with _starting, _added(environment):
+            return AsyncLLM.from_engine_args(AsyncEngineArgs(**arguments))
     except Exception as error:  # vLLM, torch and the hub each raise their own types while starting
         raise EngineError(
             f"model '{model.id}': vLLM {vllm_version()} could not start: {one_line(error)}; its messages above may "
             "say more. Too little memory: lower engine.max_model_len, or raise engine.tensor_parallel_size, or "
             "engine.gpu_memory_utilization where nothing else uses the GPU; lower that where something does (a trainer)"
         ) from error
+
+
+@contextlib.contextmanager
+def _added(environment: Mapping[str, str]) -> Iterator[None]:
+    """Have more environment variables while the block runs."""
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 def vllm_version() -> str:

@@ -1,0 +1,144 @@
+"""Trainer and vLLM on one machine's GPUs: who has which, whose turn it is, and what an overlap gains."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+from test_policy import ASKED, Noting, answer, rows
+
+from building import composed
+from evorun.models.base import LanguageModel, Reply, Request, Sampling
+from evorun.models.devices import VISIBLE
+from evorun.models.lazy import LazyModel
+from evorun.models.vllm.sleep import SleepMode
+from evorun.runner.settings import check
+from evorun.runner.training_runs import shared_gpus, trainer_devices
+from evorun.training.wire import Answer, Command, Train
+from virtual_time import run_virtually
+
+UPDATE_S, REFLECTION_S = 40.0, 30.0
+
+
+@pytest.mark.parametrize(
+    ("gpus", "engine", "training", "own", "said"),
+    [
+        ("0,1,2", {}, {}, [1], False),
+        ("0,1,2", {"devices": [0, 1], "tensor_parallel_size": 2}, {}, [2], False),
+        ("0,1,2", {}, {"num_processes": 2}, [1, 2], False),
+        ("0,1,2", {}, {"num_processes": 3}, None, True),
+        ("0,1,2", {}, {"devices": [0]}, [0], True),
+        ("0", {}, {}, None, True),
+        ("0", {"sleep": True}, {}, None, False),
+        ("0", {"gpu_memory_utilization": 0.4}, {}, None, False),
+        ("", {}, {}, None, False),
+    ],
+)
+def test_the_trainer_has_gpus_that_vllm_leaves_free_and_an_overlap_is_said(
+    gpus: str, engine: Any, training: Any, own: list[int] | None, said: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VISIBLE, gpus)
+    config = composed("method=grpo", "task=arithmetic", "engine=vllm", "model=qwen2_5_7b")
+    config = check({**config, "engine": config["engine"] | engine, "training": config["training"] | training})
+    assert trainer_devices(config) == own
+    lines = shared_gpus(config)
+    assert len(lines) == said
+    assert all("share GPU 0" in line and "engine.sleep=true" in line for line in lines)
+
+
+class Memory:
+    """A journal without a file, whose writes take no time."""
+
+    def __init__(self) -> None:
+        self.kept: dict[str, Any] = {}
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.kept
+
+    async def remember(
+        self, key: str, about: bytes, compute: Callable[[], Awaitable[Any]], *_: Any, **__: Any
+    ) -> dict[str, float]:
+        self.kept[key] = await compute()
+        return dict(self.kept[key])
+
+
+class Slow(Noting):
+    """Its trainer takes a while for an update."""
+
+    async def _ask(self, command: Command) -> Answer:
+        if isinstance(command, Train):
+            await asyncio.sleep(UPDATE_S)
+        return await super()._ask(command)
+
+
+class Engine:
+    """An engine beside the trainer, which it may share a GPU with; counts calls that it answers while it sleeps."""
+
+    name = "m"
+
+    def __init__(self, *, sleeps: bool) -> None:
+        self.mode = SleepMode(self) if sleeps else None
+        self.sleeping, self.slept_through = False, 0
+
+    async def sleep(self, level: int) -> None:
+        self.sleeping = True
+
+    async def wake_up(self) -> None:
+        self.sleeping = False
+
+    def asleep(self) -> Any:
+        assert self.mode is not None
+        return self.mode.asleep()
+
+    async def complete(self, request: Request) -> Reply:
+        if self.mode is None:
+            return await self._answer()
+        async with self.mode.awake():
+            return await self._answer()
+
+    async def _answer(self) -> Reply:
+        await asyncio.sleep(REFLECTION_S / 3)
+        self.slept_through += self.sleeping
+        return answer("well")
+
+    async def under(self, folder: Path, name: str) -> LanguageModel:
+        return self
+
+    async def close(self) -> None:
+        pass
+
+
+async def seconds_of_a_step(folder: Path, engine: Engine) -> float:
+    """Return the seconds of an update with three reflections beside it, each asked after the one before."""
+
+    async def opened() -> LanguageModel:
+        return engine
+
+    policy, lazy = Slow(folder, Memory()), LazyModel("m", opened)
+    if engine.mode is not None:
+        policy.share_gpu_with(lazy)
+    model = policy.serve_via(lazy)
+    await model.at(0).complete(ASKED)  # as the step's completions
+    began = asyncio.get_running_loop().time()
+
+    async def reflect() -> None:
+        for index in range(3):
+            await model.at(0).complete(msgspec.structs.replace(ASKED, seed=index, sampling=Sampling()))
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(policy.update(1, rows(1.0, 0.0)))
+        group.create_task(reflect())
+    return asyncio.get_running_loop().time() - began
+
+
+def test_on_gpus_of_their_own_update_and_reflections_take_the_time_of_the_longer(tmp_path: Path) -> None:
+    took = run_virtually(seconds_of_a_step(tmp_path, Engine(sleeps=False)))
+    assert took <= 1.1 * max(UPDATE_S, REFLECTION_S)
+
+
+def test_on_one_gpu_they_run_in_turn(tmp_path: Path) -> None:
+    engine = Engine(sleeps=True)
+    assert run_virtually(seconds_of_a_step(tmp_path, engine)) == pytest.approx(UPDATE_S + REFLECTION_S)
+    assert engine.slept_through == 0
