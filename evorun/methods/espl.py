@@ -21,7 +21,8 @@ from evorun.rollouts.calls import Role
 from evorun.rollouts.episodes import Asked, Episode, Rollouts
 from evorun.rollouts.rewards import Graded
 from evorun.runs.candidates import Step
-from evorun.tasks.capabilities import Instructs
+from evorun.tasks.base import Task
+from evorun.tasks.capabilities import Generates, Instructs
 from evorun.training.wire import PolicyGradient
 
 ROLLOUT = "rollout"
@@ -107,6 +108,11 @@ class Espl(DatasetLevel):
             return {**self.roles, **dict.fromkeys(OPERATORS, Role("policy", lag=1))}
         return self.roles
 
+    def incompatibility(self, task: type[Task]) -> str | None:
+        if getattr(self.config, "principles_in", "system") == "user" and not issubclass(task, Generates):
+            return f"method.principles_in: task={task.name} asks under a system prompt only; set it to system"
+        return None
+
     def objective(self, run: Path) -> PolicyGradient:
         config = self.config
         assert isinstance(config, GradientSettings)  # noqa: S101 - asked for only where weights are trained
@@ -126,14 +132,16 @@ class Espl(DatasetLevel):
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
         """Run Algorithm 1; leave the best system prompt and the trained adapter in artifacts/."""
         config, task = self.config, ctx.training.task
-        prompts, tests = self._prompts(ctx), Evaluations(ctx, config)
+        after = isinstance(config, EvolutionSettings) and config.principles_in == "user"
+        prompts, tests = self._prompts(ctx), Evaluations(ctx, config, after)
         rewards = Graded(ctx.shared, task, ctx.training.grade, config.format_reward)
         rollouts = Rollouts(ctx.shared, task, ROLLOUT, rewards, learned=self.trains)
         yield await tests.evaluate(0, self._tested(prompts))
         evaluated = step = 0
         for step in range(1, config.steps + 1):
             problems, drawn = ctx.batch(step, config.problems_per_step), prompts.select(step)  # equation 4
-            asked = [Asked(x, answer_prompt(task, x, s.prompt.text), s.id) for x in problems for s in drawn]
+            tried = [(x, s.id, s.prompt.text) for x in problems for s in drawn]
+            asked = [Asked(x, answer_prompt(task, x, text, after_problem=after), name) for x, name, text in tried]
             asked = [one for one in asked for _ in range(config.group)]
             # A step is made only if the budget covers the evaluation after it, too.
             needed = rollouts.most_calls([one.problem for one in asked]) + tests.most_calls
@@ -164,7 +172,8 @@ class Espl(DatasetLevel):
         config = self.config
         if not isinstance(config, EvolutionSettings):
             return FixedPrompt(config.system_prompt or "")
-        return Evolution(ctx, config, config.system_prompt or ctx.training.task.seed_instruction())
+        own = ctx.training.task.seed_instruction() if config.principles_in == "system" else ""
+        return Evolution(ctx, config, config.system_prompt or own)
 
     def _tested(self, prompts: Prompts) -> str:
         config = self.config

@@ -4,9 +4,11 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from evorun.errors import above, at_least, within
 from evorun.methods.context import RunContext
-from evorun.models.base import Sampling
+from evorun.models.base import Message, Sampling
 from evorun.rollouts.episodes import Asked, Rollouts
 from evorun.rollouts.replies import TextCounts
 from evorun.runs.candidates import Candidate, Step
@@ -49,12 +51,21 @@ class EvaluationSettings:
         return Sampling(temperature=self.eval_temperature, top_p=self.eval_top_p, max_tokens=self.eval_max_tokens)
 
 
-def answer_prompt(task: Any, problem: Problem, system_prompt: str) -> Prompt:
-    """Ask for an answer under a system prompt; an empty one: as the task itself asks."""
-    prompt: Prompt = (
-        task.instructed_prompt(problem, system_prompt) if system_prompt else task.generation_prompt(problem)
-    )
-    return prompt
+def answer_prompt(task: Any, problem: Problem, system_prompt: str, *, after_problem: bool = False) -> Prompt:
+    """Ask for an answer under a system prompt; an empty one: as the task itself asks.
+
+    after_problem: it stands in the user's message, after the problem as the task itself puts it.
+    """
+    prompt: Prompt
+    if system_prompt and not after_problem:
+        prompt = task.instructed_prompt(problem, system_prompt)
+        return prompt
+    prompt = task.generation_prompt(problem)
+    if not system_prompt:
+        return prompt
+    *before, last = prompt.messages
+    message = Message(role=last["role"], content=f"{last['content']}\n\n{system_prompt}")
+    return msgspec.structs.replace(prompt, messages=(*before, message))
 
 
 @dataclass
@@ -63,6 +74,8 @@ class Evaluations:
 
     ctx: RunContext
     settings: EvaluationSettings
+    after_problem: bool = False
+    """See `answer_prompt`."""
     _candidates: dict[str, list[Candidate]] = field(default_factory=dict)
     """Of each problem, over all evaluations."""
 
@@ -87,7 +100,7 @@ class Evaluations:
 
     async def _evaluate(self, problem: Problem, step: int, system_prompt: str) -> Step:
         ctx = self.ctx.context_for(problem)
-        prompt = answer_prompt(ctx.task, problem, system_prompt)
+        prompt = answer_prompt(ctx.task, problem, system_prompt, after_problem=self.after_problem)
         # Greedy first, by itself: the answer has its call when the budget does not pay for all samples.
         asked, rollouts = Asked(problem, prompt), Rollouts(ctx, ctx.task, ROLE)
         greedy = await rollouts.play(step, [asked], self.settings.eval_sampling(0))

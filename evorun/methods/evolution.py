@@ -35,8 +35,14 @@ class EvolutionSettings(PopulationSettings):
     """reference | policy: the weights that summarise, criticise and edit, without or with what the run trains."""
     crossover_rate: float
     """Probability of a crossover in a step (p_crossover)."""
+    crossover_alone_by: float | None
+    """null: a crossover takes another system prompt that was best at a problem. Else the best one and another must
+    each have been best at one alone, by more than this."""
     local_edits: int
     """Edits that the critique of one problem proposes at most (K_ops)."""
+    principles_in: str
+    """system | user: principles stand in the system prompt, or after the problem in the user's message; then the system
+    prompt is the task's own, and the root has no preamble either."""
     eval_prompt: str
     """best | latest: the system prompt that the run's problems are answered under."""
     partial_edits: bool
@@ -49,6 +55,8 @@ class EvolutionSettings(PopulationSettings):
     """Characters of a principle at most."""
     rollout_chars: int | None
     """As much of a rollout as a summary is shown; null: all of it."""
+    operator_prompts: str | None
+    """Folder with files of your own in the place of those in `evorun/methods/prompts`; null: none."""
     reflection_temperature: float
     reflection_top_p: float
     reflection_max_tokens: int
@@ -56,10 +64,12 @@ class EvolutionSettings(PopulationSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("method.reflect_with", self.reflect_with, REFLECTORS)
+        one_of("method.principles_in", self.principles_in, ("system", "user"))
         one_of("method.eval_prompt", self.eval_prompt, ("best", "latest"))
         within("method.crossover_rate", self.crossover_rate, 0, 1)
         for key in ("local_edits", "most_edits", "most_principles", "principle_chars", "rollout_chars"):
             at_least(f"method.{key}", getattr(self, key), 1)
+        at_least("method.crossover_alone_by", self.crossover_alone_by, 0)
         at_least("method.reflection_temperature", self.reflection_temperature, 0)
         above("method.reflection_top_p", self.reflection_top_p, 0)
         within("method.reflection_top_p", self.reflection_top_p, 0, 1)
@@ -196,6 +206,7 @@ class Evolution:
             ctx.training.demonstrations,
             local_edits=settings.local_edits,
             rollout_chars=settings.rollout_chars,
+            folder=settings.operator_prompts,
         )
         self._answered: list[tuple[str, int, Reply]] = []
         """Calls of the present step that are still to be charged: role, index and reply."""
@@ -254,7 +265,12 @@ class Evolution:
             ]
         reflected = [one.result() for one in reflecting]
         lessons = [lesson for lesson in reflected if lesson.edits]
-        figures = {"reflected_problems": float(len(groups)), **_refused(reflected)}
+        shortened = sum(self._operators.shows_part_of(one) for ones in groups for one in ones)
+        figures = {
+            "reflected_problems": float(len(groups)),
+            "shortened_rollouts": float(shortened),
+            **_refused(reflected),
+        }
         if not lessons:
             return Bred(figures)
         reply = await self._ask("aggregation", step, 0, self._operators.aggregation(parent.prompt, lessons))
@@ -283,7 +299,8 @@ class Evolution:
         """Edit the best system prompt by what each of the batch was best at (Algorithm 2)."""
         players, scores = batch.players()
         width = batch.group * len(batch.prompts)
-        prompt = self._operators.crossover(players, scores, [posed(one) for one in batch.episodes[::width]])
+        problems, alone_by = [posed(one) for one in batch.episodes[::width]], self._settings.crossover_alone_by
+        prompt = self._operators.crossover(players, scores, problems, alone_by=alone_by)
         if prompt is None:  # none of the others was best at anything
             return Bred({})
         best = players[int(scores.mean(axis=1).argmax())]

@@ -24,10 +24,10 @@ from evorun.rollouts.episodes import Asked, Episode
 from evorun.rollouts.rewards import Reward
 from evorun.runs.candidates import Candidate, Response
 from evorun.runs.reading import read_rollouts
-from evorun.tasks.base import Prompt
+from evorun.tasks.base import Prompt, Task
 from evorun.training.wire import Row
 from learning_fixture import NotedPolicy, Trained, train
-from method_fixture import SEED_INSTRUCTION, Ask, problem
+from method_fixture import SEED_INSTRUCTION, Ask, Quiz, problem
 
 ESPL: dict[str, Any] = {"method": "espl", "prompts": 2, "crossover_rate": 0.0}
 METHODS = ("espl", "espl_evolution", "espl_self_reflection")
@@ -159,6 +159,35 @@ async def test_self_reflection_replaces_its_one_prompt(tmp_path: Path) -> None:
     assert trained.artifact("system_prompt.json")["id"] == "3.0"
 
 
+async def test_principles_may_stand_after_the_problem(tmp_path: Path) -> None:
+    def script(ask: Ask) -> str:
+        content = ask.request.messages[-1]["content"]
+        return learning(ask) if ask.role != "rollout" else "right" if ask.index % 3 <= ("[G1]" in content) else "wrong"
+
+    trained = await train(tmp_path / "run", script, steps=3, eval_every=3, principles_in="user", **ESPL)
+    texts = [one["text"] for one in prompts(trained).values()]
+    assert texts[0] == ""
+    assert "[G1] aggregation 0 of step 1" in texts[1]
+    own = ask_of(trained, "rollout", 1)
+    assert own == ask_of(await train(tmp_path / "grpo", script, method="grpo"), "rollout", 1)  # the bare problem
+    assert {one for one in ask_of(trained, "rollout", 3) if one.endswith(texts[2])}
+    assert all(one.endswith(texts[2]) for one in ask_of(trained, "evaluate", 3))
+
+
+def test_a_task_that_asks_under_a_system_prompt_only_has_nothing_to_put_principles_after() -> None:
+    class Bare(Task):
+        name = "bare"
+
+    method = make_method("espl", principles_in="user")
+    assert (method.incompatibility(Bare) or "").startswith("method.principles_in: task=bare asks under a system prompt")
+    assert method.incompatibility(Quiz) is None
+    assert make_method("espl").incompatibility(Bare) is None
+
+
+def ask_of(trained: Trained, role: str, step: int) -> set[str]:
+    return {ask.request.messages[-1]["content"] for ask in trained.model.of(role) if ask.step == step}
+
+
 async def test_the_problems_of_the_run_are_answered_under_the_best_prompt_or_the_latest(tmp_path: Path) -> None:
     def script(ask: Ask) -> str:  # the first child is good, all others are bad
         if ask.role in ("rollout", "evaluate"):
@@ -233,7 +262,7 @@ CHANGED: dict[str, Any] = {
     **{"sigma0": 5.0, "beta": 2.0, "tau": 1.0, "draw_probability": 0.5, "tie": 0.5, "mutation_sd": 3.0},
     **{"mutation_sd_by": "root_of_squares", "local_edits": 1, "partial_edits": True, "most_edits": 1},
     **{"most_principles": 1, "principle_chars": 30, "rollout_chars": 3, "reflection_temperature": 0.4},
-    **{"reflection_top_p": 0.6, "reflection_max_tokens": 7},
+    **{"reflection_top_p": 0.6, "reflection_max_tokens": 7, "crossover_alone_by": 0.9, "principles_in": "user"},
 }
 GIVEN: dict[str, dict[str, Any]] = {"selection_temperature": {"selection": "softmax"}}
 OWN_FIELDS = {one.name for one in dataclasses.fields(EsplConfig)} - {one.name for one in dataclasses.fields(GrpoConfig)}
@@ -246,7 +275,7 @@ def eventful(ask: Ask) -> str:
         more = [{"op": "remove", "id": "G99"}] if ask.step == 3 else []
         texts = [f"{ask.role} {n} in {ask.index} of step {ask.step}" for n in range(2)]
         return json.dumps({"analysis": "", "edits": [*({"op": "add", "text": text} for text in texts), *more]})
-    return ("right", "wrong", "?")[crc32(f"{ask.step} {ask.index} {ask.instruction}".encode()) % 3]
+    return ("right", "wrong", "?")[crc32(f"{ask.index} {ask.step} {ask.instruction}".encode()) % 3]
 
 
 async def effect(folder: Path, **config: Any) -> object:
@@ -258,10 +287,12 @@ async def effect(folder: Path, **config: Any) -> object:
 
 async def test_every_field_has_an_effect(tmp_path: Path) -> None:
     """On what is asked and of whom, on the population, or on what the trainer is told."""
-    assert set(CHANGED) == OWN_FIELDS | {"loss"}
+    (tmp_path / "summary.md").write_text("Retell it: {{ rollout }}")
+    changed = {**CHANGED, "operator_prompts": str(tmp_path)}
+    assert set(changed) == OWN_FIELDS | {"loss"}
     before = await effect(tmp_path / "before")
     softmax = await effect(tmp_path / "softmax", selection="softmax")
-    for field, value in CHANGED.items():
+    for field, value in changed.items():
         given = GIVEN.get(field, {})
         assert await effect(tmp_path / field, **given, **{field: value}) != (softmax if given else before), field
 
