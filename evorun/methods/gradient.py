@@ -25,7 +25,7 @@ class GradientSettings:
     def __post_init__(self) -> None:
         at_least("method.minibatches", self.minibatches, 1)
         at_least("method.kl", self.kl, 0)
-        above("method.clip_low", self.clip_low, 0)
+        at_least("method.clip_low", self.clip_low, 0)
         above("method.clip_high", self.clip_high, 0)
 
 

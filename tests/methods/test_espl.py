@@ -13,7 +13,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from building import make_budget, make_config, make_method
+from building import make_budget, make_config, make_method, simulated_run
 from evorun.errors import ConfigError
 from evorun.methods.espl import EsplConfig
 from evorun.methods.evolution import Batch
@@ -326,3 +326,29 @@ async def test_hostile_texts_are_data(tmp_path: Path, method: str) -> None:
     assert len(trained.records("training")) == 6
     assert sum(trained.cost().values()) == len(trained.model.asked)
     assert len(prompts(trained)) > 1
+
+
+# --- whole runs, with a simulated policy ---
+
+RUN = (
+    *("method=espl", "method.steps=3", "method.problems_per_step=2", "method.group=3", "method.crossover_rate=0.5"),
+    *("method.eval_every=2", "method.eval_samples=1", "task=arithmetic", "task.limit=2", "task.train_problems=6"),
+)
+
+
+@pytest.mark.parametrize("reflect_with", ["reference", "policy"])
+def test_the_journal_names_the_weights_of_each_call(tmp_path: Path, reflect_with: str) -> None:
+    """The base model reflects, or the policy before the step's update, as it made the rollouts."""
+    run = simulated_run(tmp_path / "run", *RUN, f"method.reflect_with={reflect_with}")
+    named: dict[tuple[str, int], set[str]] = {}
+    for key, request, _, usage, _ in run.effects():
+        if usage is not None:
+            _, step, role, _, _ = key.rsplit("|", 4)
+            named.setdefault((role, int(step)), set()).add(json.loads(request)["model"])
+    assert all("grad_norm" in line["figures"] for line in run.records("training"))  # an update in every step
+    base = run.json("manifest.json")["models"]["policy"]["id"]
+    for (role, step), models in named.items():
+        updates = step if role == "evaluate" else step - 1
+        reference = role in OPERATORS and reflect_with == "reference"
+        assert models == {base if reference else f"{base}@{updates}"}, (role, step)
+    assert {role for role, _ in named} >= {"rollout", "evaluate", "summary", "critique", "aggregation"}
