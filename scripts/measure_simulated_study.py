@@ -22,9 +22,9 @@ from scipy.stats import spearmanr
 
 from evorun.models.principles import PrincipleSettings
 from evorun.runs.candidates import SHARED
-from evorun.runs.directory import load_manifest
+from evorun.runs.directory import RATINGS, load_manifest
 from evorun.runs.reading import read_artifact, read_records, read_steps
-from evorun.runs.schema import CandidateRecord
+from evorun.runs.schema import CandidateRecord, RatingRecord
 from evorun.runs.statistics import t_interval
 from evorun.training.simulated import LEARNED
 
@@ -55,11 +55,15 @@ def measured(folder: Path) -> Run:
     figures["updates"] = (read_artifact(folder, LEARNED, dict[str, Any]) or {}).get("learned", 0.0)
     prompts = [one for one in read_records(folder / "candidates.jsonl", CandidateRecord) if one.problem == SHARED]
     if prompts:
-        tested = max((one for one in prompts if one.survivor), key=lambda one: one.mean or 0.0)
-        figures["principles"] = settings.merit(tested.text)
-        merits, ratings = [settings.merit(one.text) for one in prompts], [one.mean for one in prompts]
-        if len(set(merits)) > 1 and len(set(ratings)) > 1:
-            figures["spearman"] = float(spearmanr(ratings, merits).statistic)
+        merits = {one.id: settings.merit(one.text) for one in prompts}
+        ratings = {
+            one.candidate: one for one in read_records(folder / f"{RATINGS}.jsonl", RatingRecord)
+        }  # the last of each
+        tested = max((one for one in ratings.values() if one.survivor), key=lambda one: one.mean or 0.0)
+        figures["principles"] = merits[tested.candidate]
+        means = [ratings[name].mean for name in merits]
+        if len(set(merits.values())) > 1 and len(set(means)) > 1:
+            figures["spearman"] = float(spearmanr(means, list(merits.values())).statistic)
     given = [str(one) for one in OmegaConf.load(folder / ".hydra" / "overrides.yaml")]
     swept = [one for one in given if not one.lstrip("+").startswith(("seed=", "experiment=", "evorun.", "hydra."))]
     arm = sorted(swept, key=lambda one: (not one.startswith("method="), one))

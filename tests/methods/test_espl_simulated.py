@@ -1,0 +1,80 @@
+"""E-SPL on a simulated model of which the tests know the truth: it finds what helps, where anything does."""
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from building import composed
+from evorun.models.principles import PrincipleSettings
+from evorun.runner.settings import check
+from evorun.testing.runs import COMPLETED, Run, carry_out
+from evorun.training.simulated import LEARNED
+
+SMALL = (
+    *("task=arithmetic", "task.test_problems=8", "method.problems_per_step=5", "method.group=4"),
+    *("method.eval_samples=1", "engine=simulated", "engine.mean_tokens=3", "evorun.progress=off"),
+)
+STRONG = ("engine.principle_gain=0.1", "engine.reflection_skill=0.1", "engine.skill=0.2")
+SEEDS = (0, 1)
+
+
+def play(folder: Path, method: str, seed: int, *overrides: str) -> Run:
+    run = carry_out(check(composed(f"method={method}", *SMALL, *overrides, f"seed={seed}")), folder)
+    assert run.outcome == COMPLETED
+    return run
+
+
+class Truth(NamedTuple):
+    """What the simulator alone knows of a run at its end."""
+
+    principles: float
+    """Added to the probability of a right answer by the prompt with the highest rating."""
+    learned: float
+    """Added by updates."""
+    agreement: float
+    """Spearman's correlation between ratings and what prompts add."""
+
+
+def truth(folder: Path, method: str, seed: int, *overrides: str) -> Truth:
+    run = play(folder, method, seed, *STRONG, f"engine.principle_seed={seed}", "method.steps=30", *overrides)
+    engine: dict[str, Any] = run.json("manifest.json")["config"]["engine"]
+    settings = PrincipleSettings(**{key: engine[key] for key in vars(PrincipleSettings())})
+    merits = {one["id"]: settings.merit(one["text"]) for one in run.records("candidates") if one["problem"] == "*"}
+    ratings = {one["candidate"]: one for one in run.records("ratings")}  # the last line of each
+    best = max((one for one in ratings.values() if one["survivor"]), key=lambda one: one["mean"])
+    means = [ratings[name]["mean"] for name in merits]
+    agreement = float(spearmanr(means, list(merits.values())).statistic) if method == "espl" else 0.0
+    learned = run.json(f"artifacts/{LEARNED}")["learned"] if method == "espl" else 0.0
+    return Truth(merits[best["candidate"]], learned, agreement)
+
+
+def test_evolution_finds_what_helps_beyond_self_reflection_and_beside_updates(tmp_path: Path) -> None:
+    both = [truth(tmp_path / f"espl{seed}", "espl", seed) for seed in SEEDS]
+    alone = [truth(tmp_path / f"self{seed}", "espl_self_reflection", seed) for seed in SEEDS]
+    found, reflected = (np.mean([one.principles for one in ones]) for ones in (both, alone))
+    assert found > max(reflected, 0.2)
+    assert all(one.learned > 0.1 for one in both)
+    assert np.mean([one.agreement for one in both]) > 0.5
+
+
+@pytest.mark.parametrize("method", ["espl_evolution", "espl_self_reflection"])
+def test_no_method_looks_better_than_the_fixed_prompt_where_principles_do_nothing(method: str, tmp_path: Path) -> None:
+    short = ("method.steps=6", "method.eval_every=2", "engine.principle_gain=0", "task.test_problems=20")
+    evolved = play(tmp_path / "evolved", method, 0, *short)
+    fixed = play(tmp_path / "fixed", "espl_evolution", 0, *short, "method.evolve=false", "method.prompts=1")
+    assert len({one["text"] for one in evolved.records("candidates") if one["problem"] == "*"}) > 3
+    # Exactly as good: sampling seeds do not depend on the prompt, so the same problems are answered right.
+    graded = [
+        [(one["problem"], one["step"], one["scores"]) for one in run.records("steps")] for run in (evolved, fixed)
+    ]
+    assert graded[0] == graded[1]
+
+
+def test_it_loses_where_every_principle_and_every_update_harms(tmp_path: Path) -> None:
+    harm = ("engine.helpful_principles=0", "engine.harmful_principles=1", "engine.training_gain=-0.2")
+    lost = truth(tmp_path / "run", "espl", 0, *harm, "engine.skill=0.6", "method.steps=10")
+    assert lost.principles < 0
+    assert lost.learned < -0.05
