@@ -153,7 +153,7 @@ class NoTools:
         raise AssertionError("no program should be run")
 
 
-async def no_journal(key: str, about: bytes, compute: Any, kind: Any) -> Any:
+async def no_journal(key: str, about: bytes, compute: Any, kind: Any, **more: Any) -> Any:
     """Carry an effect out: nothing is remembered."""
     return await compute()
 

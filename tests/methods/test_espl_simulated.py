@@ -1,17 +1,26 @@
 """E-SPL on a simulated model of which the tests know the truth: it finds what helps, where anything does."""
 
+import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from building import composed
+from building import composed, make_config, make_method, no_journal
+from evorun.methods.context import RunContext, TrainingSplit
+from evorun.models import Reply, Request
+from evorun.models.base import Trained
+from evorun.models.config import ModelConfig
 from evorun.models.principles import PrincipleSettings
+from evorun.rollouts.calls import Calls
 from evorun.runner.settings import check
+from evorun.runs.budget import Meter
 from evorun.testing.runs import COMPLETED, Run, carry_out
-from evorun.training.simulated import LEARNED
+from evorun.training.simulated import LEARNED, SimulatedPolicy
+from virtual_time import run_virtually
 
 SMALL = (
     *("task=arithmetic", "task.test_problems=8", "method.problems_per_step=5", "method.group=4"),
@@ -78,3 +87,62 @@ def test_it_loses_where_every_principle_and_every_update_harms(tmp_path: Path) -
     lost = truth(tmp_path / "run", "espl", 0, *harm, "engine.skill=0.6", "method.steps=10")
     assert lost.principles < 0
     assert lost.learned < -0.05
+
+
+class Unrecorded:
+    """Answers without a journal."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def recorded(self, key: str, request: Request, step: int) -> None:
+        return None
+
+    async def complete(self, key: str, request: Request, step: int) -> Reply:
+        model = self._model.at(step) if isinstance(self._model, Trained) else self._model
+        reply: Reply = await model.complete(request)
+        return reply
+
+
+def seconds_after_rollouts(folder: Path, **latencies: float) -> float:
+    """Return the time that steps of `espl` take in all once their rollouts have ended, in virtual time."""
+    task = make_config("task", "arithmetic")
+    split, method = task.training(), make_method("espl", steps=3, crossover_rate=1.0)
+    engine = make_config("engine", "simulated", **latencies)
+    base = engine.open_for(ModelConfig(name="m", id="m"), split.simulator)
+    policy = SimulatedPolicy("m", base, engine, folder, SimpleNamespace(remember=no_journal))  # type: ignore[arg-type]
+    models = {"policy": Unrecorded(policy.current), "reference": Unrecorded(base)}
+    ended: list[float] = []
+    made: list[float] = []
+
+    async def learn() -> None:
+        now = asyncio.get_running_loop().time
+        calls = {"task": split.task, "meter": Meter(), "models": models, "roles": method.roles, "remember": no_journal}
+        ctx = RunContext(
+            contexts={},  # nothing is evaluated
+            shared=Calls(name="*", seed=0, **calls),
+            demonstrations=(),
+            grade=split.grader.grade,
+            artifacts=folder,
+            record=lambda *step: made.append(now()),
+            record_rollouts=lambda records: ended.append(now()),
+            policy=policy,
+            training=TrainingSplit(
+                split.task, split.problems, lambda one, said: split.grader.grade(one, said, None), {}
+            ),
+        )
+        async for _ in method.learn(ctx):
+            pass
+
+    run_virtually(learn())
+    assert len(made) == len(ended) == 3
+    return sum(made) - sum(ended)
+
+
+def test_updates_and_reflections_on_devices_of_their_own_take_the_time_of_the_longer_ones(tmp_path: Path) -> None:
+    reflections = seconds_after_rollouts(tmp_path, seconds_per_token=0.2)
+    updates = seconds_after_rollouts(tmp_path, seconds_per_update=25.0)
+    both = seconds_after_rollouts(tmp_path, seconds_per_token=0.2, seconds_per_update=25.0)
+    assert updates == pytest.approx(75)
+    assert reflections == pytest.approx(75, rel=0.5)  # neither is long beside the other, which would show nothing
+    assert both < 1.1 * max(reflections, updates)
