@@ -10,12 +10,17 @@ from evorun.models.base import Sampling
 from evorun.testing.engines import Score
 
 
-def scorer(folder: Path) -> Score:
-    """Return a function that scores tokens with the model in a folder, under transformers' own attention."""
+def plain_model(folder: Path) -> Any:
+    """Load a model as transformers does, with its own attention and cache."""
     import torch
     from transformers import AutoModelForCausalLM
 
-    model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+
+
+def scorer(model: Any) -> Score:
+    """Return a function that scores tokens with a model of transformers."""
+    import torch
 
     def score(prompt: Sequence[int], tokens: Sequence[int], sampling: Sampling) -> list[float]:
         with torch.no_grad():

@@ -23,7 +23,7 @@ import hostile_server as hostile
 from building import make_config
 from evorun.errors import ConfigError, EngineError
 from evorun.models.adapters import read_adapter
-from evorun.models.base import LanguageModel, Message, Reply, Request
+from evorun.models.base import LanguageModel, Message, Reply, Request, Sampling
 from evorun.models.server.retry import (
     AVOIDED_SECONDS,
     FAILURES_BEFORE_AVOIDED,
@@ -34,9 +34,12 @@ from evorun.models.server.retry import (
 )
 from evorun.testing import check_engine
 from evorun.testing.engines import VERDICT_SCHEMA, ask, decoder
+from forward_pass import plain_model, scorer
 from hostile_server import ChatServer
 from server_engine import KEY, REQUEST, closed_port, one_line_of, opened, until
-from token_server import MadeUp, write_byte_tokenizer
+from tiny_llama import write_tiny_llama
+from token_server import MadeUp, OfModel, write_byte_tokenizer
+from token_turns import check_turns
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +197,19 @@ async def test_a_next_turn_goes_on_from_token_ids(tokenizer: Path) -> None:
     assert reply.prompt_ids[: len(seen)] == seen
     added = answers.tokenizer.decode(reply.prompt_ids[len(seen) :])
     assert added == "<|im_end|>\n<|im_start|>tool\n4<|im_end|>\n<|im_start|>assistant\n"
+
+
+@pytest.mark.embedded
+async def test_five_turns_are_trained_on_as_the_server_saw_and_drew_them(tmp_path: Path) -> None:
+    folder = write_tiny_llama(tmp_path)
+    answers = OfModel(folder)
+    async with serving(folder, answers) as (_, engine):
+        sampling = Sampling(temperature=0.8, max_tokens=6)
+        episodes = await check_turns(engine, answers.tokenizer, scorer(plain_model(folder)), sampling)
+    turns = [reply for episode in episodes for reply in episode.replies]
+    assert {(reply.prompt_ids, reply.completions[0].token_ids) for reply in turns} == {
+        (tuple(prompt), tuple(drawn)) for prompt, drawn in zip(answers.prompts[1:], answers.drawn[1:], strict=True)
+    }
 
 
 async def test_a_control_of_token_ids_differs_in_these_alone(tokenizer: Path) -> None:

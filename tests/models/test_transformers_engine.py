@@ -11,13 +11,14 @@ import pytest
 
 from building import make_config
 from evorun.errors import ConfigError, EngineError
-from evorun.models import Message
+from evorun.models import Message, Sampling
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import ensure
 from evorun.models.transformers.engine import TransformersModel
 from evorun.testing import check_engine
 from evorun.testing.engines import ask, decoder
-from forward_pass import distribution, scorer
+from forward_pass import distribution, plain_model, scorer
+from token_turns import check_turns
 
 EMBEDDED = ModelConfig(name="smollm2_135m", id="HuggingFaceTB/SmolLM2-135M-Instruct", dtype="float32", embedded=True)
 
@@ -36,20 +37,25 @@ def engine() -> Iterator[TransformersModel]:
 
 
 @pytest.fixture(scope="module")
-def reference() -> Any:
-    """The same weights under transformers' own attention, cache and `generate`."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+def tokenizer() -> Any:
+    from transformers import AutoTokenizer
 
-    folder = ensure()
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32)
+    return AutoTokenizer.from_pretrained(ensure())
 
+
+@pytest.fixture(scope="module")
+def weights() -> Any:
+    """The same model under transformers' own attention, cache and `generate`."""
+    return plain_model(ensure())
+
+
+@pytest.fixture(scope="module")
+def reference(weights: Any, tokenizer: Any) -> Any:
     def greedy(messages: tuple[Message, ...], max_tokens: int) -> str:
         ids = tokenizer.apply_chat_template(
             list(messages), add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
-        out = model.generate(**ids, max_new_tokens=max_tokens, do_sample=False)
+        out = weights.generate(**ids, max_new_tokens=max_tokens, do_sample=False)
         return str(tokenizer.decode(out[0, ids["input_ids"].shape[1] :], skip_special_tokens=True))
 
     return greedy
@@ -96,24 +102,23 @@ async def test_schema_holds_at_temperature_one(engine: TransformersModel) -> Non
         jsonschema.validate(json.loads(completion.text), schema)
 
 
-async def test_log_probabilities_under_a_schema_are_those_among_what_it_allows(engine: TransformersModel) -> None:
+async def test_log_probabilities_under_a_schema_are_those_among_what_it_allows(
+    engine: TransformersModel, weights: Any, tokenizer: Any
+) -> None:
     """Against every token of the vocabulary, tried one by one as what comes next."""
     import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(ensure())
-    model = AutoModelForCausalLM.from_pretrained(ensure(), dtype=torch.float32)
     options = ['"apple"', '"apricot"', '"plum"']
     request = ask(
         *("Choose a fruit.",), max_tokens=9, temperature=0.8, n=3, token_ids=True, logprobs=True,
         json_schema={"enum": [json.loads(option) for option in options]},
     )  # fmt: skip
     reply = await engine.complete(request)
-    texts = tokenizer.batch_decode([[token] for token in range(model.config.vocab_size)])
+    texts = tokenizer.batch_decode([[token] for token in range(weights.config.vocab_size)])
     for completion in reply.completions:
         ids, expected = list(completion.token_ids or ()), []
         with torch.no_grad():
-            logits = model(torch.tensor([[*reply.prompt_ids, *ids]])).logits[0, len(reply.prompt_ids) - 1 : -1]
+            logits = weights(torch.tensor([[*reply.prompt_ids, *ids]])).logits[0, len(reply.prompt_ids) - 1 : -1]
         for count, row in enumerate(logits.double().numpy()):
             said = tokenizer.decode(ids[:count])
             allowed = [any(text and option.startswith(said + text) for option in options) for text in texts]
@@ -219,11 +224,16 @@ def test_bad_settings_name_the_key(setting: dict[str, Any]) -> None:
         make_config("engine", "transformers", **setting)
 
 
-async def test_it_is_an_engine(engine: TransformersModel) -> None:
+async def test_five_turns_are_trained_on_as_they_were_drawn(
+    engine: TransformersModel, weights: Any, tokenizer: Any
+) -> None:
+    await check_turns(engine, tokenizer, scorer(weights), Sampling(temperature=1.2, max_tokens=4))
+
+
+async def test_it_is_an_engine(engine: TransformersModel, weights: Any, tokenizer: Any) -> None:
     """Last in this file: it closes the engine."""
-    from transformers import AutoTokenizer
 
     async def opened() -> TransformersModel:
         return engine
 
-    await check_engine(opened, decoder(AutoTokenizer.from_pretrained(ensure())), scorer(ensure()))
+    await check_engine(opened, decoder(tokenizer), scorer(weights))

@@ -25,7 +25,8 @@ from evorun.models.embedded import ensure
 from evorun.models.vllm.engine import VllmConfig
 from evorun.testing import check_engine
 from evorun.testing.engines import ask, decoder
-from forward_pass import scorer
+from forward_pass import plain_model, scorer
+from token_turns import check_turns
 
 needs_vllm = [
     pytest.mark.vllm,
@@ -292,13 +293,19 @@ class TestServing:
 class TestConformance:
     pytestmark = needs_vllm
 
+    async def test_five_turns_are_trained_on_as_they_were_drawn(self, engine: LanguageModel) -> None:
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(ensure())
+        await check_turns(engine, tokenizer, scorer(plain_model(ensure())), Sampling(temperature=1.2, max_tokens=4))
+
     async def test_it_is_an_engine(self, engine: LanguageModel) -> None:
         from transformers import AutoTokenizer
 
         async def opened() -> LanguageModel:
             return engine
 
-        await check_engine(opened, decoder(AutoTokenizer.from_pretrained(ensure())), scorer(ensure()))
+        await check_engine(opened, decoder(AutoTokenizer.from_pretrained(ensure())), scorer(plain_model(ensure())))
 
 
 class TestDeath:
