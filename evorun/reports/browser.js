@@ -1,40 +1,12 @@
-"use strict";
-// Everything shown here may be hostile text: nodes are made one by one and texts go in through textContent only.
+// The browser of problems and their candidates.
 (() => {
-  const byId = (id) => document.getElementById(id);
+  if (!byId("browser-index")) return;
   const index = JSON.parse(byId("browser-index").textContent);
   // `score` says how good a response is; null: it is right or wrong. `stepName`: a generation, or a training step.
   const { score, step: stepName } = JSON.parse(byId("browser-words").textContent);
-  const SHARED = "*"; // stands for the id of a problem where candidates serve all of them
   const problems = new Map();
   let problem = null;
   let selected = 0;
-
-  const CONTROLS = /[\u0000-\u0008\u000b-\u001f]/g;
-  const DIRECTIONS = /[\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]/g;
-  const visible = (text) =>
-    String(text)
-      .replace(CONTROLS, (c) => String.fromCharCode(0x2400 + c.charCodeAt(0)))
-      .replace(DIRECTIONS, "\ufffd");
-
-  function element(tag, attributes, ...children) {
-    const node = document.createElement(tag);
-    for (const [name, value] of Object.entries(attributes || {})) {
-      if (name === "onclick") node.addEventListener("click", value);
-      else if (value !== null && value !== undefined) node.setAttribute(name, value);
-    }
-    for (const child of children) {
-      node.append(child instanceof Node ? child : document.createTextNode(visible(child)));
-    }
-    return node;
-  }
-
-  function svg(tag, attributes, ...children) {
-    const node = document.createElementNS("http://www.w3.org/2000/svg", tag);
-    for (const [name, value] of Object.entries(attributes)) node.setAttribute(name, value);
-    for (const child of children) node.append(child instanceof Node ? child : visible(child));
-    return node;
-  }
 
   // Of a problem, a step or a candidate.
   const figure = (value) => (value === null ? "–" : String(Number(value.toPrecision(4))));
@@ -48,18 +20,11 @@
     return element("span", { class: tone(one), title: words }, score ? `${words} ${mark(one)}` : `${mark(one)} ${words}`);
   };
   const percent = (share) => `${Math.round(100 * share)} %`;
-  const belief = (c) =>
-    c.mean === null ? "–" : c.mean.toFixed(2) + (c.sd === null ? "" : ` ± ${c.sd.toFixed(2)}`);
   // The name of what `belief` shows of a problem's candidates: not all methods have a posterior.
   function beliefName() {
-    if (isShared()) return "Rating";
     if (problem.candidates.some((c) => c.fitness !== null)) return "Fitness";
     return problem.candidates.some((c) => c.sd !== null) ? "Posterior" : "Estimate";
   }
-
-  const name = ({ id }) => (id === SHARED ? "all problems" : id);
-  const isShared = () => problem.id === SHARED;
-  const kindOf = (c) => c.kind.replaceAll("_", " ");
 
   // A program, say: its lines must stay lines.
   const isBlock = (answer) => answer !== null && answer.trim().includes("\n");
@@ -70,9 +35,7 @@
   // A problem's data is unpacked when it is first chosen: all of it may be many times the page's own size.
   async function load(position) {
     if (!problems.has(position)) {
-      const packed = Uint8Array.from(atob(byId(`problem-${position}`).textContent), (c) => c.charCodeAt(0));
-      const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-      problems.set(position, await new Response(unpacked).json());
+      problems.set(position, await unpacked(`problem-${position}`));
     }
     return problems.get(position);
   }
@@ -86,7 +49,7 @@
     const before = list.value;
     list.replaceChildren();
     index.forEach((entry, position) => {
-      const label = `${mark(entry)}  ${name(entry)}   ${entry.stratum}   ${entry.candidates} candidate${entry.candidates === 1 ? "" : "s"}`;
+      const label = `${mark(entry)}  ${entry.id}   ${entry.stratum}   ${entry.candidates} candidate${entry.candidates === 1 ? "" : "s"}`;
       const found = label.toLowerCase().includes(wanted) && (outcome === "all" || outcome === tone(entry));
       if (found) list.append(element("option", { value: position }, label));
     });
@@ -100,12 +63,12 @@
 
   async function showProblem(position) {
     const list = byId("problem-list");
-    if (!("DecompressionStream" in window)) {
+    const loaded = await load(position);
+    if (Number(list.value) !== position) return; // another one was chosen in the meantime
+    if (loaded === null) {
       byId("problem-outcome-line").replaceChildren("The browser of candidates needs a web browser of 2023 or later.");
       return;
     }
-    const loaded = await load(position);
-    if (Number(list.value) !== position) return; // another one was chosen in the meantime
     problem = loaded;
     problem.children = problem.candidates.map(() => []);
     problem.candidates.forEach((c, child) => new Set(c.parents).forEach((p) => problem.children[p].push(child)));
@@ -120,12 +83,6 @@
 
   function showOutcome(entry) {
     const cut = `Texts longer than ${entry.text_limit.toLocaleString("en")} characters are cut.`;
-    if (isShared()) {
-      const kinds = [...new Set(problem.candidates.map(kindOf))].map((kind) => `${kind}s`).join(" and ");
-      const line = element("p", {}, element("strong", {}, name(problem)), `: ${kinds} that serve all of them`);
-      byId("problem-outcome-line").replaceChildren(line, element("p", { class: "note" }, cut));
-      return;
-    }
     const answer = problem.answer === null ? "none" : isBlock(problem.answer) ? "see the one returned" : problem.answer;
     const parts = [element("strong", {}, problem.id), ` ${problem.stratum}: answer `, element("b", {}, answer), " "];
     parts.push(graded(problem));
@@ -164,24 +121,19 @@
     );
   }
 
-  const HEADS = ["head-answer", "head-grade", "head-belief"].map(byId);
-  const OF_RESPONSES = HEADS.slice(0, 2).map((head) => head.textContent);
-
   function showTable() {
-    const heads = [...(isShared() ? ["Text", "Operator"] : OF_RESPONSES), beliefName()];
-    HEADS.forEach((head, i) => (head.textContent = heads[i]));
+    byId("head-belief").textContent = beliefName();
     const body = byId("candidate-rows");
     body.replaceChildren();
     for (const position of problem.ranking) {
       const c = problem.candidates[position];
-      const brief = c.answer ?? (isShared() ? c.text.trim() : "none");
       const row = element(
         "tr",
         { "data-row": position },
         element("td", {}, link(position), position === problem.chosen ? element("span", { class: "tag" }, "returned") : ""),
         element("td", { class: "num" }, c.generation),
-        element("td", { class: "clip", title: visible(c.answer ?? "") }, brief),
-        isShared() ? element("td", {}, c.operator) : score ? element("td", { class: "num" }, mark(c)) : element("td", {}, graded(c)),
+        element("td", { class: "clip", title: visible(c.answer ?? "") }, c.answer ?? "none"),
+        score ? element("td", { class: "num" }, mark(c)) : element("td", {}, graded(c)),
         element("td", { class: "num" }, belief(c)),
         element("td", {}, c.survivor === true ? "kept" : c.survivor === false ? "dropped" : "–"),
       );
@@ -217,14 +169,10 @@
     return [element("dt", {}, title), element("dd", { class: "links" }, ...links)];
   }
 
-  function folded(title, text) {
-    return element("details", {}, element("summary", {}, title), element("pre", {}, text));
-  }
-
   function showCandidate() {
     const c = problem.candidates[selected];
     const facts = [
-      isShared() ? ["Kind", kindOf(c)] : ["Answer", isBlock(c.answer) ? "below" : (c.answer ?? "none (unparsable)")],
+      ["Answer", isBlock(c.answer) ? "below" : (c.answer ?? "none (unparsable)")],
       [beliefName(), c.fitness === null ? belief(c) : c.fitness.toFixed(2)],
       [stepName[0].toUpperCase() + stepName.slice(1), c.generation],
       ["Operator", c.operator + (c.attempts > 1 ? `, ${c.attempts} attempts` : "")],
@@ -236,41 +184,17 @@
     }
     if (c.errors) facts.push(element("dt", {}, "Errors found"), element("dd", {}, element("pre", {}, c.errors)));
     const parts = [
-      element("h3", {}, `Candidate ${c.id} `, isShared() ? "" : graded(c)),
+      element("h3", {}, `Candidate ${c.id} `, graded(c)),
       element("dl", {}, ...facts, ...family("Parents", c.parents), ...family("Children", problem.children[selected])),
     ];
     if (c.feedback) parts.push(folded(`Public tests: ${percent(c.feedback.score)} passed`, c.feedback.text));
     if (isBlock(c.answer)) parts.push(element("h4", {}, "Answer"), element("pre", { tabindex: 0 }, c.answer));
-    parts.push(...changes(selected));
+    parts.push(...changes(c, c.parents.map((parent) => problem.candidates[parent])));
     parts.push(element("h4", {}, "Text"), element("pre", { tabindex: 0 }, c.text || "(empty)"));
-    const ratings = problem.ratings.filter(([, position]) => position === selected);
-    const course = ratings.map(([step, , mean, sd]) => `step ${step}: ${belief({ mean, sd })}`);
-    if (course.length > 1) parts.push(folded("Rating by step", course.join("\n")));
     if (c.reasoning && c.reasoning !== c.text) parts.push(folded("Reasoning, as parsed", c.reasoning));
     if (c.memory) parts.push(folded("Memory left to its children", c.memory));
     byId("candidate").replaceChildren(...parts);
     byId("duels").replaceChildren(...duelsOf(selected));
-    byId("duels").hidden = isShared() && problem.duels.length === 0;
-  }
-
-  // What a candidate's text has in common with a parent's, line by line.
-  function changes(position) {
-    const { text } = problem.candidates[position];
-    const parents = [...new Set(problem.candidates[position].parents)];
-    if (!parents.length) return [];
-    const lines = element("pre", { class: "diff", tabindex: 0 });
-    const options = parents.map((parent) => element("option", { value: parent }, problem.candidates[parent].id));
-    const choice = element("select", {}, ...options);
-    const compare = () => {
-      const compared = lineDiff(problem.candidates[Number(choice.value)].text, text);
-      const tones = { "+": "added", "-": "gone", " ": "common" };
-      lines.replaceChildren(...compared.map(([sign, line]) => element("span", { class: tones[sign] }, `${sign} ${line}\n`)));
-    };
-    choice.addEventListener("change", compare);
-    compare();
-    const label = element("label", { class: "note" }, "Compared with parent ", choice);
-    const title = element("summary", {}, "Changes, line by line");
-    return [element("details", { class: "changes", open: isShared() ? "" : null }, title, label, lines)];
   }
 
   /* ---- its duels ---- */
@@ -336,14 +260,12 @@
   function places() {
     const candidates = problem.candidates;
     const generations = [...new Set(candidates.map((c) => c.generation))].sort((a, b) => a - b);
-    // What serves all problems may be dropped unrated; such candidates stand at the bottom.
-    const known = candidates.every((c) => c.mean !== null) || (isShared() && candidates.some((c) => c.mean !== null));
-    const worst = Math.min(...candidates.map((c) => c.mean ?? Infinity));
+    const known = candidates.every((c) => c.mean !== null);
     // Where the method rates nothing, grades are all that there is to see.
     const grade = (c) => (score ? (c.value === null ? 50 : share(c.value)) : { true: 100, false: 0 }[c.correct] ?? 50);
     const rated = candidates.some((c) => c.mean !== null);
     const height = candidates.map((c, i) =>
-      known ? (c.mean ?? worst) : rated ? -problem.ranking.indexOf(i) : grade(c));
+      known ? c.mean : rated ? -problem.ranking.indexOf(i) : grade(c));
     const low = Math.min(...height), high = Math.max(...height);
     const column = (WIDTH - LEFT - RIGHT) / generations.length;
     const members = new Map(generations.map((g) => [g, []]));
@@ -421,8 +343,7 @@
   function node(position, x, y, radius) {
     const half = 1.2 * radius;
     const c = problem.candidates[position];
-    const dropped = isShared() && c.survivor === false;
-    const classes = `node ${tone(c)}${dropped ? " dropped" : ""}${position === selected ? " selected" : ""}`;
+    const classes = `node ${tone(c)}${position === selected ? " selected" : ""}`;
     // Shape repeats what colour says: right candidates are discs, wrong ones diamonds. Scores are colours in between.
     const shape = c.correct === false
       ? svg("path", { d: `M${x} ${y - half}L${x + half} ${y}L${x} ${y + half}L${x - half} ${y}Z`, class: classes })

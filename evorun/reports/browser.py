@@ -1,26 +1,23 @@
 """The data behind the page's browser of candidates: a choice of problems, compressed, their texts cut to a size."""
 
-import base64
-import zlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from evorun.errors import RunDirectoryError
-from evorun.runs.candidates import SHARED, CandidateId
-from evorun.runs.directory import PROBLEMS, RATINGS
+from evorun.reports.packing import Packed, cut, cut_within, pack_within, rounded
+from evorun.runs.candidates import CandidateId
+from evorun.runs.directory import PROBLEMS
 from evorun.runs.reading import read_records
 from evorun.runs.schema import (
     CandidateRecord,
     ComparisonRecord,
     PredictionRecord,
     ProblemRecord,
-    RatingRecord,
     StepRecord,
 )
 from evorun.runs.scores import Score
@@ -49,8 +46,6 @@ class ProblemData:
     steps: list[StepRecord] = field(default_factory=list)
     candidates: list[CandidateRecord] = field(default_factory=list)
     duels: list[ComparisonRecord] = field(default_factory=list)
-    ratings: list[RatingRecord] = field(default_factory=list)
-    """In the order of their steps."""
     data: Mapping[str, Any] = field(default_factory=dict)
     """The fields that the prompts showed; empty for a run that did not record them."""
 
@@ -65,12 +60,7 @@ class BrowserProblem:
     value: float | None
     candidates: int
     duels: int
-    text_limit: int
-    """Characters after which candidate texts were cut."""
-    json: bytes
-    """The data."""
-    packed: str
-    """The same as the page carries it: compressed by zlib, in base64, which is safe inside a script element."""
+    packed: Packed
 
 
 def load_browser(
@@ -83,8 +73,7 @@ def load_browser(
 ) -> list[BrowserProblem]:
     """Load the named problems, or up to `MAX_PROBLEMS` spread over strata and over right and wrong (high and low).
 
-    `measure` says how good a response is. The candidates that serve all problems come first, as those of a problem `*`.
-    Raises RunDirectoryError when a named problem has no candidates in this run.
+    `measure` says how good a response is. Raises RunDirectoryError when a named problem has no candidates in this run.
     """
     # ended problems first, then those under way as their last step has them; of the latter, later steps overwrite
     known = {
@@ -100,28 +89,14 @@ def load_browser(
     for problem in candidates_by_problem:
         outlines.setdefault(problem, ProblemData(problem, "", None, None, None, None, None))
     chosen = _spread(outlines.values()) if problems is None else _named(outlines, problems, run_dir)
-    shared = ProblemData(SHARED, "", None, None, None, None, None)
-    _fill(run_dir, {p.id: p for p in (shared, *chosen)}, steps)
-    if shared.candidates:
-        chosen = [shared, *chosen]
+    _fill(run_dir, {p.id: p for p in chosen}, steps)
     share = MAX_BYTES // max(len(chosen), 1)
     found = []
     for one in chosen:
-        for limit in TEXT_LIMITS:
-            json = msgspec.json.encode(_page_data(one, limit, measure))
-            packed = base64.b64encode(zlib.compress(json, 9)).decode("ascii")
-            if len(packed) <= share:
-                break
+        packed = pack_within(share, TEXT_LIMITS, partial(_page_data, one, measure))
         sizes = len(one.candidates), len(one.duels)
-        found.append(BrowserProblem(one.id, one.stratum, one.correct, one.value, *sizes, limit, json, packed))
+        found.append(BrowserProblem(one.id, one.stratum, one.correct, one.value, *sizes, packed))
     return found
-
-
-def script_json(value: Any) -> str:
-    """Encode a value as JSON that can neither end nor escape from the script element around it."""
-    # HTML ends a script at its first closing tag, quoted or not; the escapes mean the same to JSON
-    text = msgspec.json.encode(value).decode("utf-8")
-    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _spread(outlines: Iterable[ProblemData]) -> list[ProblemData]:
@@ -162,27 +137,23 @@ def _fill(run_dir: Path, chosen: dict[str, ProblemData], steps: Sequence[StepRec
     for duel in read_records(run_dir / "comparisons.jsonl", ComparisonRecord):
         if duel.problem in chosen:
             chosen[duel.problem].duels.append(duel)
-    for rating in read_records(run_dir / f"{RATINGS}.jsonl", RatingRecord):
-        if rating.problem in chosen:
-            chosen[rating.problem].ratings.append(rating)
 
 
-def _page_data(problem: ProblemData, limit: int, measure: Score) -> dict[str, Any]:
+def _page_data(problem: ProblemData, measure: Score, limit: int) -> dict[str, Any]:
     """Return the problem for the page's script; candidates are referred to by their position in the list."""
     position = {candidate.id: index for index, candidate in enumerate(problem.candidates)}
     # of a run that is going on, a duel can be on disk before its candidates
     duels = [d for d in problem.duels if d.first in position and d.second in position]
-    last = {rating.candidate: rating for rating in problem.ratings}
-    candidates = [_candidate(c, position, limit, last.get(c.id, c)) for c in problem.candidates]
+    candidates = [_candidate(c, position, limit) for c in problem.candidates]
     return {
         "id": problem.id,
         "stratum": problem.stratum,
         "correct": problem.correct,
         "value": problem.value,
-        "answer": _cut(problem.answer, limit),
+        "answer": cut(problem.answer, limit),
         "chosen": position.get(problem.chosen) if problem.chosen is not None else None,
         "stop": problem.stop,
-        "data": {name: _cut_within(value, limit) for name, value in problem.data.items()},
+        "data": {name: cut_within(value, limit) for name, value in problem.data.items()},
         "steps": [
             {
                 "step": s.step,
@@ -204,62 +175,33 @@ def _page_data(problem: ProblemData, limit: int, measure: Score) -> dict[str, An
                 position[d.second],
                 d.verdicts,
                 d.outcome,
-                [_cut(reason, limit // 4) for reason in d.reasons],
+                [cut(reason, limit // 4) for reason in d.reasons],
             ]
             for d in duels
-        ],
-        "ratings": [
-            [r.step, position[r.candidate], _rounded(r.mean), _rounded(r.sd)]
-            for r in problem.ratings
-            if r.candidate in position
         ],
     }
 
 
-def _candidate(
-    candidate: CandidateRecord, position: dict[CandidateId, int], limit: int, rated: CandidateRecord | RatingRecord
-) -> dict[str, Any]:
-    """Return a candidate with the latest belief in it, which a shared one has in its ratings."""
+def _candidate(candidate: CandidateRecord, position: dict[CandidateId, int], limit: int) -> dict[str, Any]:
     feedback = candidate.feedback
     return {
         "id": candidate.id,
-        "kind": candidate.kind,
         "generation": candidate.generation,
         "parents": [position[p] for p in candidate.parents if p in position],
         "operator": candidate.operator,
-        "text": _cut(candidate.text, limit),
-        "reasoning": _cut(candidate.reasoning, limit),
+        "text": cut(candidate.text, limit),
+        "reasoning": cut(candidate.reasoning, limit),
         # answers and errors stay readable where texts are cut to nothing
-        "answer": _cut(candidate.answer, max(limit, 100)),
-        "error": _cut(candidate.error, max(limit, 100)),
-        "memory": _cut(candidate.memory, limit),
-        "feedback": feedback if feedback is None else {"text": _cut(feedback.text, limit), "score": feedback.score},
-        "mean": _rounded(rated.mean),
-        "sd": _rounded(rated.sd),
-        "survivor": rated.survivor,
+        "answer": cut(candidate.answer, max(limit, 100)),
+        "error": cut(candidate.error, max(limit, 100)),
+        "memory": cut(candidate.memory, limit),
+        "feedback": feedback if feedback is None else {"text": cut(feedback.text, limit), "score": feedback.score},
+        "mean": rounded(candidate.mean),
+        "sd": rounded(candidate.sd),
+        "survivor": candidate.survivor,
         "correct": candidate.correct,
         "attempts": candidate.attempts,
         "scores": candidate.scores,
         "fitness": candidate.fitness,
-        "errors": _cut(candidate.errors, limit),
+        "errors": cut(candidate.errors, limit),
     }
-
-
-def _rounded(value: float | None) -> float | None:
-    """Round to more digits than the page shows: random ones are what compresses least."""
-    return None if value is None else round(value, 4)
-
-
-def _cut_within(value: Any, limit: int) -> Any:
-    """Cut every text within a value of JSON."""
-    if isinstance(value, dict):
-        return {key: _cut_within(item, limit) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_cut_within(item, limit) for item in value]
-    return _cut(value, limit) if isinstance(value, str) else value
-
-
-def _cut(text: str | None, limit: int) -> str | None:
-    if text is None or len(text) <= limit:
-        return text
-    return f"{text[:limit]} … [{len(text) - limit:,} characters cut]"

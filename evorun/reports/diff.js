@@ -1,4 +1,3 @@
-"use strict";
 // The lines of `after` against those of `before`, as [sign, line]: " " stands in both, "-" has gone, "+" is new.
 // As many lines as possible are common (the longest common subsequence).
 const lineDiff = (before, after) => {
@@ -29,3 +28,21 @@ const lineDiff = (before, after) => {
   }
   return [...lines, ...old.slice(old.length - tail).map((line) => [" ", line])];
 };
+
+// A candidate's text against a parent's, line by line, folded unless `open`; nothing without parents.
+function changes({ text }, parents, open = false) {
+  const known = [...new Set(parents)];
+  if (!known.length) return [];
+  const lines = element("pre", { class: "diff", tabindex: 0 });
+  const choice = element("select", {}, ...known.map((parent, i) => element("option", { value: i }, parent.id)));
+  const compare = () => {
+    const tones = { "+": "added", "-": "gone", " ": "common" };
+    const compared = lineDiff(known[Number(choice.value)].text, text);
+    lines.replaceChildren(...compared.map(([sign, line]) => element("span", { class: tones[sign] }, `${sign} ${line}\n`)));
+  };
+  choice.addEventListener("change", compare);
+  compare();
+  const label = element("label", { class: "note" }, "Compared with parent ", choice);
+  const title = element("summary", {}, "Changes, line by line");
+  return [element("details", { class: "changes", open: open ? "" : null }, title, label, lines)];
+}

@@ -23,6 +23,22 @@ JUDGE = {
 }
 """Of the judge."""
 
+TRAINING = {
+    "sampler_kl": "sampler KL (nats per token)",
+    "clip_ratio": "clipped tokens (share)",
+    "kl": "KL from the reference (nats per token)",
+    "entropy": "entropy (nats per token)",
+    "equal_groups": "groups of equal rewards (share)",
+    "truncated": "completions cut off (share)",
+    "grad_norm": "gradient norm",
+}
+"""Of training steps, where the name alone does not say it."""
+
+
+def training_words(name: str) -> str:
+    """Write the name of a training step's figure as words."""
+    return TRAINING.get(name) or text.words(name)
+
 
 class FigureRow(NamedTuple):
     """A line of a table of figures."""

@@ -6,9 +6,10 @@ from typing import Any
 
 from evorun.reports import plots, text
 from evorun.reports.banners import banners
-from evorun.reports.browser import BrowserProblem, load_browser, script_json
+from evorun.reports.browser import BrowserProblem, load_browser
 from evorun.reports.data import data_tables
 from evorun.reports.drawing import TRAINING_LABELS, X_LABELS, Drawing, XAxis
+from evorun.reports.evolution.section import is_edit, load_evolution
 from evorun.reports.export import export
 from evorun.reports.facts import facts_of, settings_of, tiles
 from evorun.reports.figures import JUDGE, SEARCH, figure_rows
@@ -21,9 +22,9 @@ from evorun.reports.overview import (
     load_curves,
     load_outcome,
 )
+from evorun.reports.packing import script_json
 from evorun.reports.page import content_hash, markup, own_file, render, write_page
 from evorun.reports.scores import score_cells, score_rows
-from evorun.runs.candidates import SHARED
 from evorun.runs.reading import read_records, read_steps
 from evorun.runs.schema import ComparisonRecord, StepRecord
 from evorun.runs.scores import Score, yardstick
@@ -54,8 +55,10 @@ def export_report(run_dir: Path, folder: Path) -> list[Path]:
     Raises as `write_report`.
     """
     context = _context(run_dir, None)
-    tables = [table for table in context["tables"].values() if table.rows]
-    return export(folder, filter(None, context["plots"].values()), tables)
+    evolution = context["evolution"]
+    tables = [table for table in (*context["tables"].values(), *evolution.tables) if table.rows]
+    drawings = filter(None, (*context["plots"].values(), *evolution.plots.values()))
+    return export(folder, drawings, tables)
 
 
 def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
@@ -69,12 +72,16 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     figures = load_candidate_figures(run_dir, measure)
     browser = load_browser(run_dir, outcome.predictions, steps, figures.by_problem, measure, problems)
     # the index opens at once; a problem's own data is parsed when it is chosen
-    shown = ("id", "stratum", "correct", "value", "candidates", "text_limit")
-    index = [{name: getattr(problem, name) for name in shown} for problem in browser]
+    shown = ("id", "stratum", "correct", "value", "candidates")
+    index = [
+        {**{name: getattr(problem, name) for name in shown}, "text_limit": problem.packed.limit} for problem in browser
+    ]
+    evolution = load_evolution(run_dir, measure, curves.training, labels["step"])
     score = {"words": text.words(measure.name), "higher_is_better": measure.higher_is_better}
     settings = settings_of(outcome.manifest)
     words = {"score": None if measure.is_correctness else score, "step": labels["step"]}
-    script = own_file("diff.js") + own_file("browser.js")
+    scripts = ("dom.js", "diff.js", "browser.js", "evolution/evolution.js", "evolution/rollouts.js")
+    script = "".join(map(own_file, scripts))
     return {
         "outcome": outcome,
         "manifest": outcome.manifest,
@@ -99,11 +106,16 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "judge_rows": figure_rows(outcome.metrics, JUDGE),
         "judge_warning": judge_warning(outcome.metrics),
         "plots": _plots(outcome, curves, figures, labels),
+        "evolution": evolution,
+        "value": text.value,
+        "value_interval": text.value_interval,
+        "difference": text.difference,
+        "difference_interval": text.difference_interval,
         "browser": browser,
         "browser_note": _browser_note(browser, figures, measure),
         "browser_index": markup(script_json(index)),
         "browser_words": markup(script_json(words)),
-        "style": markup(own_file("report.css")),
+        "style": markup(own_file("report.css") + own_file("evolution/evolution.css")),
         "script": markup(script),
         "script_hash": markup(content_hash(script)),
     }
@@ -129,7 +141,7 @@ def _plots(
     drawn: dict[str, Drawing | None] = {
         "strata": along.strata(primary, strata) if len(strata) > 1 else None,
         "scores": along.scores([score for score in curves.others if score != second], curves.scores),
-        "training": plots.training_plot(curves.training),
+        "training": plots.training_plot({n: p for n, p in curves.training.items() if not is_edit(n)}),
         "decisive": along.decisive(
             decisive_by_step(read_records(outcome.run_dir / "comparisons.jsonl", ComparisonRecord))
         ),
@@ -143,7 +155,7 @@ def _plots(
 
 
 def _browser_note(browser: list[BrowserProblem], figures: CandidateFigures, measure: Score) -> str:
-    total, shown = len(figures.by_problem), sum(problem.id != SHARED for problem in browser)
+    total, shown = len(figures.by_problem), len(browser)
     if shown == total:
         return f"All {total} problems with candidates."
     outcomes = "right and wrong" if measure.is_correctness else f"high and low {text.words(measure.name)}"

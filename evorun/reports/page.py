@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from evorun.reports import text
 from evorun.reports.drawing import Drawing
+from evorun.reports.figures import training_words
 from evorun.reports.tables import DataTable
 from evorun.runs.printable import printable
 from evorun.runs.records import write_atomically
@@ -23,7 +24,12 @@ def render(template: str, context: Mapping[str, Any]) -> str:
 
     # StrictUndefined: a template that names what its context lacks must fail, not print nothing
     environment = jinja2.Environment(
-        autoescape=True, finalize=_finalize, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
+        loader=jinja2.FunctionLoader(own_file),
+        autoescape=True,
+        finalize=_finalize,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
     )
     environment.filters.update(
         percent=text.percent,
@@ -32,13 +38,14 @@ def render(template: str, context: Mapping[str, Any]) -> str:
         number=text.number,
         number_interval=text.number_interval,
         words=text.words,
+        training_words=training_words,
         label=text.label,
         sentence=text.sentence,
         trusted=markup,
         svg_link=svg_link,
         csv_link=csv_link,
     )
-    return environment.from_string(own_file(template)).render(context)
+    return environment.get_template(template).render(context)
 
 
 def write_page(target: Path, page: str) -> Path:

@@ -16,6 +16,7 @@ from evorun.reports.drawing import (
     score_axis,
     unit_axis,
 )
+from evorun.reports.figures import training_words
 from evorun.reports.judge import Bin
 from evorun.reports.text import label, words
 from evorun.runs.printable import printable
@@ -85,7 +86,7 @@ class RunPlots:
 def training_plot(series: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
     """Draw the figures of training steps, one panel a figure with its own scale; None without points."""
     # a figure that never changes (a constant learning rate) would take a panel from one that does
-    panels = [(words(name), points) for name, points in series.items() if len({p.value for p in points}) > 1]
+    panels = [(training_words(name), points) for name, points in series.items() if len({p.value for p in points}) > 1]
     return _panels(panels, "training", "What training steps measured", TRAINING_LABELS["step"])
 
 

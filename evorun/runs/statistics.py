@@ -1,6 +1,7 @@
 """Confidence intervals of the figures that a run reports."""
 
 import math
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -174,3 +175,58 @@ def pooled_share(shares: Sequence[Proportion]) -> Metric:
         return Metric(whole.value, wilson(len(known) if whole.value else 0, len(known)), whole.n)
     alike = len({share.value for share in known}) == 1
     return Metric(whole.value, None if alike else clustered_mean(successes, trials), whole.n)
+
+
+def rank_correlation(
+    groups: Sequence[Sequence[tuple[str, float, float]]], confidence: float = 0.95, resamples: int = RESAMPLES
+) -> Metric:
+    """Return Spearman's rank correlation of two values within groups, as its mean over the groups; n: the members.
+
+    groups: name, first value, second value of each member; a member may be in several groups, which have scales of
+    their own (prompts tested with the weights of a step, say). The interval draws members again, with all that is
+    known of each (bootstrap, percentiles); there is none below four of them. No value where neither varies.
+    """
+    names = sorted({name for group in groups for name, _, _ in group})
+    position = {name: index for index, name in enumerate(names)}
+    if not names:
+        return Metric(None, None, 0)
+    drawn = np.random.default_rng(0).multinomial(len(names), [1 / len(names)] * len(names), resamples)
+    times = np.vstack([np.ones(len(names)), drawn])  # how often each member is there: as it is, then in the resamples
+    found = []
+    for group in groups:
+        weights = times[:, [position[name] for name, _, _ in group]]
+        found.append(
+            _spearman(weights, *(np.array(values) for values in zip(*(one[1:] for one in group), strict=True)))
+        )
+    known = np.array([row for row in found if not np.isnan(row[0])])
+    if not len(known):
+        return Metric(None, None, len(names))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # a resample in which nothing varies has no correlation
+        means = np.nanmean(known, axis=0)
+    value = float(means[0])
+    if len(names) < 4:
+        return Metric(value, None, len(names))
+    low, high = np.nanquantile(means[1:], [(1 - confidence) / 2, (1 + confidence) / 2])
+    return Metric(value, (float(low), float(high)), len(names))
+
+
+def _spearman(weights: NDArray[np.float64], x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the rank correlation for each row of weights [resamples, members]; NaN where one of the two is constant.
+
+    A weight is how often a member is there, all of them tied with one another: ranks are means over ties.
+    """
+
+    def centred_ranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+        below = (values[None, :] < values[:, None]) + 0.5 * (values[None, :] == values[:, None])
+        ranks = weights @ below.T
+        centred: NDArray[np.float64] = ranks - (weights * ranks).sum(1, keepdims=True) / total
+        return centred
+
+    total = np.maximum(weights.sum(1, keepdims=True), 1)
+    a, b = centred_ranks(x), centred_ranks(y)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        found: NDArray[np.float64] = (weights * a * b).sum(1) / np.sqrt(
+            (weights * a * a).sum(1) * (weights * b * b).sum(1)
+        )
+    return found

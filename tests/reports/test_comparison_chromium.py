@@ -5,24 +5,20 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from browsing import MARKS
 from comparison_fixture import write_method
-from test_report_chromium import CHROMIUM, DRIVER, FLAGS
 
 from evorun.reports import write_report
 from evorun.reports.comparison import compare, write_comparison
 from run_fixture import HOSTILE
 
-webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
-pytestmark = [
-    pytest.mark.chromium,
-    pytest.mark.skipif(not (CHROMIUM and DRIVER), reason="no Chromium with its chromedriver on the PATH"),
-]
+pytestmark = MARKS
 
 METHODS = (HOSTILE[0], "feedback_descent", "gepa", "best_of_n", "self_consistency", "few_shot", HOSTILE[3])
 
 
 @pytest.fixture(name="page", scope="module")
-def _page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+def _page(chromium: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("compared")
     runs = [
         write_method(
@@ -38,18 +34,11 @@ def _page(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     for run in runs:
         write_report(run)
     target = write_comparison(compare(runs), folder / "comparison.html")
-    options = webdriver.ChromeOptions()
-    options.binary_location = CHROMIUM
-    for flag in [*FLAGS, f"--user-data-dir={tmp_path_factory.mktemp('profile')}"]:
-        options.add_argument(flag)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})
-    driver = webdriver.Chrome(options=options, service=webdriver.ChromeService(DRIVER))
-    driver.get("about:blank")  # the browser's own start page makes requests
     for log in ("browser", "performance"):
-        driver.get_log(log)
-    driver.get(target.as_uri())
-    yield driver
-    driver.quit()
+        chromium.get_log(log)
+    chromium.get(target.as_uri())
+    yield chromium
+    chromium.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
 def test_the_page_opens_without_errors_requests_or_foreign_code(page: Any) -> None:

@@ -98,7 +98,7 @@ def test_the_browser_carries_scores_fitness_and_errors(tmp_path: Path) -> None:
     (run / "candidates.jsonl").write_text("".join(json.dumps(record) + "\n" for record in (plain, scored, long)))
     figures = load_candidate_figures(run, ACCURACY)
     (problem,) = load_browser(run, load_outcome(run).predictions, read_steps(run), figures.by_problem, ACCURACY)
-    shown = json.loads(problem.json)["candidates"]
+    shown = json.loads(problem.packed.json)["candidates"]
     assert [(c["scores"], c["fitness"], c["errors"]) for c in shown[:2]] == [
         ({}, None, ""),
         ({"score": 12.5}, 12.5, "row 3 repeats 7"),

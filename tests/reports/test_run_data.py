@@ -8,8 +8,9 @@ import msgspec
 import pytest
 
 from evorun.errors import DataError, RunDirectoryError
-from evorun.reports.browser import MAX_BYTES, MAX_PROBLEMS, load_browser, script_json
+from evorun.reports.browser import MAX_BYTES, MAX_PROBLEMS, load_browser
 from evorun.reports.overview import Curves, load_candidate_figures, load_curves, load_outcome
+from evorun.reports.packing import script_json
 from evorun.runs.reading import read_predictions, read_records, read_steps
 from evorun.runs.scores import ACCURACY
 from run_fixture import RunSpec, write_run
@@ -118,18 +119,6 @@ def test_only_responses_are_counted(tmp_path: Path) -> None:
     assert load_candidate_figures(with_prompts(run), ACCURACY) == before
 
 
-def test_what_serves_all_problems_comes_first_with_its_latest_rating(tmp_path: Path) -> None:
-    run = with_prompts(write_run(tmp_path / "run", RunSpec(problems=3)))
-    assert [p.id for p in _browser(run)] == ["*", "problem-000", "problem-001", "problem-002"]
-    assert [p.id for p in _browser(run, ["problem-001"])] == ["*", "problem-001"]
-    shown = json.loads(_browser(run)[0].json)
-    assert [(c["kind"], c["parents"], c["mean"], c["survivor"]) for c in shown["candidates"]] == [
-        ("system_prompt", [], 22.0, False),
-        ("system_prompt", [0], None, True),
-    ]
-    assert shown["ratings"] == [[0, 0, 25.0, 1.0], [1, 1, None, 1.0], [2, 0, 22.0, 1.0]]
-
-
 def _browser(run: Path, problems: list[str] | None = None):
     figures = load_candidate_figures(run, ACCURACY)
     return load_browser(run, read_predictions(run), read_steps(run), figures.by_problem, ACCURACY, problems)
@@ -160,10 +149,10 @@ def test_the_browser_shows_a_problem_that_has_not_ended(tmp_path: Path) -> None:
 def test_long_texts_are_cut_to_keep_the_page_small(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", RunSpec(problems=1, candidates=150, duels=5, text_length=120_000))
     (problem,) = _browser(run)
-    assert problem.text_limit == 4000
-    assert len(problem.packed) <= MAX_BYTES
-    assert zlib.decompress(base64.b64decode(problem.packed)) == problem.json
-    text = json.loads(problem.json)["candidates"][0]["text"]
+    assert problem.packed.limit == 4000
+    assert len(problem.packed.content) <= MAX_BYTES
+    assert zlib.decompress(base64.b64decode(problem.packed.content)) == problem.packed.json
+    text = json.loads(problem.packed.json)["candidates"][0]["text"]
     assert text[4000:].startswith(" … [")
 
 
@@ -175,18 +164,18 @@ def test_texts_that_share_lines_are_carried_whole_in_a_small_part_of_their_size(
     records = [{**record, "id": f"c{i}", "text": f"{i}\n{text}"} for i in range(4_000)]
     (run / "candidates.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records))
     (problem,) = _browser(run)
-    shown = json.loads(problem.json)["candidates"]
+    shown = json.loads(problem.packed.json)["candidates"]
     assert [one["text"] for one in shown] == [one["text"] for one in records]
-    assert len(problem.packed) < len(problem.json) / 20
+    assert len(problem.packed.content) < len(problem.packed.json) / 20
 
 
 def test_the_browser_carries_what_the_prompts_showed(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", RunSpec(problems=1))
     (record,) = [json.loads(line) for line in (run / "problems.jsonl").open()]
-    assert json.loads(_browser(run)[0].json)["data"] == record["data"]
+    assert json.loads(_browser(run)[0].packed.json)["data"] == record["data"]
     long = {"question": "q" * 5000, "options": ["o" * 5000, 7], "nested": {"text": "n" * 5000}}
     (run / "problems.jsonl").write_text(json.dumps({**record, "data": long}) + "\n")
-    shown = json.loads(_browser(run)[0].json)["data"]
+    shown = json.loads(_browser(run)[0].packed.json)["data"]
     assert shown["options"][1] == 7
     for text in (shown["question"], shown["options"][0], shown["nested"]["text"]):
         assert text[4000:] == " … [1,000 characters cut]"
@@ -198,7 +187,7 @@ def test_the_browser_carries_memory_and_feedback_cut_as_texts_are(tmp_path: Path
     noted |= {"memory": "n may be 0", "feedback": {"text": "1 of 2 passed", "score": 0.5}}
     long |= {"memory": "m" * 5000, "feedback": {"text": "f" * 5000, "score": 0.0}}
     (run / "candidates.jsonl").write_text("".join(json.dumps(record) + "\n" for record in (plain, noted, long)))
-    shown = json.loads(_browser(run)[0].json)["candidates"]
+    shown = json.loads(_browser(run)[0].packed.json)["candidates"]
     assert [(c["memory"], c["feedback"]) for c in shown[:2]] == [("", None), (noted["memory"], noted["feedback"])]
     assert shown[2]["memory"][4000:] == shown[2]["feedback"]["text"][4000:] == " … [1,000 characters cut]"
 
@@ -206,14 +195,14 @@ def test_the_browser_carries_memory_and_feedback_cut_as_texts_are(tmp_path: Path
 def test_a_run_without_recorded_problems_still_has_a_browser(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", RunSpec(problems=1))
     (run / "problems.jsonl").unlink()
-    assert json.loads(_browser(run)[0].json)["data"] == {}
+    assert json.loads(_browser(run)[0].packed.json)["data"] == {}
 
 
 def test_links_to_candidates_that_were_never_written_are_dropped(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", RunSpec(problems=1, candidates=12))
     content = (run / "candidates.jsonl").read_bytes().splitlines(keepends=True)
     (run / "candidates.jsonl").write_bytes(b"".join(content[6:]))
-    data = json.loads(_browser(run)[0].json)
+    data = json.loads(_browser(run)[0].packed.json)
     assert len(data["candidates"]) == 6
     assert all(0 <= p < 6 for c in data["candidates"] for p in c["parents"])
     assert all(max(first, second) < 6 for _, first, second, *_ in data["duels"])

@@ -10,7 +10,15 @@ from scipy import stats
 from scipy.stats import binomtest
 
 from evorun.runs.schema import Metric
-from evorun.runs.statistics import Proportion, clustered_mean, mean_interval, pass_at, pooled_share, wilson
+from evorun.runs.statistics import (
+    Proportion,
+    clustered_mean,
+    mean_interval,
+    pass_at,
+    pooled_share,
+    rank_correlation,
+    wilson,
+)
 
 
 @given(n=st.integers(1, 2000), share=st.floats(0, 1), confidence=st.sampled_from([0.8, 0.95, 0.99]))
@@ -168,3 +176,23 @@ def test_pass_at_k_takes_k_responses() -> None:
     for k in (0, 3):
         with pytest.raises(ValueError, match="k <= responses"):
             pass_at(k, 2, 1)
+
+
+def test_rank_correlation_is_spearmans_within_groups_and_draws_members_again() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.integers(0, 5, (3, 2, 12)).astype(float)  # with ties
+    groups = [[(f"m{i:02}", x, y) for i, (x, y) in enumerate(zip(*one, strict=True))] for one in values]
+    found = rank_correlation(groups)
+    assert found.value == pytest.approx(np.mean([stats.spearmanr(*one).statistic for one in values]))
+    assert found.n == 12
+    # the same members of each group, each as often as it was drawn
+    draws = np.random.default_rng(0).multinomial(12, [1 / 12] * 12, 200)
+    means = [np.mean([stats.spearmanr(*np.repeat(one, times, axis=1)).statistic for one in values]) for times in draws]
+    expected = np.quantile(means, [0.025, 0.975])
+    assert rank_correlation(groups, resamples=200).ci95 == pytest.approx(expected)
+
+
+def test_rank_correlation_has_no_interval_of_three_and_no_value_where_nothing_varies() -> None:
+    assert rank_correlation([[("a", 1, 1), ("b", 2, 3), ("c", 3, 2)]]) == Metric(0.5, None, 3)
+    assert rank_correlation([[("a", 1, 1), ("b", 1, 3)], [("c", 1, 1)]]) == Metric(None, None, 3)
+    assert rank_correlation([]) == Metric(None, None, 0)

@@ -1,0 +1,151 @@
+"""The figures of what serves all problems: ratings, rewards and test scores by step."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from evorun.reports import text
+from evorun.reports.drawing import GRID, INK, RUNS, SERIES, Drawing, drawing_of, figure_of, integer_axis, score_axis
+from evorun.reports.evolution.population import Population, mean
+from evorun.reports.evolution.transplant import Transplant
+from evorun.runs.candidates import CandidateId
+from evorun.runs.printable import printable
+from evorun.runs.schema import PrincipleEffect, PromptScore
+from evorun.runs.scores import Score
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+MOST_NAMED = 6
+"""Courses of ratings in a colour of their own; the others are grey."""
+
+
+def short(name: str) -> str:
+    """Return an id as a figure has room for it."""
+    return printable(name[:24])
+
+
+def ratings_plot(population: Population, step: str) -> Drawing | None:
+    """Draw the course of each rating, the best ones named, the best with its sd; None before a second step rates."""
+    last = max((rating.step for course in population.courses.values() for rating in course), default=0)
+    courses = {
+        index: [(r.step, r.mean, r.sd or 0.0) for r in population.courses.get(one.id, ()) if r.mean is not None]
+        for index, one in enumerate(population.members)
+    }
+    courses = {index: course for index, course in courses.items() if course}
+    if len({step for course in courses.values() for step, *_ in course}) < 2:
+        return None
+    ranked = sorted(courses, key=lambda index: -(courses[index][-1][1]))
+    first = [index for index in (population.best, 0) if index in courses]
+    named = list(dict.fromkeys([*first, *ranked]))[:MOST_NAMED]
+    with figure_of(5.2, 3.4) as figure:
+        axes = figure.subplots()
+        for index, course in courses.items():
+            # a belief holds until it changes, while its candidate is kept
+            held = [*course, (last, *course[-1][1:])] if population.members[index].survivor else course
+            steps, means, sds = zip(*held, strict=True)
+            if index not in named:
+                axes.plot(steps, means, color=GRID, linewidth=1, zorder=1)
+                continue
+            colour = SERIES if index == population.best else RUNS[1:][named.index(index) % (len(RUNS) - 1)]
+            label = short(population.members[index].id) + population.mark(index)
+            axes.plot(steps, means, color=colour, linewidth=1.6, label=label, marker="o", markersize=3)
+            if index == population.best:
+                low, high = ([m + sign * sd for m, sd in zip(means, sds, strict=True)] for sign in (-1, 1))
+                axes.fill_between(steps, low, high, color=SERIES, alpha=0.18, linewidth=0)
+        integer_axis(axes)
+        axes.set_xlabel(step)
+        axes.set_ylabel("rating")
+        axes.legend(frameon=False, fontsize=8, ncols=2, loc="best")
+        return drawing_of(figure, "ratings", f"Ratings of {population.kinds} by {step}")
+
+
+def rewards_plot(
+    rewards: Mapping[int, Mapping[CandidateId | None, float]], population: Population | None, step: str
+) -> Drawing | None:
+    """Draw the mean reward of each candidate's rollouts by step, and that of all; None without rewards."""
+    if not rewards:
+        return None
+    best = None if population is None or population.best is None else population.members[population.best].id
+    with figure_of(5.2, 3.4) as figure:
+        axes = figure.subplots()
+        points = [(at, reward, who) for at, by_one in rewards.items() for who, reward in by_one.items()]
+        for own, colour, label in ((False, INK, "a prompt"), (True, SERIES, "the best prompt")):
+            chosen = [(at, reward) for at, reward, who in points if (who == best) == own and who is not None]
+            if chosen:
+                axes.plot(*zip(*chosen, strict=True), "o", color=colour, markersize=4, alpha=0.75, label=label)
+        steps = sorted(rewards)
+        axes.plot(steps, [mean(list(rewards[at].values())) for at in steps], color=RUNS[4], label="mean of the step")
+        integer_axis(axes)
+        axes.set_xlabel(step)
+        axes.set_ylabel("reward")
+        axes.legend(frameon=False, fontsize=8)
+        return drawing_of(figure, "reward-by-prompt", f"Reward by {step} and prompt")
+
+
+def scores_plot(population: Population, score: Score, step: str) -> Drawing | None:
+    """Draw test scores against ratings, a colour for each step (figure 8); None without rated and tested ones."""
+    points = [
+        (rating, one)
+        for one in population.scores
+        if (rating := population.rating_at(one.candidate, one.step)) is not None
+    ]
+    if len(points) < 2:
+        return None
+    steps = sorted({one.step for _, one in points})
+    with figure_of(5.2, 3.4) as figure:
+        axes = figure.subplots()
+        for order, at in enumerate(steps):
+            # the latest steps have colours of their own: more could not be told apart
+            age = len(steps) - 1 - order
+            colour = SERIES if age == 0 else RUNS[1 + age % 6] if age < 6 else GRID
+            own = [(rating, one) for rating, one in points if one.step == at]
+            for rating, one in own:
+                _bar(axes, rating, one, colour)
+            label = f"{step} {at}" if age < 6 else None
+            axes.plot([r for r, _ in own], [one.score for _, one in own], "o", color=colour, label=label)
+        axes.set_xlabel(f"rating after the {step}")
+        axes.set_ylabel(text.label(score))
+        axes.legend(frameon=False, fontsize=8)
+        return drawing_of(figure, "rating-score", f"Test {text.words(score.name)} against rating")
+
+
+def _bar(axes: "Axes", x: float, one: PromptScore, colour: str) -> None:
+    if one.low is not None and one.high is not None:
+        axes.vlines(x, one.low, one.high, color=colour, alpha=0.4, linewidth=1.5)
+
+
+def transplant_plot(matrix: Transplant, score: Score) -> Drawing:
+    """Draw test scores by weights, a line a prompt: the lines part by what the prompts bring."""
+    with figure_of(5.2, 3.4) as figure:
+        axes = figure.subplots()
+        for order, who in enumerate(matrix.prompts):
+            own = [cell for step in matrix.steps if (cell := matrix.cells.get((who, step))) is not None]
+            colour = RUNS[order % len(RUNS)]
+            for one in own:
+                _bar(axes, one.step, one, colour)
+            steps, scores = [one.step for one in own], [one.score for one in own]
+            axes.plot(steps, scores, "o-", color=colour, label=matrix.names[who][:40])
+        integer_axis(axes)
+        score_axis(axes, score)
+        axes.set_xlabel("weights after step")
+        axes.set_ylabel(text.label(score))
+        axes.legend(frameon=False, fontsize=8)
+        return drawing_of(figure, "transplant", f"Test {text.words(score.name)} by weights and prompt")
+
+
+def effects_plot(effects: Sequence[PrincipleEffect], score: Score) -> Drawing | None:
+    """Draw the effect of each principle with its interval, numbered in the prompt's order; None without any."""
+    if not effects:
+        return None
+    with figure_of(5.2, 1.2 + 0.26 * len(effects)) as figure:
+        axes = figure.subplots()
+        axes.axvline(0, color=INK, linewidth=0.8)
+        for row, one in enumerate(effects):
+            if one.low is not None and one.high is not None:
+                axes.hlines(row, one.low, one.high, color=SERIES, alpha=0.45, linewidth=2)
+            axes.plot([one.effect], [row], "o", color=SERIES)
+        axes.set_yticks(range(len(effects)), [str(number + 1) for number in range(len(effects))])
+        axes.set_ylim(len(effects) - 0.5, -0.5)
+        axes.set_ylabel("principle")
+        axes.set_xlabel(f"{text.words(score.name)} with it, less without it")
+        return drawing_of(figure, "principles", "Effect of each principle")

@@ -1,0 +1,157 @@
+"""The evolutionary tree of what serves all problems (E-SPL paper, figure 3)."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from evorun.reports.drawing import CARD, INK, Drawing, drawing_of, figure_of, integer_axis
+from evorun.reports.evolution.population import Population
+from evorun.runs.printable import printable
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NODE = "prompt-"
+"""Begins the id of a node's element; the position of its candidate follows. The page's script finds nodes by it."""
+
+_SIZES = {True: (9, 1.8), False: (6, 0.6)}
+"""Of a node that is kept, and of one that has been dropped: its mark, and the line around it, in points."""
+_SOLID: Any = "-"
+_DASHED: Any = (0, (4, 2))
+_LEVELS = 12
+"""Colours of ratings; a finer scale would be drawn as an image."""
+
+
+def lanes(parents: Sequence[Sequence[int]]) -> list[float]:
+    """Return a vertical position for each node of a forest: leaves in a row, others in the middle of their children.
+
+    parents: positions of each node's parents, all before it; the first one is that of the tree, so that no two of its
+    edges cross.
+    """
+    children: list[list[int]] = [[] for _ in parents]
+    for node, own in enumerate(parents):
+        if own:
+            children[own[0]].append(node)
+    found, leaves = [0.0] * len(parents), 0
+    waiting = [node for node, own in enumerate(parents) if not own][::-1]
+    while waiting:  # depth first; a long lineage is deeper than Python's stack
+        node = waiting.pop()
+        waiting += children[node][::-1]
+        if not children[node]:
+            found[node] = float(leaves)
+            leaves += 1
+    for node in reversed(range(len(parents))):  # children stand after their parents
+        if children[node]:
+            found[node] = (found[children[node][0]] + found[children[node][-1]]) / 2
+    return found
+
+
+def tree_plot(population: Population, step: str) -> Drawing:
+    """Draw the tree against steps: ratings by colour, what is kept larger, operators by line and shape.
+
+    step: the word for the steps.
+    """
+    members, parents = population.members, population.parents
+    ys = lanes(parents)
+    most = max(ys) + 1
+    columns = 1 + max(one.generation for one in members) - min(one.generation for one in members)
+    # so many lanes must fit beside one another, and so many steps, that a reader can tell nodes apart
+    width = min(max(10.4, 0.17 * columns), 40)
+    height = 1.5 + most * min(0.24, max(0.1, 9 / most))
+    with figure_of(width, height) as figure:
+        axes = figure.subplots()
+        points = [(float(one.generation), y) for one, y in zip(members, ys, strict=True)]
+        _edges(axes, points, parents)
+        colours = _nodes(axes, population, points)
+        names: dict[int, list[str]] = {}
+        for node, own in enumerate(parents):
+            if not own:
+                names.setdefault(node, []).append("root")
+        if population.best is not None:
+            names.setdefault(population.best, []).append("best")
+        names.setdefault(population.latest, []).append("latest")
+        for node, words in names.items():
+            above = words != ["latest"]  # a neighbour's name may stand above
+            offset, side = ((0, 8), "bottom") if above else ((0, -8), "top")
+            name = ", ".join(words)
+            axes.annotate(name, points[node], offset, textcoords="offset points", ha="center", va=side, color=INK)
+        axes.set_ylim(most - 0.2, -1.2)
+        axes.margins(x=0.03)
+        axes.set_yticks([])
+        axes.grid(visible=False)
+        integer_axis(axes)
+        axes.set_xlabel(step)
+        _legend(axes, population)
+        if colours is not None:
+            bar = figure.colorbar(colours, ax=axes, fraction=0.02, pad=0.01, aspect=14, shrink=min(1.0, 2.2 / height))
+            bar.set_label("rating")
+            bar.outline.set_visible(False)
+        return drawing_of(figure, "tree", f"Evolutionary tree of {population.kinds} by {step}")
+
+
+def _edges(axes: "Axes", points: Sequence[tuple[float, float]], parents: Sequence[Sequence[int]]) -> None:
+    """Draw a line from each parent: solid from an only one, dashed from one of several, thin but from the first."""
+    from matplotlib.patches import PathPatch
+    from matplotlib.path import Path
+
+    codes = [Path.MOVETO, Path.CURVE4, Path.CURVE4, Path.CURVE4]
+    for node, own in enumerate(parents):
+        for order, parent in enumerate(own):
+            (x0, y0), (x1, y1) = points[parent], points[node]
+            middle = (x0 + x1) / 2
+            axes.add_patch(
+                PathPatch(
+                    Path([(x0, y0), (middle, y0), (middle, y1), (x1, y1)], codes),
+                    fill=False,
+                    edgecolor=INK,
+                    linewidth=1.2 if order == 0 else 0.7,
+                    linestyle=_SOLID if len(own) == 1 else _DASHED,
+                    zorder=1,
+                )
+            )
+
+
+def _nodes(axes: "Axes", population: Population, points: Sequence[tuple[float, float]]) -> Any:
+    """Draw the nodes, each as an element of its own, and return the scale of their colours; None without ratings."""
+    from matplotlib import colormaps
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import Normalize
+
+    means = [one.mean for one in population.members if one.mean is not None]
+    scale: Any = (
+        ScalarMappable(Normalize(min(means), max(means)), colormaps["viridis"].resampled(_LEVELS)) if means else None
+    )
+    for index, (one, (x, y)) in enumerate(zip(population.members, points, strict=True)):
+        axes.plot(
+            [x],
+            [y],
+            marker=_marker(len(population.parents[index])),
+            markersize=_SIZES[one.survivor][0],
+            markerfacecolor=CARD if one.mean is None or scale is None else scale.to_rgba(one.mean),
+            markeredgecolor=INK,
+            markeredgewidth=_SIZES[one.survivor][1],
+            linestyle="none",
+            gid=f"{NODE}{index}",
+        )
+    return scale
+
+
+def _marker(parents: int) -> str:
+    return "s" if parents == 0 else "o" if parents == 1 else "D"
+
+
+def _legend(axes: "Axes", population: Population) -> None:
+    from matplotlib.lines import Line2D
+
+    made = list(zip(population.members, population.parents, strict=True))
+    nodes: Any = {"markerfacecolor": CARD, "markeredgecolor": INK, "color": INK, "linewidth": 1.2}
+    lines = {"root": Line2D([], [], marker="s", linestyle="none", markersize=8, **nodes)}
+    for parents, style in ((1, _SOLID), (2, _DASHED)):
+        names = dict.fromkeys(one.operator for one, own in made if own and (len(own) > 1) == (parents > 1))
+        if names:
+            shown = printable(", ".join(names))[:40]
+            lines[shown] = Line2D([], [], marker=_marker(parents), linestyle=style, markersize=7, **nodes)
+    for name, (size, edge) in _SIZES.items():
+        label = "kept" if name else "dropped"
+        lines[label] = Line2D([], [], marker="o", linestyle="none", markersize=size, markeredgewidth=edge, **nodes)
+    place: Any = {"loc": "lower left", "bbox_to_anchor": (0, 1)}
+    axes.legend(lines.values(), lines.keys(), ncols=5, frameon=False, borderpad=0, **place)

@@ -1,0 +1,15 @@
+"""One browser for all tests of pages: starting it takes longer than most of them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+
+@pytest.fixture(name="chromium", scope="session")
+def _chromium(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    import browsing  # skips the tests that ask for it where selenium is not installed
+
+    driver = browsing.start(tmp_path_factory.mktemp("profile"))
+    yield driver
+    driver.quit()

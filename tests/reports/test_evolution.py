@@ -1,0 +1,269 @@
+"""The data behind the sections on system prompts and rollouts; test_evolution_chromium.py opens them in a browser."""
+
+import base64
+import json
+import random
+import zlib
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+from evolution_fixture import EvolutionSpec, write_evolution
+from scipy.stats import spearmanr
+
+from evorun.reports.evolution import rollouts as sampling
+from evorun.reports.evolution.population import load_population, played_under
+from evorun.reports.evolution.rollouts import MAX_ROLLOUTS, choose, load_sample, shown_of_blamed
+from evorun.reports.evolution.section import Evolution, is_edit, load_evolution
+from evorun.reports.evolution.transplant import load_transplant
+from evorun.reports.evolution.tree import lanes
+from evorun.reports.html import render_report
+from evorun.reports.overview import load_curves, load_outcome
+from evorun.reports.plots import training_plot
+from evorun.runs.journal_file import JOURNAL, Effect
+from evorun.runs.reading import read_steps
+from evorun.runs.schema import RolloutRecord
+from evorun.runs.scores import ACCURACY
+from journals import write_journal
+from run_fixture import RunSpec, write_run
+
+
+@pytest.fixture(name="run", scope="module")
+def _run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_evolution(tmp_path_factory.mktemp("espl") / "run")
+
+
+@pytest.fixture(name="evolution", scope="module")
+def _evolution(run: Path) -> Evolution:
+    curves = load_curves(load_outcome(run), read_steps(run))
+    return load_evolution(run, ACCURACY, curves.training, "training step")
+
+
+def _unpacked(content: str) -> Any:
+    return json.loads(zlib.decompress(base64.b64decode(content)))
+
+
+def test_a_tree_has_a_lane_for_each_leaf_and_keeps_subtrees_together() -> None:
+    rng = random.Random(0)
+    for _ in range(50):
+        parents = [[rng.randrange(i)] if i and rng.random() < 0.9 else [] for i in range(rng.randrange(1, 40))]
+        found = lanes(parents)
+        children = [[c for c, own in enumerate(parents) if own == [node]] for node in range(len(parents))]
+
+        def leaves(node: int, below: list[list[int]] = children) -> list[int]:
+            return [leaf for child in below[node] for leaf in leaves(child)] if below[node] else [node]
+
+        of_all = [found[node] for node in range(len(parents)) if not children[node]]
+        assert sorted(of_all) == list(range(len(of_all)))
+        for node, own in enumerate(children):
+            under = sorted(found[leaf] for leaf in leaves(node))
+            assert under[-1] - under[0] == len(under) - 1  # nobody else's leaf in between: edges do not cross
+            assert not own or found[node] == (found[own[0]] + found[own[-1]]) / 2
+    assert lanes([[], *([i] for i in range(3000))]) == [0.0] * 3001  # deeper than Python's stack
+
+
+def test_the_population_has_its_latest_ratings_and_the_best_is_one_that_is_kept(run: Path) -> None:
+    population = load_population(run)
+    assert population is not None
+    ratings = [json.loads(line) for line in (run / "ratings.jsonl").open()]
+    last = {rating["candidate"]: rating for rating in ratings}
+    for one in population.members:
+        assert (one.mean, one.survivor) == (last[one.id]["mean"], last[one.id]["survivor"])
+    kept = [rating for rating in last.values() if rating["survivor"]]
+    assert len(kept) == EvolutionSpec().window
+    assert population.best is not None
+    assert population.members[population.best].id == max(kept, key=lambda rating: rating["mean"])["candidate"]
+    first = next(rating for rating in ratings if rating["candidate"] == "0.0" and rating["step"] == 2)
+    assert population.rating_at("0.0", 2) == first["mean"]
+    assert population.rating_at("5.0", 4) is None
+
+
+def test_parents_that_come_later_or_are_missing_are_left_out(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=1, candidates=1, generations=0))
+    own = {"problem": "*", "kind": "rubric", "generation": 0, "operator": "root", "text": "", "answer": None}
+    records = [{**own, "id": "a", "parents": ["b", "a", "gone"]}, {**own, "id": "b", "parents": ["a", "a"]}]
+    with (run / "candidates.jsonl").open("a") as file:
+        file.writelines(json.dumps(record) + "\n" for record in records)
+    population = load_population(run)
+    assert population is not None
+    assert (population.parents, population.best, population.kinds) == ([[], [0]], None, "rubrics")
+
+
+def _rollout(index: int, reward: float | None = 1.0, **fields: Any) -> RolloutRecord:
+    given = {"step": 1, "problem": "p", "candidate": "a", "call": f"call {index}", "turns": 1, **fields}
+    return RolloutRecord(
+        index=index,
+        reward=reward,
+        advantage=None,
+        correct=None,
+        finish_reason="stop",
+        prompt_tokens=1,
+        completion_tokens=1,
+        **given,
+    )
+
+
+def test_rewards_are_compared_within_their_steps() -> None:
+    rollouts = [
+        _rollout(0, 0.0, problem="p"),
+        _rollout(1, 1.0, problem="q"),
+        _rollout(2, 1.0, candidate="b"),
+        _rollout(3, 1.0, candidate="b", step=2),
+        _rollout(4, 0.0, candidate="c", step=2),
+        _rollout(5, None, candidate="c", step=2),
+        _rollout(6, 1.0, candidate=None, step=2),
+    ]
+    played = played_under(rollouts)
+    assert {who: (own.rollouts, own.reward.value) for who, own in played.items()} == {
+        "a": (2, 0.5),
+        "b": (2, 1.0),
+        "c": (2, 0.0),
+    }
+    # step 1: mean 2/3; step 2: mean 1/2 of those under a prompt
+    assert played["a"].gain == pytest.approx(0.5 - 2 / 3)
+    assert played["b"].gain == pytest.approx((1 / 3 + 1 / 2) / 2)
+    assert played["a"].reward.ci95 == (0.0, 1.0)
+    assert played["c"].reward.n == 1
+
+
+def test_a_sample_is_bounded_has_the_blamed_ones_and_each_step_and_prompt() -> None:
+    rollouts = [
+        _rollout(i, float(i % 5 == 0), step=1 + i // 30, candidate=f"c{i % 3}", call=f"call {i}") for i in range(3000)
+    ]
+    blamed = shown_of_blamed(rollouts, [[f"call {i}" for i in range(7, 100)], ["nowhere", "call 2990"]])
+    assert [one.index for one in blamed] == [*range(7, 7 + sampling.MAX_BLAMED), 2990]
+    chosen = choose(rollouts, blamed)
+    assert len(chosen) == MAX_ROLLOUTS == len({one.call for one in chosen})
+    assert set(blamed) <= set(chosen)
+    assert {(one.step, one.candidate) for one in chosen} == {(one.step, one.candidate) for one in rollouts}
+    assert chosen == sorted(chosen, key=lambda one: (one.step, one.index))
+    assert choose(rollouts[:9], []) == rollouts[:9]
+    # more steps than there is room for: spread over all of them
+    many = choose([_rollout(i, step=i) for i in range(1000)], [])
+    assert len(many) == MAX_ROLLOUTS
+    assert many[-1].step > 990
+    # both ends of a group before its middle
+    group = [_rollout(i, float(i)) for i in range(1000)]
+    assert {0.0, 999.0, 1.0, 998.0} <= {one.reward for one in choose(group, [])}
+
+
+def test_the_texts_of_rollouts_come_from_the_journal_with_all_turns(tmp_path: Path) -> None:
+    shots = [{"role": "user", "content": "shot"}, {"role": "assistant", "content": "SHOT"}]
+    turns = [
+        {"role": "user", "content": "Q"},
+        {"role": "assistant", "content": "look"},
+        {"role": "tool", "content": "found"},
+    ]
+    texts = {
+        "call 0": (shots, "one turn"),
+        "call 1": ([*shots, *turns], "two turns"),
+        "call 2": ([], "x" * 9000 + "end"),
+    }
+    effects = [
+        Effect(
+            call,
+            b"0" * 16,
+            json.dumps({"messages": messages, "sampling": {}}).encode(),
+            json.dumps({"completions": [{"text": said, "token_ids": [1, 2]}], "seconds": 1}).encode(),
+            None,
+            1.0,
+        )
+        for call, (messages, said) in texts.items()
+    ]
+    refused = json.dumps({"completions": [], "error": "too long"}).encode()
+    write_journal(tmp_path / JOURNAL, [*effects, Effect("call 3", b"0" * 16, effects[0].request, refused, None, 1.0)])
+    rollouts = [_rollout(i, turns=2 if i == 1 else 1) for i in range(5)]
+    sample = load_sample(tmp_path, rollouts, [], {"a": 7})
+    shown = [row[-1] for row in _unpacked(sample.packed.content)["rollouts"]]
+    assert shown[0] == "one turn"
+    assert shown[1] == "[assistant]\nlook\n\n[tool]\nfound\n\n[assistant]\ntwo turns"
+    assert shown[2] == f"{'x' * 2000}\n… [6,003 characters cut] …\n{'x' * 997}end"
+    assert shown[3:] == ["(refused: too long)", None]
+    assert (sample.problem, sample.packed.limit, sample.total) == (None, 3000, 5)
+    (tmp_path / JOURNAL).unlink()
+    without = load_sample(tmp_path, rollouts, [], {"a": 7})
+    assert without.problem is not None
+    assert JOURNAL in without.problem
+    assert [row[2:4] + row[-1:] for row in _unpacked(without.packed.content)["rollouts"]] == [[7, 1.0, None]] * 5
+
+
+def test_a_page_of_many_long_rollouts_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampling, "MAX_BYTES", 20_000)
+    rng = random.Random(0)
+    texts = {f"call {i}": "".join(rng.choices("abcdefgh", k=2000)) for i in range(60)}
+    monkeypatch.setattr(sampling, "_texts", lambda journal, chosen: texts)
+    sample = load_sample(tmp_path, [_rollout(i) for i in range(60)], [], {})
+    assert len(sample.packed.content) <= 20_000
+    assert sample.packed.limit == 300
+
+
+def test_edits_are_counted_by_kind_and_fate(run: Path, evolution: Evolution) -> None:
+    figures = [json.loads(line)["figures"] for line in (run / "training.jsonl").open()]
+    total = {name: sum(one.get(name, 0) for one in figures) for one in figures for name in one if "edits" in name}
+    assert dict(evolution.edits) == {"add": total["edits_add"], "modify": total["edits_modify"]}
+    assert dict(evolution.refused) == {"conflict": total["edits_refused_conflict"]}
+    made = [json.loads(line)["operator"] for line in (run / "candidates.jsonl").open() if '"parents": ["' in line]
+    assert dict(evolution.offspring) == {name: made.count(name) for name in ("mutation", "crossover")}
+
+
+def test_ratings_are_held_against_test_scores_of_the_same_step(evolution: Evolution) -> None:
+    population = evolution.population
+    assert population is not None
+    found = []
+    for step in {one.step for one in population.scores}:
+        own = [one for one in population.scores if one.step == step]
+        ratings = [population.rating_at(one.candidate, step) for one in own]
+        found.append(spearmanr(ratings, [one.score for one in own])[0])
+    assert evolution.agreement is not None
+    assert evolution.agreement.value == pytest.approx(sum(found) / len(found))
+    assert evolution.agreement.ci95 is not None
+    low, high = evolution.agreement.ci95
+    assert low < evolution.agreement.value < high
+
+
+def test_what_of_the_gain_lies_in_prompt_and_weights(run: Path, tmp_path: Path) -> None:
+    population = load_population(run)
+    assert population is not None
+    assert population.best is not None
+    best = population.members[population.best].id
+    (tmp_path / "artifacts").mkdir()
+    scores = {("0.0", 0): 0.2, ("0.0", 12): 0.5, (best, 0): 0.3, (best, 12): 0.75, ("3.0", 12): 0.4}
+    cells = [{"step": step, "candidate": who, "score": score, "n": 64} for (who, step), score in scores.items()]
+    path = tmp_path / "artifacts" / "transplant.json"
+    path.write_text(json.dumps(cells))
+    matrix = load_transplant(tmp_path, population)
+    assert matrix is not None
+    assert matrix.gains == pytest.approx((0.1, 0.3, 0.55))
+    assert (matrix.prompts[0], matrix.steps, matrix.names["0.0"]) == ("0.0", [0, 12], "0.0 (root)")
+    path.write_text(json.dumps([cell for cell in cells if (cell["candidate"], cell["step"]) != (best, 0)]))
+    without = load_transplant(tmp_path, population)
+    assert without is not None
+    assert without.gains is None
+
+
+def test_a_run_without_such_records_has_none_of_these_sections(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=1))
+    html = render_report(run)
+    for section in ("evolution", "rollouts", "transplant", "principles"):
+        assert f'id="{section}"' not in html
+    assert not load_evolution(run, ACCURACY, {}, "step").tables[0].rows
+
+
+def test_a_tree_has_an_element_for_each_candidate_and_the_table_a_row(evolution: Evolution) -> None:
+    drawn = evolution.plots["tree"]
+    assert drawn is not None
+    found = [one.get("id", "") for one in ElementTree.fromstring(drawn.svg).iter()]
+    count = 1 + EvolutionSpec().steps
+    assert [name for name in found if name.startswith("prompt-")] == [f"prompt-{i}" for i in range(count)]
+    table = next(table for table in evolution.tables if table.name == "population")
+    assert len(table.csv().splitlines()) == 1 + count
+
+
+def test_figures_of_training_have_names_that_say_what_they_are_and_edits_are_none(run: Path) -> None:
+    curves = load_curves(load_outcome(run), read_steps(run))
+    drawn = training_plot({name: points for name, points in curves.training.items() if not is_edit(name)})
+    assert drawn is not None
+    assert "sampler KL (nats per token)" in drawn.svg
+    assert "clipped tokens (share)" in drawn.svg
+    assert "edits" not in drawn.svg
