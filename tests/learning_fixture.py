@@ -45,7 +45,8 @@ class Sampled(Scripted):
 class NotedPolicy:
     """Keeps what it is given to learn from."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_lag: int = 0) -> None:
+        self.max_lag = max_lag
         self.batches: list[list[Row]] = []
         self.exported = 0
 

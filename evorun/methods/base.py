@@ -37,6 +37,8 @@ class Method(ABC):
     """It updates weights: it then has an `objective`, and its runs have the settings `training`."""
     learns_from_problems: ClassVar[bool] = False
     """It is given the task's training split."""
+    plays_ahead: ClassVar[str | None] = None
+    """The role of its rollouts, where it can play those of a step during the update before (`training.max_lag`)."""
     ended_by_budget: ClassVar[tuple[str, ...]] = ()
     """Hyperparameters of which null leaves it to the budget how much is done; without a budget they need a number."""
     config: Any

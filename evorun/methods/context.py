@@ -114,6 +114,11 @@ class RunContext:
         return self._policy
 
     @property
+    def max_lag(self) -> int:
+        """Updates that the rollouts of a step may lack (`training.max_lag`)."""
+        return 0 if self._policy is None else self._policy.max_lag
+
+    @property
     def training(self) -> TrainingSplit:
         """The problems to train on; for methods that learn from problems."""
         assert self._training is not None  # noqa: S101 - the driver gives one to every method that asks for it

@@ -8,7 +8,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from evorun.errors import above, at_least, one_of
 from evorun.methods.base import DatasetLevel
@@ -16,6 +16,7 @@ from evorun.methods.context import RunContext
 from evorun.methods.evaluation import Evaluations, EvaluationSettings, answer_prompt
 from evorun.methods.evolution import OPERATORS, Batch, Evolution, EvolutionSettings, FixedPrompt, Prompts
 from evorun.methods.gradient import LOSSES, GradientSettings, advantages, figures
+from evorun.methods.prompt_population import Member
 from evorun.methods.proposals import SamplingSettings
 from evorun.rollouts.calls import Role
 from evorun.rollouts.episodes import Asked, Episode, Rollouts
@@ -80,6 +81,21 @@ class EsplConfig(EsplEvolutionConfig, GradientSettings):
         one_of("method.loss", self.loss, (*LOSSES, "cispo"))
 
 
+class _Start(NamedTuple):
+    """A step's batch before it is played."""
+
+    step: int
+    drawn: Sequence[Member]
+    asked: Sequence[Asked]
+    rollouts: Rollouts
+    config: RoundSettings
+
+    async def play(self) -> Batch:
+        """Play the episodes."""
+        episodes = await self.rollouts.play(self.step, self.asked, self.config.sampling)
+        return Batch(self.drawn, episodes, self.config.group)
+
+
 class Espl(DatasetLevel):
     """Policy gradients under a population of system prompts, which evolves by reflection on the same data."""
 
@@ -91,6 +107,7 @@ class Espl(DatasetLevel):
     roles: ClassVar = {ROLLOUT: Role("policy", lag=1), **dict.fromkeys(OPERATORS, Role("reference"))}
     trains = True
     learns_from_problems = True
+    plays_ahead = ROLLOUT
     loss: ClassVar[str] = "dr_grpo"
     """TRL's name of the loss, for methods without a setting for it."""
     leave_one_out: ClassVar[bool] = False
@@ -132,40 +149,60 @@ class Espl(DatasetLevel):
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
         """Run Algorithm 1; leave the best system prompt and the trained adapter in artifacts/."""
         config, task = self.config, ctx.training.task
-        after = isinstance(config, EvolutionSettings) and config.principles_in == "user"
-        prompts, tests = self._prompts(ctx), Evaluations(ctx, config, after)
+        prompts, tests = self._prompts(ctx), Evaluations(ctx, config, self._after_problem)
         rewards = Graded(ctx.shared, task, ctx.training.grade, config.format_reward)
         rollouts = Rollouts(ctx.shared, task, ROLLOUT, rewards, learned=self.trains)
         yield await tests.evaluate(0, self._tested(prompts))
         evaluated = step = 0
-        for step in range(1, config.steps + 1):
-            problems, drawn = ctx.batch(step, config.problems_per_step), prompts.select(step)  # equation 4
-            tried = [(x, s.id, s.prompt.text) for x in problems for s in drawn]
-            asked = [Asked(x, answer_prompt(task, x, text, after_problem=after), name) for x, name, text in tried]
-            asked = [one for one in asked for _ in range(config.group)]
-            # A step is made only if the budget covers the evaluation after it, too.
-            needed = rollouts.most_calls([one.problem for one in asked]) + tests.most_calls
-            needed += prompts.most_calls(len(problems), config.group)
-            if ctx.shared.affordable(needed, ROLLOUT) < needed:
-                ctx.warn(
-                    f"the budget ends training before step {step} of {config.steps}: a step and the evaluation "
-                    f"after it take {needed} calls"
-                )
-                step -= 1
-                break
-            batch = Batch(drawn, await rollouts.play(step, asked, config.sampling), config.group)
+        start, ahead = self._start(ctx, prompts, rollouts, tests, 1), None
+        while start is not None:
+            step = start.step
+            batch = await start.play() if ahead is None else ahead.result()
             prompts.rate(batch)  # TrueSkill, by the ranking of mean rewards
+            # With a lag the next batch is played meanwhile, by weights and prompts that this step has not changed.
+            start = self._start(ctx, prompts, rollouts, tests, step + 1) if ctx.max_lag else None
             async with asyncio.TaskGroup() as together:  # weights and prompts at once; the update is issued first
                 update = together.create_task(self._update(ctx, step, batch.episodes))
                 evolution = together.create_task(prompts.evolve(step, batch))
+                ahead = together.create_task(start.play()) if start is not None else None
             of_batch = figures(batch.episodes, config.group)
             ctx.record(step, {**of_batch, **update.result(), **evolution.result()}, prompts.candidates)
             if step % config.eval_every == 0:
                 yield await tests.evaluate(step, self._tested(prompts))
                 evaluated = step
+            if not ctx.max_lag:
+                start = self._start(ctx, prompts, rollouts, tests, step + 1)
         if evaluated < step:
             yield await tests.evaluate(step, self._tested(prompts))
         await self._leave(ctx, prompts)
+
+    def _start(
+        self, ctx: RunContext, prompts: Prompts, rollouts: Rollouts, tests: Evaluations, step: int
+    ) -> "_Start | None":
+        """Draw problems and prompts of a step; None when there are no more steps, or the budget does not pay for it."""
+        config, task = self.config, ctx.training.task
+        if step > config.steps:
+            return None
+        problems, drawn = ctx.batch(step, config.problems_per_step), prompts.select(step)  # equation 4
+        after = self._after_problem
+        tried = [(x, s.id, s.prompt.text) for x in problems for s in drawn]
+        asked = [Asked(x, answer_prompt(task, x, text, after_problem=after), name) for x, name, text in tried]
+        asked = [one for one in asked for _ in range(config.group)]
+        # A step is made only if the budget covers the evaluation after it, too; with a lag the step before still has
+        # its own ahead of it.
+        later = tests.most_calls + prompts.most_calls(len(problems), config.group)
+        needed = rollouts.most_calls([one.problem for one in asked]) + later * (2 if ctx.max_lag and step > 1 else 1)
+        if ctx.shared.affordable(needed, ROLLOUT) < needed:
+            ctx.warn(
+                f"the budget ends training before step {step} of {config.steps}: a step and the evaluation after it "
+                f"take {needed} calls"
+            )
+            return None
+        return _Start(step, drawn, asked, rollouts, config)
+
+    @property
+    def _after_problem(self) -> bool:
+        return isinstance(self.config, EvolutionSettings) and self.config.principles_in == "user"
 
     def _prompts(self, ctx: RunContext) -> Prompts:
         """Return the system prompts that the run starts with."""

@@ -125,7 +125,11 @@ class Driver:
 
     def _roles(self) -> dict[str, Role]:
         """Return the model role of each call role; each judge of a panel has one of its own."""
-        return {**self.method.roles_here, **{name: Role(name) for name in self.models if name.startswith("judge.")}}
+        roles = {**self.method.roles_here, **{name: Role(name) for name in self.models if name.startswith("judge.")}}
+        ahead = self.method.plays_ahead
+        if self.policy is not None and ahead is not None:
+            roles[ahead] = roles[ahead]._replace(lag=roles[ahead].lag + self.policy.max_lag)
+        return roles
 
     def _recorder(self, problem: Problem) -> ProblemRecorder:
         primary = self.loaded.task.scores[0]

@@ -248,7 +248,9 @@ def _engines(
     trained: LanguageModel | Trained = base
     reference: LanguageModel = base
     if config.training is not None and isinstance(config.engine, SimulatedConfig):
-        policy = SimulatedPolicy(config.model.id, base, config.engine, directory.path, directory.journal)
+        policy = SimulatedPolicy(
+            config.model.id, base, config.engine, directory.path, directory.journal, config.training.max_lag
+        )
         trained = policy.current
     elif config.training is not None:
         policy = real = open_policy(config, directory)

@@ -144,7 +144,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         budget=budget,
         others=others_of(config, method_class, task, ServedModel(model, asked.engine)),
         sandbox=typed(SandboxConfig, config.get("sandbox", {}), "sandbox"),
-        training=_training(config, method, model, engine),
+        training=_training(config, method, model, engine, budget),
         run=typed(RunSettings, config.get("run", {}), "run"),
         evorun=typed(ProgramSettings, config.get("evorun", {}), "evorun"),
         student=student,
@@ -198,7 +198,7 @@ def _check_teaching(student: StudentConfig, task: type[Task]) -> None:
 
 
 def _training(
-    config: Mapping[str, Any], method: Method, model: ModelConfig, engine: EngineConfig
+    config: Mapping[str, Any], method: Method, model: ModelConfig, engine: EngineConfig, budget: BudgetConfig
 ) -> TrainingConfig | None:
     """Return the settings of training; None where no weights are trained."""
     if not method.trains:
@@ -206,19 +206,24 @@ def _training(
         if "training" in config and config.get("student") is None:
             raise ConfigError(f"training: has no effect, method={method.name} trains no weights; leave it out")
         return None
+    training = typed(TrainingConfig, config.get("training", {}), "training")
+    if training.max_lag and method.plays_ahead is None:
+        raise ConfigError(f"training.max_lag: expected 0 with method={method.name}, which plays no rollouts ahead")
+    # Tokens are known once rollouts have ended: whether the budget allows a reflection beside them would be chance.
+    if training.max_lag and (budget.tokens or budget.tokens_per_problem):
+        raise ConfigError("training.max_lag: expected 0 where the budget limits tokens; limit calls instead")
     if isinstance(engine, SimulatedConfig):
         if not method.learns_from_problems:
             raise ConfigError(
                 f"engine=simulated: has no weights, and method={method.name} learns from more than rewards, which is "
                 "all that a simulated policy learns from; expected engine=transformers"
             )
-        return typed(TrainingConfig, config.get("training", {}), "training")
+        return training
     if model.adapter is not None or model.quantization is not None or model.api:
         raise ConfigError(
             f"model={model.name}: expected a model whose own weights can be trained with method={method.name}, got one "
             "that is quantised, under an adapter or behind an API"
         )
-    training = typed(TrainingConfig, config.get("training", {}), "training")
     if training.weights == "full" and method.learns_from_problems:
         raise ConfigError(
             f"training.weights: expected lora with method={method.name}, got full: completions and the reference "

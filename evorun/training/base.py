@@ -15,6 +15,8 @@ class TrainedPolicy(Protocol):
 
     current: Trained
     """Completions from the weights of a step."""
+    max_lag: int
+    """Updates that the rollouts of a step may lack, beside its own (`training.max_lag`)."""
     reference: LanguageModel
     """Completions without what was learned."""
 

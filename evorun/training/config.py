@@ -47,6 +47,9 @@ class TrainingConfig:
     num_processes: int
     """Processes that share each batch, one a GPU, or that many on the CPU; several are started by `accelerate
     launch`."""
+    max_lag: int
+    """1: the rollouts of a step are played during the update of the step before, so without it; importance ratios
+    correct for that (the sampler's log-probabilities). Of use with engine=vllm or server, on other GPUs. 0: in turn."""
     devices: list[int] | None
     """GPUs of the processes, one each, numbered as the run's process sees them; null: those that engine=vllm leaves
     free, where there are enough, else the first ones."""
@@ -63,6 +66,7 @@ class TrainingConfig:
             at_least(f"training.{key}", getattr(self, key), 0)
         for key in ("alpha", "learning_rate", "epsilon", "max_grad_norm"):
             above(f"training.{key}", getattr(self, key), 0)
+        within("training.max_lag", self.max_lag, 0, 1)  # no engine keeps the adapters of more updates
         for key in ("beta1", "beta2", "dropout"):
             within(f"training.{key}", getattr(self, key), 0, 0.9999)
         # transformers would ignore the steps without a word.

@@ -91,6 +91,7 @@ class Policy:
         else:
             require_share(objective.batch, training.num_processes)
         self.training = training
+        self.max_lag = training.max_lag
         self.updates = 0
         """Number of updates so far."""
         self.current: Trained = _ByStep(self, model.id, self.generate)
@@ -117,6 +118,7 @@ class Policy:
         self._open: dict[asyncio.Future[None], int] = {}
         """The version that each request under way is answered by."""
         self._sleepers: list[Sleeps] = []
+        self._beside: _Synchronised | None = None
         self._updating = asyncio.Lock()
         self._process: TrainerProcess | None = None
         self._starting = asyncio.Lock()
@@ -130,7 +132,8 @@ class Policy:
 
     def serve_via(self, base: TakesAdapters) -> Trained:
         """Return the policy as another engine serves it, which is given the adapter of each update."""
-        return _ByStep(self, self._model.id, _Synchronised(self, base, self._model.id).generate)
+        self._beside = _Synchronised(self, base, self._model.id)
+        return _ByStep(self, self._model.id, self._beside.generate)
 
     async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
         """Learn from a batch of completions; return TRL's figures. Raises TrainingError or RunDirectoryError."""
@@ -187,6 +190,9 @@ class Policy:
             self.updates = number
             if to_make and number % self.training.save_every == 0:
                 await self._save()
+            # Calls beside the next update are to have it, and the trainer hands out nothing while it is busy.
+            if to_make and self.max_lag and self._beside is not None:
+                await self._beside.load(number)
         return figures
 
     async def _measured(self, key: str, command: Train | Assess, *, repeat: bool = False) -> dict[str, float]:
@@ -362,14 +368,18 @@ class _Synchronised:
 
     async def generate(self, version: int, request: Request) -> Reply:
         """Answer a request with the weights of an update."""
+        view = await self.load(version)
+        return await view.complete(request)
+
+    async def load(self, version: int) -> LanguageModel:
+        """Return the engine under the adapter of an update, which it is given where it has not got it."""
         async with self._changing:
             if version not in self._views:
                 # The older one first, though it was not asked for: loaded later, it would displace the other too soon.
                 if version - 1 not in self._views and self._policy.has(version - 1):
                     await self._load(version - 1)
                 await self._load(version)
-            view = self._views[version]
-        return await view.complete(request)
+            return self._views[version]
 
     async def _load(self, version: int) -> None:
         former, self._folder = self._folder, await self._policy.exported_for_rollouts(version)

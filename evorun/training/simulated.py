@@ -31,8 +31,11 @@ LEARNED = "simulated_policy.json"
 class SimulatedPolicy:
     """A simulated model that learns. Belongs to one event loop."""
 
-    def __init__(self, name: str, base: LanguageModel, engine: SimulatedConfig, run: Path, journal: Journal) -> None:
+    def __init__(
+        self, name: str, base: LanguageModel, engine: SimulatedConfig, run: Path, journal: Journal, max_lag: int = 0
+    ) -> None:
         """base: answers with the skill that each request's hint `learned` is added to."""
+        self.max_lag = max_lag
         self.reference = base
         """Completions without what was learned."""
         self.current: Trained = _ByStep(self, name)

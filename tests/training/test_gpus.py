@@ -65,12 +65,17 @@ class Memory:
 
 
 class Slow(Noting):
-    """Its trainer takes a while for an update."""
+    """Its trainer takes a while for an update, and does one thing at a time."""
+
+    def __init__(self, run: Path) -> None:
+        super().__init__(run, Memory())
+        self.turn = asyncio.Lock()
 
     async def _ask(self, command: Command) -> Answer:
-        if isinstance(command, Train):
-            await asyncio.sleep(UPDATE_S)
-        return await super()._ask(command)
+        async with self.turn:
+            if isinstance(command, Train):
+                await asyncio.sleep(UPDATE_S)
+            return await super()._ask(command)
 
 
 class Engine:
@@ -116,7 +121,7 @@ async def seconds_of_a_step(folder: Path, engine: Engine) -> float:
     async def opened() -> LanguageModel:
         return engine
 
-    policy, lazy = Slow(folder, Memory()), LazyModel("m", opened)
+    policy, lazy = Slow(folder), LazyModel("m", opened)
     if engine.mode is not None:
         policy.share_gpu_with(lazy)
     model = policy.serve_via(lazy)
@@ -131,6 +136,24 @@ async def seconds_of_a_step(folder: Path, engine: Engine) -> float:
         group.create_task(policy.update(1, rows(1.0, 0.0)))
         group.create_task(reflect())
     return asyncio.get_running_loop().time() - began
+
+
+def test_with_a_lag_the_rollouts_of_the_next_step_take_no_time_beside_an_update(tmp_path: Path) -> None:
+    async def seconds() -> float:
+        async def opened() -> LanguageModel:
+            return Engine(sleeps=False)
+
+        policy = Slow(tmp_path)
+        policy.max_lag = 1
+        model = policy.serve_via(LazyModel("m", opened))
+        for step in (1, 2):  # beside the second update, rollouts that have the first one's weights
+            began = asyncio.get_running_loop().time()
+            async with asyncio.TaskGroup() as group:
+                group.create_task(policy.update(step, rows(1.0, 0.0)))
+                group.create_task(model.at(step - 1).complete(ASKED))
+        return asyncio.get_running_loop().time() - began
+
+    assert run_virtually(seconds()) == pytest.approx(UPDATE_S)
 
 
 def test_on_gpus_of_their_own_update_and_reflections_take_the_time_of_the_longer(tmp_path: Path) -> None:
