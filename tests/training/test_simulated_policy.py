@@ -23,9 +23,9 @@ from virtual_time import run_virtually
 SMALL = ("method.problems_per_step=4", "method.group=4", "evorun.progress=off", "engine.mean_tokens=5")
 
 
-def train(folder: Path, *overrides: str, **stop: int) -> Run:
-    """Carry out a small simulated run of `grpo`."""
-    return carry_out(check(composed("method=grpo", "engine=simulated", *SMALL, *overrides)), folder, **stop)
+def train(folder: Path, *overrides: str, method: str = "grpo", **stop: int) -> Run:
+    """Carry out a small simulated run."""
+    return carry_out(check(composed(f"method={method}", "engine=simulated", *SMALL, *overrides)), folder, **stop)
 
 
 def pass_rates(run: Path) -> dict[int, float]:
@@ -63,26 +63,33 @@ def test_the_controls_learn_nothing(control: str, tmp_path: Path) -> None:
     assert rates[15] == pytest.approx(rates[0], abs=0.14)  # two and a half standard errors of the difference
 
 
-SHORT = ("task=arithmetic", "task.test_problems=3", "method.steps=4", "method.eval_every=2", "method.eval_samples=1")
+SHORT = (
+    "task=arithmetic",
+    "task.test_problems=3",
+    "method.problems_per_step=2",
+    "method.steps=3",
+    "method.eval_every=2",
+    "method.eval_samples=1",
+)
 
 
 def files(run: Run) -> dict[str, bytes]:
-    more = ("training.jsonl", "rollouts.jsonl", f"artifacts/{LEARNED}")
+    more = ("training.jsonl", "rollouts.jsonl", "ratings.jsonl", "artifacts/system_prompt.json", f"artifacts/{LEARNED}")
     return {**run.files(), **{name: (run.path / name).read_bytes() for name in more}}
 
 
 def test_a_stopped_run_learns_the_same_and_a_replay_too(tmp_path: Path) -> None:
-    whole = train(tmp_path / "whole", *SHORT)
-    assert whole.json(f"artifacts/{LEARNED}")["updates"] == 4
-    for calls in range(3, len(whole.asked), 29):  # before, between and after updates
+    whole = train(tmp_path / "whole", *SHORT, method="espl")
+    assert whole.json(f"artifacts/{LEARNED}")["updates"] == 3
+    for calls in range(7, len(whole.asked), len(whole.asked) // 4):  # in rollouts, reflections and evaluations
         stopped = tmp_path / f"stopped{calls}"
-        assert train(stopped, *SHORT, breaks_after=calls).outcome.status == "failed"
-        again = train(stopped, *SHORT)
+        assert train(stopped, *SHORT, method="espl", breaks_after=calls).outcome.status == "failed"
+        again = train(stopped, *SHORT, method="espl")
         assert again.outcome == COMPLETED
         assert len(again.asked) == len(whole.asked) - calls
         assert files(again) == files(whole)
         assert [one[:2] for one in again.effects()] == [one[:2] for one in whole.effects()]
-    settings = check(composed("method=grpo", "engine=replay", f"engine.run={whole.path}", *SMALL[:3], *SHORT))
+    settings = check(composed("method=espl", "engine=replay", f"engine.run={whole.path}", *SMALL[:3], *SHORT))
     replayed = carry_out(settings, tmp_path / "replayed")
     assert replayed.outcome == COMPLETED
     assert replayed.files() == whole.files()

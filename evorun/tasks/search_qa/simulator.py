@@ -21,7 +21,7 @@ class SearchSimulator(TextSimulator):
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         role = request.hints["role"]
-        if role not in ("reflect", "judge", *EVALUATIONS):
+        if "problem" in request.hints and role not in ("judge", *EVALUATIONS):
             problem, _ = self._rows[request.hints["problem"]]
             searched = sum(message["role"] == "tool" for message in request.messages)
             if searched < 1 + len(problem.id) % 2:
