@@ -10,6 +10,7 @@ the updates do; Spearman's correlation between ratings at the end and what each 
 """
 
 import argparse
+import csv
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import fields
@@ -33,41 +34,57 @@ RL = "method=grpo method.problems_per_step=30"
 COLUMNS = ("before", "after", "over fixed", "over RL", "principles", "updates", "spearman")
 
 
+class Prompt(NamedTuple):
+    """A system prompt at the end of a run."""
+
+    id: str
+    rating: float
+    sd: float
+    in_window: bool
+    truth: float
+    """What its principles add to the probability of a right answer."""
+
+
 class Run(NamedTuple):
-    """A run's arm of the study, its seed and its figures."""
+    """A run's arm of the study, its seed, its figures and its system prompts."""
 
     arm: str
     seed: int
     figures: Mapping[str, float]
+    prompts: Sequence[Prompt]
 
 
 def measured(folder: Path) -> Run:
-    """Return a finished run's figures."""
-    manifest = load_manifest(folder)
-    engine: Mapping[str, Any] = manifest.config["engine"]
-    settings = PrincipleSettings(**{one.name: engine[one.name] for one in fields(PrincipleSettings)})
-    steps = read_steps(folder)
+    """Return what a finished run did, and the truth about it."""
+    manifest, steps, prompts = load_manifest(folder), read_steps(folder), rated(folder)
     first, last = (
         float(np.mean([one.scores["pass_rate"] for one in steps if one.step == step]))
         for step in (0, max(one.step for one in steps))
     )
-    figures = {"before": first, "after": last, "principles": 0.0}
-    figures["updates"] = (read_artifact(folder, LEARNED, dict[str, Any]) or {}).get("learned", 0.0)
-    prompts = [one for one in read_records(folder / "candidates.jsonl", CandidateRecord) if one.problem == SHARED]
-    if prompts:
-        merits = {one.id: settings.merit(one.text) for one in prompts}
-        ratings = {
-            one.candidate: one for one in read_records(folder / f"{RATINGS}.jsonl", RatingRecord)
-        }  # the last of each
-        tested = max((one for one in ratings.values() if one.survivor), key=lambda one: one.mean or 0.0)
-        figures["principles"] = merits[tested.candidate]
-        means = [ratings[name].mean for name in merits]
-        if len(set(merits.values())) > 1 and len(set(means)) > 1:
-            figures["spearman"] = float(spearmanr(means, list(merits.values())).statistic)
+    learned = (read_artifact(folder, LEARNED, dict[str, Any]) or {}).get("learned", 0.0)
+    best = max((one for one in prompts if one.in_window), key=lambda one: one.rating, default=None)
+    figures = {"before": first, "after": last, "updates": learned, "principles": best.truth if best else 0.0}
+    ratings, truths = [one.rating for one in prompts], [one.truth for one in prompts]
+    if len(set(ratings)) > 1 and len(set(truths)) > 1:
+        figures["spearman"] = float(spearmanr(ratings, truths).statistic)
     given = [str(one) for one in OmegaConf.load(folder / ".hydra" / "overrides.yaml")]
     swept = [one for one in given if not one.lstrip("+").startswith(("seed=", "experiment=", "evorun.", "hydra."))]
     arm = sorted(swept, key=lambda one: (not one.startswith("method="), one))
-    return Run(" ".join(arm), manifest.seed, figures)
+    return Run(" ".join(arm), manifest.seed, figures, prompts)
+
+
+def rated(folder: Path) -> list[Prompt]:
+    """Return a run's system prompts with their last ratings."""
+    engine: Mapping[str, Any] = load_manifest(folder).config["engine"]
+    settings = PrincipleSettings(**{one.name: engine[one.name] for one in fields(PrincipleSettings)})
+    records = read_records(folder / "candidates.jsonl", CandidateRecord)
+    truths = {one.id: settings.merit(one.text) for one in records if one.problem == SHARED}
+    # A line for each step that changed it: the last one stays
+    ratings = {one.candidate: one for one in read_records(folder / f"{RATINGS}.jsonl", RatingRecord)}
+    return [
+        Prompt(one.candidate, one.mean or 0.0, one.sd or 0.0, one.survivor, truths[one.candidate])
+        for one in ratings.values()
+    ]
 
 
 def shown(values: Sequence[float]) -> str:
@@ -99,5 +116,13 @@ def table(runs: Sequence[Run]) -> str:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
-    finished = [file.parent for folder in parser.parse_args().folders for file in sorted(folder.rglob("results.json"))]
-    print(table([measured(folder) for folder in finished]))
+    parser.add_argument("--points", type=Path, help="a CSV file for the rating and the truth of every system prompt")
+    options = parser.parse_args()
+    finished = [file.parent for folder in options.folders for file in sorted(folder.rglob("results.json"))]
+    runs = [measured(folder) for folder in finished]
+    print(table(runs))
+    if options.points is not None:
+        with options.points.open("w", newline="") as file:
+            writer = csv.writer(file)
+            writer.writerow(("arm", "seed", *Prompt._fields))
+            writer.writerows((run.arm, run.seed, *prompt) for run in runs for prompt in run.prompts)
