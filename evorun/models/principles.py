@@ -11,7 +11,7 @@ from evorun.errors import at_least, within
 CATALOGUE = (
     "Restate what is asked before the first step.",
     "Name every unknown and say what it may be.",
-    "Work on the smallest case first.",
+    "Solve the smallest case first.",
     "Draw the situation, or list its parts.",
     "Write down what stays the same throughout.",
     "Look for a symmetry and use it.",
@@ -26,7 +26,7 @@ CATALOGUE = (
     "Keep fractions exact until the end.",
     "Put the answer into the conditions given.",
     "Solve it a second way and compare.",
-    "Say which fact each step rests on.",
+    "Name the fact behind each step.",
     "Stop at the first answer that looks right.",
     "Skip the steps that seem obvious.",
     "Round every number to two digits.",
@@ -34,7 +34,7 @@ CATALOGUE = (
     "Prefer the longest derivation.",
     "Answer at once, then explain.",
 )
-"""All that simulated reflections ever write as principles."""
+"""All that simulated reflections ever write as principles. None is a part of another, or of what GEPA's write."""
 
 
 @dataclass

@@ -11,7 +11,7 @@ from evorun.errors import ConfigError
 from evorun.methods.system_prompts import Limits, Patched, SystemPrompt, patch
 from evorun.models import Message, Request
 from evorun.models.base import Completion, Reply
-from evorun.models.principles import CATALOGUE, PrincipleSettings
+from evorun.models.principles import CATALOGUE, PrincipleSettings, principles_in
 from evorun.models.reflection import reflection
 from evorun.models.simulator import Skill
 
@@ -109,6 +109,13 @@ def test_a_reply_is_right_as_often_as_skill_principles_and_training_say() -> Non
     assert chance(*several, " ".join(several)) == pytest.approx(chance(*several))  # said twice counts once
     assert PrincipleSettings(principle_seed=3, principle_gain=0).merit(several[0]) == 0
     assert PrincipleSettings(principle_seed=4).merit(" ".join(several)) != skill.merit(" ".join(several))
+
+
+def test_a_principle_is_known_wherever_it_stands_and_no_other_text_is_one() -> None:
+    rng = np.random.default_rng(0)
+    whole = [reflection(Request(messages=(), hints={"role": "reflect"}), Skill(), 0.0, rng) for _ in range(30)]
+    assert not any(principles_in(text) for text in whole)  # GEPA's prompts are worth `instruction_gain`
+    assert all(principles_in(f"[G3] {one} And check it.") == (one,) for one in CATALOGUE)
 
 
 def test_shares_of_more_than_all_principles_are_one_line() -> None:
