@@ -42,6 +42,7 @@ PROBLEMS: dict[str, dict[str, Any]] = {
     "aime": {"source": "sample"},
     "hmmt": {"source": "sample"},
     "arithmetic": {},
+    "search_qa": {"source": "sample"},
 }
 """Tasks that are one class with other data stand for each other (here: contests with integers and with expressions)."""
 
@@ -76,6 +77,12 @@ def check(name: str, **how: Any) -> None:
 @pytest.mark.parametrize("name", WITHOUT_TRAINING)
 def test_every_method_passes(name: str) -> None:
     check(name)
+
+
+@pytest.mark.parametrize("name", ["duel_evolve", "few_shot", "gepa"])
+def test_a_method_passes_on_a_task_with_tools(name: str) -> None:
+    config = make_config("method", name, **SMALL[name])
+    check_method(registry.method_class(name), config, task_config("search_qa", limit=3, source="sample"))
 
 
 def test_a_method_passes_on_a_task_without_right_and_wrong() -> None:

@@ -44,9 +44,10 @@ class Bm25:
 
     def _find(self, queries: Sequence[str], count: int) -> list[list[Passage]]:
         passages, index = self.load()
+        words: list[list[str]] = _tokenized(queries, return_ids=False)
         return [
-            [passages[number] for number in best(index.get_scores(tokens), count)] if tokens else []
-            for tokens in tokenized(queries)
+            [passages[number] for number in best(index.get_scores(one), count)] if one else []  # stop words alone
+            for one in words
         ]
 
 
@@ -66,22 +67,16 @@ def best(scores: "np.ndarray[Any, np.dtype[Any]]", count: int) -> list[int]:
     return [int(number) for number in found[order][:count]]
 
 
-def tokenized(texts: Sequence[str]) -> list[list[str]]:
-    """Return the words of each text in lower case, without English stop words."""
-    tokens: list[list[str]] = _library().tokenize(list(texts), stopwords="en", return_ids=False, show_progress=False)
-    return tokens
-
-
 def _index(passages: Sequence[Passage], digest: str) -> "bm25s.BM25":
     """Return the index from the cache, or make it and put it there."""
     if len(passages) < WORTH_KEEPING:
-        return _made(passages)
+        return made_index(passages)
     # All that an index depends on: the library, what is indexed, and the passages.
     folder = cache_folder("search") / f"bm25s-{version('bm25s')}-title-text-en-{digest[:32]}"
     try:
         if folder.is_dir():
             return _library().BM25.load(folder, load_corpus=False)
-        index = _made(passages)
+        index = made_index(passages)
         with made_whole(folder) as unfinished:
             index.save(unfinished, show_progress=False)
     except (OSError, ValueError, KeyError) as error:
@@ -91,14 +86,20 @@ def _index(passages: Sequence[Passage], digest: str) -> "bm25s.BM25":
             folder,
             error,
         )
-        return _made(passages)
+        return made_index(passages)
     return index
 
 
-def _made(passages: Sequence[Passage]) -> "bm25s.BM25":
+def made_index(passages: Sequence[Passage]) -> "bm25s.BM25":
+    """Index title and text of the passages."""
     index = _library().BM25()
-    index.index(tokenized([f"{one.title} {one.text}" for one in passages]), show_progress=False)
+    index.index(_tokenized([f"{one.title} {one.text}" for one in passages]), show_progress=False)
     return index
+
+
+def _tokenized(texts: Sequence[str], *, return_ids: bool = True) -> Any:
+    """Split texts into words of two letters or more, in lower case and without English stop words."""
+    return _library().tokenize(list(texts), stopwords="en", return_ids=return_ids, show_progress=False)
 
 
 @cache

@@ -12,6 +12,7 @@ import numpy as np
 
 from evorun.errors import ToolError, first_line
 from evorun.models.cache import cache_folder, made_whole
+from evorun.models.requirements import absent
 from evorun.tasks.search_qa.retrieval.base import Corpus, Passage
 
 _log = logging.getLogger(__name__)
@@ -55,12 +56,8 @@ class Dense:
 
 
 def _encoder(model: str) -> Any:
-    try:
-        from sentence_transformers import SentenceTransformer
-    except ImportError as error:
-        raise ToolError(
-            "task.retriever=dense needs sentence-transformers: pip install 'evorun[dense]', or take bm25"
-        ) from error
+    from sentence_transformers import SentenceTransformer
+
     try:
         return SentenceTransformer(model)
     except Exception as error:  # it raises whatever its loaders do
@@ -75,5 +72,10 @@ def _encoded(encoder: Any, passages: Sequence[Passage]) -> Any:
 
 @cache  # a run loads its task more than once
 def dense(corpus: Corpus, model: str) -> Dense:
-    """Return the retriever of a corpus and an encoder, which all tasks of this process share."""
+    """Return the retriever of a corpus and an encoder, which all tasks of this process share.
+
+    Raises ToolError without the package; the encoder itself is loaded at the first search.
+    """
+    if absent(["sentence_transformers"]):
+        raise ToolError("task.retriever=dense needs sentence-transformers: pip install 'evorun[dense]', or take bm25")
     return Dense(corpus, model)

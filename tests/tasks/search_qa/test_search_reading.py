@@ -1,0 +1,100 @@
+"""Search calls and answers as models write them."""
+
+import json
+
+import pytest
+
+from evorun.tasks.search_qa.reading import MAX_ANSWER_CHARS, MAX_CALL_CHARS, is_in_form, read_answer, read_call
+
+
+def call(*queries: object, name: str = "search") -> str:
+    return f"<tool_call>{json.dumps({'name': name, 'arguments': {'query_list': list(queries)}})}</tool_call>"
+
+
+@pytest.mark.parametrize(
+    ("text", "queries"),
+    [
+        (call("river Harn"), ("river Harn",)),
+        (f"I need two things.\n{call('one  thing', 'another')}\n", ("one thing", "another")),
+        ('<tool_call>\n{"arguments": {"query_list": ["x"], "k": 9}, "name": "search", "id": 1}\n</tool_call>', ("x",)),
+        ("no call: the answer is 3 < 4 </tool>", None),
+        ("", None),
+    ],
+)
+def test_calls(text: str, queries: tuple[str, ...] | None) -> None:
+    assert read_call(text, 3) == queries
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("<tool_call>search: river Harn</tool_call>", "bad_json"),
+        ('<tool_call>{"name": "search", "arguments": {"query_list": ["a"]}</tool_call>', "bad_json"),
+        ("<tool_call>" + "[" * 3000 + "</tool_call>", "bad_json|wrong_arguments"),
+        ("<tool_call>[]</tool_call>", "wrong_arguments"),
+        ('<tool_call>{"name": "search"}</tool_call>', "wrong_arguments"),
+        ('<tool_call>{"name": "search", "arguments": {"query": "a"}}</tool_call>', "wrong_arguments"),
+        ('<tool_call>{"name": "search", "arguments": {"query_list": "a"}}</tool_call>', "wrong_arguments"),
+        (call("a", 1), "wrong_arguments"),
+        (call("a", name="browse"), "unknown_tool"),
+        (call(), "queries"),
+        (call("a", "b", "c", "d"), "queries"),
+        (call("a", "  "), "query"),
+        (call("a" * 301), "query"),
+        (call("a" * MAX_CALL_CHARS), "too_long"),
+        (call("a") + call("b"), "several_calls"),
+        ('<tool_call>{"name": "search", "arguments": {"query_list": ["a"]}}', "unclosed"),
+        ('{"name": "search", "arguments": {"query_list": ["a"]}}</tool_call>', "unclosed"),
+        ("</tool_call><tool_call>", "unclosed"),
+    ],
+)
+def test_calls_that_cannot_be_carried_out(text: str, kind: str) -> None:
+    with pytest.raises(ValueError, match=rf"^({kind}): "):
+        read_call(text, 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("Answer: Harnmouth", "Harnmouth"),
+        ("Answer: Quillan? No.\nIt was founded later.\nAnswer: Ostervik", "Ostervik"),
+        ("It is settled.\n\n**Answer:** Tobias Fenn", "Tobias Fenn"),
+        ("**Answer: 1869**\n", "1869"),
+        ("- Answer:\n  212 metres\nwhich is deep", "212 metres"),
+        ("So the answer: Agnes Rook", "Agnes Rook"),
+        ("answer: Keld", "Keld"),
+        ("Answer: Aske\nMy final answer: see above", "Aske"),  # a label of its own line goes before one within a line
+    ],
+)
+def test_answers(text: str, answer: str) -> None:
+    assert read_answer(text) == answer
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [
+        ("It is Harnmouth.", "no_answer"),
+        ("Answer:", "no_answer"),
+        ("Answer: ** **", "no_answer"),
+        (f"Answer: {'x' * (MAX_ANSWER_CHARS + 1)}", "too_long"),
+        (f"{call('a')}\nPassages for: a\nAnswer: made up", "tool_call"),
+    ],
+)
+def test_texts_without_an_answer(text: str, kind: str) -> None:
+    with pytest.raises(ValueError, match=rf"^{kind}: "):
+        read_answer(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Because of it.\nAnswer: Keld\n", True),
+        ("Answer: Keld", True),
+        ("Answer: Keld\nI am sure.", False),
+        ("**Answer:** Keld", False),
+        ("Answer:", False),
+        (f"{call('a')}\nAnswer: Keld", False),
+    ],
+)
+def test_form(text: str, expected: bool) -> None:
+    assert is_in_form(text) is expected
