@@ -146,6 +146,13 @@ class Espl(DatasetLevel):
             max_tokens=config.max_tokens,
         )
 
+    async def prepare(self, ctx: RunContext) -> None:
+        if self.trains and self.config.top_p < 1:
+            ctx.warn(
+                f"method.top_p={self.config.top_p}: completions drawn from a part of the vocabulary are learned from "
+                "as if drawn from all of it, which biases the gradient; method.top_p=1 does not"
+            )
+
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
         """Run Algorithm 1; leave the best system prompt and the trained adapter in artifacts/."""
         config, task = self.config, ctx.training.task

@@ -66,13 +66,13 @@ class Episode(NamedTuple):
             if drawn is None or not before or before[: len(prompt) + len(tokens)] != (*prompt, *tokens):
                 raise EngineError(
                     "expected the token ids of prompts and completions, each turn's prompt going on from the turn "
-                    "before it, which learning needs; the engine gave others or none: use engine=vllm or "
-                    "engine=transformers"
+                    "before it, which learning needs; the engine gave others or none: use engine=vllm, "
+                    "engine=transformers or a server run by `vllm serve`"
                 )
             if reply.completions[0].logprobs is None:
                 raise EngineError(
                     "expected the log-probabilities of completions, which learning needs; the engine gave none: use "
-                    "engine=vllm or engine=transformers"
+                    "engine=vllm, engine=transformers or a server run by `vllm serve`"
                 )
             # Tokens between the turns (a tool's answer, the chat template's marks) are seen but not learned.
             added = before[len(prompt) + len(tokens) :]

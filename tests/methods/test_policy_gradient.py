@@ -11,6 +11,7 @@ import pytest
 
 from building import make_budget, make_config, make_method, task_config
 from evorun.errors import ConfigError, DataError
+from evorun.methods.context import RunContext
 from evorun.methods.policy_gradient import GrpoConfig
 from evorun.rollouts.rewards import formatted
 from evorun.runner.training_runs import training_problems
@@ -76,6 +77,16 @@ async def test_rloo_leaves_a_completion_out_of_its_baseline(tmp_path: Path) -> N
     [batch] = trained.policy.batches
     # the others of the first group have 0.25 and 0; the last one has no others, so there is no baseline
     assert [row.signal for row in batch] == pytest.approx([1.25 - 0.25 / 2, 0.25 - 1.25 / 2, -1.5 / 2, 0.0])
+
+
+@pytest.mark.parametrize(("method", "top_p", "said"), [("grpo", 0.9, 1), ("grpo", 1.0, 0), ("espl_evolution", 0.9, 0)])
+async def test_a_nucleus_that_biases_the_gradient_is_said_once(
+    method: str, top_p: float, said: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    chosen = make_method(method, top_p=top_p)
+    with caplog.at_level(logging.WARNING, "evorun"):
+        await chosen.prepare(RunContext)
+    assert [line.partition(":")[0] for line in caplog.messages] == [f"method.top_p={top_p}"] * said
 
 
 async def test_equal_rewards_in_each_group_make_no_update(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
