@@ -56,7 +56,7 @@ def export_report(run_dir: Path, folder: Path) -> list[Path]:
     """
     context = _context(run_dir, None)
     evolution = context["evolution"]
-    tables = [table for table in (*context["tables"].values(), *evolution.tables) if table.rows]
+    tables = [table for table in (*context["tables"].values(), *evolution.tables.values()) if table.rows]
     drawings = filter(None, (*context["plots"].values(), *evolution.plots.values()))
     return export(folder, drawings, tables)
 

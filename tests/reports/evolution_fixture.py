@@ -107,7 +107,12 @@ class _Made:
         if step % 4 == 0:
             self._test(step)
         figures = {"reward": 0.3 + 0.02 * step, "sampler_kl": 0.01 / step, "clip_ratio": 0.001 * step}
-        edits = {"edits_add": 1, "edits_modify": step % 3, "edits_refused_conflict": step % 2}
+        edits = {
+            "edits_add": 1,
+            "edits_modify": step % 3,
+            "edits_refused_conflict": step % 2,
+            "proposals_refused_not_json": 1,
+        }
         spent = {"calls": 10 * step, "tokens": 5000 * step, "problem": "*"}
         self.records["training"].append({"step": step, **spent, "figures": {**figures, **edits}})
 

@@ -4,6 +4,7 @@ import base64
 import json
 import random
 import zlib
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -44,23 +45,25 @@ def _unpacked(content: str) -> Any:
     return json.loads(zlib.decompress(base64.b64decode(content)))
 
 
-def test_a_tree_has_a_lane_for_each_leaf_and_keeps_subtrees_together() -> None:
+def test_a_tree_has_room_for_each_leaf_and_keeps_subtrees_together() -> None:
     rng = random.Random(0)
     for _ in range(50):
         parents = [[rng.randrange(i)] if i and rng.random() < 0.9 else [] for i in range(rng.randrange(1, 40))]
-        found = lanes(parents)
+        room = [rng.choice((0.5, 1.0)) for _ in parents]
+        found = lanes(parents, room)
         children = [[c for c, own in enumerate(parents) if own == [node]] for node in range(len(parents))]
 
         def leaves(node: int, below: list[list[int]] = children) -> list[int]:
             return [leaf for child in below[node] for leaf in leaves(child)] if below[node] else [node]
 
-        of_all = [found[node] for node in range(len(parents)) if not children[node]]
-        assert sorted(of_all) == list(range(len(of_all)))
+        order = sorted((node for node in range(len(parents)) if not children[node]), key=lambda node: found[node])
+        for above, below in pairwise(order):
+            assert found[below] - found[above] == (room[above] + room[below]) / 2
         for node, own in enumerate(children):
-            under = sorted(found[leaf] for leaf in leaves(node))
-            assert under[-1] - under[0] == len(under) - 1  # nobody else's leaf in between: edges do not cross
+            under = [order.index(leaf) for leaf in leaves(node)]
+            assert max(under) - min(under) == len(under) - 1  # nobody else's leaf in between: edges do not cross
             assert not own or found[node] == (found[own[0]] + found[own[-1]]) / 2
-    assert lanes([[], *([i] for i in range(3000))]) == [0.0] * 3001  # deeper than Python's stack
+    assert lanes([[], *([i] for i in range(3000))], [1.0] * 3001) == [0.5] * 3001  # deeper than Python's stack
 
 
 def test_the_population_has_its_latest_ratings_and_the_best_is_one_that_is_kept(run: Path) -> None:
@@ -79,15 +82,19 @@ def test_the_population_has_its_latest_ratings_and_the_best_is_one_that_is_kept(
     assert population.rating_at("5.0", 4) is None
 
 
-def test_parents_that_come_later_or_are_missing_are_left_out(tmp_path: Path) -> None:
+def test_the_first_parent_is_the_one_that_was_edited_and_one_that_comes_later_is_none(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run", RunSpec(problems=1, candidates=1, generations=0))
-    own = {"problem": "*", "kind": "rubric", "generation": 0, "operator": "root", "text": "", "answer": None}
-    records = [{**own, "id": "a", "parents": ["b", "a", "gone"]}, {**own, "id": "b", "parents": ["a", "a"]}]
+    own = {"problem": "*", "kind": "rubric", "generation": 0, "operator": "root", "answer": None}
+    records = [
+        {**own, "id": "a", "text": "one", "parents": ["b", "a", "gone"]},
+        {**own, "id": "b", "text": "two\nthree\nfour", "parents": ["a", "a"]},
+        {**own, "id": "c", "text": "one\nthree\nfour", "parents": ["a", "b"]},
+    ]
     with (run / "candidates.jsonl").open("a") as file:
         file.writelines(json.dumps(record) + "\n" for record in records)
     population = load_population(run)
     assert population is not None
-    assert (population.parents, population.best, population.kinds) == ([[], [0]], None, "rubrics")
+    assert (population.parents, population.best, population.kinds) == ([[], [0], [1, 0]], None, "rubrics")
 
 
 def _rollout(index: int, reward: float | None = 1.0, **fields: Any) -> RolloutRecord:
@@ -203,6 +210,7 @@ def test_edits_are_counted_by_kind_and_fate(run: Path, evolution: Evolution) -> 
     total = {name: sum(one.get(name, 0) for one in figures) for one in figures for name in one if "edits" in name}
     assert dict(evolution.edits) == {"add": total["edits_add"], "modify": total["edits_modify"]}
     assert dict(evolution.refused) == {"conflict": total["edits_refused_conflict"]}
+    assert evolution.proposals == [("not_json", 12)]
     made = [json.loads(line)["operator"] for line in (run / "candidates.jsonl").open() if '"parents": ["' in line]
     assert dict(evolution.offspring) == {name: made.count(name) for name in ("mutation", "crossover")}
 
@@ -247,7 +255,7 @@ def test_a_run_without_such_records_has_none_of_these_sections(tmp_path: Path) -
     html = render_report(run)
     for section in ("evolution", "rollouts", "transplant", "principles"):
         assert f'id="{section}"' not in html
-    assert not load_evolution(run, ACCURACY, {}, "step").tables[0].rows
+    assert not any(table.rows for table in load_evolution(run, ACCURACY, {}, "step").tables.values())
 
 
 def test_a_tree_has_an_element_for_each_candidate_and_the_table_a_row(evolution: Evolution) -> None:
@@ -256,8 +264,7 @@ def test_a_tree_has_an_element_for_each_candidate_and_the_table_a_row(evolution:
     found = [one.get("id", "") for one in ElementTree.fromstring(drawn.svg).iter()]
     count = 1 + EvolutionSpec().steps
     assert [name for name in found if name.startswith("prompt-")] == [f"prompt-{i}" for i in range(count)]
-    table = next(table for table in evolution.tables if table.name == "population")
-    assert len(table.csv().splitlines()) == 1 + count
+    assert len(evolution.tables["population"].csv().splitlines()) == 1 + count
 
 
 def test_figures_of_training_have_names_that_say_what_they_are_and_edits_are_none(run: Path) -> None:
@@ -267,3 +274,4 @@ def test_figures_of_training_have_names_that_say_what_they_are_and_edits_are_non
     assert "sampler KL (nats per token)" in drawn.svg
     assert "clipped tokens (share)" in drawn.svg
     assert "edits" not in drawn.svg
+    assert "proposals" not in drawn.svg

@@ -84,7 +84,8 @@ const evolved = (async () => {
     });
     const [svgOfTree] = byId("figure-tree").children;
     svgOfTree.setAttribute("role", "group");
-    svgOfTree.style.minWidth = `${Math.max(540, svgOfTree.viewBox.baseVal.width * 0.8)}px`;
+    const { width } = svgOfTree.viewBox.baseVal; // a wide one scrolls; letters stay readable
+    svgOfTree.style.minWidth = `${width < 760 ? 600 : width * 1.33}px`;
   }
 
   // To the parent, the first child, or the next one of the same parent.

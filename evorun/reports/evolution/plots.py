@@ -25,14 +25,14 @@ def short(name: str) -> str:
 
 
 def ratings_plot(population: Population, step: str) -> Drawing | None:
-    """Draw the course of each rating, the best ones named, the best with its sd; None before a second step rates."""
+    """Draw the course of each rating, the best ones named, the best with its sd; None where no rating ever changes."""
     last = max((rating.step for course in population.courses.values() for rating in course), default=0)
     courses = {
         index: [(r.step, r.mean, r.sd or 0.0) for r in population.courses.get(one.id, ()) if r.mean is not None]
         for index, one in enumerate(population.members)
     }
     courses = {index: course for index, course in courses.items() if course}
-    if len({step for course in courses.values() for step, *_ in course}) < 2:
+    if not any(len(course) > 1 for course in courses.values()):
         return None
     ranked = sorted(courses, key=lambda index: -(courses[index][-1][1]))
     first = [index for index in (population.best, 0) if index in courses]

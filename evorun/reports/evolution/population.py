@@ -26,7 +26,7 @@ class Population:
     scores: Sequence[PromptScore]
     """On the test problems, of those that were tested beside one another."""
     parents: Sequence[Sequence[int]]
-    """Positions of the parents of each, the first one first."""
+    """Positions of the parents of each; first the one whose text it shares most lines with, which was edited."""
 
     @property
     def best(self) -> int | None:
@@ -72,11 +72,12 @@ def load_population(run_dir: Path) -> Population | None:
     for ratings in courses.values():
         index, last = position[ratings[-1].candidate], ratings[-1]
         members[index] = msgspec.structs.replace(members[index], mean=last.mean, sd=last.sd, survivor=last.survivor)
-    # of a damaged or foreign record, a parent may come after its child or be missing
-    parents = [
-        [position[p] for p in dict.fromkeys(one.parents) if position.get(p, index) < index]
-        for index, one in enumerate(members)
-    ]
+    lines = [set(one.text.split("\n")) for one in members]
+    parents = []
+    for index, one in enumerate(members):
+        # of a damaged or foreign record, a parent may come after its child or be missing
+        known = {position[p] for p in one.parents if position.get(p, index) < index}
+        parents.append(sorted(known, key=lambda parent: (-len(lines[parent] & lines[index]), parent)))
     scores = [score for score in read_prompt_scores(run_dir) if score.candidate in position]
     return Population(members, dict(courses), scores, parents)
 

@@ -31,8 +31,9 @@ MAX_BYTES = 4_000_000
 """Size of the candidates' data on a page, compressed."""
 TEXT_LIMITS = (40_000, 10_000, 4000, 2000, 1000, 400, 100, 0)
 """Longest text kept, in characters: the first limit that fits."""
-EDITS, REFUSED = "edits_", "edits_refused_"
-"""Begin the names of the figures that count edits: of the ones applied the operation follows, of others the reason."""
+EDITS, REFUSED, PROPOSALS = "edits_", "edits_refused_", "proposals_refused_"
+"""Begin the names of figures that count edits: applied (the operation follows), refused (the reason follows), and what
+single problems' reflections proposed in vain (the reason, too)."""
 
 
 @dataclass(frozen=True)
@@ -48,13 +49,16 @@ class Evolution:
     best_line: str
     candidates: Packed | None
     plots: Mapping[str, Drawing | None]
-    tables: Sequence[DataTable]
+    tables: Mapping[str, DataTable]
+    """By name."""
     agreement: Metric | None
     """Rank correlation of ratings and test scores; None without both."""
     edits: Sequence[tuple[str, int]]
     """Operations applied, and how often."""
     refused: Sequence[tuple[str, int]]
     """Reasons why edits were refused, and how often."""
+    proposals: Sequence[tuple[str, int]]
+    """The same of proposals."""
     offspring: Sequence[tuple[str, int]]
     """Operators, and how many candidates each made."""
     transplant: Transplant | None
@@ -78,13 +82,10 @@ def load_evolution(
         "transplant": plots.transplant_plot(transplant, measure) if transplant else None,
         "principles": plots.effects_plot(principles, measure),
     }
-    counted = _counted(training)
-    tables = [
-        _rewards_table(rewards),
-        DataTable(
-            "edits", ("edit", "count"), counted["edits"] + [(f"refused: {why}", n) for why, n in counted["refused"]]
-        ),
-    ]
+    edits, refused, proposals = (_counted(training, kind) for kind in (EDITS, REFUSED, PROPOSALS))
+    fates = {"applied": edits, "refused": refused, "proposal refused": proposals}
+    rows = [(fate, what, n) for fate, counts in fates.items() for what, n in counts]
+    tables = [_rewards_table(rewards), DataTable("edits", ("fate", "edit", "count"), rows)]
     if population is not None:
         drawn |= {
             "tree": tree_plot(population, step),
@@ -102,10 +103,11 @@ def load_evolution(
         best_line="" if population is None or chosen is None else _line(population, chosen, step),
         candidates=None if population is None else _pack(population, played, shown),
         plots=drawn,
-        tables=tables,
+        tables={table.name: table for table in tables},
         agreement=_agreement(population) if population is not None else None,
-        edits=counted["edits"],
-        refused=counted["refused"],
+        edits=edits,
+        refused=refused,
+        proposals=proposals,
         offspring=list(Counter(one.operator for one in population.members if one.parents).items())
         if population
         else [],
@@ -125,17 +127,16 @@ def _line(population: Population, chosen: int, step: str) -> str:
 
 def is_edit(figure: str) -> bool:
     """Say of a training figure's name that it counts edits, which have a table of their own."""
-    return figure.startswith(EDITS)
+    return figure.startswith((EDITS, PROPOSALS))
 
 
-def _counted(training: Mapping[str, Sequence[MetricPoint]]) -> dict[str, list[tuple[str, int]]]:
-    """Return operations applied and reasons of refusals with their counts over all steps, the frequent ones first."""
-    sums = {name: int(sum(point.value or 0 for point in points)) for name, points in training.items() if is_edit(name)}
-    ranked = sorted(sums.items(), key=lambda item: -item[1])
-    return {
-        "edits": [(name.removeprefix(EDITS), n) for name, n in ranked if not name.startswith(REFUSED)],
-        "refused": [(name.removeprefix(REFUSED), n) for name, n in ranked if name.startswith(REFUSED)],
-    }
+def _counted(training: Mapping[str, Sequence[MetricPoint]], kind: str) -> list[tuple[str, int]]:
+    """Return what follows `kind` in names of figures, and their sums over all steps, the frequent ones first."""
+    own = {name: points for name, points in training.items() if name.startswith(kind)}
+    if kind == EDITS:
+        own = {name: points for name, points in own.items() if not name.startswith(REFUSED)}
+    sums = [(name.removeprefix(kind), int(sum(point.value or 0 for point in own[name]))) for name in own]
+    return sorted(sums, key=lambda item: -item[1])
 
 
 def _agreement(population: Population) -> Metric | None:

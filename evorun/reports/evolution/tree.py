@@ -21,24 +21,24 @@ _LEVELS = 12
 """Colours of ratings; a finer scale would be drawn as an image."""
 
 
-def lanes(parents: Sequence[Sequence[int]]) -> list[float]:
+def lanes(parents: Sequence[Sequence[int]], room: Sequence[float]) -> list[float]:
     """Return a vertical position for each node of a forest: leaves in a row, others in the middle of their children.
 
     parents: positions of each node's parents, all before it; the first one is that of the tree, so that no two of its
-    edges cross.
+    edges cross. room: of each node, where it is a leaf.
     """
     children: list[list[int]] = [[] for _ in parents]
     for node, own in enumerate(parents):
         if own:
             children[own[0]].append(node)
-    found, leaves = [0.0] * len(parents), 0
+    found, end = [0.0] * len(parents), 0.0
     waiting = [node for node, own in enumerate(parents) if not own][::-1]
     while waiting:  # depth first; a long lineage is deeper than Python's stack
         node = waiting.pop()
         waiting += children[node][::-1]
         if not children[node]:
-            found[node] = float(leaves)
-            leaves += 1
+            found[node] = end + room[node] / 2
+            end += room[node]
     for node in reversed(range(len(parents))):  # children stand after their parents
         if children[node]:
             found[node] = (found[children[node][0]] + found[children[node][-1]]) / 2
@@ -51,12 +51,12 @@ def tree_plot(population: Population, step: str) -> Drawing:
     step: the word for the steps.
     """
     members, parents = population.members, population.parents
-    ys = lanes(parents)
-    most = max(ys) + 1
+    # what was dropped unrated needs no room for a name
+    ys = lanes(parents, [0.4 if one.mean is None and not one.survivor else 1.0 for one in members])
+    most = max(ys) + 0.5
     columns = 1 + max(one.generation for one in members) - min(one.generation for one in members)
-    # so many lanes must fit beside one another, and so many steps, that a reader can tell nodes apart
-    width = min(max(10.4, 0.17 * columns), 40)
-    height = 1.5 + most * min(0.24, max(0.1, 9 / most))
+    width = min(max(10.4, 0.07 * columns), 40)  # inches: neighbours in a long lineage must not cover one another
+    height = 1.5 + most * min(0.24, max(0.12, 6 / most))
     with figure_of(width, height) as figure:
         axes = figure.subplots()
         points = [(float(one.generation), y) for one, y in zip(members, ys, strict=True)]
@@ -74,7 +74,7 @@ def tree_plot(population: Population, step: str) -> Drawing:
             offset, side = ((0, 8), "bottom") if above else ((0, -8), "top")
             name = ", ".join(words)
             axes.annotate(name, points[node], offset, textcoords="offset points", ha="center", va=side, color=INK)
-        axes.set_ylim(most - 0.2, -1.2)
+        axes.set_ylim(most + 0.3, -0.7)
         axes.margins(x=0.03)
         axes.set_yticks([])
         axes.grid(visible=False)
