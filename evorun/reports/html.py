@@ -9,7 +9,7 @@ from evorun.reports.banners import banners
 from evorun.reports.browser import BrowserProblem, load_browser
 from evorun.reports.data import data_tables
 from evorun.reports.drawing import TRAINING_LABELS, X_LABELS, Drawing, XAxis
-from evorun.reports.evolution.section import is_edit, load_evolution
+from evorun.reports.evolution.section import load_evolution
 from evorun.reports.export import export
 from evorun.reports.facts import facts_of, settings_of, tiles
 from evorun.reports.figures import JUDGE, SEARCH, figure_rows
@@ -25,6 +25,7 @@ from evorun.reports.overview import (
 from evorun.reports.packing import script_json
 from evorun.reports.page import content_hash, markup, own_file, render, write_page
 from evorun.reports.scores import score_cells, score_rows
+from evorun.reports.training import is_edit
 from evorun.runs.reading import read_records, read_steps
 from evorun.runs.schema import ComparisonRecord, StepRecord
 from evorun.runs.scores import Score, yardstick
@@ -76,7 +77,7 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     index = [
         {**{name: getattr(problem, name) for name in shown}, "text_limit": problem.packed.limit} for problem in browser
     ]
-    evolution = load_evolution(run_dir, measure, curves.training, labels["step"])
+    evolution = load_evolution(run_dir, measure, labels["step"])
     score = {"words": text.words(measure.name), "higher_is_better": measure.higher_is_better}
     settings = settings_of(outcome.manifest)
     words = {"score": None if measure.is_correctness else score, "step": labels["step"]}

@@ -9,6 +9,7 @@ import msgspec
 
 from evorun.models.base import Wasted
 from evorun.reports.missing import missing_records
+from evorun.reports.training import unlearned
 from evorun.runs.checksums import changed_files
 from evorun.runs.directory import load_manifest
 from evorun.runs.reading import read_metrics, read_predictions, read_records, read_results, read_steps, read_training
@@ -65,6 +66,8 @@ class Outcome:
     """A line for each file that lacks records which the run's own counts speak of."""
     trained: bool
     """True when the run has trained weights: its steps are training steps, and its calls serve all problems."""
+    unlearned: Sequence[str]
+    """A line for each sign that its training has gone wrong."""
 
     @property
     def primary(self) -> Score:
@@ -133,6 +136,7 @@ def load_outcome(run_dir: Path) -> Outcome:
     results = read_results(run_dir)
     finished = results is not None
     missing = missing_records(run_dir, manifest, results, predictions)
+    training = read_training(run_dir)
     if results is None:
         metrics, by_stratum = outcome_metrics(predictions, manifest.scores)
         # steps too: problems under way have spent calls that no prediction accounts for
@@ -159,7 +163,8 @@ def load_outcome(run_dir: Path) -> Outcome:
         planned_steps=results.planned_steps,
         reached=results.reached,
         missing=missing,
-        trained=bool(read_training(run_dir)),
+        trained=bool(training),
+        unlearned=unlearned(training),
     )
 
 

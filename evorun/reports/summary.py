@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from evorun.reports import text
 from evorun.reports.banners import banners
-from evorun.reports.figures import JUDGE, SEARCH, figure_rows
+from evorun.reports.figures import JUDGE, SEARCH, figure_rows, training_words
 from evorun.reports.overview import Outcome, load_outcome
 from evorun.reports.scores import score_cells, score_rows
 from evorun.reports.tables import add_row, new_table
@@ -22,6 +22,7 @@ from evorun.reports.text import (
     percent,
     wasted_rows,
 )
+from evorun.reports.training import STEPS_OF_A_MEAN, count_edits, is_edit
 from evorun.runs.paths import display
 from evorun.runs.reading import read_metrics, read_training
 from evorun.runs.results import OVERLONG, SHORTENED
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from evorun.runs.terminal import Terminal
-
-STEPS_OF_A_MEAN = 10
-"""Training steps at each end of a run whose figures are averaged (ours): single ones are too noisy to compare."""
 
 
 def print_summary(run_dir: Path, console: "Terminal") -> None:
@@ -72,6 +70,8 @@ def print_summary(run_dir: Path, console: "Terminal") -> None:
     training = read_training(run_dir)
     if training:
         console.print(_training_table(training))
+        if (edits := _edits_table(training)).row_count:
+            console.print(edits)
         console.print(_effect_table(read_metrics(run_dir), outcome.scores))
     diagnostics = _diagnostics_table(outcome)
     if diagnostics.row_count:
@@ -86,12 +86,24 @@ def _training_table(records: Sequence[TrainingRecord]) -> "Table":
     """Show each figure's mean over the first and the last steps."""
     n = min(max(len(records) // 2, 1), STEPS_OF_A_MEAN)
     table = new_table("training", "figure", f"first {count(n)} steps", f"last {count(n)} steps")
-    for name in dict.fromkeys(name for record in records for name in record.figures):
+    names = dict.fromkeys(name for record in records for name in record.figures)
+    for name in (name for name in names if not is_edit(name)):
         cells = []
         for part in (records[:n], records[-n:]):
             values = [record.figures[name] for record in part if name in record.figures]
             cells.append(number(sum(values) / len(values)) if values else MISSING)
-        add_row(table, name.replace("_", " "), *cells)
+        add_row(table, training_words(name), *cells)
+    return table
+
+
+def _edits_table(records: Sequence[TrainingRecord]) -> "Table":
+    """Show how often edits of system prompts were applied or refused, over all steps."""
+    table = new_table("edits of system prompts", "fate", "edit or reason", "count", left=(0, 1))
+    edits = count_edits(records)
+    fates = {"applied": edits.applied, "refused": edits.refused, "proposal refused": edits.proposals}
+    for fate, counts in fates.items():
+        for name, times in counts:
+            add_row(table, fate, text.words(name), count(times))
     return table
 
 

@@ -16,15 +16,16 @@ from scipy.stats import spearmanr
 from evorun.reports.evolution import rollouts as sampling
 from evorun.reports.evolution.population import load_population, played_under
 from evorun.reports.evolution.rollouts import MAX_ROLLOUTS, choose, load_sample, shown_of_blamed
-from evorun.reports.evolution.section import Evolution, is_edit, load_evolution
+from evorun.reports.evolution.section import Evolution, load_evolution
 from evorun.reports.evolution.transplant import load_transplant
 from evorun.reports.evolution.tree import lanes
 from evorun.reports.html import render_report
 from evorun.reports.overview import load_curves, load_outcome
 from evorun.reports.plots import training_plot
+from evorun.reports.training import is_edit, unlearned
 from evorun.runs.journal_file import JOURNAL, Effect
 from evorun.runs.reading import read_steps
-from evorun.runs.schema import RolloutRecord
+from evorun.runs.schema import RolloutRecord, TrainingRecord
 from evorun.runs.scores import ACCURACY
 from journals import write_journal
 from run_fixture import RunSpec, write_run
@@ -37,8 +38,7 @@ def _run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(name="evolution", scope="module")
 def _evolution(run: Path) -> Evolution:
-    curves = load_curves(load_outcome(run), read_steps(run))
-    return load_evolution(run, ACCURACY, curves.training, "training step")
+    return load_evolution(run, ACCURACY, "training step")
 
 
 def _unpacked(content: str) -> Any:
@@ -208,9 +208,9 @@ def test_a_page_of_many_long_rollouts_stays_small(tmp_path: Path, monkeypatch: p
 def test_edits_are_counted_by_kind_and_fate(run: Path, evolution: Evolution) -> None:
     figures = [json.loads(line)["figures"] for line in (run / "training.jsonl").open()]
     total = {name: sum(one.get(name, 0) for one in figures) for one in figures for name in one if "edits" in name}
-    assert dict(evolution.edits) == {"add": total["edits_add"], "modify": total["edits_modify"]}
-    assert dict(evolution.refused) == {"conflict": total["edits_refused_conflict"]}
-    assert evolution.proposals == [("not_json", 12)]
+    assert dict(evolution.edits.applied) == {"add": total["edits_add"], "modify": total["edits_modify"]}
+    assert dict(evolution.edits.refused) == {"conflict": total["edits_refused_conflict"]}
+    assert evolution.edits.proposals == [("not_json", 12)]
     made = [json.loads(line)["operator"] for line in (run / "candidates.jsonl").open() if '"parents": ["' in line]
     assert dict(evolution.offspring) == {name: made.count(name) for name in ("mutation", "crossover")}
 
@@ -255,7 +255,7 @@ def test_a_run_without_such_records_has_none_of_these_sections(tmp_path: Path) -
     html = render_report(run)
     for section in ("evolution", "rollouts", "transplant", "principles"):
         assert f'id="{section}"' not in html
-    assert not any(table.rows for table in load_evolution(run, ACCURACY, {}, "step").tables.values())
+    assert not any(table.rows for table in load_evolution(run, ACCURACY, "step").tables.values())
 
 
 def test_a_tree_has_an_element_for_each_candidate_and_the_table_a_row(evolution: Evolution) -> None:
@@ -275,3 +275,21 @@ def test_figures_of_training_have_names_that_say_what_they_are_and_edits_are_non
     assert "clipped tokens (share)" in drawn.svg
     assert "edits" not in drawn.svg
     assert "proposals" not in drawn.svg
+
+
+def _trained(rewards: list[float], **figures: float) -> list[TrainingRecord]:
+    return [TrainingRecord(i, 0, 0, {"reward": one, **figures}) for i, one in enumerate(rewards, 1)]
+
+
+def test_training_that_went_wrong_is_said() -> None:
+    assert unlearned(_trained([0.5] * 3, grad_norm=0.1, equal_groups=0.2)) == []
+    assert unlearned(_trained([0.0] * 3, grad_norm=0.0, equal_groups=1.0)) == []
+    (line,) = unlearned([*_trained([0.1], grad_norm=0.1), *_trained([0.5] * 3, grad_norm=0.0, equal_groups=0.2)])
+    assert line.startswith("In 3 of 4 training steps (the first: 1) the gradient was zero though rewards differed")
+    rng = random.Random(0)
+    steady = [0.3 + 0.01 * i + rng.gauss(0, 0.1) for i in range(40)]
+    assert unlearned(_trained(steady)) == []
+    (line,) = unlearned(_trained([*steady, *(0.05 + rng.gauss(0, 0.02) for _ in range(10))]))
+    assert line.startswith("The reward collapsed: 0.0")
+    # noise alone: the best ten steps of many are lucky
+    assert not any(unlearned(_trained([max(0.0, rng.gauss(0.05, 0.2)) for _ in range(60)])) for _ in range(200))

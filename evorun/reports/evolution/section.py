@@ -21,9 +21,10 @@ from evorun.reports.evolution.transplant import Transplant, load_transplant
 from evorun.reports.evolution.tree import tree_plot
 from evorun.reports.packing import Packed, cut, pack_within, rounded
 from evorun.reports.tables import DataTable
+from evorun.reports.training import Edits, count_edits
 from evorun.runs.candidates import CandidateId
-from evorun.runs.reading import read_artifact, read_rollouts
-from evorun.runs.schema import Metric, MetricPoint, PrincipleEffect, RolloutRecord
+from evorun.runs.reading import read_artifact, read_rollouts, read_training
+from evorun.runs.schema import Metric, PrincipleEffect, RolloutRecord
 from evorun.runs.scores import Score
 from evorun.runs.statistics import rank_correlation
 
@@ -31,9 +32,6 @@ MAX_BYTES = 4_000_000
 """Size of the candidates' data on a page, compressed."""
 TEXT_LIMITS = (40_000, 10_000, 4000, 2000, 1000, 400, 100, 0)
 """Longest text kept, in characters: the first limit that fits."""
-EDITS, REFUSED, PROPOSALS = "edits_", "edits_refused_", "proposals_refused_"
-"""Begin the names of figures that count edits: applied (the operation follows), refused (the reason follows), and what
-single problems' reflections proposed in vain (the reason, too)."""
 
 
 @dataclass(frozen=True)
@@ -53,24 +51,17 @@ class Evolution:
     """By name."""
     agreement: Metric | None
     """Rank correlation of ratings and test scores; None without both."""
-    edits: Sequence[tuple[str, int]]
-    """Operations applied, and how often."""
-    refused: Sequence[tuple[str, int]]
-    """Reasons why edits were refused, and how often."""
-    proposals: Sequence[tuple[str, int]]
-    """The same of proposals."""
+    edits: Edits
     offspring: Sequence[tuple[str, int]]
     """Operators, and how many candidates each made."""
     transplant: Transplant | None
     principles: Sequence[PrincipleEffect]
 
 
-def load_evolution(
-    run_dir: Path, measure: Score, training: Mapping[str, Sequence[MetricPoint]], step: str
-) -> Evolution:
+def load_evolution(run_dir: Path, measure: Score, step: str) -> Evolution:
     """Read all of it. Raises DataError.
 
-    measure: the score that test problems are graded by. training: figures of the training steps. step: their word.
+    measure: the score that test problems are graded by. step: the word for the run's steps.
     """
     population, rollouts = load_population(run_dir), read_rollouts(run_dir)
     played = played_under(rollouts)
@@ -82,8 +73,8 @@ def load_evolution(
         "transplant": plots.transplant_plot(transplant, measure) if transplant else None,
         "principles": plots.effects_plot(principles, measure),
     }
-    edits, refused, proposals = (_counted(training, kind) for kind in (EDITS, REFUSED, PROPOSALS))
-    fates = {"applied": edits, "refused": refused, "proposal refused": proposals}
+    edits = count_edits(read_training(run_dir))
+    fates = {"applied": edits.applied, "refused": edits.refused, "proposal refused": edits.proposals}
     rows = [(fate, what, n) for fate, counts in fates.items() for what, n in counts]
     tables = [_rewards_table(rewards), DataTable("edits", ("fate", "edit", "count"), rows)]
     if population is not None:
@@ -106,8 +97,6 @@ def load_evolution(
         tables={table.name: table for table in tables},
         agreement=_agreement(population) if population is not None else None,
         edits=edits,
-        refused=refused,
-        proposals=proposals,
         offspring=list(Counter(one.operator for one in population.members if one.parents).items())
         if population
         else [],
@@ -123,20 +112,6 @@ def _line(population: Population, chosen: int, step: str) -> str:
     )
     what = "best" if chosen == population.best else "latest"
     return f"The {what} {one.kind.replace('_', ' ')}: {one.id}, of {step} {one.generation}{rating}"
-
-
-def is_edit(figure: str) -> bool:
-    """Say of a training figure's name that it counts edits, which have a table of their own."""
-    return figure.startswith((EDITS, PROPOSALS))
-
-
-def _counted(training: Mapping[str, Sequence[MetricPoint]], kind: str) -> list[tuple[str, int]]:
-    """Return what follows `kind` in names of figures, and their sums over all steps, the frequent ones first."""
-    own = {name: points for name, points in training.items() if name.startswith(kind)}
-    if kind == EDITS:
-        own = {name: points for name, points in own.items() if not name.startswith(REFUSED)}
-    sums = [(name.removeprefix(kind), int(sum(point.value or 0 for point in own[name]))) for name in own]
-    return sorted(sums, key=lambda item: -item[1])
 
 
 def _agreement(population: Population) -> Metric | None:
