@@ -304,7 +304,7 @@ class VllmModel:
         # Not in a thread: the engine's own task on this event loop would take the stop for a crash.
         self.engine.shutdown()
         # vLLM shuts down again when its engine is collected, which fails once the interpreter is going away.
-        self.engine = None
+        self.engine = self._sleep_mode = None
 
     def _reply(self, request: Request, output: Any, prompt: list[int], seconds: float) -> Reply:
         outputs = sorted(output.outputs, key=lambda o: o.index)
