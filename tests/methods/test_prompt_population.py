@@ -73,15 +73,15 @@ def test_softmax_draws_by_equation_4():
 def test_the_other_selections():
     grown = population(4)
     grown.rate({"3.0": 0.9, "4.0": 0.1, "2.0": 0.5})
+    grown.add_mutant(SystemPrompt("root", ("x",)), grown.best, 5)  # as good as 3.0, and less surely so
+    grown.add_mutant(SystemPrompt("root", ("y",)), grown.window[4], 6)  # of the one that lost
     by_score = sorted(grown.window, key=lambda one: -(one.rating.mean + 2 * one.rating.sd))
-    by_bound = sorted(grown.window, key=lambda one: -(one.rating.mean - 2 * one.rating.sd))
     assert draws(replaced(grown, selection="ucb"), 1) == [ids(by_score)[:3]]
-    champion = draws(replaced(grown, selection="champion"), 1)[0]
-    assert champion[:2] == [by_bound[0].id, "4.0"]  # the surest, and the newest although it lost
-    assert champion[2] == next(one.id for one in by_score if one.id not in champion[:2])
+    assert ids(by_score)[:2] == ["5.0", "3.0"]
+    assert draws(replaced(grown, selection="champion"), 1) == [["3.0", "6.0", "5.0"]]  # surest, newest, highest score
     uniform = Counter(name for batch in draws(replaced(grown, selection="uniform")) for name in batch)
-    assert set(uniform) == {"0.0", "1.0", "2.0", "3.0", "4.0"}
-    assert any(len(set(batch)) < 3 for batch in draws(replaced(grown, selection="uniform")))
+    assert set(uniform) == set(ids(grown.window))
+    assert any(len(set(batch)) < 3 for batch in draws(grown))
 
 
 def replaced(grown: Population, **settings: Any) -> Population:

@@ -64,6 +64,10 @@ def test_ratings_are_finite_at_any_gap(gap, order):
         assert found.sd == pytest.approx(np.hypot([25 / 3, 1.0], DEFAULTS["tau"]))
     else:  # between two gaussian beliefs, the one that was surer moves less
         assert found.mean[0] - 25 > 10 * (25 + gap - found.mean[1]) > 0
+        # and each grows surer, as if it had been told the other's performance
+        drifted, noise = np.square([25 / 3, 1.0]) + DEFAULTS["tau"] ** 2, DEFAULTS["beta"] ** 2
+        told = 1 / (1 / drifted + 1 / (drifted[::-1] + 2 * noise))
+        assert found.sd == pytest.approx(np.sqrt(told), rel=1e-3)
 
 
 @given(means, sds, ranks)
