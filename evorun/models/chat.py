@@ -14,14 +14,20 @@ from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
 
 
-def adapt_roles(messages: Sequence[Message], system_role: str) -> list[Message]:
-    """Return the messages as a template with this `ModelConfig.system_role` accepts them.
+def adapt_roles(messages: Sequence[Message], model: ModelConfig) -> list[Message]:
+    """Return the messages as the model's template accepts them (`ModelConfig.tool_role` and `system_role`).
 
-    `native`: unchanged. `merge`: the texts of all system messages, in order, go in front of the first user message,
-    separated by blank lines; without a user message they become one at the front.
+    With `tool_role` user, tools' answers become user messages, between the tags that Qwen's template has for them. With
+    `system_role` merge, the texts of all system messages, in order, go in front of the first user message, separated by
+    blank lines; without a user message they become one at the front.
     """
+    if model.tool_role == "user":
+        told = "<tool_response>\n{}\n</tool_response>"
+        messages = [
+            Message(role="user", content=told.format(m["content"])) if m["role"] == "tool" else m for m in messages
+        ]
     system = [m["content"] for m in messages if m["role"] == "system"]
-    if system_role == "native" or not system:
+    if model.system_role == "native" or not system:
         return list(messages)
     others = [m for m in messages if m["role"] != "system"]
     position = next((i for i, m in enumerate(others) if m["role"] == "user"), None)
@@ -94,7 +100,7 @@ def prompt_token_ids(
     seen: ids of the conversation up to and with the assistant's last turn, from which the prompt continues. Raises
     ValueError when the template does not support messages of the role tool, jinja2's TemplateError when it fails.
     """
-    adapted = adapt_roles(messages, model.system_role)
+    adapted = adapt_roles(messages, model)
     options: dict[str, Any] = {"add_generation_prompt": True, **model.chat_template_kwargs}
     answers = [message["content"].strip() for message in adapted if message["role"] == "tool"]
     if answers:
@@ -107,8 +113,8 @@ def prompt_token_ids(
             reason = "" if all(answer in text for answer in answers) else "it leaves them out"
         if reason:
             raise ValueError(
-                f"model '{model.id}': its chat template takes no messages of the role tool ({reason}); use a model "
-                "that was tuned to use tools"
+                f"model '{model.id}': its chat template takes no messages of the role tool ({reason}); set "
+                "model.tool_role=user, or use a model that was tuned to use tools"
             )
     if seen is None:
         return list(tokenizer.apply_chat_template(adapted, tokenize=True, return_dict=False, **options))

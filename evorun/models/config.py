@@ -33,6 +33,8 @@ class ModelConfig:
     system_role: str = "native"
     """native: the chat template takes a system message. merge: it does not, so its text goes in front of the first
     user message."""
+    tool_role: str = "native"
+    """native: the chat template takes a tool's answer. user: it does not, so the answer is a user message."""
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
     """Passed to the chat template (`enable_thinking: false`, `reasoning_effort: low`, ...)."""
     embedded: bool = False
@@ -46,6 +48,7 @@ class ModelConfig:
         at_least("model.context_length", self.context_length, 1)
         one_of("model.dtype", self.dtype, ("auto", "float32", "bfloat16", "float16"))
         one_of("model.system_role", self.system_role, ("native", "merge"))
+        one_of("model.tool_role", self.tool_role, ("native", "user"))
         if not self.id:
             raise ConfigError("model.id: expected a hub id or a folder, got an empty string")
 

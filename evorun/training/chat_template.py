@@ -36,7 +36,7 @@ def tokenize_example(
     tokenizer: a fast one of transformers. ends: the tokens that end a completion. Raises TrainingError, whose message
     follows a conversation's name, when the chat template does not show where answers begin and end.
     """
-    messages = adapt_roles(messages, model.system_role)
+    messages = adapt_roles(messages, model)
     text = _render(tokenizer, messages, model)
     indices = [index for index, message in enumerate(messages) if message["role"] == "assistant"]
     begins = [_begin(tokenizer, messages[:index], model, text) for index in indices]

@@ -42,9 +42,16 @@ CASES = {
 @pytest.mark.parametrize(("given", "merged"), CASES.values(), ids=CASES.keys())
 def test_roles_are_adapted(given: Sequence[Message], merged: Sequence[Message]) -> None:
     before = [Message(**message) for message in given]
-    assert adapt_roles(given, "merge") == merged
-    assert adapt_roles(given, "native") == before
+    assert adapt_roles(given, ModelConfig(name="m", id="m", system_role="merge")) == merged
+    assert adapt_roles(given, ModelConfig(name="m", id="m")) == before
     assert given == before
+
+
+def test_a_tool_s_answer_is_the_user_s_where_the_template_has_none() -> None:
+    given = messages(("user", "u"), ("assistant", "a"), ("tool", "42"))
+    told = messages(("user", "u"), ("assistant", "a"), ("user", "<tool_response>\n42\n</tool_response>"))
+    assert adapt_roles(given, ModelConfig(name="m", id="m", tool_role="user")) == told
+    assert adapt_roles(given, ModelConfig(name="m", id="m")) == given
 
 
 class WithoutTemplate:

@@ -12,7 +12,7 @@ from transformers import AutoTokenizer
 
 from evorun.errors import TrainingError
 from evorun.models.base import Message
-from evorun.models.chat import prompt_token_ids
+from evorun.models.chat import adapt_roles, prompt_token_ids
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import ensure
 from evorun.training.chat_template import NOT_LEARNED, tokenize_example
@@ -193,15 +193,19 @@ ASKED = chat("What is 17+25?", system="Use the calculator.")
 CALLED, ANSWERED = Message(role="assistant", content="calc: 17+25"), Message(role="tool", content="42")
 
 
-@pytest.mark.parametrize("name", ["smollm2", "qwen2_5", "qwen3", "llama3"])
+@pytest.mark.parametrize("name", ["smollm2", "qwen2_5", "qwen3", "llama3", "gemma", "phi3"])
 def test_a_next_turn_goes_on_from_the_tokens_that_the_model_drew(name: str) -> None:
     """The pieces are the model's own, as no tokenizer would divide the text; a turn that was cut is closed for it."""
     one = tokenizer(name)
-    whole = one.apply_chat_template([*ASKED, CALLED, ANSWERED], add_generation_prompt=True, tokenize=False)
+    roles = {"tool_role": "user", "system_role": "merge"} if name in ("gemma", "phi3") else {}
+    model = ModelConfig(name="a", id="a", **roles)
+    turns = adapt_roles([*ASKED, CALLED, ANSWERED], model)
+    whole = one.apply_chat_template(turns, add_generation_prompt=True, tokenize=False)
+    assert "42" in whole
     drawn = [one.encode(letter, add_special_tokens=False)[0] for letter in CALLED["content"]]
     for end in (list(ends(name)), []):
-        seen = [*prompt_token_ids(one, ASKED, MODEL), *drawn, *end]
-        ids = prompt_token_ids(one, [*ASKED, CALLED, ANSWERED], MODEL, seen)
+        seen = [*prompt_token_ids(one, ASKED, model), *drawn, *end]
+        ids = prompt_token_ids(one, [*ASKED, CALLED, ANSWERED], model, seen)
         assert ids[: len(seen)] == seen
         told = one.decode(ids)
         assert told == whole or name == "qwen3"  # whose template opens the turn with an empty thought

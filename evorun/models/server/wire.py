@@ -142,12 +142,11 @@ class RequestEncoder:
         extra_body: Mapping[str, Any],
     ) -> None:
         """served_name: the server's name for the model, or for the model under an adapter."""
-        self._system_role = model.system_role
+        self._model = model
         self._max_tokens_field = max_tokens_field
         self._structured_outputs = structured_outputs
         self._send_seed = send_seed
         self._served_name = served_name
-        self._template = {"chat_template_kwargs": model.chat_template_kwargs} if model.chat_template_kwargs else {}
         self._extra = {key: value for key, value in extra_body.items() if value is not None}
         self._removed = [key for key, value in extra_body.items() if value is None]
         self._encode = msgspec.json.Encoder().encode
@@ -162,7 +161,9 @@ class RequestEncoder:
         sampling = request.sampling
         body: dict[str, Any] = {"model": self._served_name}
         if prompt is None:
-            body |= {**self._template, "messages": adapt_roles(request.messages, self._system_role)}
+            body["messages"] = adapt_roles(request.messages, self._model)
+            if self._model.chat_template_kwargs:
+                body["chat_template_kwargs"] = self._model.chat_template_kwargs
         else:
             body["prompt"] = prompt
         body |= {"temperature": sampling.temperature, "top_p": sampling.top_p}
