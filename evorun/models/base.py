@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol, TypedDict, runtime_checkable
 
 import msgspec
+import numpy as np
 from msgspec import UNSET, UnsetType
 
 Role = Literal["system", "user", "assistant", "tool"]
@@ -141,6 +142,21 @@ def bounded(reply: Reply, request: Request) -> Reply:
         one
         if len(one.text) <= longest
         else msgspec.structs.replace(one, text=one.text[:longest], finish_reason="overlong")
+        for one in reply.completions
+    )
+    return msgspec.structs.replace(reply, completions=tuple(completions))
+
+
+DECIMALS = 6
+"""Of log-probabilities (ours): more than two engines agree in, and half of a journal's bytes."""
+
+
+def rounded(reply: Reply) -> Reply:
+    """Return the reply with log-probabilities of few decimals, which are the same when a journal gives them back."""
+    if all(completion.logprobs is None for completion in reply.completions):
+        return reply
+    completions = (
+        msgspec.structs.replace(one, logprobs=one.logprobs and tuple(np.round(one.logprobs, DECIMALS).tolist()))
         for one in reply.completions
     )
     return msgspec.structs.replace(reply, completions=tuple(completions))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from evorun.errors import EngineError
-from evorun.models.base import CONTROL, LanguageModel, Reply, Request, Trained, bounded
+from evorun.models.base import CONTROL, LanguageModel, Reply, Request, Trained, bounded, rounded
 from evorun.models.encoding import encode_request
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import Effect
@@ -77,7 +77,7 @@ class JournaledModel:
         async def ask() -> Reply:
             self._traffic.in_flight[role] += 1
             try:
-                reply = bounded(await model.complete(request), request)
+                reply = rounded(bounded(await model.complete(request), request))
             finally:
                 self._traffic.in_flight[role] -= 1
             self._traffic.count(reply)

@@ -39,6 +39,9 @@ class Engine:
         return
 
 
+COST = {"prompt_tokens": 1, "seconds": 0.5}
+
+
 def ask(seed: int) -> Request:
     return Request(messages=({"role": "user", "content": "?"},), seed=seed)
 
@@ -86,6 +89,21 @@ async def test_a_text_longer_than_its_tokens_can_be_is_cut_before_it_is_recorded
         counts.add(Quiz(), msgspec.structs.replace(reply, completions=(one,)), Response(text=one.text, answer="x"))
     assert counts.diagnostics()["overlong_texts"] == 1
     assert counts.truncated_texts == 0
+
+
+async def test_log_probabilities_have_six_decimals_when_made_and_when_given_back(tmp_path: Path) -> None:
+    class Sampled(Engine):
+        async def complete(self, request: Request) -> Reply:
+            logprobs = (-0.12345678901234567, -1e-9, 0.0, -23.45678949999)
+            done = Completion(text="x", finish_reason="stop", tokens=4, token_ids=(1, 2, 3, 4), logprobs=logprobs)
+            return Reply(completions=(done, Completion(text="", finish_reason="rejected", tokens=0)), **COST)
+
+    for _ in range(2):
+        journal = Journal(tmp_path / "j")
+        reply = await JournaledModel(Sampled(0), journal, Traffic()).complete("k", ask(1))
+        assert [one.logprobs for one in reply.completions] == [(-0.123457, 0.0, 0.0, -23.456789), None]
+        journal.close()
+    assert b"-0.123457,-0.0,0.0,-23.456789]" in next(one.result for one in read_journal(tmp_path / "j"))
 
 
 async def test_a_call_that_is_done_leaves_no_key_in_memory(tmp_path: Path) -> None:
