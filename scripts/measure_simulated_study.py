@@ -62,7 +62,7 @@ def measured(folder: Path) -> Run:
         for step in (0, max(one.step for one in steps))
     )
     learned = (read_artifact(folder, LEARNED, dict[str, Any]) or {}).get("learned", 0.0)
-    best = max((one for one in prompts if one.in_window), key=lambda one: one.rating, default=None)
+    best = max((one for one in prompts if one.in_window), key=lambda one: (one.rating, -one.sd), default=None)
     figures = {"before": first, "after": last, "updates": learned, "principles": best.truth if best else 0.0}
     ratings, truths = [one.rating for one in prompts], [one.truth for one in prompts]
     if len(set(ratings)) > 1 and len(set(truths)) > 1:
