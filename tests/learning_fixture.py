@@ -29,7 +29,7 @@ def ids_of(messages: Sequence[Message]) -> tuple[int, ...]:
 
 
 class Sampled(Scripted):
-    """Gives token ids, of the text's letters, where they are asked for."""
+    """Gives token ids, of the text's letters, where they are asked for; a text that ends in `...` was cut off."""
 
     async def complete(self, key: str, request: Request, step: int) -> Reply:
         reply = await super().complete(key, request, step)
@@ -39,6 +39,8 @@ class Sampled(Scripted):
             completion = msgspec.structs.replace(
                 completion, tokens=len(ids), token_ids=ids, logprobs=(-0.5,) * len(ids) if request.logprobs else None
             )
+        if completion.text.endswith("..."):
+            completion = msgspec.structs.replace(completion, finish_reason="length")
         return msgspec.structs.replace(reply, completions=(completion,), prompt_ids=ids_of(request.messages))
 
 

@@ -48,6 +48,10 @@ class RoundSettings(EvaluationSettings, SamplingSettings):
     The reward is 1 for a correct response and else 0. On a task without right and wrong it is the primary score: where
     its range is known brought to [0, 1], 1 the best; else as it is, negated where lower is better.
     """
+    format_penalty: float
+    """Subtracted from the reward of a response that is not in the task's format."""
+    overflow_penalty: float
+    """Above 0: the reward of an episode that ran out of tokens or context is this, negated, whatever it says."""
 
     def __post_init__(self) -> None:
         SamplingSettings.__post_init__(self)
@@ -55,7 +59,8 @@ class RoundSettings(EvaluationSettings, SamplingSettings):
         for key in ("steps", "problems_per_step"):
             at_least(f"method.{key}", getattr(self, key), 1)
         at_least("method.group", self.group, 2)
-        at_least("method.format_reward", self.format_reward, 0)
+        for key in ("format_reward", "format_penalty", "overflow_penalty"):
+            at_least(f"method.{key}", getattr(self, key), 0)
         above("method.temperature", self.temperature, 0)
 
 
@@ -157,7 +162,8 @@ class Espl(DatasetLevel):
         """Run Algorithm 1; leave the best system prompt and the trained adapter in artifacts/."""
         config, task = self.config, ctx.training.task
         prompts, tests = self._prompts(ctx), Evaluations(ctx, config, self._after_problem)
-        rewards = Graded(ctx.shared, task, ctx.training.grade, config.format_reward)
+        bonus, penalties = config.format_reward, (config.format_penalty, config.overflow_penalty)
+        rewards = Graded(ctx.shared, task, ctx.training.grade, bonus, *penalties)
         rollouts = Rollouts(ctx.shared, task, ROLLOUT, rewards, learned=self.trains)
         yield await tests.evaluate(0, self._tested(prompts))
         evaluated = step = 0

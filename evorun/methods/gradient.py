@@ -57,7 +57,7 @@ def figures(episodes: Sequence[Episode], group: int) -> dict[str, float]:
     correct = [reward.correct for reward in rewards if reward.correct is not None]
     # Requests that the engine refused have no completion: they are counted apart, and in no mean.
     rejected = len(episodes) - len(completions)
-    unscored = len(values) - len(scored) - rejected
+    unscored = sum(one.reward.value is None and one.replies[-1].error is None for one in episodes)
     turns = [len(one.replies) for one in episodes]
     return {
         "reward": sum(scored) / max(len(scored), 1),

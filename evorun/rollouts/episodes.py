@@ -61,7 +61,8 @@ class Episode(NamedTuple):
         tokens: list[int] = []
         learned: list[bool] = []
         logprobs: list[float] = []
-        for reply in self.replies:
+        # A last turn that the engine refused, for the context was full, has no tokens.
+        for reply in (one for one in self.replies if one.error is None):
             before, drawn = reply.prompt_ids or (), reply.completions[0].token_ids
             if drawn is None or not before or before[: len(prompt) + len(tokens)] != (*prompt, *tokens):
                 raise EngineError(
@@ -176,7 +177,11 @@ class Rollouts:
                 seen = (*(reply.prompt_ids or ()), *(reply.completions[0].token_ids or ()))
         response = read_reply(self.task, asked.problem, reply)
         reward = NO_REWARD
-        if self.rewards is not None and reply.error is None:
+        # What an engine refuses later on, having taken the first turn, has outgrown its context.
+        overflowed = reply.completions[0].truncated or (reply.error is not None and len(turns) > 1)
+        if self.rewards is not None and overflowed and self.rewards.overflow is not None:
+            reward = self.rewards.overflow
+        elif self.rewards is not None and reply.error is None:
             reward = await self.rewards.reward(step, index, asked.problem, response)
         return Episode(asked, tuple(turns), response, reward, index, self.calls.key(step, self.role, index, turn))
 

@@ -1,4 +1,4 @@
-"""Rewards of episodes: the task's own grade, with a bonus for its format."""
+"""Rewards of episodes: the task's own grade, with what a response's format adds or takes away."""
 
 from collections.abc import Awaitable, Callable
 from hashlib import blake2b
@@ -30,9 +30,14 @@ class Rewards(Protocol):
         """Return the reward of an episode's response; `index` tells episodes of one step apart."""
         ...
 
+    @property
+    def overflow(self) -> Reward | None:
+        """The reward of an episode that ran out of tokens or context; None: as of any other."""
+        ...
+
 
 class Graded:
-    """Ground truth rewards: the task's primary score, and a bonus for a response in the task's format."""
+    """Ground truth rewards: the task's primary score, and what the format adds or takes away."""
 
     def __init__(
         self,
@@ -40,22 +45,38 @@ class Graded:
         task: Task,
         grade: Callable[[Problem, Response], Awaitable[Grade]],
         format_reward: float,
+        format_penalty: float = 0.0,
+        overflow_penalty: float = 0.0,
     ) -> None:
+        """format_reward: added for a response in the task's format. format_penalty: subtracted for one that is not.
+
+        overflow_penalty: the whole reward, negated, of an episode that ran out of tokens or context; 0: it is rewarded
+        like any other.
+        """
         self._calls = calls
         self._measure = yardstick(task.scores)
         self._grade = grade
         self._format_reward = format_reward
+        self._format_penalty = format_penalty
+        self._overflow_penalty = overflow_penalty
+
+    @property
+    def overflow(self) -> Reward | None:
+        if not self._overflow_penalty:
+            return None
+        return Reward(-self._overflow_penalty, {"formatted": 0.0}, False if self._measure.rate else None)
 
     async def reward(self, step: int, index: int, problem: Problem, response: Response) -> Reward:
         async def compute() -> Reward:
             grade = await self._grade(problem, response)
-            bonus, worth = formatted(response, grade), self._measure.value_in(grade)
-            value = None if worth is None else self._measure.utility(worth) + self._format_reward * bonus
-            return Reward(value, {"formatted": float(bool(bonus))}, grade.correct)
+            form, worth = formatted(response, grade), self._measure.value_in(grade)
+            change = self._format_reward * form - self._format_penalty * (1 - form)
+            value = None if worth is None else self._measure.utility(worth) + change
+            return Reward(value, {"formatted": float(bool(form))}, grade.correct)
 
         # The text's digest, not the text, which the journal has already; surrogates can come from a model's JSON.
         digest = blake2b(response.text.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
-        about = (problem.id, digest, self._format_reward)
+        about = (problem.id, digest, self._format_reward, self._format_penalty)
         # Through the journal: grading may run programs, and a resumed run must learn from the same rewards.
         return await self._calls.remember(step, "reward", about, compute, Reward, index=index)
 

@@ -193,11 +193,23 @@ def test_problems_to_test_on_are_not_trained_on() -> None:
 
 CHANGED: dict[str, Any] = {
     **{"steps": 3, "problems_per_step": 1, "group": 2, "temperature": 0.5, "top_p": 0.9, "max_tokens": 5},
-    **{"system_prompt": "Be right.", "format_reward": 0.5, "minibatches": 2, "kl": 0.1},
+    **{"system_prompt": "Be right.", "format_reward": 0.5, "format_penalty": 0.5, "minibatches": 2, "kl": 0.1},
     **{"clip_low": 0.1, "clip_high": 0.3, "loss": "grpo"},
     **{"eval_every": 1, "eval_samples": 2, "eval_temperature": 0.4, "eval_top_p": 0.7, "eval_max_tokens": 4},
 }
-FIELDS = [field.name for field in dataclasses.fields(GrpoConfig) if field.name != "name"]
+FIELDS = [field.name for field in dataclasses.fields(GrpoConfig) if field.name not in ("name", "overflow_penalty")]
+
+
+async def test_what_is_cut_off_gets_the_overflow_penalty(tmp_path: Path) -> None:
+    def script(ask: Ask) -> str:
+        return "right;..." if ask.index % 2 else "right"
+
+    trained = await train(tmp_path / "run", script, steps=1, overflow_penalty=0.5)
+    # Rewards 1, -0.5, 1 and -0.5, 1, -0.5, less the mean of each group
+    [batch] = trained.policy.batches
+    assert [row.signal for row in batch] == [0.5, -1.0, 0.5, -0.5, 1.0, -0.5]
+    ever = await train(tmp_path / "ever", script, steps=1)
+    assert ever.policy.batches == []  # all right
 
 
 async def test_every_field_has_an_effect(tmp_path: Path) -> None:

@@ -97,6 +97,7 @@ class Played:
     """All that episodes are played with."""
 
     def __init__(self, folder: Path, script: Script, meter: Meter | None = None) -> None:
+        folder.mkdir(exist_ok=True)
         self.journal = Journal(folder / "journal.sqlite")
         self.task, self.speaker, self.meter = Sums(), Speaker(script), meter or make_meter()
         self.graded: list[str] = []
