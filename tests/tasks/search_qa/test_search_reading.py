@@ -43,6 +43,7 @@ def test_calls(text: str, queries: tuple[str, ...] | None) -> None:
         (call("a" * 301), "query"),
         (call("a" * MAX_CALL_CHARS), "too_long"),
         (call("a") + call("b"), "several_calls"),
+        (call("a") + "</tool_call>", "several_calls"),
         ('<tool_call>{"name": "search", "arguments": {"query_list": ["a"]}}', "unclosed"),
         ('{"name": "search", "arguments": {"query_list": ["a"]}}</tool_call>', "unclosed"),
         ("</tool_call><tool_call>", "unclosed"),
