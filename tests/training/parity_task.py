@@ -1,10 +1,14 @@
 """A run that trains a tiny random model on a toy task: a text is right when it has an even number of letters.
 
-`python parity_task.py FOLDER OVERRIDES` carries one out in a process of its own, to be killed.
+`python parity_task.py FOLDER OVERRIDES` carries one out in a process of its own, which kills itself where OVERRIDES
+name a moment under `kill`.
 """
 
+import asyncio
 import json
+import os
 import shutil
+import signal
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,7 +19,9 @@ from typing import Any
 from rich.console import Console
 
 from building import composed, toy_task
-from evorun.models import Message
+from evorun.methods import system_prompts
+from evorun.methods.prompt_operators import OperatorPrompts
+from evorun.models import Message, Reply
 from evorun.models.embedded import is_ready, model_folder
 from evorun.runner import registry
 from evorun.runner.experiment import Outcome, run_experiment
@@ -23,6 +29,9 @@ from evorun.runner.settings import RunConfig, check
 from evorun.runs.candidates import Response
 from evorun.runs.journal_reader import read_journal
 from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, Task, TaskConfig, Tools
+from evorun.training.checkpoints import Checkpoints
+from evorun.training.process import TrainerProcess
+from evorun.training.wire import Train
 from journals import write_journal
 
 EMBEDDED = is_ready()
@@ -43,7 +52,7 @@ def write_model(folder: Path) -> Path:
         num_hidden_layers=2,
         num_attention_heads=4,
         num_key_value_heads=2,
-        max_position_embeddings=512,
+        max_position_embeddings=2048,
         initializer_range=0.3,
         bos_token_id=tokenizer.bos_token_id,
         eos_token_id=tokenizer.eos_token_id,
@@ -136,6 +145,13 @@ class _Grader:
             raise ValueError("the grader has no opinion")
 
 
+def _any_words(reply: Reply) -> list[system_prompts.Edit]:
+    """Take whatever a model says for a principle to add: a random one writes no edits."""
+    return [system_prompts.Edit("add", text=" ".join(reply.completions[0].text.split())[:20])]
+
+
+system_prompts.read_edits = _any_words
+
 SMALL = (
     *("method.steps=4", "method.problems_per_step=2", "method.group=4", "method.max_tokens=12"),
     *("method.eval_every=2", "method.eval_samples=1", "task=arithmetic", "engine=transformers", "engine.device=cpu"),
@@ -145,7 +161,7 @@ SMALL = (
 
 def settings(method: str) -> dict[str, Any]:
     """Return the composed configuration of a small run of a method, on the toy task."""
-    model = {"name": "tiny", "id": "", "context_length": 256}
+    model = {"name": "tiny", "id": "", "context_length": 2048}
     return {**composed(f"method={method}", *SMALL), "task": {"name": "parity"}, "model": model}
 
 
@@ -182,12 +198,13 @@ def lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text().splitlines()]
 
 
-RECORDS = ("training", "rollouts", "steps", "metrics", "candidates", "predictions")
+RECORDS = ("training", "rollouts", "steps", "metrics", "candidates", "predictions", "ratings")
 
 
 def records(run: Path) -> dict[str, bytes]:
     """Return the bytes of a run's records."""
-    return {name: (run / f"{name}.jsonl").read_bytes() for name in RECORDS}
+    files = [run / f"{name}.jsonl" for name in RECORDS]  # ratings: of runs with system prompts
+    return {file.stem: file.read_bytes() for file in files if file.exists()}
 
 
 def effects(run: Path) -> dict[str, tuple[bytes, float]]:
@@ -233,8 +250,33 @@ def cut_back(run: Path, step: int, left: int) -> dict[str, tuple[bytes, float]]:
     return effects(run)
 
 
+def die(*_: object, **__: object) -> None:
+    """End this process as `kill -9` does; its trainer goes on by itself until it misses the run."""
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def kill_at(moment: str) -> None:
+    """Make this process die in a reflection, in the third update, or as a checkpoint is about to get its name."""
+    if moment == "checkpoint":
+        Checkpoints.seal = die  # type: ignore[method-assign]
+    elif moment == "reflection":
+        OperatorPrompts.critique = die  # type: ignore[method-assign, assignment]
+    elif moment == "update":
+        ask = TrainerProcess.ask
+
+        async def dying(self: TrainerProcess, command: Any) -> Any:
+            asked = asyncio.ensure_future(ask(self, command))
+            if isinstance(command, Train) and command.number == 3:
+                await asyncio.sleep(0)  # it is on its way to the trainer
+                die()
+            return await asked
+
+        TrainerProcess.ask = dying  # type: ignore[method-assign, assignment]
+
+
 if __name__ == "__main__":
     given = json.loads(sys.argv[2])
+    kill_at(given.pop("kill", ""))
     outcome = carry_out(Path(sys.argv[1]), Path(given.pop("model")), **given)
     print(outcome.status, outcome.error)
     sys.exit(outcome.status != "completed")

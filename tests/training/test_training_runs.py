@@ -1,12 +1,11 @@
-"""A run that trains: what it leaves, that it is the same after a kill, and that it repeats without a trainer."""
+"""A run that trains, under system prompts that evolve: what it leaves, that it is the same after a kill, and that it
+repeats without a trainer."""
 
 import json
-import random
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,9 @@ from parity_task import (
 )
 
 from building import make_config
-from evorun.models import Request, Sampling
+from evorun.models import Message, Request, Sampling
 from evorun.models.config import ModelConfig
+from evorun.tasks.base import Problem
 from evorun_process import environment
 
 pytestmark = [
@@ -50,7 +50,8 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Changes of this module's runs: their gradings are counted."""
-    return {"task": {"count": str(tmp_path_factory.mktemp("count") / "graded")}}
+    espl = {"name": "espl", "prompts": 2, "group": 2, "crossover_rate": 0.5, "reflection_max_tokens": 12}
+    return {"method": espl, "task": {"count": str(tmp_path_factory.mktemp("count") / "graded")}}
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +91,7 @@ def test_the_adapter_that_is_left_says_what_the_policy_said_last(run: Path, mode
     weights = PeftModel.from_pretrained(base, str(adapter))
     said = greedy_texts(run, 4)
     for problem in ParityConfig().load().problems:
-        messages = list(Parity().generation_prompt(problem).messages)
+        messages = list(asked_at_the_end(run, problem))
         prompt = tokenizer.apply_chat_template(
             messages, add_generation_prompt=True, return_tensors="pt", return_dict=True
         )
@@ -101,15 +102,21 @@ def test_the_adapter_that_is_left_says_what_the_policy_said_last(run: Path, mode
 
 
 async def test_evoruns_own_engine_serves_the_adapter(run: Path, model: Path) -> None:
-    config = ModelConfig(name="tiny", id=str(model), context_length=256, adapter=str(run / "artifacts" / "adapter"))
+    config = ModelConfig(name="tiny", id=str(model), context_length=2048, adapter=str(run / "artifacts" / "adapter"))
     served = await make_config("engine", "transformers", device="cpu").open(config)
     try:
         for problem in ParityConfig().load().problems:
-            messages = Parity().generation_prompt(problem).messages
+            messages = asked_at_the_end(run, problem)
             reply = await served.complete(Request(messages=messages, sampling=Sampling(temperature=0, max_tokens=12)))
             assert reply.completions[0].text == greedy_texts(run, 4)[problem.id]
     finally:
         await served.close()
+
+
+def asked_at_the_end(run: Path, problem: Problem) -> tuple[Message, ...]:
+    """Return the messages of a problem's last evaluation, under the best system prompt."""
+    best = json.loads((run / "artifacts" / "system_prompt.json").read_text())
+    return Parity().instructed_prompt(problem, best["text"]).messages
 
 
 def greedy_texts(run: Path, step: int) -> dict[str, str]:
@@ -220,33 +227,29 @@ def test_it_repeats_without_a_trainer_or_torch(
 def test_a_killed_run_ends_as_if_nothing_had_happened(
     run: Path, model: Path, settings: dict[str, Any], tmp_path: Path
 ) -> None:
-    """Killed as soon as its journal holds some number of effects, twice."""
+    """Killed in a reflection beside the first update, then in an update, then while a checkpoint is written."""
     again = tmp_path / "run"
-    rng = random.Random(0)
-    total = len(effects(run))
-    for stop in sorted(rng.sample(range(5, total), 2)):
-        process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), str(again), json.dumps({"model": str(model), **settings})],
+    for moment in ("reflection", "update", "checkpoint"):
+        died = subprocess.run(
+            [sys.executable, str(SCRIPT), str(again), json.dumps({"model": str(model), **settings, "kill": moment})],
             env=environment(),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            capture_output=True,
         )
-        while process.poll() is None and recorded(again) < stop:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        assert recorded(again) >= stop
+        assert died.returncode == -signal.SIGKILL, (moment, died.stderr)
+        left = {path.name for path in (again / "checkpoints").iterdir()} - {"trainer.json"}
+        assert "update-2" in left or moment == "reflection"
+        assert ("unfinished" in left) == (moment == "checkpoint")
     finished(again, model, **settings)
     assert_the_same(again, run)
     assert "made again" not in (again / "evorun.log").read_text()
 
 
-def recorded(run: Path) -> int:
-    """Return the number of effects in a journal that is being written."""
-    try:
-        return len(effects(run))
-    except Exception:
-        return 0
+def test_without_evolution_and_with_one_prompt_espl_is_grpo(model: Path, tmp_path: Path) -> None:
+    same = {"steps": 2, "system_prompt": "Say it.", "eval_every": 2, "eval_samples": 0}
+    espl = finished(tmp_path / "espl", model, method={"name": "espl", "prompts": 1, "evolve": False, **same})
+    grpo = finished(tmp_path / "grpo", model, method={"name": "grpo", **same})
+    assert all("loss" in line["figures"] for line in lines(grpo / "training.jsonl"))
+    assert same_tensors(adapter_of(espl / "artifacts" / "adapter"), adapter_of(grpo / "artifacts" / "adapter"))
 
 
 def assert_the_same(run: Path, reference: Path) -> None:
