@@ -58,7 +58,7 @@
       element("span", { class: outcome }, { right: "✓", wrong: "✗", ungraded: "·" }[outcome]),
       ` step ${one.step}  ${one.problem}${prompt}  reward ${number(one.reward)}`,
     );
-    if (one.text) head.append(element("span", { class: "note clip" }, one.text.slice(-160)));
+    if (one.text) head.append(element("span", { class: "note end" }, one.text.slice(-120)));
     const details = element("details", { "data-call": one.call }, head);
     // filled when it is opened: many long texts are slow to lay out
     details.addEventListener("toggle", () => {
