@@ -23,12 +23,21 @@ FILES = (
     "steps.jsonl",
     "candidates.jsonl",
     "comparisons.jsonl",
+    "rollouts.jsonl",
+    "artifacts/transplant.json",
 )
 
 
 @pytest.fixture(name="run")
 def _run(tmp_path: Path) -> Path:
-    return write_run(tmp_path / "run", RunSpec(problems=2))
+    run = write_run(tmp_path / "run", RunSpec(problems=2))
+    counts = dict.fromkeys(("step", "index", "prompt_tokens", "completion_tokens", "turns"), 1)
+    texts = {"problem": "p", "call": "c", "finish_reason": "stop"}
+    rest = dict.fromkeys(("candidate", "reward", "advantage", "correct"))
+    (run / "rollouts.jsonl").write_text(json.dumps({**counts, **texts, **rest}) + "\n")
+    (run / "artifacts").mkdir()
+    (run / "artifacts" / "transplant.json").write_text('["cell"]')
+    return run
 
 
 def _pipe(file: Path) -> None:
