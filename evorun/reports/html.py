@@ -9,7 +9,7 @@ from evorun.reports.banners import banners
 from evorun.reports.browser import BrowserProblem, load_browser
 from evorun.reports.data import data_tables
 from evorun.reports.drawing import TRAINING_LABELS, X_LABELS, Drawing, XAxis
-from evorun.reports.evolution.section import load_evolution
+from evorun.reports.evolution.section import load_sections
 from evorun.reports.export import export
 from evorun.reports.facts import facts_of, settings_of, tiles
 from evorun.reports.figures import JUDGE, SEARCH, figure_rows
@@ -56,9 +56,9 @@ def export_report(run_dir: Path, folder: Path) -> list[Path]:
     Raises as `write_report`.
     """
     context = _context(run_dir, None)
-    evolution = context["evolution"]
-    tables = [table for table in (*context["tables"].values(), *evolution.tables.values()) if table.rows]
-    drawings = filter(None, (*context["plots"].values(), *evolution.plots.values()))
+    sections = context["sections"]
+    tables = [table for table in (*context["tables"].values(), *sections.tables) if table.rows]
+    drawings = filter(None, (*context["plots"].values(), *sections.plots.values()))
     return export(folder, drawings, tables)
 
 
@@ -77,7 +77,7 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     index = [
         {**{name: getattr(problem, name) for name in shown}, "text_limit": problem.packed.limit} for problem in browser
     ]
-    evolution = load_evolution(run_dir, measure, labels["step"])
+    sections = load_sections(run_dir, measure, labels["step"])
     score = {"words": text.words(measure.name), "higher_is_better": measure.higher_is_better}
     settings = settings_of(outcome.manifest)
     words = {"score": None if measure.is_correctness else score, "step": labels["step"]}
@@ -107,7 +107,7 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "judge_rows": figure_rows(outcome.metrics, JUDGE),
         "judge_warning": judge_warning(outcome.metrics),
         "plots": _plots(outcome, curves, figures, labels),
-        "evolution": evolution,
+        "sections": sections,
         "value": text.value,
         "value_interval": text.value_interval,
         "difference": text.difference,

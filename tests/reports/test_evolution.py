@@ -16,7 +16,7 @@ from scipy.stats import spearmanr
 from evorun.reports.evolution import rollouts as sampling
 from evorun.reports.evolution.population import load_population, played_under
 from evorun.reports.evolution.rollouts import MAX_ROLLOUTS, choose, load_sample, shown_of_blamed
-from evorun.reports.evolution.section import Evolution, load_evolution
+from evorun.reports.evolution.section import Evolution, load_sections
 from evorun.reports.evolution.transplant import load_transplant
 from evorun.reports.evolution.tree import lanes
 from evorun.reports.html import render_report
@@ -38,7 +38,9 @@ def _run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(name="evolution", scope="module")
 def _evolution(run: Path) -> Evolution:
-    return load_evolution(run, ACCURACY, "training step")
+    found = load_sections(run, ACCURACY, "training step").evolution
+    assert found is not None
+    return found
 
 
 def _unpacked(content: str) -> Any:
@@ -217,7 +219,6 @@ def test_edits_are_counted_by_kind_and_fate(run: Path, evolution: Evolution) -> 
 
 def test_ratings_are_held_against_test_scores_of_the_same_step(evolution: Evolution) -> None:
     population = evolution.population
-    assert population is not None
     found = []
     for step in {one.step for one in population.scores}:
         own = [one for one in population.scores if one.step == step]
@@ -255,7 +256,7 @@ def test_a_run_without_such_records_has_none_of_these_sections(tmp_path: Path) -
     html = render_report(run)
     for section in ("evolution", "rollouts", "transplant", "principles"):
         assert f'id="{section}"' not in html
-    assert not any(table.rows for table in load_evolution(run, ACCURACY, "step").tables.values())
+    assert load_sections(run, ACCURACY, "step").tables == []
 
 
 def test_a_tree_has_an_element_for_each_candidate_and_the_table_a_row(evolution: Evolution) -> None:

@@ -60,12 +60,12 @@ def ratings_plot(population: Population, step: str) -> Drawing | None:
 
 
 def rewards_plot(
-    rewards: Mapping[int, Mapping[CandidateId | None, float]], population: Population | None, step: str
+    rewards: Mapping[int, Mapping[CandidateId | None, float]], population: Population, step: str
 ) -> Drawing | None:
     """Draw the mean reward of each candidate's rollouts by step, and that of all; None without rewards."""
     if not rewards:
         return None
-    best = None if population is None or population.best is None else population.members[population.best].id
+    best = None if population.best is None else population.members[population.best].id
     with figure_of(5.2, 3.4) as figure:
         axes = figure.subplots()
         points = [(at, reward, who) for at, by_one in rewards.items() for who, reward in by_one.items()]

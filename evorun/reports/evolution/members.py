@@ -1,0 +1,78 @@
+"""The candidates that serve all problems as tables for other programs, and as data for the page's script."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from evorun.reports import text
+from evorun.reports.evolution.population import Played, Population
+from evorun.reports.evolution.rollouts import MAX_BLAMED
+from evorun.reports.packing import Packed, cut, pack_within, rounded
+from evorun.reports.tables import DataTable
+from evorun.runs.candidates import CandidateId
+from evorun.runs.schema import RolloutRecord
+
+MAX_BYTES = 4_000_000
+"""Size of the candidates' data on a page, compressed."""
+TEXT_LIMITS = (40_000, 10_000, 4000, 2000, 1000, 400, 100, 0)
+"""Longest text kept, in characters: the first limit that fits."""
+
+
+def rewards_table(rewards: Mapping[int, Mapping[CandidateId | None, float]]) -> DataTable:
+    """Return the mean reward of each step and candidate."""
+    rows = [(step, who, reward) for step, by_one in rewards.items() for who, reward in by_one.items()]
+    return DataTable("rewards_by_prompt", ("step", "candidate", "reward"), rows)
+
+
+def members_table(population: Population, played: Mapping[CandidateId, Played]) -> DataTable:
+    """Return a row for each candidate: its origin, its rating and what was played under it."""
+    rows = []
+    for one in population.members:
+        own = played.get(one.id)
+        low, high = own.reward.ci95 or (None, None) if own else (None, None)
+        reward = (own.rollouts, own.reward.value, low, high, own.gain) if own else (0, None, None, None, None)
+        origin = (one.id, one.kind, one.generation, one.operator, " ".join(one.parents))
+        rows.append((*origin, one.mean, one.sd, int(one.survivor), *reward))
+    columns = ("id", "kind", "step", "operator", "parents", "rating_mean", "rating_sd", "kept")
+    return DataTable("population", (*columns, "rollouts", "reward", "reward_low", "reward_high", "gain"), rows)
+
+
+def pack_members(
+    population: Population, played: Mapping[CandidateId, Played], shown: Sequence[RolloutRecord]
+) -> Packed:
+    """Return the candidates for the page's script, which refers to them by their position."""
+    calls = {one.call for one in shown}
+    scores: dict[CandidateId, list[list[float | int | None]]] = {}
+    for score in population.scores:
+        scores.setdefault(score.candidate, []).append([score.step, rounded(score.score), score.n])
+
+    def data(limit: int) -> dict[str, Any]:
+        members = []
+        for index, one in enumerate(population.members):
+            own = played.get(one.id)
+            blamed = [call for call in one.blamed if call in calls][:MAX_BLAMED]
+            members.append(
+                {
+                    "id": one.id,
+                    "kind": one.kind.replace("_", " "),
+                    "operator": one.operator,
+                    "step": one.generation,
+                    "parents": population.parents[index],
+                    "text": cut(one.text, limit),
+                    "whole": len(one.text) <= limit,
+                    "reflection": cut(one.reflection, limit),
+                    "mean": rounded(one.mean),
+                    "sd": rounded(one.sd),
+                    "kept": one.survivor,
+                    "ratings": [[r.step, rounded(r.mean), rounded(r.sd)] for r in population.courses.get(one.id, ())],
+                    "scores": scores.get(one.id, []),
+                    "rollouts": own.rollouts if own else 0,
+                    "reward": text.number(own.reward.value) if own else None,
+                    "interval": text.number_interval(own.reward.ci95) if own else None,
+                    "gain": rounded(own.gain) if own else None,
+                    "blamed": blamed,
+                    "blamed_more": len(one.blamed) - len(blamed),
+                }
+            )
+        return {"members": members, "best": population.best, "latest": population.latest, "limit": limit}
+
+    return pack_within(MAX_BYTES, TEXT_LIMITS, data)
