@@ -26,6 +26,10 @@ def carry_out(
         checked = check(config)
         outcome = run_experiment(checked, path, command, console, redo_calls=redo_calls)
     if outcome.status == "completed":
+        if getattr(checked.method.config, "transplant", False):
+            from evorun.cli.studies import transplant
+
+            transplant(path, config, console)
         from evorun.reports.html import write_report
         from evorun.reports.summary import print_summary
 

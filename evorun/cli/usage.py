@@ -52,4 +52,17 @@ USAGES = {
         "Responses that no model wrote, refused requests, truncated texts and duplicates are always dropped;\n"
         "parsed_only=true also drops texts without a readable answer.",
     ),
+    "transplant": Usage(
+        "evorun transplant RUN_DIR [--window] [--trust] [method.eval_samples=N] [KEY=VALUE ...]",
+        "Tests the root, the best and the latest system prompt of a completed espl run on its test problems, under\n"
+        "the weights of each evaluation (method.transplant=true keeps them; else the base and the final ones): how\n"
+        "much of the gain lies in the prompt, in the weights, and in both. --window tests the system prompts of each\n"
+        "step's window too, for the report's ratings against test scores. KEY=VALUE, --trust: as of evorun resume.",
+    ),
+    "delete-one": Usage(
+        "evorun delete-one RUN_DIR [--trust] [method.eval_samples=N] [KEY=VALUE ...]",
+        "Tests the best system prompt of a completed run on its test problems, whole and without each of its\n"
+        "principles, and prints the effect of each with its 95 % interval. It takes 1 + N answers (N: by default\n"
+        "that of the run's evaluations) to each problem under each of these prompts.",
+    ),
 }

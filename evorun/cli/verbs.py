@@ -1,4 +1,4 @@
-"""The verbs beside a run: list, doctor, resume, report, grade, traces."""
+"""The verbs beside a run: list, doctor, resume, report, grade, traces, transplant, delete-one."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -97,6 +97,18 @@ def _traces(arguments: Sequence[str]) -> int:
     return export_traces(arguments, Terminal())
 
 
+def _transplant(arguments: Sequence[str]) -> int:
+    from evorun.cli.studies import study
+
+    return study("transplant", arguments, Terminal())
+
+
+def _delete_one(arguments: Sequence[str]) -> int:
+    from evorun.cli.studies import study
+
+    return study("delete-one", arguments, Terminal())
+
+
 def _expect(fits: bool, verb: str, arguments: Sequence[str]) -> None:
     if not fits:
         raise ConfigError(f"expected: {USAGES[verb].synopsis}; got: {' '.join(arguments) or 'nothing'}")
@@ -111,4 +123,6 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "report": _report,
     "grade": _grade,
     "traces": _traces,
+    "transplant": _transplant,
+    "delete-one": _delete_one,
 }

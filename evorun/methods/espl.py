@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 from evorun.errors import above, at_least, one_of
 from evorun.methods.base import DatasetLevel
 from evorun.methods.context import RunContext
-from evorun.methods.evaluation import Evaluations, EvaluationSettings, answer_prompt
+from evorun.methods.evaluation import Evaluations, RepeatedEvaluationSettings, answer_prompt
 from evorun.methods.evolution import OPERATORS, Batch, Evolution, EvolutionSettings, FixedPrompt, Prompts
 from evorun.methods.gradient import LOSSES, GradientSettings, advantages, figures
 from evorun.methods.prompt_population import Member
@@ -30,7 +30,7 @@ ROLLOUT = "rollout"
 
 
 @dataclass(kw_only=True)
-class RoundSettings(EvaluationSettings, SamplingSettings):
+class RoundSettings(RepeatedEvaluationSettings, SamplingSettings):
     """Hyperparameters of the loop; the YAML files of its methods give each default and its source."""
 
     name: str
@@ -55,7 +55,7 @@ class RoundSettings(EvaluationSettings, SamplingSettings):
 
     def __post_init__(self) -> None:
         SamplingSettings.__post_init__(self)
-        EvaluationSettings.__post_init__(self)
+        RepeatedEvaluationSettings.__post_init__(self)
         for key in ("steps", "problems_per_step"):
             at_least(f"method.{key}", getattr(self, key), 1)
         at_least("method.group", self.group, 2)
@@ -79,6 +79,9 @@ class EsplConfig(EsplEvolutionConfig, GradientSettings):
 
     loss: str
     """grpo | dr_grpo | dapo | bnpo: how TRL weighs a batch's tokens; or cispo."""
+    transplant: bool
+    """Keep the weights of each evaluation in artifacts/adapters/, and test system prompts under all of them at the end
+    (`evorun transplant`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -182,11 +185,13 @@ class Espl(DatasetLevel):
             ctx.record(step, {**of_batch, **update.result(), **evolution.result()}, prompts.candidates)
             if step % config.eval_every == 0:
                 yield await tests.evaluate(step, self._tested(prompts))
+                await self._keep(ctx, step)
                 evaluated = step
             if not ctx.max_lag:
                 start = self._start(ctx, prompts, rollouts, tests, step + 1)
         if evaluated < step:
             yield await tests.evaluate(step, self._tested(prompts))
+            await self._keep(ctx, step)
         await self._leave(ctx, prompts)
 
     def _start(
@@ -245,6 +250,11 @@ class Espl(DatasetLevel):
         # All advantages and so the gradient are zero; the optimiser's momentum alone would move the weights.
         ctx.warn(f"step {step}: in each group all rewards are equal, so there is nothing to learn: no update")
         return {}
+
+    async def _keep(self, ctx: RunContext, step: int) -> None:
+        """Keep the weights of an evaluation, where they are to be tested under other system prompts."""
+        if isinstance(self.config, EsplConfig) and self.config.transplant:
+            await ctx.policy.export(step)
 
     async def _leave(self, ctx: RunContext, prompts: Prompts) -> None:
         """Save what was found: the best system prompt, and the trained weights."""

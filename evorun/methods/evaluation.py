@@ -19,10 +19,8 @@ ROLE = "evaluate"
 
 @dataclass(kw_only=True)
 class EvaluationSettings:
-    """Hyperparameters of evaluation, part of the configuration of every method that trains."""
+    """Hyperparameters of an evaluation."""
 
-    eval_every: int
-    """Training steps between two evaluations; there is one before the first step and one after the last, too."""
     eval_samples: int
     """Completions a problem, beside the greedy one; their mean score (of right and wrong: pass rate) is recorded."""
     eval_temperature: float
@@ -33,8 +31,7 @@ class EvaluationSettings:
     def __post_init__(self) -> None:
         above("method.eval_top_p", self.eval_top_p, 0)
         within("method.eval_top_p", self.eval_top_p, 0, 1)
-        for key in ("eval_every", "eval_max_tokens"):
-            at_least(f"method.{key}", getattr(self, key), 1)
+        at_least("method.eval_max_tokens", self.eval_max_tokens, 1)
         for key in ("eval_samples", "eval_temperature"):
             at_least(f"method.{key}", getattr(self, key), 0)
 
@@ -49,6 +46,18 @@ class EvaluationSettings:
         if index == 0:
             return Sampling(temperature=0.0, max_tokens=self.eval_max_tokens)
         return Sampling(temperature=self.eval_temperature, top_p=self.eval_top_p, max_tokens=self.eval_max_tokens)
+
+
+@dataclass(kw_only=True)
+class RepeatedEvaluationSettings(EvaluationSettings):
+    """Hyperparameters of evaluations between steps, part of the configuration of every method that trains."""
+
+    eval_every: int
+    """Training steps between two evaluations; there is one before the first step and one after the last, too."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("method.eval_every", self.eval_every, 1)
 
 
 def answer_prompt(task: Any, problem: Problem, system_prompt: str, *, after_problem: bool = False) -> Prompt:

@@ -17,7 +17,7 @@ import msgspec
 from evorun.errors import ConfigError, RunDirectoryError, above, at_least, within
 from evorun.methods.base import DatasetLevel
 from evorun.methods.context import RunContext
-from evorun.methods.evaluation import ROLE, Evaluations, EvaluationSettings
+from evorun.methods.evaluation import ROLE, Evaluations, RepeatedEvaluationSettings
 from evorun.runs.candidates import Step
 from evorun.runs.paths import display
 from evorun.runs.records import write_atomically
@@ -33,7 +33,7 @@ TRAIN, HELD_OUT = "train.jsonl", "held_out.jsonl"
 
 
 @dataclass(kw_only=True)
-class SftConfig(EvaluationSettings):
+class SftConfig(RepeatedEvaluationSettings):
     """Hyperparameters; `conf/method/sft.yaml` gives each default and its source."""
 
     name: str

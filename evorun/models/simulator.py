@@ -53,13 +53,16 @@ class Skill(PrincipleSettings):
     """Share of completions that cannot be parsed."""
     mean_tokens: int = 120
     """Mean length of a completion's reasoning, in words of filler text."""
+    learned: float = 0.0
+    """Added to the probability of a right answer by updates of an earlier run (`artifacts/simulated_policy.json`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         shares = ("skill", "spread", "typical_mistake", "improvement", "misleading", "judge_skill", "judge_difficulty")
         for key in (*shares, "judge_persistence", "tie_rate", "instruction_gain", "malformed"):
             within(f"engine.{key}", getattr(self, key), 0, 1)
-        within("engine.position_bias", self.position_bias, -1, 1)
+        for key in ("position_bias", "learned"):
+            within(f"engine.{key}", getattr(self, key), -1, 1)
         at_least("engine.mean_tokens", self.mean_tokens, 1)
 
     def chance(self, problem: str, shown: Sequence[bool], instruction: str = "") -> float:
@@ -83,7 +86,7 @@ class Skill(PrincipleSettings):
         system = "".join(message["content"] for message in request.messages if message["role"] == "system")
         instruction = "" if principles_in(system) else hints.get("instruction", "")
         chance = self.chance(hints["problem"], shown, instruction)
-        return chance + self.merit(system) + float(hints.get("learned", 0.0))
+        return chance + self.merit(system) + self.learned + float(hints.get("learned", 0.0))
 
     def judges_rightly(self, problem: str, luck: float, persistence: float) -> bool:
         """Tell whether a verdict on what is right and what is wrong is right; both draws are uniform in [0, 1)."""

@@ -28,8 +28,8 @@ class TrainedPolicy(Protocol):
         """
         ...
 
-    async def export(self) -> Path:
-        """Write what was learned into artifacts/; return where."""
+    async def export(self, step: int | None = None) -> Path:
+        """Write what was learned into artifacts/; return where. step: into a place of its own, named by it."""
         ...
 
     async def close(self) -> None:

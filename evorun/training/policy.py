@@ -57,6 +57,8 @@ from evorun.training.wire import (
 CHECKPOINTS = "checkpoints"
 ADAPTER = "adapter"
 """Folder in artifacts/ of the trained LoRA adapter, in PEFT's format."""
+KEPT = "adapters"
+"""Folder in artifacts/ of the adapters that were kept on the way, in folders `step_N`."""
 WHOLE = "model"
 """Folder in artifacts/ of the trained model, where all weights were trained."""
 MADE_BY = "evorun.json"
@@ -147,12 +149,13 @@ class Policy:
         """Return the size of a fine-tuning's data and the loss on the held-out part (`FineTuner.evaluate`)."""
         return await self._measured(f"*|{self.updates}|assess|0|0", Assess())
 
-    async def export(self) -> Path:
-        """Write the trained weights into artifacts/; return their folder.
+    async def export(self, step: int | None = None) -> Path:
+        """Write the trained weights into artifacts/; return their folder. Raises RunDirectoryError when that fails.
 
-        Raises RunDirectoryError when they cannot be written.
+        step: into a folder of its own, named by it.
         """
-        folder = self._run / "artifacts" / (ADAPTER if self.training.weights == "lora" else WHOLE)
+        name = ADAPTER if self.training.weights == "lora" else WHOLE
+        folder = self._run / "artifacts" / (name if step is None else f"{KEPT}/step_{step}")
         made_by = {"model": self._model.id, "updates": self.updates, "seed": self._seed}
         try:
             written = bool(msgspec.json.decode((folder / MADE_BY).read_bytes()) == made_by)

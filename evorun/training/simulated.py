@@ -21,7 +21,7 @@ from evorun.runs.journal import Journal
 from evorun.runs.journal_file import digest_of
 from evorun.runs.records import write_json
 from evorun.training.base import UpdatesByStep
-from evorun.training.policy import update_key
+from evorun.training.policy import KEPT, update_key
 from evorun.training.wire import Row, Train, encode
 
 LEARNED = "simulated_policy.json"
@@ -79,10 +79,10 @@ class SimulatedPolicy:
         hints = {**request.hints, "learned": self._learned[version]}
         return await self.reference.complete(msgspec.structs.replace(request, hints=hints))
 
-    async def export(self) -> Path:
+    async def export(self, step: int | None = None) -> Path:
         """Write what was learned into artifacts/; return the file. Raises RunDirectoryError when it cannot be."""
-        file = self._run / "artifacts" / LEARNED
-        file.parent.mkdir(exist_ok=True)
+        file = self._run / "artifacts" / (LEARNED if step is None else f"{KEPT}/step_{step}/{LEARNED}")
+        file.parent.mkdir(parents=True, exist_ok=True)
         write_json(file, {"model": self._name, "updates": len(self._learned) - 1, "learned": self._learned[-1]})
         return file
 

@@ -1,0 +1,107 @@
+"""`evorun transplant` and `evorun delete-one`: what the system prompts of a completed run are worth."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.table import Table
+
+from evorun.cli.usage import USAGES
+from evorun.errors import ConfigError
+from evorun.runs.paths import display
+from evorun.runs.printable import printable
+from evorun.runs.schema import PrincipleEffect
+from evorun.runs.terminal import Terminal
+
+WINDOW = "--window"
+SAMPLES = "method.eval_samples"
+
+
+def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
+    """Carry out a study of a run directory, print its table and write the run's report; return the exit code.
+
+    Raises ConfigError for a wrong command line and for a run that has nothing to study.
+    """
+    from evorun.cli.overrides import change
+    from evorun.cli.plain import with_absolute_runs
+    from evorun.cli.trust import TRUST, require_trust
+    from evorun.runs.configs import refuse_interpolations
+    from evorun.runs.directory import load_manifest, refuse_other_version
+
+    flags = (TRUST, WINDOW) if verb == "transplant" else (TRUST,)
+    words = [word for word in arguments if word not in flags]
+    if not words or not all("=" in word for word in words[1:]):
+        raise ConfigError(f"expected: {USAGES[verb].synopsis}; got: {' '.join(arguments) or 'nothing'}")
+    run = Path(words[0])
+    manifest = load_manifest(run)
+    refuse_other_version(run, manifest.evorun_version)
+    refuse_interpolations(manifest.config)
+    samples = [word for word in words[1:] if word.startswith(f"{SAMPLES}=")]
+    config = with_absolute_runs(change(manifest.config, [word for word in words[1:] if word not in samples]))
+    if samples:
+        config["method"] = {**config["method"], "eval_samples": _count(samples[-1])}
+    require_trust(run, manifest, config, console, given=TRUST in arguments)
+    if verb == "transplant":
+        transplant(run, config, console, window=WINDOW in arguments)
+    else:
+        _report(run, console, _effects(_studies(run, config, console).delete_one()))
+    return 0
+
+
+def transplant(run: Path, config: Mapping[str, Any], console: Terminal, *, window: bool = False) -> None:
+    """Test a run's system prompts under the weights that it kept, print the matrix and write the run's report."""
+    _studies(run, config, console).transplant(window=window)
+    _report(run, console, _matrix(run))
+
+
+def _studies(run: Path, config: Mapping[str, Any], console: Terminal) -> Any:
+    # Imported here: the command line's help needs no methods.
+    from evorun.runner.experiment import run_experiment
+    from evorun.runner.prompt_studies import PromptStudies
+
+    return PromptStudies(run, config, console, run_experiment)
+
+
+def _report(run: Path, console: Terminal, table: Table) -> None:
+    from evorun.reports.html import REPORT, write_report
+
+    write_report(run)
+    console.print(table)
+    console.print(f"Report: {printable(display(run / REPORT))}", markup=False, soft_wrap=True)
+
+
+def _matrix(run: Path) -> Table:
+    from evorun.reports.evolution.population import load_population
+    from evorun.reports.evolution.transplant import load_transplant
+
+    found = load_transplant(run, load_population(run))
+    assert found is not None  # noqa: S101 - the study has just left it
+    table = Table("system prompt", *(f"weights of step {step}" for step in found.steps), title="transplant matrix")
+    for who in found.prompts:
+        cells = [found.cells.get((who, step)) for step in found.steps]
+        table.add_row(
+            found.names[who], *("" if one is None else _interval(one.score, one.low, one.high) for one in cells)
+        )
+    if found.gains is not None:
+        prompt, weights, both = (f"{gain:+.3f}" for gain in found.gains)
+        table.caption = f"gain by the best prompt alone {prompt}, by the last weights alone {weights}, by both {both}"
+    return table
+
+
+def _effects(found: Sequence[PrincipleEffect]) -> Table:
+    table = Table("effect on the score", "principle", title="delete-one: the whole system prompt less each without one")
+    for one in found:
+        table.add_row(_interval(one.effect, one.low, one.high, sign="+"), printable(one.principle))
+    return table
+
+
+def _interval(value: float, low: float | None, high: float | None, sign: str = "") -> str:
+    show: Callable[[float], str] = lambda number: format(number, f"{sign}.3f")  # noqa: E731
+    return show(value) if low is None or high is None else f"{show(value)} ({show(low)} to {show(high)})"
+
+
+def _count(word: str) -> int:
+    value = word.partition("=")[2]
+    if not value.isdecimal() or len(value) > 6:
+        raise ConfigError(f"{SAMPLES}: expected a number of samples, got {value}")
+    return int(value)

@@ -1,0 +1,188 @@
+"""Studies of a completed run's system prompts on its test problems, by runs of `method=fixed_prompts` (ours).
+
+The transplant matrix: kept weights against system prompts, so how much of a gain lies in either. Delete-one: what each
+principle of the final system prompt is worth. Their runs stand in the run's directory, and resume as any run does.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.console import Console
+
+from evorun.errors import ConfigError, DataError
+from evorun.methods.delete_one import effects, without_each
+from evorun.methods.fixed_prompts import GivenPrompt
+from evorun.methods.system_prompts import SystemPrompt
+from evorun.runner.settings import check
+from evorun.runner.stages import Runner
+from evorun.runs.candidates import SHARED
+from evorun.runs.directory import PROMPT_SCORES, load_manifest
+from evorun.runs.paths import display
+from evorun.runs.reading import read_artifact, read_records, read_steps, read_training
+from evorun.runs.records import write_json, write_records
+from evorun.runs.schema import CandidateRecord, Manifest, PrincipleEffect, PromptScore, RatingRecord
+from evorun.runs.scores import mean_of_samples
+from evorun.runs.statistics import mean_interval
+from evorun.training.policy import ADAPTER, KEPT
+from evorun.training.simulated import LEARNED
+
+TRANSPLANT, DELETE_ONE = "transplant", "delete_one"
+BEST = "system_prompt.json"
+"""Artifact with the best system prompt of a run."""
+_AS_THE_RUN = ("seed", "task", "engine", "sandbox", "run", "evorun")
+
+
+class _Best(msgspec.Struct):
+    id: str
+    preamble: str
+    principles: tuple[str, ...]
+
+
+class PromptStudies:
+    """The studies of one run."""
+
+    def __init__(self, run: Path, config: Mapping[str, Any], console: Console, runner: Runner) -> None:
+        """config: the run's own, with changes of how it is carried out, and of `method.eval_samples`.
+
+        Raises ConfigError for a run without system prompts that evolved, or one that has not completed.
+        """
+        self._run = run
+        self._manifest: Manifest = load_manifest(run)
+        self._config = config
+        self._console = console
+        self._runner = runner
+        if self._manifest.status != "completed":
+            raise ConfigError(f"{display(run)}: expected a completed run, its status is {self._manifest.status}")
+        records = read_records(run / "candidates.jsonl", CandidateRecord)
+        self._prompts = {one.id: one for one in records if one.problem == SHARED and one.kind == "system_prompt"}
+        best = read_artifact(run, BEST, _Best)
+        if best is None or best.id not in self._prompts:
+            raise ConfigError(
+                f"{display(run)}: expected a run whose system prompts evolved (method=espl, espl_evolution or "
+                f"espl_self_reflection), which leaves artifacts/{BEST}; method={self._manifest.method} left none"
+            )
+        self._best = best
+
+    def transplant(self, *, window: bool = False) -> list[PromptScore]:
+        """Test the root, the best and the latest system prompt under all weights that were kept; return the cells.
+
+        window: under each weights also the system prompts of the window of that step, whose ratings prompt_scores.jsonl
+        then stands beside (figure 8). Leaves artifacts/transplant.json. Raises what a run failed with.
+        """
+        ids = list(self._prompts)
+        shown = list(dict.fromkeys((ids[0], self._best.id, ids[-1])))
+        weights = {0: None, **self._kept()} if self._trained else {self._last_step: None}
+        cells = []
+        for step, where in weights.items():
+            rated = self._window(step) if window else []
+            prompts = [GivenPrompt(one, self._prompts[one].text) for one in dict.fromkeys((*shown, *rated))]
+            for prompt, values in zip(prompts, self._tested(f"{TRANSPLANT}/step_{step}", prompts, where), strict=True):
+                low, high = mean_interval(list(values.values())) or (None, None)
+                mean = sum(values.values()) / len(values)
+                cells.append(PromptScore(step=step, candidate=prompt.id, score=mean, low=low, high=high, n=len(values)))
+        write_json(self._run / "artifacts" / f"{TRANSPLANT}.json", cells)
+        if window:
+            write_records(
+                self._run / f"{PROMPT_SCORES}.jsonl", [one for one in cells if one.candidate in self._window(one.step)]
+            )
+        return cells
+
+    def delete_one(self) -> list[PrincipleEffect]:
+        """Test the best system prompt whole and without each of its principles, under the final weights.
+
+        Leaves artifacts/delete_one.json. Raises ConfigError where it has no principles, and what a run failed with.
+        """
+        whole = SystemPrompt(self._best.preamble, self._best.principles)
+        if not whole.principles:
+            raise ConfigError(f"{display(self._run)}: expected principles, the best system prompt has none")
+        without = without_each(whole)
+        prompts = [GivenPrompt(f"without_{number}", one.text) for number, one in enumerate(without, 1)]
+        kept = self._kept()
+        final = kept[max(kept)] if kept else None
+        scores = self._tested(DELETE_ONE, [GivenPrompt("whole", whole.text), *prompts], final)
+        found = effects(whole, scores[0], scores[1:])
+        write_json(self._run / "artifacts" / f"{DELETE_ONE}.json", found)
+        return found
+
+    @property
+    def _trained(self) -> bool:
+        return "training" in self._config
+
+    @property
+    def _last_step(self) -> int:
+        return max((one.step for one in read_training(self._run)), default=0)
+
+    def _kept(self) -> dict[int, Path]:
+        """Return where the weights of each step lie, the final ones at least; none for a run that did not train."""
+        artifacts = self._run / "artifacts"
+        kept = {int(one.name.removeprefix("step_")): one for one in (artifacts / KEPT).glob("step_*")}
+        if not kept and self._trained:
+            kept = {self._last_step: artifacts if (artifacts / LEARNED).exists() else artifacts / ADAPTER}
+        return dict(sorted(kept.items()))
+
+    def _window(self, step: int) -> list[str]:
+        """Return the system prompts that were in the window after a step."""
+        inside: dict[str, bool] = {}
+        for one in read_records(self._run / "ratings.jsonl", RatingRecord):
+            if one.step <= step:
+                inside[one.candidate] = one.survivor
+        return [name for name, survives in inside.items() if survives]
+
+    def _tested(self, study: str, prompts: Sequence[GivenPrompt], weights: Path | None) -> list[dict[str, float]]:
+        """Carry out a run; return the score of each prompt on each problem, by its id."""
+        # By what it tests and how: another study of these weights stands beside it, the same one is not made again.
+        evaluation = {key: value for key, value in self._config["method"].items() if key.startswith("eval_")}
+        digest = hashlib.sha256(msgspec.json.encode([prompts, evaluation], order="deterministic")).hexdigest()[:8]
+        folder = self._run / study / digest
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / "prompts.json"
+        write_json(file, prompts)
+        self._console.print(
+            f"{study}: {len(prompts)} system prompts under {display(weights) if weights else 'the base weights'}",
+            markup=False,
+            soft_wrap=True,
+        )
+        ended = self._runner(check(self._composition(file, weights)), folder / "run", ["evorun", study], self._console)
+        if ended.status == "interrupted":
+            raise KeyboardInterrupt
+        if ended.error is not None:
+            raise ended.error
+        primary = self._manifest.scores[0]
+        sampled = mean_of_samples(primary)
+        scores: list[dict[str, float]] = [{} for _ in prompts]
+        for one in read_steps(folder / "run"):
+            value = sampled.value_in(one)
+            value = primary.value_in(one) if value is None else value
+            # a problem without any readable answer has no best candidate to be right
+            scores[one.step][one.problem] = (primary.low or 0.0) if value is None else value
+        if not all(scores):
+            raise DataError(f"{display(folder)}: expected every prompt to be tested; raise the budget")
+        return scores
+
+    def _composition(self, prompts: Path, weights: Path | None) -> dict[str, Any]:
+        """Return the configuration of a study's run."""
+        config, method = self._config, self._config["method"]
+        model, engine = dict(config["model"]), dict(config["engine"])
+        if weights is not None and (weights / LEARNED).exists():
+            engine["learned"] = msgspec.json.decode((weights / LEARNED).read_bytes())["learned"]
+        elif weights is not None:
+            model["adapter"] = str(weights.resolve())
+        evaluation = {key: value for key, value in method.items() if key.startswith("eval_")}
+        return {
+            **{key: config[key] for key in _AS_THE_RUN if key in config},
+            "model": model,
+            "engine": engine,
+            "judge": {"name": "policy"},
+            "judge_engine": {"name": "policy"},
+            # the run's budget is for its own search
+            "budget": {"name": "unlimited"},
+            "method": {
+                "name": "fixed_prompts",
+                "prompts": str(prompts.resolve()),
+                "principles_in": method.get("principles_in", "system"),
+                **{key: value for key, value in evaluation.items() if key not in ("eval_every", "eval_prompt")},
+            },
+        }

@@ -1,0 +1,137 @@
+"""Studies of a finished run's system prompts: the transplant matrix, and each principle's worth."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from evorun_process import evorun_here
+
+RUN = (
+    *("method=espl", "task=arithmetic", "task.limit=6", "engine=simulated", "engine.mean_tokens=3"),
+    *("method.steps=6", "method.eval_every=3", "method.eval_samples=2", "method.problems_per_step=4", "method.group=3"),
+    *("engine.training_gain=0.3", "engine.training_speed=1", "evorun.progress=off", "method.transplant=true"),
+)
+
+
+def read(path: Path) -> Any:
+    return json.loads(path.read_text())
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def graded(run: Path) -> dict[int, dict[str, list[bool]]]:
+    """Return right and wrong of each sampled answer, by prompt and problem, from what a study's run recorded."""
+    found: dict[int, dict[str, list[bool]]] = defaultdict(lambda: defaultdict(list))
+    for one in lines(run / "candidates.jsonl"):
+        if one["operator"] == "sample":
+            found[one["generation"]][one["problem"]].append(one["correct"])
+    return found
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("studied")
+    done = evorun_here(*RUN, "hydra.run.dir=run", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "transplant matrix" in done.stdout
+    return folder / "run"
+
+
+def test_each_cell_is_the_mean_over_problems_under_its_weights_and_prompt(run: Path) -> None:
+    cells = {(one["step"], one["candidate"]): one for one in read(run / "artifacts" / "transplant.json")}
+    prompts = [one for one in lines(run / "candidates.jsonl") if one["problem"] == "*"]
+    best = read(run / "artifacts" / "system_prompt.json")["id"]
+    shown = list(dict.fromkeys(["0.0", best, prompts[-1]["id"]]))
+    assert set(cells) == {(step, name) for step in (0, 3, 6) for name in shown}
+    for step in (0, 3, 6):
+        [study] = (run / "transplant" / f"step_{step}").iterdir()
+        answers = graded(study / "run")
+        for index, name in enumerate(shown):
+            means = [np.mean(right) for right in answers[index].values()]
+            assert len(means) == cells[step, name]["n"] == 6
+            assert cells[step, name]["score"] == pytest.approx(np.mean(means))
+            assert cells[step, name]["low"] <= cells[step, name]["score"] <= cells[step, name]["high"]
+        learned = read(study / "run" / "manifest.json")["config"]["engine"]["learned"]
+        kept = run / "artifacts" / "adapters" / f"step_{step}" / "simulated_policy.json"
+        assert learned == (0 if step == 0 else read(kept)["learned"])
+    assert read(run / "artifacts" / "simulated_policy.json")["learned"] > 0
+
+
+def test_a_study_that_is_there_is_not_paid_for_again_and_the_window_can_be_added(run: Path) -> None:
+    before = (run / "artifacts" / "transplant.json").read_bytes()
+    [journal] = run.glob("transplant/step_3/*/run/journal.sqlite")
+    touched = journal.stat().st_mtime_ns
+    assert evorun_here("transplant", run, cwd=run.parent).returncode == 0
+    assert (run / "artifacts" / "transplant.json").read_bytes() == before
+    assert journal.stat().st_mtime_ns == touched
+    done = evorun_here("transplant", run, "--window", cwd=run.parent)
+    assert done.returncode == 0, done.stderr
+    in_window: dict[int, set[str]] = {}
+    inside: dict[str, bool] = {}
+    ratings = lines(run / "ratings.jsonl")
+    for step in (0, 3, 6):
+        inside |= {one["candidate"]: one["survivor"] for one in ratings if one["step"] <= step}
+        in_window[step] = {name for name, survives in inside.items() if survives}
+    scores = lines(run / "prompt_scores.jsonl")
+    assert {(one["step"], one["candidate"]) for one in scores} == {
+        (s, name) for s, ids in in_window.items() for name in ids
+    }
+
+
+def test_delete_one_pairs_problems_with_and_without_each_principle(run: Path) -> None:
+    done = evorun_here("delete-one", run, "method.eval_samples=1", cwd=run.parent)
+    assert done.returncode == 0, done.stderr
+    best = read(run / "artifacts" / "system_prompt.json")
+    effects = read(run / "artifacts" / "delete_one.json")
+    assert [one["principle"] for one in effects] == best["principles"] != []
+    [study] = (run / "delete_one").iterdir()
+    prompts = read(study / "prompts.json")
+    assert prompts[0]["text"] == best["text"]
+    answers = graded(study / "run")
+    for number, effect in enumerate(effects, 1):
+        assert best["principles"][number - 1] not in prompts[number]["text"]
+        differences = [np.mean(whole) - np.mean(answers[number][name]) for name, whole in answers[0].items()]
+        assert effect["effect"] == pytest.approx(np.mean(differences))
+        assert effect["n"] == 6
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["transplant"], "expected: evorun transplant RUN_DIR"),
+        (["delete-one", "run", "--window"], "expected: evorun delete-one RUN_DIR"),
+        (["delete-one", "run", "method.eval_samples=-1"], "method.eval_samples: expected a number of samples, got -1"),
+        (["transplant", "run", "method.steps=3"], "method.steps: cannot change"),
+        (["transplant", "run/transplant"], "run/transplant is not a run directory"),
+    ],
+)
+def test_wrong_command_lines_are_one_line(run: Path, arguments: list[str], said: str) -> None:
+    done = evorun_here(*arguments, cwd=run.parent)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "expected a file with a JSON list"),
+        ("[", "expected a JSON list"),
+        ('[{"id": "a", "text": ""}, {"id": "a", "text": "b"}]', "expected prompts with an id each, all different"),
+    ],
+)
+def test_wrong_files_of_prompts_are_one_line(tmp_path: Path, content: str | None, said: str) -> None:
+    given = []
+    if content is not None:
+        (tmp_path / "prompts.json").write_text(content)
+        given = ["method.prompts=prompts.json"]
+    done = evorun_here("method=fixed_prompts", "task=arithmetic", "engine=simulated", *given, cwd=tmp_path)
+    assert done.returncode == 1
+    assert said in done.stderr
+    assert not list(tmp_path.glob("outputs/**/manifest.json"))
