@@ -85,9 +85,12 @@ def test_a_study_that_is_there_is_not_paid_for_again_and_the_window_can_be_added
 
 
 def test_delete_one_pairs_problems_with_and_without_each_principle(run: Path) -> None:
-    done = evorun_here("delete-one", run, "method.eval_samples=1", cwd=run.parent)
-    assert done.returncode == 0, done.stderr
     best = read(run / "artifacts" / "system_prompt.json")
+    pairs = 6 * (1 + len(best["principles"]))
+    done = evorun_here("delete-one", run, f"answers={3 * pairs - 1}", cwd=run.parent)
+    assert done.returncode == 0, done.stderr
+    cost = read(next(run.glob("delete_one/*/run/results.json")))["cost"]["total"]["calls"]
+    assert cost == 2 * pairs  # one greedy, one sampled
     effects = read(run / "artifacts" / "delete_one.json")
     assert [one["principle"] for one in effects] == best["principles"] != []
     [study] = (run / "delete_one").iterdir()
@@ -106,7 +109,9 @@ def test_delete_one_pairs_problems_with_and_without_each_principle(run: Path) ->
     [
         (["transplant"], "expected: evorun transplant RUN_DIR"),
         (["delete-one", "run", "--window"], "expected: evorun delete-one RUN_DIR"),
-        (["delete-one", "run", "method.eval_samples=-1"], "method.eval_samples: expected a number of samples, got -1"),
+        (["delete-one", "run", "method.eval_samples=-1"], "method.eval_samples: expected a number, got -1"),
+        (["delete-one", "run", "answers=5"], "answers: expected "),
+        (["transplant", "run", "answers=500"], "expected: evorun transplant RUN_DIR"),
         (["transplant", "run", "method.steps=3"], "method.steps: cannot change"),
         (["transplant", "run/transplant"], "run/transplant is not a run directory"),
     ],

@@ -15,6 +15,7 @@ from evorun.runs.terminal import Terminal
 
 WINDOW = "--window"
 SAMPLES = "method.eval_samples"
+ANSWERS = "answers"
 
 
 def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
@@ -30,21 +31,25 @@ def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
 
     flags = (TRUST, WINDOW) if verb == "transplant" else (TRUST,)
     words = [word for word in arguments if word not in flags]
-    if not words or not all("=" in word for word in words[1:]):
+    fits = all("=" in word for word in words[1:]) and (
+        verb == "delete-one" or not any(word.startswith(f"{ANSWERS}=") for word in words)
+    )
+    if not (words and fits):
         raise ConfigError(f"expected: {USAGES[verb].synopsis}; got: {' '.join(arguments) or 'nothing'}")
     run = Path(words[0])
     manifest = load_manifest(run)
     refuse_other_version(run, manifest.evorun_version)
     refuse_interpolations(manifest.config)
-    samples = [word for word in words[1:] if word.startswith(f"{SAMPLES}=")]
-    config = with_absolute_runs(change(manifest.config, [word for word in words[1:] if word not in samples]))
-    if samples:
-        config["method"] = {**config["method"], "eval_samples": _count(samples[-1])}
+    own = [word for word in words[1:] if word.partition("=")[0] in (SAMPLES, ANSWERS)]
+    numbers = {word.partition("=")[0]: _count(word) for word in own}
+    config = with_absolute_runs(change(manifest.config, [word for word in words[1:] if word not in own]))
+    if SAMPLES in numbers:
+        config["method"] = {**config["method"], "eval_samples": numbers[SAMPLES]}
     require_trust(run, manifest, config, console, given=TRUST in arguments)
     if verb == "transplant":
         transplant(run, config, console, window=WINDOW in arguments)
     else:
-        _report(run, console, _effects(_studies(run, config, console).delete_one()))
+        _report(run, console, _effects(_studies(run, config, console).delete_one(numbers.get(ANSWERS))))
     return 0
 
 
@@ -101,7 +106,7 @@ def _interval(value: float, low: float | None, high: float | None, sign: str = "
 
 
 def _count(word: str) -> int:
-    value = word.partition("=")[2]
-    if not value.isdecimal() or len(value) > 6:
-        raise ConfigError(f"{SAMPLES}: expected a number of samples, got {value}")
+    key, _, value = word.partition("=")
+    if not value.isdecimal() or len(value) > 9:
+        raise ConfigError(f"{key}: expected a number, got {value}")
     return int(value)

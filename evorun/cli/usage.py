@@ -60,9 +60,9 @@ USAGES = {
         "step's window too, for the report's ratings against test scores. KEY=VALUE, --trust: as of evorun resume.",
     ),
     "delete-one": Usage(
-        "evorun delete-one RUN_DIR [--trust] [method.eval_samples=N] [KEY=VALUE ...]",
+        "evorun delete-one RUN_DIR [--trust] [answers=N] [KEY=VALUE ...]",
         "Tests the best system prompt of a completed run on its test problems, whole and without each of its\n"
-        "principles, and prints the effect of each with its 95 % interval. It takes 1 + N answers (N: by default\n"
-        "that of the run's evaluations) to each problem under each of these prompts.",
+        "principles, and prints the effect of each with its 95 % interval. answers=N: as many answers at most, of\n"
+        "each problem under each of these prompts equally many (by default as many as in the run's evaluations).",
     ),
 }

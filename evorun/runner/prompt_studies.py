@@ -21,7 +21,7 @@ from evorun.runner.stages import Runner
 from evorun.runs.candidates import SHARED
 from evorun.runs.directory import PROMPT_SCORES, load_manifest
 from evorun.runs.paths import display
-from evorun.runs.reading import read_artifact, read_records, read_steps, read_training
+from evorun.runs.reading import read_artifact, read_predictions, read_records, read_steps, read_training
 from evorun.runs.records import write_json, write_records
 from evorun.runs.schema import CandidateRecord, Manifest, PrincipleEffect, PromptScore, RatingRecord
 from evorun.runs.scores import mean_of_samples
@@ -90,16 +90,26 @@ class PromptStudies:
             )
         return cells
 
-    def delete_one(self) -> list[PrincipleEffect]:
+    def delete_one(self, answers: int | None = None) -> list[PrincipleEffect]:
         """Test the best system prompt whole and without each of its principles, under the final weights.
 
-        Leaves artifacts/delete_one.json. Raises ConfigError where it has no principles, and what a run failed with.
+        answers: as many at most in all, of each prompt to each problem equally many; None: those of the run's
+        evaluations. Leaves artifacts/delete_one.json. Raises ConfigError where the prompt has no principles, or the
+        answers are too few, and what a run failed with.
         """
         whole = SystemPrompt(self._best.preamble, self._best.principles)
         if not whole.principles:
             raise ConfigError(f"{display(self._run)}: expected principles, the best system prompt has none")
         without = without_each(whole)
         prompts = [GivenPrompt(f"without_{number}", one.text) for number, one in enumerate(without, 1)]
+        if answers is not None:
+            least = (1 + len(prompts)) * len(read_predictions(self._run))
+            if answers < least:
+                raise ConfigError(
+                    f"answers: expected {least} or more, one to each problem under {1 + len(prompts)} system prompts, "
+                    f"got {answers}"
+                )
+            self._config = {**self._config, "method": {**self._config["method"], "eval_samples": answers // least - 1}}
         kept = self._kept()
         final = kept[max(kept)] if kept else None
         scores = self._tested(DELETE_ONE, [GivenPrompt("whole", whole.text), *prompts], final)

@@ -265,8 +265,9 @@ CHANGED: dict[str, Any] = {
     **{"reflection_top_p": 0.6, "reflection_max_tokens": 7, "crossover_alone_by": 0.9, "principles_in": "user"},
 }
 GIVEN: dict[str, dict[str, Any]] = {"selection_temperature": {"selection": "softmax"}}
-OWN_FIELDS = {one.name for one in dataclasses.fields(EsplConfig)} - {one.name for one in dataclasses.fields(GrpoConfig)}
-"""What it has beside the settings that it shares with `grpo`, of which test_policy_gradient.py knows the effects."""
+ELSEWHERE = {one.name for one in dataclasses.fields(GrpoConfig)} | {"transplant"}
+"""Settings whose effects test_policy_gradient.py knows, and tests/test_prompt_studies.py."""
+OWN_FIELDS = {one.name for one in dataclasses.fields(EsplConfig)} - ELSEWHERE
 
 
 def eventful(ask: Ask) -> str:

@@ -55,8 +55,10 @@ WITHOUT_TRAINING = sorted(
     name
     for name in registry.METHODS
     if not (registry.method_class(name).trains or registry.method_class(name).learns_from_problems)
+    and name != "fixed_prompts"
 )
-"""The others' rollouts are in tests/methods/test_policy_gradient.py and test_espl.py."""
+"""The others' rollouts are in tests/methods/test_policy_gradient.py and test_espl.py; those of `fixed_prompts` are
+their evaluations."""
 
 
 @pytest.mark.parametrize("name", WITHOUT_TRAINING)

@@ -23,9 +23,13 @@ def test_a_folder_is_there_when_it_is_complete(tmp_path: Path) -> None:
 
 
 def test_nothing_is_left_of_one_that_was_broken_off(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), made_whole(tmp_path / "thing") as unfinished:
-        (unfinished / "half").write_text("x")
-        raise KeyboardInterrupt
+    def break_off() -> None:
+        with made_whole(tmp_path / "thing") as unfinished:
+            (unfinished / "half").write_text("x")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        break_off()
     assert list(tmp_path.iterdir()) == []
 
 
