@@ -280,7 +280,7 @@ def eventful(ask: Ask) -> str:
 
 
 async def effect(folder: Path, **config: Any) -> object:
-    trained = await train(folder, eventful, **{**ESPL, "crossover_rate": 1.0, "group": 4, **config})
+    trained = await train(folder, eventful, **{**ESPL, "crossover_rate": 1.0, "group": 4, "steps": 3, **config})
     method: Any = trained.driver.method
     records = [(one["id"], one["text"], one["mean"], one["sd"]) for one in prompts(trained).values()]
     return trained.model.everything(), records, trained.records("ratings"), method.roles_here, method.objective(folder)
