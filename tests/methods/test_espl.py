@@ -13,7 +13,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from building import make_budget, make_config, make_method, simulated_run
+from building import composed, make_budget, make_config, make_method, simulated_run
 from evorun.errors import ConfigError
 from evorun.methods.espl import EsplConfig
 from evorun.methods.evolution import Batch
@@ -22,9 +22,11 @@ from evorun.methods.prompt_population import Member
 from evorun.methods.system_prompts import SystemPrompt
 from evorun.rollouts.episodes import Asked, Episode
 from evorun.rollouts.rewards import Reward
+from evorun.runner.settings import check
 from evorun.runs.candidates import Candidate, Response
 from evorun.runs.reading import read_rollouts
 from evorun.tasks.base import Prompt, Task
+from evorun.testing.runs import COMPLETED, carry_out
 from evorun.training.wire import Row
 from learning_fixture import NotedPolicy, Trained, train
 from method_fixture import SEED_INSTRUCTION, Ask, Quiz, problem
@@ -353,3 +355,17 @@ def test_the_journal_names_the_weights_of_each_call(tmp_path: Path, reflect_with
         reference = role in OPERATORS and reflect_with == "reference"
         assert models == {base if reference else f"{base}@{updates}"}, (role, step)
     assert {role for role, _ in named} >= {"rollout", "evaluate", "summary", "critique", "aggregation"}
+
+
+def test_a_run_that_breaks_down_in_a_reflection_of_the_policy_ends_as_if_it_had_not(tmp_path: Path) -> None:
+    """Beside an update, whose weights a resumed run must not ask (figure 15)."""
+    config = ("engine=simulated", "evorun.progress=off", *RUN, "method.reflect_with=policy")
+    whole = carry_out(check(composed(*config)), tmp_path / "whole")
+    before = [key for key in whole.calls() if key.split("|")[1] in "01"]
+    rollouts = [key for key in whole.calls() if key.startswith("*|2|rollout|")]
+    broken = carry_out(check(composed(*config)), tmp_path / "run", breaks_after=len(before) + len(rollouts) + 2)
+    assert any(key.startswith("*|2|summary|") for key in broken.calls())
+    assert not any(key.startswith("*|2|aggregation|") for key in broken.calls())
+    resumed = carry_out(check(composed(*config)), tmp_path / "run")
+    assert resumed.outcome == COMPLETED
+    assert resumed.files() == whole.files()
