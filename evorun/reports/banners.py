@@ -53,7 +53,7 @@ def banners(outcome: Outcome) -> list[str]:
     refused = outcome.counts.get("rejected_requests", 0)
     if refused:
         found.append(f"{refused} requests were refused by the engine; the candidates' errors say why.")
-    found += outcome.unlearned
+    found += outcome.divergence
     if (cut := cut_short(outcome)) is not None:
         found.append(cut)
     if manifest.status != "completed":

@@ -31,6 +31,7 @@ TRAINING = {
     "equal_groups": "groups of equal rewards (share)",
     "truncated": "completions cut off (share)",
     "grad_norm": "gradient norm",
+    "entropy_fraction": "entropy (share of the largest)",
 }
 """Of training steps, where the name alone does not say it."""
 

@@ -9,7 +9,7 @@ import msgspec
 
 from evorun.models.base import Wasted
 from evorun.reports.missing import missing_records
-from evorun.reports.training import unlearned
+from evorun.reports.training import divergence
 from evorun.runs.checksums import changed_files
 from evorun.runs.directory import load_manifest
 from evorun.runs.reading import read_metrics, read_predictions, read_records, read_results, read_steps, read_training
@@ -66,7 +66,7 @@ class Outcome:
     """A line for each file that lacks records which the run's own counts speak of."""
     trained: bool
     """True when the run has trained weights: its steps are training steps, and its calls serve all problems."""
-    unlearned: Sequence[str]
+    divergence: Sequence[str]
     """A line for each sign that its training has gone wrong."""
 
     @property
@@ -164,7 +164,7 @@ def load_outcome(run_dir: Path) -> Outcome:
         reached=results.reached,
         missing=missing,
         trained=bool(training),
-        unlearned=unlearned(training),
+        divergence=divergence(training),
     )
 
 

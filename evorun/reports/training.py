@@ -1,16 +1,20 @@
-"""What the figures of training steps say: edits of prompts by their fate, and signs that a run has not learned."""
+"""What the figures of training steps say: edits of prompts by their fate, and signs of divergence."""
 
 from collections import Counter
 from collections.abc import Sequence
-from math import sqrt
-from statistics import fmean, variance
 from typing import NamedTuple
 
-from evorun.reports import text
 from evorun.runs.schema import TrainingRecord
 
 STEPS_OF_A_MEAN = 10
 """Training steps whose figures are averaged (ours): single ones are too noisy to compare."""
+
+_SIGNS = {
+    "zero_gradient": "the gradient was zero though rewards differed: nothing was learned in them",
+    "nearly_uniform": "the policy drew tokens nearly at random: its entropy was near the largest",
+    "reward_collapse": "the mean reward had fallen far below its best",
+}
+"""Figures that training steps have where something has gone wrong (`evorun.methods.divergence`)."""
 
 _APPLIED, _REFUSED, _PROPOSALS = "edits_", "edits_refused_", "proposals_refused_"
 
@@ -42,31 +46,12 @@ def count_edits(records: Sequence[TrainingRecord]) -> Edits:
     return Edits(*(found[kind].most_common() for kind in (_APPLIED, _REFUSED, _PROPOSALS)))
 
 
-def unlearned(records: Sequence[TrainingRecord]) -> list[str]:
-    """Return a line for each sign that training has gone wrong, though it has ended: a run may finish all the same."""
+def divergence(records: Sequence[TrainingRecord]) -> list[str]:
+    """Return a line for each sign that training has gone wrong: a run ends well all the same."""
     lines = []
-    still = [one.step for one in records if _has_no_gradient(one)]
-    if still:
-        lines.append(
-            f"In {len(still):,} of {len(records):,} training steps (the first: {still[0]}) the gradient was zero "
-            "though rewards differed: nothing was learned in them."
-        )
-    rewards = [(one.step, one.figures["reward"]) for one in records if "reward" in one.figures]
-    if len(rewards) >= 2 * STEPS_OF_A_MEAN:
-        values = [reward for _, reward in rewards]
-        starts = range(len(values) - STEPS_OF_A_MEAN + 1)
-        begin = max(starts, key=lambda start: fmean(values[start : start + STEPS_OF_A_MEAN]))
-        best, last = values[begin : begin + STEPS_OF_A_MEAN], values[-STEPS_OF_A_MEAN:]
-        noise = sqrt((variance(best) + variance(last)) / STEPS_OF_A_MEAN)
-        # less than half of what it was, and not by the luck of ten steps: the best of many is lucky itself
-        if fmean(best) > 0 and fmean(last) < fmean(best) / 2 and fmean(best) - fmean(last) > 6 * noise:
-            lines.append(
-                f"The reward collapsed: {text.number(fmean(last))} over the last {STEPS_OF_A_MEAN} steps, after "
-                f"{text.number(fmean(best))} over steps {rewards[begin][0]} to {rewards[begin][0] + len(best) - 1}."
-            )
+    for sign, words in _SIGNS.items():
+        steps = [record.step for record in records if record.figures.get(sign)]
+        if steps:
+            seen = f"In {len(steps):,} of {len(records):,} training steps (the first: {steps[0]})"
+            lines.append(f"Divergence? {seen} {words}.")
     return lines
-
-
-def _has_no_gradient(record: TrainingRecord) -> bool:
-    # groups of equal rewards have no gradient by themselves
-    return record.figures.get("grad_norm") == 0 and record.figures.get("equal_groups", 0.0) < 1

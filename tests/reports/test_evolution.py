@@ -22,10 +22,10 @@ from evorun.reports.evolution.tree import lanes
 from evorun.reports.html import render_report
 from evorun.reports.overview import load_curves, load_outcome
 from evorun.reports.plots import training_plot
-from evorun.reports.training import is_edit, unlearned
+from evorun.reports.training import is_edit
 from evorun.runs.journal_file import JOURNAL, Effect
 from evorun.runs.reading import read_steps
-from evorun.runs.schema import RolloutRecord, TrainingRecord
+from evorun.runs.schema import RolloutRecord
 from evorun.runs.scores import ACCURACY
 from journals import write_journal
 from run_fixture import RunSpec, write_run
@@ -276,21 +276,3 @@ def test_figures_of_training_have_names_that_say_what_they_are_and_edits_are_non
     assert "clipped tokens (share)" in drawn.svg
     assert "edits" not in drawn.svg
     assert "proposals" not in drawn.svg
-
-
-def _trained(rewards: list[float], **figures: float) -> list[TrainingRecord]:
-    return [TrainingRecord(i, 0, 0, {"reward": one, **figures}) for i, one in enumerate(rewards, 1)]
-
-
-def test_training_that_went_wrong_is_said() -> None:
-    assert unlearned(_trained([0.5] * 3, grad_norm=0.1, equal_groups=0.2)) == []
-    assert unlearned(_trained([0.0] * 3, grad_norm=0.0, equal_groups=1.0)) == []
-    (line,) = unlearned([*_trained([0.1], grad_norm=0.1), *_trained([0.5] * 3, grad_norm=0.0, equal_groups=0.2)])
-    assert line.startswith("In 3 of 4 training steps (the first: 1) the gradient was zero though rewards differed")
-    rng = random.Random(0)
-    steady = [0.3 + 0.01 * i + rng.gauss(0, 0.1) for i in range(40)]
-    assert unlearned(_trained(steady)) == []
-    (line,) = unlearned(_trained([*steady, *(0.05 + rng.gauss(0, 0.02) for _ in range(10))]))
-    assert line.startswith("The reward collapsed: 0.0")
-    # noise alone: the best ten steps of many are lucky
-    assert not any(unlearned(_trained([max(0.0, rng.gauss(0.05, 0.2)) for _ in range(60)])) for _ in range(200))

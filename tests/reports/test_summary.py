@@ -127,17 +127,20 @@ def test_a_method_of_one_step_without_duels_or_beliefs_has_a_summary_and_a_page(
 
 def test_what_training_has_changed_is_shown(tmp_path: Path) -> None:
     run = write_method(tmp_path / "run", [True, False], method="grpo", calls={"rollout": 8, "evaluate": 3})
-    figures = {"reward": 0.5, "grad_norm": 0.0, "edits_add": 2, "edits_refused_unknown_id": 1}
+    figures = {"reward": 0.5, "grad_norm": 0.0, "zero_gradient": 1.0, "edits_add": 2, "edits_refused_unknown_id": 1}
     step = {"step": 5, "figures": figures, "calls": 9, "tokens": 90}
-    (run / "training.jsonl").write_text(2 * (json.dumps(step) + "\n"))
+    good = {**step, "step": 4, "figures": {"reward": 0.5}}
+    (run / "training.jsonl").write_text("".join(json.dumps(one) + "\n" for one in (good, step, step)))
     shared = {"name": "accuracy", "ci95": None, "n": 40, "calls": 1, "tokens": 1}
     points = [{**shared, "step": step, "value": value} for step, value in ((0, 0.25), (3, 0.6), (5, 0.75))]
     (run / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
     rows = [" ".join(line.split()) for line in _summary(run).splitlines()]
     assert rows[rows.index("figure before after steps n") + 2] == "accuracy 25.0 % 75.0 % 5 40"
-    assert {"applied add 4", "refused unknown id 2", "gradient norm 0 0"} <= set(rows)  # edits over all steps
+    assert {"applied add 4", "refused unknown id 2", "gradient norm \u2013 0"} <= set(rows)  # edits over all steps
     assert not [row for row in rows if row.startswith("edits add")]
-    assert any(row.startswith("In 2 of 2 training steps (the first: 5) the gradient was zero") for row in rows)
+    assert any(
+        row.startswith("Divergence? In 2 of 3 training steps (the first: 5) the gradient was zero") for row in rows
+    )
 
 
 def test_verdicts_are_counted_as_they_were_given_and_by_whatever_role(tmp_path: Path) -> None:
