@@ -57,7 +57,7 @@ def export_report(run_dir: Path, folder: Path) -> list[Path]:
     """
     context = _context(run_dir, None)
     sections = context["sections"]
-    tables = [table for table in (*context["tables"].values(), *sections.tables) if table.rows]
+    tables = [table for table in (*context["tables"].values(), *sections.tables.values()) if table.rows]
     drawings = filter(None, (*context["plots"].values(), *sections.plots.values()))
     return export(folder, drawings, tables)
 

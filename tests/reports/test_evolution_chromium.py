@@ -190,7 +190,7 @@ def test_hostile_texts_are_texts_and_nothing_is_loaded(page: Any, prompts: list[
 def test_figures_and_tables_can_be_saved(page: Any) -> None:
     saved = page.execute_script("return [...document.querySelectorAll('a[download]')].map((link) => link.download)")
     figures = ["tree", "ratings", "reward-by-prompt", "rating-score", "transplant", "principles", "training"]
-    tables = ["population", "rewards_by_prompt", "edits"]
+    tables = ["population", "rewards_by_prompt", "edits", "transplant", "principles"]
     assert {*(f"{name}.svg" for name in figures), *(f"{name}.csv" for name in tables)} <= set(saved)
 
 

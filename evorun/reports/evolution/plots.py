@@ -115,21 +115,26 @@ def _bar(axes: "Axes", x: float, one: PromptScore, colour: str) -> None:
 
 
 def transplant_plot(matrix: Transplant, score: Score) -> Drawing:
-    """Draw test scores by weights, a line a prompt: the lines part by what the prompts bring."""
+    """Draw test scores by weights, a line a prompt: the lines part by what the prompts bring.
+
+    Prompts that were tested with the weights of one step only are points without a name.
+    """
+    rows = {who: [cell for step in matrix.steps if (cell := matrix.cells.get((who, step)))] for who in matrix.prompts}
+    named = [who for who, cells in rows.items() if len(cells) > 1]
     with figure_of(5.2, 3.4) as figure:
         axes = figure.subplots()
-        for order, who in enumerate(matrix.prompts):
-            own = [cell for step in matrix.steps if (cell := matrix.cells.get((who, step))) is not None]
-            colour = RUNS[order % len(RUNS)]
-            for one in own:
-                _bar(axes, one.step, one, colour)
-            steps, scores = [one.step for one in own], [one.score for one in own]
-            axes.plot(steps, scores, "o-", color=colour, label=matrix.names[who][:40])
+        for who, cells in rows.items():
+            colour = RUNS[named.index(who) % len(RUNS)] if who in named else INK
+            for cell in cells:
+                _bar(axes, cell.step, cell, colour)
+            steps, scores = [cell.step for cell in cells], [cell.score for cell in cells]
+            axes.plot(steps, scores, "o-", color=colour, label=matrix.names[who][:40] if who in named else None)
         integer_axis(axes)
         score_axis(axes, score)
         axes.set_xlabel("weights after step")
         axes.set_ylabel(text.label(score))
-        axes.legend(frameon=False, fontsize=8)
+        if named:
+            axes.legend(frameon=False, fontsize=8)
         return drawing_of(figure, "transplant", f"Test {text.words(score.name)} by weights and prompt")
 
 

@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from msgspec.structs import astuple
+
 from evorun.reports.drawing import Drawing
 from evorun.reports.evolution import plots
 from evorun.reports.evolution.members import members_table, pack_members, rewards_table
@@ -16,7 +18,7 @@ from evorun.reports.packing import Packed
 from evorun.reports.tables import DataTable
 from evorun.reports.training import Edits, count_edits
 from evorun.runs.reading import read_artifact, read_rollouts, read_training
-from evorun.runs.schema import Metric, PrincipleEffect, RolloutRecord, TrainingRecord
+from evorun.runs.schema import Metric, PrincipleEffect, PromptScore, RolloutRecord, TrainingRecord
 from evorun.runs.scores import Score
 from evorun.runs.statistics import rank_correlation
 
@@ -28,8 +30,7 @@ class Evolution:
     population: Population
     members: Packed
     plots: Mapping[str, Drawing | None]
-    tables: Mapping[str, DataTable]
-    """By name."""
+    tables: Sequence[DataTable]
     agreement: Metric | None
     """Rank correlation of ratings and test scores; None without both."""
     edits: Edits
@@ -54,10 +55,8 @@ class Sections:
     plots: Mapping[str, Drawing | None]
     """Of all sections, by name."""
 
-    @property
-    def tables(self) -> Sequence[DataTable]:
-        """Those of all sections."""
-        return [] if self.evolution is None else list(self.evolution.tables.values())
+    tables: Mapping[str, DataTable]
+    """The same."""
 
 
 def load_sections(run_dir: Path, measure: Score, step: str) -> Sections:
@@ -79,8 +78,14 @@ def load_sections(run_dir: Path, measure: Score, step: str) -> Sections:
         "transplant": None if transplant is None else plots.transplant_plot(transplant, measure),
         "principles": plots.effects_plot(principles, measure),
     }
+    cells = [] if transplant is None else list(transplant.cells.values())
+    tables = [
+        *(evolution.tables if evolution is not None else []),
+        DataTable("transplant", PromptScore.__struct_fields__, [astuple(cell) for cell in cells]),
+        DataTable("principles", PrincipleEffect.__struct_fields__, [astuple(effect) for effect in principles]),
+    ]
     sample = load_sample(run_dir, rollouts, blamed, position) if rollouts else None
-    return Sections(evolution, sample, transplant, principles, drawn)
+    return Sections(evolution, sample, transplant, principles, drawn, {table.name: table for table in tables})
 
 
 def _evolution(
@@ -108,7 +113,7 @@ def _evolution(
             "rewards": plots.rewards_plot(rewards, population, step),
             "scores": plots.scores_plot(population, measure, step),
         },
-        tables={table.name: table for table in tables},
+        tables=tables,
         agreement=_agreement(population),
         edits=edits,
         offspring=list(Counter(one.operator for one in population.members if one.parents).items()),
