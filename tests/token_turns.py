@@ -42,15 +42,17 @@ class Unrecorded(Caller):
         return await self.engine.complete(request)
 
 
-async def check_turns(engine: LanguageModel, tokenizer: Any, score: Score, sampling: Sampling) -> list[Episode]:
-    """Play two episodes and compare their rows with one forward pass over each; return the episodes."""
+async def check_turns(
+    engine: LanguageModel, tokenizer: Any, score: Score, sampling: Sampling, *about: str
+) -> list[Episode]:
+    """Play episodes and compare their rows with one forward pass over each; return the episodes."""
     calls = Calls(
         **{"name": "*", "task": Talkative(), "seed": 0, "meter": make_meter(), "roles": {}, "remember": no_journal},
         models={"policy": Unrecorded(engine)},
     )
     rollouts = Rollouts(calls, Talkative(), "rollout", learned=True)
     async with asyncio.timeout(300):
-        episodes = await rollouts.play(1, [_asked("A colour"), _asked("Two colours and a fruit")], sampling)
+        episodes = await rollouts.play(1, [_asked(one) for one in about or ("A colour",)], sampling)
     for episode in episodes:
         assert [reply.error for reply in episode.replies] == [None] * TURNS
         row = episode.row(1.0)

@@ -121,15 +121,16 @@ class _Learned:
         return ask(text, token_ids=True, logprobs=self.logprobs, **more)
 
     def check(self, request: Request, reply: Reply) -> None:
-        """Check that there is a log-probability for each token, and the right one."""
+        """Check that there is a log-probability for each token and, of the shortest completion, the right one."""
         for completion in reply.completions:
-            ids, logprobs = completion.token_ids or (), completion.logprobs or ()
-            expect_equal(len(ids), completion.tokens, "token ids of a completion")
-            if not self.logprobs:
-                continue
-            expect_equal(len(logprobs), len(ids), "log-probabilities of a completion's tokens")
+            logprobs = completion.logprobs or ()
+            expect_equal(len(completion.token_ids or ()), completion.tokens, "token ids of a completion")
+            expect_equal(len(logprobs), completion.tokens * self.logprobs, "log-probabilities of a completion's tokens")
             expect(all(one <= 0 for one in logprobs), f"expected logarithms of probabilities, found {logprobs}")
-            expected = self.score(reply.prompt_ids or (), ids, request.sampling) if self.score else logprobs
+        if self.logprobs and self.score is not None:
+            shortest = min(reply.completions, key=lambda completion: completion.tokens)
+            ids, logprobs = shortest.token_ids or (), shortest.logprobs or ()
+            expected = self.score(reply.prompt_ids or (), ids, request.sampling)
             for token, found, right in zip(ids, logprobs, expected, strict=True):
                 close = math.isclose(found, right, rel_tol=1e-3, abs_tol=1e-3)
                 expect(close, f"log-probability of token {token}: expected {right}, found {found} ({request.sampling})")

@@ -204,8 +204,8 @@ async def test_five_turns_are_trained_on_as_the_server_saw_and_drew_them(tmp_pat
     folder = write_tiny_llama(tmp_path)
     answers = OfModel(folder)
     async with serving(folder, answers) as (_, engine):
-        sampling = Sampling(temperature=0.8, max_tokens=6)
-        episodes = await check_turns(engine, answers.tokenizer, scorer(plain_model(folder)), sampling)
+        sampling, score = Sampling(temperature=0.8, max_tokens=6), scorer(plain_model(folder))
+        episodes = await check_turns(engine, answers.tokenizer, score, sampling, "A colour", "A fruit")
     turns = [reply for episode in episodes for reply in episode.replies]
     assert {(reply.prompt_ids, reply.completions[0].token_ids) for reply in turns} == {
         (tuple(prompt), tuple(drawn)) for prompt, drawn in zip(answers.prompts[1:], answers.drawn[1:], strict=True)
