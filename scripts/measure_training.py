@@ -275,14 +275,12 @@ def show(what: str, evorun: float, trl: float, most: str | None = None) -> None:
 def job(arguments: argparse.Namespace, folder: Path) -> Job:
     objective = PolicyGradient(
         loss="dr_grpo",
-        rows=arguments.rows,
         steps=arguments.steps + 1,
         minibatches=1,
         kl=0.0,
         clip_low=0.2,
         clip_high=0.2,
         temperature=1.0,
-        max_tokens=arguments.tokens,
     )
     return Job(
         socket="",

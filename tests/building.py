@@ -220,10 +220,10 @@ def make_driver(
 
 
 def policy_gradient(**changes: Any) -> PolicyGradient:
-    """Return what a trainer of four completions a step is told."""
+    """Return what a trainer is told that makes a step a batch."""
     values: dict[str, Any] = {
-        **{"loss": "dr_grpo", "rows": 4, "steps": 3, "minibatches": 1, "kl": 0.0},
-        **{"clip_low": 0.2, "clip_high": 0.2, "temperature": 1.0, "max_tokens": 8},
+        **{"loss": "dr_grpo", "steps": 3, "minibatches": 1, "kl": 0.0},
+        **{"clip_low": 0.2, "clip_high": 0.2, "temperature": 1.0},
     }
     return PolicyGradient(**{**values, **changes})
 

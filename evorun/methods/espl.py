@@ -78,7 +78,8 @@ class EsplConfig(EsplEvolutionConfig, GradientSettings):
     """Hyperparameters; `conf/method/espl.yaml` gives each default and its source."""
 
     loss: str
-    """grpo | dr_grpo | dapo | bnpo: how TRL weighs a batch's tokens; or cispo."""
+    """grpo | dr_grpo | dapo | bnpo: how a batch's tokens are weighed (`evorun.training.batches.token_weight`); or
+    cispo."""
     transplant: bool
     """Keep the weights of each evaluation in artifacts/adapters/, and test system prompts under all of them at the end
     (`evorun transplant`)."""
@@ -87,6 +88,8 @@ class EsplConfig(EsplEvolutionConfig, GradientSettings):
         super().__post_init__()
         GradientSettings.__post_init__(self)
         one_of("method.loss", self.loss, (*LOSSES, "cispo"))
+        if self.loss == "cispo":
+            self.require_bounds_of_cispo()
 
 
 class _Start(NamedTuple):
@@ -141,17 +144,14 @@ class Espl(DatasetLevel):
     def objective(self, run: Path) -> PolicyGradient:
         config = self.config
         assert isinstance(config, GradientSettings)  # noqa: S101 - asked for only where weights are trained
-        prompts = config.prompts if isinstance(config, EvolutionSettings) else 1
         return PolicyGradient(
             loss=getattr(config, "loss", self.loss),
-            rows=config.problems_per_step * prompts * config.group,
             steps=config.steps,
             minibatches=config.minibatches,
             kl=config.kl,
             clip_low=config.clip_low,
             clip_high=config.clip_high,
             temperature=config.temperature,
-            max_tokens=config.max_tokens,
         )
 
     async def prepare(self, ctx: RunContext) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from evorun.errors import above, at_least
+from evorun.errors import ConfigError, above, at_least
 from evorun.rollouts.episodes import Episode
 
 LOSSES = ("grpo", "dr_grpo", "dapo", "bnpo")
@@ -15,18 +15,27 @@ class GradientSettings:
     """Hyperparameters of weight updates, part of the configuration of every method that makes them."""
 
     minibatches: int
-    """Optimiser steps that a batch is divided into; clipping acts from the second one on."""
+    """Optimiser steps that a batch is divided into."""
     kl: float
     """Weight of the divergence from the reference policy (beta)."""
     clip_low: float
     clip_high: float
-    """With `cispo` importance weights are cut above this, and their gradient with them is not."""
+    """How far the probability of a token may part from the sampler's: beyond 1 - clip_low and 1 + clip_high times as
+    large nothing is learned. With `cispo` the ratio is cut at these bounds themselves, and goes on weighing."""
 
     def __post_init__(self) -> None:
         at_least("method.minibatches", self.minibatches, 1)
         at_least("method.kl", self.kl, 0)
         at_least("method.clip_low", self.clip_low, 0)
         above("method.clip_high", self.clip_high, 0)
+
+    def require_bounds_of_cispo(self) -> None:
+        """Raise ConfigError where a ratio of 1, that of the sampler's own policy, is out of bounds."""
+        if self.clip_low > 1 or self.clip_high < 1:
+            raise ConfigError(
+                "method.clip_low, method.clip_high: with cispo expected bounds of the ratio itself, with 1 between them "
+                f"(its authors': 0.0 and 4.0), got {self.clip_low} and {self.clip_high}"
+            )
 
 
 def advantages(episodes: Sequence[Episode], group: int, *, leave_one_out: bool = False) -> list[float | None]:
@@ -38,7 +47,8 @@ def advantages(episodes: Sequence[Episode], group: int, *, leave_one_out: bool =
     for first in range(0, len(episodes), group):
         rewards = [one.reward.value for one in episodes[first : first + group]]
         scored = [value for value in rewards if value is not None]
-        mean = sum(scored) / max(len(scored), 1)
+        # Of equal ones exactly theirs: a sum's rounding would make something to learn of nothing.
+        mean = scored[0] if len(set(scored)) == 1 else sum(scored) / max(len(scored), 1)
         # The mean of the others is as far from a reward as that of all is, times n / (n - 1).
         scale = len(scored) / max(len(scored) - 1, 1) if leave_one_out else 1.0
         result += [None if value is None else scale * (value - mean) for value in rewards]

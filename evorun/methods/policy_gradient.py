@@ -30,11 +30,20 @@ class GrpoConfig(PolicyGradientConfig):
     """Hyperparameters; `conf/method/grpo.yaml` gives each default and its source."""
 
     loss: str
-    """grpo | dr_grpo | dapo | bnpo: how TRL weighs a batch's tokens."""
+    """grpo | dr_grpo | dapo | bnpo: how a batch's tokens are weighed (`evorun.training.batches.token_weight`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("method.loss", self.loss, LOSSES)
+
+
+@dataclass(kw_only=True)
+class CispoConfig(PolicyGradientConfig):
+    """Hyperparameters; `conf/method/cispo.yaml` gives each default and its source."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_bounds_of_cispo()
 
 
 class Grpo(Espl):
@@ -58,7 +67,7 @@ class Cispo(Grpo):
     name = "cispo"
     description = "reinforcement learning with clipped importance weights (CISPO, TRL's GRPOTrainer)"
     loss = "cispo"
-    Config = PolicyGradientConfig
+    Config = CispoConfig
 
 
 class Rloo(Grpo):

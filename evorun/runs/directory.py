@@ -46,6 +46,7 @@ HOW_IT_RUNS = (*ENGINES, "sandbox", "run", "evorun", "hydra", "reported")
 
 HOW_IT_TRAINS = (
     "micro_batch",
+    "micro_batch_tokens",
     "gradient_checkpointing",
     "num_processes",
     "devices",

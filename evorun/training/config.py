@@ -34,12 +34,14 @@ class TrainingConfig:
     warmup_steps: int
     max_grad_norm: float
     micro_batch: int
-    """Largest number of sequences in one forward and backward pass of one process: trades memory for speed (only the
-    loss bnpo, which weighs each pass by itself, depends on it beyond rounding)."""
+    """Largest number of sequences in one forward and backward pass of one process: trades memory for speed, and changes
+    results by rounding alone."""
+    micro_batch_tokens: int
+    """The same in tokens, padding included; a pass has one sequence at least. Of no effect on fine-tuning."""
     precision: str
     """auto: bfloat16 mixed precision on a GPU, float32 on a CPU."""
-    gradient_checkpointing: bool
-    """Recompute activations in the backward pass: slower, with less memory."""
+    gradient_checkpointing: bool | None
+    """null: on a GPU. Recompute activations in the backward pass: slower, with less memory."""
     save_every: int
     """Steps between checkpoints."""
     keep: int
@@ -60,7 +62,7 @@ class TrainingConfig:
         one_of("training.weights", self.weights, WEIGHTS)
         one_of("training.precision", self.precision, PRECISIONS)
         one_of("training.schedule", self.schedule, SCHEDULES)
-        for key in ("rank", "micro_batch", "save_every", "keep", "num_processes"):
+        for key in ("rank", "micro_batch", "micro_batch_tokens", "save_every", "keep", "num_processes"):
             at_least(f"training.{key}", getattr(self, key), 1)
         for key in ("weight_decay", "warmup_steps"):
             at_least(f"training.{key}", getattr(self, key), 0)

@@ -50,7 +50,7 @@ def make_trainer(job: Job, objective: FineTuning, model: Any, tokenizer: Any, se
     divided among the processes.
     """
     require_share(objective.batch, processes())
-    size = micro_batch(objective.batch, processes(), 1, job.training.micro_batch)
+    size = micro_batch(objective.batch // processes(), job.training.micro_batch)
     batches: dict[str, Any] = {
         "per_device_train_batch_size": size,
         "per_device_eval_batch_size": job.training.micro_batch,

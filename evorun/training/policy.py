@@ -36,7 +36,7 @@ from evorun.training.base import UpdatesByStep
 from evorun.training.checkpoints import ROLLOUTS, Checkpoints
 from evorun.training.config import TrainingConfig
 from evorun.training.process import LOG, TrainerProcess
-from evorun.training.settings import micro_batch, require_share
+from evorun.training.settings import require_share
 from evorun.training.wire import (
     Answer,
     Assess,
@@ -86,11 +86,9 @@ class Policy:
     ) -> None:
         """engine: the trainer's decoding. run: the run directory. past: the run that this one replays without training.
 
-        Raises ConfigError when a batch cannot be divided among the trainer's processes.
+        Raises ConfigError when a batch of conversations cannot be divided among the trainer's processes.
         """
-        if isinstance(objective, PolicyGradient):
-            micro_batch(objective.rows, training.num_processes, objective.minibatches, training.micro_batch)
-        else:
+        if isinstance(objective, FineTuning):
             require_share(objective.batch, training.num_processes)
         self.training = training
         self.max_lag = training.max_lag

@@ -155,7 +155,8 @@ class TrainerProcess:
                 last = f", the last one: {lines[-1].strip()[:300]}"
         how = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
         # SIGKILL, as the kernel sends it when memory runs out; 137 is what a shell or a launcher makes of it.
-        hint = "often too little memory: lower training.micro_batch; " if code in (-9, 137) else ""
+        killed = code in (-9, 137)
+        hint = "often too little memory: lower training.micro_batch or micro_batch_tokens; " if killed else ""
         return TrainingError(f"the trainer process {how}: {hint}its messages are in {self._log.name}{last}")
 
     def _hang_up(self) -> None:

@@ -213,8 +213,8 @@ FIGURES = {
     "learning_rate": "learning_rate",
     "entropy": "entropy",
     "kl": "kl",
-    "clip_ratio/region_mean": "clip_ratio",
-    "cispo_clip_ratio": "clip_ratio",
+    "clip_ratio": "clip_ratio",
+    "sampler_kl": "sampler_kl",
     "mean_token_accuracy": "token_accuracy",
 }
 """Figures of TRL's log that are kept, and evorun's names for them."""

@@ -16,6 +16,7 @@ def shared_arguments(job: Job) -> dict[str, Any]:
     from evorun.training.weights import mixed_precision, on_gpu
 
     training = job.training
+    checkpointing = training.gradient_checkpointing
     return {
         "output_dir": job.folder,
         "learning_rate": training.learning_rate,
@@ -27,7 +28,7 @@ def shared_arguments(job: Job) -> dict[str, Any]:
         "warmup_steps": training.warmup_steps,
         "max_grad_norm": training.max_grad_norm,
         "bf16": mixed_precision(job),
-        "gradient_checkpointing": training.gradient_checkpointing,
+        "gradient_checkpointing": on_gpu(job) if checkpointing is None else checkpointing,
         "use_cpu": not on_gpu(job),
         "seed": job.seed,
         "logging_steps": 1,
@@ -61,15 +62,6 @@ def require_share(batch: int, processes: int) -> None:
         raise ConfigError(f"method.batch: expected a multiple of training.num_processes ({processes}), got {batch}")
 
 
-def micro_batch(rows: int, processes: int, minibatches: int, largest: int) -> int:
-    """Return the largest number of rows up to `largest` that divides a process's part of a minibatch.
-
-    Raises ConfigError when the batch cannot be divided among the processes and minibatches.
-    """
-    part, rest = divmod(rows, processes * minibatches)
-    if rest or not part:
-        raise ConfigError(
-            f"training.num_processes, method.minibatches: expected them to divide a batch of {rows} completions, got "
-            f"{processes} and {minibatches}"
-        )
-    return next(size for size in range(min(largest, part), 0, -1) if part % size == 0)
+def micro_batch(rows: int, largest: int) -> int:
+    """Return the largest number of rows up to `largest` that divides a process's part of a batch."""
+    return next(size for size in range(min(largest, rows), 0, -1) if rows % size == 0)

@@ -13,20 +13,17 @@ class PolicyGradient(msgspec.Struct, frozen=True, kw_only=True, tag="policy_grad
     """Training on completions with advantages, with TRL's GRPOTrainer."""
 
     loss: str
-    """TRL's `loss_type` (grpo, dr_grpo, dapo, bnpo, cispo)."""
-    rows: int
-    """Largest number of completions in a batch."""
+    """TRL's `loss_type` (grpo, dr_grpo, dapo, bnpo, cispo); see `evorun.training.batches.token_weight`."""
     steps: int
     """Largest number of batches."""
     minibatches: int
-    """Optimiser steps a batch."""
+    """Optimiser steps a batch, where it has so many rows."""
     kl: float
     """Weight of the KL divergence from the reference policy (beta)."""
     clip_low: float
     clip_high: float
     temperature: float
     """Sampling temperature of the completions."""
-    max_tokens: int
 
 
 class FineTuning(msgspec.Struct, frozen=True, kw_only=True, tag="fine_tuning"):

@@ -259,7 +259,7 @@ def test_a_refused_request_counts_as_the_worst_of_its_problem() -> None:
 # --- settings and texts ---
 
 CHANGED: dict[str, Any] = {
-    **{"evolve": False, "reflect_with": "policy", "eval_prompt": "latest", "loss": "cispo", "prompts": 3, "window": 2},
+    **{"evolve": False, "reflect_with": "policy", "eval_prompt": "latest", "loss": "bnpo", "prompts": 3, "window": 2},
     **{"selection": "uniform", "optimism": 0.0, "crossover_rate": 0.0, "selection_temperature": 9.0, "mu0": 20.0},
     **{"sigma0": 5.0, "beta": 2.0, "tau": 1.0, "draw_probability": 0.5, "tie": 0.5, "mutation_sd": 3.0},
     **{"mutation_sd_by": "root_of_squares", "local_edits": 1, "partial_edits": True, "most_edits": 1},

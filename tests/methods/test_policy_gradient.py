@@ -228,10 +228,22 @@ def test_what_trl_is_told() -> None:
     told = {name: make_method(name, **SMALL).objective(Path()) for name in METHODS}
     assert {name: (one.loss, one.clip_high) for name, one in told.items()} == {
         "grpo": ("dr_grpo", 0.2),
-        "cispo": ("cispo", 5.0),
+        "cispo": ("cispo", 4.0),
         "rloo": ("dr_grpo", 0.2),
     }
-    assert all((one.rows, one.steps, one.kl) == (6, 4, 0.0) for one in told.values())
+    assert all((one.steps, one.kl) == (4, 0.0) for one in told.values())
+
+
+@pytest.mark.parametrize(("method", "changes"), [("cispo", {"clip_high": 0.2}), ("espl", {"loss": "cispo"})])
+def test_bounds_of_a_ratio_that_one_is_out_of_are_refused(method: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=r"with cispo expected bounds of the ratio itself, .*, got 0\.\d and 0\.2"):
+        make_config("method", method, **changes)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_size_of_a_step_does_not_depend_on_how_long_completions_may_be(method: str) -> None:
+    short, long = (make_method(method, **{**SMALL, "max_tokens": most}) for most in (32, 15_000))
+    assert short.objective(Path()) == long.objective(Path())
 
 
 @pytest.mark.parametrize(

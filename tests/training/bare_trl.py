@@ -1,78 +1,81 @@
 """TRL's trainers as a user would call them, without evorun: what a training step should come to."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from datasets import Dataset
 from peft import LoraConfig
-from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
 from trl import GRPOConfig, GRPOTrainer, RLOOConfig, RLOOTrainer
 
-Completed = tuple[list[dict[str, str]], list[int]]
-"""A prompt, and the token ids of what was sampled for it."""
+
+class Completed(NamedTuple):
+    """A completion that has been sampled before."""
+
+    prompt: list[int]
+    tokens: list[int]
+    learned: list[bool]
+    reward: float
 
 
 class Trained(NamedTuple):
     """The result of a training."""
 
     losses: list[float]
-    """Of each optimiser step."""
+    """Of each step."""
     grad_norms: list[float]
     adapter: dict[str, torch.Tensor]
     trainer: Any
 
 
 def train(
-    model: Path,
+    model: Any,
+    tokenizer: Any,
     batches: Sequence[Sequence[Completed]],
-    reward: Callable[[str], float],
     output: Path,
     *,
     kind: str,
     group: int,
-    seed: int,
     micro_batch: int,
-    accumulate: int,
-    passes: int,
-    rank: int,
     **arguments: Any,
 ) -> Trained:
-    """Train a LoRA adapter on batches of completions that have been sampled before.
+    """Train a LoRA adapter of rank 4 and alpha 8, a step a batch. kind: rloo, or GRPOTrainer's `loss_type`."""
+    given = iter(batches)
+    rewards: list[float] = []
 
-    accumulate: forward passes in an optimiser step. passes: forward passes in a batch.
-    """
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    rollouts = _Rollouts(tokenizer, iter(batches), seed)
+    def next_batch() -> dict[str, Any]:
+        batch = next(given)
+        rewards[:] = [one.reward for one in batch]
+        return {
+            "prompt_ids": [one.prompt for one in batch],
+            "completion_ids": [one.tokens for one in batch],
+            "env_mask": [list(map(int, one.learned)) for one in batch],
+            "logprobs": None,
+        }
 
-    def rewards(completions: list[Any], **_: Any) -> list[float]:
-        return [reward(completion[0]["content"]) for completion in completions]
-
-    one_each = [prompt for batch in batches for prompt, _ in batch[::group]]
     common: dict[str, Any] = {
-        "model": AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32),
-        "reward_funcs": rewards,
-        "train_dataset": Dataset.from_dict({"prompt": one_each}),
+        "model": model,
+        "reward_funcs": lambda completions, **_: list(rewards),
+        "train_dataset": Dataset.from_dict({"prompt": ["-"] * sum(len(batch) // group for batch in batches)}),
         "processing_class": tokenizer,
-        "peft_config": LoraConfig(
-            r=rank, lora_alpha=32, lora_dropout=0.0, target_modules="all-linear", task_type="CAUSAL_LM"
-        ),
+        "peft_config": LoraConfig(r=4, lora_alpha=8, target_modules="all-linear", task_type="CAUSAL_LM"),
     }
+    passes = len(batches[0]) // micro_batch
     settings: dict[str, Any] = {
         "output_dir": str(output),
         "use_cpu": True,
         "bf16": False,
         "gradient_checkpointing": False,
-        "seed": seed,
         "lr_scheduler_type": "constant",
         "adam_beta2": 0.95,
         "per_device_train_batch_size": micro_batch,
-        "gradient_accumulation_steps": accumulate,
+        "gradient_accumulation_steps": passes,
         "steps_per_generation": passes,
-        "max_steps": len(batches) * passes // accumulate,
+        "max_steps": len(batches),
         "num_generations": group,
+        # dr_grpo divides by it, and with 1 it is the sum over tokens; completions are given, so it has no other effect.
+        "max_completion_length": 1,
         "shuffle_dataset": False,
         "logging_steps": 1,
         "save_strategy": "no",
@@ -83,33 +86,18 @@ def train(
     trainer: Any
     if kind == "rloo":
         trainer = RLOOTrainer(args=RLOOConfig(**settings), **common)
-        trainer._generate_single_turn = lambda prompt_ids, *_: rollouts.next()["completion_ids"]
+
+        def generate(prompts: Sequence[Any]) -> tuple[Any, Any, Any]:
+            batch = next_batch()
+            return batch["prompt_ids"], batch["completion_ids"], [""] * len(prompts)
+
+        trainer._generate = generate
     else:
         config = GRPOConfig(loss_type=kind, scale_rewards=False, **settings)
-        trainer = GRPOTrainer(args=config, rollout_func=lambda prompts, _: rollouts.next(prompts), **common)
+        trainer = GRPOTrainer(args=config, rollout_func=lambda *_: next_batch(), **common)
     trainer.train()
     logged = [entry for entry in trainer.state.log_history if "loss" in entry]
-    adapter = {name: value for name, value in trainer.model.state_dict().items() if "lora_" in name}
+    adapter = {
+        name.replace(".default.", "."): value for name, value in trainer.model.state_dict().items() if "lora_" in name
+    }
     return Trained([one["loss"] for one in logged], [one["grad_norm"] for one in logged], adapter, trainer)
-
-
-class _Rollouts:
-    """Gives the batches in turn; each one's rows are put in an order that only the seed and its number decide."""
-
-    def __init__(self, tokenizer: Any, batches: Iterator[Sequence[Completed]], seed: int) -> None:
-        self._tokenizer = tokenizer
-        self._batches = batches
-        self._seed = seed
-        self._number = 0
-
-    def next(self, prompts: Sequence[Any] | None = None) -> dict[str, Any]:
-        batch = next(self._batches)
-        assert prompts is None or [prompt for prompt, _ in batch] == list(prompts)
-        self._number += 1
-        set_seed(int(np.random.SeedSequence((self._seed, self._number)).generate_state(1)[0]))
-        texts = [self._tokenizer.apply_chat_template(p, add_generation_prompt=True, tokenize=False) for p, _ in batch]
-        return {
-            "prompt_ids": self._tokenizer(texts, add_special_tokens=False)["input_ids"],
-            "completion_ids": [tokens for _, tokens in batch],
-            "logprobs": None,
-        }

@@ -39,7 +39,7 @@ class Noting(Policy):
             model=ModelConfig(name="m", id="m"),
             engine=make_config("engine", "transformers", device="cpu"),
             training=training_config(save_every=1),
-            objective=policy_gradient(rows=2, steps=9),
+            objective=policy_gradient(steps=9),
             seed=0,
             run=run,
             journal=journal,

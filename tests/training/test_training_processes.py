@@ -43,22 +43,14 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_model(tmp_path_factory.mktemp("model"))
 
 
-def test_two_processes_train_as_one_does_and_resume(model: Path, tmp_path: Path) -> None:
-    # With so large an epsilon Adam's first step is nearly the gradient. With a small one it is nearly the gradient's
-    # sign, so that a sum's last bit could turn an entry around.
-    training = {"save_every": 1, "epsilon": 1.0, "learning_rate": 1.0}
-    small: dict[str, Any] = {"method": {"steps": 2, "eval_every": 2}, "training": training}
-    shared = {**small, "training": {**training, "num_processes": 2}}
-    one = finished(tmp_path / "one", model, **small)
+def test_two_processes_train_and_resume(model: Path, tmp_path: Path) -> None:
+    """What they come to is in test_policy_gradient_steps.py."""
+    shared: dict[str, Any] = {
+        "method": {"steps": 2, "eval_every": 2, "problems_per_step": 1, "group": 7},  # no two equal parts
+        "training": {"save_every": 1, "num_processes": 2},
+    }
     two = finished(tmp_path / "two", model, **shared)
-    first, second = ([line["figures"] for line in lines(run / "training.jsonl")] for run in (one, two))
-    assert second[0]["reward"] == first[0]["reward"]
-    assert second[0]["loss"] == pytest.approx(first[0]["loss"], abs=1e-4)
-    assert second[0]["grad_norm"] == pytest.approx(first[0]["grad_norm"], rel=1e-4)
-    mine, theirs = (adapter_of(run / "checkpoints" / "update-1") for run in (one, two))
-    moved = [name for name in theirs if "lora_B" in name]  # these begin at 0
-    assert all(bool((mine[name] - theirs[name]).norm() < 1e-3 * theirs[name].norm()) for name in moved)
-
+    assert [line["figures"]["grad_norm"] > 0 for line in lines(two / "training.jsonl")] == [True, True]
     again = shutil.copytree(two, tmp_path / "again")
     before = cut_back(again, step=2, left=3)
     shutil.rmtree(again / "checkpoints" / "update-2")

@@ -86,14 +86,6 @@ def rows(*advantages: float) -> tuple[Row, ...]:
 
 
 class TestBeforeAnythingIsLoaded:
-    def test_a_batch_that_the_processes_cannot_share(self, tmp_path: Path) -> None:
-        outcome = carry_out(tmp_path / "run", unread(tmp_path / "model"), training={"num_processes": 3})
-        line = one_line(outcome)
-        assert isinstance(outcome.error, ConfigError)
-        assert "training.num_processes" in line
-        assert "a batch of 8 completions, got 3" in line
-        assert not (tmp_path / "run" / "trainer.log").exists()
-
     def test_training_settings_for_a_method_that_does_not_train(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"^training: has no effect, method=zero_shot trains no weights"):
             check(composed("method=zero_shot", "engine=transformers", "+training=lora"))
@@ -201,7 +193,7 @@ class TestInARun:
         said, _ = process.communicate(timeout=60)
         assert process.returncode == 1
         assert "the trainer process was killed by signal 9: often too little memory" in said
-        assert "lower training.micro_batch; its messages are in trainer.log" in said
+        assert "lower training.micro_batch or micro_batch_tokens; its messages are in trainer.log" in said
         assert len(said.strip().splitlines()) == 1
         again = finished(tmp_path / "run", model, **overrides)
         whole = finished(tmp_path / "whole", model, **overrides)

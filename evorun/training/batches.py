@@ -1,0 +1,93 @@
+"""Batches of rows, cut into the passes of several processes and padded into tensors.
+
+Any number of rows will do: processes wait for each other in each pass, so those that lack one get `NOTHING`.
+
+Imports torch: only the trainer process imports this module.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from evorun.training.wire import Row
+
+NOTHING = Row(prompt=(0,), tokens=(0,), learned=(False,), signal=0.0, logprobs=(0.0,))
+"""A row that no token is learned from."""
+
+
+class Pass(NamedTuple):
+    """Rows of one forward and backward pass of one process, padded on the right to T tokens: shape [rows, T]."""
+
+    ids: torch.Tensor
+    learned: torch.Tensor
+    """True for a token that is learned."""
+    weights: torch.Tensor
+    """Share of a learned token in the loss of its optimiser step; 0 for the others."""
+    advantages: torch.Tensor
+    logprobs: torch.Tensor
+    """The sampler's."""
+
+
+def minibatches(rows: Sequence[Row], count: int, rng: np.random.Generator) -> list[list[Row]]:
+    """Return the rows in random order, in so many parts of about the same size; fewer parts of fewer rows."""
+    count = min(count, len(rows))
+    parts = np.array_split(rng.permutation(len(rows)), count) if count > 1 else [range(len(rows))]
+    return [[rows[index] for index in part] for part in parts]
+
+
+def passes(rows: Sequence[Row], processes: int, most_rows: int, most_tokens: int) -> list[list[list[Row]]]:
+    """Return the passes of an optimiser step: for each pass the rows of each process.
+
+    A process's part of a pass has up to `most_rows` rows of `most_tokens` tokens in all, as padded; at least one row.
+    """
+    # Rows of like length stand together, so little is padded. The longest come first: memory that does not suffice
+    # shows at once.
+    ordered = sorted(rows, key=_length, reverse=True)
+    parts: list[list[list[Row]]] = []
+    width = 0
+    for start in range(0, len(ordered), processes):
+        dealt = ordered[start : start + processes]  # a row for each process
+        held = len(parts[-1][0]) if parts else most_rows
+        if held == most_rows or (held + 1) * width > most_tokens:
+            parts.append([[] for _ in range(processes)])
+            width = _length(dealt[0])
+        for own, row in zip(parts[-1], [*dealt, *[NOTHING] * (processes - len(dealt))], strict=True):
+            own.append(row)
+    return parts
+
+
+def token_weight(loss: str, rows: Sequence[Row], mean_tokens: float) -> Callable[[Row], float]:
+    """Return a function that gives the share of each of a row's learned tokens in the loss of a step on `rows`.
+
+    loss: TRL's `loss_type`. dr_grpo sums a completion's tokens and takes the mean over completions (E-SPL, section
+    3.1); TRL's own divides by the largest number of tokens too, so that its step depends on a setting of sampling. grpo
+    takes the mean of a completion's tokens. bnpo takes the mean of all tokens; dapo and cispo divide by `mean_tokens`,
+    the mean number of tokens of the batch's steps.
+    """
+    if loss == "dr_grpo":
+        return lambda row: 1 / len(rows)
+    if loss == "grpo":
+        return lambda row: 1 / (len(rows) * max(sum(row.learned), 1))
+    tokens = max(sum(sum(row.learned) for row in rows) if loss == "bnpo" else mean_tokens, 1)
+    return lambda row: 1 / tokens
+
+
+def padded(rows: Sequence[Row], weight: Callable[[Row], float], device: torch.device) -> Pass:
+    """Return rows as tensors. weight: of each learned token of a row."""
+    shape = (len(rows), max(map(_length, rows)))
+    ids, learned = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=bool)
+    each, advantages, logprobs = (np.zeros(shape, dtype=np.float32) for _ in range(3))
+    for index, row in enumerate(rows):
+        start, end = len(row.prompt), _length(row)
+        ids[index, :end] = (*row.prompt, *row.tokens)
+        learned[index, start:end] = row.learned
+        each[index, start:end] = np.where(row.learned, weight(row), 0.0)
+        advantages[index] = row.signal
+        logprobs[index, start:end] = row.logprobs
+    return Pass(*(torch.from_numpy(array).to(device) for array in (ids, learned, each, advantages, logprobs)))
+
+
+def _length(row: Row) -> int:
+    return len(row.prompt) + len(row.tokens)

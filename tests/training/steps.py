@@ -1,0 +1,147 @@
+"""Steps of the policy gradient's trainer on given rows, without a run; alone, or in several processes over gloo.
+
+`python steps.py FOLDER PROCESSES...` saves what steps of one process, and of each such number, come to.
+"""
+
+import contextlib
+import os
+import socket
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from building import make_job, policy_gradient, training_config
+from evorun.training.wire import Row, Train
+
+EXACT: dict[str, Any] = {
+    "rank": 4,
+    "alpha": 8.0,
+    "epsilon": 1.0,
+    "learning_rate": 1.0,
+    "max_grad_norm": 1e9,
+    "dropout": 0.0,
+}
+"""Adam with so large an epsilon does not blow rounding up; nothing is clipped."""
+
+
+VOCABULARY = 100
+
+
+class Stepped(NamedTuple):
+    """What some optimiser steps came to."""
+
+    figures: list[dict[str, float]]
+    gradients: list[dict[str, torch.Tensor]]
+    adapter: dict[str, torch.Tensor]
+
+
+class Batches:
+    """In the place of a run: gives a batch for each step, then ends."""
+
+    def __init__(self, batches: Sequence[Sequence[Row]]) -> None:
+        self._left = list(batches)
+        self._number = 0
+
+    def next_training(self) -> Train:
+        from evorun.training.serving import Finished
+
+        if not self._left:
+            raise Finished
+        self._number += 1
+        return Train(number=self._number, rows=tuple(self._left.pop(0)))
+
+
+def tiny() -> tuple[Any, Any]:
+    """Return a random Llama of 100 tokens, the same each time, and a tokenizer."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+    words = Tokenizer(WordLevel({f"w{number}": number for number in range(VOCABULARY)}))
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="w0", pad_token="w0")
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=VOCABULARY,
+        hidden_size=16,
+        intermediate_size=32,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        initializer_range=0.5,
+        eos_token_id=0,
+        pad_token_id=0,
+    )
+    return LlamaForCausalLM(config), tokenizer
+
+
+def stepped(folder: Path, *batches: Sequence[Row], training: dict[str, Any] | None = None, **objective: Any) -> Stepped:
+    """Learn from batches with the tiny model; return what each optimiser step came to."""
+    from transformers import TrainerCallback
+
+    from evorun.training.policy_gradient import make_trainer
+    from evorun.training.serving import Finished
+
+    class Watch(TrainerCallback):
+        def on_pre_optimizer_step(self, *_: Any, model: Any = None, **__: Any) -> None:
+            of = {name: one.grad.clone() for name, one in model.named_parameters() if one.grad is not None}
+            gradients.append({named(name): value for name, value in of.items()})
+
+    gradients: list[dict[str, torch.Tensor]] = []
+    told = policy_gradient(**{"steps": len(batches), **objective})
+    job = make_job(folder, folder, training_config(**{**EXACT, **(training or {})}), told)
+    trainer = make_trainer(job, told, *tiny(), Batches(batches))  # type: ignore[arg-type]
+    trainer.add_callback(Watch())
+    with contextlib.suppress(Finished):
+        trainer.train()
+    figures = [entry for entry in trainer.state.log_history if "loss" in entry]
+    adapter = {named(name): value for name, value in trainer.model.state_dict().items() if "lora_" in name}
+    return Stepped(figures, gradients, adapter)
+
+
+def named(parameter: str) -> str:
+    """Return a parameter's name as PEFT saves it."""
+    return parameter.removeprefix("module.").replace(".default.", ".")
+
+
+def random_rows(count: int, seed: int = 0, *, tools: bool = False) -> list[Row]:
+    """Return rows of many lengths, drawn from a uniform sampler. tools: some tokens are not learned."""
+    rng = np.random.default_rng(seed)
+
+    def row() -> Row:
+        prompt, tokens = (tuple(rng.integers(1, VOCABULARY, rng.integers(2, most)).tolist()) for most in (20, 30))
+        learned = tuple(not tools or index % 3 != 1 for index in range(len(tokens)))
+        logprobs = tuple(-4.6 * one for one in learned)
+        return Row(prompt=prompt, tokens=tokens, learned=learned, signal=float(rng.normal()), logprobs=logprobs)
+
+    return [row() for _ in range(count)]
+
+
+def in_processes(count: int, folder: Path, batches: Sequence[Sequence[Row]]) -> None:
+    """Learn from batches in so many forks of this process, over gloo; the first one saves what it saw."""
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        os.environ |= {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(one.getsockname()[1])}
+    children = []
+    for rank in range(count):
+        if not (child := os.fork()):
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+            result = stepped(folder, *batches)
+            if rank == 0:
+                torch.save(tuple(result), folder / f"{count}.pt")
+            os._exit(0)
+        children.append(child)
+    assert [os.waitpid(child, 0)[1] for child in children] == [0] * count
+
+
+if __name__ == "__main__":
+    from accelerate.state import AcceleratorState
+
+    folder, batches = Path(sys.argv[1]), [random_rows(50, tools=True), random_rows(150, seed=1)]
+    torch.save(tuple(stepped(folder, *batches)), folder / "1.pt")  # in this process: all is imported before it forks
+    AcceleratorState._reset_state(reset_partial_state=True)
+    for count in map(int, sys.argv[2:]):
+        in_processes(count, folder, batches)
