@@ -13,7 +13,8 @@ from typing import ClassVar, NamedTuple
 from evorun.errors import above, at_least, one_of
 from evorun.methods.base import DatasetLevel
 from evorun.methods.context import RunContext
-from evorun.methods.evaluation import Evaluations, RepeatedEvaluationSettings, answer_prompt
+from evorun.methods.divergence import Divergence
+from evorun.methods.evaluation import Evaluations, RepeatedEvaluationSettings, answer_prompt, EvaluationSettings
 from evorun.methods.evolution import OPERATORS, Batch, Evolution, EvolutionSettings, FixedPrompt, Prompts
 from evorun.methods.gradient import LOSSES, GradientSettings, advantages, figures
 from evorun.methods.prompt_population import Member
@@ -168,6 +169,7 @@ class Espl(DatasetLevel):
         bonus, penalties = config.format_reward, (config.format_penalty, config.overflow_penalty)
         rewards = Graded(ctx.shared, task, ctx.training.grade, bonus, *penalties)
         rollouts = Rollouts(ctx.shared, task, ROLLOUT, rewards, learned=self.trains)
+        divergence = Divergence(ctx.warn)
         yield await tests.evaluate(0, self._tested(prompts))
         evaluated = step = 0
         start, ahead = self._start(ctx, prompts, rollouts, tests, 1), None
@@ -181,8 +183,9 @@ class Espl(DatasetLevel):
                 update = together.create_task(self._update(ctx, step, batch.episodes))
                 evolution = together.create_task(prompts.evolve(step, batch))
                 ahead = together.create_task(start.play()) if start is not None else None
-            of_batch = figures(batch.episodes, config.group)
-            ctx.record(step, {**of_batch, **update.result(), **evolution.result()}, prompts.candidates)
+            of_step = figures(batch.episodes, config.group) | update.result()
+            signs = divergence.signs(step, of_step) if self.trains else {}
+            ctx.record(step, {**of_step, **signs, **evolution.result()}, prompts.candidates)
             if step % config.eval_every == 0:
                 yield await tests.evaluate(step, self._tested(prompts))
                 await self._keep(ctx, step)

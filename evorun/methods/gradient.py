@@ -33,8 +33,8 @@ class GradientSettings:
         """Raise ConfigError where a ratio of 1, that of the sampler's own policy, is out of bounds."""
         if self.clip_low > 1 or self.clip_high < 1:
             raise ConfigError(
-                "method.clip_low, method.clip_high: with cispo expected bounds of the ratio itself, with 1 between them "
-                f"(its authors': 0.0 and 4.0), got {self.clip_low} and {self.clip_high}"
+                "method.clip_low, method.clip_high: with cispo expected bounds of the ratio itself, with 1 between "
+                f"them (its authors': 0.0 and 4.0), got {self.clip_low} and {self.clip_high}"
             )
 
 

@@ -12,14 +12,14 @@ from evorun.runner.settings import RunConfig, check
 from evorun.runner.student import in_stage, teacher_composition, tuning_composition
 from evorun.runner.training_runs import serving
 from evorun.runs.replay import ReplayConfig
-from evorun.training.requirements import require_packages, require_trainable
+from evorun.training.requirements import require_packages, require_trainable, require_tunable
 from evorun.training.settings import require_share
 
 
 def require_parts(config: RunConfig) -> None:
     """Look for the packages, weights and keys of a run's engines, of its trainer and of the stages before it.
 
-    Quick: nothing is loaded. Raises EngineError or TrainingError in one line, which names the stage.
+    Quick: no weights are loaded. Raises EngineError, TrainingError or ConfigError in one line, which names the stage.
     """
     model = config.model
     if config.student is not None:
@@ -31,6 +31,10 @@ def require_parts(config: RunConfig) -> None:
     if config.training is not None and not isinstance(config.engine, SimulatedConfig):
         require_packages()
         of_devices("training.devices", config.training.devices)
+        # Where other engines load first, for minutes; the trainer looks for itself before it loads its weights.
+        device = config.engine.device if isinstance(config.engine, TransformersConfig) else None
+        if config.others or device is None:
+            require_trainable(config.model, config.training, device or "auto")
     for stage, of_stage in _stages(config).items():
         try:
             require_parts(of_stage)
@@ -48,7 +52,7 @@ def require_student(config: RunConfig) -> None:
     engine = tuning.engine if isinstance(tuning.engine, TransformersConfig) else TransformersConfig()
     try:
         require_share(tuning.method.config.batch, tuning.training.num_processes)
-        require_trainable(tuning.model, tuning.training, engine.device)
+        require_tunable(tuning.model, tuning.training, engine.device)
     except EvorunError as error:
         raise in_stage("student", error) from error
 

@@ -6,6 +6,7 @@ step is made of as many passes as its rows need, and each token has its weight i
 Imports TRL: only the trainer process imports this module.
 """
 
+import math
 from contextlib import nullcontext
 from typing import Any
 
@@ -89,6 +90,8 @@ class PolicyGradientTrainer(GRPOTrainer):  # type: ignore[misc]
         for name, value in zip(FIGURES, sums, strict=True):
             if name != "kl" or self.beta:
                 self._metrics["train"][name].append(value / max(tokens, 1.0))
+        largest = math.log(self.accelerator.unwrap_model(self.model).get_output_embeddings().weight.shape[0])
+        self._metrics["train"]["entropy_fraction"].append(self._metrics["train"]["entropy"][-1] / largest)
         return loss
 
     def _next_batch(self) -> list[list[Pass]]:

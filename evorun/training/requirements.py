@@ -1,6 +1,7 @@
 """Needs of the trainer on this machine and of a model, looked for before anything is paid for."""
 
 import contextlib
+from typing import Any
 
 from evorun.errors import EngineError, TrainingError, first_line
 from evorun.models.base import Message
@@ -23,19 +24,17 @@ def require_packages() -> None:
         )
 
 
-def require_trainable(model: ModelConfig, training: TrainingConfig, device: str) -> None:
-    """Check that a model can be fine-tuned on chats, by its configuration and its tokenizer alone.
+def require_trainable(model: ModelConfig, training: TrainingConfig, device: str) -> tuple[Any, Any]:
+    """Check that a model can be trained, by its configuration and its tokenizer alone.
 
-    Takes seconds: it imports torch and transformers. Raises EngineError for a model that cannot be loaded or a device
-    that is not there, TrainingError for a chat template that does not show where answers begin and end, ConfigError for
-    an adapter that does not fit.
+    Returns the tokenizer and the model without weights. Takes seconds: it imports torch and transformers. Raises
+    EngineError for a model that cannot be loaded or a device that is not there, ConfigError for an adapter that does
+    not fit.
     """
     require_packages()
-    from transformers import AutoTokenizer, GenerationConfig
+    from transformers import AutoTokenizer
 
-    from evorun.models.transformers.batch_decoder import eos_tokens
     from evorun.models.transformers.engine import chosen_device
-    from evorun.training.chat_template import tokenize_example
     from evorun.training.weights import require_targets
 
     chosen_device(device)
@@ -48,6 +47,21 @@ def require_trainable(model: ModelConfig, training: TrainingConfig, device: str)
     require_plain_template(tokenizer, model)
     if training.weights == "lora":
         require_targets(layers, training.target_modules)
+    return tokenizer, layers
+
+
+def require_tunable(model: ModelConfig, training: TrainingConfig, device: str) -> None:
+    """Check that a model can be fine-tuned on chats, as `require_trainable` does.
+
+    Raises TrainingError, too, for a chat template that does not show where answers begin and end.
+    """
+    tokenizer, layers = require_trainable(model, training, device)
+    from transformers import GenerationConfig
+
+    from evorun.models.transformers.batch_decoder import eos_tokens
+    from evorun.training.chat_template import tokenize_example
+
+    folder = resolve(model)
     with contextlib.suppress(OSError):  # without such a file, the model's configuration names the tokens that end
         layers.generation_config = GenerationConfig.from_pretrained(folder)
     tokenize_example(tokenizer, _CHAT, model, eos_tokens(layers, tokenizer))

@@ -212,6 +212,7 @@ FIGURES = {
     "grad_norm": "grad_norm",
     "learning_rate": "learning_rate",
     "entropy": "entropy",
+    "entropy_fraction": "entropy_fraction",
     "kl": "kl",
     "clip_ratio": "clip_ratio",
     "sampler_kl": "sampler_kl",

@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from evorun.errors import ConfigError, EngineError, first_line
 from evorun.models.chat import require_plain_template
+from evorun.models.requirements import skeleton
 from evorun.models.transformers.engine import chosen_device
 from evorun.models.transformers.kv_cache import use_grouped_attention
 from evorun.training.config import TrainingConfig
@@ -27,15 +28,20 @@ def load(job: Job) -> tuple[Any, Any]:
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(job.weights)
+        layers = skeleton(job.weights)
+    except Exception as error:
+        raise EngineError(f"model '{job.model.id}': transformers cannot load it: {first_line(error)}") from error
+    # Before the weights, which take minutes to load.
+    require_plain_template(tokenizer, job.model)
+    if job.training.weights == "lora":
+        require_targets(layers, job.training.target_modules)
+    try:
         # Frozen weights beside an adapter need no more bits than they came with; trained ones do.
         frozen = mixed_precision(job) and job.training.weights == "lora"
         dtype = torch.bfloat16 if frozen else torch.float32
         model: Any = AutoModelForCausalLM.from_pretrained(job.weights, dtype=dtype)
     except Exception as error:
         raise EngineError(f"model '{job.model.id}': transformers cannot load it: {first_line(error)}") from error
-    require_plain_template(tokenizer, job.model)
-    if job.training.weights == "lora":
-        require_targets(model, job.training.target_modules)
     use_grouped_attention(model)
     return model, tokenizer
 

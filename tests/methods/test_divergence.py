@@ -1,0 +1,50 @@
+"""Signs that training has gone wrong: seen where they are, said when they begin, and not seen in sound training."""
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from evorun.methods.divergence import Divergence
+
+
+def seen(steps: Sequence[Mapping[str, float]]) -> tuple[list[list[str]], list[str]]:
+    """Return the signs of each step, and what was said."""
+    said: list[str] = []
+    divergence = Divergence(said.append)
+    sound = {"grad_norm": 0.3, "equal_groups": 0.2, "entropy": 1.0, "entropy_fraction": 0.1, "reward": 0.5}
+    return [sorted(divergence.signs(step, {**sound, **own})) for step, own in enumerate(steps, 1)], said
+
+
+def test_a_gradient_of_zero_though_rewards_differ() -> None:
+    signs, said = seen([{}, {"grad_norm": 0.0}, {"grad_norm": 0.0}, {"grad_norm": 0.0, "equal_groups": 1.0}])
+    assert signs == [[], ["zero_gradient"], ["zero_gradient"], []]
+    assert said == ["step 2: the gradient is zero though rewards differ, so nothing is learned"]
+
+
+def test_tokens_drawn_nearly_at_random() -> None:
+    signs, said = seen([{"entropy": 10.7, "entropy_fraction": 0.99}, {}, {"entropy": 10.7, "entropy_fraction": 0.99}])
+    assert signs == [["nearly_uniform"], [], ["nearly_uniform"]]
+    assert [line[:36] for line in said] == [f"step {step}: the policy's entropy is 10.7" for step in (1, 3)]
+    assert "99% of the largest" in said[0]
+
+
+def test_a_reward_that_collapses() -> None:
+    rewards = [0.4, 0.5, 0.6, 0.5, 0.5, 0.6, 0.1, 0.0, 0.0, 0.0, 0.0]
+    signs, said = seen([{"reward": one} for one in rewards])
+    assert signs == [*[[]] * 10, ["reward_collapse"]]
+    assert said == [
+        "step 11: the mean reward of 5 steps has fallen to 0.02, from 0.54 at its best; lower training.learning_rate"
+    ]
+
+
+def test_noise_is_no_collapse() -> None:
+    """Of 40 completions a step, right one time in ten: 200 runs of 100 steps."""
+    rng = np.random.default_rng(0)
+    rewards = rng.binomial(40, 0.1, size=(200, 100)) / 40
+    assert sum(bool(seen([{"reward": float(one)} for one in run])[1]) for run in rewards) <= 4
+
+
+def test_a_step_without_an_update_has_no_gradient_to_look_at() -> None:
+    said: list[str] = []
+    assert Divergence(said.append).signs(1, {"reward": 0.0, "equal_groups": 1.0}) == {}
+    assert said == []
