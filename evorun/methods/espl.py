@@ -14,7 +14,7 @@ from evorun.errors import above, at_least, one_of
 from evorun.methods.base import DatasetLevel
 from evorun.methods.context import RunContext
 from evorun.methods.divergence import Divergence
-from evorun.methods.evaluation import Evaluations, RepeatedEvaluationSettings, answer_prompt, EvaluationSettings
+from evorun.methods.evaluation import Evaluations, RepeatedEvaluationSettings, answer_prompt
 from evorun.methods.evolution import OPERATORS, Batch, Evolution, EvolutionSettings, FixedPrompt, Prompts
 from evorun.methods.gradient import LOSSES, GradientSettings, advantages, figures
 from evorun.methods.prompt_population import Member
