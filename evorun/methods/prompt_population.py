@@ -52,7 +52,7 @@ class PopulationSettings:
     def __post_init__(self) -> None:
         for key in ("prompts", "window"):
             at_least(f"method.{key}", getattr(self, key), 1)
-        for key in ("optimism", "tau", "tie", "mutation_sd"):
+        for key in ("mu0", "optimism", "tau", "tie", "mutation_sd"):
             at_least(f"method.{key}", getattr(self, key), 0)
         for key in ("selection_temperature", "sigma0", "beta", "draw_probability"):
             above(f"method.{key}", getattr(self, key), 0)
