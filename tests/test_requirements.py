@@ -10,7 +10,7 @@ from building import composed
 from evorun.errors import ConfigError, EvorunError
 from evorun.models.embedded import is_ready
 from evorun.models.requirements import skeleton
-from evorun.runner.requirements import require_student
+from evorun.runner.requirements import require_student, require_trainer
 from evorun.runner.settings import check
 from evorun.testing.runs import carry_out
 from evorun_process import DRY_RUN, SMALL, evorun_here, reopen
@@ -105,6 +105,11 @@ def test_the_model_of_a_student(tmp_path: Path) -> None:
         with pytest.raises(EvorunError, match=r"^in stage student \(") as caught:
             require_student(lacking)
         assert said in str(caught.value)
+    for engine in ("vllm", "server"):  # which would be started, or asked, before the trainer
+        of_run = ("method=grpo", "task=arithmetic", "model=local", f"model.id={model}", f"engine={engine}")
+        urls = ("engine.base_urls=[http://127.0.0.1:9]",) if engine == "server" else ()
+        with pytest.raises(EvorunError, match="transformers cannot load it"):
+            require_trainer(check(composed(*of_run, *urls)))
     run = carry_out(check(config), tmp_path / "run")
     assert run.outcome.status == "failed"
     assert not list((tmp_path / "stages").glob("teacher_*"))

@@ -31,15 +31,22 @@ def require_parts(config: RunConfig) -> None:
     if config.training is not None and not isinstance(config.engine, SimulatedConfig):
         require_packages()
         of_devices("training.devices", config.training.devices)
-        # Where other engines load first, for minutes; the trainer looks for itself before it loads its weights.
-        device = config.engine.device if isinstance(config.engine, TransformersConfig) else None
-        if config.others or device is None:
-            require_trainable(config.model, config.training, device or "auto")
+        require_trainer(config)
     for stage, of_stage in _stages(config).items():
         try:
             require_parts(of_stage)
         except EvorunError as error:
             raise in_stage(stage, error) from error
+
+
+def require_trainer(config: RunConfig) -> None:
+    """Look at the model that a run trains, where other engines would load first, for minutes.
+
+    A trainer that loads first looks for itself. Raises EngineError or ConfigError.
+    """
+    device = config.engine.device if isinstance(config.engine, TransformersConfig) else None
+    if config.training is not None and (config.others or device is None):
+        require_trainable(config.model, config.training, device or "auto")
 
 
 def require_student(config: RunConfig) -> None:

@@ -32,7 +32,8 @@ class TrainingConfig:
     weight_decay: float
     schedule: str
     warmup_steps: int
-    max_grad_norm: float
+    max_grad_norm: float | None
+    """Longer gradients are shortened to it; null: none is."""
     micro_batch: int
     """Largest number of sequences in one forward and backward pass of one process: trades memory for speed, and changes
     results by rounding alone."""

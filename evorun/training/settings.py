@@ -26,7 +26,7 @@ def shared_arguments(job: Job) -> dict[str, Any]:
         "weight_decay": training.weight_decay,
         "lr_scheduler_type": training.schedule,
         "warmup_steps": training.warmup_steps,
-        "max_grad_norm": training.max_grad_norm,
+        "max_grad_norm": training.max_grad_norm or 0.0,  # 0: gradients are left as they are
         "bf16": mixed_precision(job),
         "gradient_checkpointing": on_gpu(job) if checkpointing is None else checkpointing,
         "use_cpu": not on_gpu(job),

@@ -20,7 +20,7 @@ from evorun.runs.reading import read_rollouts
 from evorun.runs.scores import Score
 from evorun.tasks.base import Grade, Problem, Task, Tools
 from evorun.tasks.capabilities import Generates
-from learning_fixture import SMALL, SPLIT, ids_of, train
+from learning_fixture import SMALL, SPLIT, NotedPolicy, ids_of, train
 from method_fixture import Ask, Quiz, RightIsRight
 
 METHODS = ("grpo", "cispo", "rloo")
@@ -238,6 +238,19 @@ def test_what_trl_is_told() -> None:
 def test_bounds_of_a_ratio_that_one_is_out_of_are_refused(method: str, changes: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=r"with cispo expected bounds of the ratio itself, .*, got 0\.\d and 0\.2"):
         make_config("method", method, **changes)
+
+
+async def test_a_step_that_learns_nothing_of_rewards_that_differ_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def still(self: NotedPolicy, step: int, rows: object) -> dict[str, float]:
+        return {"grad_norm": 0.0}
+
+    monkeypatch.setattr(NotedPolicy, "update", still)
+    with caplog.at_level(logging.WARNING, "evorun"):
+        trained = await train(tmp_path / "run", steps=2)
+    assert [line["figures"]["zero_gradient"] for line in trained.records("training")] == [1.0, 1.0]
+    assert caplog.messages == ["step 1: the gradient is zero though rewards differ, so nothing is learned"]
 
 
 @pytest.mark.parametrize("method", METHODS)

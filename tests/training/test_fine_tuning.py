@@ -13,13 +13,14 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from building import make_config, make_job, training_config
+from building import make_config, make_job, policy_gradient, training_config
 from evorun.errors import ConfigError, DataError, TrainingError
 from evorun.models.base import Message, Request, Sampling
 from evorun.models.config import ModelConfig
 from evorun.training import fine_tuning
 from evorun.training.rollouts import Decoding
 from evorun.training.serving import Finished, Serving
+from evorun.training.settings import shared_arguments
 from evorun.training.versions import Versions
 from evorun.training.weights import load
 from evorun.training.wire import (
@@ -284,6 +285,14 @@ def test_the_settings_of_training_reach_trl_and_peft(model: Path, tmp_path: Path
 def test_activations_are_computed_again_where_asked_for(model: Path, tmp_path: Path, again: bool) -> None:
     trainer, _ = Tuned(model, tmp_path / "run", gradient_checkpointing=again).trainer(Commands([]))
     assert trainer.args.gradient_checkpointing is again
+
+
+@pytest.mark.parametrize("gpu", [False, True])
+def test_by_themselves_on_a_gpu(gpu: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("evorun.training.weights.on_gpu", lambda job: gpu)
+    told = shared_arguments(make_job(tmp_path, tmp_path, training_config(max_grad_norm=None), policy_gradient()))
+    assert told["gradient_checkpointing"] is gpu
+    assert told["max_grad_norm"] == 0  # none is shortened
 
 
 def test_the_order_is_the_seeds() -> None:
