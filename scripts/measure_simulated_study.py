@@ -75,8 +75,11 @@ def measured(folder: Path) -> Run:
 
 def rated(folder: Path) -> list[Prompt]:
     """Return a run's system prompts with their last ratings."""
-    engine: Mapping[str, Any] = load_manifest(folder).config["engine"]
+    manifest = load_manifest(folder)
+    engine: Mapping[str, Any] = manifest.config["engine"]
     settings = PrincipleSettings(**{one.name: engine[one.name] for one in fields(PrincipleSettings)})
+    if settings.principle_seed is None:
+        settings.principle_seed = manifest.seed
     records = read_records(folder / "candidates.jsonl", CandidateRecord)
     truths = {one.id: settings.merit(one.text) for one in records if one.problem == SHARED}
     # A line for each step that changed it: the last one stays

@@ -47,8 +47,8 @@ class PrincipleSettings:
     """Share of principles that help."""
     harmful_principles: float = 0.3
     """Share that harm; the others do nothing."""
-    principle_seed: int = 0
-    """Decides which do."""
+    principle_seed: int | None = 0
+    """Decides which do; null: the run's seed."""
     reflection_skill: float = 0.3
     """Share of edits made in the knowledge of which principles help and which harm; the others are made blindly."""
 
@@ -61,7 +61,7 @@ class PrincipleSettings:
 
     def merit(self, text: str) -> float:
         """Return what the principles in a text add to `skill`, each once."""
-        merits = _merits(self.principle_seed, self.helpful_principles, self.harmful_principles)
+        merits = _merits(self.principle_seed or 0, self.helpful_principles, self.harmful_principles)
         return self.principle_gain * sum(merits[one] for one in principles_in(text))
 
 

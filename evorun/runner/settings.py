@@ -117,6 +117,8 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     _check_reported(config.get("reported"))
     asked = ServedModel(typed(ModelConfig, config["model"], "model"), engine_of(config, "engine"))
     model, engine = served_by(asked)
+    if isinstance(engine, SimulatedConfig) and engine.principle_seed is None:
+        engine.principle_seed = seed
     student = _student(config, method_class, task.task_class)
     if student is not None:
         # Tables tell a student from its base model by this name.

@@ -48,9 +48,11 @@ class Truth(NamedTuple):
 
 
 def truth(folder: Path, method: str, seed: int, *overrides: str) -> Truth:
-    run = play(folder, method, seed, *STRONG, f"engine.principle_seed={seed}", "method.steps=30", *overrides)
+    run = play(folder, method, seed, *STRONG, "engine.principle_seed=null", "method.steps=30", *overrides)
     engine: dict[str, Any] = run.json("manifest.json")["config"]["engine"]
-    settings = PrincipleSettings(**{key: engine[key] for key in vars(PrincipleSettings())})
+    assert engine["principle_seed"] is None  # so that runs which differ by their seeds alone are one row of a table
+    settings = PrincipleSettings(**{key: engine[key] for key in vars(PrincipleSettings()) if key != "principle_seed"})
+    settings.principle_seed = seed
     merits = {one["id"]: settings.merit(one["text"]) for one in run.records("candidates") if one["problem"] == "*"}
     ratings = {one["candidate"]: one for one in run.records("ratings")}  # the last line of each
     best = max((one for one in ratings.values() if one["survivor"]), key=lambda one: one["mean"])
