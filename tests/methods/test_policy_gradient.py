@@ -96,7 +96,8 @@ async def test_equal_rewards_in_each_group_make_no_update(tmp_path: Path, caplog
     with caplog.at_level(logging.WARNING, "evorun"):
         trained = await train(tmp_path / "run", script, steps=3)
     assert trained.policy.batches == []
-    assert [line["figures"]["equal_groups"] for line in trained.records("training")] == [1.0] * 3
+    figures = [line["figures"] for line in trained.records("training")]
+    assert [(one["equal_groups"], "loss" in one) for one in figures] == [(1.0, False)] * 3
     assert [record.message.partition(":")[0] for record in caplog.records] == ["step 1", "step 2", "step 3"]
     with_divergence = await train(tmp_path / "kl", script, steps=3, kl=0.1)  # which has a gradient of its own
     assert len(with_divergence.policy.batches) == 3

@@ -11,18 +11,20 @@ import shutil
 import signal
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 
 from building import composed, toy_task
 from evorun.methods import system_prompts
 from evorun.methods.prompt_operators import OperatorPrompts
-from evorun.models import Message, Reply
+from evorun.models import Message, Reply, Request
 from evorun.models.embedded import is_ready, model_folder
+from evorun.models.simulator import Skill
 from evorun.runner import registry
 from evorun.runner.experiment import Outcome, run_experiment
 from evorun.runner.settings import RunConfig, check
@@ -76,8 +78,6 @@ class ParityConfig(TaskConfig):
     name: str = "parity"
     problems: int = 2
     training_problems: int = 5
-    all_right: bool = False
-    """Makes every completion in training right."""
     trouble: str = ""
     """File in whose presence the training split's grader raises."""
     count: str = ""
@@ -92,7 +92,20 @@ class ParityConfig(TaskConfig):
     @staticmethod
     def _loaded(split: str, size: int, grader: Any) -> LoadedTask:
         problems = [Problem(id=f"{split}{i}", stratum=split, data={"n": i}) for i in range(size)]
-        return toy_task(Parity(), problems, grader, split=split)
+        return replace(toy_task(Parity(), problems, grader, split=split), simulator=Babbler())
+
+
+class Babbler:
+    """Says one to eight letters: for runs that need no weights."""
+
+    def respond(self, request: Request, rng: np.random.Generator) -> str:
+        return "a" * int(rng.integers(1, 9))
+
+    def with_skill(self, skill: Skill) -> "Babbler":
+        return self
+
+    def at_random(self) -> "Babbler":
+        return self
 
 
 class Parity(Task):
@@ -135,7 +148,7 @@ class _Grader:
 
     async def grade(self, problem: Problem, response: Response, tools: Tools) -> Grade:
         self._note()
-        return Grade(correct=self._config.all_right or is_right(response.text))
+        return Grade(correct=is_right(response.text))
 
     def _note(self) -> None:
         if self._config.count:

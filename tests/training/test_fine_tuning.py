@@ -5,6 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 import msgspec
@@ -234,6 +235,34 @@ def test_steps_after_a_checkpoint_are_those_of_a_trainer_that_was_not_stopped(mo
     assert all(torch.equal(one[name], other[name]) for name in one)
     assert any(weight.any() for name, weight in one.items() if "lora_B" in name)
     assert whole[0] != whole[1]
+
+
+class Code:
+    """What a pickle runs where it is read as one."""
+
+    def __init__(self, mark: Path) -> None:
+        self.mark = mark
+
+    def __reduce__(self) -> Any:
+        return Path.touch, (self.mark,)
+
+
+def test_code_in_a_checkpoint_is_not_run(model: Path, tmp_path: Path) -> None:
+    saved = tmp_path / "saved"
+    tuned = Tuned(model, tmp_path / "run")
+    tuned.obey(*steps(1, 1), Save(str(saved)))
+    tuned.obey(checkpoint=saved)
+    assert (saved / "optimizer.pt").exists()
+    torch.save(Code(tmp_path / "mark"), saved / "optimizer.pt")
+    with pytest.raises(UnpicklingError, match="Weights only load failed"):
+        tuned.obey(checkpoint=saved)
+    assert not (tmp_path / "mark").exists()
+
+
+def test_weights_that_are_no_numbers_end_it(model: Path, tmp_path: Path) -> None:
+    tuned = Tuned(model, tmp_path / "run", learning_rate=1e30, max_grad_norm=1e9)
+    with pytest.raises(TrainingError, match=r"optimiser step 2: expected numbers, got .*training.learning_rate"):
+        tuned.obey(*steps(1, 2))
 
 
 def test_each_epoch_has_every_conversation_once(model: Path, tmp_path: Path) -> None:

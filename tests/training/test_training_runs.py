@@ -1,6 +1,7 @@
 """A run that trains, under system prompts that evolve: what it leaves, that it is the same after a kill, and that it
 repeats without a trainer."""
 
+import asyncio
 import json
 import shutil
 import signal
@@ -30,6 +31,8 @@ from building import make_config
 from evorun.models import Message, Request, Sampling
 from evorun.models.config import ModelConfig
 from evorun.tasks.base import Problem
+from evorun.training.process import TrainerProcess
+from evorun.training.wire import Train
 from evorun_process import environment
 
 pytestmark = [
@@ -124,28 +127,18 @@ def greedy_texts(run: Path, step: int) -> dict[str, str]:
     return {c["problem"]: c["text"] for c in lines(run / "candidates.jsonl") if c["id"] == f"{step}.0"}
 
 
-def as_it_was(folder: Path) -> None:
-    """Leave the newest checkpoint that the run had."""
-    shutil.rmtree(folder / "update-4")
+def none_left(folder: Path) -> None:
+    shutil.rmtree(folder)
 
 
-def half_written(folder: Path) -> None:
-    """Leave what two more kills cut short beside it."""
-    as_it_was(folder)
+def newer_and_unfinished(folder: Path) -> None:
+    """Leave the newest, as if the journal was restored from a backup, and what two more kills cut short beside it."""
     for name in ("unfinished", "checkpoint-3"):
         (folder / name).mkdir()
         shutil.copy(folder / "update-2" / "optimizer.pt", folder / name)
 
 
-def none_left(folder: Path) -> None:
-    shutil.rmtree(folder)
-
-
-def newer_than_the_journal(folder: Path) -> None:
-    """Leave all: the journal was restored from a backup."""
-
-
-@pytest.mark.parametrize("leave", [half_written, none_left, newer_than_the_journal])
+@pytest.mark.parametrize("leave", [none_left, newer_and_unfinished])
 def test_it_goes_on_from_what_a_kill_leaves(
     leave: Any, run: Path, model: Path, settings: dict[str, Any], tmp_path: Path
 ) -> None:
@@ -160,31 +153,6 @@ def test_it_goes_on_from_what_a_kill_leaves(
     assert after.keys() == effects(run).keys()
     assert graded(settings) == asked + ROWS
     assert "made again" not in (again / "evorun.log").read_text()
-
-
-class Code:
-    """What a pickle runs where it is read as one."""
-
-    def __init__(self, mark: Path) -> None:
-        self.mark = mark
-
-    def __reduce__(self) -> Any:
-        return Path.touch, (self.mark,)
-
-
-def test_code_in_a_checkpoint_is_not_run(run: Path, model: Path, settings: dict[str, Any], tmp_path: Path) -> None:
-    import torch
-
-    again = shutil.copytree(run, tmp_path / "run")
-    cut_back(again, step=4, left=3)
-    as_it_was(again / "checkpoints")
-    checkpoint = again / "checkpoints" / "update-2" / "optimizer.pt"
-    assert checkpoint.exists()
-    torch.save(Code(tmp_path / "mark"), checkpoint)
-    outcome = carry_out(again, model, **settings)
-    assert outcome.status == "failed"
-    assert "Weights only load failed" in str(outcome.error)
-    assert not (tmp_path / "mark").exists()
 
 
 def test_a_finished_run_needs_no_trainer_to_finish_again(run: Path, model: Path, settings: dict[str, Any]) -> None:
@@ -225,9 +193,10 @@ def test_it_repeats_without_a_trainer_or_torch(
 
 
 def test_a_killed_run_ends_as_if_nothing_had_happened(
-    run: Path, model: Path, settings: dict[str, Any], tmp_path: Path
+    run: Path, model: Path, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed in a reflection beside the first update, then in an update, then while a checkpoint is written."""
+    """Killed in a reflection beside the first update, then in an update, then while a checkpoint is written; in between
+    the trainer alone is, as the system does where memory runs out."""
     again = tmp_path / "run"
     for moment in ("reflection", "update", "checkpoint"):
         died = subprocess.run(
@@ -239,9 +208,32 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(
         left = {path.name for path in (again / "checkpoints").iterdir()} - {"trainer.json"}
         assert "update-2" in left or moment == "reflection"
         assert ("unfinished" in left) == (moment == "checkpoint")
+        if moment == "update":
+            lose_the_trainer(again, model, settings, monkeypatch)
     finished(again, model, **settings)
     assert_the_same(again, run)
     assert "made again" not in (again / "evorun.log").read_text()
+
+
+def lose_the_trainer(run: Path, model: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go on with a run, whose trainer is killed in its next update: the run fails, and says why."""
+    ask = TrainerProcess.ask
+
+    async def dying(self: TrainerProcess, command: Any) -> Any:
+        asked = asyncio.ensure_future(ask(self, command))
+        if isinstance(command, Train):
+            await asyncio.sleep(0)  # it is on its way to the trainer
+            self._process.kill()
+        return await asked
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TrainerProcess, "ask", dying)
+        outcome = carry_out(run, model, **settings)
+    assert outcome.status == "failed"
+    said = str(outcome.error)
+    assert "the trainer process was killed by signal 9: often too little memory" in said
+    assert "lower training.micro_batch or micro_batch_tokens; its messages are in trainer.log" in said
+    assert len(said.splitlines()) == 1
 
 
 def test_without_evolution_and_with_one_prompt_espl_is_grpo(model: Path, tmp_path: Path) -> None:
