@@ -13,13 +13,13 @@ from evorun.models.config import ModelConfig, ServedModel
 from evorun.rollouts.calls import Role
 from evorun.runner.settings import check
 from evorun.runs.directory import config_digest
-from evorun_process import DRY_RUN, SMALL, evorun, reopen
+from evorun_process import DRY_RUN, SMALL, evorun_here, reopen
 
 
 @pytest.fixture(scope="module")
 def simulated(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("simulated")
-    done = evorun(*DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=folder)
+    done = evorun_here(*DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder / "run"
 
@@ -39,7 +39,7 @@ def test_a_simulated_run_is_not_continued_as_another(
     simulated: Path, tmp_path: Path, change: tuple[str, ...], expected: str
 ) -> None:
     before = (simulated / "manifest.json").read_bytes()
-    done = evorun(*DRY_RUN, *SMALL, *change, f"hydra.run.dir={simulated}", cwd=tmp_path)
+    done = evorun_here(*DRY_RUN, *SMALL, *change, f"hydra.run.dir={simulated}", cwd=tmp_path)
     assert done.returncode == 1
     assert expected in done.stderr
     assert (simulated / "manifest.json").read_bytes() == before
@@ -91,7 +91,7 @@ def test_what_no_schema_knows_is_refused(override: str, expected: str) -> None:
 def test_the_seconds_of_a_resumed_run_add_up(simulated: Path, tmp_path: Path) -> None:
     first = json.loads((simulated / "manifest.json").read_text())["seconds"]
     reopen(simulated)
-    assert evorun("resume", simulated, cwd=tmp_path).returncode == 0
+    assert evorun_here("resume", simulated, cwd=tmp_path).returncode == 0
     assert json.loads((simulated / "manifest.json").read_text())["seconds"] > first
 
 

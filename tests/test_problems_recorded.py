@@ -4,11 +4,11 @@ import json
 from pathlib import Path
 
 from building import load_task
-from evorun_process import DRY_RUN, SMALL, evorun
+from evorun_process import DRY_RUN, SMALL, evorun_here
 
 
 def test_the_problems_are_recorded_without_their_answers(tmp_path: Path) -> None:
-    assert evorun(*DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=tmp_path).returncode == 0
+    assert evorun_here(*DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=tmp_path).returncode == 0
     records = [json.loads(line) for line in (tmp_path / "run" / "problems.jsonl").open()]
     problems = load_task("mathbench", source="sample", limit=3).problems
     assert [(r["problem"], r["stratum"]) for r in records] == [(p.id, p.stratum) for p in problems]
@@ -18,7 +18,7 @@ def test_the_problems_are_recorded_without_their_answers(tmp_path: Path) -> None
 
 def test_a_run_that_fails_at_its_model_has_its_problems(tmp_path: Path) -> None:
     options = [option for option in DRY_RUN if not option.startswith("engine")]
-    failed = evorun(
+    failed = evorun_here(
         *options, *SMALL, "engine=server", "engine.base_urls=[http://127.0.0.1:9/v1]", "engine.max_retries=0",
         "hydra.run.dir=run", cwd=tmp_path,
     )  # fmt: skip

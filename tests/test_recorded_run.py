@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from evorun_process import evorun
+from evorun_process import evorun_here
 
 RECORDING = Path(__file__).parent / "recordings" / "smollm2_mathbench"
 ARGUMENTS = (
@@ -29,7 +29,7 @@ def lines(path: Path) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def replayed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("replayed")
-    done = evorun(*ARGUMENTS, "hydra.run.dir=run", cwd=folder)
+    done = evorun_here(*ARGUMENTS, "hydra.run.dir=run", cwd=folder)
     assert done.returncode == 0, done.stderr
     return folder / "run"
 
@@ -70,7 +70,7 @@ def test_a_prompt_that_was_never_asked_is_refused(tmp_path: Path) -> None:
     source = Path(__file__).parent.parent / "evorun" / "tasks" / "mathbench" / "prompts" / "generation.md"
     (tmp_path / "prompts").mkdir()
     (tmp_path / "prompts" / "generation.md").write_text(source.read_text().replace("Solve", "Please solve"))
-    done = evorun(*ARGUMENTS, "task.prompts=prompts", "hydra.run.dir=run", cwd=tmp_path)
+    done = evorun_here(*ARGUMENTS, "task.prompts=prompts", "hydra.run.dir=run", cwd=tmp_path)
     assert done.returncode == 1
     assert "holds no reply to this request" in done.stderr
 
@@ -79,7 +79,7 @@ def test_a_recording_on_a_read_only_medium_replays(tmp_path: Path) -> None:
     copy = tmp_path / "recording"
     shutil.copytree(RECORDING, copy)
     copy.chmod(0o555)
-    done = evorun(*ARGUMENTS, f"engine.run={copy}", "hydra.run.dir=run", cwd=tmp_path)
+    done = evorun_here(*ARGUMENTS, f"engine.run={copy}", "hydra.run.dir=run", cwd=tmp_path)
     copy.chmod(0o755)
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in copy.iterdir()) == sorted(path.name for path in RECORDING.iterdir())

@@ -16,7 +16,7 @@ from evorun.cli.exporting import export_traces
 from evorun.errors import EvorunError
 from evorun.runs.journal_reader import read_journal
 from evorun.runs.terminal import Terminal
-from evorun_process import evorun
+from evorun_process import evorun_here
 from journals import write_journal
 
 MADE = [Made("a", fitness=40.0), Made("b", "mutation", 60.0, ("a",)), Made("c", "mutation", 30.0, ("a",))]
@@ -51,7 +51,7 @@ def complaint(*arguments: str | Path) -> str:
 
 
 def test_the_verb_prints_and_writes_the_counts(run: Path, tmp_path: Path) -> None:
-    done = evorun("traces", run, "kind=laft", "output=laft.jsonl", cwd=tmp_path)
+    done = evorun_here("traces", run, "kind=laft", "output=laft.jsonl", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["laft.counts.json", "laft.jsonl"]
     counts = json.loads((tmp_path / "laft.counts.json").read_text())
@@ -63,7 +63,7 @@ def test_the_verb_prints_and_writes_the_counts(run: Path, tmp_path: Path) -> Non
         ["all", "3", "2", "1"],
     ]
     assert "written: laft.jsonl, laft.counts.json" in done.stdout
-    wrong = evorun("traces", run, "kind=laft", "output=laft.jsonl", "parsed_only=perhaps", cwd=tmp_path)
+    wrong = evorun_here("traces", run, "kind=laft", "output=laft.jsonl", "parsed_only=perhaps", cwd=tmp_path)
     assert (wrong.returncode, len(wrong.stderr.splitlines())) == (1, 1)
 
 
