@@ -1,4 +1,7 @@
-"""Method `sft`: its loop with a policy that only counts, its data, and whole runs that are killed and resumed."""
+"""Method `sft`: its loop with a policy that only counts, its data, and what is refused before a run.
+
+Runs of it are killed in test_laft_resumes.py.
+"""
 
 import dataclasses
 import json
@@ -8,7 +11,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from safetensors.numpy import load_file
 
 from building import make_budget, make_driver, make_method
 from evorun.errors import ConfigError, DataError, RunDirectoryError
@@ -16,11 +18,9 @@ from evorun.methods.sft import SftConfig
 from evorun.runner.settings import check
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.directory import RunDirectory
-from evorun_process import evorun, start
+from evorun_process import evorun_here
 from method_fixture import Ask, Driven, Scripted, quiz
 from test_configs import composed
-from test_resume import wait_for_effects
-from tiny_llama import write_tiny_llama
 
 
 def write_chats(file: Path, count: int = 12) -> Path:
@@ -182,41 +182,7 @@ def test_bad_data_cost_one_line_and_no_run(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"chats.jsonl, line 1: expected an answer of the assistant, got none$"):
         make_method("sft", data=str(tmp_path / "chats.jsonl")).check(None, [])
     wanted = ("method=sft", "task=sudoku", "engine=transformers", "hydra.run.dir=run")
-    refused = evorun(*wanted, "method.data=chats.jsonl", cwd=tmp_path)
+    refused = evorun_here(*wanted, "method.data=chats.jsonl", cwd=tmp_path)
     assert refused.returncode != 0
     assert refused.stderr == "error: chats.jsonl, line 1: expected an answer of the assistant, got none\n"
     assert not (tmp_path / "run" / "manifest.json").exists()
-
-
-@pytest.mark.slow
-def test_a_run_that_is_killed_goes_on_to_the_same_end(tmp_path: Path) -> None:
-    model = write_tiny_llama(tmp_path / "tiny")
-    run = (
-        *("method=sft", f"method.data={write_chats(tmp_path / 'chats.jsonl')}", "method.batch=2", "method.epochs=1.5"),
-        *("method.eval_samples=1", "method.eval_max_tokens=4", "method.eval_every=4", "training.save_every=3"),
-        *("training.dropout=0.2", "training.learning_rate=0.01", "training.rank=4", "training.schedule=cosine"),
-        *("model=local", f"model.id={model}", "engine=transformers", "task=sudoku", "task.box=2"),
-        *("task.empty_cells=4", "task.limit=1"),
-    )
-    whole = start(*run, "hydra.run.dir=whole", cwd=tmp_path)
-    killed = start(*run, "hydra.run.dir=killed", cwd=tmp_path)
-    wait_for_effects(tmp_path / "killed", 3 + 4, killed)  # an assessment, two answers, four steps
-    killed.kill()
-    killed.wait()
-    assert json.loads((tmp_path / "killed" / "manifest.json").read_text())["status"] == "running"
-    assert [path.name for path in (tmp_path / "killed" / "checkpoints").glob("update-*")] == ["update-3"]
-    resumed = evorun("resume", "killed", cwd=tmp_path)
-    assert resumed.returncode == 0, resumed.stderr
-    assert whole.wait(timeout=120) == 0
-    for name in ("training.jsonl", "steps.jsonl", "candidates.jsonl", "metrics.jsonl", "predictions.jsonl"):
-        assert (tmp_path / "whole" / name).read_bytes() == (tmp_path / "killed" / name).read_bytes(), name
-    one, other = (
-        load_file(tmp_path / folder / "artifacts" / "adapter" / "adapter_model.safetensors")
-        for folder in ("whole", "killed")
-    )
-    assert one.keys() == other.keys()
-    assert all((one[name] == other[name]).all() for name in one)
-    figures = [json.loads(line)["figures"] for line in (tmp_path / "whole" / "training.jsonl").read_text().splitlines()]
-    assert len(figures) == 1 + 8  # 12 conversations, of which 1 is held out, 1.5 times, 2 a step
-    assert figures[-1]["held_out_loss"] < figures[0]["held_out_loss"]
-    assert "made again" not in (tmp_path / "killed" / "evorun.log").read_text()
