@@ -89,8 +89,9 @@ def test_a_method_in_one_module_passes_the_suite_of_methods(importable: None) ->
 
 
 def test_every_per_problem_method_runs_on_the_example_task(tmp_path: Path, installed: dict[str, str]) -> None:
-    size = ("task.problems=2", "engine=simulated", "engine.skill=0.05", "budget=calls_300", "budget.calls_per_problem=200")
-    sweep = ("evorun.progress=off", f"method={','.join(ROLES)}", "task=nqueens", *size, "hydra.sweep.dir=sweep")
+    size = ("task.problems=2", "budget=calls_300", "budget.calls_per_problem=200", "evorun.progress=off")
+    model = ("engine=simulated", "engine.skill=0.05")
+    sweep = (f"method={','.join(ROLES)}", "task=nqueens", *model, *size, "hydra.sweep.dir=sweep")
     done = evorun("-m", *sweep, cwd=tmp_path, env=installed)
     assert done.returncode == 0, done.stderr
     runs = {json.loads(path.read_text())["method"]: path.parent for path in tmp_path.glob("sweep/*/manifest.json")}
