@@ -84,11 +84,10 @@ def test_all_processes_end_when_the_run_is_killed(processes: int, busy: bool, mo
                 process.kill()
 
 
-@pytest.mark.parametrize("processes", [1, 2])
 async def test_closing_ends_a_trainer_that_is_busy(
-    processes: int, below: Callable[[], list[psutil.Process]], model: Path, tmp_path: Path
+    below: Callable[[], list[psutil.Process]], model: Path, tmp_path: Path
 ) -> None:
-    trainer, command = await busy_trainer(model, tmp_path, processes)
+    trainer, command = await busy_trainer(model, tmp_path, processes=2)
     started = below()
     asking = asyncio.create_task(trainer.ask(command))
     await asyncio.sleep(1)
