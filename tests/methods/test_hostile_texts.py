@@ -40,6 +40,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "lyria": {"generations": 3, "population": 13},
     "laft": {"generations": 3, "population": 13},
     "duel_evolve": {"generations": 3, "initial_candidates": 13, "children": 13},
+    "fixed_prompts": {"prompts": str(Path(__file__).parents[1] / "given_prompts.json"), "eval_samples": 6},
 }
 
 
@@ -55,10 +56,8 @@ WITHOUT_TRAINING = sorted(
     name
     for name in registry.METHODS
     if not (registry.method_class(name).trains or registry.method_class(name).learns_from_problems)
-    and name != "fixed_prompts"
 )
-"""The others' rollouts are in tests/methods/test_policy_gradient.py and test_espl.py; those of `fixed_prompts` are
-their evaluations."""
+"""The others' rollouts are in tests/methods/test_policy_gradient.py and test_espl.py."""
 
 
 @pytest.mark.parametrize("name", WITHOUT_TRAINING)

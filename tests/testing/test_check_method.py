@@ -32,6 +32,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "duel_evolve": {"generations": 2, "initial_candidates": 4, "children": 3, "parents": 2, "duels": 3},
     "espl_evolution": {"steps": 3, "problems_per_step": 2, "group": 3, "crossover_rate": 0.5, "eval_samples": 2},
     "espl_self_reflection": {"steps": 2, "problems_per_step": 2, "group": 3, "eval_samples": 1},
+    "fixed_prompts": {"prompts": str(Path(__file__).parents[1] / "given_prompts.json"), "eval_samples": 1},
 }
 PROBLEMS: dict[str, dict[str, Any]] = {
     "mathbench": {"source": "sample"},
@@ -57,6 +58,7 @@ ON = {
     "duel_evolve": "livecodebench",
     "espl_evolution": "arithmetic",
     "espl_self_reflection": "aime",
+    "fixed_prompts": "mathbench",
 }
 """What a method does on the other tasks, tests/net knows: all pairs' requests and records."""
 
