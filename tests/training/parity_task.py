@@ -163,8 +163,6 @@ def _any_words(reply: Reply) -> list[system_prompts.Edit]:
     return [system_prompts.Edit("add", text=" ".join(reply.completions[0].text.split())[:20])]
 
 
-system_prompts.read_edits = _any_words
-
 SMALL = (
     *("method.steps=4", "method.problems_per_step=2", "method.group=4", "method.max_tokens=12"),
     *("method.eval_every=2", "method.eval_samples=1", "task=arithmetic", "engine=transformers", "engine.device=cpu"),
@@ -196,7 +194,8 @@ def configured(model: Path, **overrides: Any) -> RunConfig:
 
 def carry_out(folder: Path, model: Path, **overrides: Any) -> Outcome:
     """Carry out a small run."""
-    return run_experiment(configured(model, **overrides), folder, ["evorun"], Console(file=StringIO()))
+    with mock.patch.object(system_prompts, "read_edits", _any_words):
+        return run_experiment(configured(model, **overrides), folder, ["evorun"], Console(file=StringIO()))
 
 
 def finished(folder: Path, model: Path, **overrides: Any) -> Path:
