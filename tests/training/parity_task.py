@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 from rich.console import Console
