@@ -87,22 +87,23 @@ async def train(
     seed: int = 0,
     task: Task | None = None,
     policy: NotedPolicy | None = None,
+    model: type[Sampled] = Sampled,
     **config: Any,
 ) -> Trained:
     """Drive a method to its end."""
     chosen = make_method(method, **{**SMALL, **config})
     directory = RunDirectory(folder)
-    model, policy = Sampled(script), policy or NotedPolicy()
+    speaker, policy = model(script), policy or NotedPolicy()
     try:
         loaded = quiz(task, problems=2)
         training = toy_task(loaded.task, [problem(100 + i) for i in range(SPLIT)], RightIsRight())
         training = dataclasses.replace(training, answers={one.id: "right" for one in training.problems})
         driver = make_driver(
-            chosen, loaded, directory, model, budget=budget, seed=seed, policy=policy, training=training
+            chosen, loaded, directory, speaker, budget=budget, seed=seed, policy=policy, training=training
         )
         async with asyncio.timeout(120):
             await driver.run()
         directory.finish_records([one.id for one in driver.loaded.problems])
     finally:
         directory.close()
-    return Trained(folder, model, driver, policy)
+    return Trained(folder, speaker, driver, policy)

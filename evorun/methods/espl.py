@@ -54,6 +54,10 @@ class RoundSettings(RepeatedEvaluationSettings, SamplingSettings):
     overflow_penalty: float
     """Above 0: the reward of an episode that ran out of tokens or context is this, negated, whatever it says."""
 
+    eval_beside_rollouts: bool
+    """Evaluate while the rollouts of the next step are played, which keeps the engine's batches full; costs recorded
+    with an evaluation then count these rollouts too. With `training.max_lag` they have been played before."""
+
     def __post_init__(self) -> None:
         SamplingSettings.__post_init__(self)
         RepeatedEvaluationSettings.__post_init__(self)
@@ -178,7 +182,8 @@ class Espl(DatasetLevel):
             batch = await start.play() if ahead is None else ahead.result()
             prompts.rate(batch)  # TrueSkill, by the ranking of mean rewards
             # With a lag the next batch is played meanwhile, by weights and prompts that this step has not changed.
-            start = self._start(ctx, prompts, rollouts, tests, step + 1) if ctx.max_lag else None
+            early = bool(ctx.max_lag)
+            start = self._start(ctx, prompts, rollouts, tests, step + 1) if early else None
             async with asyncio.TaskGroup() as together:  # weights and prompts at once; the update is issued first
                 update = together.create_task(self._update(ctx, step, batch.episodes))
                 evolution = together.create_task(prompts.evolve(step, batch))
@@ -187,10 +192,16 @@ class Espl(DatasetLevel):
             signs = divergence.signs(step, of_step) if self.trains else {}
             ctx.record(step, {**of_step, **signs, **evolution.result()}, prompts.candidates)
             if step % config.eval_every == 0:
-                yield await tests.evaluate(step, self._tested(prompts))
+                if config.eval_beside_rollouts and not early:
+                    start, early = self._start(ctx, prompts, rollouts, tests, step + 1, tests.most_calls), True
+                async with asyncio.TaskGroup() as together:  # both by the weights after this step's update
+                    evaluation = together.create_task(tests.evaluate(step, self._tested(prompts)))
+                    if start is not None and ahead is None:
+                        ahead = together.create_task(start.play())
+                yield evaluation.result()
                 await self._keep(ctx, step)
                 evaluated = step
-            if not ctx.max_lag:
+            if not early:
                 start = self._start(ctx, prompts, rollouts, tests, step + 1)
         if evaluated < step:
             yield await tests.evaluate(step, self._tested(prompts))
@@ -198,9 +209,18 @@ class Espl(DatasetLevel):
         await self._leave(ctx, prompts)
 
     def _start(
-        self, ctx: RunContext, prompts: Prompts, rollouts: Rollouts, tests: Evaluations, step: int
+        self,
+        ctx: RunContext,
+        prompts: Prompts,
+        rollouts: Rollouts,
+        tests: Evaluations,
+        step: int,
+        pending: int = 0,
     ) -> "_Start | None":
-        """Draw problems and prompts of a step; None when there are no more steps, or the budget does not pay for it."""
+        """Draw problems and prompts of a step; None when there are no more steps, or the budget does not pay for it.
+
+        pending: calls at most that are still to be made before it.
+        """
         config, task = self.config, ctx.training.task
         if step > config.steps:
             return None
@@ -213,6 +233,7 @@ class Espl(DatasetLevel):
         # its own ahead of it.
         later = tests.most_calls + prompts.most_calls(len(problems), config.group)
         needed = rollouts.most_calls([one.problem for one in asked]) + later * (2 if ctx.max_lag and step > 1 else 1)
+        needed += pending
         if ctx.shared.affordable(needed, ROLLOUT) < needed:
             ctx.warn(
                 f"the budget ends training before step {step} of {config.steps}: a step and the evaluation after it "

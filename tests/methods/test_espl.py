@@ -20,6 +20,7 @@ from evorun.methods.evolution import Batch
 from evorun.methods.policy_gradient import GrpoConfig
 from evorun.methods.prompt_population import Member
 from evorun.methods.system_prompts import SystemPrompt
+from evorun.models import Reply, Request
 from evorun.rollouts.episodes import Asked, Episode
 from evorun.rollouts.rewards import Reward
 from evorun.runner.settings import check
@@ -28,7 +29,7 @@ from evorun.runs.reading import read_rollouts
 from evorun.tasks.base import Prompt, Task
 from evorun.testing.runs import COMPLETED, carry_out
 from evorun.training.wire import Row
-from learning_fixture import NotedPolicy, Trained, train
+from learning_fixture import NotedPolicy, Sampled, Trained, train
 from method_fixture import SEED_INSTRUCTION, Ask, Quiz, problem
 
 ESPL: dict[str, Any] = {"method": "espl", "prompts": 2, "crossover_rate": 0.0}
@@ -222,6 +223,40 @@ async def test_the_budget_ends_the_run_and_pays_for_the_last_evaluation(
     assert made.total() <= calls
     assert sum(trained.cost().values()) == made.total()
     assert len([ask for ask in trained.model.of("evaluate") if ask.step == steps]) == 4
+
+
+async def test_an_evaluation_may_wait_for_the_rollouts_of_the_next_step_to_begin(tmp_path: Path) -> None:
+    begun = asyncio.Event()
+
+    class Waits(Sampled):
+        """Answers no evaluation of step 2 before a rollout of step 3 is asked for."""
+
+        async def complete(self, key: str, request: Request, step: int) -> Reply:
+            _, of_step, role, *_ = key.split("|")
+            if (of_step, role) == ("3", "rollout"):
+                begun.set()
+            elif (of_step, role) == ("2", "evaluate"):
+                await begun.wait()
+            return await super().complete(key, request, step)
+
+    beside = await train(tmp_path / "a", learning, model=Waits, eval_beside_rollouts=True, **ESPL)
+    apart = await train(tmp_path / "b", learning, **ESPL)
+    assert begun.is_set()
+    assert sorted(beside.model.everything()) == sorted(apart.model.everything())
+    assert beside.policy.batches == apart.policy.batches
+    for name in ("rollouts", "ratings"):
+        assert beside.records(name) == apart.records(name)
+    answers = [[{**one, "cost": None} for one in run.records("steps")] for run in (beside, apart)]
+    assert answers[0] == answers[1]
+
+
+async def test_the_budget_pays_for_an_evaluation_before_what_is_played_beside_it(tmp_path: Path) -> None:
+    # a step takes 12 rollouts and 9 reflections, an evaluation 4 calls: 4 + 2 * 21 + 4 + 21 + 4 for a third step
+    for calls, steps in ((74, 2), (75, 3)):
+        budget = make_budget(calls=calls)
+        trained = await train(tmp_path / str(calls), learning, budget=budget, eval_beside_rollouts=True, **ESPL)
+        assert len(trained.policy.batches) == trained.policy.exported == steps
+        assert len([ask for ask in trained.model.of("evaluate") if ask.step == steps]) == 4
 
 
 # --- scores ---
