@@ -42,7 +42,7 @@ class Prompt(NamedTuple):
     sd: float
     in_window: bool
     truth: float
-    """What its principles add to the probability of a right answer."""
+    """Added by its principles to the probability of a right answer."""
 
 
 class Run(NamedTuple):

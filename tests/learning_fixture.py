@@ -63,7 +63,7 @@ class NotedPolicy:
 
 @dataclasses.dataclass
 class Trained(Driven):
-    """What a driven method left, its policy included."""
+    """A driven method's run, its policy included."""
 
     policy: NotedPolicy
 

@@ -20,7 +20,7 @@ class GradientSettings:
     """Weight of the divergence from the reference policy (beta)."""
     clip_low: float
     clip_high: float
-    """How far the probability of a token may part from the sampler's: beyond 1 - clip_low and 1 + clip_high times as
+    """Bound on the ratio of a token's probability to the sampler's: beyond 1 - clip_low and 1 + clip_high times as
     large nothing is learned. With `cispo` the ratio is cut at these bounds themselves, and goes on weighing."""
 
     def __post_init__(self) -> None:

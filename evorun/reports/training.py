@@ -1,4 +1,4 @@
-"""What the figures of training steps say: edits of prompts by their fate, and signs of divergence."""
+"""Figures of training steps for the report: edits of prompts by their fate, and signs of divergence."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class Edits(NamedTuple):
     refused: list[tuple[str, int]]
     """By reason."""
     proposals: list[tuple[str, int]]
-    """What single problems' reflections proposed in vain, by reason."""
+    """Edits that reflections on single problems proposed in vain, by reason."""
 
 
 def is_edit(figure: str) -> bool:

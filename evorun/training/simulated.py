@@ -46,7 +46,7 @@ class SimulatedPolicy:
         self._journal = journal
         self.issued = UpdatesByStep()
         self._learned = [0.0]
-        """What was added to the skill before the first update, and after each."""
+        """Added to the skill: before the first update, and after each."""
         self._updating = asyncio.Lock()
 
     async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:

@@ -56,7 +56,7 @@ def prompts(trained: Trained) -> dict[str, dict[str, Any]]:
 
 
 async def test_without_evolution_and_with_one_prompt_it_is_grpo(tmp_path: Path) -> None:
-    """What is asked, what is learned from, and what the trainer is told."""
+    """In its requests, in the rows that it learns from, and in what the trainer is told."""
     same = {"system_prompt": "Be right.", "loss": "dapo", "eval_samples": 1, "steps": 3}
     one = await train(tmp_path / "espl", method="espl", prompts=1, evolve=False, **same)
     other = await train(tmp_path / "grpo", method="grpo", **same)

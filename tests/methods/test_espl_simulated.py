@@ -37,7 +37,7 @@ def play(folder: Path, method: str, seed: int, *overrides: str) -> Run:
 
 
 class Truth(NamedTuple):
-    """What the simulator alone knows of a run at its end."""
+    """The simulator's own knowledge of a run at its end."""
 
     principles: float
     """Added to the probability of a right answer by the prompt with the highest rating."""

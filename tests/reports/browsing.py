@@ -1,4 +1,4 @@
-"""What tests of pages share: a Chromium, and what they read and click in it."""
+"""A Chromium for tests of pages, and the means to read and click in it."""
 
 import shutil
 from pathlib import Path

@@ -32,7 +32,7 @@ VOCABULARY = 100
 
 
 class Stepped(NamedTuple):
-    """What some optimiser steps came to."""
+    """The outcome of some optimiser steps."""
 
     figures: list[dict[str, float]]
     gradients: list[dict[str, torch.Tensor]]

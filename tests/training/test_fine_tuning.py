@@ -238,7 +238,7 @@ def test_steps_after_a_checkpoint_are_those_of_a_trainer_that_was_not_stopped(mo
 
 
 class Code:
-    """What a pickle runs where it is read as one."""
+    """Code that a pickle runs where it is read as one."""
 
     def __init__(self, mark: Path) -> None:
         self.mark = mark

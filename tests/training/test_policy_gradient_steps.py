@@ -23,7 +23,7 @@ from evorun_process import environment
 pytestmark = pytest.mark.slow
 
 Gain = Callable[[torch.Tensor, torch.Tensor, float], torch.Tensor]
-"""What a token adds to the objective, of its log-probability, the sampler's, and the advantage."""
+"""A token's part of the objective, of its log-probability, the sampler's, and the advantage."""
 
 
 def model_under(matrices: Mapping[str, torch.Tensor]) -> Any:

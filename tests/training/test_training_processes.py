@@ -44,7 +44,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_two_processes_train_and_resume(model: Path, tmp_path: Path) -> None:
-    """What they come to is in test_policy_gradient_steps.py."""
+    """Their gradients are compared in test_policy_gradient_steps.py."""
     shared: dict[str, Any] = {
         "method": {"steps": 2, "eval_every": 2, "problems_per_step": 1, "group": 7},  # no two equal parts
         "training": {"save_every": 1, "num_processes": 2},

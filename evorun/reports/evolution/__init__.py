@@ -1,1 +1,1 @@
-"""What serves all problems (system prompts, rubrics) as it evolves, and the rollouts under it."""
+"""Candidates that serve all problems (system prompts, rubrics) as they evolve, and the rollouts under them."""

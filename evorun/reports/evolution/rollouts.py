@@ -29,7 +29,7 @@ TEXT_LIMITS = (3000, 1500, 700, 300, 100, 0)
 
 
 class _Asked(msgspec.Struct):
-    """What is read of a request."""
+    """The part of a request that is read."""
 
     messages: list[Message]
 
@@ -39,7 +39,7 @@ class _Completion(msgspec.Struct):
 
 
 class _Reply(msgspec.Struct):
-    """What is read of a reply: not its token ids and log-probabilities."""
+    """The part of a reply that is read: not its token ids and log-probabilities."""
 
     completions: list[_Completion]
     error: str | None = None

@@ -25,7 +25,7 @@ from evorun.runs.statistics import rank_correlation
 
 @dataclass(frozen=True)
 class Evolution:
-    """What the page shows of the candidates that serve all problems."""
+    """The page's section on the candidates that serve all problems."""
 
     population: Population
     members: Packed

@@ -1,4 +1,4 @@
-"""What the tests of task=search_qa share."""
+"""Data and doubles for the tests of task=search_qa."""
 
 import json
 import os
