@@ -127,7 +127,7 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["experiment=duel_evolve/figure9"], "experiment=duel_evolve/figure9: unknown experiment; did you mean"),
         (
             ["lst"],
-            "lst: did you mean list? expected a verb (list, doctor, resume, report, grade, traces), GROUP=CHOICE",
+            "lst: did you mean list? expected a verb (list, doctor, resume, report, grade, traces, transplant, delete-",
         ),
         (["gemma3_4"], "gemma3_4: did you mean model=gemma3_4b?"),
         (["model.id=${oc.env:HOME}"], "model.id: expected a value, got ${oc.env:HOME}, which would write"),

@@ -41,11 +41,6 @@ class FixedPromptsConfig(EvaluationSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         one_of("method.principles_in", self.principles_in, ("system", "user"))
-        if not self.prompts:
-            raise ConfigError(
-                'method.prompts: expected a file with a JSON list of {"id": ..., "text": ...}, got none; set '
-                "method.prompts=FILE"
-            )
 
 
 class FixedPrompts(DatasetLevel):
@@ -59,7 +54,7 @@ class FixedPrompts(DatasetLevel):
     config: FixedPromptsConfig
 
     def check(self, task: type[Task], validation: Sequence[Problem]) -> None:
-        """Raise DataError for a file of prompts that cannot be used."""
+        """Raise ConfigError where no file of prompts is given, and DataError for one that cannot be used."""
         self._prompts()
 
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
@@ -78,7 +73,12 @@ class FixedPrompts(DatasetLevel):
             yield tested
 
     def _prompts(self) -> list[GivenPrompt]:
-        path = Path(str(self.config.prompts))
+        if not self.config.prompts:
+            raise ConfigError(
+                'method.prompts: expected a file with a JSON list of {"id": ..., "text": ...}, got none; set '
+                "method.prompts=FILE"
+            )
+        path = Path(self.config.prompts)
         try:
             prompts = msgspec.json.decode(read_regular(path), type=list[GivenPrompt])
         except OSError as error:

@@ -32,6 +32,8 @@ from evorun.training.simulated import LEARNED
 TRANSPLANT, DELETE_ONE = "transplant", "delete_one"
 BEST = "system_prompt.json"
 """Artifact with the best system prompt of a run."""
+EVALUATION = ("eval_samples", "eval_temperature", "eval_top_p", "eval_max_tokens")
+"""Settings of the run's evaluations that its studies have, too."""
 _AS_THE_RUN = ("seed", "task", "engine", "sandbox", "run", "evorun")
 
 
@@ -144,7 +146,7 @@ class PromptStudies:
     def _tested(self, study: str, prompts: Sequence[GivenPrompt], weights: Path | None) -> list[dict[str, float]]:
         """Carry out a run; return the score of each prompt on each problem, by its id."""
         # By what it tests and how: another study of these weights stands beside it, the same one is not made again.
-        evaluation = {key: value for key, value in self._config["method"].items() if key.startswith("eval_")}
+        evaluation = {key: self._config["method"][key] for key in EVALUATION}
         digest = hashlib.sha256(msgspec.json.encode([prompts, evaluation], order="deterministic")).hexdigest()[:8]
         folder = self._run / study / digest
         folder.mkdir(parents=True, exist_ok=True)
@@ -180,7 +182,6 @@ class PromptStudies:
             engine["learned"] = msgspec.json.decode((weights / LEARNED).read_bytes())["learned"]
         elif weights is not None:
             model["adapter"] = str(weights.resolve())
-        evaluation = {key: value for key, value in method.items() if key.startswith("eval_")}
         return {
             **{key: config[key] for key in _AS_THE_RUN if key in config},
             "model": model,
@@ -193,6 +194,6 @@ class PromptStudies:
                 "name": "fixed_prompts",
                 "prompts": str(prompts.resolve()),
                 "principles_in": method.get("principles_in", "system"),
-                **{key: value for key, value in evaluation.items() if key not in ("eval_every", "eval_prompt")},
+                **{key: method[key] for key in EVALUATION},
             },
         }
