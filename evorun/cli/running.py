@@ -29,7 +29,7 @@ def carry_out(
         if getattr(checked.method.config, "transplant", False):
             from evorun.cli.studies import transplant
 
-            transplant(path, config, console)
+            console.print(transplant(path, config, console))
         from evorun.reports.html import write_report
         from evorun.reports.summary import print_summary
 

@@ -23,11 +23,8 @@ def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
 
     Raises ConfigError for a wrong command line and for a run that has nothing to study.
     """
-    from evorun.cli.overrides import change
-    from evorun.cli.plain import with_absolute_runs
-    from evorun.cli.trust import TRUST, require_trust
-    from evorun.runs.configs import refuse_interpolations
-    from evorun.runs.directory import load_manifest, refuse_other_version
+    from evorun.cli.trust import TRUST, recorded_config, require_trust
+    from evorun.reports.html import REPORT, write_report
 
     flags = (TRUST, WINDOW) if verb == "transplant" else (TRUST,)
     words = [word for word in arguments if word not in flags]
@@ -37,26 +34,26 @@ def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
     if not (words and fits):
         raise ConfigError(f"expected: {USAGES[verb].synopsis}; got: {' '.join(arguments) or 'nothing'}")
     run = Path(words[0])
-    manifest = load_manifest(run)
-    refuse_other_version(run, manifest.evorun_version)
-    refuse_interpolations(manifest.config)
     own = [word for word in words[1:] if word.partition("=")[0] in (SAMPLES, ANSWERS)]
     numbers = {word.partition("=")[0]: _count(word) for word in own}
-    config = with_absolute_runs(change(manifest.config, [word for word in words[1:] if word not in own]))
+    manifest, config = recorded_config(run, [word for word in words[1:] if word not in own])
     if SAMPLES in numbers:
         config["method"] = {**config["method"], "eval_samples": numbers[SAMPLES]}
     require_trust(run, manifest, config, console, given=TRUST in arguments)
     if verb == "transplant":
-        transplant(run, config, console, window=WINDOW in arguments)
+        table = transplant(run, config, console, window=WINDOW in arguments)
     else:
-        _report(run, console, _effects(_studies(run, config, console).delete_one(numbers.get(ANSWERS))))
+        table = _effects(_studies(run, config, console).delete_one(numbers.get(ANSWERS)))
+    write_report(run)
+    console.print(table)
+    console.print(f"Report: {printable(display(run / REPORT))}", markup=False, soft_wrap=True)
     return 0
 
 
-def transplant(run: Path, config: Mapping[str, Any], console: Terminal, *, window: bool = False) -> None:
-    """Test a run's system prompts under the weights that it kept, print the matrix and write the run's report."""
+def transplant(run: Path, config: Mapping[str, Any], console: Terminal, *, window: bool = False) -> Table:
+    """Test a run's system prompts under the weights that it kept; return the matrix, which the run's report shows."""
     _studies(run, config, console).transplant(window=window)
-    _report(run, console, _matrix(run))
+    return _matrix(run)
 
 
 def _studies(run: Path, config: Mapping[str, Any], console: Terminal) -> Any:
@@ -65,14 +62,6 @@ def _studies(run: Path, config: Mapping[str, Any], console: Terminal) -> Any:
     from evorun.runner.prompt_studies import PromptStudies
 
     return PromptStudies(run, config, console, run_experiment)
-
-
-def _report(run: Path, console: Terminal, table: Table) -> None:
-    from evorun.reports.html import REPORT, write_report
-
-    write_report(run)
-    console.print(table)
-    console.print(f"Report: {printable(display(run / REPORT))}", markup=False, soft_wrap=True)
 
 
 def _matrix(run: Path) -> Table:

@@ -1,19 +1,32 @@
 """Consent to resume a run that somebody else may have configured: to resume a folder is to run what it says."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from evorun.cli.overrides import change
+from evorun.cli.plain import with_absolute_runs
 from evorun.errors import ConfigError
-from evorun.runs.configs import leaves
-from evorun.runs.directory import HOW_IT_RUNS
+from evorun.runs.configs import leaves, refuse_interpolations
+from evorun.runs.directory import HOW_IT_RUNS, load_manifest, refuse_other_version
 from evorun.runs.ownership import is_own
 from evorun.runs.paths import display
 from evorun.runs.schema import Manifest
 from evorun.runs.terminal import Terminal
 
 TRUST = "--trust"
+
+
+def recorded_config(path: Path, changes: Sequence[str]) -> tuple[Manifest, dict[str, Any]]:
+    """Return a run directory's manifest and its configuration with changes of how it is carried out (KEY=VALUE).
+
+    Raises ConfigError or RunDirectoryError where another version of evorun has made it, or it may not change so.
+    """
+    manifest = load_manifest(path)
+    refuse_other_version(path, manifest.evorun_version)  # before reading its config, whose keys may be other ones
+    refuse_interpolations(manifest.config)
+    return manifest, with_absolute_runs(change(manifest.config, changes)) if changes else dict(manifest.config)
 
 
 def require_trust(path: Path, manifest: Manifest, config: Mapping[str, Any], console: Terminal, *, given: bool) -> None:

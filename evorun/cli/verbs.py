@@ -24,20 +24,14 @@ def _doctor(arguments: Sequence[str]) -> int:
 
 
 def _resume(arguments: Sequence[str]) -> int:
-    from evorun.cli.overrides import change
-    from evorun.cli.plain import with_absolute_runs
     from evorun.cli.running import carry_out
-    from evorun.cli.trust import TRUST, require_trust
-    from evorun.runs.configs import refuse_interpolations
-    from evorun.runs.directory import REDO_CALLS, load_manifest, refuse_other_version
+    from evorun.cli.trust import TRUST, recorded_config, require_trust
+    from evorun.runs.directory import REDO_CALLS
 
     words, console = [word for word in arguments if word not in (TRUST, REDO_CALLS)], Terminal()
     _expect(bool(words) and all("=" in word for word in words[1:]), "resume", arguments)
     path, changes = Path(words[0]), words[1:]
-    manifest = load_manifest(path)
-    refuse_other_version(path, manifest.evorun_version)  # before reading its config, whose keys may be other ones
-    refuse_interpolations(manifest.config)
-    config = with_absolute_runs(change(manifest.config, changes)) if changes else manifest.config
+    manifest, config = recorded_config(path, changes)
     require_trust(path, manifest, config, console, given=TRUST in arguments)
     status = carry_out(config, path, [*manifest.command, *changes], console, redo_calls=REDO_CALLS in arguments)
     return {"completed": 0, "interrupted": EXIT_INTERRUPTED}.get(status, EXIT_FAILED)

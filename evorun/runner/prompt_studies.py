@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 from rich.console import Console
 
-from evorun.errors import ConfigError, DataError
+from evorun.errors import ConfigError
 from evorun.methods.delete_one import effects, without_each
 from evorun.methods.fixed_prompts import GivenPrompt
 from evorun.methods.system_prompts import SystemPrompt
@@ -77,19 +77,19 @@ class PromptStudies:
         ids = list(self._prompts)
         shown = list(dict.fromkeys((ids[0], self._best.id, ids[-1])))
         weights = {0: None, **self._kept()} if self._trained else {self._last_step: None}
+        rated = {step: self._window(step) for step in weights} if window else {}
         cells = []
         for step, where in weights.items():
-            rated = self._window(step) if window else []
-            prompts = [GivenPrompt(one, self._prompts[one].text) for one in dict.fromkeys((*shown, *rated))]
+            names = dict.fromkeys((*shown, *rated.get(step, ())))
+            prompts = [GivenPrompt(one, self._prompts[one].text) for one in names]
             for prompt, values in zip(prompts, self._tested(f"{TRANSPLANT}/step_{step}", prompts, where), strict=True):
                 low, high = mean_interval(list(values.values())) or (None, None)
                 mean = sum(values.values()) / len(values)
                 cells.append(PromptScore(step=step, candidate=prompt.id, score=mean, low=low, high=high, n=len(values)))
         write_json(self._run / "artifacts" / f"{TRANSPLANT}.json", cells)
         if window:
-            write_records(
-                self._run / f"{PROMPT_SCORES}.jsonl", [one for one in cells if one.candidate in self._window(one.step)]
-            )
+            in_window = [one for one in cells if one.candidate in rated[one.step]]
+            write_records(self._run / f"{PROMPT_SCORES}.jsonl", in_window)
         return cells
 
     def delete_one(self, answers: int | None = None) -> list[PrincipleEffect]:
@@ -170,8 +170,6 @@ class PromptStudies:
             value = primary.value_in(one) if value is None else value
             # a problem without any readable answer has no best candidate to be right
             scores[one.step][one.problem] = (primary.low or 0.0) if value is None else value
-        if not all(scores):
-            raise DataError(f"{display(folder)}: expected every prompt to be tested; raise the budget")
         return scores
 
     def _composition(self, prompts: Path, weights: Path | None) -> dict[str, Any]:
