@@ -22,7 +22,7 @@ USAGES = {
     "resume": Usage(
         "evorun resume RUN_DIR [--trust] [--redo-calls] [KEY=VALUE ...]",
         "Continues a run that was stopped. Keys that only decide how it is carried out may change: engine.*,\n"
-        "judge_engine.*, reflection_engine.*, teacher_engine.*, sandbox.*, run.*, evorun.* and some of training.*;\n"
+        "judge_engine.* (so of any role), teacher_engine.*, sandbox.*, run.*, evorun.* and some of training.*;\n"
         "keys that decide its results may not.\n"
         "To resume a folder is to run what it says: of a run that somebody else started, the settings are shown first\n"
         "and you are asked; --trust agrees beforehand.\n"

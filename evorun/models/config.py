@@ -7,9 +7,10 @@ from evorun.errors import ConfigError, at_least, one_of
 from evorun.models.adapters import read_adapter
 from evorun.models.base import LanguageModel
 
-OTHER_ROLES = ("judge", "reward", "meta", "reflection")
+OTHER_ROLES = ("judge", "reward", "meta", "reflection", "gold")
 """Roles of models in a run beside the policy and its reference; a configuration gives such a role its own model and
-engine with two groups (`judge=`, `judge_engine=`)."""
+engine with two groups (`judge=`, `judge_engine=`). `gold` grades for a task whose grade is a judge's opinion; no
+method can ask it."""
 
 
 @dataclass

@@ -64,14 +64,15 @@ def others_of(
     """Return the models of other roles than the policy's, where they are not the policy's model on its engine.
 
     own: the policy's model, and the engine that was asked for. The judges of a panel are `judge.0`, `judge.1`, ...
-    Raises ConfigError for a role that the method has no use for; a judge is accepted by every method.
+    Raises ConfigError for a role that the method has no use for; a judge and a gold judge are accepted by every one.
     """
     others: dict[str, ServedModel] = {}
     for role in OTHER_ROLES:
         if all(key not in config or _is_policy(config[key], key) for key in (role, f"{role}_engine")):
             continue
-        # Sweeps over methods set a judge for all of them, so a judge without use is no error.
-        if role != "judge" and role not in {played.model for played in method.roles.values()}:
+        # Sweeps over methods set a judge for all of them, and those over tasks a gold judge, so that neither without
+        # use is an error.
+        if role not in ("judge", "gold") and role not in {played.model for played in method.roles.values()}:
             raise ConfigError(f"{role}: has no effect, method={method.name} asks no {role} model; leave it out")
         choice = name_of(config, role) if role in config else SAME_AS_POLICY
         other_calls = {call for call, played in method.roles.items() if played.model == role} - {role}
