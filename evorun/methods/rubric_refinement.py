@@ -1,0 +1,83 @@
+"""Refinement of a rubric by a meta reward model (MPO, section 2.3 and appendix C)."""
+
+from dataclasses import dataclass, field
+
+from evorun.errors import above, at_least, one_of, within
+from evorun.models.base import Sampling
+
+STAGES = ("analyse", "refine", "merge")
+"""Roles of the meta reward model's calls: meta-analysis, meta-refinement and meta-merging, in this order."""
+RESCORE = "rescore"
+"""Role of the reward model's calls that compare two rubrics on the same responses."""
+SCHEDULES = ("fixed", "adaptive", "before")
+TOKENS_PER_WORD = 2
+"""Completion tokens allowed for each word that a prompt asks for at most. `ours`: English takes about 1.3, and tags,
+numbers and a sentence's end need room."""
+
+
+@dataclass(kw_only=True)
+class RefinementSettings:
+    """Hyperparameters of a rubric's refinement; the methods' YAML files give each default and its source."""
+
+    refine_schedule: str
+    """fixed: every `refine_every` batches. adaptive: when rewards collapse or a monitor fires, at least `refine_every`
+    batches after the last time. before: `refine_rounds` times before the first step, then never."""
+    refine_every: int
+    """Batches between refinements (k)."""
+    refine_rounds: int
+    """Refinements before the first step, of the schedule `before`."""
+    refine_samples: int
+    """Episodes of a rubric that a refinement looks at, at most (n)."""
+    choose_samples: str
+    """random | informative: the extremes of score and the outliers of length first, in turn."""
+    references: bool
+    """Show the meta reward model a problem's reference solution, where the task has one; the regime is then labels."""
+    meta_analysis: bool
+    """False: samples are refined on without an analysis before (appendix F)."""
+    flag_above: float | None
+    """Refine only on samples whose normalised score is further than this from the one that the analysis states (tau of
+    appendix C, equation 2); null: on all."""
+    analysis_words: int
+    """Words of an analysis at most; so are the next two, of what they name."""
+    refinement_words: int
+    merging_words: int
+    keep_rubric: str
+    """newest | spread: a new rubric must spread the normalised scores of the samples at least as much as the old."""
+    collapse_below: float
+    """Adaptive: refine when the standard deviation of a batch's normalised rewards is below this."""
+    monitors_above: dict[str, float] = field(default_factory=dict)
+    """Adaptive: refine when a hacking monitor's mean over the batch is above its threshold, by the monitor's name."""
+    sample_chars: int | None
+    """Characters shown of a prompt, a response and a reference solution at most, each; null: all of it."""
+    meta_prompts: str | None
+    """Folder with files of your own in the place of analysis.md, refinement.md, ... in `evorun/methods/prompts`; null:
+    none."""
+    meta_temperature: float
+    meta_top_p: float
+    meta_max_tokens: int | None
+    """Completion tokens of a call at most; null: two for each word that it may have. A model that thinks before it
+    answers needs more."""
+
+    def __post_init__(self) -> None:
+        one_of("method.refine_schedule", self.refine_schedule, SCHEDULES)
+        one_of("method.choose_samples", self.choose_samples, ("random", "informative"))
+        one_of("method.keep_rubric", self.keep_rubric, ("newest", "spread"))
+        for key in ("refine_every", "refine_rounds", "refine_samples", "sample_chars", "meta_max_tokens"):
+            at_least(f"method.{key}", getattr(self, key), 1)
+        for key in ("analysis_words", "refinement_words", "merging_words"):
+            at_least(f"method.{key}", getattr(self, key), 1)
+        for key in ("collapse_below", "flag_above", "meta_temperature"):
+            at_least(f"method.{key}", getattr(self, key), 0)
+        for name, threshold in self.monitors_above.items():
+            at_least(f"method.monitors_above.{name}", threshold, 0)
+        above("method.meta_top_p", self.meta_top_p, 0)
+        within("method.meta_top_p", self.meta_top_p, 0, 1)
+
+    def meta_sampling(self, stage: str) -> Sampling:
+        """Return the sampling parameters of a stage's calls."""
+        words = {"analyse": self.analysis_words, "refine": self.refinement_words, "merge": self.merging_words}[stage]
+        return Sampling(
+            temperature=self.meta_temperature,
+            top_p=self.meta_top_p,
+            max_tokens=self.meta_max_tokens or TOKENS_PER_WORD * words,
+        )
