@@ -31,7 +31,7 @@ from evorun.runs.scores import ACCURACY
 from evorun.tasks.base import Demonstration, LoadedTask, Problem, Provenance, Task, TaskConfig
 from evorun.testing.runs import Run, carry_out
 from evorun.training.config import TrainingConfig
-from evorun.training.wire import FineTuning, Job, PolicyGradient
+from evorun.training.wire import Job, Objective, PolicyGradient
 
 MODEL_ROLES = ("policy", "reference", *OTHER_ROLES)
 
@@ -228,9 +228,7 @@ def policy_gradient(**changes: Any) -> PolicyGradient:
     return PolicyGradient(**{**values, **changes})
 
 
-def make_job(
-    model: Path, folder: Path, training: TrainingConfig, objective: PolicyGradient | FineTuning, /, **changes: Any
-) -> Job:
+def make_job(model: Path, folder: Path, training: TrainingConfig, objective: Objective, /, **changes: Any) -> Job:
     """Return what a trainer process without a run is told."""
     values: dict[str, Any] = {
         **{"socket": "", "model": ModelConfig(name="tiny", id=str(model), context_length=256), "weights": str(model)},

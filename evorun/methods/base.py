@@ -10,7 +10,7 @@ from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Step
 from evorun.tasks.base import Problem, Task
 from evorun.tasks.capabilities import GivesFeedback
-from evorun.training.wire import FineTuning, PolicyGradient
+from evorun.training.wire import Objective
 
 Regime = Literal["problem_only", "demonstrations", "public_tests", "oracle", "labels"]
 """The information that a method has beside the problem (Duel-Evolve paper, section 4.2). `oracle`: a symbolic system
@@ -77,7 +77,7 @@ class Method(ABC):
         """
         return None
 
-    def objective(self, run: Path) -> PolicyGradient | FineTuning:
+    def objective(self, run: Path) -> Objective:
         """Return the trainer's objective; for methods that train. `run`: the run directory, for files of data.
 
         Raises DataError for data that cannot be learned from.

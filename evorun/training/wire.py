@@ -1,6 +1,7 @@
 """Messages between the run's process and the trainer process over a Unix socket: one answer to each command."""
 
 import struct
+from typing import Literal
 
 import msgspec
 
@@ -26,6 +27,41 @@ class PolicyGradient(msgspec.Struct, frozen=True, kw_only=True, tag="policy_grad
     """Sampling temperature of the completions."""
 
 
+class ProximalPolicy(msgspec.Struct, frozen=True, kw_only=True, tag="ppo"):
+    """Training on completions with rewards and a critic: PPO (`evorun.training.proximal_policy`)."""
+
+    steps: int
+    """Largest number of batches."""
+    epochs: int
+    """Passes over each batch."""
+    minibatches: int
+    """Optimiser steps a pass, where the batch has so many rows."""
+    kl: float
+    """Weight of the divergence from the reference policy in the reward of each token."""
+    kl_estimator: Literal["k1", "k3"]
+    """k1: log-ratio, of both signs; k3: never negative, of less variance (Schulman, "Approximating KL divergence")."""
+    gamma: float
+    """Discount of the rewards of later tokens."""
+    gae_lambda: float
+    """Weight of later tokens in an advantage: 0 trusts the critic, 1 the rewards alone."""
+    clip: float
+    """Bound on the change of a token's probability, as a ratio less 1."""
+    value_clip: float | None
+    """Bound on the change of a token's value; None: none."""
+    value_weight: float
+    """Weight of the value loss."""
+    whiten: bool
+    """Bring a batch's advantages to mean 0 and variance 1."""
+    score_at: Literal["last", "after"]
+    """Where an episode's reward stands. after: one step after its last token, where it is shorter than the batch's
+    longest; last: on its last token."""
+    critic: Literal["model", "head"]
+    """model: a copy of the base weights with an adapter and a value head; head: the policy's own base weights with
+    them."""
+    temperature: float
+    """Sampling temperature of the completions."""
+
+
 class FineTuning(msgspec.Struct, frozen=True, kw_only=True, tag="fine_tuning"):
     """Supervised training on conversations, with TRL's SFTTrainer."""
 
@@ -43,6 +79,9 @@ class FineTuning(msgspec.Struct, frozen=True, kw_only=True, tag="fine_tuning"):
     """Longest conversation, in tokens, its prompt included; longer ones are cut."""
 
 
+Objective = PolicyGradient | ProximalPolicy | FineTuning
+
+
 class Job(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of a trainer process, read when it starts."""
 
@@ -51,7 +90,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     weights: str
     """Folder or hub id to load the base model from."""
     training: TrainingConfig
-    objective: PolicyGradient | FineTuning
+    objective: Objective
     seed: int
     folder: str
     """Folder for checkpoints."""

@@ -1,0 +1,56 @@
+"""The settings of PPO: what is refused, and the rewards that its critic learns from."""
+
+from typing import Any
+
+import pytest
+
+from evorun.errors import ConfigError
+from evorun.methods.proximal import ProximalSettings
+from evorun.models.base import Completion, Reply
+from evorun.rollouts.episodes import Asked, Episode
+from evorun.rollouts.rewards import Reward
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Problem, Prompt
+
+DEFAULTS: dict[str, Any] = {
+    **{"epochs": 4, "minibatches": 1, "kl": 0.05, "kl_estimator": "k1", "gamma": 1.0, "gae_lambda": 0.95},
+    **{"clip": 0.2, "value_clip": 0.2, "value_weight": 0.1, "whiten": True, "score_at": "last", "critic": "model"},
+    **{"missing_eos_penalty": None},
+}
+
+
+def episode(finish_reason: Any, reward: float | None = 1.0, error: str | None = None) -> Episode:
+    reply = Reply(
+        completions=(Completion(text="a", finish_reason=finish_reason, tokens=1),),
+        prompt_tokens=1,
+        seconds=0.0,
+        error=error,
+    )
+    asked = Asked(Problem(id="p", stratum="", data={}), Prompt(messages=()))
+    return Episode(asked, (reply,), Response(text="a", answer="a"), Reward(reward), 0, "")
+
+
+def test_an_episode_without_an_end_of_its_own_is_penalised_once() -> None:
+    played = [episode("stop"), episode("length"), episode("overlong", 0.5), episode("rejected", None, "too long")]
+    assert ProximalSettings(**{**DEFAULTS, "missing_eos_penalty": 2.0}).signals(played) == [1.0, -1.0, -1.5, None]
+    assert ProximalSettings(**DEFAULTS).signals(played) == [1.0, 1.0, 0.5, None]
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        *(
+            ("epochs", 0),
+            ("minibatches", 0),
+            ("kl", -0.1),
+            ("kl_estimator", "k2"),
+            ("gamma", 1.1),
+            ("gae_lambda", -0.1),
+        ),
+        *(("clip", 0.0), ("value_clip", 0.0), ("value_weight", -1.0), ("score_at", "first"), ("critic", "none")),
+        ("missing_eos_penalty", 0.0),
+    ],
+)
+def test_values_out_of_range_are_refused_by_name(key: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=f"^method.{key}: expected"):
+        ProximalSettings(**{**DEFAULTS, key: value})
