@@ -5,15 +5,16 @@ The baselines "RL only" of E-SPL (section 4.1): its loop under one prompt that n
 mean of the N (with `rloo`: of the others), not divided by their standard deviation. TRL's GRPOTrainer does the rest.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar
 
-from evorun.errors import one_of
-from evorun.methods.espl import ROLLOUT, Espl, RoundSettings
-from evorun.methods.gradient import LOSSES, GradientSettings
-from evorun.rollouts.calls import Role
-from evorun.tasks.base import Task
-from evorun.tasks.capabilities import Generates, Instructs
+from evorun.errors import at_least, one_of
+from evorun.methods.gradient import LOSSES, GradientSettings, advantages
+from evorun.methods.reinforcement import Reinforcement, RoundSettings
+from evorun.rollouts.episodes import Episode
+from evorun.training.wire import PolicyGradient
 
 
 @dataclass(kw_only=True)
@@ -23,6 +24,7 @@ class PolicyGradientConfig(RoundSettings, GradientSettings):
     def __post_init__(self) -> None:
         RoundSettings.__post_init__(self)
         GradientSettings.__post_init__(self)
+        at_least("method.group", self.group, 2)
 
 
 @dataclass(kw_only=True)
@@ -46,31 +48,65 @@ class CispoConfig(PolicyGradientConfig):
         self.require_bounds_of_cispo()
 
 
-class Grpo(Espl):
+class GroupRelative(Reinforcement):
+    """Policy gradients by advantages within groups: completions of one problem are measured by their mean reward."""
+
+    leave_one_out: ClassVar[bool] = False
+    """A completion's own reward is left out of its baseline."""
+
+    @property
+    def loss(self) -> str:
+        """TRL's name of the loss."""
+        return "dr_grpo"
+
+    def objective(self, run: Path) -> PolicyGradient:
+        config = self.config
+        assert isinstance(config, GradientSettings)  # noqa: S101 - asked for only where weights are trained
+        return PolicyGradient(
+            loss=self.loss,
+            steps=config.steps,
+            minibatches=config.minibatches,
+            kl=config.kl,
+            clip_low=config.clip_low,
+            clip_high=config.clip_high,
+            temperature=config.temperature,
+        )
+
+    def signals(self, episodes: Sequence[Episode]) -> list[float | None]:
+        return list(advantages(episodes, self.config.group, leave_one_out=self.leave_one_out))
+
+    def moves(self, signals: Sequence[float]) -> bool:
+        # With equal rewards in each group only the divergence from the reference policy has a gradient.
+        divergence = isinstance(self.config, GradientSettings) and self.config.kl
+        return any(signals) or bool(divergence and signals)
+
+
+class Grpo(GroupRelative):
     """Group-relative policy optimisation."""
 
     name = "grpo"
     description = "reinforcement learning by group-relative advantages (TRL's GRPOTrainer)"
-    needs = (Generates,)
-    roles: ClassVar = {ROLLOUT: Role("policy", lag=1)}
-    Config: ClassVar[type[PolicyGradientConfig]] = GrpoConfig
+    Config = GrpoConfig
+    config: GrpoConfig
 
-    def incompatibility(self, task: type[Task]) -> str | None:
-        if self.config.system_prompt is not None and not issubclass(task, Instructs):
-            return f"method.system_prompt: task={task.name} takes no system prompt; leave it null"
-        return None
+    @property
+    def loss(self) -> str:
+        return self.config.loss
 
 
-class Cispo(Grpo):
+class Cispo(GroupRelative):
     """The same advantages with importance weights that are cut, while every token keeps its gradient."""
 
     name = "cispo"
     description = "reinforcement learning with clipped importance weights (CISPO, TRL's GRPOTrainer)"
-    loss = "cispo"
     Config = CispoConfig
 
+    @property
+    def loss(self) -> str:
+        return "cispo"
 
-class Rloo(Grpo):
+
+class Rloo(GroupRelative):
     """REINFORCE with the mean reward of a completion's siblings as its baseline."""
 
     name = "rloo"

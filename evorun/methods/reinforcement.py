@@ -1,0 +1,239 @@
+"""Reinforcement learning with evolution beside it: the one loop of all methods that learn from rewards.
+
+A step plays a batch of episodes, updates the weights, and meanwhile evolves what the method lets evolve. Its methods
+differ in what makes a signal of the rewards and in the trainer's objective (grpo, cispo, rloo), and in their prompts,
+which evolve (espl) or are one that never changes.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, NamedTuple
+
+from evorun.errors import above, at_least
+from evorun.methods.base import DatasetLevel
+from evorun.methods.context import RunContext
+from evorun.methods.divergence import Divergence
+from evorun.methods.evaluation import Evaluations, RepeatedEvaluationSettings, answer_prompt
+from evorun.methods.evolution import Batch, FixedPrompt, Prompts
+from evorun.methods.gradient import figures
+from evorun.methods.prompt_population import Member
+from evorun.methods.proposals import SamplingSettings
+from evorun.rollouts.calls import Role
+from evorun.rollouts.episodes import Asked, Episode, Rollouts
+from evorun.rollouts.rewards import Graded, Rewards
+from evorun.runs.candidates import Step
+from evorun.tasks.base import Task
+from evorun.tasks.capabilities import Generates, Instructs
+
+ROLLOUT = "rollout"
+
+
+@dataclass(kw_only=True)
+class RoundSettings(RepeatedEvaluationSettings, SamplingSettings):
+    """Hyperparameters of the loop; the YAML files of its methods give each default and its source."""
+
+    name: str
+    steps: int
+    """Steps, one batch each."""
+    problems_per_step: int
+    """Problems in a batch (B)."""
+    group: int
+    """Completions of each problem under each system prompt (N)."""
+    system_prompt: str | None
+    """The system prompt to start from; null: the task's own, and of RL alone its own prompt for an answer."""
+    format_reward: float
+    """Added to the reward of a response in the task's format.
+
+    The reward is 1 for a correct response and else 0. On a task without right and wrong it is the primary score: where
+    its range is known brought to [0, 1], 1 the best; else as it is, negated where lower is better.
+    """
+    format_penalty: float
+    """Subtracted from the reward of a response that is not in the task's format."""
+    overflow_penalty: float
+    """Above 0: the reward of an episode that ran out of tokens or context is this, negated, whatever it says."""
+
+    eval_beside_rollouts: bool
+    """Evaluate while the rollouts of the next step are played, which keeps the engine's batches full; costs recorded
+    with an evaluation then count these rollouts too. With `training.max_lag` they have been played before."""
+
+    def __post_init__(self) -> None:
+        SamplingSettings.__post_init__(self)
+        RepeatedEvaluationSettings.__post_init__(self)
+        for key in ("steps", "problems_per_step", "group"):
+            at_least(f"method.{key}", getattr(self, key), 1)
+        for key in ("format_reward", "format_penalty", "overflow_penalty"):
+            at_least(f"method.{key}", getattr(self, key), 0)
+        above("method.temperature", self.temperature, 0)
+
+
+class _Start(NamedTuple):
+    """A step's batch before it is played."""
+
+    step: int
+    drawn: Sequence[Member]
+    asked: Sequence[Asked]
+    rollouts: Rollouts
+    config: RoundSettings
+
+    async def play(self) -> Batch:
+        """Play the episodes."""
+        episodes = await self.rollouts.play(self.step, self.asked, self.config.sampling)
+        return Batch(self.drawn, episodes, self.config.group)
+
+
+@dataclass(frozen=True)
+class _Round:
+    """The parts of a run that each step goes through."""
+
+    ctx: RunContext
+    config: RoundSettings
+    prompts: Prompts
+    rollouts: Rollouts
+    tests: Evaluations
+
+    def start(self, step: int, pending: int = 0) -> _Start | None:
+        """Draw problems and prompts of a step; None when there are no more steps, or the budget does not pay for it.
+
+        pending: calls at most that are still to be made before it.
+        """
+        ctx, config, prompts = self.ctx, self.config, self.prompts
+        if step > config.steps:
+            return None
+        problems, drawn = ctx.batch(step, config.problems_per_step), prompts.select(step)  # E-SPL, equation 4
+        task, after = ctx.training.task, self.tests.after_problem
+        tried = [(x, s.id, s.prompt.text) for x in problems for s in drawn]
+        asked = [Asked(x, answer_prompt(task, x, text, after_problem=after), name) for x, name, text in tried]
+        asked = [one for one in asked for _ in range(config.group)]
+        # A step is made only if the budget covers the evaluation after it, too; with a lag the step before still has
+        # its own ahead of it.
+        later = self.tests.most_calls + prompts.most_calls(len(problems), config.group)
+        needed = self.rollouts.most_calls([one.problem for one in asked])
+        needed += later * (2 if ctx.max_lag and step > 1 else 1) + pending
+        if ctx.shared.affordable(needed, ROLLOUT) < needed:
+            ctx.warn(
+                f"the budget ends training before step {step} of {config.steps}: a step and the evaluation after it "
+                f"take {needed} calls"
+            )
+            return None
+        return _Start(step, drawn, asked, self.rollouts, config)
+
+
+class Reinforcement(DatasetLevel):
+    """Reinforcement learning on a task's training split; its methods say what learns from rewards, and what evolves."""
+
+    regime = "labels"
+    needs: ClassVar[tuple[type, ...]] = (Generates,)
+    # Completions come before the step's update.
+    roles: ClassVar[Mapping[str, Role]] = {ROLLOUT: Role("policy", lag=1)}
+    trains = True
+    learns_from_problems = True
+    plays_ahead = ROLLOUT
+    Config: ClassVar[type[RoundSettings]]
+    config: RoundSettings
+
+    @property
+    def last_step(self) -> int:
+        return self.config.steps
+
+    def incompatibility(self, task: type[Task]) -> str | None:
+        if self.config.system_prompt is not None and not issubclass(task, Instructs):
+            return f"method.system_prompt: task={task.name} takes no system prompt; leave it null"
+        return None
+
+    def signals(self, episodes: Sequence[Episode]) -> list[float | None]:
+        """Return what the trainer is told of each episode of a batch; None where nothing is learned from it."""
+        raise NotImplementedError
+
+    def moves(self, signals: Sequence[float]) -> bool:
+        """Tell whether an update by these signals has a gradient."""
+        return bool(signals)
+
+    def prompts(self, ctx: RunContext) -> Prompts:
+        """Return the system prompts that the run starts with."""
+        return FixedPrompt(self.config.system_prompt or "")
+
+    def rewards(self, ctx: RunContext) -> Rewards:
+        """Return what rewards the episodes."""
+        config = self.config
+        bonus, penalties = config.format_reward, (config.format_penalty, config.overflow_penalty)
+        return Graded(ctx.shared, ctx.training.task, ctx.training.grade, bonus, *penalties)
+
+    @property
+    def after_problem(self) -> bool:
+        """True when system prompts stand after the problem (`answer_prompt`)."""
+        return False
+
+    def tested(self, prompts: Prompts) -> str:
+        """Return the system prompt that evaluations are made under."""
+        return prompts.best.prompt.text
+
+    async def prepare(self, ctx: RunContext) -> None:
+        if self.trains and self.config.top_p < 1:
+            ctx.warn(
+                f"method.top_p={self.config.top_p}: completions drawn from a part of the vocabulary are learned from "
+                "as if drawn from all of it, which biases the gradient; method.top_p=1 does not"
+            )
+
+    async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
+        """Run the steps (E-SPL, Algorithm 1); leave the trained adapter in artifacts/."""
+        config, prompts = self.config, self.prompts(ctx)
+        tests = Evaluations(ctx, config, self.after_problem)
+        rollouts = Rollouts(ctx.shared, ctx.training.task, ROLLOUT, self.rewards(ctx), learned=self.trains)
+        round_, divergence = _Round(ctx, config, prompts, rollouts, tests), Divergence(ctx.warn)
+        yield await tests.evaluate(0, self.tested(prompts))
+        evaluated = step = 0
+        start, ahead = round_.start(1), None
+        while start is not None:
+            step = start.step
+            batch = await start.play() if ahead is None else ahead.result()
+            prompts.rate(batch)  # TrueSkill, by the ranking of mean rewards
+            # With a lag the next batch is played meanwhile, by weights and prompts that this step has not changed.
+            early = bool(ctx.max_lag)
+            start = round_.start(step + 1) if early else None
+            async with asyncio.TaskGroup() as together:  # weights and prompts at once; the update is issued first
+                update = together.create_task(self._update(ctx, step, batch.episodes))
+                evolution = together.create_task(prompts.evolve(step, batch))
+                ahead = together.create_task(start.play()) if start is not None else None
+            of_step = figures(batch.episodes, config.group) | update.result()
+            signs = divergence.signs(step, of_step) if self.trains else {}
+            ctx.record(step, {**of_step, **signs, **evolution.result()}, prompts.candidates)
+            if step % config.eval_every == 0:
+                if config.eval_beside_rollouts and not early:
+                    start, early = round_.start(step + 1, tests.most_calls), True
+                async with asyncio.TaskGroup() as together:  # both by the weights after this step's update
+                    evaluation = together.create_task(tests.evaluate(step, self.tested(prompts)))
+                    if start is not None and ahead is None:
+                        ahead = together.create_task(start.play())
+                yield evaluation.result()
+                await self.keep(ctx, step)
+                evaluated = step
+            if not early:
+                start = round_.start(step + 1)
+        if evaluated < step:
+            yield await tests.evaluate(step, self.tested(prompts))
+            await self.keep(ctx, step)
+        await self.leave(ctx, prompts)
+
+    async def _update(self, ctx: RunContext, step: int, episodes: Sequence[Episode]) -> dict[str, float]:
+        """Learn from a batch, where weights are trained."""
+        if not self.trains:
+            ctx.record_rollouts(step, episodes, [None] * len(episodes))
+            return {}
+        signals = self.signals(episodes)
+        ctx.record_rollouts(step, episodes, signals)
+        # Nothing is learned from what the engine refused or the task could not score.
+        rows = [one.row(signal) for one, signal in zip(episodes, signals, strict=True) if signal is not None]
+        if self.moves([row.signal for row in rows]):
+            return await ctx.policy.update(step, rows)
+        # All advantages and so the gradient are zero; the optimiser's momentum alone would move the weights.
+        ctx.warn(f"step {step}: in each group all rewards are equal, so there is nothing to learn: no update")
+        return {}
+
+    async def keep(self, ctx: RunContext, step: int) -> None:
+        """Keep what an evaluation was made with, where a method has a use for it."""
+
+    async def leave(self, ctx: RunContext, prompts: Prompts) -> None:
+        """Save what was learned in artifacts/."""
+        if self.trains:
+            await ctx.policy.export()
