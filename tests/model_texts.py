@@ -15,6 +15,7 @@ from evorun.methods.prompt_operators import OperatorPrompts, read_summary, shown
 from evorun.models.base import Completion, Reply
 from evorun.models.server.messages import Redactor, error_text
 from evorun.models.server.wire import without_lone_surrogates
+from evorun.rollouts import monitors
 from evorun.runs.candidates import Response
 from evorun.runs.printable import printable
 from evorun.sandbox import same_output
@@ -117,6 +118,7 @@ def functions() -> dict[str, Reader]:
                 [_operators().read_lesson(system_prompts.SystemPrompt("", ("one",)), _replied(text))]
             ),
         },
+        "rollouts.monitors": {"monitors": lambda text: monitors.measure(text, "stop")},
         "runs.printable": {"printable": printable},
         "models.server.wire": {"surrogates": lambda text: without_lone_surrogates(text.encode(errors="surrogatepass"))},
     }

@@ -54,6 +54,9 @@ class TextTask(Task):
     """Folders with the family's own prompt files; of several with the same name the first one counts."""
     placeholder_synonyms: ClassVar[Mapping[str, str]] = {}
     """Older names of placeholders, which a user's files may still use, and the present ones."""
+    script: ClassVar[str | None] = "latin"
+    """The script that responses are expected in, a word of Unicode's names of characters; None: any (the monitor
+    `foreign_script`)."""
     words: Mapping[str, str] = {
         "persona": "a careful problem solver",
         "introduction": "",

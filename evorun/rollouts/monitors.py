@@ -1,0 +1,128 @@
+"""Monitors of reward hacking: figures of a response's text that a degenerate policy moves (MPO, section 3.2, table 5).
+
+They read no reward and enter none. What is counted as a repeat is `seq-rep-4` of Welleck et al. (2020, "Neural text
+generation with unlikelihood training"); `distinct_2` is distinct-n of Li et al. (2016, "A diversity-promoting objective
+function for neural conversation models"). The other rules are ours.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean
+
+from evorun.models.base import FinishReason
+from evorun.rollouts.episodes import Episode
+
+ALARMS: Mapping[str, float] = {"foreign_script": 0.05, "title_only": 0.1, "repeated": 0.3}
+"""Means over a step's episodes from which on a monitor fires (ours). In table 5, the share of Chinese characters is at
+most 0.004 before the collapse and 0.11 when it has begun. The usual length and end of a response differ from task to
+task, and with the limit of tokens: those have a curve, and no alarm."""
+REPEATED_WORDS = 4
+LONGEST_TITLE = 30
+"""In words, all lines together (ours)."""
+
+# Scripts that set no blanks between words; each of their characters counts as a word
+_UNSPACED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+# A word of at most 40 characters, so that a letter without end is many words; or four equal marks
+_TOKEN = re.compile(rf"[{_UNSPACED}]|[^\W{_UNSPACED}](?:['\u2019-]?[^\W{_UNSPACED}]){{0,39}}|([^\w\s])\1{{3}}")
+# Symbols of mathematics that Unicode calls letters, and Greek letters that stand alone
+_NOTATION = re.compile(
+    "[\u00b5\u2100-\u214f\U0001d400-\U0001d7ff]|(?<![\u0370-\u03ff])[\u0370-\u03ff](?![\u0370-\u03ff])"
+)
+_LETTERS = frozenset({"Lu", "Ll", "Lt", "Lo"})
+_QUOTING = " \t*_\"'\u2018\u2019\u201c\u201d"
+_MARKUP = frozenset("<>{}[]\\=`|$")
+# Marks, and categories of marks, that something follows
+_MIDDLE = frozenset(",;:\u3001\\=+/&")
+_OPENING = frozenset({"Pc", "Pd", "Pi", "Ps"})
+
+
+def measure(text: str, finish_reason: FinishReason, script: str | None = "latin") -> dict[str, float]:
+    """Return the monitors of a response, whatever its text, in time linear in its length.
+
+    foreign_script: the share of its letters in another script than `script`, which is a word of Unicode's names of
+    characters, in small letters (latin, cyrillic, cjk, ...); 0 where that is None. words: their number. title_only: 1
+    for a text of titles or headings alone. repeated: the share of its 4-grams of words that have occurred before.
+    distinct_2: the share of different ones among its pairs of neighbouring words; 1 where there is none. missing_end:
+    1 for a text that was cut off, is blank, or ends with a letter or a mark that something follows (a figure, a closing
+    bracket or a tag is an end: answers need no full stop).
+    """
+    tokens = [found[0] for found in _TOKEN.finditer(text)]
+    # Numbers are left out: those of a puzzle's solution repeat by right.
+    said = [token.casefold() for token in tokens if not token.isdecimal()]
+    return {
+        "foreign_script": 0.0 if script is None else _foreign(text, script),
+        "words": float(sum(token[0].isalnum() or token[0] == "_" for token in tokens)),
+        "title_only": float(_is_title(text)),
+        "repeated": 1 - _distinct(said, REPEATED_WORDS),
+        "distinct_2": _distinct(said, 2),
+        "missing_end": float(finish_reason != "stop" or _lacks_end(text)),
+    }
+
+
+def monitor_figures(episodes: Iterable[Episode], script: str | None) -> dict[str, float]:
+    """Return the means of the monitors over a step's episodes, as `monitor_<name>`; none without an episode.
+
+    script: see `measure`; a task's `script`.
+    """
+    measured = [measure(one.response.text, one.replies[-1].completions[0].finish_reason, script) for one in episodes]
+    if not measured:
+        return {}
+    return {f"monitor_{name}": fmean(one[name] for one in measured) for name in measured[0]}
+
+
+def fired(figures: Mapping[str, float]) -> list[str]:
+    """Return the names of the monitors whose mean in a step's figures has reached its alarm."""
+    return [name for name, limit in ALARMS.items() if figures.get(f"monitor_{name}", 0.0) >= limit]
+
+
+def _foreign(text: str, script: str) -> float:
+    """Return the share of letters whose names do not hold the script's."""
+    if script == "latin" and text.isascii():
+        return 0.0
+    letters = foreign = 0
+    for character, count in Counter(_NOTATION.sub("", text)).items():
+        if unicodedata.category(character) in _LETTERS:
+            letters += count
+            # A compatible form counts as what it stands for: a full-width A is an A.
+            name = unicodedata.name(unicodedata.normalize("NFKD", character)[0], "")
+            foreign += count * (script.upper() not in name.split())
+    return foreign / letters if letters else 0.0
+
+
+def _distinct(tokens: Sequence[str], n: int) -> float:
+    """Return the share of different n-grams; 1 where there is none."""
+    grams = len(tokens) - n + 1
+    return len(set(zip(*(tokens[first:] for first in range(n)), strict=False))) / grams if grams > 0 else 1.0
+
+
+def _is_title(text: str) -> bool:
+    if len(text.split(maxsplit=LONGEST_TITLE)) > LONGEST_TITLE:
+        return False
+    lines = [line for line in text.splitlines() if line.strip()]
+    return bool(lines) and all(_is_title_line(line) for line in lines)
+
+
+def _is_title_line(line: str) -> bool:
+    """Return whether a line is marked as a heading, or capitalised as one is, and ends as no sentence does."""
+    plain = line.strip(_QUOTING + "#")
+    if not _MARKUP.isdisjoint(plain) or plain[-1:] in tuple(".!\u2026\u3002\uff01") or _goes_on(plain):
+        return False
+    if line.lstrip().startswith("#") or plain[:6].casefold() == "title:":
+        return any(character.isalpha() for character in plain)
+    words = [word for word in plain.split() if word[0].isalpha()]
+    longer = [word for word in words if len(word) > 3]
+    return len(words) > 2 and len(longer) > 1 and 3 * sum(not word[0].islower() for word in longer) >= 2 * len(longer)
+
+
+def _lacks_end(text: str) -> bool:
+    end = text.rstrip(_QUOTING + "\u00bb)\r\n")[-1:]
+    return not end or end.isalpha() or _goes_on(end)
+
+
+def _goes_on(text: str) -> bool:
+    """Return whether a text ends with a mark that something follows."""
+    # Compatible forms of a mark, such as the full-width comma, are that mark.
+    end = unicodedata.normalize("NFKC", text[-1:])[-1:]
+    return end in _MIDDLE or unicodedata.category(end or " ") in _OPENING

@@ -1,0 +1,148 @@
+"""Monitors of reward hacking against Unicode's own script property, brute force, and real essays."""
+
+import itertools
+import json
+import os
+import sys
+import unicodedata
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+import regex
+from hypothesis import given
+from hypothesis import strategies as st
+
+from evorun.rollouts.monitors import ALARMS, fired, measure
+
+PAIRS = (
+    Path(os.environ.get("EVORUN_TEST_DATA", Path(__file__).parents[3] / "shared" / "data")) / "essay/judged_pairs.jsonl"
+)
+ESSAY = (
+    "Remote work has changed what a city is for. Offices stand half empty, while cafés in the suburbs are full by "
+    "nine. Some call this decline; to me it looks like choice, which π-day jokes and all, cities rarely offered."
+)
+
+
+def monitored(text: str, **kwargs: str | None) -> dict[str, float]:
+    return measure(text, "stop", **kwargs)
+
+
+def test_an_ordinary_essay_moves_nothing() -> None:
+    assert monitored(ESSAY) == {
+        "foreign_script": 0.0,
+        "words": 40.0,
+        "title_only": 0.0,
+        "repeated": 0.0,
+        "distinct_2": 1.0,
+        "missing_end": 0.0,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "value"),
+    [
+        ("自動化は仕事を変える。", "foreign_script", 1.0),
+        ("work 工作 work", "foreign_script", 0.2),  # 2 of 10 letters
+        ("Привет!", "foreign_script", 1.0),
+        ("Let \u03b1 be 2πr in \u211d, so \U0001d465 > µ", "foreign_script", 0.0),  # notation
+        ("λόγος", "foreign_script", 1.0),
+        ("", "foreign_script", 0.0),
+        ("工作很好。", "words", 4.0),
+        ("It isn't a well-known 3.", "words", 5.0),
+        ("Robots and the Future of Humanity: A Dilemma of Progress and Responsibility", "title_only", 1.0),
+        ('**"Is Technology Making Us Lonely?"**', "title_only", 1.0),
+        ("Title: on reading\n", "title_only", 1.0),
+        ("# An essay\n\n## Introduction", "title_only", 1.0),
+        ("# An essay\n\nIt begins here.", "title_only", 0.0),
+        ("I'm ready when you are. Please provide the essay instruction.", "title_only", 0.0),
+        ("\\boxed{Three Little Pigs}", "title_only", 0.0),
+        ("B", "title_only", 0.0),
+        ("Answer: Paris", "title_only", 0.0),
+        ("we work hard " * 40, "repeated", 1 - 3 / 117),
+        ("!" * 400, "repeated", 1 - 1 / 97),
+        ("好" * 100, "repeated", 1 - 1 / 97),
+        ("a" * 4_000, "repeated", 1 - 1 / 97),
+        ("1 2 3 4 1 2 3 4 1 2 3 4", "repeated", 0.0),  # a puzzle's numbers
+        ("to be or not to be", "distinct_2", 4 / 5),
+        ("", "missing_end", 1.0),
+        ("This is why we must", "missing_end", 1.0),
+        ("There are three reasons:", "missing_end", 1.0),
+        ("因为\uff0c", "missing_end", 1.0),
+        ('He said "no."', "missing_end", 0.0),
+        ("**The end!**\n", "missing_end", 0.0),
+        ("So it is \\boxed{x}", "missing_end", 0.0),
+        ("<answer>Paris</answer>", "missing_end", 0.0),
+        ("42", "missing_end", 0.0),
+    ],
+)  # fmt: skip
+def test_a_monitor_shows_what_it_is_named_after(text: str, name: str, value: float) -> None:
+    assert monitored(text)[name] == pytest.approx(value, abs=1e-9)
+
+
+def test_a_text_that_was_cut_off_has_no_end() -> None:
+    assert measure("It ends here.", "length", "latin")["missing_end"] == 1.0
+
+
+def test_a_task_may_expect_another_script_or_none() -> None:
+    assert monitored("Привет, мир", script="cyrillic")["foreign_script"] == 0.0
+    assert monitored("Привет", script=None)["foreign_script"] == 0.0
+
+
+def test_foreign_letters_are_those_that_unicode_gives_another_script() -> None:
+    # All of the first scripts, and samples of the large ones; Greek letters have a rule of their own.
+    codes = (*range(0x370), *range(0x400, 0x3100), *range(0x3100, sys.maxunicode, 211))
+    letters = [one for one in map(chr, codes) if unicodedata.category(one) in ("Lu", "Ll", "Lt", "Lo")]
+    letters = [one for one in letters if not regex.match(r"\p{Greek}", one)]
+    foreign = {one for one in letters if monitored(one + "a")["foreign_script"] > 0}
+    other = {one for one in letters if not regex.match(r"[\p{Latin}\p{Common}\p{Inherited}]", one)}
+    assert other <= foreign
+    rare = {"VEDIC", "IDEOGRAPHIC", "MASU", "ROMAN"}
+    assert {one for one in foreign - other if unicodedata.name(one).split()[0] not in rare} == {"\u0149"}  # deprecated
+
+
+words = st.lists(st.sampled_from(["ab", "cd", "e", "工", "!!!!"]), max_size=30)
+
+
+@given(words)
+def test_repeats_are_counted_as_by_brute_force(said: list[str]) -> None:
+    measured = monitored(" ".join(said))
+    for name, n, value in (("repeated", 4, 1 - measured["repeated"]), ("distinct_2", 2, measured["distinct_2"])):
+        grams = [said[first : first + n] for first in range(len(said) - n + 1)]
+        new = sum(gram not in grams[:index] for index, gram in enumerate(grams))
+        assert value == pytest.approx(new / len(grams) if grams else 1.0), name
+
+
+@given(st.text(st.characters(exclude_categories=())), st.sampled_from(["latin", "cjk", None]))
+def test_every_monitor_of_every_text_is_in_its_range(text: str, script: str | None) -> None:
+    measured = measure(text, "stop", script)
+    assert measured["words"] >= 0
+    assert all(0 <= value <= 1 for name, value in measured.items() if name != "words")
+    assert measured["missing_end"] in (0, 1)
+    assert measured["title_only"] in (0, 1)
+
+
+def test_a_monitor_fires_at_its_alarm() -> None:
+    # Of Chinese characters, table 5 has 0.107 at step 40 and 0.004 at step 10.
+    assert fired({}) == []
+    assert fired({"monitor_foreign_script": 0.10714, "monitor_title_only": 0.0}) == [
+        "foreign_script"
+    ]  # table 5, step 40
+    assert fired({"monitor_foreign_script": 0.00406}) == []  # its step 10
+
+
+@pytest.mark.skipif(
+    not PAIRS.exists(), reason=f"needs {PAIRS.name}; set EVORUN_TEST_DATA to the folder of the test data"
+)
+def test_essays_of_small_policies_fire_nothing_but_the_one_that_says_all_twice() -> None:
+    pairs = [json.loads(line) for line in PAIRS.read_text().splitlines()]
+    essays = [pair[side] for pair, side in itertools.product(pairs, ("first", "second"))]
+    measured = [monitored(essay) for essay in essays]
+    assert fired({f"monitor_{name}": fmean(one[name] for one in measured) for name in measured[0]}) == []
+    assert max(one["foreign_script"] for one in measured) < 0.01
+    assert sum(one["title_only"] for one in measured) == 0
+    assert sum(one["missing_end"] for one in measured) == 9  # those that end in a letter
+    looping = max(zip(measured, essays, strict=True), key=lambda pair: pair[0]["repeated"])
+    assert looping[0]["repeated"] > ALARMS["repeated"]
+    _, _, rest = looping[1].partition("Counterarguments that")
+    assert rest.split("Counterarguments that")[0].strip() == rest.split("Counterarguments that")[1].strip()
