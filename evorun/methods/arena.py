@@ -15,8 +15,8 @@ from evorun.tasks.capabilities import Explanation, Letter, ScoredResponse
 RATINGS = ("posterior", "win_rate", "elo")
 POOL_RANKS = ("mean", "upper", "lower")
 
-ELO_GAIN = 0.7
-"""Elo's K in logits, 120 points of chess: a first win then counts about as much as in the posterior at prior_sd 1."""
+ELO_K = 0.7 * elo.SCALE
+"""Elo's K, 120 points: 0.7 logits, so that a first win counts about as much as in the posterior at prior_sd 1 (ours)."""
 
 
 class Survivors(NamedTuple):
@@ -76,7 +76,6 @@ class Arena:
 
     def update(self, comparisons: Sequence[Comparison]) -> None:
         """Add the comparisons to the history and update the belief, starting from the last one."""
-        known = len(self._winners)
         for comparison in comparisons:
             self._remember(comparison)
         history = self._winners, self._losers, self._scores
@@ -96,7 +95,7 @@ class Arena:
             # As much as the prior knows: the logit of a rate under Beta(a, a) has a variance of about 2 / a.
             self.mean = win_rate.log_odds(len(self), *history, pseudo_count=2 / self.prior_sd**2)
         else:
-            self.mean = elo.rate(self.mean, *(column[known:] for column in history), k=ELO_GAIN, scale=1.0)
+            self.mean = elo.rate(len(self), *history, k=ELO_K, initial=0) / elo.SCALE
 
     def _remember(self, comparison: Comparison) -> None:
         """Add a comparison to the history, if it is evidence."""
