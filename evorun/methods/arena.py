@@ -16,7 +16,7 @@ RATINGS = ("posterior", "win_rate", "elo")
 POOL_RANKS = ("mean", "upper", "lower")
 
 ELO_K = 0.7 * elo.SCALE
-"""Elo's K, 120 points: 0.7 logits, so that a first win counts about as much as in the posterior at prior_sd 1 (ours)."""
+"""Elo's K, 120 points: in logits 0.7, so that a first win counts about as much as in the posterior at prior_sd 1."""
 
 
 class Survivors(NamedTuple):

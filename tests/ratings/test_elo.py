@@ -66,7 +66,7 @@ def test_the_order_of_matches_counts():
 
 
 def test_expectations_are_those_of_the_federations_table():
-    # FIDE Rating Regulations, table 8.1.2: 200 points ahead, as after a first win at K = 200, are expected to score 0.76
+    # FIDE Rating Regulations, table 8.1.2: 200 points ahead are expected to score 0.76
     assert rate(2, [0], [1], [1], k=200).tolist() == [1100, 900]
     assert rate(2, [0, 0], [1, 1], [1, 0], k=200) == pytest.approx([1100 - 200 * 0.76, 900 + 200 * 0.76], abs=1)
 
