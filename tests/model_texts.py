@@ -34,7 +34,7 @@ from evorun.tasks.puzzles.reading import last_block
 from evorun.tasks.search_qa.metrics import f1
 from evorun.tasks.search_qa.reading import is_in_form as in_form
 from evorun.tasks.search_qa.reading import read_answer, read_call
-from evorun.tasks.search_qa.task import inert
+from evorun.tasks.tags import inert
 from evorun.tasks.thinking import without_thinking
 
 OPTIONS = ("one", "two", "three", "four")
@@ -96,7 +96,7 @@ def functions() -> dict[str, Reader]:
             "in form": in_form,
         },
         "tasks.search_qa.metrics": {"f1": lambda text: f1(text, "the one"), "f1 of it": lambda text: f1("1", text)},
-        "tasks.search_qa.task": {"inert": inert},
+        "tasks.tags": {"inert": inert},
         "tasks.livecodebench.programs": {
             "signature": programs.signature,
             "syntax_error": programs.syntax_error,

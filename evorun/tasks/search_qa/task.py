@@ -1,6 +1,5 @@
 """Agentic search as methods see it: a question, a search tool, and an answer of a few words."""
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,13 +12,12 @@ from evorun.tasks.json_text import well_formed
 from evorun.tasks.search_qa.metrics import exact_match, f1, normalised
 from evorun.tasks.search_qa.reading import is_in_form, read_answer, read_call
 from evorun.tasks.search_qa.retrieval.base import Passage, Retriever
+from evorun.tasks.tags import inert
 from evorun.tasks.text_task import TextTask
 from evorun.tasks.thinking import without_thinking
 
 MAX_TITLE_CHARS = 200
 """As much of a passage's title as the model is shown (ours)."""
-# Whatever looks like a tag of a chat template or a tool call, in the ways that models write them
-_MARK = re.compile(r"<(?=[A-Za-z/|!\uff5c])|\[(?=/?[A-Z_]{3,30}\])")
 
 
 class SearchQa(TextTask):
@@ -120,11 +118,3 @@ class SearchQa(TextTask):
     def signature(self, problem: Problem, response: Response) -> str:
         """Return the answer as exact match compares it, so that votes are counted by what counts."""
         return normalised(response.answer or "")
-
-
-def inert(text: str) -> str:
-    """Return a text in which no tag is left: what comes from elsewhere must not end a turn, nor begin a call.
-
-    A blank breaks each tag up, and the text stays readable.
-    """
-    return _MARK.sub(lambda found: f"{found[0]} ", text)
