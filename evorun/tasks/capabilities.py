@@ -12,6 +12,7 @@ import numpy as np
 from evorun.models.base import Message
 from evorun.runs.candidates import Response, Verdict
 from evorun.tasks.base import Demonstration, Problem, Prompt, Tools
+from evorun.tasks.rubrics import Rubric, RubricItem
 
 Letter = Literal["A", "B"]
 
@@ -80,6 +81,45 @@ class Judgment(msgspec.Struct, frozen=True, kw_only=True):
     reason: str = ""
     votes: tuple[Verdict, ...] = ()
     """The verdict of each judge of a panel; empty where one was asked."""
+
+
+@runtime_checkable
+class ScoresByRubric(Protocol):
+    """A response can be scored by a model under a rubric of the method's choice (MPO, section 2.3)."""
+
+    def rubric_keys(self) -> tuple[str, ...]:
+        """Return the keys of the rubrics that the task has at a time: one for all problems, or one for each cluster."""
+        ...
+
+    def rubric_key(self, problem: Problem) -> str:
+        """Return the key of the rubric that a problem's responses are scored by."""
+        ...
+
+    def task_description(self) -> str:
+        """Say what is asked of whoever responds, for those who score and for those who refine the rubric."""
+        ...
+
+    def given_rubric(self, name: str, key: str) -> Rubric:
+        """Return the rubric of that name (`initial`, `expert`). Raises ConfigError naming those that there are."""
+        ...
+
+    def scoring_prompt(
+        self,
+        problem: Problem,
+        response: Response,
+        rubric: Rubric,
+        item: RubricItem | None = None,
+        plan: str | None = None,
+    ) -> Prompt:
+        """Ask for a rationale and then the points, as `read_scores` reads them; with an item, for its points alone."""
+        ...
+
+    def planning_prompt(self, problem: Problem, rubric: Rubric, reference: str | None = None) -> Prompt:
+        """Ask for a plan to score responses by, before any is seen (plan-then-execute, appendix K.3).
+
+        reference: a solution that is known to be right, which only methods of the regime `labels` may show.
+        """
+        ...
 
 
 @runtime_checkable

@@ -68,6 +68,11 @@ class PromptFiles:
             used |= {synonyms[one] for one in used if one in synonyms}
             _warn_of_omissions(path, tuple(sorted(replaced.placeholders - used)))
 
+    @property
+    def names(self) -> list[str]:
+        """The names of all prompts, in alphabetical order."""
+        return sorted(self._prompts)
+
     def render(self, name: str, **values: Any) -> str:
         """Return the text of prompt `name` with `values` filled in."""
         return self._prompts[name].render(values)

@@ -11,6 +11,7 @@ from decimal import Decimal
 
 import msgspec
 
+from evorun.tasks.tags import inert
 from evorun.tasks.thinking import without_thinking
 
 MAX_ITEMS = 64
@@ -68,7 +69,6 @@ class Rubric(msgspec.Struct, frozen=True):
     """A rubric; a given one has no items."""
 
     text: str
-    """As prompts show it."""
     maximum: float
     """Points in total: of a refinement, the sum of its items'."""
     items: tuple[RubricItem, ...] = ()
@@ -82,6 +82,16 @@ class Rubric(msgspec.Struct, frozen=True):
     def words_per_item(self) -> float:
         """Mean length of an item in words; of a free text, of all of it."""
         return sum(len(one.text.split()) for one in self.items) / len(self.items) if self.items else float(self.words)
+
+    @property
+    def shown(self) -> str:
+        """The rubric as those who score see it: its items numbered, with no tag of what a model wrote left in them."""
+        if not self.items:
+            return self.text
+        return "\n\n".join(
+            f"## Item {number} (0 to {item.maximum:g} points)\n{inert(item.text)}"
+            for number, item in enumerate(self.items, 1)
+        )
 
     def subset(self, kept: Collection[int]) -> "Rubric":
         """Return the rubric with some of its items only, by their places from 0."""
@@ -108,22 +118,21 @@ def read_rubric(text: str) -> Rubric:
     return _of_items(items)
 
 
-def read_given(text: str, source: str) -> Rubric:
+def read_given(text: str) -> Rubric:
     """Read a given rubric: free text after a first line `maximum: N`, or one with items as `read_rubric` reads it.
 
-    Raises ValueError naming the source.
+    Raises ValueError.
     """
     if stated := _MAXIMUM.match(text):
         maximum, rest = float(stated[1]), text[stated.end() :].strip()
         if not 0 < maximum <= MAX_POINTS * MAX_ITEMS or not rest:
-            raise ValueError(f"{source}: expected a positive maximum and a rubric after it")
+            raise ValueError("expected a positive maximum and a rubric after it")
         return Rubric(rest, maximum)
     try:
         return read_rubric(text)
     except ValueError as error:
         raise ValueError(
-            f"{source}: expected a first line 'maximum: N', the points of a rubric in free text, or a <rubric> with "
-            f"items and levels, got one with {error}"
+            f"expected a first line 'maximum: N' (its points), then free text, or a <rubric> of items; {error}"
         ) from error
 
 

@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 import msgspec
 import numpy as np
 
+from evorun.errors import ConfigError
 from evorun.models.base import Message
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, Grade, Problem, Prompt, Task
@@ -30,6 +31,8 @@ from evorun.tasks.judging import (
     read_fitness,
 )
 from evorun.tasks.prompt_files import PromptFiles
+from evorun.tasks.rubrics import Rubric, RubricItem, read_given, read_rubric
+from evorun.tasks.tags import inert
 from evorun.tasks.thinking import without_thinking
 
 DEFAULTS = Path(__file__).parent / "prompts"
@@ -41,6 +44,10 @@ _OUTCOMES: dict[AttemptOutcome, str] = {
     "lost": "judged worse than the best answer of its time",
     "undecided": "judged neither better nor worse than the best answer of its time",
 }
+_RUBRIC = "rubric_"
+"""Prompt files that begin so are rubrics."""
+_FREE = Rubric("text", 5)
+_WITH_ITEMS = read_rubric("<rubric><item>one\n- 1: text</item><item>two\n- 1: text</item></rubric>")
 
 
 class TextTask(Task):
@@ -284,6 +291,64 @@ class TextTask(Task):
         shown = self.response_values(problem, response)
         return self.ask("fitness", "fitness", problem, [response], FITNESS_SCHEMA, **shown)
 
+    def rubric_keys(self) -> tuple[str, ...]:
+        return ("",)
+
+    def rubric_key(self, problem: Problem) -> str:
+        return ""
+
+    def task_description(self) -> str:
+        return self.prompts.render("task_description", **self.shared_values())
+
+    def given_rubric(self, name: str, key: str) -> Rubric:
+        known = [file.removeprefix(_RUBRIC) for file in self.prompts.names if file.startswith(_RUBRIC)]
+        if name not in known:
+            raise ConfigError(f"task={self.name} has no rubric '{name}', expected one of {', '.join(known)}, or a FILE")
+        text = self.prompts.render(f"{_RUBRIC}{name}", **self.shared_values(), key=key)
+        try:
+            return read_given(text)
+        except ValueError as error:
+            raise ConfigError(f"{_RUBRIC}{name}.md of task={self.name}: {error}") from error
+
+    def scoring_prompt(
+        self,
+        problem: Problem,
+        response: Response,
+        rubric: Rubric,
+        item: RubricItem | None = None,
+        plan: str | None = None,
+    ) -> Prompt:
+        # The policy, a rubric that was refined on its words and a plan must not end their part of the prompt, nor
+        # have the judge quote a score.
+        values = {
+            "task_description": self.task_description(),
+            "rubric": rubric.shown if item is None else inert(item.text),
+            "maximum": rubric.maximum if item is None else item.maximum,
+            "items": rubric.items if item is None else (),
+            "plan": "" if plan is None else inert(plan),
+            "response": inert(response.text),
+        }
+        number = None if item is None else rubric.items.index(item)
+        hints = {"maximum": values["maximum"], "items": [one.maximum for one in rubric.items], "item": number}
+        return self._ask_about("score", "scoring", problem, [response], hints, **values)
+
+    def planning_prompt(self, problem: Problem, rubric: Rubric, reference: str | None = None) -> Prompt:
+        about = {"task_description": self.task_description(), "rubric": rubric.shown, "reference": reference or ""}
+        return self._ask_about("plan", "planning", problem, [], {}, **about)
+
+    def _ask_about(
+        self,
+        role: str,
+        file: str,
+        problem: Problem,
+        seen: Sequence[Response],
+        hints: Mapping[str, Any],
+        **values: Any,
+    ) -> Prompt:
+        """Return a request for free text of somebody who does not answer: without the answerer's system message."""
+        prompt = self.ask(role, file, problem, seen, hints=hints, **values)
+        return msgspec.structs.replace(prompt, messages=prompt.messages[len(self._system) :], json_schema=None)
+
     def ask(
         self,
         role: str,
@@ -350,3 +415,9 @@ class TextTask(Task):
             self.mutation_prompt(problem, individual)
             self.errors_prompt(problem, response)
             self.fitness_prompt(problem, response)
+            for rubric in (_FREE, _WITH_ITEMS):
+                self.scoring_prompt(problem, response, rubric, plan="plan")
+        self.planning_prompt(problem, _FREE, gold)
+        for name in self.prompts.names:
+            if name.startswith(_RUBRIC):
+                self.given_rubric(name.removeprefix(_RUBRIC), self.rubric_key(problem))
