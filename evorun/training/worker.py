@@ -63,15 +63,16 @@ def _train(job: Job, link: Any) -> None:
     model, tokenizer = load(job)
     decoding = Decoding(tokenizer, job.model, job.max_batch_size, job.prefix_cache_tokens)
     serving = Serving(link, decoding, Versions.resumed(job.updates, job.checkpoint))
+    trainer: Any
     # Imported here: each loads its trainers of TRL, which takes seconds.
     if isinstance(job.objective, PolicyGradient):
-        from evorun.training.policy_gradient import make_trainer as policy_gradient
+        from evorun.training.policy_gradient import PolicyGradientTrainer
 
-        trainer = policy_gradient(job, job.objective, model, tokenizer, serving)
+        trainer = PolicyGradientTrainer(job, job.objective, model, tokenizer, serving)
     else:
-        from evorun.training.fine_tuning import make_trainer as fine_tuning
+        from evorun.training.fine_tuning import make_trainer
 
-        trainer = fine_tuning(job, job.objective, model, tokenizer, serving)
+        trainer = make_trainer(job, job.objective, model, tokenizer, serving)
     serving.bind(trainer)
     if link is not None:
         link.send(Ready(sum(p.numel() for p in trainer.model.parameters() if p.requires_grad)))

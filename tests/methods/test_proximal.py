@@ -48,7 +48,7 @@ def test_an_episode_without_an_end_of_its_own_is_penalised_once() -> None:
             ("gae_lambda", -0.1),
         ),
         *(("clip", 0.0), ("value_clip", 0.0), ("value_weight", -1.0), ("score_at", "first"), ("critic", "none")),
-        ("missing_eos_penalty", 0.0),
+        *(("gae_lambda", -0.1), ("missing_eos_penalty", 0.0)),
     ],
 )
 def test_values_out_of_range_are_refused_by_name(key: str, value: Any) -> None:

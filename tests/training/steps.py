@@ -82,7 +82,7 @@ def stepped(folder: Path, *batches: Sequence[Row], training: dict[str, Any] | No
     """Learn from batches with the tiny model; return what each optimiser step came to."""
     from transformers import TrainerCallback
 
-    from evorun.training.policy_gradient import make_trainer
+    from evorun.training.policy_gradient import PolicyGradientTrainer
     from evorun.training.serving import Finished
 
     class Watch(TrainerCallback):
@@ -93,7 +93,7 @@ def stepped(folder: Path, *batches: Sequence[Row], training: dict[str, Any] | No
     gradients: list[dict[str, torch.Tensor]] = []
     told = policy_gradient(**{"steps": len(batches), **objective})
     job = make_job(folder, folder, training_config(**{**EXACT, **(training or {})}), told)
-    trainer = make_trainer(job, told, *tiny(), Batches(batches))  # type: ignore[arg-type]
+    trainer = PolicyGradientTrainer(job, told, *tiny(), Batches(batches))  # type: ignore[arg-type]
     trainer.add_callback(Watch())
     with contextlib.suppress(Finished):
         trainer.train()

@@ -1,0 +1,117 @@
+"""TRL's GRPOTrainer on rows that the run gives, a batch at a time: what the objectives on completions share.
+
+TRL's own data loader, rewards, groups and normalisation, which take batches of one size for granted, are not used: a
+step is made of as many passes as its rows need, and each token has its weight in the loss.
+
+Imports TRL: only the trainer process imports this module.
+"""
+
+import math
+from abc import abstractmethod
+from contextlib import nullcontext
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from accelerate import DistributedType
+from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer
+
+from evorun.training.serving import Serving
+from evorun.training.settings import processes, shared_arguments
+from evorun.training.weights import adapter
+from evorun.training.wire import Job
+
+LARGEST_LOG_RATIO = 20.0
+"""Beyond it the ratio of two probabilities is cut: its exponential would soon be infinite."""
+
+SAME = 1e-4
+"""Log-probabilities that differ by less are taken as equal: sums in float32 differ so much between batches, and a run
+that was killed samples the rest of its completions in another batch, from which it must learn the same to the bit."""
+
+
+class Scores(NamedTuple):
+    """The policy's opinion of the tokens of some rows but the first of each: shape [rows, T - 1]."""
+
+    logprobs: torch.Tensor
+    """At the sampling temperature; 0 where a token is not learned."""
+    entropy: torch.Tensor
+
+
+class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
+    """GRPOTrainer on the run's rows."""
+
+    SUMS: ClassVar[tuple[str, ...]]
+    """Names of what `compute_loss` adds to `_sums`, over the passes and processes of an optimiser step."""
+
+    def __init__(
+        self, job: Job, serving: Serving, model: Any, tokenizer: Any, *, steps: int, temperature: float, **settings: Any
+    ) -> None:
+        """steps: the optimiser's, at most. temperature: sampling temperature of the completions. settings: TRL's."""
+        arguments = shared_arguments(job) | {
+            # TRL demands groups of two at least, and an entry of its data set for each; nothing else is made of these.
+            "per_device_train_batch_size": 2,
+            "num_generations": 2,
+            "gradient_accumulation_steps": 1,
+            "max_steps": steps,
+            "temperature": temperature,
+            # The run knows its position; skipping batches on resume would ask it for them again.
+            "ignore_data_skip": True,
+            "remove_unused_columns": False,
+        }
+        super().__init__(
+            model=model,
+            args=GRPOConfig(**arguments, **settings),
+            reward_funcs=lambda completions, **_: [0.0] * len(completions),
+            train_dataset=Dataset.from_dict({"prompt": ["-"] * (steps * processes())}),
+            processing_class=tokenizer,
+            peft_config=adapter(job.training, model),
+        )
+        self._job = job
+        self._serving = serving
+        self._steps: list[list[Any]] = []
+        """This process's passes of each optimiser step of the batch that are still to be made."""
+        self._sums = torch.zeros(len(self.SUMS))
+
+    @property
+    def policy(self) -> Any:
+        """The model under its adapter."""
+        return self.accelerator.unwrap_model(self.model)
+
+    @abstractmethod
+    def _next_batch(self) -> list[list[Any]]:
+        """Wait for the run's next batch; return this process's passes of each optimiser step on it."""
+
+    @abstractmethod
+    def _figures(self, sums: dict[str, float]) -> dict[str, float]:
+        """Return the figures of an optimiser step, whose sums these are."""
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+        """Accumulate the gradient of the next optimiser step; return its loss."""
+        if not self._steps:
+            self._steps = self._next_batch()
+        own = self._steps.pop(0)
+        self._sums = torch.zeros(len(self.SUMS), device=self.accelerator.device)
+        loss = torch.zeros((), device=self.accelerator.device)
+        for index, one in enumerate(own):
+            last = index + 1 == len(own)
+            self.accelerator.gradient_state._set_sync_gradients(last)  # DeepSpeed makes its step where this is true
+            waits = last or self.accelerator.distributed_type == DistributedType.DEEPSPEED
+            with nullcontext() if waits else self.accelerator.no_sync(model):
+                loss += super().training_step(model, one, None)
+        sums = self.accelerator.reduce(self._sums, reduction="sum").tolist()
+        figures = self._figures(dict(zip(self.SUMS, sums, strict=True)))
+        largest = math.log(self.policy.get_output_embeddings().weight.shape[0])
+        for name, value in {**figures, "entropy_fraction": figures["entropy"] / largest}.items():
+            self._metrics["train"][name].append(value)
+        return loss
+
+    def _prepare_inputs(self, inputs: Any) -> Any:
+        return inputs
+
+
+def score(model: Any, ids: torch.Tensor, learned: torch.Tensor) -> Scores:
+    """Return log-probability and entropy at each token but the first, as they were sampled: at the temperature."""
+    labels = ids.masked_fill(~learned, -100)
+    # Padding stands on the right, where a causal model does not see it, so no mask is needed.
+    output = model(input_ids=ids, labels=labels, fused_lm_head=True)
+    return Scores(output.log_probs, output.entropy)
