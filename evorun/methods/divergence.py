@@ -30,7 +30,7 @@ class Divergence:
         """Return the figures `zero_gradient`, `nearly_uniform` and `reward_collapse`, each where it is seen (1)."""
         found = {}
         # The method makes an update only where advantages differ; a penalty alone may have no gradient.
-        if figures.get("grad_norm") == 0 and figures["equal_groups"] < 1:
+        if figures.get("grad_norm") == 0 and figures.get("equal_groups", 0.0) < 1:
             found["zero_gradient"] = "the gradient is zero though rewards differ, so nothing is learned"
         if figures.get("entropy_fraction", 0.0) > NEARLY_UNIFORM:
             found["nearly_uniform"] = (

@@ -56,7 +56,7 @@ def advantages(episodes: Sequence[Episode], group: int, *, leave_one_out: bool =
 
 
 def figures(episodes: Sequence[Episode], group: int) -> dict[str, float]:
-    """Return the figures of a batch; `equal_groups`: the share of groups that nothing can be learned from."""
+    """Return the figures of a batch; `equal_groups`: the share of groups that have no advantages."""
     rewards = [one.reward for one in episodes]
     values = [reward.value for reward in rewards]
     scored = [value for value in values if value is not None]
@@ -73,7 +73,7 @@ def figures(episodes: Sequence[Episode], group: int) -> dict[str, float]:
         "reward": sum(scored) / max(len(scored), 1),
         **({"correct": sum(correct) / len(rewards)} if correct else {}),
         "formatted": sum(reward.parts.get("formatted", 0.0) for reward in rewards) / len(rewards),
-        "equal_groups": sum(len(set(values)) <= 1 for values in groups) / len(groups),
+        **({"equal_groups": sum(len(set(values)) <= 1 for values in groups) / len(groups)} if group > 1 else {}),
         "completion_tokens": sum(tokens) / max(len(completions), 1),
         "truncated": sum(one.truncated for one in completions) / max(len(completions), 1),
         "rejected": float(rejected),

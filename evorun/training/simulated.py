@@ -59,7 +59,8 @@ class SimulatedPolicy:
         number = self.issued.issue(step)
         async with self._updating:
             about = encode(Train(number=number, rows=tuple(rows)))
-            signal = float(np.mean(np.square([row.signal for row in rows]))) if rows else 0.0
+            # PPO's rows have rewards, whose advantages are what they are beyond their mean; others' mean is 0 already.
+            signal = float(np.var([row.signal for row in rows])) if rows else 0.0
 
             async def learn() -> dict[str, float]:
                 await asyncio.sleep(self._engine.seconds_per_update)
