@@ -4,11 +4,10 @@ import asyncio
 import contextlib
 import gc
 import logging
-import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from rich.console import Console
@@ -22,8 +21,9 @@ from evorun.models.transformers.engine import TransformersConfig
 from evorun.models.vllm.engine import VllmConfig
 from evorun.rollouts.episodes import most_turns
 from evorun.runner.driver import Driver
-from evorun.runner.oracle import OracleConfig, OracleJudge
+from evorun.runner.process import logging_to, stop_on_signals
 from evorun.runner.requirements import require_parts
+from evorun.runner.served import open_lazily
 from evorun.runner.settings import RunConfig
 from evorun.runner.stages import with_student
 from evorun.runner.training_runs import open_policy, serving, shared_gpus, simulating, training_problems
@@ -37,7 +37,6 @@ from evorun.runs.records import write_records
 from evorun.runs.replay import RecordedRun, ReplayConfig
 from evorun.runs.results import write_results
 from evorun.runs.schema import Manifest, ModelInRun, ProblemRecord, Provenance, SandboxInRun, Status
-from evorun.runs.terminal import LogFormatter
 from evorun.sandbox.isolation import not_full, probe
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import LoadedTask, Tools
@@ -46,9 +45,6 @@ from evorun.training.policy import Policy
 from evorun.training.simulated import SimulatedPolicy
 
 log = logging.getLogger("evorun")
-
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-"""Ctrl-C, a scheduler's or an operator's stop, a terminal that closes: the run ends as interrupted."""
 
 NEW_OBJECTS = 100_000
 """So many more make Python look for cycles (ours). At its own 700 that is a sixth of a run's CPU time, spent on the
@@ -87,7 +83,7 @@ def run_experiment(
             line = f"{display(path)}: this run is complete, and its files are as it left them: nothing to do"
             console.print(line, markup=False, highlight=False, soft_wrap=True)
             return Outcome("completed")
-        with _logging_to(path / "evorun.log"):
+        with logging_to(path / "evorun.log"):
             limits = [one.max_calls for one in shares if one.max_calls is not None]
             for line in config.method.warnings(min(limits, default=None)):
                 log.warning(line)
@@ -159,11 +155,7 @@ async def _run(
     console: Console,
 ) -> None:
     gc.set_threshold(NEW_OBJECTS)
-    task = asyncio.current_task()
-    assert task is not None  # noqa: S101 - a coroutine always runs in a task
-    # Cancellation, not an exception at any line: journal and records are closed in order on the way out.
-    for number in STOP_SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, _cancel, task, number)
+    stop_on_signals()
     traffic = Traffic()
     progress = Progress(
         f"{config.method.name} on {config.task.name}",
@@ -232,18 +224,11 @@ async def _tester(config: RunConfig, stack: contextlib.AsyncExitStack, path: Pat
     return sandbox
 
 
-def _cancel(task: asyncio.Task[Any], received: signal.Signals) -> None:
-    """Stop the run; a second signal then has its usual effect."""
-    for number in STOP_SIGNALS:
-        asyncio.get_running_loop().remove_signal_handler(number)
-    task.cancel(f"stopped by {received.name}")
-
-
 def _engines(
     config: RunConfig, loaded: LoadedTask, directory: RunDirectory, tools: Tools
 ) -> tuple[dict[str, LanguageModel | Trained], TrainedPolicy | None]:
     """Return the engine of each model role and the trained policy; roles with an equal model share an engine."""
-    base = _lazy(ServedModel(config.model, config.engine), serving(config), loaded, tools)
+    base = open_lazily(ServedModel(config.model, config.engine), serving(config), loaded, tools)
     policy: TrainedPolicy | None = None
     trained: LanguageModel | Trained = base
     reference: LanguageModel = base
@@ -265,7 +250,7 @@ def _engines(
         served = config.others.get(role, opened[0][0])
         known = next((engine for one, engine in opened if one == served), None)
         if known is None:
-            known = _lazy(served, served.engine, loaded, tools)
+            known = open_lazily(served, served.engine, loaded, tools)
             opened.append((served, known))
         engines[role] = known
     if isinstance(policy, Policy):
@@ -273,19 +258,6 @@ def _engines(
             if isinstance(served.engine, VllmConfig) and served.engine.sleep and isinstance(one, LazyModel):
                 policy.share_gpu_with(one)
     return engines, policy
-
-
-def _lazy(served: ServedModel, engine: EngineConfig, loaded: LoadedTask, tools: Tools) -> LazyModel:
-    """Return a model whose engine starts when it is first needed."""
-
-    async def open_engine() -> LanguageModel:
-        if isinstance(engine, SimulatedConfig):
-            return engine.open_for(served.model, loaded.simulator)
-        if isinstance(engine, OracleConfig):
-            return OracleJudge(loaded, tools)
-        return await engine.open(served.model)
-
-    return LazyModel(served.engine.name_of(served.model), open_engine)
 
 
 def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str], path: Path) -> Manifest:
@@ -329,30 +301,3 @@ def _is_simulated(engine: EngineConfig) -> bool:
     if isinstance(engine, ReplayConfig) and engine.run is not None:
         return load_manifest(Path(engine.run)).simulated
     return isinstance(engine, SimulatedConfig)
-
-
-class _LogFile(logging.FileHandler):
-    """A log that ends silently when its disk is full: the run's own error says so already."""
-
-    def handleError(self, record: logging.LogRecord) -> None:
-        """Ignore a record that could not be written."""
-
-    def close(self) -> None:
-        with contextlib.suppress(OSError):
-            super().close()
-
-
-@contextlib.contextmanager
-def _logging_to(path: Path) -> Iterator[None]:
-    handler = _LogFile(path, delay=True)
-    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
-    root = logging.getLogger()
-    level = root.level
-    root.addHandler(handler)
-    root.setLevel(logging.INFO)
-    try:
-        yield
-    finally:  # tests and sweeps carry out several runs in one process
-        root.removeHandler(handler)
-        root.setLevel(level)
-        handler.close()

@@ -7,13 +7,15 @@ from typing import Any, TypeVar
 from evorun.errors import ConfigError
 from evorun.methods.base import Method
 from evorun.models.auto import automatic_engine
+from evorun.models.base import LanguageModel
 from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
+from evorun.models.lazy import LazyModel
 from evorun.models.simulated import SimulatedConfig
 from evorun.runner import registry
-from evorun.runner.oracle import ORACLE, ORACLE_MODEL, OracleConfig
+from evorun.runner.oracle import ORACLE, ORACLE_MODEL, OracleConfig, OracleJudge
 from evorun.runner.typed import name_of, typed
 from evorun.runs.replay import ReplayConfig
-from evorun.tasks.base import TaskConfig
+from evorun.tasks.base import LoadedTask, TaskConfig, Tools
 from evorun.tasks.text_task import TextTask
 
 T = TypeVar("T")
@@ -132,3 +134,16 @@ def _oracle(config: Mapping[str, Any], role: str, task: TaskConfig) -> ServedMod
     if not issubclass(task.task_class, TextTask):
         raise ConfigError(f"{role}={ORACLE}: expected a task whose prompts say which answers they show (a TextTask)")
     return ServedModel(ORACLE_MODEL, OracleConfig())
+
+
+def open_lazily(served: ServedModel, engine: EngineConfig, loaded: LoadedTask, tools: Tools) -> LazyModel:
+    """Return a model whose engine starts when it is first needed."""
+
+    async def open_engine() -> LanguageModel:
+        if isinstance(engine, SimulatedConfig):
+            return engine.open_for(served.model, loaded.simulator)
+        if isinstance(engine, OracleConfig):
+            return OracleJudge(loaded, tools)
+        return await engine.open(served.model)
+
+    return LazyModel(served.engine.name_of(served.model), open_engine)

@@ -1,0 +1,57 @@
+"""A process that carries out a run: the signals that stop it in order, and its log."""
+
+import asyncio
+import contextlib
+import logging
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from evorun.runs.terminal import LogFormatter
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+"""Ctrl-C, a scheduler's or an operator's stop, a terminal that closes: the run ends as interrupted."""
+
+
+def stop_on_signals() -> None:
+    """Cancel the task that calls this when a signal stops the run; a second signal then has its usual effect."""
+    task = asyncio.current_task()
+    assert task is not None  # noqa: S101 - a coroutine always runs in a task
+    # Cancellation, not an exception at any line: journal and records are closed in order on the way out.
+    for number in STOP_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, _cancel, task, number)
+
+
+def _cancel(task: asyncio.Task[Any], received: signal.Signals) -> None:
+    for number in STOP_SIGNALS:
+        asyncio.get_running_loop().remove_signal_handler(number)
+    task.cancel(f"stopped by {received.name}")
+
+
+class _LogFile(logging.FileHandler):
+    """A log that ends silently when its disk is full: the run's own error says so already."""
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Ignore a record that could not be written."""
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            super().close()
+
+
+@contextlib.contextmanager
+def logging_to(path: Path) -> Iterator[None]:
+    """Write what the program logs to a file while the block runs."""
+    handler = _LogFile(path, delay=True)
+    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    root = logging.getLogger()
+    level = root.level
+    root.addHandler(handler)
+    root.setLevel(logging.INFO)
+    try:
+        yield
+    finally:  # tests and sweeps carry out several runs in one process
+        root.removeHandler(handler)
+        root.setLevel(level)
+        handler.close()
