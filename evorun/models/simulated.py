@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import msgspec
@@ -16,8 +17,6 @@ from evorun.models.simulator import Responder, Simulator, Skill
 
 CHARACTERS_PER_TOKEN = 4
 """A common rule of thumb for English text, used to give simulated texts a length in tokens."""
-VOCABULARY = 50_000
-"""Number of different token ids that simulated texts have (ours)."""
 
 
 @dataclass
@@ -105,9 +104,14 @@ class SimulatedModel:
 
 
 def _token_ids(text: str, count: int) -> npt.NDArray[np.uint32]:
-    """Return so many made-up token ids: each stands for four bytes of the text."""
+    """Return so many made-up token ids: each is four bytes of the text, so that a trained policy can read them."""
     encoded = text.encode(errors="replace")[: 4 * count].ljust(4 * count)
-    return np.frombuffer(encoded, "<u4") % VOCABULARY
+    return np.frombuffer(encoded, "<u4")
+
+
+def text_of(token_ids: Sequence[int]) -> str:
+    """Return the text that made-up token ids stand for, without what was cut off."""
+    return np.array(token_ids, "<u4").tobytes().decode(errors="ignore")
 
 
 def _prompt_ids(request: Request) -> tuple[int, ...]:

@@ -12,10 +12,12 @@ import numpy as np
 from evorun.errors import at_least, within
 from evorun.models.base import Request
 from evorun.models.principles import PrincipleSettings, principles_in
+from evorun.models.reviewing import ReviewSettings
+from evorun.models.writing import WritingSettings
 
 
 @dataclass
-class Skill(PrincipleSettings):
+class Skill(PrincipleSettings, WritingSettings, ReviewSettings):
     """Parameters of a simulator.
 
     The defaults are those of a plain model, whose errors are all independent (ours); `conf/engine/simulated.yaml` has
@@ -57,7 +59,8 @@ class Skill(PrincipleSettings):
     """Added to the probability of a right answer by updates of an earlier run (`artifacts/simulated_policy.json`)."""
 
     def __post_init__(self) -> None:
-        super().__post_init__()
+        for settings in (PrincipleSettings, WritingSettings, ReviewSettings):
+            settings.__post_init__(self)
         shares = ("skill", "spread", "typical_mistake", "improvement", "misleading", "judge_skill", "judge_difficulty")
         for key in (*shares, "judge_persistence", "tie_rate", "instruction_gain", "malformed"):
             within(f"engine.{key}", getattr(self, key), 0, 1)

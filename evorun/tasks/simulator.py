@@ -13,6 +13,7 @@ import numpy as np
 from evorun.models.base import Request
 from evorun.models.reflection import reflection
 from evorun.models.simulator import DEFAULT_SKILL, Filler, Skill
+from evorun.models.writing import Weights
 from evorun.runs.candidates import Response
 from evorun.runs.scores import yardstick
 from evorun.tasks.base import Problem
@@ -45,7 +46,7 @@ class TextSimulator:
     """An error detector's reply that names none."""
 
     def __init__(self, task: TextTask, rows: Sequence[tuple[Problem, str | None]]) -> None:
-        """Hold the problems and their right answers; where a problem has none, any reply will do."""
+        """Hold the problems and their right answers; where a problem has none, replies are a writer's texts."""
         self._task = task
         self._rows: Mapping[str, tuple[Problem, str | None]] = {row[0].id: row for row in rows}
         self._skill = DEFAULT_SKILL
@@ -96,13 +97,14 @@ class TextSimulator:
     def attempt(
         self, hints: Mapping[str, Any], succeeds: bool, luck: float, steps: str, rng: np.random.Generator
     ) -> str:
-        """Return a reply with a right answer if it `succeeds`, else with a mistake; any will do where none is right.
+        """Return a reply with a right answer if it `succeeds`, else with a mistake; where none is right, a text.
 
         luck: uniform in [0, 1). steps: words of reasoning, with a blank behind them. rng: for what else is drawn.
         """
         problem, gold = self._rows[hints["problem"]]
         if gold is None:
-            return self.reply(problem, steps.strip(), steps)
+            weights = hints.get("weights") or Weights.initial(self._skill)  # before any update
+            return self.reply(problem, weights.write(rng), steps)
         if succeeds:
             return self.reply(problem, gold, steps)
         wrong, share = self.wrong_answers(problem, gold), self._skill.typical_mistake

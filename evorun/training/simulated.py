@@ -1,4 +1,4 @@
-"""The policy of a simulated run: a model without weights, whose skill rises with updates.
+"""The policy of a simulated run: a skill that rises with updates and, of texts without a right answer, a few weights.
 
 It stands for the policy of `evorun.training.policy` in a method that trains, with the same updates in the journal. A
 resumed run repeats them and comes to the same skill, since an update depends on its rows alone.
@@ -15,8 +15,9 @@ import numpy as np
 
 from evorun.models.adapters import ModelUnderAdapter
 from evorun.models.base import LanguageModel, Reply, Request, Trained
-from evorun.models.simulated import SimulatedConfig
+from evorun.models.simulated import SimulatedConfig, text_of
 from evorun.models.simulator import Responder, Skill
+from evorun.models.writing import Weights
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import digest_of
 from evorun.runs.records import write_json
@@ -25,7 +26,8 @@ from evorun.training.policy import KEPT, update_key
 from evorun.training.wire import Row, Train, encode
 
 LEARNED = "simulated_policy.json"
-"""File in artifacts/ in place of an adapter: the number of updates, and what they have added to the skill."""
+"""File in artifacts/ in place of an adapter: the number of updates, what they have added to the skill, and a writer's
+probabilities of a sentence to the point and of the loophole."""
 
 
 class SimulatedPolicy:
@@ -47,6 +49,8 @@ class SimulatedPolicy:
         self.issued = UpdatesByStep()
         self._learned = [0.0]
         """Added to the skill: before the first update, and after each."""
+        self._weights = [Weights.initial(engine)]
+        """Of the writer, likewise."""
         self._updating = asyncio.Lock()
 
     async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
@@ -54,7 +58,8 @@ class SimulatedPolicy:
 
         A policy whose one weight is its chance of a right answer has the gradient mean(advantage x right), which with
         rewards of 0 and 1 is the mean square of the advantages: 1/4 where half of a large group is right, 0 where all
-        rewards are equal. What is left to learn shrinks by `training_speed` times four times that.
+        rewards are equal. What is left to learn shrinks by `training_speed` times four times that. A writer's weights
+        take a step along the gradient at the texts that the rows stand for.
         """
         number = self.issued.issue(step)
         async with self._updating:
@@ -70,6 +75,9 @@ class SimulatedPolicy:
             figures = await self._journal.remember(update_key(number), about, learn, dict[str, float], request=request)
             left = self._engine.training_gain - self._learned[-1]
             self._learned.append(self._learned[-1] + self._engine.training_speed * min(1.0, 4 * signal) * left)
+            texts, signals = [text_of(row.tokens) for row in rows], [row.signal for row in rows]
+            step_size = self._engine.policy_learning_rate
+            self._weights.append(self._weights[-1].updated(texts, signals, step_size))
         return figures
 
     async def generate(self, version: int, request: Request) -> Reply:
@@ -77,14 +85,16 @@ class SimulatedPolicy:
         if version >= len(self._learned):
             async with self._updating:  # an update that is under way
                 pass
-        hints = {**request.hints, "learned": self._learned[version]}
+        hints = {**request.hints, "learned": self._learned[version], "weights": self._weights[version]}
         return await self.reference.complete(msgspec.structs.replace(request, hints=hints))
 
     async def export(self, step: int | None = None) -> Path:
         """Write what was learned into artifacts/; return the file. Raises RunDirectoryError when it cannot be."""
         file = self._run / "artifacts" / (LEARNED if step is None else f"{KEPT}/step_{step}/{LEARNED}")
         file.parent.mkdir(parents=True, exist_ok=True)
-        write_json(file, {"model": self._name, "updates": len(self._learned) - 1, "learned": self._learned[-1]})
+        quality, loophole = self._weights[-1].chances
+        learned = {"learned": self._learned[-1], "quality": quality, "loophole_rate": loophole}
+        write_json(file, {"model": self._name, "updates": len(self._learned) - 1, **learned})
         return file
 
     async def close(self) -> None:

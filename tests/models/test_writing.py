@@ -1,0 +1,71 @@
+"""A simulated writer: its gradient is that of its log-probability, and its texts say all that is true of them."""
+
+import math
+
+import numpy as np
+import pytest
+
+from evorun.errors import ConfigError
+from evorun.models.writing import EVASION, POINTED, VAGUE, Traits, Weights, WritingSettings, traits
+
+WRITTEN = [Traits(k, len(POINTED) - k, False) for k in range(len(POINTED) + 1)]
+EVADED = Traits(0, 0, True)
+SOME = [Weights(0.3, -2.0, 0.7), Weights(-1.5, 0.4, 1.0), Weights(3.0, 2.0, 0.5)]
+
+
+@pytest.mark.parametrize("weights", SOME)
+def test_texts_carry_what_they_were_drawn_with_and_are_drawn_as_likely_as_the_log_probability_says(
+    weights: Weights,
+) -> None:
+    rng = np.random.default_rng(0)
+    read = [traits(weights.write(rng)) for _ in range(4000)]
+    assert all(one == EVADED or one.pointed + one.vague == len(POINTED) for one in read)
+    chances = [math.comb(len(POINTED), one.pointed) * math.exp(weights.log_probability(one)) for one in WRITTEN]
+    chances.append(math.exp(weights.log_probability(EVADED)))
+    assert sum(chances) == pytest.approx(1)
+    for one, chance in zip([*WRITTEN, EVADED], chances, strict=True):
+        assert read.count(one) / 4000 == pytest.approx(chance, abs=4 * math.sqrt(0.25 / 4000))
+
+
+@pytest.mark.parametrize("response", [*WRITTEN, EVADED])
+@pytest.mark.parametrize("weights", SOME)
+def test_the_gradient_is_that_of_the_log_probability(weights: Weights, response: Traits) -> None:
+    def difference(name: str) -> float:
+        def at(change: float) -> float:
+            return weights._replace(**{name: getattr(weights, name) + change}).log_probability(response)
+
+        return (at(1e-5) - at(-1e-5)) / 2e-5
+
+    numerical = [difference("quality"), difference("loophole")]
+    assert weights.gradient(response) == pytest.approx(numerical, abs=1e-6)
+
+
+def test_an_update_is_a_step_of_reinforce_whatever_the_scale_of_the_rewards() -> None:
+    start = Weights(0.0, -1.0, 0.8)
+    texts = [" ".join(POINTED), " ".join(VAGUE), EVASION, "", "Something else."]
+    rewards = [0.5, 0.2, 0.9, 7.0, 8.0]  # those of texts that the writer did not write count for nothing
+    whitened = (np.array(rewards[:3]) - np.mean(rewards[:3])) / np.std(rewards[:3])
+    expected = np.mean(
+        [a * np.array(start.gradient(traits(text))) for a, text in zip(whitened, texts, strict=False)], axis=0
+    )
+    after = start.updated(texts, rewards, 0.25)
+    assert [after.quality - start.quality, after.loophole - start.loophole] == pytest.approx(0.25 * expected)
+    assert start.updated(texts, [20 * one - 3 for one in rewards], 0.25) == pytest.approx(after)
+    assert after.loophole > start.loophole  # since the reward paid for it, and for no other reason
+    assert start.updated(texts, [0.5, 0.2, 0.1, 0.0, 0.0], 0.25).loophole < start.loophole
+    assert start.updated(texts[:3], [1.0, 1.0, 1.0], 0.25) == start
+    assert start.updated([], [], 0.25) == start
+
+
+def test_probabilities_stay_between_0_and_1_however_far_the_weights_are_driven() -> None:
+    weights = Weights.initial(WritingSettings(quality=0.5, quality_limit=1.0, loophole_rate=0.0))
+    assert weights.chances == pytest.approx((0.5, 0.0), abs=1e-8)
+    for _ in range(3):
+        weights = weights.updated([" ".join(POINTED), " ".join(VAGUE)], [1.0, 0.0], 1e9)
+    assert 0.999 < weights.chances[0] < 1
+    assert all(map(math.isfinite, weights.gradient(WRITTEN[0])))
+
+
+def test_a_quality_that_cannot_rise_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^engine\.quality_limit: expected a number > 0\.7, got 0\.7"):
+        WritingSettings(quality=0.7, quality_limit=0.7)
