@@ -17,6 +17,7 @@ from evorun.models.config import OTHER_ROLES
 from evorun.runner import registry
 from evorun.runner.served import PANEL, SAME_AS_POLICY
 from evorun.runs.directory import load_manifest
+from evorun.tasks.rubrics import is_rubric_file
 
 _TASK_PATHS = ("data", "prompts")
 # By role: the key of the engine that serves it.
@@ -50,6 +51,9 @@ def with_absolute_paths(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the configuration with paths that hold in every folder: data, prompts, examples, runs, local models."""
     absolute = with_absolute_runs(config)
     _replace(absolute, "method", "demonstrations")
+    method = absolute.get("method")
+    if isinstance(method, dict) and isinstance(method.get("rubric"), str) and is_rubric_file(method["rubric"]):
+        _replace(absolute, "method", "rubric")
     for key in _TASK_PATHS:
         _replace(absolute, "task", key)
     for role, engine_key in _MODELS.items():

@@ -146,6 +146,8 @@ class Rollouts:
         episodes = [one.result() for one in playing]
         for episode in episodes:  # in their order, see `Calls.charge`
             self.calls.charge(self.role, episode.replies)
+            if self.rewards is not None:
+                self.rewards.charge(step, episode.number)
         return episodes
 
     async def _play(self, step: int, index: int, attempt: int, asked: Asked, sampling: Sampling) -> Episode:

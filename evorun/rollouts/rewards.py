@@ -21,6 +21,10 @@ class Reward(msgspec.Struct, frozen=True):
     """Other measures of the response, by name."""
     correct: bool | None = None
     """None on a task without right and wrong."""
+    unscored: str = ""
+    """Kind of the failure of the model that was to score the response; empty where there was none."""
+    rationale: str = ""
+    """The words of the model that scored the response."""
 
 
 class Rewards(Protocol):
@@ -28,6 +32,10 @@ class Rewards(Protocol):
 
     async def reward(self, step: int, index: int, problem: Problem, response: Response) -> Reward:
         """Return the reward of an episode's response; `index` tells episodes of one step apart."""
+        ...
+
+    def charge(self, step: int, index: int) -> None:
+        """Charge the calls that an episode's reward took; asked for in the episodes' order, see `Calls.charge`."""
         ...
 
     @property
@@ -65,6 +73,9 @@ class Graded:
         if not self._overflow_penalty:
             return None
         return Reward(-self._overflow_penalty, {"formatted": 0.0}, False if self._measure.rate else None)
+
+    def charge(self, step: int, index: int) -> None:
+        """Do nothing: a grade takes no call of the method's."""
 
     async def reward(self, step: int, index: int, problem: Problem, response: Response) -> Reward:
         async def compute() -> Reward:

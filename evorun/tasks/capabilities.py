@@ -100,7 +100,10 @@ class ScoresByRubric(Protocol):
         ...
 
     def given_rubric(self, name: str, key: str) -> Rubric:
-        """Return the rubric of that name (`initial`, `expert`). Raises ConfigError naming those that there are."""
+        """Return the rubric of that name (`initial`, `expert`), or a user's file.
+
+        Raises ConfigError naming those that there are, or the file that cannot be used.
+        """
         ...
 
     def scoring_prompt(

@@ -8,9 +8,11 @@ appendix I, which has the format).
 import re
 from collections.abc import Collection, Iterator
 from decimal import Decimal
+from pathlib import Path
 
 import msgspec
 
+from evorun.errors import ConfigError
 from evorun.tasks.tags import inert
 from evorun.tasks.thinking import without_thinking
 
@@ -18,6 +20,9 @@ MAX_ITEMS = 64
 """Items of a rubric at most (ours): those printed in the paper have up to 9, and each may be a call of its own."""
 MAX_POINTS = 1000
 """Points of an item at most (ours): rewards are raw points by default, and no typing error is to make millions."""
+
+MAX_CHARS = 2**20
+"""Characters of a user's file that are read (ours): far beyond any model's context."""
 
 NUMBER = r"[0-9]{1,9}(?:\.[0-9]{1,6})?"
 """A plain decimal, its digits those of ASCII."""
@@ -116,6 +121,20 @@ def read_rubric(text: str) -> Rubric:
         if stated != total:
             raise ValueError(f"total: it says {stated} points in total, and its items have {total}")
     return _of_items(items)
+
+
+def is_rubric_file(name: str) -> bool:
+    """Tell whether a user who names a rubric means a file."""
+    return "/" in name or name.endswith((".md", ".txt"))
+
+
+def rubric_file(path: Path) -> Rubric:
+    """Read a user's rubric (`read_given`). Raises ConfigError naming the file."""
+    try:
+        with path.expanduser().open(encoding="utf-8") as file:
+            return read_given(file.read(MAX_CHARS))
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{path}: cannot be used as a rubric: {error}") from error
 
 
 def read_given(text: str) -> Rubric:

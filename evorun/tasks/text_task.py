@@ -31,7 +31,7 @@ from evorun.tasks.judging import (
     read_fitness,
 )
 from evorun.tasks.prompt_files import PromptFiles
-from evorun.tasks.rubrics import Rubric, RubricItem, read_given, read_rubric
+from evorun.tasks.rubrics import Rubric, RubricItem, is_rubric_file, read_given, read_rubric, rubric_file
 from evorun.tasks.tags import inert
 from evorun.tasks.thinking import without_thinking
 
@@ -302,8 +302,13 @@ class TextTask(Task):
 
     def given_rubric(self, name: str, key: str) -> Rubric:
         known = [file.removeprefix(_RUBRIC) for file in self.prompts.names if file.startswith(_RUBRIC)]
+        if name not in known and is_rubric_file(name):
+            return rubric_file(Path(name))
         if name not in known:
-            raise ConfigError(f"task={self.name} has no rubric '{name}', expected one of {', '.join(known)}, or a FILE")
+            raise ConfigError(
+                f"method.rubric: task={self.name} has no rubric '{name}'; expected one of {', '.join(known)}, or a "
+                "file (FOLDER/NAME, NAME.md or NAME.txt)"
+            )
         text = self.prompts.render(f"{_RUBRIC}{name}", **self.shared_values(), key=key)
         try:
             return read_given(text)

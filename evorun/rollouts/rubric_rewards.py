@@ -1,0 +1,233 @@
+"""Rewards by a rubric: a reward model scores each response, with a rationale before the points (MPO, section 2.3)."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from hashlib import blake2b
+from itertools import chain
+from typing import NamedTuple, TypeAlias, TypeVar
+
+from evorun.models.base import Reply
+from evorun.rollouts.calls import Calls, Role
+from evorun.rollouts.rewards import Graded, Reward
+from evorun.rollouts.rubric_settings import RubricSettings
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Grade, Problem, Prompt, Task
+from evorun.tasks.capabilities import ScoresByRubric
+from evorun.tasks.json_text import well_formed
+from evorun.tasks.rubric_scores import Scores, read_scores
+from evorun.tasks.rubrics import MAX_ITEMS, Rubric, RubricItem
+from evorun.tasks.thinking import without_thinking
+
+T = TypeVar("T")
+
+SCORE, PLAN, RESCORE = "score", "plan", "rescore"
+REWARD_ROLES: Mapping[str, Role] = dict.fromkeys((SCORE, PLAN, RESCORE), Role("reward"))
+"""Roles of the calls; RESCORE: a response is scored again by another rubric, and nothing is learned from that."""
+
+
+class _Failure(NamedTuple):
+    """The reward model said nothing that can be read."""
+
+    kind: str
+    """Of its last attempt."""
+
+
+_Scored: TypeAlias = tuple[str, int, int]
+"""Role, step, and index of the episode."""
+_PlanKey: TypeAlias = tuple[str, str]
+"""Problem id, and the rubric's text."""
+
+
+class _Said(NamedTuple):
+    """A score, and the words before it."""
+
+    scores: Scores
+    rationale: str
+
+
+class RubricRewards:
+    """Scores responses by the rubric of their step.
+
+    What the reward model fails to score has no reward: it is asked again, `score_attempts` times in all, and then the
+    episode's reward is None with the kind of the last failure. A request that the engine refuses is not repeated.
+    A score's index is the episode's times MAX_ITEMS, plus that of the item where items are asked for one by one.
+    """
+
+    def __init__(
+        self,
+        calls: Calls,
+        task: Task,
+        rubric_of: Callable[[str, int], Rubric],
+        settings: RubricSettings,
+        grade: Callable[[Problem, Response], Awaitable[Grade]],
+        *,
+        references: Mapping[str, str] | None = None,
+        overflow_penalty: float = 0.0,
+    ) -> None:
+        """rubric_of: the rubric of a key by which responses of a step are scored. grade: for `exact_match_rate`.
+
+        references: right solutions by problem id, for `plan_reference`. overflow_penalty: see `Graded`.
+        """
+        assert isinstance(task, ScoresByRubric)  # noqa: S101 - methods that use rubrics declare so in `needs`
+        self._calls = calls
+        self._task: ScoresByRubric = task
+        self._rubric_of = rubric_of
+        self._settings = settings
+        self._graded = Graded(calls, task, grade, 0.0)
+        self._references = references or {}
+        self._overflow_penalty = overflow_penalty
+        self._plans: dict[_PlanKey, asyncio.Task[str | _Failure]] = {}
+        """Shared by the responses to a problem, as long as the rubric is the same."""
+        self._owed: dict[_Scored, list[list[Reply]]] = {}
+        """Replies that are still to be charged, by item."""
+        self._owed_plans: dict[_PlanKey, list[Reply]] = {}
+        self._planned: dict[_Scored, _PlanKey] = {}
+        """The plan that a response was scored by, until it is charged."""
+
+    @property
+    def overflow(self) -> Reward | None:
+        return Reward(-self._overflow_penalty) if self._overflow_penalty else None
+
+    @property
+    def calls_per_score(self) -> int:
+        """Model calls that `rescore` takes at most."""
+        return self._settings.score_attempts * (2 if self._settings.scoring == "plan" else 1)
+
+    def most_calls(self, episodes: int, step: int) -> int:
+        """Return how many calls the rewards of so many episodes of a step take at most."""
+        if self._settings.scoring != "by_item":
+            return episodes * self.calls_per_score
+        rubrics = [self._rubric_of(key, step) for key in self._task.rubric_keys()]
+        return episodes * self.calls_per_score * max(1, *(len(one.items) for one in rubrics))
+
+    async def reward(self, step: int, index: int, problem: Problem, response: Response) -> Reward:
+        key = self._task.rubric_key(problem)
+        rubric = self._rubric_of(key, step)
+        if self._is_exact(step, problem):
+            return self._of_grade(await self._graded.reward(step, index, problem, response), rubric)
+        return await self._score(SCORE, step, index, problem, response, self._thinned(step, key, rubric))
+
+    async def rescore(self, step: int, index: int, problem: Problem, response: Response, rubric: Rubric) -> Reward:
+        """Score a response by any rubric as a whole; `index` tells those of one step apart.
+
+        What it takes is charged by `charge(step, index, RESCORE)`.
+        """
+        return await self._score(RESCORE, step, index, problem, response, rubric)
+
+    def charge(self, step: int, index: int, role: str = SCORE) -> None:
+        scored = (role, step, index)
+        # The first of the episodes that share a plan pays for it.
+        plan = self._planned.pop(scored, None)
+        if plan is not None:
+            self._calls.charge(PLAN, self._owed_plans.pop(plan, ()))
+        self._calls.charge(role, chain.from_iterable(self._owed.pop(scored, ())))
+
+    def _is_exact(self, step: int, problem: Problem) -> bool:
+        """Draw whether the task's own grade rewards the responses to a problem: one mode for all that are compared."""
+        settings = self._settings
+        if not settings.exact_match_rate:
+            return False
+        names = (step, problem.id) if settings.mode_drawn == "item" else (step,)
+        return bool(self._calls.rng("scoring_mode", *names).random() < settings.exact_match_rate)
+
+    def _of_grade(self, graded: Reward, rubric: Rubric) -> Reward:
+        if graded.value is None:
+            return Reward(None, correct=graded.correct, unscored="ungraded")
+        return self._reward(graded.value * rubric.maximum, graded.value, exact=True, correct=graded.correct)
+
+    def _reward(
+        self, raw: float, normalised: float, *, exact: bool = False, correct: bool | None = None, rationale: str = ""
+    ) -> Reward:
+        parts = {"raw": raw, "normalised": normalised}
+        value = parts[self._settings.reward_scale]
+        if self._settings.exact_match_rate:
+            parts["exact_match"] = float(exact)
+        return Reward(value, parts, correct, rationale=rationale)
+
+    def _thinned(self, step: int, key: str, rubric: Rubric) -> Rubric:
+        """Return the rubric without the items that a step leaves out; one item always stays."""
+        if not self._settings.rubric_dropout or len(rubric.items) < 2:
+            return rubric
+        draws = self._calls.rng("rubric_dropout", step, key).random(len(rubric.items))
+        kept = [place for place, draw in enumerate(draws) if draw >= self._settings.rubric_dropout]
+        return rubric.subset(kept or [int(draws.argmax())])
+
+    async def _score(
+        self, role: str, step: int, index: int, problem: Problem, response: Response, rubric: Rubric
+    ) -> Reward:
+        scored: _Scored = (role, step, index)
+        plan: str | None = None
+        if self._settings.scoring == "plan":
+            planned = await self._plan(scored, problem, rubric)
+            if isinstance(planned, _Failure):
+                return Reward(None, unscored=f"plan_{planned.kind}")
+            plan = planned
+        by_item = self._settings.scoring == "by_item" and role == SCORE and rubric.items
+        items: tuple[RubricItem | None, ...] = rubric.items if by_item else (None,)
+        owed = self._owed[scored] = [[] for _ in items]
+
+        async def ask(number: int, item: RubricItem | None) -> _Said | _Failure:
+            def read(text: str) -> _Said:
+                return _Said(read_scores(text, rubric, item), without_thinking(text).strip())
+
+            prompt = self._task.scoring_prompt(problem, response, rubric, item, plan)
+            return await self._ask((role, step, index * MAX_ITEMS + number), prompt, read, owed[number])
+
+        async with asyncio.TaskGroup() as together:
+            asked = [together.create_task(ask(number, item)) for number, item in enumerate(items)]
+        said: list[_Said] = []
+        for one in asked:  # of several failures the first in the rubric's order counts, whichever came first
+            answer = one.result()
+            if isinstance(answer, _Failure):
+                return Reward(None, unscored=answer.kind)
+            said.append(answer)
+        return self._reward(
+            sum(one.scores.total for one in said),
+            sum(one.scores.normalised for one in said) / len(said),
+            rationale="\n\n".join(one.rationale for one in said),
+        )
+
+    async def _plan(self, scored: _Scored, problem: Problem, rubric: Rubric) -> str | _Failure:
+        """Return the plan for a problem under a rubric, which is asked for once."""
+        key = self._planned[scored] = (problem.id, rubric.text)
+        if key not in self._plans:
+            prompt = self._task.planning_prompt(problem, rubric, self._references.get(problem.id))
+            # Known by what it is about: which of a step's episodes asks first differs between repetitions.
+            about = blake2b("\x1f".join(key).encode("utf-8", "replace"), digest_size=7).digest()
+            owed = self._owed_plans[key] = []
+            asked = self._ask((PLAN, 0, int.from_bytes(about)), prompt, _read_plan, owed)
+            self._plans[key] = asyncio.create_task(asked)
+        return await self._plans[key]
+
+    async def _ask(self, call: _Scored, prompt: Prompt, read: Callable[[str], T], owed: list[Reply]) -> T | _Failure:
+        """Ask until a reply can be read. call: role, step and index. owed: takes the replies."""
+        role, step, index = call
+        failure = _Failure("")
+        for attempt in range(self._settings.score_attempts):
+            reply = await self._calls.ask(
+                prompt, self._settings.reward_sampling, role=role, step=step, index=index, attempt=attempt
+            )
+            owed.append(reply)
+            if reply.error is not None:
+                return _Failure("refused")
+            try:
+                return read(_text(reply))
+            except ValueError as error:
+                failure = _Failure(str(error).partition(":")[0])
+        return failure
+
+
+def _text(reply: Reply) -> str:
+    """Return what a reply says. Raises ValueError for one that was cut off."""
+    [completion] = reply.completions
+    # Whatever score it has: the one that was to come may have been another.
+    if completion.truncated:
+        raise ValueError("cut_off: the reply ran out of tokens")
+    return well_formed(completion.text)
+
+
+def _read_plan(text: str) -> str:
+    plan = without_thinking(text).strip()
+    if not plan:
+        raise ValueError("missing: the reply has no plan")
+    return plan

@@ -1,0 +1,58 @@
+"""Hyperparameters of rewards by a rubric, part of the configuration of every method that may learn from one."""
+
+from dataclasses import dataclass
+
+from evorun.errors import ConfigError, above, at_least, one_of, within
+from evorun.models.base import Sampling
+
+SCORINGS = ("whole", "by_item", "plan")
+SCALES = ("raw", "normalised")
+
+
+@dataclass(kw_only=True)
+class RubricSettings:
+    """How a reward model scores responses by a rubric (MPO, section 2.3)."""
+
+    rubric: str | None
+    """The rubric to score by, or to start from: one of the task's by its name (initial, expert, ...), or a FILE; null:
+    the task's own grade is the reward."""
+    scoring: str
+    """whole: a response is scored by all items in one reply. by_item: each item is a call of its own. plan: the reward
+    model first plans how it will score responses to the problem, then scores by the plan (appendix K.3)."""
+    plan_reference: bool
+    """Show the problem's right answer to whoever plans; the run's information regime is then `labels`."""
+    reward_scale: str
+    """raw: points as they are. normalised: the mean over items of points by maximum, in [0, 1]."""
+    score_attempts: int
+    """Replies to ask for until one has a score that can be read; without any, an episode is not learned from."""
+    exact_match_rate: float
+    """Share of the episodes that the task's own grade rewards, all or nothing, in place of the reward model."""
+    mode_drawn: str
+    """item | batch: for which problems, or which batches, the task's own grade rewards is drawn."""
+    rubric_dropout: float
+    """Share of a rubric's items that each batch leaves out, drawn anew for each; beyond the paper."""
+    reward_temperature: float
+    reward_top_p: float
+    reward_max_tokens: int
+    """Completion tokens of a score, or of a plan, at most."""
+
+    def __post_init__(self) -> None:
+        one_of("method.scoring", self.scoring, SCORINGS)
+        one_of("method.reward_scale", self.reward_scale, SCALES)
+        one_of("method.mode_drawn", self.mode_drawn, ("item", "batch"))
+        at_least("method.score_attempts", self.score_attempts, 1)
+        within("method.exact_match_rate", self.exact_match_rate, 0, 1)
+        within("method.rubric_dropout", self.rubric_dropout, 0, 0.9)
+        at_least("method.reward_temperature", self.reward_temperature, 0)
+        above("method.reward_top_p", self.reward_top_p, 0)
+        within("method.reward_top_p", self.reward_top_p, 0, 1)
+        at_least("method.reward_max_tokens", self.reward_max_tokens, 1)
+        if self.rubric is not None and not self.rubric:
+            raise ConfigError("method.rubric: expected null, a rubric's name or a FILE, got an empty string")
+        if self.plan_reference and self.scoring != "plan":
+            raise ConfigError("method.plan_reference: has no effect, nobody plans; set method.scoring=plan")
+
+    @property
+    def reward_sampling(self) -> Sampling:
+        """The sampling parameters of the reward model."""
+        return Sampling(temperature=self.reward_temperature, top_p=self.reward_top_p, max_tokens=self.reward_max_tokens)
