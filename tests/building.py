@@ -152,6 +152,9 @@ class NoTools:
     async def test(self, program: Any, suite: Any, *, stop_at_failure: bool) -> Any:
         raise AssertionError("no program should be run")
 
+    async def judge(self, prompt: Any, attempt: int = 0) -> Any:
+        raise AssertionError("no judge should be asked")
+
 
 async def no_journal(key: str, about: bytes, compute: Any, kind: Any, **more: Any) -> Any:
     """Carry an effect out: nothing is remembered."""

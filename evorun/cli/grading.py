@@ -1,4 +1,7 @@
-"""`evorun grade`: grade given responses with a task's own parser and grader; no model is involved."""
+"""`evorun grade`: grade given responses with a task's own parser and grader.
+
+No model is involved, unless the task's grade is the gold judge's opinion.
+"""
 
 import asyncio
 import logging
@@ -21,8 +24,12 @@ from evorun.cli.overrides import permit_unlisted_key, refuse_wrong_choices
 from evorun.cli.plain import plain
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError, DataError
+from evorun.models.base import LanguageModel, Reply, Request
+from evorun.models.config import ServedModel
 from evorun.models.server.wire import without_lone_surrogates
 from evorun.runner import registry
+from evorun.runner.gold import GraderTools, MethodTools
+from evorun.runner.served import gold_of, open_lazily
 from evorun.runner.typed import typed
 from evorun.runs.paths import display
 from evorun.runs.printable import printable
@@ -31,7 +38,7 @@ from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.isolation import not_full, probe
 from evorun.sandbox.lazy import LazySandbox
-from evorun.tasks.base import LoadedTask, Tools
+from evorun.tasks.base import GradingTools, LoadedTask, Prompt
 from evorun.tasks.capabilities import GivesFeedback
 
 _log = logging.getLogger(__name__)
@@ -53,13 +60,13 @@ def grade_file(arguments: Sequence[str], console: Console) -> int:
     """
     options = _options(arguments)
     responses, output = _files(options)
-    loaded, sandbox = _load([f"{key}={value}" for key, value in options.items()])
+    loaded, sandbox, judge = _load([f"{key}={value}" for key, value in options.items()])
     given = list(_read(responses))
     if not given:
         source = "standard input" if responses is None else str(responses)
         raise DataError(f'{source}: expected {{"id": "...", "response": "..."}} a line, got no line; nothing is graded')
     _refuse_unknown(given, loaded)
-    graded = asyncio.run(_grade(loaded, sandbox, [record for _, record in given]))
+    graded = asyncio.run(_grade(loaded, sandbox, judge, [record for _, record in given]))
     write_atomically(output, b"".join(msgspec.json.encode(record) + b"\n" for record in graded))
     for table in tables(graded, loaded.task.scores, loaded.provenance.description):
         console.print(table)
@@ -100,7 +107,7 @@ def _files(options: dict[str, str]) -> tuple[Path | None, Path]:
     return responses, target
 
 
-def _load(overrides: list[str]) -> tuple[LoadedTask, SandboxConfig]:
+def _load(overrides: list[str]) -> tuple[LoadedTask, SandboxConfig, ServedModel | None]:
     register()
     overrides = [permit_unlisted_key(override) for override in overrides]
     refuse_wrong_choices(overrides)
@@ -117,7 +124,7 @@ def _load(overrides: list[str]) -> tuple[LoadedTask, SandboxConfig]:
         found = probe(sandbox)
         if not found.full and found.isolation != "none":  # without any isolation, the first program says why
             _log.warning(not_full(found.isolation, found.note))
-    return loaded, sandbox
+    return loaded, sandbox, gold_of(config) if task.task_class.graded_by_opinion else None
 
 
 def _read(path: Path | None) -> Iterator[tuple[str, GivenResponse]]:
@@ -168,10 +175,13 @@ def _refuse_unknown(given: Sequence[tuple[str, GivenResponse]], loaded: LoadedTa
             )
 
 
-async def _grade(loaded: LoadedTask, sandbox: SandboxConfig, given: Sequence[GivenResponse]) -> list[GradedResponse]:
+async def _grade(
+    loaded: LoadedTask, sandbox: SandboxConfig, judge: ServedModel | None, given: Sequence[GivenResponse]
+) -> list[GradedResponse]:
     problems = {problem.id: problem for problem in loaded.problems}
-    tools = LazySandbox(sandbox)
-    task = loaded.task
+    programs, task = LazySandbox(sandbox), loaded.task
+    model = None if judge is None else open_lazily(judge, judge.engine, loaded, MethodTools(programs))
+    tools = MethodTools(programs) if model is None else GraderTools(programs, _Unrecorded(model), seed=0)
 
     async def graded(sample: int, record: GivenResponse) -> GradedResponse:
         problem = problems[record.id]
@@ -201,13 +211,25 @@ async def _grade(loaded: LoadedTask, sandbox: SandboxConfig, given: Sequence[Giv
     try:
         return list(await asyncio.gather(*(graded(sample, record) for sample, record in numbered)))
     finally:
-        await tools.close()
+        await programs.close()
+        if model is not None:
+            await model.close()
+
+
+class _Unrecorded:
+    """A judge without a journal: what it is asked twice, it answers twice."""
+
+    def __init__(self, model: LanguageModel) -> None:
+        self._model = model
+
+    async def complete(self, key: str, request: Request, *, once: bool) -> Reply:
+        return await self._model.complete(request)
 
 
 class _CountedTests:
     """A task's tools that count the tests of one response."""
 
-    def __init__(self, tools: Tools) -> None:
+    def __init__(self, tools: GradingTools) -> None:
         self._tools = tools
         self._passed = self._tests = 0
 
@@ -216,6 +238,9 @@ class _CountedTests:
         self._passed += sum(result.verdict == "accepted" for result in results)
         self._tests += len(suite.cases)
         return results
+
+    async def judge(self, prompt: Prompt, attempt: int = 0) -> str | None:
+        return await self._tools.judge(prompt, attempt)
 
     def count(self) -> TestCount | UnsetType:
         """Return the count; unset where nothing was tested."""

@@ -11,6 +11,7 @@ from evorun.methods.context import Context, RunContext, TrainingSplit
 from evorun.models.base import Wasted
 from evorun.rollouts.calls import Calls, Role
 from evorun.rollouts.episodes import most_turns
+from evorun.runner.gold import MethodTools
 from evorun.runner.recorder import Cost, ProblemRecorder, SharedRecorder
 from evorun.runs.budget import Meter, part, share, total, whole
 from evorun.runs.candidates import SHARED, Candidate, Response
@@ -18,7 +19,7 @@ from evorun.runs.directory import ROLLOUTS, TRAINING, RunDirectory
 from evorun.runs.effects import JournaledModel
 from evorun.runs.progress import Progress
 from evorun.runs.schema import Spent, TrainingRecord
-from evorun.tasks.base import Demonstration, Grade, LoadedTask, Problem, Tools
+from evorun.tasks.base import Demonstration, Grade, GradingTools, LoadedTask, Problem
 from evorun.training.base import TrainedPolicy
 
 ARTIFACTS = "artifacts"
@@ -31,7 +32,8 @@ class Driver:
     method: Method
     loaded: LoadedTask
     models: Mapping[str, JournaledModel]
-    tools: Tools
+    tools: GradingTools
+    """For grading; a method has a part of them."""
     directory: RunDirectory
     seed: int
     shares: Sequence[Meter]
@@ -144,7 +146,7 @@ class Driver:
             models=self.models,
             roles=self._roles(),
             remember=self.directory.journal.remember,
-            tools=self.tools,
+            tools=MethodTools(self.tools),
         )
 
     def _run_context(self, meter: Meter, contexts: Mapping[str, Context]) -> RunContext:
@@ -165,7 +167,7 @@ class Driver:
             training = TrainingSplit(
                 task=split.task,
                 problems=split.problems,
-                grade=lambda problem, response: split.grader.grade(problem, response, self.tools),
+                grade=lambda problem, response: split.grader.grade(problem, response, MethodTools(self.tools)),
                 demonstrations={
                     problem.id: Demonstration(problem=problem, answer=labels[problem.id])
                     for problem in split.problems
@@ -207,7 +209,7 @@ class Driver:
             raise DataError(
                 f"problem '{demonstration.problem.id}' is not of the validation split: only the run grades it"
             )
-        return await self.loaded.grader.grade(demonstration.problem, response, self.tools)
+        return await self.loaded.grader.grade(demonstration.problem, response, MethodTools(self.tools))
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from evorun.models.transformers.engine import TransformersConfig
 from evorun.models.vllm.engine import VllmConfig
 from evorun.rollouts.episodes import most_turns
 from evorun.runner.driver import Driver
+from evorun.runner.gold import GOLD, GraderTools, MethodTools
 from evorun.runner.process import logging_to, stop_on_signals
 from evorun.runner.requirements import require_parts
 from evorun.runner.served import open_lazily
@@ -39,7 +40,7 @@ from evorun.runs.results import write_results
 from evorun.runs.schema import Manifest, ModelInRun, ProblemRecord, Provenance, SandboxInRun, Status
 from evorun.sandbox.isolation import not_full, probe
 from evorun.sandbox.lazy import LazySandbox
-from evorun.tasks.base import LoadedTask, Tools
+from evorun.tasks.base import GradingTools, LoadedTask
 from evorun.training.base import TrainedPolicy
 from evorun.training.policy import Policy
 from evorun.training.simulated import SimulatedPolicy
@@ -167,18 +168,19 @@ async def _run(
         trains=config.method.trains,
     )
     async with contextlib.AsyncExitStack() as stack:
-        tools = JournaledTests(await _tester(config, stack, directory.path), directory.journal)
-        engines, policy = _engines(config, simulating(loaded, training), directory, tools)
+        tests = JournaledTests(await _tester(config, stack, directory.path), directory.journal)
+        engines, policy = _engines(config, simulating(loaded, training), directory, MethodTools(tests))
         for engine in {id(engine): engine for engine in engines.values()}.values():  # roles share engines
             stack.push_async_callback(engine.close)
         if policy is not None:
             stack.push_async_callback(policy.close)
         models = journaled(engines, directory.journal, traffic)
         stack.enter_context(shown(progress, console, config.evorun.progress))
+        tools = GraderTools(tests, models[GOLD], config.seed)
         driver = Driver(
             method=config.method,
             loaded=loaded,
-            models=models,
+            models={role: model for role, model in models.items() if role != GOLD},
             tools=tools,
             directory=directory,
             seed=config.seed,
@@ -200,6 +202,7 @@ async def _run(
             driver.seconds_by_role,
             driver.wasted,
             config.method.last_step,
+            tools.spent,
         )
     log.info("%s; %s", progress.title, progress.fields())
 
@@ -225,7 +228,7 @@ async def _tester(config: RunConfig, stack: contextlib.AsyncExitStack, path: Pat
 
 
 def _engines(
-    config: RunConfig, loaded: LoadedTask, directory: RunDirectory, tools: Tools
+    config: RunConfig, loaded: LoadedTask, directory: RunDirectory, tools: GradingTools
 ) -> tuple[dict[str, LanguageModel | Trained], TrainedPolicy | None]:
     """Return the engine of each model role and the trained policy; roles with an equal model share an engine."""
     base = open_lazily(ServedModel(config.model, config.engine), serving(config), loaded, tools)

@@ -15,7 +15,7 @@ from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.simulated import CHARACTERS_PER_TOKEN
 from evorun.runs.candidates import Response
 from evorun.runs.scores import yardstick
-from evorun.tasks.base import LoadedTask, Tools
+from evorun.tasks.base import GradingTools, LoadedTask
 
 ORACLE = "oracle"
 
@@ -38,7 +38,7 @@ class OracleJudge:
     """
 
     loaded: LoadedTask
-    tools: Tools
+    tools: GradingTools
     name: str = ORACLE
     _known: dict[tuple[str, str | None], list[float]] = field(default_factory=dict)
 

@@ -20,7 +20,7 @@ from evorun.runs.schema import (
     Stop,
 )
 from evorun.runs.scores import Score, mean_of_samples
-from evorun.tasks.base import Grade, Grader, Problem, Tools
+from evorun.tasks.base import Grade, Grader, GradingTools, Problem
 
 Cost = Mapping[str, Spent]
 """By role."""
@@ -36,7 +36,7 @@ class ProblemRecorder:
         self,
         problem: Problem,
         grader: Grader,
-        tools: Tools,
+        tools: GradingTools,
         primary: Score,
         directory: RunDirectory,
         progress: Progress,
@@ -160,7 +160,7 @@ class SharedRecorder:
 class _Grades:
     """The grades of one problem's candidates, and of none, each asked for once."""
 
-    def __init__(self, problem: Problem, grader: Grader, tools: Tools) -> None:
+    def __init__(self, problem: Problem, grader: Grader, tools: GradingTools) -> None:
         self._problem = problem
         self._grader = grader
         self._tools = tools

@@ -15,7 +15,7 @@ from evorun.runner import registry
 from evorun.runner.oracle import ORACLE, ORACLE_MODEL, OracleConfig, OracleJudge
 from evorun.runner.typed import name_of, typed
 from evorun.runs.replay import ReplayConfig
-from evorun.tasks.base import LoadedTask, TaskConfig, Tools
+from evorun.tasks.base import GradingTools, LoadedTask, TaskConfig
 from evorun.tasks.text_task import TextTask
 
 T = TypeVar("T")
@@ -58,6 +58,12 @@ def served_by(asked: ServedModel) -> ServedModel:
     if not asked.model.random or isinstance(asked.engine, SimulatedConfig | ReplayConfig):
         return asked
     return ServedModel(asked.model, SimulatedConfig(name="simulated"))
+
+
+def gold_of(config: Mapping[str, Any]) -> ServedModel:
+    """Return the gold judge with its engine. Raises ConfigError."""
+    own = ServedModel(typed(ModelConfig, config["model"], "model"), engine_of(config, "engine"))
+    return _served(config, "gold", own)[0]
 
 
 def others_of(
@@ -131,12 +137,14 @@ def _oracle(config: Mapping[str, Any], role: str, task: TaskConfig) -> ServedMod
     engine = f"{role}_engine"
     if engine in config and not _is_policy(config[engine], engine):
         raise ConfigError(f"{engine}: has no effect with {role}={ORACLE}, which no engine serves; leave it out")
+    if task.task_class.graded_by_opinion:
+        raise ConfigError(f"{role}={ORACLE}: expected a task with right answers, task={task.name} has opinions alone")
     if not issubclass(task.task_class, TextTask):
         raise ConfigError(f"{role}={ORACLE}: expected a task whose prompts say which answers they show (a TextTask)")
     return ServedModel(ORACLE_MODEL, OracleConfig())
 
 
-def open_lazily(served: ServedModel, engine: EngineConfig, loaded: LoadedTask, tools: Tools) -> LazyModel:
+def open_lazily(served: ServedModel, engine: EngineConfig, loaded: LoadedTask, tools: GradingTools) -> LazyModel:
     """Return a model whose engine starts when it is first needed."""
 
     async def open_engine() -> LanguageModel:

@@ -131,6 +131,11 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     incompatibility = method.incompatibility(task.task_class)
     if incompatibility is not None:
         raise ConfigError(f"method={method.name}: {incompatibility}")
+    if task.task_class.graded_by_opinion and method.regime_on(task.task_class) in ("labels", "oracle"):
+        raise ConfigError(
+            f"method={method.name} learns from grades, and a grade of task={task.name} is a judge's opinion, kept for "
+            "results; expected a reward by a rubric (method.rubric=initial, or method=mpo), or another task"
+        )
     for key in method.ended_by_budget:
         if getattr(method.config, key) is None and not budget.limited:
             raise ConfigError(

@@ -64,12 +64,13 @@ class JournaledModel:
             self._answered_before |= reply.error is None
         return reply
 
-    async def complete(self, key: str, request: Request, step: int = 0) -> Reply:
-        """Answer the request that belongs to `key` with the weights of a step; a process asks for each key once.
+    async def complete(self, key: str, request: Request, step: int = 0, *, once: bool = True) -> Reply:
+        """Answer the request that belongs to `key` with the weights of a step.
 
-        Raises EngineError, JournalError or RunDirectoryError.
+        once: a process asks for each key once; see `Journal.remember`. Raises EngineError, JournalError or
+        RunDirectoryError.
         """
-        if (recorded := self.recorded(key, request, step)) is not None:
+        if once and (recorded := self.recorded(key, request, step)) is not None:
             return recorded
         model = self._at(step)
         role = key.rsplit("|", 3)[1] if key.count("|") > 2 else key
@@ -84,7 +85,7 @@ class JournaledModel:
             return reply
 
         about = encode_request(model.name, request)
-        return await self._journal.remember(key, about, ask, Reply, record=self._record, once=True)
+        return await self._journal.remember(key, about, ask, Reply, record=self._record, once=once)
 
     async def _record(self, effect: Effect, reply: Reply) -> None:
         """Record a call, or keep it back while the engine has done nothing but refuse."""

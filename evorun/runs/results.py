@@ -77,11 +77,12 @@ def write_results(
     seconds_by_role: Mapping[str, float],
     wasted: Mapping[str, Wasted] = MappingProxyType({}),
     planned_steps: int | None = None,
+    gold: Usage | None = None,
 ) -> Results:
     """Write metrics.jsonl and results.json of a run directory whose records are complete; return the results.
 
     `declared` are the task's scores; `wasted`, attempts that gave no answer, by kind; `planned_steps`, the number of
-    the step after which the method ends by itself.
+    the step after which the method ends by itself; `gold`, the cost of the gold judge's opinions.
     """
     steps = read_steps(path)
     write_records(path / "metrics.jsonl", [*training_series(read_training(path)), *metric_series(steps, declared)])
@@ -92,7 +93,7 @@ def write_results(
     results = Results(
         metrics={**metrics, **search},
         by_stratum=by_stratum,
-        cost=cost_by_role(steps, seconds_by_role),
+        cost=cost_by_role(steps, seconds_by_role) | _cost_of_gold(gold),
         counts={
             "problems": len(predictions),
             "stopped_by_budget": sum(p.stop == "budget" for p in predictions),
@@ -224,6 +225,11 @@ def cost_by_role(steps: Iterable[StepRecord], seconds_by_role: Mapping[str, floa
         role: RoleCost(**usages[role].counts(), seconds=None if seconds is None else round(seconds.get(role, 0.0), 3))
         for role in sorted(usages, key=lambda role: (role == "total", role))
     }
+
+
+def _cost_of_gold(spent: Usage | None) -> dict[str, RoleCost]:
+    """Return what grading has cost, which is beside the total: it is no part of what the method does."""
+    return {} if spent is None else {"gold": RoleCost(**spent.counts(), seconds=round(spent.seconds, 3))}
 
 
 def _grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:

@@ -393,7 +393,7 @@ class Results(msgspec.Struct, frozen=True):
     metrics: dict[str, Metric]
     by_stratum: dict[str, dict[str, Metric]]
     cost: dict[str, RoleCost]
-    """By role; the sum is under `total`."""
+    """By role; the sum is under `total`, without that of the gold judge, which is under `gold`."""
     counts: dict[str, int]
     wasted: dict[str, Wasted] = {}
     """Attempts of model calls that gave no answer, by kind (`http_500`, `timed_out`, ...); none of `cost`."""

@@ -75,6 +75,8 @@ class Task(ABC):
     scores: ClassVar[tuple[Score, ...]] = (ACCURACY,)
     """The scores of a grade. Tables and curves show the first one; the second one breaks ties in it."""
     draw_help: ClassVar[DrawHelp] = DrawHelp()
+    graded_by_opinion: ClassVar[bool] = False
+    """Its grade is the gold judge's opinion (`evorun.tasks.opinions`): there is no ground truth to learn from."""
 
     @abstractmethod
     def parse(self, problem: Problem, text: str) -> Response:
@@ -97,10 +99,21 @@ class Tools(Protocol):
         ...
 
 
+class GradingTools(Tools, Protocol):
+    """The tools of graders, beyond those that methods can reach."""
+
+    async def judge(self, prompt: Prompt, attempt: int = 0) -> str | None:
+        """Return the gold judge's opinion; None where the request is refused, or the reply was cut off.
+
+        attempt: above 0, another opinion on the same.
+        """
+        ...
+
+
 class Grader(Protocol):
     """Holds the ground truth. Only the driver has one."""
 
-    async def grade(self, problem: Problem, response: Response, tools: Tools) -> Grade:
+    async def grade(self, problem: Problem, response: Response, tools: GradingTools) -> Grade:
         """Grade one response; an unparsable one is wrong."""
         ...
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from evorun.errors import DataError, EvorunError
 from evorun.models.base import Message, Request
-from evorun.models.simulator import Skill
+from evorun.models.simulator import Simulator, Skill
 from evorun.runs.candidates import Response
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
@@ -304,8 +304,20 @@ def _individual(response: Response) -> Individual:
     return Individual(response=response, fitness=50.0, errors=errors)
 
 
+class _GraderTools(LazySandbox):
+    """The sandbox, and the task's simulator as the gold judge."""
+
+    def __init__(self, simulator: Simulator) -> None:
+        super().__init__(SandboxConfig())
+        self._simulator = simulator.with_skill(Skill(malformed=0))
+
+    async def judge(self, prompt: Prompt, attempt: int = 0) -> str | None:
+        request = Request(messages=prompt.messages, hints=prompt.hints)
+        return self._simulator.respond(request, np.random.default_rng(attempt))
+
+
 async def _check_grading(loaded: LoadedTask, cases: Sequence[_Case]) -> None:
-    tools = LazySandbox(SandboxConfig())
+    tools = _GraderTools(loaded.simulator)
     try:
         for case in cases:
             grades = [await loaded.grader.grade(case.problem, response, tools) for response in case.responses]

@@ -1,0 +1,94 @@
+"""The gold judge: a model that grades responses where a task's grade is an opinion, and that no method can ask."""
+
+import math
+from typing import NoReturn, Protocol
+
+import msgspec
+
+from evorun.errors import ConfigError
+from evorun.models.base import Reply, Request, Sampling
+from evorun.runs.budget import Usage
+from evorun.runs.candidates import SHARED
+from evorun.runs.journal_file import digest_of
+from evorun.runs.streams import call_seed
+from evorun.sandbox.base import CaseResult, Program, Suite
+from evorun.tasks.base import Prompt, Tools
+
+GOLD = "gold"
+"""The role, of its calls and of its model."""
+
+MAX_TOKENS = 2048
+"""Completion tokens of an opinion (ours): a rationale for each item of a rubric, and the points."""
+
+
+class Judge(Protocol):
+    """A model, behind the journal of a run or by itself."""
+
+    async def complete(self, key: str, request: Request, *, once: bool) -> Reply:
+        """Answer the request that belongs to `key`; not `once`: it may be asked for again."""
+        ...
+
+
+class GraderTools:
+    """What graders work with: programs in the sandbox, and the gold judge behind the journal.
+
+    A call's key follows from what is asked, as that of a program does: two candidates with the same text share one.
+    """
+
+    def __init__(self, tools: Tools, model: Judge, seed: int) -> None:
+        """seed: the run's. tools: for programs."""
+        self._tools = tools
+        self._model = model
+        self._seed = seed
+        self._asked: set[str] = set()
+        self._usage = Usage()
+        self._seconds: list[float] = []
+
+    async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> tuple[CaseResult, ...]:
+        return await self._tools.test(program, suite, stop_at_failure=stop_at_failure)
+
+    async def judge(self, prompt: Prompt, attempt: int = 0) -> str | None:
+        digest = digest_of(msgspec.json.encode(prompt.messages)).hex()
+        key = "|".join((SHARED, "0", GOLD, digest, str(attempt)))
+        request = Request(
+            messages=prompt.messages,
+            # The most likely opinion; where that cannot be read, one that is drawn: greedy, it would be the same again.
+            sampling=Sampling(temperature=1.0 if attempt else 0.0, max_tokens=MAX_TOKENS),
+            seed=call_seed(self._seed, GOLD, digest, attempt),
+            json_schema=prompt.json_schema,
+            hints=prompt.hints,
+        )
+        reply = await self._model.complete(key, request, once=False)
+        if key not in self._asked:
+            self._asked.add(key)
+            self._usage.add(Usage(1, reply.prompt_tokens, reply.completion_tokens))
+            self._usage.waste(reply.wasted or {})
+            self._seconds.append(reply.seconds)
+        if reply.error is not None or reply.completions[0].truncated:
+            return None
+        return reply.completions[0].text
+
+    @property
+    def spent(self) -> Usage | None:
+        """The cost of all opinions, which is no part of a method's budget; None without any."""
+        if not self._asked:
+            return None
+        # Not in the order of the answers, which differs between repetitions
+        return msgspec.structs.replace(self._usage, seconds=math.fsum(self._seconds))
+
+
+class MethodTools:
+    """The same for whatever a method can reach: programs alone."""
+
+    def __init__(self, tools: Tools) -> None:
+        self._tools = tools
+
+    async def test(self, program: Program, suite: Suite, *, stop_at_failure: bool) -> tuple[CaseResult, ...]:
+        return await self._tools.test(program, suite, stop_at_failure=stop_at_failure)
+
+    async def judge(self, prompt: Prompt, attempt: int = 0) -> NoReturn:
+        """Raise ConfigError."""
+        raise ConfigError(
+            "the method asks for grades of a task whose grade is the gold judge's opinion, which only a run's results "
+            "are made of; expected a reward by a rubric (method=ppo method.rubric=initial, method=mpo), or another task"
+        )

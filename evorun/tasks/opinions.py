@@ -1,0 +1,41 @@
+"""Grades of tasks without right and wrong: the gold judge's opinion by the task's expert rubric."""
+
+from evorun.runs.candidates import Response
+from evorun.runs.scores import Score
+from evorun.tasks.base import Grade, GradingTools, Problem
+from evorun.tasks.capabilities import ScoresByRubric
+from evorun.tasks.rubric_scores import read_scores
+
+RUBRIC = Score("rubric", 0, 1)
+"""Points by the task's rubric, as a share of its maximum: the primary score of such a task."""
+
+EXPERT = "expert"
+"""The rubric that the gold judge grades by."""
+
+ATTEMPTS = 3
+"""Opinions asked for until one can be read (ours)."""
+
+
+class OpinionGrader:
+    """Grades a response by what the gold judge says of it; one of which it says nothing readable has no score."""
+
+    def __init__(self, task: ScoresByRubric, rubric: str = EXPERT) -> None:
+        """rubric: its name. Raises ConfigError where the task has none of that name."""
+        self._task = task
+        self._rubrics = {key: task.given_rubric(rubric, key) for key in task.rubric_keys()}
+
+    async def grade(self, problem: Problem, response: Response, tools: GradingTools) -> Grade:
+        if not response.text.strip():
+            return Grade(scores={RUBRIC.name: 0.0}, detail="empty")
+        rubric = self._rubrics[self._task.rubric_key(problem)]
+        prompt = self._task.scoring_prompt(problem, response, rubric)
+        reason = ""
+        for attempt in range(ATTEMPTS):
+            opinion = await tools.judge(prompt, attempt)
+            try:
+                if opinion is not None:
+                    return Grade(scores={RUBRIC.name: read_scores(opinion, rubric).normalised})
+                reason = "refused: the judge's reply was refused or cut off"
+            except ValueError as error:
+                reason = str(error)
+        return Grade(detail=f"unscored, {reason}")
