@@ -31,7 +31,7 @@ from evorun.runs.scores import ACCURACY
 from evorun.tasks.base import Demonstration, LoadedTask, Problem, Provenance, Task, TaskConfig
 from evorun.testing.runs import Run, carry_out
 from evorun.training.config import TrainingConfig
-from evorun.training.wire import Job, Objective, PolicyGradient
+from evorun.training.wire import Job, Objective, PolicyGradient, ProximalPolicy
 
 MODEL_ROLES = ("policy", "reference", *OTHER_ROLES)
 
@@ -229,6 +229,16 @@ def policy_gradient(**changes: Any) -> PolicyGradient:
         **{"clip_low": 0.2, "clip_high": 0.2, "temperature": 1.0},
     }
     return PolicyGradient(**{**values, **changes})
+
+
+def proximal_policy(**changes: Any) -> ProximalPolicy:
+    """Return what a trainer is told that makes a step a batch, with a critic."""
+    values: dict[str, Any] = {
+        **{"steps": 3, "epochs": 1, "minibatches": 1, "kl": 0.05, "kl_estimator": "k1", "gamma": 1.0},
+        **{"gae_lambda": 0.95, "clip": 0.2, "value_clip": 0.2, "value_weight": 0.1, "whiten": True},
+        **{"score_at": "last", "critic": "head", "temperature": 1.0},
+    }
+    return ProximalPolicy(**{**values, **changes})
 
 
 def make_job(model: Path, folder: Path, training: TrainingConfig, objective: Objective, /, **changes: Any) -> Job:

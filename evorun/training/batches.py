@@ -6,7 +6,7 @@ Imports torch: only the trainer process imports this module.
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from evorun.training.wire import Row
 
 NOTHING = Row(prompt=(0,), tokens=(0,), learned=(False,), signal=0.0, logprobs=(0.0,))
 """A row that no token is learned from."""
+
+
+R = TypeVar("R", bound=Row)
 
 
 class Pass(NamedTuple):
@@ -30,30 +33,31 @@ class Pass(NamedTuple):
     """The sampler's."""
 
 
-def minibatches(rows: Sequence[Row], count: int, rng: np.random.Generator) -> list[list[Row]]:
+def minibatches(rows: Sequence[R], count: int, rng: np.random.Generator) -> list[list[R]]:
     """Return the rows in random order, in so many parts of about the same size; fewer parts of fewer rows."""
     count = min(count, len(rows))
     parts = np.array_split(rng.permutation(len(rows)), count) if count > 1 else [range(len(rows))]
     return [[rows[index] for index in part] for part in parts]
 
 
-def passes(rows: Sequence[Row], processes: int, most_rows: int, most_tokens: int) -> list[list[list[Row]]]:
+def passes(rows: Sequence[R], processes: int, most_rows: int, most_tokens: int, nothing: R) -> list[list[list[R]]]:
     """Return the passes of an optimiser step: for each pass the rows of each process.
 
     A process's part of a pass has up to `most_rows` rows of `most_tokens` tokens in all, as padded; at least one row.
+    nothing: fills the last pass of the processes that lack a row.
     """
     # Rows of like length stand together, so little is padded. The longest come first: memory that does not suffice
     # shows at once.
-    ordered = sorted(rows, key=_length, reverse=True)
-    parts: list[list[list[Row]]] = []
-    width = 0
+    ordered = sorted(rows, key=width, reverse=True)
+    parts: list[list[list[R]]] = []
+    longest = 0
     for start in range(0, len(ordered), processes):
         dealt = ordered[start : start + processes]  # a row for each process
         held = len(parts[-1][0]) if parts else most_rows
-        if held == most_rows or (held + 1) * width > most_tokens:
+        if held == most_rows or (held + 1) * longest > most_tokens:
             parts.append([[] for _ in range(processes)])
-            width = _length(dealt[0])
-        for own, row in zip(parts[-1], [*dealt, *[NOTHING] * (processes - len(dealt))], strict=True):
+            longest = width(dealt[0])
+        for own, row in zip(parts[-1], [*dealt, *[nothing] * (processes - len(dealt))], strict=True):
             own.append(row)
     return parts
 
@@ -76,11 +80,11 @@ def token_weight(loss: str, rows: Sequence[Row], mean_tokens: float) -> Callable
 
 def padded(rows: Sequence[Row], weight: Callable[[Row], float], device: torch.device) -> Pass:
     """Return rows as tensors. weight: of each learned token of a row."""
-    shape = (len(rows), max(map(_length, rows)))
+    shape = (len(rows), max(map(width, rows)))
     ids, learned = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=bool)
     each, advantages, logprobs = (np.zeros(shape, dtype=np.float32) for _ in range(3))
     for index, row in enumerate(rows):
-        start, end = len(row.prompt), _length(row)
+        start, end = len(row.prompt), width(row)
         ids[index, :end] = (*row.prompt, *row.tokens)
         learned[index, start:end] = row.learned
         each[index, start:end] = np.where(row.learned, weight(row), 0.0)
@@ -89,5 +93,6 @@ def padded(rows: Sequence[Row], weight: Callable[[Row], float], device: torch.de
     return Pass(*(torch.from_numpy(array).to(device) for array in (ids, learned, each, advantages, logprobs)))
 
 
-def _length(row: Row) -> int:
+def width(row: Row) -> int:
+    """Return the number of a row's tokens, its prompt included."""
     return len(row.prompt) + len(row.tokens)

@@ -93,6 +93,11 @@ class FineTuner(SFTTrainer):  # type: ignore[misc]
         }
         super().__init__(**arguments)
 
+    @property
+    def policy(self) -> Any:
+        """The model that is trained."""
+        return self.accelerator.unwrap_model(self.model)
+
     def evaluate(self) -> dict[str, float]:
         """Return the numbers of steps and conversations, and `held_out_loss` where some are held out.
 

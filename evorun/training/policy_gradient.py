@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from evorun.training.batches import Pass, minibatches, padded, passes, token_weight
-from evorun.training.rows_trainer import LARGEST_LOG_RATIO, SAME, RowsTrainer, score
+from evorun.training.advantages import LARGEST_LOG_RATIO
+from evorun.training.batches import NOTHING, Pass, minibatches, padded, passes, token_weight
+from evorun.training.rows_trainer import SAME, RowsTrainer, score
 from evorun.training.serving import Serving, seed_everything
 from evorun.training.wire import Job, PolicyGradient
 
@@ -32,12 +33,13 @@ class PolicyGradientTrainer(RowsTrainer):
         rng = np.random.default_rng((self._job.seed, train.number))
         seed_everything(self._job.seed, train.number, self.accelerator.process_index)
         training, accelerator = self._job.training, self.accelerator
+        limits = (training.micro_batch, training.micro_batch_tokens)
         parts = minibatches(train.rows, self._objective.minibatches, rng)
         mean_tokens = sum(sum(row.learned) for row in train.rows) / len(parts)
         steps = []
         for part in parts:
             weight = token_weight(self._objective.loss, part, mean_tokens)
-            dealt = passes(part, accelerator.num_processes, training.micro_batch, training.micro_batch_tokens)
+            dealt = passes(part, accelerator.num_processes, *limits, NOTHING)
             steps.append([padded(one[accelerator.process_index], weight, accelerator.device) for one in dealt])
         return steps
 

@@ -21,9 +21,6 @@ from evorun.training.settings import processes, shared_arguments
 from evorun.training.weights import adapter
 from evorun.training.wire import Job
 
-LARGEST_LOG_RATIO = 20.0
-"""Beyond it the ratio of two probabilities is cut: its exponential would soon be infinite."""
-
 SAME = 1e-4
 """Log-probabilities that differ by less are taken as equal: sums in float32 differ so much between batches, and a run
 that was killed samples the rest of its completions in another batch, from which it must learn the same to the bit."""
@@ -40,6 +37,7 @@ class Scores(NamedTuple):
 class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
     """GRPOTrainer on the run's rows."""
 
+    model: Any
     SUMS: ClassVar[tuple[str, ...]]
     """Names of what `compute_loss` adds to `_sums`, over the passes and processes of an optimiser step."""
 

@@ -112,7 +112,7 @@ class Serving:
 
     @property
     def _model(self) -> Any:
-        return self._trainer.accelerator.unwrap_model(self._trainer.model)
+        return self._trainer.policy
 
     @property
     def _sharded(self) -> bool:
@@ -214,8 +214,16 @@ FIGURES = {
     "entropy": "entropy",
     "entropy_fraction": "entropy_fraction",
     "kl": "kl",
+    "episode_kl": "episode_kl",
     "clip_ratio": "clip_ratio",
     "sampler_kl": "sampler_kl",
+    "policy_loss": "policy_loss",
+    "value_loss": "value_loss",
+    "value_clip_ratio": "value_clip_ratio",
+    "explained_variance": "explained_variance",
+    "return": "return",
+    "return_spread": "return_spread",
+    "advantage_spread": "advantage_spread",
     "mean_token_accuracy": "token_accuracy",
 }
 """Figures of TRL's log that are kept, and evorun's names for them."""

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from evorun.errors import ConfigError, EvorunError
-from evorun.training.wire import Failed, Job, PolicyGradient, Ready, decode_job
+from evorun.training.wire import Failed, Job, PolicyGradient, ProximalPolicy, Ready, decode_job
 
 
 def main(path: str) -> int:
@@ -54,12 +54,14 @@ def _train(job: Job, link: Any) -> None:
 
     from evorun.training.rollouts import Decoding
     from evorun.training.serving import Finished, Serving
-    from evorun.training.settings import require_processes
+    from evorun.training.settings import require_processes, require_whole_weights
     from evorun.training.versions import Versions
     from evorun.training.weights import load
 
     disable_progress_bar()  # type: ignore[no-untyped-call]
     require_processes(job.training)
+    if isinstance(job.objective, ProximalPolicy):
+        require_whole_weights()
     model, tokenizer = load(job)
     decoding = Decoding(tokenizer, job.model, job.max_batch_size, job.prefix_cache_tokens)
     serving = Serving(link, decoding, Versions.resumed(job.updates, job.checkpoint))
@@ -69,6 +71,10 @@ def _train(job: Job, link: Any) -> None:
         from evorun.training.policy_gradient import PolicyGradientTrainer
 
         trainer = PolicyGradientTrainer(job, job.objective, model, tokenizer, serving)
+    elif isinstance(job.objective, ProximalPolicy):
+        from evorun.training.proximal_policy import ProximalTrainer
+
+        trainer = ProximalTrainer(job, job.objective, model, tokenizer, serving)
     else:
         from evorun.training.fine_tuning import make_trainer
 

@@ -80,9 +80,17 @@ def tiny() -> tuple[Any, Any]:
 
 def stepped(folder: Path, *batches: Sequence[Row], training: dict[str, Any] | None = None, **objective: Any) -> Stepped:
     """Learn from batches with the tiny model; return what each optimiser step came to."""
+    from evorun.training.policy_gradient import PolicyGradientTrainer
+
+    told = policy_gradient(**{"steps": len(batches), **objective})
+    job = make_job(folder, folder, training_config(**{**EXACT, **(training or {})}), told)
+    return watched(PolicyGradientTrainer(job, told, *tiny(), Batches(batches)))  # type: ignore[arg-type]
+
+
+def watched(trainer: Any) -> Stepped:
+    """Train until the batches end; return what each optimiser step came to."""
     from transformers import TrainerCallback
 
-    from evorun.training.policy_gradient import PolicyGradientTrainer
     from evorun.training.serving import Finished
 
     class Watch(TrainerCallback):
@@ -91,15 +99,12 @@ def stepped(folder: Path, *batches: Sequence[Row], training: dict[str, Any] | No
             gradients.append({named(name): value for name, value in of.items()})
 
     gradients: list[dict[str, torch.Tensor]] = []
-    told = policy_gradient(**{"steps": len(batches), **objective})
-    job = make_job(folder, folder, training_config(**{**EXACT, **(training or {})}), told)
-    trainer = PolicyGradientTrainer(job, told, *tiny(), Batches(batches))  # type: ignore[arg-type]
     trainer.add_callback(Watch())
     with contextlib.suppress(Finished):
         trainer.train()
     figures = [entry for entry in trainer.state.log_history if "loss" in entry]
-    adapter = {named(name): value for name, value in trainer.model.state_dict().items() if "lora_" in name}
-    return Stepped(figures, gradients, adapter)
+    trained = {named(name): one.detach() for name, one in trainer.model.named_parameters() if one.requires_grad}
+    return Stepped(figures, gradients, trained)
 
 
 def named(parameter: str) -> str:

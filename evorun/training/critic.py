@@ -1,0 +1,93 @@
+"""The critic of PPO: the value of each state of an episode, by the base model under an adapter of its own.
+
+It is a second tree of modules, with its own adapter, over either a copy of the base weights or the policy's own: both
+give the same values. The policy's modules stay as they are without it, for sampling and for export.
+
+Imports torch: only the trainer process imports this module.
+"""
+
+import copy
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from peft import PeftModel
+from safetensors.torch import load_file, save_file
+from trl.trainer.utils import disable_dropout_in_model
+
+from evorun.training.rows_trainer import score
+from evorun.training.weights import adapter
+from evorun.training.wire import Job
+
+CRITIC = "critic.safetensors"
+"""File in a checkpoint with the critic's trained weights."""
+
+
+class Critic(torch.nn.Module):
+    """A decoder under an adapter, and the value head on its last hidden states."""
+
+    def __init__(self, job: Job, model: Any, *, shared: bool) -> None:
+        """model: the base model, not yet under the policy's adapter. shared: its weights serve both."""
+        super().__init__()
+        base = model.get_decoder()
+        # deepcopy takes what its memo holds for copied already: then the modules are new, the tensors the same.
+        own = chain(base.parameters(), base.buffers()) if shared else ()
+        decoder = copy.deepcopy(base, {id(tensor): tensor for tensor in own})
+        disable_dropout_in_model(decoder)
+        lora = adapter(job.training, decoder)
+        lora.task_type = None  # a decoder predicts no tokens
+        self.decoder = PeftModel(decoder, lora)
+        # Without a bias, as the heads of transformers' models. At 0 the first advantages are the rewards to come.
+        self.head = torch.nn.Linear(model.get_output_embeddings().weight.shape[1], 1, bias=False)
+        torch.nn.init.zeros_(self.head.weight)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        """Return the value of the state after each token: shape [rows, T]."""
+        hidden = self.decoder(input_ids=ids, use_cache=False).last_hidden_state
+        with torch.autocast(hidden.device.type, enabled=False):  # bfloat16 has three digits
+            values: torch.Tensor = self.head(hidden.float())[..., 0]
+        return values
+
+    def save(self, folder: Path) -> None:
+        """Write the trained weights into a checkpoint."""
+        save_file({name: one.detach().cpu() for name, one in self._trained().items()}, folder / CRITIC)
+
+    def load(self, folder: Path) -> None:
+        """Read the trained weights from a checkpoint."""
+        saved = load_file(folder / CRITIC)
+        with torch.no_grad():
+            for name, parameter in self._trained().items():
+                parameter.copy_(saved[name])
+
+    def _trained(self) -> dict[str, torch.nn.Parameter]:
+        return {name: one for name, one in self.named_parameters() if one.requires_grad}
+
+
+class Opinion(NamedTuple):
+    """The opinion of policy and critic on some rows."""
+
+    logprobs: torch.Tensor
+    """See `evorun.training.rows_trainer.Scores`."""
+    entropy: torch.Tensor
+    values: torch.Tensor
+    """Of the state after each token: shape [rows, T]."""
+
+
+class ActorCritic(torch.nn.Module):
+    """Policy and critic as one module: one optimiser steps both, and one backward pass goes through both."""
+
+    def __init__(self, policy: Any, critic: Critic) -> None:
+        super().__init__()
+        self.policy = policy
+        self.critic = critic
+
+    def forward(self, ids: torch.Tensor, learned: torch.Tensor) -> Opinion:
+        """Return what both say of some rows."""
+        return Opinion(*score(self.policy, ids, learned), self.critic(ids))
+
+    def gradient_checkpointing_enable(self, **settings: Any) -> None:
+        """Recompute activations in the backward pass, in both; called by transformers."""
+        self.policy.gradient_checkpointing_enable(**settings)
+        self.critic.decoder.gradient_checkpointing_enable(**settings)
+        self.critic.decoder.enable_input_require_grads()

@@ -1,0 +1,86 @@
+"""What PPO learns from: rows with the estimates of an update, padded into tensors.
+
+Imports torch: only the trainer process imports this module.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from evorun.training.advantages import Estimate, Floats
+from evorun.training.batches import NOTHING, width
+from evorun.training.wire import Row
+
+
+class Example(Row, frozen=True, kw_only=True):
+    """A row with n learned tokens, as an update starts from it."""
+
+    old: Floats
+    """Log-probabilities of the learned tokens under the policy that drew them: shape [n]."""
+    values: Floats
+    """Values of the states that the critic is trained on, before the update: as many as the estimate's returns."""
+    estimate: Estimate
+
+
+def tokens_at(row: Row) -> NDArray[np.int64]:
+    """Return the positions of a row's learned tokens, its prompt included."""
+    return len(row.prompt) + np.flatnonzero(row.learned)
+
+
+def states_at(row: Row) -> NDArray[np.int64]:
+    """Return the positions of the tokens after which the states stand: before each learned token, and after the last.
+
+    A state's value is the critic's at this position.
+    """
+    at = tokens_at(row)
+    return np.append(at - 1, at[-1:])
+
+
+_NONE = np.zeros(0)
+NO_EXAMPLE = Example(
+    **{name: getattr(NOTHING, name) for name in NOTHING.__struct_fields__},
+    old=_NONE,
+    values=_NONE,
+    estimate=Estimate(_NONE, _NONE),
+)
+"""An example that nothing is learned from."""
+
+
+class ExamplePass(NamedTuple):
+    """Examples of one forward and backward pass of one process, padded on the right to T tokens: shape [rows, T]."""
+
+    ids: torch.Tensor
+    learned: torch.Tensor
+    """True for a token that is learned."""
+    weights: torch.Tensor
+    """Share of a learned token in the policy loss of its optimiser step; 0 for the others."""
+    advantages: torch.Tensor
+    old: torch.Tensor
+    """Log-probabilities of learned tokens before the update."""
+    state_weights: torch.Tensor
+    """Share of the state after a token in the value loss of its optimiser step; 0 where none is learned."""
+    values: torch.Tensor
+    """Of these states, before the update."""
+    returns: torch.Tensor
+
+
+def padded_examples(examples: Sequence[Example], tokens: int, states: int, device: torch.device) -> ExamplePass:
+    """Return examples as tensors. tokens, states: numbers of those learned in the whole optimiser step."""
+    shape = (len(examples), max(map(width, examples)))
+    ids, learned = np.zeros(shape, dtype=np.int64), np.zeros(shape, dtype=bool)
+    weights, advantages, old, state_weights, values, returns = (np.zeros(shape, dtype=np.float32) for _ in range(6))
+    for index, one in enumerate(examples):
+        ids[index, : width(one)] = (*one.prompt, *one.tokens)
+        at, after = tokens_at(one), states_at(one)[: len(one.values)]
+        learned[index, at] = True
+        weights[index, at] = 1 / tokens
+        advantages[index, at] = one.estimate.advantages
+        old[index, at] = one.old
+        state_weights[index, after] = 1 / states
+        values[index, after] = one.values
+        returns[index, after] = one.estimate.returns
+    arrays: tuple[NDArray[Any], ...] = (ids, learned, weights, advantages, old, state_weights, values, returns)
+    return ExamplePass(*(torch.from_numpy(array).to(device) for array in arrays))

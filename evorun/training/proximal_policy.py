@@ -1,0 +1,166 @@
+"""PPO on rows whose rewards and sampling log-probabilities are given: a critic, clipped losses, epochs over a batch.
+
+An update scores the batch once, without gradients: log-probabilities under the policy and the reference policy, and
+the critic's values. Advantages and returns are estimated from these (`evorun.training.advantages`); epochs follow, each
+of as many optimiser steps as there are minibatches. The losses are means over all that a step learns from, in whatever
+passes and processes.
+
+Imports TRL: only the trainer process imports this module.
+"""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate.utils import gather_object
+from msgspec import structs
+
+from evorun.training.advantages import LARGEST_LOG_RATIO, Judged, estimate
+from evorun.training.batches import NOTHING, minibatches, padded, passes
+from evorun.training.critic import ActorCritic, Critic
+from evorun.training.examples import NO_EXAMPLE, Example, ExamplePass, padded_examples, states_at, tokens_at
+from evorun.training.rows_trainer import SAME, RowsTrainer, score
+from evorun.training.serving import Serving, seed_everything
+from evorun.training.wire import Job, ProximalPolicy, Row
+
+
+class ProximalTrainer(RowsTrainer):
+    """Proximal policy optimisation of policy and critic."""
+
+    SUMS = ("policy_loss", "value_loss", "entropy", "clip_ratio", "value_clip_ratio")
+
+    def __init__(self, job: Job, objective: ProximalPolicy, model: Any, tokenizer: Any, serving: Serving) -> None:
+        seed_everything(job.seed)
+        critic = Critic(job, model, shared=objective.critic == "head")
+        steps = objective.steps * objective.epochs * objective.minibatches
+        # One policy's probabilities must not differ from pass to pass, so there is no dropout.
+        settings = {"temperature": objective.temperature, "disable_dropout": True}
+        super().__init__(job, serving, model, tokenizer, steps=steps, **settings)
+        self._objective = objective
+        self.model = self.model_wrapped = ActorCritic(self.model, critic).to(self.accelerator.device)
+        self._of_batch: dict[str, float] = {}
+        """Figures of the batch, to be reported with its first step."""
+
+    @property
+    def policy(self) -> Any:
+        return self._both.policy
+
+    @property
+    def _both(self) -> ActorCritic:
+        both: ActorCritic = self.accelerator.unwrap_model(self.model)
+        return both
+
+    # --- a batch ---
+
+    def _next_batch(self) -> list[list[ExamplePass]]:
+        train = self._serving.next_training()
+        # The order of rows becomes a function of the step, so that a resumed run repeats it; the same in all processes.
+        rng = np.random.default_rng((self._job.seed, train.number))
+        seed_everything(self._job.seed, train.number, self.accelerator.process_index)
+        examples = self._examples([row for row in train.rows if any(row.learned)])
+        epochs = [minibatches(examples, self._objective.minibatches, rng) for _ in range(self._objective.epochs)]
+        return [self._passes(part) for parts in epochs for part in parts]
+
+    def _passes(self, part: Sequence[Example]) -> list[ExamplePass]:
+        """Return this process's passes of an optimiser step."""
+        accelerator, training = self.accelerator, self._job.training
+        tokens, states = sum(len(one.old) for one in part), sum(len(one.values) for one in part)
+        dealt = passes(part, accelerator.num_processes, training.micro_batch, training.micro_batch_tokens, NO_EXAMPLE)
+        return [padded_examples(one[accelerator.process_index], tokens, states, accelerator.device) for one in dealt]
+
+    def _examples(self, rows: Sequence[Row]) -> list[Example]:
+        """Return the rows with what this update learns from, in an order that no number of processes changes."""
+        if not rows:
+            return []
+        accelerator, training = self.accelerator, self._job.training
+        dealt = passes(rows, accelerator.num_processes, training.micro_batch, training.micro_batch_tokens, NOTHING)
+        judged = gather_object([[self._judge(one[accelerator.process_index]) for one in dealt]])
+        pairs = [
+            (row, judged[process][index][place])
+            for index, one in enumerate(dealt)
+            for place, of_processes in enumerate(zip(*one, strict=True))
+            for process, row in enumerate(of_processes)
+            if row is not NOTHING
+        ]
+        estimates, self._of_batch = estimate([own for _, own in pairs], self._objective)
+        return [
+            Example(**structs.asdict(row), old=own.old, values=own.values[: len(one.returns)], estimate=one)
+            for (row, own), one in zip(pairs, estimates, strict=True)
+        ]
+
+    def _judge(self, rows: Sequence[Row]) -> list[Judged]:
+        """Return what policy, reference policy and critic say of the rows of a pass."""
+        inputs = padded(rows, lambda _: 0.0, self.accelerator.device)
+        ids, learned = inputs.ids, inputs.learned
+        with torch.no_grad(), self.accelerator.autocast():
+            own = self._both(ids, learned)
+            reference = own.logprobs
+            if self._objective.kl:  # 0: the divergence has no part in the reward
+                with self.policy.disable_adapter():
+                    reference = score(self.policy, ids, learned).logprobs
+        tensors = (own.logprobs, reference, own.values)
+        logprobs, references, values = (tensor.double().cpu().numpy() for tensor in tensors)
+        judged = []
+        for index, row in enumerate(rows):
+            at = tokens_at(row) - 1  # these are of the token after each position
+            mine, sampler = logprobs[index, at], np.array(row.logprobs)[np.flatnonzero(row.learned)]
+            old = np.where(np.abs(mine - sampler) < SAME, mine, sampler)
+            judged.append(Judged(row.signal, mine, old, references[index, at], values[index, states_at(row)]))
+        return judged
+
+    # --- the loss ---
+
+    def compute_loss(
+        self, model: Any, inputs: ExamplePass, return_outputs: bool = False, num_items_in_batch: Any = None
+    ) -> torch.Tensor:
+        """Return this process's part of the loss (equations 7 and 9 of "Proximal policy optimization algorithms")."""
+        with self.accelerator.autocast():
+            logprobs, entropy, values = model(inputs.ids, inputs.learned)
+        # The policy's numbers are of the token after each position.
+        learned, weights, advantages, old = (
+            tensor[:, 1:] for tensor in (inputs.learned, inputs.weights, inputs.advantages, inputs.old)
+        )
+        log_ratio = torch.where(learned, logprobs - old, 0.0).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
+        ratio, clip = log_ratio.exp(), self._objective.clip
+        loss, clipped_loss = -advantages * ratio, -advantages * ratio.clamp(1 - clip, 1 + clip)
+        policy_loss = (torch.maximum(loss, clipped_loss) * weights).sum()
+
+        error, value_clip = (values - inputs.returns).square(), self._objective.value_clip
+        clipped_error = error
+        if value_clip is not None:
+            near = inputs.values + (values - inputs.values).clamp(-value_clip, value_clip)
+            clipped_error = (near - inputs.returns).square()
+        value_loss = 0.5 * (torch.maximum(error, clipped_error) * inputs.state_weights).sum()
+
+        beyond = ((clipped_loss > loss) * weights).sum()
+        value_beyond = ((clipped_error > error) * inputs.state_weights).sum()
+        figures = [policy_loss, value_loss, (entropy * weights).sum(), beyond, value_beyond]
+        self._sums += torch.stack(figures).detach()
+        # Gradients are averaged over the processes, of which each has a part of the sums.
+        parts = self.accelerator.num_processes
+        whole: torch.Tensor = (policy_loss + self._objective.value_weight * value_loss) * parts
+        return whole
+
+    def _figures(self, sums: dict[str, float]) -> dict[str, float]:
+        figures, self._of_batch = {**sums, **self._of_batch}, {}
+        return figures
+
+    # --- checkpoints: the policy's adapter as TRL writes it, the critic beside it ---
+
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        both, self.model = self.model, self.policy
+        try:
+            super()._save(output_dir)
+        finally:
+            self.model = both
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        if self.args.should_save:
+            self._both.critic.save(Path(self.args.output_dir) / f"checkpoint-{self.state.global_step}")
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, self.policy)
+        self._both.critic.load(Path(resume_from_checkpoint))
