@@ -10,7 +10,7 @@ from gepa.strategies.instruction_proposal import InstructionProposalSignature
 from hypothesis import strategies as st
 
 from building import load_task
-from evorun.methods import system_prompts
+from evorun.methods import meta_prompts, system_prompts
 from evorun.methods.prompt_operators import OperatorPrompts, read_summary, shown_lessons
 from evorun.models.base import Completion, Reply
 from evorun.models.server.messages import Redactor, error_text
@@ -117,6 +117,11 @@ def functions() -> dict[str, Reader]:
             "lesson": lambda text: shown_lessons(
                 [_operators().read_lesson(system_prompts.SystemPrompt("", ("one",)), _replied(text))]
             ),
+        },
+        "methods.meta_prompts": {
+            "analysis": _or_error(lambda text: meta_prompts.read_analysis(_replied(text))),
+            "own score": lambda text: meta_prompts.read_own_score(text, 5.0),
+            "refinement": _or_error(lambda text: meta_prompts.read_refinement(_replied(text), 9)),
         },
         "rollouts.monitors": {"monitors": lambda text: monitors.measure(text, "stop")},
         "runs.printable": {"printable": printable},

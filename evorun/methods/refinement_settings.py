@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass, field
 
-from evorun.errors import above, at_least, one_of, within
+from evorun.errors import ConfigError, above, at_least, one_of, within
 from evorun.models.base import Sampling
+from evorun.rollouts.monitors import measure
 
-STAGES = ("analyse", "refine", "merge")
-"""Roles of the meta reward model's calls: meta-analysis, meta-refinement and meta-merging, in this order."""
-RESCORE = "rescore"
-"""Role of the reward model's calls that compare two rubrics on the same responses."""
+ANALYSE, REFINE, MERGE = "analyse", "refine", "merge"
+"""Roles of the meta reward model's calls: of its three stages, in this order."""
+CALIBRATE = "calibrate"
+"""Role of the policy's responses that a rubric is refined on before the first step."""
 SCHEDULES = ("fixed", "adaptive", "before")
+MONITORS = tuple(measure("", "stop"))
 TOKENS_PER_WORD = 2
 """Completion tokens allowed for each word that a prompt asks for at most. `ours`: English takes about 1.3, and tags,
 numbers and a sentence's end need room."""
@@ -26,17 +28,20 @@ class RefinementSettings:
     """Batches between refinements (k)."""
     refine_rounds: int
     """Refinements before the first step, of the schedule `before`."""
+    refine_pool: int
+    """Responses that each of these rounds is tried on."""
     refine_samples: int
     """Episodes of a rubric that a refinement looks at, at most (n)."""
     choose_samples: str
-    """random | informative: the extremes of score and the outliers of length first, in turn."""
+    """random | informative: in turn the highest and the lowest score, the most points for what a hacking monitor
+    suspects, the longest and the shortest response."""
     references: bool
     """Show the meta reward model a problem's reference solution, where the task has one; the regime is then labels."""
     meta_analysis: bool
     """False: samples are refined on without an analysis before (appendix F)."""
     flag_above: float | None
-    """Refine only on samples whose normalised score is further than this from the one that the analysis states (tau of
-    appendix C, equation 2); null: on all."""
+    """Refine only on samples whose score is further than this share of the rubric's points from the score that the
+    analysis states (tau of appendix C, equation 2); null: on all."""
     analysis_words: int
     """Words of an analysis at most; so are the next two, of what they name."""
     refinement_words: int
@@ -62,20 +67,31 @@ class RefinementSettings:
         one_of("method.refine_schedule", self.refine_schedule, SCHEDULES)
         one_of("method.choose_samples", self.choose_samples, ("random", "informative"))
         one_of("method.keep_rubric", self.keep_rubric, ("newest", "spread"))
-        for key in ("refine_every", "refine_rounds", "refine_samples", "sample_chars", "meta_max_tokens"):
+        for key in (
+            "refine_every",
+            "refine_rounds",
+            "refine_pool",
+            "refine_samples",
+            "sample_chars",
+            "meta_max_tokens",
+        ):
             at_least(f"method.{key}", getattr(self, key), 1)
         for key in ("analysis_words", "refinement_words", "merging_words"):
             at_least(f"method.{key}", getattr(self, key), 1)
         for key in ("collapse_below", "flag_above", "meta_temperature"):
             at_least(f"method.{key}", getattr(self, key), 0)
         for name, threshold in self.monitors_above.items():
+            one_of("method.monitors_above", name, MONITORS)
             at_least(f"method.monitors_above.{name}", threshold, 0)
         above("method.meta_top_p", self.meta_top_p, 0)
         within("method.meta_top_p", self.meta_top_p, 0, 1)
 
+        if self.flag_above is not None and not self.meta_analysis:
+            raise ConfigError("method.flag_above: has no effect without an analysis that states a score; leave it null")
+
     def meta_sampling(self, stage: str) -> Sampling:
         """Return the sampling parameters of a stage's calls."""
-        words = {"analyse": self.analysis_words, "refine": self.refinement_words, "merge": self.merging_words}[stage]
+        words = {ANALYSE: self.analysis_words, REFINE: self.refinement_words, MERGE: self.merging_words}[stage]
         return Sampling(
             temperature=self.meta_temperature,
             top_p=self.meta_top_p,

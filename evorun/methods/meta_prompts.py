@@ -1,0 +1,144 @@
+"""The prompts of a meta reward model, and the reading of its replies (MPO, section 2.3 and appendix I)."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from evorun.methods.prompt_operators import transcript
+from evorun.methods.refinement_settings import RefinementSettings
+from evorun.models.base import Message, Reply
+from evorun.rollouts.episodes import Episode
+from evorun.tasks.base import Demonstration, Prompt
+from evorun.tasks.capabilities import ScoresByRubric
+from evorun.tasks.excerpts import excerpt
+from evorun.tasks.json_text import well_formed
+from evorun.tasks.prompt_files import PromptFiles
+from evorun.tasks.rubric_scores import read_scores
+from evorun.tasks.rubrics import Rubric, read_rubric
+from evorun.tasks.tags import inert
+from evorun.tasks.thinking import without_thinking
+
+FOLDER = Path(__file__).parent / "prompts" / "meta"
+LONGEST = 2
+"""Times the words asked for that a rubric may have. `ours`: every later score pays for its length."""
+
+
+class Sample(NamedTuple):
+    """An episode that was scored, and the rubric that it was scored by."""
+
+    episode: Episode
+    rubric: Rubric
+
+
+class MetaPrompts:
+    """The prompts of the three stages, from files."""
+
+    def __init__(
+        self, task: ScoresByRubric, settings: RefinementSettings, demonstrations: Mapping[str, Demonstration]
+    ) -> None:
+        """demonstrations: reference solutions by problem id, where prompts may show them.
+
+        Raises ConfigError naming the user's file that cannot be used.
+        """
+        self._task = task
+        self._settings = settings
+        self._demonstrations = demonstrations
+        self._files = PromptFiles([FOLDER], settings.meta_prompts, key="method.meta_prompts")
+
+    def analysis(self, sample: Sample) -> Prompt:
+        """Ask whether a sample's score is deserved, and what the rubric lacks (meta-analysis)."""
+        asked = {"words": self._settings.analysis_words, "own_score": self._settings.flag_above is not None}
+        shown = {"sample": self._sample(sample), "maximum": number(sample.rubric.maximum)}
+        return self._ask("analysis", **asked, **shown)
+
+    def refinement(self, sample: Sample, analysis: str) -> Prompt:
+        """Ask for a better rubric (meta-refinement). analysis: of the sample; "" without one (appendix F)."""
+        form = self._files.render("rubric_format", words=self._settings.refinement_words)
+        shown = {"sample": self._sample(sample), "analysis": inert(analysis)}
+        return self._ask("refinement", rubric_format=form, **shown)
+
+    def merging(self, rubric: Rubric, refinements: Sequence[Rubric]) -> Prompt:
+        """Ask for one rubric in the place of the present one, out of the refinements (meta-merging)."""
+        form = self._files.render("rubric_format", words=self._settings.merging_words)
+        proposals = "\n\n".join(f"=== Proposal {at} ===\n{one.shown}" for at, one in enumerate(refinements, 1))
+        shown = {"task_description": self._task.task_description(), "rubric": rubric.shown}
+        shown |= {"maximum": number(rubric.maximum), "proposals": proposals}
+        return self._ask("merging", rubric_format=form, **shown)
+
+    def _sample(self, sample: Sample) -> str:
+        episode, rubric = sample
+        known = self._demonstrations.get(episode.asked.problem.id)
+        reference = "" if known is None else f"{known.reasoning}\n{known.answer}".strip()
+        prompt = "\n\n".join(message["content"] for message in episode.asked.prompt.messages)
+        # Of one turn what the reward model was shown: the reply without its thinking.
+        response = episode.response.text if len(episode.turns) == 1 else transcript(episode)
+        return self._files.render(
+            "sample",
+            task_description=self._task.task_description(),
+            rubric=rubric.shown,
+            maximum=number(rubric.maximum),
+            prompt=self._excerpt(prompt),
+            reference=self._excerpt(reference),
+            response=self._excerpt(response),
+            rationale=self._excerpt(episode.reward.rationale),
+            score=number(episode.reward.parts["raw"]),
+        )
+
+    def _excerpt(self, text: str) -> str:
+        # What a policy writes must not end its part of the prompt.
+        return inert(excerpt(text, self._settings.sample_chars))
+
+    def _ask(self, file: str, **values: Any) -> Prompt:
+        text = self._files.render(file, **values)
+        return Prompt(messages=(Message(role="user", content=text),), hints={"role": file})
+
+
+def number(value: float) -> str:
+    """Return a score as prompts show it: `5`, `2.5`."""
+    return f"{value:.4g}"
+
+
+def normalised(episode: Episode) -> float:
+    """Return the share of the rubric's points that an episode was given."""
+    return episode.reward.parts["normalised"]
+
+
+def read_analysis(reply: Reply) -> str:
+    """Return an analysis. Raises ValueError("kind: what is wrong") where there is none."""
+    text = well_formed(without_thinking(_said(reply))).strip()
+    if not text:
+        raise ValueError("empty: expected an analysis, got nothing beside thinking")
+    return text
+
+
+def read_own_score(analysis: str, maximum: float) -> float | None:
+    """Return the points that an analysis itself gives a response; None where none can be read."""
+    try:
+        return read_scores(analysis, Rubric("", maximum)).total
+    except ValueError:
+        return None
+
+
+def read_refinement(reply: Reply, words: int) -> Rubric:
+    """Return the rubric that a reply is. words: as many as were asked for at most.
+
+    Raises ValueError("kind: what is wrong") for a reply that is none, or that is more than `LONGEST` times as long.
+    """
+    text = _said(reply)
+    if reply.completions[0].truncated:
+        raise ValueError("cut_off: expected a whole rubric, the reply ran out of tokens")
+    rubric = read_rubric(well_formed(without_thinking(text)))
+    if len(rubric.text.split()) > LONGEST * words:
+        raise ValueError(f"too_long: expected at most {LONGEST} times {words} words, got {len(rubric.text.split())}")
+    return rubric
+
+
+def reason(error: ValueError) -> str:
+    """Return the kind of what is wrong with a reply, for counts."""
+    return str(error).partition(":")[0]
+
+
+def _said(reply: Reply) -> str:
+    if reply.error is not None:
+        raise ValueError(f"rejected: {reply.error}")
+    return reply.completions[0].text

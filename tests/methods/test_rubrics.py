@@ -1,0 +1,557 @@
+"""Rubrics and their refinement, under a scripted meta reward model behind a real journal."""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from building import make_meter
+from evorun.errors import ConfigError
+from evorun.methods.context import RunContext, TrainingSplit
+from evorun.methods.meta_prompts import Sample
+from evorun.methods.refinement_settings import CALIBRATE, RefinementSettings
+from evorun.methods.rubric_samples import choose
+from evorun.methods.rubrics import ROLES, Rubrics
+from evorun.models.base import Completion, Message, Reply, Request, Sampling, rejected
+from evorun.rollouts.calls import Calls, Role
+from evorun.rollouts.episodes import NO_REWARD, Asked, Episode
+from evorun.rollouts.rewards import Reward
+from evorun.runs.candidates import Response
+from evorun.runs.effects import JournaledModel, Traffic
+from evorun.runs.journal import Journal
+from evorun.tasks.base import Demonstration, Problem, Prompt
+from evorun.tasks.rubrics import Rubric
+from learning_fixture import NotedPolicy
+from method_fixture import Quiz, problem
+
+SETTINGS: dict[str, Any] = {
+    **{"refine_schedule": "fixed", "refine_every": 2, "refine_rounds": 2, "refine_pool": 4, "refine_samples": 3},
+    **{"choose_samples": "random", "references": False, "meta_analysis": True, "flag_above": None},
+    **{"analysis_words": 70, "refinement_words": 80, "merging_words": 90, "keep_rubric": "newest"},
+    **{"collapse_below": 0.05, "sample_chars": None, "meta_prompts": None},
+    **{"meta_temperature": 0.5, "meta_top_p": 1.0, "meta_max_tokens": None},
+}
+STAGES = ("analysis", "refinement", "merging")
+
+
+def rubric(*points: int, words: str = "All is said.") -> str:
+    items = [f"<item>\nCriterion {at}\n- {most}: {words}\n- 0: Nothing is.\n</item>" for at, most in enumerate(points)]
+    return "\n".join(["<rubric>", *items, "</rubric>"])
+
+
+class Essays(Quiz):
+    """Has a rubric for even problems and one for odd ones."""
+
+    def __init__(self, keys: Sequence[str] = ("",)) -> None:
+        self.keys = tuple(keys)
+
+    def rubric_keys(self) -> tuple[str, ...]:
+        return self.keys
+
+    def rubric_key(self, problem: Problem) -> str:
+        return self.keys[int(problem.id[1:]) % len(self.keys)]
+
+    def task_description(self) -> str:
+        return "Write an essay."
+
+    def given_rubric(self, name: str, key: str) -> Rubric:
+        return Rubric(f"The {name} rubric of {key or 'all'}.", 5.0)
+
+
+def stage_of(request: Request) -> str:
+    return str(request.hints.get("role"))
+
+
+def plain(request: Request) -> str | None:
+    """An analysis; rubrics that name the response that they were written for; and what the first of them says."""
+    prompt = request.messages[-1]["content"]
+    if stage_of(request) == "analysis":
+        return f"Analysis of {' '.join(re.findall(r'essay [0-9.]+', prompt))}."
+    if stage_of(request) == "refinement":
+        return rubric(4, words=f"As {re.findall(r'essay [0-9.]+', prompt)[0]}.")
+    return rubric(10, 6, words=f"Merged from {prompt.count('=== Proposal')}, seed {request.seed}.")
+
+
+class Meta:
+    """Says what its script says, None being a refusal; each call waits for as many turns as chance has it."""
+
+    name = "meta"
+
+    def __init__(self, script: Callable[[Request], str | None], luck: int = 0) -> None:
+        self.script = script
+        self.luck = luck
+        self.requests: list[Request] = []
+
+    async def complete(self, request: Request) -> Reply:
+        self.requests.append(request)
+        for _ in range(crc32(f"{self.luck} {request.seed}".encode()) % 5 if self.luck else 0):
+            await asyncio.sleep(0)
+        text = self.script(request)
+        if text is None:
+            return rejected(request, "too long")
+        finish = "length" if text.endswith("...") else "stop"
+        done = Completion(text=text, finish_reason=finish, tokens=len(text.split()))  # type: ignore[arg-type]
+        return Reply(completions=(done,), prompt_tokens=7, seconds=0.1)
+
+    async def close(self) -> None:
+        return
+
+    def of(self, stage: str) -> list[Request]:
+        return [one for one in self.requests if stage_of(one) == stage]
+
+
+class World:
+    """A run of nothing but rubrics: batches of scored essays, and a meta reward model behind a journal."""
+
+    def __init__(
+        self,
+        folder: Path,
+        script: Callable[[Request], str | None] = plain,
+        *,
+        keys: Sequence[str] = ("",),
+        max_lag: int = 0,
+        luck: int = 0,
+        scorer: Any = None,
+        references: bool = False,
+        **settings: Any,
+    ) -> None:
+        folder.mkdir(exist_ok=True)
+        self.journal = Journal(folder / "journal.sqlite")
+        self.meta, self.meter, self.task = Meta(script, luck), make_meter(), Essays(keys)
+        model = JournaledModel(self.meta, self.journal, Traffic())
+        calls = Calls(
+            name="*",
+            task=self.task,
+            seed=0,
+            meter=self.meter,
+            models={"meta": model, "policy": model},
+            roles={**ROLES, "rollout": Role("policy")},
+            remember=self.journal.remember,
+        )
+        problems = [problem(number) for number in range(6)]
+        known = {one.id: Demonstration(problem=one, answer=f"solution of {one.id}") for one in problems}
+        self.ctx = RunContext(
+            contexts={},
+            shared=calls,
+            demonstrations=(),
+            grade=None,  # type: ignore[arg-type]
+            artifacts=folder,
+            record=lambda *of_step: None,
+            record_rollouts=lambda records: None,
+            policy=NotedPolicy(max_lag),  # type: ignore[arg-type]
+            training=TrainingSplit(task=self.task, problems=problems, grade=None, demonstrations=known),  # type: ignore[arg-type]
+        )
+        self.settings = RefinementSettings(**{**SETTINGS, "references": references, **settings})
+        self.rubrics = Rubrics(self.ctx, "initial", self.settings, scorer)
+        self.figures: dict[int, dict[str, float]] = {}
+
+    async def step(self, step: int, episodes: Sequence[Episode] | None = None, **figures: float) -> dict[str, float]:
+        batch = episodes if episodes is not None else [essay(step, number) for number in range(4)]
+        self.figures[step] = await self.rubrics.evolve(step, batch, figures)
+        return self.figures[step]
+
+    async def run(self, steps: int) -> "World":
+        try:
+            for step in range(1, steps + 1):
+                await self.step(step)
+        finally:
+            self.journal.close()
+        return self
+
+    @property
+    def charged(self) -> Counter[str]:
+        return Counter({role: cost.calls for role, cost in self.meter.by_role.items()})
+
+
+def essay(step: int, number: int, score: float | None = 0.5, text: str = "", problem_of: int | None = None) -> Episode:
+    """An episode whose text says which one it is; without a score its reward says why."""
+    said = text or f"essay {step}.{number}"
+    completion = Completion(text=said, finish_reason="stop", tokens=3)
+    reply = Reply(completions=(completion,), prompt_tokens=5, seconds=0.0)
+    prompt = Prompt(messages=(Message(role="user", content=f"Prompt {number}."),))
+    of = problem(number if problem_of is None else problem_of)
+    parts = {} if score is None else {"raw": 5 * score, "normalised": score}
+    reward = Reward(score, parts, rationale=f"reasons for {step}.{number}", unscored="" if parts else "no_score")
+    call = f"*|{step}|rollout|{number}|0"
+    return Episode(Asked(of, prompt), (reply,), Response(text=said, answer=said), reward, number, call)
+
+
+def refused(step: int, number: int) -> Episode:
+    request = Request(messages=(Message(role="user", content="?"),), sampling=Sampling(max_tokens=1), seed=0)
+    return essay(step, number)._replace(turns=(rejected(request, "too long"),), reward=NO_REWARD)
+
+
+# --- one refinement ---
+
+
+async def test_samples_are_analysed_refined_on_and_merged(tmp_path: Path) -> None:
+    world = await World(tmp_path).run(2)
+    assert [len(world.meta.of(stage)) for stage in STAGES] == [3, 3, 1]
+    shown = [re.findall(r"essay [\d.]+", one.messages[-1]["content"]) for one in world.meta.of("analysis")]
+    assert len({tuple(one) for one in shown}) == 3  # different ones, of both batches since the start
+    for request in world.meta.of("analysis"):
+        text = request.messages[-1]["content"]
+        parts = ["Write an essay.", "The initial rubric of all.", "Prompt ", "essay ", "reasons for", "2.5 of 5"]
+        assert all(part in text for part in parts)
+        assert "at most 70 words" in text
+        assert "solution of" not in text
+    analyses = {one.messages[-1]["content"] for one in world.meta.of("refinement")}
+    assert all(any(f"Analysis of {said[0]}." in text and said[0] in text for text in analyses) for said in shown)
+    assert all("at most 80 words" in text for text in analyses)
+    [merging] = world.meta.of("merging")
+    text = merging.messages[-1]["content"]
+    assert "at most 90 words" in text
+    assert all(f"As {said[0]}." in text for said in shown)
+    most = {stage: {one.sampling.max_tokens for one in world.meta.of(stage)} for stage in STAGES}
+    assert most == {"analysis": {140}, "refinement": {160}, "merging": {180}}
+    figures = world.figures[2]
+    assert (figures["rubrics_refined"], figures["refinement_samples"]) == (1, 3)
+    assert figures["rubric_total"] == 16
+    assert world.charged == {"analyse": 3, "refine": 3, "merge": 1}
+    assert world.figures[1].keys() == {"reward_spread"}
+
+
+async def test_a_candidate_says_what_a_rubric_was_made_from(tmp_path: Path) -> None:
+    world = await World(tmp_path).run(4)
+    root, first, second = world.rubrics.candidates
+    assert [one.id for one in (root, first, second)] == ["rubric#0", "rubric#1", "rubric#2"]
+    assert {one.kind for one in world.rubrics.candidates} == {"rubric"}
+    assert [one.operator for one in (root, first, second)] == ["root", "refinement", "refinement"]
+    assert [one.generation for one in (root, first, second)] == [0, 2, 4]
+    assert [one.parents for one in (root, first, second)] == [(), ("rubric#0",), ("rubric#1",)]
+    assert [one.survivor for one in (root, first, second)] == [False, False, True]
+    assert second.call == "*|4|merge|0|0"
+    # the keys of the rollouts that were looked at, of the batches since the refinement before
+    named = {f"essay {one.split('|')[1]}.{one.split('|')[3]}" for one in second.blamed}
+    assert {one.partition(".")[0] for one in named} <= {"essay 3", "essay 4"}
+    assert len(named) == 3
+    assert all(f"Analysis of {one}." in second.reflection for one in named)
+
+
+async def test_without_analysis_samples_are_refined_on_directly(tmp_path: Path) -> None:
+    world = await World(tmp_path, meta_analysis=False).run(2)
+    assert [len(world.meta.of(stage)) for stage in STAGES] == [0, 3, 1]
+    assert all("reviewer" not in one.messages[-1]["content"] for one in world.meta.of("refinement"))
+    assert world.figures[2]["rubrics_refined"] == 1
+
+
+async def test_reference_solutions_are_shown_where_the_setting_says_so(tmp_path: Path) -> None:
+    world = await World(tmp_path, references=True).run(2)
+    assert all("solution of p" in one.messages[-1]["content"] for one in world.meta.of("analysis"))
+
+
+async def test_what_was_refused_or_not_scored_is_not_shown(tmp_path: Path) -> None:
+    world = World(tmp_path, refine_every=1, refine_samples=9)
+    await world.step(1, [essay(1, 0), refused(1, 1), essay(1, 2, None), essay(1, 3)])
+    world.journal.close()
+    shown = " ".join(one.messages[-1]["content"] for one in world.meta.of("analysis"))
+    assert set(re.findall(r"essay [\d.]+", shown)) == {"essay 1.0", "essay 1.3"}
+
+
+async def test_a_batch_without_scores_leaves_the_rubric_alone(tmp_path: Path) -> None:
+    world = World(tmp_path, refine_every=1)
+    assert "rubrics_refined" not in await world.step(1, [essay(1, 0, None)])
+    world.journal.close()
+    assert world.meta.requests == []
+
+
+# --- several keys ---
+
+
+async def test_each_key_has_a_lineage_of_its_own(tmp_path: Path) -> None:
+    world = World(tmp_path, keys=("even", "odd", "third"), refine_every=1, refine_samples=5)
+    # problems 0 and 1 only: none of the third rubric's
+    await world.step(1, [essay(1, number, problem_of=number % 2) for number in range(4)])
+    world.journal.close()
+    assert [one.id for one in world.rubrics.candidates] == ["even#0", "odd#0", "third#0", "even#1", "odd#1"]
+    for request in world.meta.of("analysis"):
+        text = request.messages[-1]["content"]
+        assert ("rubric of even" in text) == bool(re.search(r"essay 1\.[02]", text))
+    assert world.rubrics.at("third", 9).text == "The initial rubric of third."
+    assert world.rubrics.at("even", 2).text != world.rubrics.at("odd", 2).text
+    assert world.charged == {"analyse": 4, "refine": 4, "merge": 2}
+
+
+@pytest.mark.parametrize("max_lag", [0, 1])
+async def test_a_step_is_scored_by_the_rubrics_that_were_there_when_it_was_played(tmp_path: Path, max_lag: int) -> None:
+    world = await World(tmp_path, max_lag=max_lag, refine_every=1).run(4)
+    texts = [one.text for one in world.rubrics.candidates]
+    by_step = [texts.index(world.rubrics.at("", step).text) for step in range(1, 6)]
+    assert by_step == ([0, 1, 2, 3, 4] if max_lag == 0 else [0, 0, 1, 2, 3])
+    # and the samples of a step are shown under the rubric that they were scored by
+    for request in world.meta.of("analysis"):
+        text = request.messages[-1]["content"]
+        [step] = {int(one) for one in re.findall(r"essay (\d+)", text)}
+        assert world.rubrics.at("", step).shown in text
+
+
+# --- what a model may write ---
+
+HOSTILE = {
+    "empty": "",
+    "prose": "I think the rubric is fine.",
+    "unclosed": "<rubric>\n<item>\nA\n- 5: yes",
+    "thinking": "<think>" + rubric(3),
+    "no levels": "<rubric><item>A</item></rubric>",
+    "refused": None,
+    "cut off": rubric(3) + "...",
+    "too long": rubric(3, words="word " * 999),
+}
+
+
+@pytest.mark.parametrize("stage", ["refinement", "merging"])
+@pytest.mark.parametrize("said", HOSTILE.values(), ids=HOSTILE)
+async def test_a_rubric_that_cannot_be_used_is_counted_and_the_old_one_stays(
+    tmp_path: Path, stage: str, said: str | None
+) -> None:
+    world = await World(tmp_path, lambda request: said if stage_of(request) == stage else plain(request)).run(2)
+    kinds = {name: count for name, count in world.figures[2].items() if "refused" in name}
+    if stage == "merging":
+        assert list(kinds.values()) == [1]
+        assert next(iter(kinds)).startswith("rubrics_refused_")
+    else:
+        assert kinds.pop("rubrics_refused_no_proposals") == 1
+        assert sum(kinds.values()) == 3
+        assert all(re.fullmatch(r"refinements_refused_[a-z_]+", name) for name in kinds)
+        assert world.meta.of("merging") == []
+    assert len(world.rubrics.candidates) == 1
+    assert world.rubrics.at("", 3).text == "The initial rubric of all."
+
+
+async def test_samples_without_an_analysis_are_left_out(tmp_path: Path) -> None:
+    said = iter(["", "<think>only", None])
+
+    def script(request: Request) -> str | None:
+        return next(said, plain(request)) if stage_of(request) == "analysis" else plain(request)
+
+    world = World(tmp_path, script, refine_every=1, refine_samples=4)
+    figures = await world.step(1)
+    world.journal.close()
+    assert (figures["analyses_refused_empty"], figures["analyses_refused_rejected"]) == (2, 1)
+    assert len(world.meta.of("refinement")) == 1
+    assert figures["rubrics_refined"] == 1
+
+
+async def test_refinements_that_can_be_read_are_merged_without_the_others(tmp_path: Path) -> None:
+    number = iter(range(9))
+
+    def script(request: Request) -> str | None:
+        bad = stage_of(request) == "refinement" and next(number) == 0
+        return "no rubric" if bad else plain(request)
+
+    world = await World(tmp_path, script).run(2)
+    assert "Merged from 2" in world.rubrics.at("", 3).text
+    assert sum(count for name, count in world.figures[2].items() if name.startswith("refinements_refused")) == 1
+
+
+async def test_a_merged_rubric_that_changes_nothing_is_no_new_version(tmp_path: Path) -> None:
+    same = rubric(7)
+    world = await World(tmp_path, lambda one: same if stage_of(one) == "merging" else plain(one)).run(4)
+    assert len(world.rubrics.candidates) == 2
+    assert world.figures[4]["rubrics_refused_unchanged"] == 1
+
+
+async def test_only_flagged_samples_are_refined_on(tmp_path: Path) -> None:
+    """Equation 2 of appendix C: the reward model said 0.5 of the points each time."""
+    own = {"essay 1.0": 2.5, "essay 1.1": 4.5, "essay 1.2": 2.8, "essay 1.3": None}
+
+    def script(request: Request) -> str | None:
+        if stage_of(request) != "analysis":
+            return plain(request)
+        [name] = re.findall(r"essay [\d.]+", request.messages[-1]["content"])
+        return "Nothing to say." if own[name] is None else f"So it is.\n<score>{own[name]}</score>"
+
+    world = World(tmp_path, script, refine_every=1, refine_samples=4, flag_above=0.1)
+    figures = await world.step(1)
+    world.journal.close()
+    assert (figures["samples_not_flagged"], figures["own_scores_unread"]) == (2, 1)
+    texts = [one.messages[-1]["content"] for one in world.meta.of("refinement")]
+    assert {re.findall(r"essay [\d.]+", text)[0] for text in texts} == {"essay 1.1", "essay 1.3"}
+    assert all("<score>" in one.messages[-1]["content"] for one in world.meta.of("analysis"))
+
+
+# --- schedules and samples ---
+
+
+async def test_an_adaptive_schedule_waits_for_a_collapse_or_a_monitor(tmp_path: Path) -> None:
+    world = World(tmp_path, refine_schedule="adaptive", monitors_above={"foreign_script": 0.1})
+    wide = lambda step: [essay(step, number, number / 3) for number in range(4)]  # noqa: E731
+    for step in range(1, 5):
+        assert "rubrics_refined" not in await world.step(step, wide(step), monitor_foreign_script=0.1)
+    assert (await world.step(5, wide(5), monitor_foreign_script=0.2))["rubrics_refined"] == 1
+    assert "rubrics_refined" not in await world.step(6)  # collapsed, but only one batch after the last
+    assert (await world.step(7))["rubrics_refined"] == 1
+    assert world.figures[7]["reward_spread"] == 0
+    world.journal.close()
+
+
+async def test_informative_samples_are_extremes_and_suspects(tmp_path: Path) -> None:
+    filler = "This is a sentence of some words. " * 3
+    episodes = [essay(1, number, 0.5, filler + f"essay 1.{number}.") for number in range(30)]
+    episodes[3] = essay(1, 3, 0.95, filler)
+    episodes[11] = essay(1, 11, 0.05, filler)
+    episodes[17] = essay(1, 17, 0.8, "这是一篇很好的文章" * 3)
+    episodes[23] = essay(1, 23, 0.5, filler * 9)
+    episodes[29] = essay(1, 29, 0.5, "Short.")
+    samples = [Sample(one, Rubric("", 5.0)) for one in episodes]
+    chosen = choose(samples, 5, "informative", np.random.default_rng(0), "latin")
+    assert [one.episode.number for one in chosen] == [3, 11, 17, 23, 29]
+    near = choose(samples, 4, "boundary", np.random.default_rng(0))
+    assert not {3, 11, 17} & {one.episode.number for one in near}
+    assert choose([], 5, "informative", np.random.default_rng(0)) == []
+
+
+@given(st.integers(0, 12), st.integers(1, 9), st.sampled_from(["random", "informative", "boundary"]), st.integers(0, 9))
+def test_a_choice_is_of_different_samples_in_their_order(size: int, count: int, how: str, seed: int) -> None:
+    samples = [Sample(essay(1, number, number % 3 / 2), Rubric("", 5.0)) for number in range(size)]
+    numbers = [one.episode.number for one in choose(samples, count, how, np.random.default_rng(seed))]
+    assert len(numbers) == min(size, count)
+    assert numbers == sorted(set(numbers))
+
+
+class Spreading:
+    """Scores a response by how many points a rubric has: a response's number decides how far from the middle."""
+
+    calls_per_score = 1
+
+    def __init__(self, wide: str) -> None:
+        self.wide = wide
+        self.asked: list[tuple[int, int]] = []
+        self.charged: list[tuple[int, int]] = []
+
+    def charge(self, step: int, index: int, role: str = "score") -> None:
+        assert role == "rescore"
+        self.charged.append((step, index))
+
+    async def rescore(self, step: int, index: int, problem: Problem, response: Response, by: Rubric) -> Reward:
+        self.asked.append((step, index))
+        if self.wide == "unread" and by.items:
+            return Reward(None, unscored="no_score")
+        width = 0.4 if bool(by.items) == (self.wide == "new") else 0.1
+        score = 0.5 + width * (-1 if response.text[-1] in "0123" else 1)
+        return Reward(score, {"normalised": score})
+
+
+@pytest.mark.parametrize(
+    ("wide", "fate"), [("new", "refined"), ("old", "refused_narrower"), ("unread", "refused_unscorable")]
+)
+async def test_a_rubric_may_have_to_spread_the_scores_as_much_as_the_old_one(
+    tmp_path: Path, wide: str, fate: str
+) -> None:
+    scorer = Spreading(wide)
+    world = World(tmp_path, keep_rubric="spread", scorer=scorer, refine_samples=4, refine_every=1, keys=("a", "b"))
+    await world.step(1, [essay(1, number) for number in range(8)])
+    world.journal.close()
+    assert world.figures[1][f"rubrics_{fate}"] == 2
+    assert len(world.rubrics.candidates) == (4 if wide == "new" else 2)
+    assert len(set(scorer.asked)) == len(scorer.asked) == 16  # two keys, two rubrics, four samples
+    assert scorer.charged == sorted(scorer.asked)
+    assert len(world.meta.requests) + len(scorer.asked) <= world.rubrics.most_calls(1)
+
+
+# --- once for all ---
+
+
+@pytest.mark.parametrize("keys", [("",), ("a", "b", "c")])
+async def test_a_step_makes_at_most_as_many_calls_as_it_says(tmp_path: Path, keys: tuple[str, ...]) -> None:
+    world = World(tmp_path, keys=keys, refine_samples=2)
+    assert (world.rubrics.most_calls(1), world.rubrics.most_calls(2)) == (0, 5 * len(keys))
+    await world.run(2)
+    assert len(world.meta.requests) == world.rubrics.most_calls(2)
+
+
+@pytest.mark.parametrize("settings", [{}, {"meta_analysis": False}, {"choose_samples": "informative"}])
+async def test_nothing_depends_on_who_answers_first(tmp_path: Path, settings: dict[str, Any]) -> None:
+    worlds = [await World(tmp_path / str(luck), keys=("a", "b"), luck=luck, **settings).run(4) for luck in (0, 1, 2)]
+    for other in worlds[1:]:
+        assert other.rubrics.candidates == worlds[0].rubrics.candidates
+        assert other.figures == worlds[0].figures
+        assert other.meter.by_role == worlds[0].meter.by_role
+
+
+@pytest.mark.parametrize("calls", [1, 4, 7, 9])
+async def test_a_run_that_was_killed_in_a_refinement_goes_on_where_it_was(tmp_path: Path, calls: int) -> None:
+    whole = await World(tmp_path / "whole", luck=3).run(4)
+    made = iter(range(calls))
+
+    def dies(request: Request) -> str | None:
+        if next(made, None) is None:
+            raise RuntimeError("killed")
+        return plain(request)
+
+    with pytest.raises(ExceptionGroup):
+        await World(tmp_path / "run", dies, luck=3).run(4)
+    resumed = await World(tmp_path / "run", luck=3).run(4)
+    assert len(resumed.meta.requests) <= len(whole.meta.requests) - calls
+    assert resumed.rubrics.candidates == whole.rubrics.candidates
+    assert resumed.figures == whole.figures
+
+
+async def test_a_fixed_rubric_is_recorded_and_never_refined(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    fixed = Rubrics(world.ctx, "expert")
+    assert await fixed.evolve(2, [essay(2, 0, 0.2), essay(2, 1, 0.4)], {}) == {"reward_spread": pytest.approx(0.1)}
+    assert fixed.most_calls(2) == 0
+    assert [one.text for one in fixed.candidates] == ["The expert rubric of all."]
+    world.journal.close()
+    assert world.meta.requests == []
+
+
+# --- refined before the first step ---
+
+
+class Halves:
+    """Gives half of the points; a text of one letter all of them."""
+
+    overflow = None
+    calls_per_score = 0
+
+    def most_calls(self, episodes: int, step: int) -> int:
+        return 0
+
+    def charge(self, step: int, index: int, role: str = "score") -> None:
+        """Nothing was asked."""
+
+    async def reward(self, step: int, index: int, problem: Problem, response: Response) -> Reward:
+        score = 1.0 if len(response.text) == 1 else 0.5
+        return Reward(score, {"raw": score, "normalised": score}, rationale="so it is")
+
+
+async def test_a_rubric_can_be_refined_before_the_first_step_and_then_stays(tmp_path: Path) -> None:
+    def script(request: Request) -> str | None:
+        if request.messages[-1]["content"].startswith("{"):  # the policy is asked: one in two is no close call
+            return "x" if request.seed % 2 else f"essay {request.seed}.0"
+        return plain(request)
+
+    world = World(tmp_path, script, refine_schedule="before", refine_samples=2, refine_pool=9)
+    await world.rubrics.prepare(Halves(), Sampling(max_tokens=5))
+    await world.step(2)
+    world.journal.close()
+    assert [one.id for one in world.rubrics.candidates] == ["rubric#0", "rubric#1", "rubric#2"]
+    assert world.charged == {CALIBRATE: 18, "analyse": 4, "refine": 4, "merge": 2}
+    assert all("essay" in one.messages[-1]["content"] for one in world.meta.of("analysis"))
+    assert world.rubrics.at("", 1).text == world.rubrics.candidates[-1].text
+    assert world.rubrics.most_calls(2) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"refine_schedule": "often"}, "method.refine_schedule"),
+        ({"refine_samples": 0}, "method.refine_samples"),
+        ({"monitors_above": {"lies": 0.1}}, "method.monitors_above"),
+        ({"monitors_above": {"words": -1.0}}, "method.monitors_above.words"),
+        ({"flag_above": 0.1, "meta_analysis": False}, "method.flag_above"),
+    ],
+)
+def test_settings_that_mean_nothing_are_refused(changes: dict[str, Any], named: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(named)):
+        RefinementSettings(**{**SETTINGS, **changes})
