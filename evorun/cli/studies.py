@@ -1,4 +1,7 @@
-"""`evorun transplant` and `evorun delete-one`: what the system prompts of a completed run are worth."""
+"""Studies of a completed run: what its system prompts are worth, and how strict its rubrics are.
+
+`evorun transplant`, `evorun delete-one` and `evorun rescore`.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,12 +13,17 @@ from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError
 from evorun.runs.paths import display
 from evorun.runs.printable import printable
-from evorun.runs.schema import PrincipleEffect
+from evorun.runs.schema import PrincipleEffect, RubricScore
 from evorun.runs.terminal import Terminal
 
 WINDOW = "--window"
 SAMPLES = "method.eval_samples"
 ANSWERS = "answers"
+EVERY = "--every"
+FLAGS = {"transplant": WINDOW, "rescore": EVERY}
+"""Of each verb, beside `--trust`."""
+NUMBERS = {"transplant": (SAMPLES,), "delete-one": (SAMPLES, ANSWERS), "rescore": (ANSWERS,)}
+"""Settings of each verb that are not the run's."""
 
 
 def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
@@ -26,15 +34,11 @@ def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
     from evorun.cli.trust import TRUST, recorded_config, require_trust
     from evorun.reports.html import REPORT, write_report
 
-    flags = (TRUST, WINDOW) if verb == "transplant" else (TRUST,)
-    words = [word for word in arguments if word not in flags]
-    fits = all("=" in word for word in words[1:]) and (
-        verb == "delete-one" or not any(word.startswith(f"{ANSWERS}=") for word in words)
-    )
-    if not (words and fits):
+    words = [word for word in arguments if word not in (TRUST, FLAGS.get(verb))]
+    own = [word for word in words[1:] if word.partition("=")[0] in (SAMPLES, ANSWERS)]
+    if not words or not all("=" in word for word in words[1:]) or not all(_fits(verb, word) for word in own):
         raise ConfigError(f"expected: {USAGES[verb].synopsis}; got: {' '.join(arguments) or 'nothing'}")
     run = Path(words[0])
-    own = [word for word in words[1:] if word.partition("=")[0] in (SAMPLES, ANSWERS)]
     numbers = {word.partition("=")[0]: _count(word) for word in own}
     manifest, config = recorded_config(run, [word for word in words[1:] if word not in own])
     if SAMPLES in numbers:
@@ -42,6 +46,8 @@ def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
     require_trust(run, manifest, config, console, given=TRUST in arguments)
     if verb == "transplant":
         table = transplant(run, config, console, window=WINDOW in arguments)
+    elif verb == "rescore":
+        table = _strictness(_rubric_study(run, config, console).scores(numbers.get(ANSWERS), every=EVERY in arguments))
     else:
         table = _effects(_studies(run, config, console).delete_one(numbers.get(ANSWERS)))
     write_report(run)
@@ -62,6 +68,30 @@ def _studies(run: Path, config: Mapping[str, Any], console: Terminal) -> Any:
     from evorun.runner.prompt_studies import PromptStudies
 
     return PromptStudies(run, config, console, run_experiment)
+
+
+def _rubric_study(run: Path, config: Mapping[str, Any], console: Terminal) -> Any:
+    from evorun.runner.rubric_study import RubricStudy
+
+    return RubricStudy(run, config, console)
+
+
+def _strictness(found: Sequence[RubricScore]) -> Table:
+    steps = sorted({one.step for one in found})
+    cells = {(one.rubric, one.step): one for one in found}
+    made = {one.rubric: one.refined for one in found}
+    table = Table(
+        "rubric", "made after step", *(f"responses of step {step}" for step in steps), title="share of points given"
+    )
+    for rubric, refined in made.items():
+        of_rubric = [cells.get((rubric, step)) for step in steps]
+        shown = [
+            "" if one is None or one.score is None else _interval(one.score, one.low, one.high) for one in of_rubric
+        ]
+        table.add_row(printable(rubric), str(refined), *shown)
+    if unscored := sum(one.unscored for one in found):
+        table.caption = f"without {unscored:,} scores that could not be read"
+    return table
 
 
 def _matrix(run: Path) -> Table:
@@ -92,6 +122,10 @@ def _effects(found: Sequence[PrincipleEffect]) -> Table:
 def _interval(value: float, low: float | None, high: float | None, sign: str = "") -> str:
     show: Callable[[float], str] = lambda number: format(number, f"{sign}.3f")  # noqa: E731
     return show(value) if low is None or high is None else f"{show(value)} ({show(low)} to {show(high)})"
+
+
+def _fits(verb: str, word: str) -> bool:
+    return word.partition("=")[0] in NUMBERS[verb]
 
 
 def _count(word: str) -> int:

@@ -65,4 +65,10 @@ USAGES = {
         "principles, and prints the effect of each with its 95 % interval. answers=N: as many answers at most, of\n"
         "each problem under each of these prompts equally many (by default as many as in the run's evaluations).",
     ),
+    "rescore": Usage(
+        "evorun rescore RUN_DIR [--every] [--trust] [answers=N] [KEY=VALUE ...]",
+        "Scores the responses of a completed run's last evaluation (--every: of each) by every rubric that the run\n"
+        "had, with its reward model, and prints the mean share of the points: how strict the rubrics have become.\n"
+        "answers=N: of N problems at most, drawn at random. KEY=VALUE, --trust: as of evorun resume.",
+    ),
 }

@@ -1,4 +1,4 @@
-"""The verbs beside a run: list, doctor, resume, report, grade, traces, transplant, delete-one."""
+"""The verbs beside a run: list, doctor, resume, report, grade, traces, transplant, delete-one, rescore."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -103,6 +103,12 @@ def _delete_one(arguments: Sequence[str]) -> int:
     return study("delete-one", arguments, Terminal())
 
 
+def _rescore(arguments: Sequence[str]) -> int:
+    from evorun.cli.studies import study
+
+    return study("rescore", arguments, Terminal())
+
+
 def _expect(fits: bool, verb: str, arguments: Sequence[str]) -> None:
     if not fits:
         raise ConfigError(f"expected: {USAGES[verb].synopsis}; got: {' '.join(arguments) or 'nothing'}")
@@ -119,4 +125,5 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "traces": _traces,
     "transplant": _transplant,
     "delete-one": _delete_one,
+    "rescore": _rescore,
 }

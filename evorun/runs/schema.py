@@ -351,6 +351,25 @@ class PromptScore(msgspec.Struct, frozen=True, kw_only=True):
     """Test problems."""
 
 
+class RubricScore(msgspec.Struct, frozen=True, kw_only=True):
+    """An entry of artifacts/rubric_scores.json: what one rubric gives the responses of one evaluation (figure 5b)."""
+
+    rubric: CandidateId
+    refined: int
+    """The step after which it was made."""
+    step: int
+    """Of the evaluation."""
+    score: float | None
+    """Mean share of the rubric's points; None where no score could be read."""
+    low: float | None
+    """Ends of the 95 % interval; so is `high`. None: no interval could be computed."""
+    high: float | None
+    n: int
+    """Responses, those left out that could not be scored."""
+    unscored: int
+    """Those."""
+
+
 class PrincipleEffect(msgspec.Struct, frozen=True, kw_only=True):
     """An entry of artifacts/delete_one.json: what one principle of the final system prompt is worth."""
 

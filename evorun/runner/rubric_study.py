@@ -1,0 +1,229 @@
+"""A run's test responses scored by each of its rubrics: how strict a rubric has become (MPO, figure 5b).
+
+The scores stand behind a journal in the run's directory, so that a study that was stopped goes on, and one that is
+there is not paid for again.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import msgspec
+from rich.console import Console
+
+from evorun.errors import ConfigError, DataError
+from evorun.models.config import ServedModel
+from evorun.rollouts.calls import Calls
+from evorun.rollouts.rubric_rewards import RESCORE, REWARD_ROLES, RubricRewards
+from evorun.rollouts.rubric_settings import RubricSettings
+from evorun.runner.process import stop_on_signals
+from evorun.runner.served import open_lazily
+from evorun.runner.settings import RunConfig, check
+from evorun.runs.budget import Meter
+from evorun.runs.candidates import SHARED, Response
+from evorun.runs.directory import RunDirectory, load_manifest
+from evorun.runs.effects import Traffic, journaled
+from evorun.runs.paths import display
+from evorun.runs.program_tests import JournaledTests
+from evorun.runs.reading import read_records, read_steps
+from evorun.runs.records import write_json
+from evorun.runs.schema import CandidateRecord, RubricScore, Spent
+from evorun.runs.statistics import mean_interval
+from evorun.runs.streams import stream
+from evorun.sandbox.lazy import LazySandbox
+from evorun.tasks.base import Problem
+from evorun.tasks.capabilities import ScoresByRubric
+from evorun.tasks.rubrics import Rubric, read_rubric
+
+STUDY, SCORES = "rescore", "rubric_scores.json"
+REWARD = "reward"
+
+
+class _Answer(NamedTuple):
+    """A response of an evaluation."""
+
+    step: int
+    problem: Problem
+    response: Response
+
+
+class _Version(NamedTuple):
+    """A rubric of the run."""
+
+    record: CandidateRecord
+    key: str
+    rubric: Rubric
+
+
+class RubricStudy:
+    """The rubrics of one run on its test responses."""
+
+    def __init__(self, run: Path, config: Mapping[str, Any], console: Console) -> None:
+        """config: the run's own, with changes of how it is carried out.
+
+        Raises ConfigError for a run without rubrics or one that has not completed, DataError where its data or its
+        first rubric are no longer what they were.
+        """
+        manifest = load_manifest(run)
+        if manifest.status != "completed":
+            raise ConfigError(f"{display(run)}: expected a completed run, its status is {manifest.status}")
+        self._run, self._console = run, console
+        self._checked: RunConfig = check(config)
+        records = read_records(run / "candidates.jsonl", CandidateRecord)
+        rubrics = [one for one in records if one.problem == SHARED and one.kind == "rubric"]
+        settings = self._checked.method.config
+        if not rubrics or not isinstance(settings, RubricSettings):
+            raise ConfigError(
+                f"{display(run)}: expected a run that learned from a rubric (method=mpo, or method.rubric=... of "
+                f"another method that trains); method={manifest.method} did not"
+            )
+        self._settings: RubricSettings = settings
+        self._loaded = self._checked.task.load()
+        assert isinstance(self._loaded.task, ScoresByRubric)  # noqa: S101 - else `check` had refused the pair
+        self._task: ScoresByRubric = self._loaded.task
+        self._versions = self._read_versions(rubrics)
+
+    def scores(self, answers: int | None = None, *, every: bool = False) -> list[RubricScore]:
+        """Score responses to the test problems by each rubric; leave artifacts/rubric_scores.json and return them.
+
+        answers: as many problems at most, drawn at random, the same ones for all rubrics; None: all. every: the
+        responses of every evaluation; else those of the last. Raises ConfigError where there are none, and what stops
+        a run.
+        """
+        if answers == 0:
+            raise ConfigError("answers: expected a number >= 1, got 0")
+        chosen = self._answers(answers, every=every)
+        calls = self._settings.score_attempts * len(chosen) * len(self._versions)
+        self._console.print(
+            f"{STUDY}: {len(chosen):,} responses by {len(self._versions)} rubrics, at most {calls:,} scores"
+            f"{' and as many plans' if self._settings.scoring == 'plan' else ''}",
+            markup=False,
+            soft_wrap=True,
+        )
+        folder = self._run / STUDY / self._digest(chosen)
+        folder.mkdir(parents=True, exist_ok=True)
+        with contextlib.closing(RunDirectory(folder)) as directory:
+            found, spent = asyncio.run(self._score(directory, chosen))
+        write_json(folder / "cost.json", spent)
+        (self._run / "artifacts").mkdir(exist_ok=True)
+        write_json(self._run / "artifacts" / SCORES, found)
+        return found
+
+    def _read_versions(self, records: Sequence[CandidateRecord]) -> list[_Version]:
+        """Return the rubrics; a first one comes from where the run had it, for its record has only the text."""
+        keys = {one.id.rpartition("#")[0]: one for one in records}
+        by_name = {key or "rubric": key for key in self._task.rubric_keys()}
+        if not keys.keys() <= by_name.keys():
+            raise DataError(f"{display(self._run)}: its rubrics are for {', '.join(keys)}, the task has other ones now")
+        versions = []
+        for one in records:
+            key = by_name[one.id.rpartition("#")[0]]
+            rubric = read_rubric(one.text) if one.parents else self._task.given_rubric(self._settings.rubric or "", key)
+            if rubric.text != one.text:
+                raise DataError(
+                    f"{display(self._run)}: method.rubric={self._settings.rubric} is another text than when it ran; "
+                    "restore the file"
+                )
+            versions.append(_Version(one, key, rubric))
+        return versions
+
+    def _answers(self, count: int | None, *, every: bool) -> list[_Answer]:
+        """Return the responses that are scored, a problem's by step."""
+        problems = {one.id: one for one in self._loaded.problems}
+        steps = [one for one in read_steps(self._run) if one.best is not None]
+        last = max((one.step for one in steps), default=0)
+        answered = sorted({one.problem for one in steps})
+        missing = next((one for one in answered if one not in problems), None)
+        if missing is not None:
+            raise DataError(
+                f"{display(self._run)}: problem '{missing}' is no longer among the task's; restore its data"
+            )
+        if not answered:
+            raise ConfigError(f"{display(self._run)}: expected responses to its problems, none could be read")
+        order = stream(self._checked.seed, STUDY).permutation(len(answered)).tolist()
+        drawn = {answered[index] for index in order[:count]}
+        return [
+            _Answer(one.step, problems[one.problem], self._loaded.task.parse(problems[one.problem], one.best.text))
+            for one in steps
+            if one.best is not None and one.problem in drawn and (every or one.step == last)
+        ]
+
+    def _digest(self, chosen: Sequence[_Answer]) -> str:
+        """Return the name of a study's folder: another one of this run stands beside it."""
+        shown = [[one.step, one.problem.id, one.response.text] for one in chosen]
+        about = [shown, [one.rubric for one in self._versions], asdict(self._settings), self._reward.model.id]
+        return hashlib.sha256(msgspec.json.encode(about, order="deterministic")).hexdigest()[:8]
+
+    @property
+    def _reward(self) -> ServedModel:
+        return self._checked.others.get(REWARD) or ServedModel(self._checked.model, self._checked.engine)
+
+    async def _score(self, directory: RunDirectory, chosen: Sequence[_Answer]) -> tuple[list[RubricScore], Spent]:
+        stop_on_signals()
+        meter, task = Meter(), self._loaded.task
+        async with contextlib.AsyncExitStack() as stack:
+            sandbox = LazySandbox(self._checked.sandbox, [directory.path])
+            stack.push_async_callback(sandbox.close)
+            tools = JournaledTests(sandbox, directory.journal)
+            engine = open_lazily(self._reward, self._reward.engine, self._loaded, tools)
+            stack.push_async_callback(engine.close)
+            model = journaled({REWARD: engine}, directory.journal, Traffic())[REWARD]
+            calls = Calls(
+                name=SHARED,
+                task=task,
+                seed=self._checked.seed,
+                meter=meter,
+                models={REWARD: model},
+                roles=REWARD_ROLES,
+                remember=directory.journal.remember,
+            )
+            rewards = RubricRewards(calls, task, _no_rubric, self._settings, _no_grade)
+            found = []
+            for number, version in enumerate(self._versions):  # one after the other: a rubric's calls fill the engine
+                found += await self._scores_by(rewards, number, version, chosen)
+            await model.finish()
+        return found, Spent(**meter.total.counts())
+
+    async def _scores_by(
+        self, rewards: RubricRewards, number: int, version: _Version, chosen: Sequence[_Answer]
+    ) -> list[RubricScore]:
+        """Return the mean score of each evaluation's responses by a rubric; number: of the rubric in the run."""
+        own = [(at, one) for at, one in enumerate(chosen) if self._task.rubric_key(one.problem) == version.key]
+        async with asyncio.TaskGroup() as together:
+            scoring = [
+                together.create_task(rewards.rescore(number, at, one.problem, one.response, version.rubric))
+                for at, one in own
+            ]
+        shares: dict[int, list[float]] = {}
+        unscored: dict[int, int] = {}
+        for (at, one), task_ in zip(own, scoring, strict=True):
+            rewards.charge(number, at, RESCORE)
+            raw = task_.result().parts.get("raw")
+            unscored[one.step] = unscored.get(one.step, 0) + (raw is None)
+            if raw is not None:
+                shares.setdefault(one.step, []).append(raw / version.rubric.maximum)
+        return [
+            RubricScore(
+                rubric=version.record.id,
+                refined=version.record.generation,
+                step=step,
+                score=fmean(values) if (values := shares.get(step, [])) else None,
+                low=(ends := mean_interval(values) or (None, None))[0],
+                high=ends[1],
+                n=len(values),
+                unscored=unscored[step],
+            )
+            for step in sorted(unscored)
+        ]
+
+
+def _no_rubric(key: str, step: int) -> Rubric:
+    raise AssertionError("each score is asked for by a rubric of its own")
+
+
+_no_grade: Callable[..., Any] = _no_rubric
