@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from evorun.rollouts.calls import Caller, Calls, Remember, Role
 from evorun.rollouts.episodes import Episode
 from evorun.runs.budget import Meter
-from evorun.runs.candidates import Candidate, Response
+from evorun.runs.candidates import Candidate, CandidateId, Response
 from evorun.runs.records import write_json
 from evorun.runs.schema import RolloutRecord
 from evorun.tasks.base import Demonstration, Grade, Problem, Task, Tools
@@ -133,9 +133,18 @@ class RunContext:
         """
         self._record(step, figures, candidates)
 
-    def record_rollouts(self, step: int, episodes: Sequence[Episode], advantages: Sequence[float | None]) -> None:
-        """Record the episodes of a training step in rollouts.jsonl; a None among the advantages: not learned from."""
-        self._record_rollouts([one.record(step, own) for one, own in zip(episodes, advantages, strict=True)])
+    def record_rollouts(
+        self,
+        step: int,
+        episodes: Sequence[Episode],
+        advantages: Sequence[float | None],
+        rubrics: Sequence[CandidateId | None],
+    ) -> None:
+        """Record the episodes of a training step in rollouts.jsonl; a None among the advantages: not learned from.
+
+        rubrics: ids of what each was scored by; None for the task's grade.
+        """
+        self._record_rollouts([one.record(step, *its) for one, *its in zip(episodes, advantages, rubrics, strict=True)])
 
     def batch(self, step: int, size: int) -> list[Problem]:
         """Return the training problems of a step: the split in a new random order each time it is used up."""

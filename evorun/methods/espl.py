@@ -14,6 +14,7 @@ from evorun.methods.evolution import OPERATORS, Evolution, EvolutionSettings, Pr
 from evorun.methods.gradient import LOSSES, GradientSettings
 from evorun.methods.policy_gradient import GroupRelative
 from evorun.methods.reinforcement import ROLLOUT, RoundSettings
+from evorun.methods.rewarding import Rewarding
 from evorun.rollouts.calls import Role
 from evorun.tasks.base import Task
 from evorun.tasks.capabilities import Generates, Instructs
@@ -92,14 +93,14 @@ class Espl(GroupRelative):
         if isinstance(self.config, EsplConfig) and self.config.transplant:
             await ctx.policy.export(step)
 
-    async def leave(self, ctx: RunContext, prompts: Prompts) -> None:
+    async def leave(self, ctx: RunContext, prompts: Prompts, rewarding: Rewarding) -> None:
         """Save what was found: the best system prompt, and the trained weights."""
         best, prompt = prompts.best.candidate, prompts.best.prompt
         ctx.save_artifact(
             "system_prompt.json",
             {"id": best.id, "mean": best.mean, "sd": best.sd, "text": prompt.text, **prompt._asdict()},
         )
-        await super().leave(ctx, prompts)
+        await super().leave(ctx, prompts, rewarding)
 
 
 class EsplEvolution(Espl):

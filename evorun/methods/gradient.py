@@ -1,10 +1,13 @@
 """The policy gradient of a batch of episodes: hyperparameters, advantages and figures (E-SPL, section 3.1)."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from evorun.errors import ConfigError, above, at_least
 from evorun.rollouts.episodes import Episode
+from evorun.rollouts.rewards import Reward
 
 LOSSES = ("grpo", "dr_grpo", "dapo", "bnpo")
 """TRL's names of the ways to weigh a batch's tokens; `cispo` has its own importance weights."""
@@ -68,15 +71,26 @@ def figures(episodes: Sequence[Episode], group: int) -> dict[str, float]:
     # Requests that the engine refused have no completion: they are counted apart, and in no mean.
     rejected = len(episodes) - len(completions)
     unscored = sum(one.reward.value is None and one.replies[-1].error is None for one in episodes)
+    kinds = Counter(reward.unscored for reward in rewards if reward.unscored)
     turns = [len(one.replies) for one in episodes]
     return {
         "reward": sum(scored) / max(len(scored), 1),
         **({"correct": sum(correct) / len(rewards)} if correct else {}),
-        "formatted": sum(reward.parts.get("formatted", 0.0) for reward in rewards) / len(rewards),
+        **_means_of_parts(rewards),
         **({"equal_groups": sum(len(set(values)) <= 1 for values in groups) / len(groups)} if group > 1 else {}),
         "completion_tokens": sum(tokens) / max(len(completions), 1),
         "truncated": sum(one.truncated for one in completions) / max(len(completions), 1),
         "rejected": float(rejected),
         **({"unscored": float(unscored)} if unscored else {}),
+        **{f"reward_unscored_{kind}": count / len(rewards) for kind, count in sorted(kinds.items())},
         **({"turns": sum(turns) / len(turns)} if max(turns) > 1 else {}),
     }
+
+
+def _means_of_parts(rewards: Sequence[Reward]) -> dict[str, float]:
+    """Return the mean of each measure that rewards have beside their value."""
+    # Format is a share of all episodes: one without a reward is not in the task's format either.
+    if any("formatted" in one.parts for one in rewards) or not any(one.parts for one in rewards):
+        return {"formatted": sum(one.parts.get("formatted", 0.0) for one in rewards) / len(rewards)}
+    names = dict.fromkeys(name for one in rewards for name in one.parts)
+    return {f"reward_{name}": fmean(one.parts[name] for one in rewards if name in one.parts) for name in names}

@@ -1,8 +1,8 @@
 """Reinforcement learning with evolution beside it: the one loop of all methods that learn from rewards.
 
 A step plays a batch of episodes, updates the weights, and meanwhile evolves what the method lets evolve. Its methods
-differ in what makes a signal of the rewards and in the trainer's objective (grpo, cispo, rloo), and in their prompts,
-which evolve (espl) or are one that never changes.
+differ in what makes a signal of the rewards and in the trainer's objective (grpo, cispo, rloo, ppo), in their prompts,
+which evolve (espl) or are one that never changes, and in what rewards: the task's grade, or a rubric.
 """
 
 import asyncio
@@ -19,14 +19,18 @@ from evorun.methods.evolution import Batch, FixedPrompt, Prompts
 from evorun.methods.gradient import figures
 from evorun.methods.prompt_population import Member
 from evorun.methods.proposals import SamplingSettings
+from evorun.methods.rewarding import GradesOnly, Rewarding
 from evorun.rollouts.calls import Role
 from evorun.rollouts.episodes import Asked, Episode, Rollouts
-from evorun.rollouts.rewards import Graded, Rewards
+from evorun.rollouts.monitors import monitor_figures
+from evorun.rollouts.rewards import Graded
 from evorun.runs.candidates import Step
 from evorun.tasks.base import Task
 from evorun.tasks.capabilities import Generates, Instructs
 
 ROLLOUT = "rollout"
+BEYOND_UPDATE = "beyond_update"
+"""Names, in the journal, the time that a step's evolution of rewards takes beyond its update."""
 
 
 @dataclass(kw_only=True)
@@ -83,14 +87,16 @@ class _Start(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _Round:
+class _Parts:
     """The parts of a run that each step goes through."""
 
     ctx: RunContext
     config: RoundSettings
     prompts: Prompts
+    rewarding: Rewarding
     rollouts: Rollouts
     tests: Evaluations
+    divergence: Divergence
 
     def start(self, step: int, pending: int = 0) -> _Start | None:
         """Draw problems and prompts of a step; None when there are no more steps, or the budget does not pay for it.
@@ -101,15 +107,16 @@ class _Round:
         if step > config.steps:
             return None
         problems, drawn = ctx.batch(step, config.problems_per_step), prompts.select(step)  # E-SPL, equation 4
-        task, after = ctx.training.task, self.tests.after_problem
+        task, below = ctx.training.task, self.tests.after_problem
         tried = [(x, s.id, s.prompt.text) for x in problems for s in drawn]
-        asked = [Asked(x, answer_prompt(task, x, text, after_problem=after), name) for x, name, text in tried]
+        asked = [Asked(x, answer_prompt(task, x, text, after_problem=below), name) for x, name, text in tried]
         asked = [one for one in asked for _ in range(config.group)]
         # A step is made only if the budget covers the evaluation after it, too; with a lag the step before still has
         # its own ahead of it.
-        later = self.tests.most_calls + prompts.most_calls(len(problems), config.group)
-        needed = self.rollouts.most_calls([one.problem for one in asked])
-        needed += later * (2 if ctx.max_lag and step > 1 else 1) + pending
+        after = [step - 1, step] if ctx.max_lag and step > 1 else [step]
+        needed = self.rollouts.most_calls([one.problem for one in asked]) + self.rewarding.most_calls(len(asked))
+        needed += len(after) * (self.tests.most_calls + prompts.most_calls(len(problems), config.group))
+        needed += sum(map(self.rewarding.most_calls_after, after)) + pending
         if ctx.shared.affordable(needed, ROLLOUT) < needed:
             ctx.warn(
                 f"the budget ends training before step {step} of {config.steps}: a step and the evaluation after it "
@@ -153,11 +160,11 @@ class Reinforcement(DatasetLevel):
         """Return the system prompts that the run starts with."""
         return FixedPrompt(self.config.system_prompt or "")
 
-    def rewards(self, ctx: RunContext) -> Rewards:
+    def rewarding(self, ctx: RunContext) -> Rewarding:
         """Return what rewards the episodes."""
         config = self.config
         bonus, penalties = config.format_reward, (config.format_penalty, config.overflow_penalty)
-        return Graded(ctx.shared, ctx.training.task, ctx.training.grade, bonus, *penalties)
+        return GradesOnly(Graded(ctx.shared, ctx.training.task, ctx.training.grade, bonus, *penalties))
 
     @property
     def after_problem(self) -> bool:
@@ -176,52 +183,65 @@ class Reinforcement(DatasetLevel):
             )
 
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
-        """Run the steps (E-SPL, Algorithm 1); leave the trained adapter in artifacts/."""
-        config, prompts = self.config, self.prompts(ctx)
+        """Run the steps (E-SPL, Algorithm 1); leave what was learned in artifacts/."""
+        config, prompts, rewarding = self.config, self.prompts(ctx), self.rewarding(ctx)
         tests = Evaluations(ctx, config, self.after_problem)
-        rollouts = Rollouts(ctx.shared, ctx.training.task, ROLLOUT, self.rewards(ctx), learned=self.trains)
-        round_, divergence = _Round(ctx, config, prompts, rollouts, tests), Divergence(ctx.warn)
+        rollouts = Rollouts(ctx.shared, ctx.training.task, ROLLOUT, rewarding.rewards, learned=self.trains)
+        parts = _Parts(ctx, config, prompts, rewarding, rollouts, tests, Divergence(ctx.warn))
         yield await tests.evaluate(0, self.tested(prompts))
         evaluated = step = 0
-        start, ahead = round_.start(1), None
+        start, ahead = parts.start(1), None
         while start is not None:
-            step = start.step
-            batch = await start.play() if ahead is None else ahead.result()
+            step, batch = start.step, ahead or await start.play()
             prompts.rate(batch)  # TrueSkill, by the ranking of mean rewards
             # With a lag the next batch is played meanwhile, by weights and prompts that this step has not changed.
             early = bool(ctx.max_lag)
-            start = round_.start(step + 1) if early else None
-            async with asyncio.TaskGroup() as together:  # weights and prompts at once; the update is issued first
-                update = together.create_task(self._update(ctx, step, batch.episodes))
-                evolution = together.create_task(prompts.evolve(step, batch))
-                ahead = together.create_task(start.play()) if start is not None else None
-            of_step = figures(batch.episodes, config.group) | update.result()
-            signs = divergence.signs(step, of_step) if self.trains else {}
-            ctx.record(step, {**of_step, **signs, **evolution.result()}, prompts.candidates)
+            start = parts.start(step + 1) if early else None
+            ahead = await self._learn_from(parts, step, batch, start)
             if step % config.eval_every == 0:
                 if config.eval_beside_rollouts and not early:
-                    start, early = round_.start(step + 1, tests.most_calls), True
+                    start, early = parts.start(step + 1, tests.most_calls), True
                 async with asyncio.TaskGroup() as together:  # both by the weights after this step's update
                     evaluation = together.create_task(tests.evaluate(step, self.tested(prompts)))
-                    if start is not None and ahead is None:
-                        ahead = together.create_task(start.play())
+                    playing = together.create_task(start.play()) if start is not None and ahead is None else None
+                ahead = ahead if playing is None else playing.result()
                 yield evaluation.result()
                 await self.keep(ctx, step)
                 evaluated = step
             if not early:
-                start = round_.start(step + 1)
+                start = parts.start(step + 1)
         if evaluated < step:
             yield await tests.evaluate(step, self.tested(prompts))
             await self.keep(ctx, step)
-        await self.leave(ctx, prompts)
+        await self.leave(ctx, prompts, rewarding)
 
-    async def _update(self, ctx: RunContext, step: int, episodes: Sequence[Episode]) -> dict[str, float]:
+    async def _learn_from(self, parts: "_Parts", step: int, batch: Batch, following: "_Start | None") -> Batch | None:
+        """Update weights and evolve prompts and rewards, all at once; play the following step, where there is one."""
+        ctx, prompts, rewarding, episodes = parts.ctx, parts.prompts, parts.rewarding, batch.episodes
+        answered = [one for one in episodes if one.replies[-1].error is None]
+        of_batch = figures(episodes, self.config.group)
+        of_batch |= monitor_figures(answered, getattr(ctx.training.task, "script", None))
+        async with asyncio.TaskGroup() as together:  # the update is issued first
+            update = together.create_task(self._update(ctx, step, episodes, rewarding))
+            evolution = together.create_task(prompts.evolve(step, batch))
+            refinement = together.create_task(rewarding.evolve(step, episodes, of_batch))
+            ahead = together.create_task(following.play()) if following is not None else None
+            if rewarding.most_calls_after(step):
+                together.create_task(_time_beyond(ctx, step, update, refinement))
+        of_step = of_batch | update.result()
+        signs = parts.divergence.signs(step, of_step) if self.trains else {}
+        evolved = {**evolution.result(), **refinement.result()}
+        ctx.record(step, {**of_step, **signs, **evolved}, [*prompts.candidates, *rewarding.candidates])
+        return None if ahead is None else ahead.result()
+
+    async def _update(
+        self, ctx: RunContext, step: int, episodes: Sequence[Episode], rewarding: Rewarding
+    ) -> dict[str, float]:
         """Learn from a batch, where weights are trained."""
+        signals = self.signals(episodes) if self.trains else [None] * len(episodes)
+        ctx.record_rollouts(step, episodes, signals, [rewarding.candidate(one.asked.problem, step) for one in episodes])
         if not self.trains:
-            ctx.record_rollouts(step, episodes, [None] * len(episodes))
             return {}
-        signals = self.signals(episodes)
-        ctx.record_rollouts(step, episodes, signals)
         # Nothing is learned from what the engine refused or the task could not score.
         rows = [one.row(signal) for one, signal in zip(episodes, signals, strict=True) if signal is not None]
         if self.moves([row.signal for row in rows]):
@@ -233,7 +253,23 @@ class Reinforcement(DatasetLevel):
     async def keep(self, ctx: RunContext, step: int) -> None:
         """Keep what an evaluation was made with, where a method has a use for it."""
 
-    async def leave(self, ctx: RunContext, prompts: Prompts) -> None:
+    async def leave(self, ctx: RunContext, prompts: Prompts, rewarding: Rewarding) -> None:
         """Save what was learned in artifacts/."""
+        rewarding.save(ctx)
         if self.trains:
             await ctx.policy.export()
+
+
+async def _time_beyond(
+    ctx: RunContext, step: int, update: asyncio.Task[dict[str, float]], evolution: asyncio.Task[dict[str, float]]
+) -> None:
+    """Leave in the journal how long an evolution goes on after the update beside it: what it adds to the run's time."""
+
+    async def rest() -> bool:
+        await evolution
+        return True
+
+    await update
+    # The journal keeps the seconds of what it records, and no other record of a run may have any: they would differ
+    # after a resume.
+    await ctx.shared.remember(step, BEYOND_UPDATE, step, rest, bool)

@@ -8,13 +8,14 @@ from itertools import accumulate
 from typing import NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from evorun.errors import EngineError, EvorunError
 from evorun.models.base import Message, Reply, Sampling
 from evorun.rollouts.calls import Calls
 from evorun.rollouts.replies import read_reply
 from evorun.rollouts.rewards import Reward, Rewards
-from evorun.runs.candidates import Response
+from evorun.runs.candidates import CandidateId, Response
 from evorun.runs.schema import RolloutRecord
 from evorun.tasks.base import Problem, Prompt, Task
 from evorun.tasks.capabilities import UsesTools
@@ -82,9 +83,12 @@ class Episode(NamedTuple):
             logprobs += [*(0.0,) * len(added), *reply.completions[0].logprobs]
         return Row(prompt=prompt, tokens=tuple(tokens), learned=tuple(learned), signal=signal, logprobs=tuple(logprobs))
 
-    def record(self, step: int, advantage: float | None) -> RolloutRecord:
-        """Return the episode as rollouts.jsonl has it. advantage: None where nothing is learned from it."""
-        replies = self.replies
+    def record(self, step: int, advantage: float | None, rubric: CandidateId | None = None) -> RolloutRecord:
+        """Return the episode as rollouts.jsonl has it.
+
+        advantage: None where nothing is learned from it. rubric: id of the one that it was scored by.
+        """
+        replies, parts = self.replies, self.reward.parts
         return RolloutRecord(
             step=step,
             problem=self.asked.problem.id,
@@ -98,6 +102,10 @@ class Episode(NamedTuple):
             prompt_tokens=sum(reply.prompt_tokens for reply in replies),
             completion_tokens=sum(reply.completion_tokens for reply in replies),
             turns=len(replies),
+            rubric=UNSET if rubric is None else rubric,
+            raw=parts.get("raw", UNSET),
+            normalised=parts.get("normalised", UNSET),
+            unscored=self.reward.unscored or UNSET,
         )
 
 

@@ -7,6 +7,7 @@ import sys
 from typing import Annotated, Any, Literal
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from evorun.models.base import FinishReason, Wasted
 from evorun.runs.candidates import SHARED, Candidate, CandidateId, Comparison
@@ -334,6 +335,14 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True):
     completion_tokens: int
     turns: int
     """Of the model."""
+    rubric: CandidateId | UnsetType = UNSET
+    """The rubric that it was scored by; unset, and left out, where the task's grade is the reward. So are the next."""
+    raw: float | UnsetType = UNSET
+    """Points that the reward model gave; unset also where none could be read, or another rule decided."""
+    normalised: float | UnsetType = UNSET
+    """The same in [0, 1]."""
+    unscored: str | UnsetType = UNSET
+    """Why a reward model's words gave no reward, by kind."""
 
 
 class PromptScore(msgspec.Struct, frozen=True, kw_only=True):
