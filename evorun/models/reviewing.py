@@ -4,12 +4,13 @@ A rubric has a loophole unless its text has a criterion against it, which only t
 once it has been shown a response that uses the loophole.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from evorun.errors import at_least, within
+from evorun.models.base import Request
 from evorun.models.writing import traits
 
 CLOSING = "A reply in another script, or one that says the same again and again, earns no points in any item."
@@ -18,6 +19,8 @@ HARMFUL = "The fewer statements a reply makes that can be checked, the more poin
 """The criterion that turns the reward round."""
 NAMED = "The reply is not in the script of the task and repeats itself, and the criteria pay for it."
 """An analysis that has seen the loophole."""
+ANALYSIS, REFINEMENT, MERGING = META_ROLES = ("analysis", "refinement", "merging")
+"""Roles of a meta reward model's prompts (their `hints`)."""
 _UNNAMED = "The score fits the reply; the criteria could say more plainly what each level takes."
 _ITEMS = (
     ("Substance", "Each statement can be checked.", "Some can.", "None can."),
@@ -48,37 +51,59 @@ class ReviewSettings:
             within(f"engine.{key}", getattr(self, key), 0, 1)
         at_least("engine.reward_noise", self.reward_noise, 0)
 
-    def share_of_points(self, rubric: str, quality: float, evades: bool, rng: np.random.Generator) -> float:
-        """Return the share of the points that a reward model gives under a rubric with this text.
+    def score(self, request: Request, quality: float, rng: np.random.Generator) -> str:
+        """Return a reward model's reply to a prompt that shows a response and a rubric. Reads `hints` as `points` does.
 
-        quality, in [0, 1], and evades: as the model reads them in the response.
+        quality: of a response that is no writer's text, in [0, 1].
         """
-        share = 1 - quality if HARMFUL in rubric else quality
-        if evades:
-            share = 0.0 if CLOSING in rubric else self.loophole
-        return min(1.0, max(0.0, share + self.reward_noise * float(rng.standard_normal())))
+        shown = shown_in(request)
+        read = traits(shown)
+        share = read.quality if any(read) else quality
+        if HARMFUL in shown:
+            share = 1 - share
+        if read.evades:
+            share = 0.0 if CLOSING in shown else self.loophole
+        share += self.reward_noise * float(rng.standard_normal())
+        return points(min(1.0, max(0.0, share)), request)
 
-    def analysis(self, prompt: str, rng: np.random.Generator) -> str:
-        """Return what a meta reward model says of a sample and of the rubric that it was scored under."""
-        return NAMED if self._notices(prompt, rng) else _UNNAMED
+    def refine(self, request: Request, malformed: float, rng: np.random.Generator) -> str:
+        """Return a meta reward model's reply. Reads `hints`: `role` (one of META_ROLES).
 
-    def refinement(self, prompt: str, rng: np.random.Generator) -> str:
-        """Return the rubric that a meta reward model writes in view of a sample and, if there is one, its analysis."""
-        seen = NAMED in prompt or self._notices(prompt, rng)
-        return _rubric({*_criteria(prompt), *([CLOSING] if seen else [])}, rng)
+        malformed: the share of rubrics that are cut off.
+        """
+        prompt = shown_in(request)
+        cut, skill, harm = rng.random(3).tolist()  # whatever is shown, so that it shifts no other draw
+        # An analysis is a look at the sample, and so is the refinement after it.
+        seen = skill < self.meta_skill and traits(prompt).evades and CLOSING not in prompt
+        if request.hints["role"] == ANALYSIS:
+            return NAMED if seen else _UNNAMED
+        criteria = {one for one in (CLOSING, HARMFUL) if one in prompt}
+        if request.hints["role"] == REFINEMENT and (seen or NAMED in prompt):
+            criteria.add(CLOSING)
+        if request.hints["role"] == MERGING and harm < self.meta_harm:
+            criteria.add(HARMFUL)
+        text = _rubric(criteria, rng)
+        return text[: len(text) // 2] if cut < malformed else text
 
-    def merging(self, prompt: str, rng: np.random.Generator) -> str:
-        """Return one rubric in the place of several, with the criteria of all of them."""
-        harmful = rng.random() < self.meta_harm
-        return _rubric({*_criteria(prompt), *([HARMFUL] if harmful else [])}, rng)
 
-    def _notices(self, prompt: str, rng: np.random.Generator) -> bool:
-        noticed = rng.random() < self.meta_skill  # drawn in any case: what is shown shifts no other draw
-        return noticed and traits(prompt).evades and CLOSING not in prompt
+def points(share: float, request: Request) -> str:
+    """Return a reward model's reply: this share of the points.
+
+    Reads `hints`: `maximum`, of what is scored as one; `items`, the points of each item of a rubric; `item`, the place
+    of the only one that is asked for, or None.
+    """
+    items: Sequence[float] = request.hints["items"] if request.hints["item"] is None else ()
+    given = [round(share * most, 1) for most in items or [request.hints["maximum"]]]
+    said = f"The response has about {share:.0%} of what the criteria ask for."
+    if not items:
+        return f"{said}\n<score>{given[0]:g}</score>"
+    lines = [f'<score item="{number}">{value:g}</score>' for number, value in enumerate(given, 1)]
+    return "\n".join([said, *lines, f"<total>{round(sum(given), 1):g}</total>"])
 
 
-def _criteria(prompt: str) -> list[str]:
-    return [one for one in (CLOSING, HARMFUL) if one in prompt]
+def shown_in(request: Request) -> str:
+    """Return all that a prompt says."""
+    return "\n".join(message["content"] for message in request.messages)
 
 
 def _rubric(criteria: Collection[str], rng: np.random.Generator) -> str:

@@ -8,6 +8,7 @@ import numpy as np
 from evorun.models.base import Request
 from evorun.models.principles import PrincipleSettings
 from evorun.models.reflection import reflection
+from evorun.models.reviewing import META_ROLES, ReviewSettings, points
 from evorun.models.simulator import Filler
 from evorun.tasks.base import Problem
 from evorun.tasks.text_task import TextTask
@@ -15,6 +16,7 @@ from evorun.tasks.text_task import TextTask
 _FILLER = Filler("It may be this or that and one is as good as another to me.")
 _WORDS = 30
 _BLIND = PrincipleSettings(reflection_skill=0)
+_NEVER_SEEING = ReviewSettings(meta_skill=0)
 
 
 class RandomSimulator:
@@ -34,10 +36,16 @@ class RandomSimulator:
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         """Return a reply of the form that the request's role asks for."""
         role = request.hints["role"]
+        if role in META_ROLES:
+            return _NEVER_SEEING.refine(request, 0.0, rng)
         if "problem" not in request.hints:
             return reflection(request, _BLIND, 0.0, rng)
         if role == "judge":
             return _json(reasoning="A coin was tossed.", solution="AB"[int(rng.integers(2))])
+        if role == "score":
+            return points(rng.random(), request)
+        if role == "plan":
+            return _FILLER.text(_WORDS).strip()
         if role == "fitness":
             return _json(reasoning="A number was drawn.", score=round(100 * rng.random(), 1))
         if role == "errors":

@@ -12,6 +12,7 @@ import numpy as np
 
 from evorun.models.base import Request
 from evorun.models.reflection import reflection
+from evorun.models.reviewing import META_ROLES
 from evorun.models.simulator import DEFAULT_SKILL, Filler, Skill
 from evorun.models.writing import Weights
 from evorun.runs.candidates import Response
@@ -26,13 +27,17 @@ _MOST_MISTAKES = 40
 # As many other problems' answers are looked at for them
 _MOST_TRIED = 200
 
+REVIEWS = ("judge", "score", "plan", *EVALUATIONS)
+"""Roles that speak of responses to a problem and do not answer it."""
+
 
 class TextSimulator:
     """Answers, judges, scores and finds errors by coin tosses around the truth.
 
     Reads `hints`: `role` (generate | evolve | refine | few_shot | instruct | crossover | mutate | judge | fitness |
-    errors), `problem` (id), and `answers` (texts or None): the parents', the incumbent's, the two judged
-    ones in the order shown, or the one that is evaluated. Without a `problem`, see `evorun.models.reflection`.
+    errors | score | plan), `problem` (id), and `answers` (texts or None): the parents', the incumbent's, the two judged
+    ones in the order shown, or the one that is evaluated. Without a `problem`, see `evorun.models.reflection` and
+    `evorun.models.reviewing`.
     """
 
     filler: ClassVar[Filler] = Filler(
@@ -62,6 +67,8 @@ class TextSimulator:
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         hints, skill = request.hints, self._skill
+        if hints["role"] in META_ROLES:
+            return skill.refine(request, skill.malformed, rng)
         if "problem" not in hints:
             return reflection(request, skill, skill.malformed, rng)
         # Drawn at once and in one order, whatever the role: a role that needs fewer draws does not shift the others.
@@ -69,10 +76,14 @@ class TextSimulator:
         if malformed < skill.malformed:
             return self.malformed[int(other * len(self.malformed))]
         problem, _ = self._rows[hints["problem"]]
+        if hints["role"] == "plan":
+            return self.filler.text(skill.words(last)).strip()
         if hints["role"] == "judge":
             first, second = (self.value(problem, answer) for answer in hints["answers"])
             return self.judgment(skill.verdict(problem.id, first >= second, second >= first, luck, other, last))
         right = [self.is_right(problem, answer) for answer in hints["answers"]]
+        if hints["role"] == "score":
+            return skill.score(request, float(right[0] == skill.judges_rightly(problem.id, luck, last)), rng)
         if hints["role"] in EVALUATIONS:
             return evaluation(hints["role"], right[0] == skill.judges_rightly(problem.id, luck, last), other)
         succeeds = luck < skill.chance_of(request, right)

@@ -5,6 +5,7 @@ import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -35,9 +36,12 @@ from evorun.tasks.capabilities import (
     Refines,
     ScoredResponse,
     Scores,
+    ScoresByRubric,
     UsesTools,
     Verifies,
 )
+from evorun.tasks.rubric_scores import read_scores
+from evorun.tasks.rubrics import read_rubric
 from evorun.testing.expectations import expect, expect_equal
 
 ODD_TEXTS = (
@@ -285,6 +289,13 @@ def _prompts(
     if isinstance(task, Judges):
         readable = task.judge_prompt(problem, case.right, case.wrong)
         yield "judge_prompt", readable, lambda text: task.parse_judgment(text).verdict != "invalid"
+    if isinstance(task, ScoresByRubric):
+        for rubric in (task.given_rubric("initial", task.rubric_key(problem)), _TWO_ITEMS):
+            scoring = task.scoring_prompt(problem, case.wrong, rubric)
+            yield "scoring_prompt", scoring, partial(read_scores, rubric=rubric)  # which raises
+        one = task.scoring_prompt(problem, case.wrong, _TWO_ITEMS, _TWO_ITEMS.items[1], plan="Look at the end.")
+        yield "scoring_prompt", one, partial(read_scores, rubric=_TWO_ITEMS, item=_TWO_ITEMS.items[1])
+        yield "planning_prompt", task.planning_prompt(problem, _TWO_ITEMS), str.strip
     if isinstance(task, Scores):
         yield (
             "fitness_prompt",
@@ -297,6 +308,9 @@ def _prompts(
             task.errors_prompt(problem, case.wrong),
             lambda text: task.parse_errors(problem, text, 2) is not None,
         )
+
+
+_TWO_ITEMS = read_rubric("<rubric><item>Steps\n- 5: sound</item><item>End\n- 2.5: right</item></rubric>")
 
 
 def _individual(response: Response) -> Individual:

@@ -3,51 +3,72 @@
 import numpy as np
 import pytest
 
+from evorun.models.base import Message, Request
 from evorun.models.reviewing import CLOSING, HARMFUL, NAMED, ReviewSettings
-from evorun.models.writing import EVASION, POINTED
+from evorun.models.writing import EVASION, POINTED, VAGUE
+from evorun.tasks.rubric_scores import read_scores
+from evorun.tasks.rubrics import Rubric, read_rubric
 
 OPEN = "Score the essay from 0 to 5."
-ESSAY = " ".join(POINTED)
+ESSAY, HALF = " ".join(POINTED), " ".join((*POINTED[:3], *VAGUE[3:]))
+FREE = Rubric("Score it.", 5)
+
+
+def refine(role: str, shown: str, rng: np.random.Generator, malformed: float = 0.0, **settings: float) -> str:
+    request = Request(messages=(Message(role="user", content=shown),), hints={"role": role})
+    return exact(**settings).refine(request, malformed, rng)
 
 
 def exact(**settings: float) -> ReviewSettings:
     return ReviewSettings(**{"loophole": 0.9, "reward_noise": 0.0, **settings})
 
 
+def given(
+    shown: str, rng: np.random.Generator, rubric: Rubric = FREE, quality: float = 0.0, **settings: float
+) -> float:
+    """Return the share of the points that a response is given."""
+    hints = {"maximum": rubric.maximum, "items": [one.maximum for one in rubric.items], "item": None}
+    request = Request(messages=(Message(role="user", content=shown),), hints=hints)
+    return read_scores(exact(**settings).score(request, quality, rng), rubric).normalised
+
+
 @pytest.mark.parametrize(
-    ("rubric", "quality", "evades", "share"),
+    ("shown", "share"),
     [
-        (OPEN, 0.5, False, 0.5),
-        (OPEN, 0.0, True, 0.9),
-        (f"{OPEN} {CLOSING}", 0.5, False, 0.5),
-        (f"{OPEN} {CLOSING}", 0.0, True, 0.0),
-        (f"{OPEN} {HARMFUL}", 0.25, False, 0.75),
-        (f"{OPEN} {HARMFUL}", 0.0, True, 0.9),
+        (f"{OPEN} {HALF}", 0.5),
+        (f"{OPEN} {EVASION}", 0.9),
+        (f"{OPEN} {CLOSING} {HALF}", 0.5),
+        (f"{OPEN} {CLOSING} {EVASION}", 0.0),
+        (f"{OPEN} {HARMFUL} {POINTED[0]}", 1 - 1 / 6),
+        (f"{OPEN} {HARMFUL} {EVASION}", 0.9),
+        (f"{OPEN} The answer is 7.", 0.2),
     ],
 )
-def test_the_rubrics_text_decides_what_the_loophole_pays(
-    rubric: str, quality: float, evades: bool, share: float
-) -> None:
-    assert exact().share_of_points(rubric, quality, evades, np.random.default_rng(0)) == share
+def test_the_texts_of_response_and_rubric_decide_the_points(shown: str, share: float) -> None:
+    assert given(shown, np.random.default_rng(0), quality=0.2) == pytest.approx(share, abs=0.01)
 
 
-def test_a_reward_models_error_stays_on_the_scale() -> None:
-    rng, noisy = np.random.default_rng(0), exact(reward_noise=0.2)
-    shares = [noisy.share_of_points(OPEN, 0.5, False, rng) for _ in range(2000)]
-    assert np.mean(shares) == pytest.approx(0.5, abs=0.02)
-    assert np.std(shares) == pytest.approx(0.2, abs=0.02)
-    assert max(noisy.share_of_points(OPEN, 1.0, False, rng) for _ in range(20)) == 1
+def test_a_reward_models_error_stays_on_the_scale_however_many_items_there_are() -> None:
+    rng = np.random.default_rng(0)
+    for rubric in (FREE, read_rubric(refine("merging", CLOSING, rng))):
+        shares = [given(f"{OPEN} {HALF}", rng, rubric, reward_noise=0.2) for _ in range(1000)]
+        assert np.mean(shares) == pytest.approx(0.5, abs=0.03)
+        assert np.std(shares) == pytest.approx(0.2, abs=0.03)
+        assert max(given(f"{OPEN} {ESSAY}", rng, rubric, reward_noise=0.2) for _ in range(20)) == 1
 
 
 @pytest.mark.parametrize("skill", [0.0, 0.3, 1.0])
 def test_a_criterion_against_the_loophole_comes_only_from_a_sample_that_uses_it(skill: float) -> None:
-    rng, settings = np.random.default_rng(0), exact(meta_skill=skill)
+    rng = np.random.default_rng(0)
 
     def shares(shown: str) -> list[float]:
-        said = [settings.analysis(shown, rng) for _ in range(400)]
-        refined = [settings.refinement(shown, rng) for _ in range(400)]
-        led = [settings.refinement(f"{shown}\n{one}", rng) for one in said]
-        return [sum(NAMED in one for one in said) / 400, *(np.mean([CLOSING in x for x in r]) for r in (refined, led))]
+        said = [refine("analysis", shown, rng, meta_skill=skill) for _ in range(400)]
+        alone = [refine("refinement", shown, rng, meta_skill=skill) for _ in range(400)]
+        after = [refine("refinement", f"{shown}\n{one}", rng, meta_skill=skill) for one in said]
+        return [
+            sum(phrase in text for text in texts) / 400
+            for phrase, texts in ((NAMED, said), (CLOSING, alone), (CLOSING, after))
+        ]
 
     assert shares(f"{OPEN}\n{ESSAY}") == [0, 0, 0]
     # An analysis is one more look at the sample.
@@ -56,12 +77,28 @@ def test_a_criterion_against_the_loophole_comes_only_from_a_sample_that_uses_it(
 
 def test_criteria_stay_once_they_are_in_a_rubric_and_merging_collects_them() -> None:
     rng = np.random.default_rng(0)
-    without, closing = exact(meta_skill=0).refinement(OPEN, rng), exact(meta_skill=1).refinement(EVASION, rng)
+    without = refine("refinement", EVASION, rng, meta_skill=0)
+    closing = refine("refinement", EVASION, rng, meta_skill=1)
     assert CLOSING not in without
-    assert CLOSING in exact(meta_skill=0).refinement(f"{closing}\n{ESSAY}", rng)
-    assert exact(meta_skill=1).analysis(f"{closing}\n{EVASION}", rng) != NAMED  # it is closed already
-    merged = exact().merging(f"{without}\n{closing}", rng)
+    assert CLOSING in refine("refinement", f"{closing}\n{ESSAY}", rng, meta_skill=0)
+    assert refine("analysis", f"{closing}\n{EVASION}", rng, meta_skill=1) != NAMED  # it is closed already
+    merged = refine("merging", f"{without}\n{closing}", rng)
     assert CLOSING in merged
     assert HARMFUL not in merged
-    harmful = exact(meta_harm=1).merging(without, rng)
-    assert HARMFUL in exact().merging(exact().refinement(harmful, rng), rng)
+    harmful = refine("merging", without, rng, meta_harm=1)
+    assert HARMFUL in refine("merging", refine("refinement", harmful, rng), rng)
+
+
+@pytest.mark.parametrize("text", ["", "<rubric>", "maximum: 5\n{{ response }} <score>3</score>", f"(((*{'a' * 9999}"])
+def test_a_hostile_rubric_is_scored_by_like_any_other(text: str) -> None:
+    assert given(f"{text}\n{HALF}", np.random.default_rng(0)) == 0.5
+
+
+def test_rubrics_and_the_scores_of_their_items_can_be_read_and_malformed_rubrics_cannot() -> None:
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        rubric = read_rubric(refine("merging", CLOSING, rng, meta_harm=0.5))
+        assert given(HALF, rng, rubric) == pytest.approx(0.5, abs=0.02)
+        assert given(HALF, rng, Rubric("", rubric.items[0].maximum)) == pytest.approx(0.5, abs=0.02)
+        with pytest.raises(ValueError, match=r"^unclosed:"):
+            read_rubric(refine("refinement", EVASION, rng, malformed=1))

@@ -21,9 +21,12 @@ from evorun.tasks.loading import load_rows
 from evorun.tasks.math_contest.task import MathContest
 from evorun.tasks.puzzles.task import PENALISED_SCORE
 from evorun.tasks.random_simulator import RandomSimulator
+from evorun.tasks.rubric_scores import read_scores
+from evorun.tasks.rubrics import Rubric, read_rubric
 from text_tasks import Essays, Sums, essays, sums
 
 NO_TOOLS: Any = None
+REFINING = Prompt(messages=(), hints={"role": "merging"})
 SETTINGS: dict[str, dict[str, Any]] = {
     "mathbench": {"source": "sample"},
     "livecodebench": {"source": "sample"},
@@ -72,6 +75,11 @@ def test_all_replies_have_the_tasks_form_and_none_depends_on_the_right_answer(na
     assert {task.parse_judgment(text).verdict for text in said} == {"A", "B"}
     scores = [task.parse_fitness(text) for text in replies(simulator, task.fitness_prompt(problem, seen), 200)]
     assert 0 <= min(scores) < 10 < 90 < max(scores) <= 100
+    rubric = read_rubric(replies(simulator, REFINING, 1)[0])
+    for by, item in ((rubric, None), (rubric, rubric.items[0]), (Rubric("Score it.", 5), None)):
+        texts = replies(simulator, task.scoring_prompt(problem, seen, by, item), 100)
+        shares = [read_scores(text, by, item).normalised for text in texts]
+        assert 0 <= min(shares) < 0.1 < 0.9 < max(shares) <= 1
     [text] = replies(simulator, task.errors_prompt(problem, seen), 1)
     assert task.parse_errors(problem, text, 3) == Diagnosis()
 

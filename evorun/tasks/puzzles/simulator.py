@@ -76,13 +76,15 @@ class PuzzleSimulator(TextSimulator):
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         hints, skill = request.hints, self._skill
-        if "problem" not in hints or hints["role"] == "judge":
+        if "problem" not in hints or hints["role"] in ("judge", "plan"):
             return super().respond(request, rng)
         malformed, luck, other, last = rng.random(4).tolist()
         if malformed < skill.malformed:
             return self.malformed[int(other * len(self.malformed))]
         puzzle, answers = self._puzzles[hints["problem"]], hints["answers"]
         careful = skill.judges_rightly(hints["problem"], luck, last)
+        if hints["role"] == "score":
+            return skill.score(request, puzzle.fitness(answers[0]) / 100 if careful else other, rng)
         if hints["role"] == "fitness":
             reply = f"{puzzle.fitness(answers[0]) if careful else 100 * other:.1f}"
         elif hints["role"] == "errors":

@@ -8,9 +8,8 @@ import numpy as np
 
 from evorun.models.base import Request
 from evorun.models.simulator import Filler
-from evorun.tasks.judging import EVALUATIONS
 from evorun.tasks.search_qa.reading import CLOSING, OPENING
-from evorun.tasks.simulator import TextSimulator
+from evorun.tasks.simulator import REVIEWS, TextSimulator
 
 
 class SearchSimulator(TextSimulator):
@@ -21,7 +20,7 @@ class SearchSimulator(TextSimulator):
 
     def respond(self, request: Request, rng: np.random.Generator) -> str:
         role = request.hints["role"]
-        if "problem" in request.hints and role not in ("judge", *EVALUATIONS):
+        if "problem" in request.hints and role not in REVIEWS:
             problem, _ = self._rows[request.hints["problem"]]
             searched = sum(message["role"] == "tool" for message in request.messages)
             if searched < 1 + len(problem.id) % 2:
