@@ -117,6 +117,12 @@ def _without_budget(default: Any, *, _root_: DictConfig) -> Any:
     return None if limited else default
 
 
+def _of_trainer(key: str, default: Any, *, _parent_: DictConfig) -> Any:
+    """Return a value of the method that `trainer` names, as its own YAML has it; the default where it has none."""
+    return yaml_values("method", str(_parent_.get("trainer"))).get(key, default)
+
+
 # At import: a SLURM job resolves its configuration in a process that composes nothing itself.
 OmegaConf.register_new_resolver(FROM_TASK, _from_task, replace=True)
 OmegaConf.register_new_resolver("without_budget", _without_budget, replace=True)
+OmegaConf.register_new_resolver("of_trainer", _of_trainer, replace=True)

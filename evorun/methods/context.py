@@ -144,7 +144,8 @@ class RunContext:
 
         rubrics: ids of what each was scored by; None for the task's grade.
         """
-        self._record_rollouts([one.record(step, *its) for one, *its in zip(episodes, advantages, rubrics, strict=True)])
+        zipped = zip(episodes, advantages, rubrics, strict=True)
+        self._record_rollouts([one.record(step, advantage, rubric) for one, advantage, rubric in zipped])
 
     def batch(self, step: int, size: int) -> list[Problem]:
         """Return the training problems of a step: the split in a new random order each time it is used up."""

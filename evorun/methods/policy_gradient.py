@@ -12,17 +12,17 @@ from typing import ClassVar
 
 from evorun.errors import at_least, one_of
 from evorun.methods.gradient import LOSSES, GradientSettings, advantages
-from evorun.methods.reinforcement import Reinforcement, RoundSettings
+from evorun.methods.reinforcement import Reinforcement, ReinforcementSettings
 from evorun.rollouts.episodes import Episode
 from evorun.training.wire import PolicyGradient
 
 
 @dataclass(kw_only=True)
-class PolicyGradientConfig(RoundSettings, GradientSettings):
+class PolicyGradientConfig(ReinforcementSettings, GradientSettings):
     """Hyperparameters; the methods' YAML files give each default and its source."""
 
     def __post_init__(self) -> None:
-        RoundSettings.__post_init__(self)
+        ReinforcementSettings.__post_init__(self)
         GradientSettings.__post_init__(self)
         at_least("method.group", self.group, 2)
 

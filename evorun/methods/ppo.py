@@ -10,17 +10,17 @@ from pathlib import Path
 from typing import ClassVar
 
 from evorun.methods.proximal import ProximalSettings
-from evorun.methods.reinforcement import Reinforcement, RoundSettings
+from evorun.methods.reinforcement import Reinforcement, ReinforcementSettings
 from evorun.rollouts.episodes import Episode
 from evorun.training.wire import ProximalPolicy
 
 
 @dataclass(kw_only=True)
-class PpoConfig(RoundSettings, ProximalSettings):
+class PpoConfig(ReinforcementSettings, ProximalSettings):
     """Hyperparameters; `conf/method/ppo.yaml` gives each default and its source."""
 
     def __post_init__(self) -> None:
-        RoundSettings.__post_init__(self)
+        ReinforcementSettings.__post_init__(self)
         ProximalSettings.__post_init__(self)
 
 

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
-from evorun.errors import above, at_least
-from evorun.methods.base import DatasetLevel
+from evorun.errors import ConfigError, above, at_least
+from evorun.methods.base import DatasetLevel, Regime
 from evorun.methods.context import RunContext
 from evorun.methods.divergence import Divergence
 from evorun.methods.evaluation import Evaluations, RepeatedEvaluationSettings, answer_prompt
@@ -19,14 +19,16 @@ from evorun.methods.evolution import Batch, FixedPrompt, Prompts
 from evorun.methods.gradient import figures
 from evorun.methods.prompt_population import Member
 from evorun.methods.proposals import SamplingSettings
-from evorun.methods.rewarding import GradesOnly, Rewarding
+from evorun.methods.rewarding import ByRubric, GradesOnly, Rewarding
 from evorun.rollouts.calls import Role
 from evorun.rollouts.episodes import Asked, Episode, Rollouts
 from evorun.rollouts.monitors import monitor_figures
 from evorun.rollouts.rewards import Graded
+from evorun.rollouts.rubric_rewards import REWARD_ROLES
+from evorun.rollouts.rubric_settings import RubricSettings
 from evorun.runs.candidates import Step
 from evorun.tasks.base import Task
-from evorun.tasks.capabilities import Generates, Instructs
+from evorun.tasks.capabilities import Generates, Instructs, ScoresByRubric
 
 ROLLOUT = "rollout"
 BEYOND_UPDATE = "beyond_update"
@@ -69,6 +71,23 @@ class RoundSettings(RepeatedEvaluationSettings, SamplingSettings):
         for key in ("format_reward", "format_penalty", "overflow_penalty"):
             at_least(f"method.{key}", getattr(self, key), 0)
         above("method.temperature", self.temperature, 0)
+
+
+@dataclass(kw_only=True)
+class ReinforcementSettings(RoundSettings, RubricSettings):
+    """Hyperparameters of the loop where a rubric may reward."""
+
+    def __post_init__(self) -> None:
+        RoundSettings.__post_init__(self)
+        RubricSettings.__post_init__(self)
+        for key in ("format_reward", "format_penalty"):
+            if self.rubric is not None and getattr(self, key):
+                raise ConfigError(f"method.{key}: has no effect beside method.rubric={self.rubric}; leave it 0")
+
+    @property
+    def sees_answers(self) -> bool:
+        """True when right answers have a part in the rewards."""
+        return self.rubric is None or self.exact_match_rate > 0 or self.plan_reference
 
 
 class _Start(NamedTuple):
@@ -114,7 +133,7 @@ class _Parts:
         # A step is made only if the budget covers the evaluation after it, too; with a lag the step before still has
         # its own ahead of it.
         after = [step - 1, step] if ctx.max_lag and step > 1 else [step]
-        needed = self.rollouts.most_calls([one.problem for one in asked]) + self.rewarding.most_calls(len(asked))
+        needed = self.rollouts.most_calls([one.problem for one in asked]) + self.rewarding.most_calls(len(asked), step)
         needed += len(after) * (self.tests.most_calls + prompts.most_calls(len(problems), config.group))
         needed += sum(map(self.rewarding.most_calls_after, after)) + pending
         if ctx.shared.affordable(needed, ROLLOUT) < needed:
@@ -129,10 +148,10 @@ class _Parts:
 class Reinforcement(DatasetLevel):
     """Reinforcement learning on a task's training split; its methods say what learns from rewards, and what evolves."""
 
-    regime = "labels"
+    regime: ClassVar[Regime] = "labels"
     needs: ClassVar[tuple[type, ...]] = (Generates,)
     # Completions come before the step's update.
-    roles: ClassVar[Mapping[str, Role]] = {ROLLOUT: Role("policy", lag=1)}
+    roles: ClassVar[Mapping[str, Role]] = {ROLLOUT: Role("policy", lag=1), **REWARD_ROLES}
     trains = True
     learns_from_problems = True
     plays_ahead = ROLLOUT
@@ -143,7 +162,13 @@ class Reinforcement(DatasetLevel):
     def last_step(self) -> int:
         return self.config.steps
 
+    def regime_on(self, task: type[Task]) -> Regime:
+        config = self.config
+        return "labels" if not isinstance(config, ReinforcementSettings) or config.sees_answers else "problem_only"
+
     def incompatibility(self, task: type[Task]) -> str | None:
+        if getattr(self.config, "rubric", None) is not None and not issubclass(task, ScoresByRubric):
+            return f"method.rubric: task={task.name} has no rubrics; leave it null"
         if self.config.system_prompt is not None and not issubclass(task, Instructs):
             return f"method.system_prompt: task={task.name} takes no system prompt; leave it null"
         return None
@@ -163,6 +188,8 @@ class Reinforcement(DatasetLevel):
     def rewarding(self, ctx: RunContext) -> Rewarding:
         """Return what rewards the episodes."""
         config = self.config
+        if isinstance(config, RubricSettings) and config.rubric is not None:
+            return ByRubric(ctx, config, config.overflow_penalty)
         bonus, penalties = config.format_reward, (config.format_penalty, config.overflow_penalty)
         return GradesOnly(Graded(ctx.shared, ctx.training.task, ctx.training.grade, bonus, *penalties))
 
@@ -189,6 +216,7 @@ class Reinforcement(DatasetLevel):
         rollouts = Rollouts(ctx.shared, ctx.training.task, ROLLOUT, rewarding.rewards, learned=self.trains)
         parts = _Parts(ctx, config, prompts, rewarding, rollouts, tests, Divergence(ctx.warn))
         yield await tests.evaluate(0, self.tested(prompts))
+        await rewarding.prepare(config.sampling, self.tested(prompts))
         evaluated = step = 0
         start, ahead = parts.start(1), None
         while start is not None:

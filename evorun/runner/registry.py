@@ -37,6 +37,7 @@ METHODS = {
     "grpo": "evorun.methods.policy_gradient:Grpo",
     "laft": "evorun.methods.laft:Laft",
     "lyria": "evorun.methods.lyria:Lyria",
+    "mpo": "evorun.methods.mpo:Mpo",
     "ppo": "evorun.methods.ppo:Ppo",
     "rloo": "evorun.methods.policy_gradient:Rloo",
     "self_consistency": "evorun.methods.self_consistency:SelfConsistency",

@@ -14,6 +14,7 @@ from evorun.errors import ConfigError, DataError
 from evorun.methods.context import RunContext
 from evorun.methods.policy_gradient import GrpoConfig
 from evorun.rollouts.rewards import formatted
+from evorun.rollouts.rubric_settings import RubricSettings
 from evorun.runner.training_runs import training_problems
 from evorun.runs.candidates import Response
 from evorun.runs.reading import read_rollouts
@@ -198,8 +199,10 @@ CHANGED: dict[str, Any] = {
     **{"clip_low": 0.1, "clip_high": 0.3, "loss": "grpo"},
     **{"eval_every": 1, "eval_samples": 2, "eval_temperature": 0.4, "eval_top_p": 0.7, "eval_max_tokens": 4},
 }
-ELSEWHERE = ("name", "overflow_penalty", "eval_beside_rollouts")
-"""The last one changes when things are asked; test_espl.py looks at it."""
+OF_RUBRICS = {one.name for one in dataclasses.fields(RubricSettings)}
+"""Without effect where the grade rewards; tests/rollouts/test_rubric_rewards.py and test_mpo.py look at them."""
+ELSEWHERE = {"name", "overflow_penalty", "eval_beside_rollouts"} | OF_RUBRICS
+"""`eval_beside_rollouts` changes when things are asked; test_espl.py looks at it."""
 FIELDS = [field.name for field in dataclasses.fields(GrpoConfig) if field.name not in ELSEWHERE]
 
 
