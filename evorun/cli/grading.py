@@ -5,23 +5,17 @@ No model is involved, unless the task's grade is the gold judge's opinion.
 
 import asyncio
 import logging
-import sys
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from hydra import compose, initialize_config_dir
-from hydra.errors import HydraException
 from msgspec import UNSET, UnsetType
-from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from evorun.cli.compose import config_folder, register
-from evorun.cli.explain import explain
+from evorun.cli.given import given_records
 from evorun.cli.graded import GradedResponse, TestCount, tables
-from evorun.cli.overrides import permit_unlisted_key, refuse_wrong_choices
-from evorun.cli.plain import plain
+from evorun.cli.plain import composed
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError, DataError
 from evorun.models.base import LanguageModel, Reply, Request
@@ -43,8 +37,6 @@ from evorun.tasks.capabilities import GivesFeedback
 
 _log = logging.getLogger(__name__)
 
-_BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # Windows editors put it before the first record
-
 
 class GivenResponse(msgspec.Struct):
     """A line of the responses file."""
@@ -61,7 +53,7 @@ def grade_file(arguments: Sequence[str], console: Console) -> int:
     options = _options(arguments)
     responses, output = _files(options)
     loaded, sandbox, judge = _load([f"{key}={value}" for key, value in options.items()])
-    given = list(_read(responses))
+    given = list(given_records("responses", responses, GivenResponse, '{"id": "...", "response": "..."}'))
     if not given:
         source = "standard input" if responses is None else str(responses)
         raise DataError(f'{source}: expected {{"id": "...", "response": "..."}} a line, got no line; nothing is graded')
@@ -108,15 +100,7 @@ def _files(options: dict[str, str]) -> tuple[Path | None, Path]:
 
 
 def _load(overrides: list[str]) -> tuple[LoadedTask, SandboxConfig, ServedModel | None]:
-    register()
-    overrides = [permit_unlisted_key(override) for override in overrides]
-    refuse_wrong_choices(overrides)
-    try:
-        with initialize_config_dir(str(config_folder()), version_base="1.3"):
-            composed = compose("config", overrides=overrides)
-    except (HydraException, OmegaConfBaseException) as error:
-        raise ConfigError(explain(error)) from error
-    config = plain(composed)
+    config = composed(overrides)
     task = typed(registry.task_config_class(config["task"]["name"]), config["task"], "task")
     sandbox = typed(SandboxConfig, config["sandbox"], "sandbox")
     loaded = task.load()
@@ -125,39 +109,6 @@ def _load(overrides: list[str]) -> tuple[LoadedTask, SandboxConfig, ServedModel 
         if not found.full and found.isolation != "none":  # without any isolation, the first program says why
             _log.warning(not_full(found.isolation, found.note))
     return loaded, sandbox, gold_of(config) if task.task_class.graded_by_opinion else None
-
-
-def _read(path: Path | None) -> Iterator[tuple[str, GivenResponse]]:
-    """Yield each record with the name of its line."""
-    name = "standard input" if path is None else str(path)
-    # Not str.splitlines: texts of models hold other line separators, such as U+2028, inside a record.
-    lines = _content(path).removeprefix(_BYTE_ORDER_MARK).split(b"\n")
-    decoder = msgspec.json.Decoder(GivenResponse)
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            try:
-                record = decoder.decode(line)
-            except msgspec.DecodeError:  # perhaps half a surrogate pair, which a model's sampled bytes can form
-                record = decoder.decode(without_lone_surrogates(line))
-        # msgspec lets the decoder's error for bytes that are not UTF-8 pass.
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise DataError(
-                f'{name}, line {number}: expected {{"id": "...", "response": "..."}}, got a record with: {error}'
-            ) from error
-        yield f"{name}, line {number}", record
-
-
-def _content(path: Path | None) -> bytes:
-    if path is None:
-        return sys.stdin.buffer.read()
-    try:
-        if path.exists() and not path.is_file():  # a pipe would block, a device would never end
-            raise DataError(f"cannot read responses={path}: expected a regular file, or responses=- for a pipe")
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"cannot read responses={path}: {error.strerror}") from error
 
 
 def _refuse_unknown(given: Sequence[tuple[str, GivenResponse]], loaded: LoadedTask) -> None:

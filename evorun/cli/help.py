@@ -32,6 +32,7 @@ usage: evorun [GROUP=CHOICE ...] [KEY=VALUE ...]       start a run
        evorun report RUN_DIR... [--against=RUN_DIR]    print tables, write report.html, compare several runs
        evorun grade task=TASK responses=FILE.jsonl     grade given responses; needs no model
        evorun traces RUN_DIR... kind=KIND output=FILE  write fine-tuning data from recorded runs
+       evorun tournament RUN_DIR... judge=MODEL        rate runs, or matches=FILE, by pairs that a judge compares
        evorun list [methods|tasks|models|engines]      list what is available, and which methods fit which tasks
        evorun doctor                                   check what this machine can run
 

@@ -3,15 +3,18 @@
 import contextlib
 import copy
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra import compose, initialize_config_dir
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
-from evorun.cli.compose import LIKE, choices, yaml_values
+from evorun.cli.compose import LIKE, choices, config_folder, register, yaml_values
 from evorun.cli.explain import explain
+from evorun.cli.overrides import permit_unlisted_key, refuse_wrong_choices
 from evorun.errors import ConfigError, EvorunError
 from evorun.models.config import OTHER_ROLES
 from evorun.runner import registry
@@ -22,6 +25,18 @@ from evorun.tasks.rubrics import is_rubric_file
 _TASK_PATHS = ("data", "prompts")
 # By role: the key of the engine that serves it.
 _MODELS = {"model": "engine", **{role: f"{role}_engine" for role in OTHER_ROLES}, "teacher": "teacher_engine"}
+
+
+def composed(overrides: Sequence[str]) -> dict[str, Any]:
+    """Compose a run's configuration for a command that is no run. Raises ConfigError."""
+    register()
+    words = [permit_unlisted_key(override) for override in overrides]
+    refuse_wrong_choices(words)
+    try:
+        with initialize_config_dir(str(config_folder()), version_base="1.3"):
+            return plain(compose("config", overrides=words))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(explain(error)) from error
 
 
 def plain(composed: DictConfig) -> dict[str, Any]:

@@ -71,4 +71,19 @@ USAGES = {
         "had, with its reward model, and prints the mean share of the points: how strict the rubrics have become.\n"
         "answers=N: of N problems at most, drawn at random. KEY=VALUE, --trust: as of evorun resume.",
     ),
+    "tournament": Usage(
+        "evorun tournament RUN_DIR... judge=MODEL [judge_engine=ENGINE] [KEY=VALUE ...] [--trust], or\n"
+        "       evorun tournament matches=FILE.jsonl|- [by=KEY] [k=4] [initial=1000] [output=FILE.json]",
+        "Has a judge compare the final responses of completed runs of one task, in random pairs on random prompts in\n"
+        "common, and rates the runs: Elo over repetitions (mean, sd), and Bradley-Terry with 95 % intervals, also at\n"
+        "equal length of the responses.\n"
+        "  matches_per_repetition=2000  repetitions=5  k=4  initial=1000  seed=0  resamples=1000  judge_temperature=0\n"
+        "  judge_max_tokens=N  budget.calls=N  budget.tokens=N  judge.KEY=VALUE  judge_engine.KEY=VALUE\n"
+        "  folder=FOLDER: of the tournament (outputs/tournaments/TIME); the same command with it goes on where it was\n"
+        "  stopped, and asks for nothing twice\n"
+        "  output=FILE.json: the results once more\n"
+        'matches=FILE: rates matches played elsewhere, one a line as {"a": ..., "b": ..., "winner": ...}, in the\n'
+        "order given; winner: the name of a or b, null for a tie. Needs no model. by=KEY: each value of a further key\n"
+        "of the lines is a repetition of its own.",
+    ),
 }

@@ -1,4 +1,5 @@
-"""The verbs beside a run: list, doctor, resume, report, grade, traces, transplant, delete-one, rescore."""
+"""The verbs beside a run: list, doctor, resume, report, grade, traces, transplant, delete-one, rescore,
+tournament."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -109,6 +110,12 @@ def _rescore(arguments: Sequence[str]) -> int:
     return study("rescore", arguments, Terminal())
 
 
+def _tournament(arguments: Sequence[str]) -> int:
+    from evorun.cli.tournament import tournament
+
+    return tournament(arguments, Terminal())
+
+
 def _expect(fits: bool, verb: str, arguments: Sequence[str]) -> None:
     if not fits:
         raise ConfigError(f"expected: {USAGES[verb].synopsis}; got: {' '.join(arguments) or 'nothing'}")
@@ -126,4 +133,5 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "transplant": _transplant,
     "delete-one": _delete_one,
     "rescore": _rescore,
+    "tournament": _tournament,
 }

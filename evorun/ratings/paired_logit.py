@@ -19,7 +19,7 @@ PRIOR_SD = 10.0
 """Standard deviation of the normal prior of utilities and effects, in logits (ours): who has won every match stays
 finite; a few dozen matches with both outcomes outweigh it a thousand times."""
 
-TOLERANCE = 1e-9
+TOLERANCE = 1e-11
 """Norm of the gradient, relative to the matches, at which a fit stops (ours)."""
 MOST_STEPS = 200
 """Newton steps at most (ours): about ten are usual."""
@@ -77,8 +77,9 @@ class PairedLogit:
     def fit(self, weights: npt.ArrayLike | None = None, *, start: Fit | None = None) -> Fit:
         """Return the mode of the posterior, by Newton's method. weights: of shape (matches,), 1 each by default."""
         given = np.ones(len(self._score)) if weights is None else np.asarray(weights, dtype=np.float64)
-        played = np.bincount(self._row, given, len(self._one))
-        won = np.bincount(self._row, given * self._score, len(self._one))
+        played, won = (
+            np.bincount(self._row, values, len(self._one)).astype(np.float64) for values in (given, given * self._score)
+        )
         found = np.zeros(self.n_players + self._covariates.shape[1])
         if start is not None:
             found = np.concatenate([start.utilities, start.effects])

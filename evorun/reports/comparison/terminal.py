@@ -60,7 +60,7 @@ def print_comparison(comparison: Comparison, page: Path, console: "Terminal") ->
         ("search and judge", search_grid(comparison.rows)),
         ("reported by stratum", reported_strata_grid(comparison)),
     ):
-        _print_uncut(_table(title, grid), console)
+        print_uncut(grid_table(title, grid), console)
     for source, note in comparison.sources:
         say(source_line(source, note))
     for line in comparison.remarks:
@@ -69,16 +69,16 @@ def print_comparison(comparison: Comparison, page: Path, console: "Terminal") ->
         say(floor)
     pairs = comparison.pairs
     if pairs.pairs:
-        _print_uncut(_table(pairs_heading(comparison), pairs_grid(pairs.first)), console)
-        _print_uncut(_table("the same, seed by seed", pairs_grid(pairs.of_seeds)), console)
+        print_uncut(grid_table(pairs_heading(comparison), pairs_grid(pairs.first)), console)
+        print_uncut(grid_table("the same, seed by seed", pairs_grid(pairs.of_seeds)), console)
         say(pairs_note(comparison))
         scores = score_pairs_grid(pairs.first)
-        _print_uncut(_table("their scores", scores), console)
+        print_uncut(grid_table("their scores", scores), console)
         if scores.rows:
             say(SCORE_PAIRS_NOTE)
     for unpaired in pairs.unpaired:
         say(unpaired_line(unpaired), "yellow")
-    _print_uncut(_table("cost of a problem, by role", cost_grid(comparison)), console)
+    print_uncut(grid_table("cost of a problem, by role", cost_grid(comparison)), console)
     console.print(
         Text(f"Comparison: {display(page)} (each run's own page is report.html in its folder)"), soft_wrap=True
     )
@@ -86,18 +86,18 @@ def print_comparison(comparison: Comparison, page: Path, console: "Terminal") ->
 
 def _print_main_table(title: str, comparison: Comparison, rows: Sequence[Row], console: "Terminal") -> None:
     """Print one table; where it is too wide, only what has no table of its own."""
-    whole = _table(title, main_grid(comparison, rows, comparison.strata, comparison.common_scores))
+    whole = grid_table(title, main_grid(comparison, rows, comparison.strata, comparison.common_scores))
     # where nothing but a file's reader limits a line, no line is too long
     if not console.is_terminal or _measure(whole, console).maximum <= console.width:
-        _print_uncut(whole, console)
+        print_uncut(whole, console)
         return
-    _print_uncut(_table(title, main_grid(comparison, rows, [], [], with_cost=False)), console)
+    print_uncut(grid_table(title, main_grid(comparison, rows, [], [], with_cost=False)), console)
     if comparison.strata:
         by_stratum = strata_grid(comparison, rows, with_intervals=False)
-        _print_uncut(_table(f"{primary_words(comparison)} by stratum", by_stratum), console)
+        print_uncut(grid_table(f"{primary_words(comparison)} by stratum", by_stratum), console)
 
 
-def _table(title: str, grid: Grid) -> "Table":
+def grid_table(title: str, grid: Grid) -> "Table":
     """Return the grid as a table in which only words wrap, and only between them."""
     # a minimum width for each column, as Rich would break a figure in two before it lets a table be too wide
     table = new_table(title, *grid.columns, left=grid.words)
@@ -111,7 +111,7 @@ def _table(title: str, grid: Grid) -> "Table":
     return table
 
 
-def _print_uncut(table: "Table", console: "Terminal") -> None:
+def print_uncut(table: "Table", console: "Terminal") -> None:
     """Print a table, unless it has no rows: over the edge of the terminal rather than without a figure's end."""
     if not table.rows:
         return

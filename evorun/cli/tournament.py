@@ -1,0 +1,220 @@
+"""`evorun tournament`: Elo and Bradley-Terry ratings of runs, whose responses a judge compares, or of a match log."""
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+import numpy as np
+
+from evorun.cli.given import given_records
+from evorun.cli.naming import free_folder
+from evorun.cli.overrides import parse
+from evorun.cli.plain import composed, with_absolute_paths
+from evorun.cli.secrets import refuse_typed_secrets
+from evorun.cli.trust import TRUST, recorded_config, require_trust
+from evorun.cli.usage import EXIT_INTERRUPTED, USAGES
+from evorun.errors import ConfigError, DataError
+from evorun.models.config import ModelConfig, ServedModel
+from evorun.reports.comparison.names import joined, name_parts
+from evorun.reports.overview import load_outcome
+from evorun.reports.tournament import print_tournament, write_tournament_page
+from evorun.runner import registry
+from evorun.runner.oracle import ORACLE, ORACLE_MODEL, OracleConfig
+from evorun.runner.pairings import TournamentSettings, entrants_of
+from evorun.runner.served import engine_of, served_by
+from evorun.runner.tournament import hold, prepare
+from evorun.runner.typed import name_of, typed
+from evorun.runs.budget import BudgetConfig, Meter
+from evorun.runs.folders import run_folders
+from evorun.runs.paths import display
+from evorun.runs.printable import printable
+from evorun.runs.records import write_json
+from evorun.runs.terminal import Terminal
+from evorun.runs.tournaments import MOST_PLAYERS, Games, TournamentResults, bradley_terry, load_tournament, results_of
+from evorun.sandbox.config import SandboxConfig
+from evorun.tasks.text_task import TextTask
+
+_SETTINGS = tuple(one.name for one in fields(TournamentSettings))
+_OF_LOG = ("matches", "by", "output", "k", "initial", "resamples")
+_OWN = (*_SETTINGS, "matches", "by", "output", "folder")
+_COMPOSED = ("judge", "judge_engine", "budget.calls", "budget.tokens", "evorun.debug")
+_FORM = '{"a": "...", "b": "...", "winner": "..." or null}'
+
+
+class _Words(NamedTuple):
+    """A command line, sorted."""
+
+    runs: list[Path]
+    own: dict[str, str]
+    """Options of the tournament itself, by key."""
+    overrides: list[str]
+    """Of the judge, its engine and the budget."""
+    trust: bool
+
+
+def tournament(arguments: Sequence[str], console: Terminal) -> int:
+    """Hold a tournament, or rate the matches of a log; print the ratings and return the exit code.
+
+    Raises ConfigError for a wrong command line and for runs that cannot meet, DataError for a malformed log.
+    """
+    words = _sorted(arguments)
+    settings = typed(
+        TournamentSettings,
+        {key: parse(f"{key}={words.own[key]}").value() for key in _SETTINGS if key in words.own},
+        "tournament",
+    )
+    if "matches" in words.own:
+        results = _rate_log(words, settings)
+        print_tournament(results, console)
+    else:
+        folder, held = _hold(words, settings, arguments, console)
+        if held is None:
+            return EXIT_INTERRUPTED
+        results, page = held, write_tournament_page(folder)
+        print_tournament(results, console, simulated=load_tournament(folder).simulated)
+        console.print(f"Report: {printable(display(page))}", markup=False, soft_wrap=True)
+    if "output" in words.own:
+        output = Path(words.own["output"])
+        write_json(output, results)
+        console.print(f"written: {printable(display(output))}", markup=False, soft_wrap=True)
+    return 0
+
+
+def _sorted(arguments: Sequence[str]) -> _Words:
+    words = _Words([], {}, [], TRUST in arguments)
+    for argument in arguments:
+        key, equals, value = argument.partition("=")
+        if argument == TRUST:
+            continue
+        if equals and key in _OWN:
+            if key in words.own:
+                raise ConfigError(f"{key}: expected once, got it twice: {key}={words.own[key]} and {argument}")
+            if not value:
+                raise ConfigError(f"{key}: expected a value, got an empty string")
+            words.own[key] = value
+        elif equals and (key.partition(".")[0] in _COMPOSED or key in _COMPOSED):
+            words.overrides.append(argument)
+        elif equals and not Path(argument).exists():  # a folder's name may hold '=', as `seed=0`
+            known = ", ".join((*_OWN, *_COMPOSED, "judge.KEY", "judge_engine.KEY"))
+            raise ConfigError(f"{key}: unknown option; expected a run directory or one of {known}")
+        else:
+            words.runs.append(Path(argument))
+    refuse_typed_secrets(arguments)
+    _check(words, arguments)
+    return words
+
+
+def _check(words: _Words, arguments: Sequence[str]) -> None:
+    if "matches" in words.own:
+        stray = [*map(str, words.runs), *words.overrides, *(key for key in words.own if key not in _OF_LOG)]
+        if stray:
+            raise ConfigError(f"{stray[0]}: has no effect on matches=FILE, which are played already; leave it out")
+        if words.own.get("by") in ("a", "b", "winner"):
+            raise ConfigError(f"by: expected a further key of the matches, got {words.own['by']}")
+    elif not words.runs or not any(one.startswith("judge=") for one in words.overrides):
+        raise ConfigError(f"expected: {USAGES['tournament'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
+    elif "by" in words.own:
+        raise ConfigError("by: expected matches=FILE, whose lines it sorts into repetitions")
+    if not words.own.get("output", ".json").endswith(".json"):
+        raise ConfigError(f"output: expected the name of a .json file, got {words.own['output']}")
+
+
+# --- matches of a log ---
+
+
+def _rate_log(words: _Words, settings: TournamentSettings) -> TournamentResults:
+    """Rate the players of a log: its matches one after the other, each value of the key `by` a sequence of its own."""
+    given, by = words.own["matches"], words.own.get("by")
+    if given != "-" and "output" in words.own and Path(words.own["output"]).resolve() == Path(given).resolve():
+        raise ConfigError(f"output: expected another file than matches={given}, which it would replace")
+    columns: list[tuple[str, Any]] = [("a", str), ("b", str), ("winner", str | None)]
+    if by is not None:
+        columns.append(("repetition", Any))
+    match: Any = msgspec.defstruct("Match", columns, rename={"repetition": by} if by is not None else None)
+    players: dict[str, int] = {}
+    sequences: dict[str, list[tuple[int, int, float]]] = {}
+    for where, one in given_records("matches", None if given == "-" else Path(given), match, _FORM):
+        if one.a == one.b:
+            raise DataError(f"{where}: expected two players, got a match of '{one.a}' with itself")
+        if one.winner not in (one.a, one.b, None):
+            raise DataError(f"{where}: expected winner '{one.a}', '{one.b}' or null, got '{one.winner}'")
+        score = 0.5 if one.winner is None else float(one.winner == one.a)
+        first, second = (players.setdefault(name, len(players)) for name in (one.a, one.b))
+        sequences.setdefault(repr(getattr(one, "repetition", None)), []).append((first, second, score))
+    if not players:
+        raise DataError(f"{given}: expected {_FORM} a line, got no line")
+    repetitions = [Games.of(rows) for rows in sequences.values()]
+    games = Games(*map(np.concatenate, zip(*repetitions, strict=True)))
+    plain = None
+    if len(players) <= MOST_PLAYERS:
+        plain = bradley_terry(len(players), games, initial=settings.initial, resamples=settings.resamples)
+    return results_of(list(players), repetitions, games, k=settings.k, initial=settings.initial, plain=plain)
+
+
+# --- runs ---
+
+
+def _hold(
+    words: _Words, settings: TournamentSettings, arguments: Sequence[str], console: Terminal
+) -> tuple[Path, TournamentResults | None]:
+    """Hold a tournament; return its folder and its results, None where it was interrupted."""
+    folders = run_folders(words.runs)
+    if len(folders) < 2:
+        raise ConfigError(f"expected two runs or more, got {len(folders)}")
+    manifest, config = recorded_config(folders[0], [])
+    require_trust(folders[0], manifest, config, console, given=words.trust)
+    names = [joined(parts) for parts in name_parts([load_outcome(folder) for folder in folders])]
+    entrants, problems = entrants_of(names, folders)
+    with registry.blaming_plugins():
+        task = typed(registry.task_config_class(name_of(config, "task")), config["task"], "task")
+        asked = _composed(words.overrides)
+        budget = typed(BudgetConfig, asked["budget"], "budget")
+        ready = prepare(
+            entrants,
+            problems,
+            task,
+            _judge(asked, issubclass(task.task_class, TextTask)),
+            typed(SandboxConfig, config.get("sandbox", {}), "sandbox"),
+            settings,
+            meter=Meter(budget.calls, budget.tokens),
+            command=["evorun", "tournament", *arguments],
+        )
+        folder = Path(words.own.get("folder") or free_folder(f"outputs/tournaments/{datetime.now():%Y-%m-%d_%H-%M-%S}"))
+        console.print(
+            f"{len(entrants)} runs on {len(problems)} prompts in common of task={manifest.task}, judged by "
+            f"{ready.judge.model.name}; folder: {display(folder)}",
+            markup=False,
+            soft_wrap=True,
+        )
+        try:
+            return folder, hold(ready, folder, console)
+        except KeyboardInterrupt:
+            repeated = shlex.join([*(one for one in arguments if not one.startswith("folder=")), f"folder={folder}"])
+            console.print(f"interrupted; continue with: evorun tournament {repeated}", markup=False, soft_wrap=True)
+            return folder, None
+
+
+def _composed(overrides: Sequence[str]) -> dict[str, Any]:
+    """Return the configuration of the judge, its engine and the budget."""
+    panel = next((one for one in overrides if one.startswith(("judge=[", "judge=panel"))), None)
+    if panel is not None:
+        raise ConfigError(f"{panel}: expected one judge")
+    own_engine = any(one.startswith("judge_engine=") for one in overrides)
+    config = composed([*([] if own_engine else ["judge_engine=auto"]), *overrides])
+    return with_absolute_paths({key: config[key] for key in ("judge", "judge_engine", "budget")})
+
+
+def _judge(config: dict[str, Any], of_text: bool) -> ServedModel:
+    """Return the judge on its engine. Raises ConfigError."""
+    name = name_of(config, "judge")
+    if name == "policy":
+        raise ConfigError("judge: expected a model by name, got policy: each run has its own")
+    if name == ORACLE:
+        if not of_text:
+            raise ConfigError(f"judge={ORACLE}: expected a task whose prompts say which answers they show (a TextTask)")
+        return ServedModel(ORACLE_MODEL, OracleConfig())
+    return served_by(ServedModel(typed(ModelConfig, config["judge"], "judge"), engine_of(config, "judge_engine")))

@@ -1,0 +1,99 @@
+"""The tables of a tournament, cell by cell: the same on the page and in a terminal."""
+
+from collections.abc import Iterator
+
+from evorun.reports import text
+from evorun.reports.comparison.grids import Grid
+from evorun.runs.schema import Metric
+from evorun.runs.tournaments import Player, Rating, TournamentResults
+
+
+def ratings_grid(results: TournamentResults) -> Grid:
+    """Return a line for each player, the best first."""
+    players = results.players
+    models = {"bradley_terry": "Bradley-\nTerry", "equal_length": "at equal\nlength"}
+    shown = [name for name in models if any(getattr(player, name) for player in players)]
+    measured = any(player.words is not None for player in players)
+    columns = ["player", "Elo", "sd", "win / tie / loss", "score"]
+    columns += [column for name in shown for column in (models[name], "95 % interval")]
+    columns += ["words", "no\nresponse"] if measured else []
+    grid = Grid(columns, frozenset({0}))
+    for player in players:
+        games = f"{player.wins:,} / {player.ties:,} / {player.losses:,}"
+        row = [player.name, f"{player.elo:,.1f}", _decimal(player.sd), games, text.percent(_score(player))]
+        row += [cell for name in shown for cell in _cells(getattr(player, name))]
+        row += [text.count(player.words), text.count(player.unanswered)] if measured else []
+        grid.rows.append(row)
+    return grid
+
+
+def wins_grid(results: TournamentResults) -> Grid:
+    """Return each player's share of the score against each, whose numbers head the columns, and how often they met."""
+    players = results.players
+    grid = Grid(["player", *(str(number) for number in range(1, len(players) + 1))], frozenset({0}))
+    for number, (player, scored, met) in enumerate(zip(players, results.scores, results.meetings, strict=True), 1):
+        shares = [f"{text.percent(score / n)} of {n:,}" if n else "" for score, n in zip(scored, met, strict=True)]
+        grid.rows.append([f"{number}  {player.name}", *shares])
+    return grid
+
+
+def facts(results: TournamentResults) -> Iterator[tuple[str, str]]:
+    """Yield what is told of all matches together: name and value."""
+    yield (
+        "matches",
+        f"{results.matches:,} in {results.repetitions:,} repetition{'s' if results.repetitions > 1 else ''}",
+    )
+    if results.judgments is not None:
+        yield "judgments", f"{results.judgments:,} different ones, each asked for once"
+    if results.prompts is not None:
+        yield "prompts in common", f"{results.prompts:,}"
+    if results.first_shown is not None:
+        yield "position bias", f"{_share(results.first_shown)} of the decided judgments name the response shown first"
+    if results.order_agreement is not None and results.order_agreement.n:
+        yield "both orders", f"{_share(results.order_agreement)} of the pairs judged in both orders agree"
+    if results.length_effect is not None:
+        value, interval = _cells(results.length_effect, sign="+")
+        yield "effect of length", f"{value} points ({interval}) for a response twice as long as the other"
+    if results.invalid:
+        told = ", ".join(f"{count:,} {text.words(reason)}" for reason, count in results.invalid.items())
+        yield "invalid judgments", f"{told}; they are no matches"
+    if results.forfeits:
+        yield "forfeits", f"{results.forfeits:,} pairs with a run that has no response to the prompt, which it loses"
+    if results.cost is not None:
+        cost = results.cost
+        yield (
+            "cost of the judge",
+            f"{cost.calls:,} calls, {cost.prompt_tokens:,} prompt and {cost.completion_tokens:,} completion tokens",
+        )
+
+
+def warnings(results: TournamentResults, *, simulated: bool = False) -> Iterator[str]:
+    """Yield what a reader must know before trusting the ratings."""
+    if simulated:
+        yield "Simulated: no language model judged, or none wrote what was judged; ratings say nothing of any real one."
+    if results.ended_early:
+        yield text.sentence(results.ended_early) + "."
+    invalid = sum(results.invalid.values())
+    if results.judgments and invalid > results.judgments / 10:
+        yield f"{text.percent(invalid / results.judgments)} of the judgments were invalid: ratings rest on the others."
+
+
+def _score(player: Player) -> float | None:
+    played = player.wins + player.ties + player.losses
+    return (player.wins + player.ties / 2) / played if played else None
+
+
+def _cells(rating: Rating | None, sign: str = "") -> list[str]:
+    if rating is None:
+        return [text.MISSING] * 2
+    value, low, high = (None if one is None else f"{one:{sign},.0f}" for one in (rating.value, rating.low, rating.high))
+    return [str(value), text.MISSING if low is None else f"{low} to {high}"]
+
+
+def _decimal(value: float | None) -> str:
+    return text.MISSING if value is None else f"{value:,.1f}"
+
+
+def _share(metric: Metric) -> str:
+    interval = "" if metric.ci95 is None else f" ({text.interval(metric.ci95)})"
+    return f"{text.percent(metric.value)}{interval}"

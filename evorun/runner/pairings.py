@@ -1,0 +1,117 @@
+"""Who meets in a tournament: the final responses of runs to prompts in common, in random pairs (MPO, section 3.2)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from evorun.errors import ConfigError, above, at_least
+from evorun.runs.candidates import Response
+from evorun.runs.directory import PROBLEMS, load_manifest
+from evorun.runs.paths import display
+from evorun.runs.reading import read_predictions, read_records
+from evorun.runs.schema import CandidateRecord, ProblemRecord
+from evorun.runs.streams import stream
+
+
+@dataclass
+class TournamentSettings:
+    """Settings of a tournament; `ours`: the paper leaves the value open."""
+
+    matches_per_repetition: int = 2000
+    """MPO, table 1, left; 5,000 in its right half and in table 4."""
+    repetitions: int = 5
+    """Table 1: "5 runs"."""
+    k: float = 4
+    """Section 3.2."""
+    initial: float = 1000
+    """Chatbot Arena's; the ratings of table 1 have this mean."""
+    seed: int = 0
+    """Decides who meets on which prompt, and the judge's sampling."""
+    judge_temperature: float = 0.0
+    """Ours: a judgment is asked for once, so it is to be the judge's most likely one."""
+    judge_max_tokens: int | None = None
+    """Null: the task's own (`task.sampling`), or 192: a letter and one sentence (ours)."""
+    resamples: int = 1000
+    """Of the bootstrap (ours): the ends of its intervals then vary by a few per cent of their width."""
+
+    def __post_init__(self) -> None:
+        for key in ("matches_per_repetition", "repetitions", "judge_max_tokens"):
+            at_least(key, getattr(self, key), 1)
+        above("k", self.k, 0)
+        for key in ("seed", "judge_temperature", "resamples"):
+            at_least(key, getattr(self, key), 0)
+        if not math.isfinite(self.initial):
+            raise ConfigError(f"initial: expected a number, got {self.initial}")
+
+
+class Entrant(NamedTuple):
+    """A run in a tournament."""
+
+    name: str
+    folder: Path
+    responses: Mapping[str, Response]
+    """The final response to each problem; a problem on which it ended without one is not here."""
+
+
+class Pairing(NamedTuple):
+    """Two responses to a prompt, in the order in which the judge is shown them."""
+
+    problem: str
+    first: int
+    second: int
+
+
+def entrants_of(names: Sequence[str], folders: Sequence[Path]) -> tuple[list[Entrant], list[str]]:
+    """Read the final responses of completed runs; return the runs and the ids of the problems that all of them have.
+
+    Raises ConfigError for runs that have not completed, are of different tasks, or have no problem in common.
+    """
+    manifests = [load_manifest(folder) for folder in folders]
+    for folder, manifest in zip(folders, manifests, strict=True):
+        if manifest.status != "completed":
+            raise ConfigError(f"{display(folder)}: expected a completed run, its status is {manifest.status}")
+    tasks = {name: manifest.task for name, manifest in zip(names, manifests, strict=True)}
+    if len(set(tasks.values())) > 1:
+        told = ", ".join(f"{name}: task={task}" for name, task in tasks.items())
+        raise ConfigError(f"expected runs of one task, got {told}")
+    posed = [{one.problem: one.data for one in read_records(folder / PROBLEMS, ProblemRecord)} for folder in folders]
+    common = [problem for problem in posed[0] if all(problem in other for other in posed)]
+    for name, other in zip(names[1:], posed[1:], strict=True):
+        differing = next((problem for problem in common if other[problem] != posed[0][problem]), None)
+        if differing is not None:
+            raise ConfigError(
+                f"expected runs on the same problems, got another problem '{differing}' in {name} than in {names[0]}; "
+                "their task.data and task.draw_seed must agree"
+            )
+    if not common:
+        raise ConfigError(
+            f"expected runs with problems in common, got none in {', '.join(names)}; their task.data, task.draw_seed "
+            "and task.limit decide which they have"
+        )
+    responses = [_responses(folder, frozenset(common)) for folder in folders]
+    return [Entrant(*one) for one in zip(names, folders, responses, strict=True)], common
+
+
+def _responses(folder: Path, problems: frozenset[str]) -> dict[str, Response]:
+    """Return a run's final response to each problem that has one."""
+    final = {one.problem: one.candidate for one in read_predictions(folder) if one.problem in problems}
+    return {
+        one.problem: Response(**{name: getattr(one, name) for name in Response.__struct_fields__})
+        for one in read_records(folder / "candidates.jsonl", CandidateRecord)
+        if final.get(one.problem) == one.id
+    }
+
+
+def draw_pairings(settings: TournamentSettings, n: int, problems: Sequence[str]) -> list[list[Pairing]]:
+    """Draw each repetition's matches of `n` entrants: two of them in random order, and a prompt, all equally likely."""
+    count, drawn = settings.matches_per_repetition, []
+    for repetition in range(1, settings.repetitions + 1):
+        rng = stream(settings.seed, "tournament", repetition)
+        first = rng.integers(n, size=count)
+        second = (first + rng.integers(1, n, size=count)) % n
+        problem = rng.integers(len(problems), size=count)
+        rows = zip(problem.tolist(), first.tolist(), second.tolist(), strict=True)
+        drawn.append([Pairing(problems[index], one, other) for index, one, other in rows])
+    return drawn

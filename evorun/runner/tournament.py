@@ -1,0 +1,239 @@
+"""A tournament between runs, carried out: a judge compares their responses in pairs, and ratings follow from that.
+
+The judge is asked once for each different (prompt, first, second), through a journal: a repetition that draws it again,
+a resume and a replay find the judgment there.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+import evorun
+from evorun.errors import ConfigError, DataError, RunDirectoryError
+from evorun.models.base import Sampling
+from evorun.models.config import ServedModel
+from evorun.models.simulated import SimulatedConfig
+from evorun.runner.oracle import OracleConfig
+from evorun.runner.pair_judge import JUDGE, PairJudge
+from evorun.runner.pairings import Entrant, TournamentSettings, draw_pairings
+from evorun.runner.process import logging_to, stop_on_signals
+from evorun.runner.served import open_lazily
+from evorun.runner.tournament_records import rated_matches, tournament_results, write_tournament
+from evorun.runs.budget import Meter
+from evorun.runs.directory import RunDirectory, differences, load_manifest, now, refuse_other_version
+from evorun.runs.effects import Traffic, journaled
+from evorun.runs.environment import git_commit, hardware, package_versions
+from evorun.runs.files import refuse_ways_out
+from evorun.runs.journal_file import JOURNAL
+from evorun.runs.paths import display
+from evorun.runs.program_tests import JournaledTests
+from evorun.runs.records import write_json
+from evorun.runs.replay import ReplayConfig
+from evorun.runs.schema import ModelInRun, Spent
+from evorun.runs.tournaments import TOURNAMENT, TournamentManifest, TournamentResults, load_tournament
+from evorun.sandbox.config import SandboxConfig
+from evorun.sandbox.lazy import LazySandbox
+from evorun.tasks.base import LoadedTask, TaskConfig
+from evorun.tasks.capabilities import Judges
+
+JUDGE_MAX_TOKENS = 192
+"""Where neither the settings nor the task say: a letter and one sentence (ours, as in conf/method/duel_evolve.yaml)."""
+
+
+@dataclass(frozen=True)
+class Tournament:
+    """A tournament, ready to be held."""
+
+    entrants: Sequence[Entrant]
+    loaded: LoadedTask
+    problems: Sequence[str]
+    """Ids of the prompts in common."""
+    judge: ServedModel
+    sandbox: SandboxConfig
+    """For judge=oracle on a task that runs programs."""
+    settings: TournamentSettings
+    sampling: Sampling
+    """Of a judgment."""
+    meter: Meter
+    simulated: bool
+    identity: dict[str, Any]
+    """See `TournamentManifest`."""
+    command: Sequence[str]
+
+
+def prepare(
+    entrants: Sequence[Entrant],
+    problems: Sequence[str],
+    task: TaskConfig,
+    judge: ServedModel,
+    sandbox: SandboxConfig,
+    settings: TournamentSettings,
+    *,
+    meter: Meter,
+    command: Sequence[str],
+) -> Tournament:
+    """Load the task and check that it can be judged. Raises ConfigError or DataError."""
+    if not issubclass(task.task_class, Judges):
+        raise ConfigError(
+            f"task={task.name}: expected a task whose responses a judge can compare, it has no judge_prompt"
+        )
+    loaded = task.load()
+    known = {problem.id for problem in loaded.problems}
+    missing = next((problem for problem in problems if problem not in known), None)
+    if missing is not None:
+        raise DataError(
+            f"task={task.name}: expected the problems of {entrants[0].name}, '{missing}' is no longer among them; "
+            "restore the data that it had"
+        )
+    simulated = isinstance(judge.engine, SimulatedConfig | OracleConfig) or _replays_a_simulator(judge)
+    simulated |= any(load_manifest(one.folder).simulated for one in entrants)
+    engine = asdict(judge.engine) if isinstance(judge.engine, SimulatedConfig) else judge.engine.name_of(judge.model)
+    limit = settings.judge_max_tokens or task.sampling.judge_max_tokens or JUDGE_MAX_TOKENS
+    sampling = Sampling(temperature=settings.judge_temperature, max_tokens=limit)
+    identity = {
+        "runs": {one.name: str(one.folder.resolve()) for one in entrants},
+        "data": loaded.provenance.digest,
+        "judge": engine,
+        "seed": settings.seed,
+        "judge_temperature": sampling.temperature,
+        "judge_max_tokens": sampling.max_tokens,
+    }
+    return Tournament(
+        entrants, loaded, problems, judge, sandbox, settings, sampling, meter, simulated, identity, command
+    )
+
+
+def _replays_a_simulator(judge: ServedModel) -> bool:
+    engine = judge.engine
+    if not isinstance(engine, ReplayConfig) or engine.run is None:
+        return False
+    return (Path(engine.run) / TOURNAMENT).exists() and load_tournament(Path(engine.run)).simulated
+
+
+def hold(tournament: Tournament, folder: Path, console: Console) -> TournamentResults:
+    """Hold a tournament in a folder, or go on with it there, and return its results, which the folder then has.
+
+    Raises RunDirectoryError for the folder of another tournament, KeyboardInterrupt when it is stopped, and what stops
+    a run: EngineError, JournalError, ...
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunDirectoryError(f"cannot make the folder {folder}: {error.strerror}; choose another one") from error
+    with contextlib.closing(RunDirectory(folder)) as directory:
+        manifest = _begin(tournament, folder)
+        write_json(folder / TOURNAMENT, manifest)
+        with logging_to(folder / "evorun.log"):
+            try:
+                results = asyncio.run(_judge_all(tournament, directory, console))
+            except BaseException as error:
+                stopped = isinstance(error, KeyboardInterrupt | asyncio.CancelledError)
+                manifest.status = "interrupted" if stopped else "failed"
+                manifest.ended, manifest.error = now(), str(error) or type(error).__name__
+                write_json(folder / TOURNAMENT, manifest)
+                if stopped:
+                    raise KeyboardInterrupt(str(error)) from error
+                raise
+        manifest.status, manifest.ended = "completed", now()
+        write_json(folder / TOURNAMENT, manifest)
+    return results
+
+
+def _begin(tournament: Tournament, folder: Path) -> TournamentManifest:
+    """Return the manifest of a tournament that begins or goes on in a folder. Raises RunDirectoryError."""
+    refuse_ways_out(folder)
+    judge = tournament.judge
+    fresh = TournamentManifest(
+        status="running",
+        started=now(),
+        command=list(tournament.command),
+        evorun_version=evorun.__version__,
+        git_commit=git_commit(),
+        packages=package_versions(),
+        hardware=hardware(),
+        task=tournament.loaded.task.name,
+        runs={one.name: str(one.folder.resolve()) for one in tournament.entrants},
+        judge=ModelInRun(judge.model.name, judge.engine.name_of(judge.model), judge.engine.name),
+        simulated=tournament.simulated,
+        settings={
+            **asdict(tournament.settings),
+            "calls": tournament.meter.max_calls,
+            "tokens": tournament.meter.max_tokens,
+        },
+        identity=tournament.identity,
+    )
+    if not (folder / TOURNAMENT).exists():
+        if any(not entry.name.startswith(".") for entry in folder.iterdir()):
+            raise RunDirectoryError(f"{display(folder)}: expected an empty folder or that of this tournament")
+        return fresh
+    earlier = load_tournament(folder)
+    refuse_other_version(folder, earlier.evorun_version)
+    changed = differences(earlier.identity, fresh.identity)
+    if changed:
+        raise RunDirectoryError(f"{display(folder)} holds another tournament ({'; '.join(changed)})")
+    if not (folder / JOURNAL).exists():
+        raise RunDirectoryError(
+            f"{display(folder / JOURNAL)} is missing, which held the judgments: restore it, or choose another folder"
+        )
+    fresh.started = earlier.started
+    return fresh
+
+
+async def _judge_all(tournament: Tournament, directory: RunDirectory, console: Console) -> TournamentResults:
+    """Ask for the judgments repetition by repetition, then write matches, judgments and results."""
+    stop_on_signals()
+    settings, journal = tournament.settings, directory.journal
+    drawn = draw_pairings(settings, len(tournament.entrants), tournament.problems)
+    async with contextlib.AsyncExitStack() as stack:
+        sandbox = LazySandbox(tournament.sandbox, [directory.path])
+        stack.push_async_callback(sandbox.close)
+        tools = JournaledTests(sandbox, journal)
+        engine = open_lazily(tournament.judge, tournament.judge.engine, tournament.loaded, tools)
+        stack.push_async_callback(engine.close)
+        traffic = Traffic()
+        model = journaled({JUDGE: engine}, journal, traffic)[JUDGE]
+        judge = PairJudge(
+            tournament.entrants,
+            tournament.loaded,
+            tournament.problems,
+            model,
+            journal,
+            tournament.meter,
+            sampling=tournament.sampling,
+            seed=settings.seed,
+        )
+        complete = 0
+        for number, repetition in enumerate(drawn, 1):
+            whole = await judge.ask(repetition)
+            console.print(
+                f"repetition {number} of {len(drawn)}: {len(judge.said):,} different judgments so far, "
+                f"{traffic.replayed:,} of them from the journal",
+                markup=False,
+                highlight=False,
+            )
+            if not whole:
+                break
+            complete += 1
+        await model.finish()
+    repetitions = rated_matches(judge, drawn, complete)
+    results = tournament_results(tournament.entrants, tournament.problems, settings, judge, repetitions)
+    results.cost = Spent(**tournament.meter.total.counts())
+    if complete < len(drawn):
+        results.ended_early = _ended_early(tournament.meter, len(judge.said), complete, len(drawn))
+    write_tournament(directory.path, tournament.entrants, judge, repetitions, results)
+    return results
+
+
+def _ended_early(meter: Meter, judgments: int, complete: int, planned: int) -> str:
+    limits = {"calls": meter.max_calls, "tokens": meter.max_tokens}
+    budget = " and ".join(f"{limit:,} {unit}" for unit, limit in limits.items() if limit is not None)
+    over = f"the {complete} of them that are whole" if complete else "the part of the first that was judged"
+    return (
+        f"the budget of {budget} ended it in repetition {complete + 1} of {planned}, after {judgments:,} judgments: "
+        f"Elo is over {over}; the same command with a larger budget and folder=FOLDER goes on"
+    )

@@ -1,0 +1,276 @@
+"""The records of a tournament's folder, and the ratings that are computed from its matches."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+
+from evorun.errors import RunDirectoryError
+from evorun.ratings import elo
+from evorun.ratings.paired_logit import Fit, Intervals, PairedLogit, drawn_clusters, drawn_matches
+from evorun.runs.candidates import Verdict
+from evorun.runs.files import read_regular
+from evorun.runs.paths import display
+from evorun.runs.schema import Metric, ModelInRun, Spent, Status
+
+T = TypeVar("T")
+
+TOURNAMENT = "tournament.json"
+MATCHES = "matches.jsonl"
+JUDGMENTS = "judgments.jsonl"
+RESULTS = "results.json"
+
+MOST_PLAYERS = 300
+"""Players at most for Bradley-Terry ratings (ours): a thousand fits take time that grows with their cube."""
+
+
+class TournamentManifest(msgspec.Struct, kw_only=True):
+    """tournament.json: what is played, by whom, and how far it is."""
+
+    status: Status
+    started: str
+    """ISO 8601 with the zone, like `ended`."""
+    ended: str | None = None
+    command: list[str]
+    evorun_version: str
+    git_commit: str | None
+    packages: dict[str, str]
+    hardware: dict[str, Any]
+    task: str
+    runs: dict[str, str]
+    """Folder of each run, by its name in the tournament; absolute."""
+    judge: ModelInRun
+    simulated: bool
+    """True where no language model judges, or none wrote what is judged."""
+    settings: dict[str, Any]
+    identity: dict[str, Any]
+    """What must not change where it is continued: the runs, the task, the judge, seed and sampling."""
+    error: str | None = None
+
+
+class MatchRecord(msgspec.Struct, kw_only=True):
+    """A line of matches.jsonl: a match of a repetition. It is a match log, too."""
+
+    a: str
+    """Shown to the judge first."""
+    b: str
+    winner: str | None
+    """None: a tie."""
+    repetition: int
+    """From 1."""
+    problem: str
+    forfeit: bool = False
+    """True where one of the two has no response, and was not judged."""
+
+
+class JudgmentRecord(msgspec.Struct, kw_only=True):
+    """A line of judgments.jsonl: what the judge says of two responses, shown in this order."""
+
+    problem: str
+    a: str
+    b: str
+    verdict: Verdict
+    reason: str
+    invalid: str | None = None
+    """Why there is no verdict: rejected (the request was refused), cut_off (at the token limit) or unreadable."""
+
+
+class Rating(msgspec.Struct, frozen=True):
+    """A rating in Elo's points and its 95 % interval, where one can be computed."""
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+class Player(msgspec.Struct, kw_only=True):
+    """A player's results."""
+
+    name: str
+    elo: float
+    """Mean over the repetitions."""
+    sd: float | None = None
+    """Standard deviation over the repetitions (n - 1); None with one."""
+    elo_by_repetition: list[float]
+    bradley_terry: Rating | None = None
+    equal_length: Rating | None = None
+    """The Bradley-Terry rating at equal length."""
+    wins: int
+    """Of different judgments, like `ties` and `losses`."""
+    ties: int
+    losses: int
+    unanswered: int = 0
+    """Prompts to which the run has no response; it loses on them."""
+    words: float | None = None
+    """Mean length of its responses."""
+
+
+class TournamentResults(msgspec.Struct, kw_only=True):
+    """results.json of a tournament, and what `output=FILE.json` holds."""
+
+    elo: dict[str, float]
+    """By name, the best first; so is `sd`."""
+    sd: dict[str, float | None]
+    players: list[Player]
+    repetitions: int
+    """Those that the Elo ratings are over."""
+    matches: int
+    """Rated in them, all together."""
+    scores: list[list[float]]
+    """What each player, in the order of `players`, has scored against each: a win 1, a tie 0.5."""
+    meetings: list[list[int]]
+    """How often they met."""
+    prompts: int | None = None
+    judgments: int | None = None
+    """Different ones, each asked for once; those of a log are its matches."""
+    invalid: dict[str, int] = {}
+    """Judgments without a verdict, by reason; not among the matches."""
+    forfeits: int = 0
+    first_shown: Metric | None = None
+    """Share of decided judgments that name the response shown first."""
+    order_agreement: Metric | None = None
+    """Share of pairs, judged in both orders, on which the two judgments agree."""
+    length_effect: Rating | None = None
+    """Points that a response gains by being twice as long as the other."""
+    cost: Spent | None = None
+    ended_early: str | None = None
+
+
+def load_tournament(folder: Path) -> TournamentManifest:
+    """Read a tournament's manifest. Raises RunDirectoryError."""
+    return _read(folder / TOURNAMENT, TournamentManifest)
+
+
+def load_tournament_results(folder: Path) -> TournamentResults:
+    """Read a tournament's results. Raises RunDirectoryError."""
+    return _read(folder / RESULTS, TournamentResults)
+
+
+def _read(file: Path, kind: type[T]) -> T:
+    try:
+        return msgspec.json.decode(read_regular(file), type=kind)
+    except OSError as error:
+        raise RunDirectoryError(f"cannot read {display(file)}: {error.strerror}") from error
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RunDirectoryError(f"{display(file)} is malformed: {error}") from error
+
+
+class Games(NamedTuple):
+    """Matches as columns of equal length."""
+
+    first: NDArray[np.int64]
+    second: NDArray[np.int64]
+    score: NDArray[np.float64]
+    """Of `first`: 1, 0.5 or 0."""
+
+    @classmethod
+    def of(cls, rows: Sequence[tuple[int, int, float]]) -> "Games":
+        """Return rows (first, second, score of the first) as columns."""
+        first, second, score = zip(*rows, strict=True) if rows else ((), (), ())
+        return cls(np.array(first, np.int64), np.array(second, np.int64), np.array(score, np.float64))
+
+
+class Controlled(NamedTuple):
+    """Bradley-Terry ratings by player, and the effect of length where it is in the model."""
+
+    ratings: list[Rating]
+    length_effect: Rating | None = None
+
+
+def bradley_terry(
+    n_players: int,
+    games: Games,
+    *,
+    initial: float,
+    resamples: int,
+    cluster: NDArray[np.int64] | None = None,
+    longer: NDArray[np.float64] | None = None,
+) -> Controlled:
+    """Rate all players at once, in Elo's points around `initial`, with bootstrap percentile intervals.
+
+    cluster: the prompt of each match, by number; whole prompts are drawn again, and without them single matches.
+    longer: log length of the first response less that of the second; the ratings are then those at equal length.
+    """
+    counts = np.ones(len(games.score))
+    if cluster is None and longer is None:
+        games, counts = _counted(n_players, games)
+    covariates = None if longer is None else longer[:, None] / np.log(2)
+    model = PairedLogit(n_players, *games, covariates)
+    fitted, rng = model.fit(counts), np.random.default_rng(0)
+    ends: Intervals | None = None
+    if (int(counts.sum()) if cluster is None else len(set(cluster.tolist()))) > 1 and resamples > 1:
+        drawn = drawn_matches(counts, resamples, rng) if cluster is None else drawn_clusters(cluster, resamples, rng)
+        ends = model.intervals(fitted, drawn)
+
+    def rated(part: str, around: float) -> list[Rating]:
+        def points(fit: Fit) -> list[float]:
+            values: list[float] = (around + elo.SCALE * getattr(fit, part)).tolist()
+            return values
+
+        if ends is None:
+            return [Rating(value) for value in points(fitted)]
+        return [Rating(*row) for row in zip(points(fitted), points(ends.low), points(ends.high), strict=True)]
+
+    return Controlled(rated("utilities", initial), next(iter(rated("effects", 0)), None))
+
+
+def _counted(n_players: int, games: Games) -> tuple[Games, NDArray[np.float64]]:
+    """Return the different matches, and how often each was played: a log may hold a million."""
+    keys = (games.first * n_players + games.second) * 3 + np.rint(2 * games.score).astype(np.int64)
+    found, counts = np.unique(keys, return_counts=True)
+    pairs, halves = np.divmod(found, 3)
+    first, second = np.divmod(pairs, max(n_players, 1))
+    return Games(first, second, halves / 2), counts.astype(np.float64)
+
+
+def results_of(
+    names: Sequence[str],
+    repetitions: Sequence[Games],
+    judged: Games,
+    *,
+    k: float,
+    initial: float,
+    plain: Controlled | None,
+    controlled: Controlled | None = None,
+) -> TournamentResults:
+    """Return the results of players: Elo over the repetitions, all else over the different matches `judged`."""
+    n = len(names)
+    ratings = np.array([elo.rate(n, *games, k=k, initial=initial) for games in repetitions])
+    spread = ratings.std(axis=0, ddof=1).tolist() if len(repetitions) > 1 else [None] * n
+    scored, met = np.zeros((n, n)), np.zeros((n, n), dtype=np.int64)
+    outcomes = np.zeros((n, 3), dtype=np.int64)
+    for one, other, score in (
+        (judged.first, judged.second, judged.score),
+        (judged.second, judged.first, 1 - judged.score),
+    ):
+        np.add.at(scored, (one, other), score)
+        np.add.at(met, (one, other), 1)
+        np.add.at(outcomes, (one, np.rint(2 - 2 * score).astype(np.int64)), 1)
+    order = np.argsort(-ratings.mean(axis=0), kind="stable").tolist()
+    players = [
+        Player(
+            name=names[i],
+            elo=float(ratings[:, i].mean()),
+            sd=spread[i],
+            elo_by_repetition=ratings[:, i].tolist(),
+            bradley_terry=plain.ratings[i] if plain else None,
+            equal_length=controlled.ratings[i] if controlled else None,
+            wins=int(outcomes[i, 0]),
+            ties=int(outcomes[i, 1]),
+            losses=int(outcomes[i, 2]),
+        )
+        for i in order
+    ]
+    return TournamentResults(
+        elo={player.name: player.elo for player in players},
+        sd={player.name: player.sd for player in players},
+        players=players,
+        repetitions=len(repetitions),
+        matches=sum(len(games.score) for games in repetitions),
+        scores=scored[np.ix_(order, order)].tolist(),
+        meetings=met[np.ix_(order, order)].tolist(),
+        length_effect=controlled.length_effect if controlled else None,
+    )
