@@ -48,6 +48,7 @@ TASKS: dict[str, dict[str, Any]] = {
     "graph_coloring": {},
     "arithmetic": {},
     "search_qa": {"source": "sample"},
+    "essay": {"source": "sample"},
 }
 """Those whose reading differs, and how to load them."""
 

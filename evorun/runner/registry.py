@@ -49,6 +49,7 @@ TASKS = {
     "arithmetic": "evorun.tasks.arithmetic:ArithmeticConfig",
     "beyond_aime": "evorun.tasks.math_contest:MathContestConfig",
     "dapo_aime25": "evorun.tasks.math_contest:MathContestConfig",
+    "essay": "evorun.tasks.essay:EssayConfig",
     "graph_coloring": "evorun.tasks.graph_coloring:GraphColoringConfig",
     "hmmt": "evorun.tasks.math_contest:MathContestConfig",
     "livecodebench": "evorun.tasks.livecodebench:LiveCodeBenchConfig",

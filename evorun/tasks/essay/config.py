@@ -1,0 +1,29 @@
+"""Configuration of the task: which writing instructions, from where."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from evorun.tasks.base import LoadedTask, Problem, Provenance
+from evorun.tasks.essay.task import Essay
+from evorun.tasks.loading import Row, load_rows
+from evorun.tasks.prose.config import ProseConfig, text_in
+
+
+@dataclass(kw_only=True)
+class EssayConfig(ProseConfig):
+    """Writing instructions of English examinations, a persuasion corpus and Change My View (MPO, section 3.2)."""
+
+    task_class = Essay
+    sample = Path(__file__).parent / "sample"
+    benchmark = "the collection of writing instructions"
+    sizes: ClassVar[Mapping[str, int]] = {"train": 26_013, "test": 4_096}
+
+    def row(self, record: Mapping[str, Any], identity: str, where: str) -> Row:
+        kind = str(record.get("kind") or "all")
+        return Problem(id=identity, stratum=kind, data={"question": text_in(record, "prompt", where)}), None
+
+    def loaded(self, rows: Sequence[Row], validation: Sequence[Row], provenance: Provenance) -> LoadedTask:
+        task = Essay(max_words=self.max_words, prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars)
+        return load_rows(task, rows, validation=validation, provenance=provenance)

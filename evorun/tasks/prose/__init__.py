@@ -1,0 +1,1 @@
+"""The tasks whose answers are prose: essay, ethics and billsum (MPO, section 3)."""

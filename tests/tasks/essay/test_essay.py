@@ -1,0 +1,84 @@
+"""Essays: what prompts show of them, what is read, and the instructions at hand."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from building import load_task
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Demonstration, Prompt
+from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
+from evorun.tasks.prose.task import MAX_CHARS
+from prose_data import TEST_DATA, ids
+
+LOADED = load_task("essay", source="sample")
+TASK: Any = LOADED.task
+PROBLEM = LOADED.problems[0]
+GOOD, BAD = "Museums keep what all have paid for. So all may enter.", "Museums: A Title"
+
+
+def user_text(prompt: Prompt) -> str:
+    return prompt.messages[-1]["content"]
+
+
+def test_the_whole_reply_is_the_essay() -> None:
+    read = TASK.parse(PROBLEM, f"<think>An outline.</think>\n\n{GOOD}\n")
+    assert (read.answer, read.error) == (GOOD, None)
+    # What makes no essay is the judge's to say: were it unparsable, nobody would be shown that a policy writes it.
+    for text in ("I'm ready when you are.", BAD, "这是一篇很好的文章"):
+        assert TASK.parse(PROBLEM, text).answer == text
+    assert TASK.parse(PROBLEM, " \n").error.startswith("empty:")
+    assert TASK.parse(PROBLEM, "x" * MAX_CHARS).answer
+    assert TASK.parse(PROBLEM, "x" * (MAX_CHARS + 1)).error.startswith("too_long: ")
+
+
+def test_judges_are_told_the_standard_and_see_both_essays_once() -> None:
+    text = user_text(TASK.judge_prompt(PROBLEM, TASK.parse(PROBLEM, GOOD), TASK.parse(PROBLEM, BAD)))
+    assert text.count(GOOD) == text.count(BAD) == 1
+    assert text.index("# Essay A") < text.index(GOOD) < text.index("# Essay B") < text.index(BAD)
+    assert PROBLEM.data["question"] in text
+    assert "A title alone" in text
+    assert "right answer" not in text  # as the default prompt has it
+
+
+def test_every_prompt_asks_for_an_essay_of_the_length_that_is_set() -> None:
+    task: Any = load_task("essay", source="sample", max_words=123).task
+    seen = task.parse(PROBLEM, GOOD)
+    one = Individual(response=seen, fitness=50, errors=Diagnosis())
+    prompts = [
+        task.generation_prompt(PROBLEM),
+        task.evolution_prompt(PROBLEM, [ScoredResponse(response=seen, score=0.5)]),
+        task.refinement_prompt(PROBLEM, seen, [Attempt(response=seen, outcome="lost")]),
+        task.few_shot_prompt(PROBLEM, [Demonstration(problem=PROBLEM, answer="", reasoning=GOOD)]),
+        task.crossover_prompt(PROBLEM, one, one),
+        task.mutation_prompt(PROBLEM, one),
+    ]
+    for prompt in prompts:
+        assert PROBLEM.data["question"] in user_text(prompt)
+        assert "no more than 123 words" in user_text(prompt)
+    assert all(GOOD in user_text(prompt) for prompt in prompts[1:])
+    assert "no more than 123 words" in task.seed_instruction()
+
+
+def test_an_essay_is_not_graded_without_a_judge() -> None:
+    grade = TASK.score(PROBLEM, Response(text=GOOD, answer=GOOD), None)
+    assert (grade.correct, grade.scores) == (None, {})
+    record = TASK.reflection_record(PROBLEM, TASK.parse(PROBLEM, GOOD), LOADED.validation[0])
+    assert record == GOOD
+
+
+def test_random_essays_are_words_without_order() -> None:
+    texts = {TASK.random_answer(PROBLEM, np.random.default_rng(seed)) for seed in range(5)}
+    assert len(texts) == 5
+    assert {len(text.split()) for text in texts} == {60}
+
+
+@pytest.mark.skipif(not TEST_DATA.is_dir(), reason="needs the test data; set EVORUN_TEST_DATA to their folder")
+def test_the_instructions_at_hand_load() -> None:
+    settings: dict[str, Any] = {"data": str(TEST_DATA / "essay"), "test_problems": 100}
+    test, train = (load_task("essay", **settings, split=split) for split in ("test", "train"))
+    assert len(test.problems) == 100
+    assert len(train.problems) > 450
+    assert not set(ids(test)) & set(ids(train))
+    assert {"argumentative", "other"} <= {problem.stratum for problem in test.problems}
