@@ -2,18 +2,14 @@
 
 import asyncio
 import atexit
-import contextlib
 import json
 import signal
-import subprocess
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import IO, NamedTuple, cast
+from typing import NamedTuple
 
-from evorun.errors import DataError
-from evorun.models.keys import child_environment
+from evorun.tasks.worker_process import WorkerProcess
 
 CPU_SECONDS = 5.0
 """CPU time that a comparison may take (ours; ordinary ones take 1 to 10 ms). Not wall time: a busy machine must not
@@ -42,7 +38,7 @@ class Verifier:
     def __init__(self, cpu_seconds: float = CPU_SECONDS, memory_mib: int = MEMORY_MIB) -> None:
         """See `CPU_SECONDS` and `MEMORY_MIB`."""
         self._limits = (str(cpu_seconds), str(memory_mib))
-        self._worker: _Worker | None = None
+        self._worker: WorkerProcess | None = None
         # One thread, so that comparisons wait for the worker off the event loop and never overlap in it.
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="math-verify")
         self._remembered = lru_cache(maxsize=10_000)(self._compare)
@@ -63,7 +59,9 @@ class Verifier:
             self._worker = None
 
     def _compare(self, gold: str, answer: str) -> Comparison:
-        worker = self._worker = self._worker or _Worker(*self._limits)
+        worker = self._worker = self._worker or WorkerProcess(
+            _WORKER, *self._limits, purpose="comparing answers", package="math-verify"
+        )
         reply = worker.ask(json.dumps([gold, answer]))
         if reply:
             return Comparison(**json.loads(reply))
@@ -81,43 +79,3 @@ def shared() -> Verifier:
     verifier = Verifier()
     atexit.register(verifier.close)
     return verifier
-
-
-class _Worker:
-    """A process that runs `worker.py`."""
-
-    def __init__(self, *limits: str) -> None:
-        """Start it and wait until it is ready; raises DataError when it cannot be."""
-        # -P: the files beside the worker must not hide other modules of their names.
-        self._process = subprocess.Popen(
-            [sys.executable, "-P", str(_WORKER), *limits],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            env=child_environment(),  # it parses what models write
-            text=True,
-        )
-        self._requests = cast(IO[str], self._process.stdin)
-        self._replies = cast(IO[str], self._process.stdout)
-        # The import of math-verify takes a second and may fail; the worker says so before the first request.
-        greeting = json.loads(self._replies.readline() or "{}")
-        if "ready" not in greeting:
-            reason = greeting.get("error") or f"it ended with status {self.end()}"
-            self.end()
-            raise DataError(
-                f"comparing answers needs math-verify (pip install math-verify), which does not start: {reason}"
-            )
-
-    def ask(self, request: str) -> str:
-        """Return the reply to a request, a line each; empty when the process has died of it."""
-        with contextlib.suppress(BrokenPipeError):
-            self._requests.write(request + "\n")
-            self._requests.flush()
-        return self._replies.readline()
-
-    def end(self) -> int:
-        """Wait for the process, which ends with its input at the latest; return its status."""
-        with contextlib.suppress(BrokenPipeError):
-            self._requests.close()
-        self._replies.close()
-        return self._process.wait()

@@ -1,0 +1,54 @@
+"""A Python file that runs in a process of its own and answers a line with a line: for work that may take long."""
+
+import contextlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import IO, cast
+
+from evorun.errors import DataError
+from evorun.models.keys import child_environment
+
+
+class WorkerProcess:
+    """A process that runs a file; it ends with its input, so with the process that started it at the latest."""
+
+    def __init__(self, file: Path, *arguments: str, purpose: str, package: str) -> None:
+        """Start it and wait until it says that it is ready.
+
+        The file writes one JSON object a line: first `{"ready": true}`, or `{"error": REASON}` where it cannot work,
+        then a reply to each line that it reads. It imports nothing of evorun. purpose and package: what it is for and
+        what it needs, for the DataError that is raised where it does not start.
+        """
+        # -P: the files beside the worker must not hide other modules of their names.
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", str(file), *arguments],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=child_environment(),  # it reads what models write
+            text=True,
+        )
+        self._requests = cast(IO[str], self._process.stdin)
+        self._replies = cast(IO[str], self._process.stdout)
+        # The import of its package may take seconds, and may fail; the worker says so before the first request.
+        greeting = json.loads(self._replies.readline() or "{}")
+        if "ready" not in greeting:
+            reason = greeting.get("error") or f"it ended with status {self.end()}"
+            self.end()
+            raise DataError(f"{purpose} needs {package} (pip install {package}), which does not start: {reason}")
+
+    def ask(self, request: str) -> str:
+        """Return the reply to a request, a line each; empty when the process has died of it."""
+        with contextlib.suppress(BrokenPipeError):
+            self._requests.write(request + "\n")
+            self._requests.flush()
+        return self._replies.readline()
+
+    def end(self) -> int:
+        """Wait for the process, which ends with its input at the latest; return its status."""
+        with contextlib.suppress(BrokenPipeError):
+            self._requests.close()
+        self._replies.close()
+        return self._process.wait()
