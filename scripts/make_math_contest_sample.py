@@ -244,9 +244,29 @@ def expectation(rng: Random) -> Made:
 
 
 Kind = Callable[[Random], Made]
-INTEGERS: list[Kind] = [multiples, last_digits, paths, digit_sums, dice, squares, sparse_subsets, remainders]
-INTEGERS += [cubes_of_roots, trailing_zeros, inner_points, seatings]
-EXPRESSIONS: list[Kind] = [heron, telescope, larger_root, ring, inequality, expectation]
+INTEGERS: dict[Kind, str] = {
+    multiples: "Number Theory",
+    last_digits: "Number Theory",
+    paths: "Counting & Probability",
+    digit_sums: "Number Theory",
+    dice: "Counting & Probability",
+    squares: "Number Theory",
+    sparse_subsets: "Counting & Probability",
+    remainders: "Number Theory",
+    cubes_of_roots: "Intermediate Algebra",
+    trailing_zeros: "Number Theory",
+    inner_points: "Geometry",
+    seatings: "Counting & Probability",
+}
+EXPRESSIONS: dict[Kind, str] = {
+    heron: "Geometry",
+    telescope: "Intermediate Algebra",
+    larger_root: "Algebra",
+    ring: "Geometry",
+    inequality: "Algebra",
+    expectation: "Counting & Probability",
+}
+"""By kind, the subject of MATH that it belongs to."""
 
 
 def distinct(kind: Kind) -> Iterator[Made]:
@@ -266,11 +286,11 @@ def main() -> None:
     folder = Path(sys.argv[1]) if len(sys.argv) > 1 else FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     for name, kinds in (("integer", INTEGERS), ("expression", EXPRESSIONS)):
-        made = [(kind.__name__, problems) for kind in kinds for problems in [distinct(kind)]]
+        made = [(kind.__name__, subject, distinct(kind)) for kind, subject in kinds.items()]
         for split in SPLITS:
             records = [
-                {"id": f"sample/{split}/{kind}", "problem": one.problem, "answer": one.answer}
-                for kind, problems in made
+                {"id": f"sample/{split}/{kind}", "problem": one.problem, "answer": one.answer, "subject": subject}
+                for kind, subject, problems in made
                 for one in [next(problems)]
             ]
             path = folder / f"{split}_{name}.jsonl"

@@ -29,6 +29,8 @@ WITHOUT_MODEL_TEXT = {
     "tasks.livecodebench.config": "titles of problems",
     "tasks.livecodebench.task": "errors of at most some hundred characters",
     "tasks.livecodebench.records": "a benchmark's records",
+    "tasks.math.clusters": "a benchmark's problems",
+    "tasks.math.records": "a benchmark's records",
     "tasks.math_contest.records": "a benchmark's records",
     "tasks.mathbench.records": "a benchmark's records",
     "tasks.graph_coloring.reading": "the puzzle's reader is checked, which calls it",

@@ -53,6 +53,7 @@ TASKS = {
     "graph_coloring": "evorun.tasks.graph_coloring:GraphColoringConfig",
     "hmmt": "evorun.tasks.math_contest:MathContestConfig",
     "livecodebench": "evorun.tasks.livecodebench:LiveCodeBenchConfig",
+    "math": "evorun.tasks.math:MathConfig",
     "math500": "evorun.tasks.math_contest:MathContestConfig",
     "mathbench": "evorun.tasks.mathbench:MathBenchConfig",
     "search_qa": "evorun.tasks.search_qa:SearchQaConfig",

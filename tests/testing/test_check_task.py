@@ -28,6 +28,7 @@ SMALL: dict[str, dict[str, Any]] = {
     "graph_coloring": {"vertices": 5, "colorable_only": True, "instances": 30, "training_instances": 30},
     "hmmt": {"source": "sample"},
     "livecodebench": {"source": "sample", "validation_per_stratum": 1},
+    "math": {"source": "sample"},
     "math500": {"source": "sample"},
     "mathbench": {"source": "sample", "validation_per_stratum": 3},
     "search_qa": {"source": "sample"},

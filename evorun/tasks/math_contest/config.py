@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -47,7 +48,7 @@ class SplitConfig:
 class MathContestConfig(TaskConfig):
     """Contest problems with answers in a box: a train split and a test split, as E-SPL pairs them (section 4.1)."""
 
-    task_class = MathContest
+    task_class: ClassVar[type[MathContest]] = MathContest
     training_split = "train"
 
     split: str
@@ -124,12 +125,13 @@ class MathContestConfig(TaskConfig):
             raise DataError(f"task.train: all problems of its files ({place}) are in the test split too; give others")
         return loaded(self._task(), selected, (), self._provenance("train", place, len(found), selected))
 
-    def _task(self) -> MathContest:
-        return MathContest(
+    def _task(self, **settings: Any) -> MathContest:
+        return self.task_class(
             integers=self.answer == "integer",
             largest=self.largest_answer,
             prompts=self.prompts,
             shown_reasoning_chars=self.shown_reasoning_chars,
+            **settings,
         )
 
     def _split(self, split: str) -> SplitConfig:
@@ -138,10 +140,7 @@ class MathContestConfig(TaskConfig):
     def _questions(self, split: str) -> tuple[list[Question], str]:
         """Return all problems of a split, in drawn order, and where they were found."""
         sources, place = self._locate(split)
-        expected = Expected(
-            integers=self.answer == "integer", largest=self.largest_answer, stratum=self._split(split).name or split
-        )
-        questions, chosen = files.read(sources, expected), self._split(split)
+        questions, chosen = files.read(sources, self._expected(split)), self._split(split)
         # A folder's files may hold other years and contests; the hub data sets and the sample hold the split alone.
         by_field = (("year", chosen.years), ("contest", chosen.contests)) if self.source == "auto" else ()
         for key, wanted in by_field:
@@ -161,6 +160,10 @@ class MathContestConfig(TaskConfig):
         # The whole split is shuffled, then cut: a smaller draw is a prefix of a larger one.
         order = stream(self.draw_seed, "draw", self.name, split).permutation(len(questions))
         return [questions[i] for i in order], place
+
+    def _expected(self, split: str) -> Expected:
+        stratum = self._split(split).name or split
+        return Expected(integers=self.answer == "integer", largest=self.largest_answer, stratum=stratum)
 
     def _locate(self, split: str) -> tuple[list[Source], str]:
         """Return the files to read and how results name their place."""

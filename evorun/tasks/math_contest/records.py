@@ -1,7 +1,7 @@
 """One record of a contest file: what it must hold, and what is read from it where fields have other names."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,8 @@ class Expected:
     """The largest one, the smallest being 0; None: any."""
     stratum: str
     """Of records that name neither a level nor a contest."""
+    details: Callable[[Mapping[str, Any], str], tuple[str, dict[str, Any]]] | None = None
+    """Reads a record's stratum and further data of its problem; None: level or contest, and the text alone."""
 
 
 def parse_record(record: object, where: str, fallback_id: str, expected: Expected) -> Question:
@@ -59,8 +61,9 @@ def parse_record(record: object, where: str, fallback_id: str, expected: Expecte
         raise DataError(f"{where}: id: expected a non-empty string or an integer, got {own!r:.60}")
     # A mere number is an id within its file only, while a split may have several files.
     identity = fallback_id if str(own).strip().isdecimal() else str(own).strip()
+    stratum, data = expected.details(record, where) if expected.details else (_stratum(record, expected), {})
     return Question(
-        problem=Problem(id=identity, stratum=_stratum(record, expected), data={"problem": text.strip()}),
+        problem=Problem(id=identity, stratum=stratum, data={"problem": text.strip(), **data}),
         answers=_answers(record, where, expected),
         contest=_optional(record, "contest", str, where),
         year=_optional(record, "year", int, where),
@@ -102,12 +105,17 @@ def _checked(answer: object, where: str, expected: Expected) -> str:
     return str(value)
 
 
+def read_level(record: Mapping[str, Any]) -> int | None:
+    """Return a record's level: MATH gives 1 to 5, or "Level 5"."""
+    level = re.fullmatch(r"(?:level\s*)?(\d)", str(record.get("level", "")).lower())
+    return int(level[1]) if level else None
+
+
 def _stratum(record: Mapping[str, Any], expected: Expected) -> str:
     """Return the level, else the contest with its year, else what the task says."""
-    # MATH gives levels 1 to 5, the other sets the contest and its year.
-    level = re.fullmatch(r"(?:level\s*)?(\d)", str(record.get("level", "")).lower())
-    if level:
-        return f"level {level[1]}"
+    level = read_level(record)
+    if level is not None:
+        return f"level {level}"
     contest, year = record.get("contest"), record.get("year")
     if not contest:
         return expected.stratum

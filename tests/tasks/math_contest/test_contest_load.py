@@ -16,7 +16,7 @@ from evorun.errors import ConfigError, DataError
 from evorun.tasks.base import LoadedTask
 from evorun.tasks.math_contest import files
 
-CONTESTS = ["aime", "beyond_aime", "dapo_aime25", "hmmt", "math500"]
+CONTESTS = ["aime", "beyond_aime", "dapo_aime25", "hmmt", "math", "math500"]
 NO_TOOLS: Any = None
 
 
@@ -278,6 +278,7 @@ def test_the_sample_is_what_its_script_writes_and_confirms(tmp_path: Path) -> No
     [
         ("aime", {}, 19, 67),
         ("hmmt", {}, 23, 48),
+        ("math", {}, 342, 325),
         ("math500", {}, 342, 325),
         ("dapo_aime25", {"train": split(files=["dapo*.jsonl"])}, 19, 8),
     ],

@@ -1,21 +1,15 @@
 """Dense retrieval: passages and queries as vectors of an encoder (sentence-transformers), compared by inner product."""
 
 import asyncio
-import logging
 import threading
 from collections.abc import Sequence
 from functools import cache
-from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
-from evorun.errors import ToolError, first_line
-from evorun.models.cache import cache_folder, made_whole
-from evorun.models.requirements import absent
+from evorun.tasks.encoders import kept_vectors, load_encoder, require_encoders
 from evorun.tasks.search_qa.retrieval.base import Corpus, Passage
-
-_log = logging.getLogger(__name__)
 
 
 class Dense:
@@ -41,27 +35,10 @@ class Dense:
         return [[passages[n] for n in np.argsort(-row, kind="stable")[:count]] for row in scores]
 
     def _load(self) -> tuple[list[Passage], Any, Any]:
-        encoder = _encoder(self._model)
+        encoder = load_encoder(self._model, "task.retriever_model")
         passages = self._corpus.passages()
-        name = sha256(f"{self._model}\n{self._corpus.digest}".encode()).hexdigest()[:32]
-        folder = cache_folder("search") / f"dense-{name}"
-        try:
-            if not folder.is_dir():
-                with made_whole(folder) as unfinished:
-                    np.save(unfinished / "vectors.npy", _encoded(encoder, passages))
-            return passages, encoder, np.load(folder / "vectors.npy", mmap_mode="r")
-        except (OSError, ValueError) as error:
-            _log.warning("search vectors: cannot be read from or kept in %s (%s); set EVORUN_CACHE", folder, error)
-            return passages, encoder, _encoded(encoder, passages)
-
-
-def _encoder(model: str) -> Any:
-    from sentence_transformers import SentenceTransformer
-
-    try:
-        return SentenceTransformer(model)
-    except Exception as error:  # it raises whatever its loaders do
-        raise ToolError(f"task.retriever_model: cannot load '{model}': {first_line(error)}") from error
+        about = f"{self._model}\n{self._corpus.digest}"
+        return passages, encoder, kept_vectors(about, lambda: _encoded(encoder, passages))
 
 
 def _encoded(encoder: Any, passages: Sequence[Passage]) -> Any:
@@ -76,6 +53,5 @@ def dense(corpus: Corpus, model: str) -> Dense:
 
     Raises ToolError without the package; the encoder itself is loaded at the first search.
     """
-    if absent(["sentence_transformers"]):
-        raise ToolError("task.retriever=dense needs sentence-transformers: pip install 'evorun[dense]', or take bm25")
+    require_encoders("task.retriever=dense")
     return Dense(corpus, model)

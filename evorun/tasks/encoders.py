@@ -1,0 +1,49 @@
+"""Encoders of texts (sentence-transformers), loaded when they are needed, and their vectors, kept on disk."""
+
+import logging
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Any
+
+import numpy as np
+
+from evorun.errors import ToolError, first_line
+from evorun.models.cache import cache_folder, made_whole
+from evorun.models.requirements import absent
+
+_log = logging.getLogger(__name__)
+
+
+def require_encoders(setting: str) -> None:
+    """Raise ToolError where the package is absent. setting: what asks for it, as `task.retriever=dense`."""
+    if absent(["sentence_transformers"]):
+        raise ToolError(f"{setting} needs sentence-transformers: pip install 'evorun[dense]'")
+
+
+def load_encoder(model: str, setting: str) -> Any:
+    """Return an encoder, by a hub id or a folder.
+
+    Raises ToolError, naming the setting, for one that cannot be loaded.
+    """
+    from sentence_transformers import SentenceTransformer
+
+    try:
+        return SentenceTransformer(model)
+    except Exception as error:  # it raises whatever its loaders do
+        raise ToolError(f"{setting}: cannot load '{model}': {first_line(error)}") from error
+
+
+def kept_vectors(about: str, compute: Callable[[], Any]) -> Any:
+    """Return vectors from evorun's cache, mapped into memory, or compute them and put them there.
+
+    about: all that they depend on.
+    """
+    folder = cache_folder("search") / f"dense-{sha256(about.encode()).hexdigest()[:32]}"
+    try:
+        if not folder.is_dir():
+            with made_whole(folder) as unfinished:
+                np.save(unfinished / "vectors.npy", compute())
+        return np.load(folder / "vectors.npy", mmap_mode="r")
+    except (OSError, ValueError) as error:
+        _log.warning("vectors of texts: cannot be read from or kept in %s (%s); set EVORUN_CACHE", folder, error)
+        return compute()

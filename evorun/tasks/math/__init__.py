@@ -1,0 +1,5 @@
+"""MATH: competition problems of seven subjects, in clusters of kindred ones that have a rubric each."""
+
+from evorun.tasks.math.config import MathConfig
+
+__all__ = ["MathConfig"]

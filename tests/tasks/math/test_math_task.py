@@ -1,0 +1,146 @@
+"""MATH: its records, the cluster and the rubric of each problem, and the problems at hand."""
+
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from building import load_task
+from evorun.errors import ConfigError, DataError
+from evorun.tasks.base import Problem
+from evorun.tasks.math.clusters import TfIdf
+from evorun.tasks.math.records import SUBJECTS, read_details
+
+DATA = Path(os.environ.get("EVORUN_TEST_DATA", Path(__file__).resolve().parents[4] / "shared" / "data")) / "math"
+
+
+@pytest.mark.parametrize(
+    ("record", "data"),
+    [
+        ({"subject": "Counting & Probability", "level": 3}, ("counting_and_probability", 3, None)),
+        ({"type": "Intermediate Algebra", "level": "Level 5", "cluster_id": 2}, ("intermediate_algebra", 5, 2)),
+        ({"subject": "number_theory"}, ("number_theory", None, None)),
+        ({"type": "Algebra", "level": "Level ?"}, ("algebra", None, None)),
+    ],
+)
+def test_a_record_has_a_subject_and_may_have_level_and_cluster(record: dict[str, Any], data: tuple[Any, ...]) -> None:
+    assert read_details(record, "f:1") == (data[0], dict(zip(("subject", "level", "cluster"), data, strict=True)))
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({}, "f:1: subject: expected one of algebra, counting_and_probability, .*, got None"),
+        ({"subject": "Topology"}, "f:1: subject: expected one of .*, got 'Topology'"),
+        ({"subject": "Algebra", "cluster_id": 0}, "f:1: cluster_id: expected an integer from 1, got 0"),
+        ({"subject": "Algebra", "cluster_id": "a"}, "f:1: cluster_id: expected an integer from 1, got 'a'"),
+    ],
+)
+def test_a_record_without_a_usable_subject_or_cluster_is_refused(record: dict[str, Any], message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        read_details(record, "f:1")
+
+
+def write(folder: Path, name: str, texts: Sequence[str], subject: str = "Algebra", **more: Any) -> None:
+    records = [
+        {"id": f"{name}/r{number}", "problem": text, "answer": "1", "subject": subject, **more}
+        for number, text in enumerate(texts)
+    ]
+    (folder / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+
+
+WORDS = [*(f"Factor the polynomial in x, number {n}" for n in range(6)), *(f"Solve the equation {n}" for n in range(4))]
+
+
+def keys(problems: Sequence[Problem], task: Any) -> dict[str, str]:
+    return {problem.data["problem"]: task.rubric_key(problem) for problem in problems}
+
+
+def test_test_problems_fall_into_the_clusters_of_the_training_problems(tmp_path: Path) -> None:
+    write(tmp_path, "math_train", WORDS)
+    write(tmp_path, "math_test", ["Which equation is this?", "A polynomial of x", "Solve it"])
+    loaded = load_task("math", data=str(tmp_path), clusters=2)
+    assert loaded.task.rubric_keys() == tuple(f"{subject}/{n}" for subject in SUBJECTS for n in (1, 2))
+    assert keys(loaded.problems, loaded.task) == {
+        "Which equation is this?": "algebra/2",
+        "A polynomial of x": "algebra/1",
+        "Solve it": "algebra/2",
+    }
+    training = load_task("math", data=str(tmp_path), clusters=2, split="train")
+    expected = {text: "algebra/1" if "polynomial" in text else "algebra/2" for text in WORDS}
+    assert keys(training.problems, loaded.task) == expected
+
+
+def test_clusters_depend_neither_on_files_nor_on_draws(tmp_path: Path) -> None:
+    whole, parts = tmp_path / "whole", tmp_path / "parts"
+    for folder in (whole, parts):
+        folder.mkdir()
+        write(folder, "math_test", ["Solve it", "A polynomial"])
+    write(whole, "math_train", WORDS)
+    write(parts, "math_train_a", WORDS[7:])
+    write(parts, "math_train_b", WORDS[:7])
+    loaded = [load_task("math", data=str(folder), split="train") for folder in (whole, parts)]
+    limited = load_task("math", data=str(whole), split="train", limit=3, draw_seed=5)
+    first = keys(loaded[0].problems, loaded[0].task)
+    assert first == keys(loaded[1].problems, loaded[1].task)
+    assert keys(limited.problems, limited.task).items() <= first.items()
+
+
+def test_published_clusters_are_taken_as_they_are(tmp_path: Path) -> None:
+    write(tmp_path, "math_train", WORDS, cluster_id=3)
+    write(tmp_path, "math_test", ["Solve it"], "Geometry", cluster_id=2)
+    loaded = load_task("math", data=str(tmp_path))
+    assert keys(loaded.problems, loaded.task) == {"Solve it": "geometry/2"}
+    with pytest.raises(DataError, match=r"task.clusters: expected at least 3, as the records .* name such a cluster"):
+        load_task("math", data=str(tmp_path), clusters=2)
+
+
+def test_without_training_problems_clusters_are_those_of_the_problems(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, "math_test", WORDS)
+    loaded = load_task("math", data=str(tmp_path / "math_test.jsonl"), clusters=2)
+    assert Counter(keys(loaded.problems, loaded.task).values()) == {"algebra/1": 6, "algebra/2": 4}
+    assert "clusters are fitted on the problems themselves" in caplog.text
+    write(tmp_path, "math_train", ["What is a circle?"], "Geometry")
+    loaded = load_task("math", data=str(tmp_path), clusters=2)
+    assert set(keys(loaded.problems, loaded.task).values()) == {"algebra/1"}
+
+
+def test_there_is_at_least_one_cluster() -> None:
+    with pytest.raises(ConfigError, match=r"task\.clusters"):
+        load_task("math", source="sample", clusters=0)
+
+
+def test_the_problems_at_hand_have_21_rubrics_and_strata_by_subject() -> None:
+    if not DATA.is_dir():
+        pytest.skip("needs the test data; set EVORUN_TEST_DATA to their folder")
+    training, test = (load_task("math", data=str(DATA), split=split) for split in ("train", "test"))
+    assert [len(training.problems), len(test.problems)] == [325, 342]
+    by_key = Counter(training.task.rubric_key(problem) for problem in training.problems)
+    assert set(by_key) == set(training.task.rubric_keys())
+    assert len(by_key) == 21
+    for subject in SUBJECTS:
+        sizes = [by_key[f"{subject}/{number}"] for number in (1, 2, 3)]
+        assert sizes == sorted(sizes, reverse=True)
+    assert {problem.stratum for problem in test.problems} == set(SUBJECTS)
+    assert {problem.data["level"] for problem in test.problems} == {1, 2, 3, 4, 5}
+    # Each test problem's cluster is the one of whose training problems it is nearest to the mean.
+    for subject in SUBJECTS:
+        texts, members = list[str](), defaultdict(list)
+        for problem in training.problems:
+            if problem.data["subject"] == subject:
+                texts.append(problem.data["problem"])
+                members[problem.data["cluster"]].append(problem.data["problem"])
+        embed = TfIdf(sorted(texts))
+        means = {number: embed(those).mean(axis=0) for number, those in members.items()}
+        for problem in test.problems:
+            if problem.data["subject"] == subject:
+                vector = embed([problem.data["problem"]])[0]
+                distances = {number: float(np.linalg.norm(vector - mean)) for number, mean in means.items()}
+                assert distances[problem.data["cluster"]] <= min(distances.values()) + 1e-6
