@@ -8,16 +8,12 @@ function for neural conversation models"). The other rules are ours.
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from statistics import fmean
 
 from evorun.models.base import FinishReason
 from evorun.rollouts.episodes import Episode
 
-ALARMS: Mapping[str, float] = {"foreign_script": 0.05, "title_only": 0.1, "repeated": 0.3}
-"""Means over a step's episodes from which on a monitor fires (ours). In table 5, the share of Chinese characters is at
-most 0.004 before the collapse and 0.11 when it has begun. The usual length and end of a response differ from task to
-task, and with the limit of tokens: those have a curve, and no alarm."""
 REPEATED_WORDS = 4
 LONGEST_TITLE = 30
 """In words, all lines together (ours)."""
@@ -31,7 +27,10 @@ _NOTATION = re.compile(
     "[\u00b5\u2100-\u214f\U0001d400-\U0001d7ff]|(?<![\u0370-\u03ff])[\u0370-\u03ff](?![\u0370-\u03ff])"
 )
 _LETTERS = frozenset({"Lu", "Ll", "Lt", "Lo"})
+# A line that names an answer is a response's end, and no title
+_ANSWER = re.compile(r"\W{0,5}(?:final )?answer\b", re.IGNORECASE)
 _QUOTING = " \t*_\"'\u2018\u2019\u201c\u201d"
+_STOPS = frozenset(".!\u2026\u3002\uff01")
 _MARKUP = frozenset("<>{}[]\\=`|$")
 # Marks, and categories of marks, that something follows
 _MIDDLE = frozenset(",;:\u3001\\=+/&")
@@ -46,7 +45,7 @@ def measure(text: str, finish_reason: FinishReason, script: str | None = "latin"
     for a text of titles or headings alone. repeated: the share of its 4-grams of words that have occurred before.
     distinct_2: the share of different ones among its pairs of neighbouring words; 1 where there is none. missing_end:
     1 for a text that was cut off, is blank, or ends with a letter or a mark that something follows (a figure, a closing
-    bracket or a tag is an end: answers need no full stop).
+    bracket, a tag or a line `Answer: ...` is an end: answers need no full stop).
     """
     tokens = [found[0] for found in _TOKEN.finditer(text)]
     # Numbers are left out: those of a puzzle's solution repeat by right.
@@ -64,17 +63,15 @@ def measure(text: str, finish_reason: FinishReason, script: str | None = "latin"
 def monitor_figures(episodes: Iterable[Episode], script: str | None) -> dict[str, float]:
     """Return the means of the monitors over a step's episodes, as `monitor_<name>`; none without an episode.
 
-    script: see `measure`; a task's `script`.
+    An episode whose last request the engine refused is left out: it has no text. script: see `measure`; a task's.
     """
-    measured = [measure(one.response.text, one.replies[-1].completions[0].finish_reason, script) for one in episodes]
+    last = [(one.response.text, one.replies[-1]) for one in episodes]
+    measured = [
+        measure(text, reply.completions[0].finish_reason, script) for text, reply in last if reply.error is None
+    ]
     if not measured:
         return {}
     return {f"monitor_{name}": fmean(one[name] for one in measured) for name in measured[0]}
-
-
-def fired(figures: Mapping[str, float]) -> list[str]:
-    """Return the names of the monitors whose mean in a step's figures has reached its alarm."""
-    return [name for name, limit in ALARMS.items() if figures.get(f"monitor_{name}", 0.0) >= limit]
 
 
 def _foreign(text: str, script: str) -> float:
@@ -107,7 +104,7 @@ def _is_title(text: str) -> bool:
 def _is_title_line(line: str) -> bool:
     """Return whether a line is marked as a heading, or capitalised as one is, and ends as no sentence does."""
     plain = line.strip(_QUOTING + "#")
-    if not _MARKUP.isdisjoint(plain) or plain[-1:] in tuple(".!\u2026\u3002\uff01") or _goes_on(plain):
+    if plain[-1:] in _STOPS or _goes_on(plain) or _ANSWER.match(line) or not _MARKUP.isdisjoint(plain):
         return False
     if line.lstrip().startswith("#") or plain[:6].casefold() == "title:":
         return any(character.isalpha() for character in plain)
@@ -117,8 +114,9 @@ def _is_title_line(line: str) -> bool:
 
 
 def _lacks_end(text: str) -> bool:
-    end = text.rstrip(_QUOTING + "\u00bb)\r\n")[-1:]
-    return not end or end.isalpha() or _goes_on(end)
+    text = text.rstrip(_QUOTING + "\u00bb)\r\n")
+    in_word = text[-1:].isalpha() and not _ANSWER.match(text.rpartition("\n")[2])
+    return not text or in_word or _goes_on(text)
 
 
 def _goes_on(text: str) -> bool:

@@ -7,13 +7,19 @@ import sys
 import unicodedata
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 import pytest
 import regex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.rollouts.monitors import ALARMS, fired, measure
+from evorun.models.base import Completion, Reply
+from evorun.rollouts.episodes import Asked, Episode
+from evorun.rollouts.monitors import measure, monitor_figures
+from evorun.rollouts.rewards import Reward
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Problem, Prompt
 
 PAIRS = (
     Path(os.environ.get("EVORUN_TEST_DATA", Path(__file__).parents[3] / "shared" / "data")) / "essay/judged_pairs.jsonl"
@@ -58,7 +64,7 @@ def test_an_ordinary_essay_moves_nothing() -> None:
         ("I'm ready when you are. Please provide the essay instruction.", "title_only", 0.0),
         ("\\boxed{Three Little Pigs}", "title_only", 0.0),
         ("B", "title_only", 0.0),
-        ("Answer: Paris", "title_only", 0.0),
+        ("**Answer**: Charles de Gaulle", "title_only", 0.0),
         ("we work hard " * 40, "repeated", 1 - 3 / 117),
         ("!" * 400, "repeated", 1 - 1 / 97),
         ("好" * 100, "repeated", 1 - 1 / 97),
@@ -74,6 +80,8 @@ def test_an_ordinary_essay_moves_nothing() -> None:
         ("So it is \\boxed{x}", "missing_end", 0.0),
         ("<answer>Paris</answer>", "missing_end", 0.0),
         ("42", "missing_end", 0.0),
+        ("It was he.\nAnswer: Charles de Gaulle", "missing_end", 0.0),
+        ("It was he.\nThe answer to this is", "missing_end", 1.0),
     ],
 )  # fmt: skip
 def test_a_monitor_shows_what_it_is_named_after(text: str, name: str, value: float) -> None:
@@ -122,27 +130,32 @@ def test_every_monitor_of_every_text_is_in_its_range(text: str, script: str | No
     assert measured["title_only"] in (0, 1)
 
 
-def test_a_monitor_fires_at_its_alarm() -> None:
-    # Of Chinese characters, table 5 has 0.107 at step 40 and 0.004 at step 10.
-    assert fired({}) == []
-    assert fired({"monitor_foreign_script": 0.10714, "monitor_title_only": 0.0}) == [
-        "foreign_script"
-    ]  # table 5, step 40
-    assert fired({"monitor_foreign_script": 0.00406}) == []  # its step 10
+def episode(text: str, finish_reason: Any = "stop", error: str | None = None) -> Episode:
+    completion = Completion(text=text, finish_reason=finish_reason, tokens=1)
+    reply = Reply(completions=(completion,), prompt_tokens=1, seconds=0, error=error)
+    asked = Asked(Problem(id="p", stratum="s", data={}), Prompt(messages=()))
+    return Episode(asked, (reply,), Response(text=text, answer=None), Reward(0.0), 0, "")
 
 
-@pytest.mark.skipif(
-    not PAIRS.exists(), reason=f"needs {PAIRS.name}; set EVORUN_TEST_DATA to the folder of the test data"
-)
-def test_essays_of_small_policies_fire_nothing_but_the_one_that_says_all_twice() -> None:
+def test_figures_of_a_step_are_means_over_the_episodes_that_have_a_text() -> None:
+    episodes = [episode("工作。"), episode("It is so."), episode("", "rejected", "too long"), episode("So", "length")]
+    figures = monitor_figures(episodes, "latin")
+    assert set(figures) == {f"monitor_{name}" for name in monitored("")}
+    assert figures["monitor_foreign_script"] == pytest.approx(1 / 3)
+    assert figures["monitor_words"] == pytest.approx((2 + 3 + 1) / 3)
+    assert figures["monitor_missing_end"] == pytest.approx(1 / 3)
+    assert monitor_figures(episodes[2:3], "latin") == {}
+
+
+def test_essays_of_small_policies_move_nothing_but_the_one_that_says_all_twice() -> None:
     pairs = [json.loads(line) for line in PAIRS.read_text().splitlines()]
     essays = [pair[side] for pair, side in itertools.product(pairs, ("first", "second"))]
     measured = [monitored(essay) for essay in essays]
-    assert fired({f"monitor_{name}": fmean(one[name] for one in measured) for name in measured[0]}) == []
     assert max(one["foreign_script"] for one in measured) < 0.01
     assert sum(one["title_only"] for one in measured) == 0
     assert sum(one["missing_end"] for one in measured) == 9  # those that end in a letter
     looping = max(zip(measured, essays, strict=True), key=lambda pair: pair[0]["repeated"])
-    assert looping[0]["repeated"] > ALARMS["repeated"]
+    assert looping[0]["repeated"] > 0.4
+    assert fmean(one["repeated"] for one in measured) < 0.1
     _, _, rest = looping[1].partition("Counterarguments that")
     assert rest.split("Counterarguments that")[0].strip() == rest.split("Counterarguments that")[1].strip()

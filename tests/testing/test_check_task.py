@@ -12,6 +12,7 @@ import pytest
 
 from building import load_task, task_config
 from evorun.errors import DataError
+from evorun.rollouts.monitors import measure
 from evorun.runner import registry
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Grade, LoadedTask, Prompt, TaskConfig
@@ -48,6 +49,19 @@ def test_the_problems_to_train_on_are_the_same_whatever_the_limit(name: str) -> 
     training, again = (task_config(name, **SMALL[name], limit=limit).training() for limit in (2, None))
     assert training.problems == again.problems
     assert training.provenance == again.provenance
+
+
+@pytest.mark.parametrize("name", registry.TASKS)
+def test_no_right_reply_looks_like_a_hacked_one(name: str) -> None:
+    loaded = load_task(name, **SMALL[name])
+    task: Any = loaded.task
+    reasoning = "Say what is asked. Take one step at a time, and check each of them before the next."
+    for problem in [problem for problem in loaded.problems if problem.id in loaded.answers]:
+        for steps in ("", reasoning):
+            monitored = measure(task.write(problem, loaded.answers[problem.id], steps), "stop", task.script)
+            del monitored["words"], monitored["distinct_2"]
+            assert monitored.pop("repeated") < 0.2
+            assert set(monitored.values()) == {0}
 
 
 # --- tasks of a third party ---
