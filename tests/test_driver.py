@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from evorun.runs.budget import BudgetConfig
 from evorun.runs.candidates import Candidate, Response, Step
 from evorun.runs.directory import RunDirectory
 from evorun.tasks.base import Demonstration, Prompt, Task
-from method_fixture import Driven, Quiz, TestedQuiz, drive, example, problem
+from method_fixture import Driven, Quiz, TestedQuiz, drive, example, problem, quiz
 
 BEST = Candidate(id="0.0", generation=0, operator="init", text="right", answer="right", mean=0.0, sd=1.0, survivor=True)
 ANSWERED = Step(step=0, best=BEST, candidates=[BEST])
@@ -186,6 +187,17 @@ async def test_only_regimes_that_allow_it_see_the_validation_split(
     method = Demanding(0, each=1, regime=regime)
     await driven(method, tmp_path, task=task)
     assert (len(method.contexts[0].demonstrations) == 8) is sees
+
+
+@pytest.mark.parametrize("regime", ["problem_only", "labels"])
+async def test_only_labels_tell_the_answers_and_solutions_of_what_is_trained_on(tmp_path: Path, regime: str) -> None:
+    training = replace(quiz(), answers={"p0": "12", "p1": "13"}, solutions={"p1": "12 + 1 = 13"})
+    method = Demanding(0, each=1, regime=regime)
+    await driven(method, tmp_path, training=training)
+    known = method.contexts[0].training.demonstrations
+    assert {name: one.reference for name, one in known.items()} == (
+        {"p0": "12", "p1": "12 + 1 = 13"} if regime == "labels" else {}
+    )
 
 
 def test_feedback_makes_public_tests_of_problem_only_for_methods_that_look() -> None:

@@ -169,7 +169,9 @@ class Driver:
                 problems=split.problems,
                 grade=lambda problem, response: split.grader.grade(problem, response, MethodTools(self.tools)),
                 demonstrations={
-                    problem.id: Demonstration(problem=problem, answer=labels[problem.id])
+                    problem.id: Demonstration(
+                        problem=problem, answer=labels[problem.id], reasoning=split.solutions.get(problem.id, "")
+                    )
                     for problem in split.problems
                     if problem.id in labels
                 },

@@ -56,6 +56,11 @@ class Demonstration(msgspec.Struct, frozen=True, kw_only=True):
     answer: str
     reasoning: str = ""
 
+    @property
+    def reference(self) -> str:
+        """The worked solution, where there is one, or else the answer."""
+        return self.reasoning or self.answer
+
 
 class DrawHelp(NamedTuple):
     """Advice on the draw of a task's problems, as errors give it."""
@@ -146,6 +151,8 @@ class LoadedTask:
     """Problems to train on, apart from all others; empty: training works on the validation split."""
     answers: Mapping[str, str] = field(default_factory=dict)
     """Right answers of all splits by problem id, where a problem has one; for the driver alone."""
+    solutions: Mapping[str, str] = field(default_factory=dict)
+    """Worked solutions, the answers in them, by problem id, where the benchmark has them; for the driver alone."""
 
 
 @dataclass

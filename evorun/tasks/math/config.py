@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from msgspec.structs import replace as replace_struct
 
 from evorun.errors import DataError, at_least
-from evorun.tasks.math.records import SUBJECTS, read_details
+from evorun.tasks.math.records import SUBJECTS, cluster_name, cluster_names, read_details
 from evorun.tasks.math.task import Math
 from evorun.tasks.math_contest.config import MathContestConfig
 from evorun.tasks.math_contest.files import NotFoundError
@@ -46,11 +46,12 @@ class MathConfig(MathContestConfig):
 
     def _questions(self, split: str) -> tuple[list[Question], str]:
         questions, place = super()._questions(split)
-        given = [question.problem.data["cluster"] for question in questions]
+        given = {question.problem.data["cluster"] for question in questions}
         if None not in given:
-            if max(given) > self.clusters:
+            if unknown := given.difference(cluster_names(self.clusters)):
                 raise DataError(
-                    f"task.clusters: expected at least {max(given)}, as the records ({place}) name such a cluster_id"
+                    f"task.clusters: the records ({place}) name the cluster {min(unknown)}; expected cluster_id from 1 "
+                    f"to {self.clusters}"
                 )
             return questions, place
         try:
@@ -77,15 +78,15 @@ def _fitted(training: frozenset[tuple[str, str]], count: int, embeddings: str) -
 
 
 def _clustered(questions: Sequence[Question], fitted: "Mapping[str, Clusters]") -> list[Question]:
-    """Return the questions, in order, with their cluster; 1 where the subject has no training problems."""
-    numbers = [1] * len(questions)
+    """Return the questions, in order, with their cluster: the first where the subject has no training problems."""
+    numbers: dict[str, int] = {}
     for subject, clusters in fitted.items():
-        own = [index for index, question in enumerate(questions) if question.problem.data["subject"] == subject]
-        if own:
-            found = clusters.of([questions[index].problem.data["problem"] for index in own])
-            for index, number in zip(own, found, strict=True):
-                numbers[index] = number
-    return [
-        replace_struct(one, problem=replace_struct(one.problem, data={**one.problem.data, "cluster": number}))
-        for one, number in zip(questions, numbers, strict=True)
-    ]
+        texts = [text for one, text in map(_text, questions) if one == subject]
+        if texts:
+            numbers.update(zip(texts, clusters.of(texts), strict=True))
+    placed = []
+    for question in questions:
+        subject, text = _text(question)
+        data = {**question.problem.data, "cluster": cluster_name(subject, numbers.get(text, 1))}
+        placed.append(replace_struct(question, problem=replace_struct(question.problem, data=data)))
+    return placed

@@ -21,7 +21,7 @@ FIELDS = ("subject", "type")
 
 
 def read_details(record: Mapping[str, Any], where: str) -> tuple[str, dict[str, Any]]:
-    """Return the subject of a record, and its subject, level and cluster; None for a level or cluster not given.
+    """Return the subject of a record, and its subject, level and cluster in words; None for what it does not give.
 
     where: `FILE:LINE`. Raises DataError for an unknown subject and a cluster that is no number from 1.
     """
@@ -33,4 +33,19 @@ def read_details(record: Mapping[str, Any], where: str) -> tuple[str, dict[str, 
     cluster = record.get("cluster_id")
     if cluster is not None and (isinstance(cluster, bool) or not isinstance(cluster, int) or cluster < 1):
         raise DataError(f"{where}: cluster_id: expected an integer from 1, got {cluster!r:.60}")
-    return subject, {"subject": subject, "level": read_level(record), "cluster": cluster}
+    level = read_level(record)
+    return subject, {
+        "subject": subject,
+        "level": None if level is None else f"level {level}",
+        "cluster": None if cluster is None else cluster_name(subject, cluster),
+    }
+
+
+def cluster_names(count: int) -> tuple[str, ...]:
+    """Return the names of all clusters, so many of each subject."""
+    return tuple(cluster_name(subject, number) for subject in SUBJECTS for number in range(1, count + 1))
+
+
+def cluster_name(subject: str, number: int) -> str:
+    """Return the name of a subject's cluster, which is its rubric's key."""
+    return f"{subject}/{number}"

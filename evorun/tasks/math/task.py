@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from evorun.tasks.base import Problem
-from evorun.tasks.math.records import SUBJECTS
+from evorun.tasks.math.records import cluster_names
 from evorun.tasks.math_contest.task import MathContest
 
 
@@ -22,7 +22,8 @@ class Math(MathContest):
 
     def rubric_keys(self) -> tuple[str, ...]:
         """Return a key for each cluster of each subject: 21 with 3 clusters (MPO, section 3.3.3)."""
-        return tuple(f"{subject}/{number}" for subject in SUBJECTS for number in range(1, self._clusters + 1))
+        return cluster_names(self._clusters)
 
     def rubric_key(self, problem: Problem) -> str:
-        return f"{problem.data['subject']}/{problem.data['cluster']}"
+        key: str = problem.data["cluster"]
+        return key

@@ -1,6 +1,7 @@
 """From questions to a loaded task: the grader, which alone holds the answers, and the problems without them."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import msgspec
 
@@ -54,8 +55,9 @@ def loaded(
 ) -> LoadedTask:
     """Return the task with the selected questions to work on and the held-out ones as demonstrations."""
     answers = {question.problem.id: question.answers for question in (*selected, *held_out)}
+    solutions = {question.problem.id: question.solution for question in selected if question.solution}
     rows, validation = ([(q.problem, q.answers[0]) for q in questions] for questions in (selected, held_out))
-    return load_rows(
+    with_answers = load_rows(
         task,
         rows,
         validation=validation,
@@ -63,3 +65,4 @@ def loaded(
         grader=ContestGrader(task, answers),
         simulator=ContestSimulator,
     )
+    return replace(with_answers, solutions=solutions)

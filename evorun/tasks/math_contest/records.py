@@ -26,6 +26,8 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     """The first is the one to name; integers as `str` writes them where the task's answers are integers."""
     contest: str | None = None
     year: int | None = None
+    solution: str = ""
+    """The worked solution, where the record has one that ends in a box."""
 
 
 @dataclass(frozen=True)
@@ -61,12 +63,14 @@ def parse_record(record: object, where: str, fallback_id: str, expected: Expecte
         raise DataError(f"{where}: id: expected a non-empty string or an integer, got {own!r:.60}")
     # A mere number is an id within its file only, while a split may have several files.
     identity = fallback_id if str(own).strip().isdecimal() else str(own).strip()
+    solution = record.get("solution")
     stratum, data = expected.details(record, where) if expected.details else (_stratum(record, expected), {})
     return Question(
         problem=Problem(id=identity, stratum=stratum, data={"problem": text.strip(), **data}),
         answers=_answers(record, where, expected),
         contest=_optional(record, "contest", str, where),
         year=_optional(record, "year", int, where),
+        solution=solution if isinstance(solution, str) and last_boxed(solution) else "",
     )
 
 

@@ -22,8 +22,11 @@ DATA = Path(os.environ.get("EVORUN_TEST_DATA", Path(__file__).resolve().parents[
 @pytest.mark.parametrize(
     ("record", "data"),
     [
-        ({"subject": "Counting & Probability", "level": 3}, ("counting_and_probability", 3, None)),
-        ({"type": "Intermediate Algebra", "level": "Level 5", "cluster_id": 2}, ("intermediate_algebra", 5, 2)),
+        ({"subject": "Counting & Probability", "level": 3}, ("counting_and_probability", "level 3", None)),
+        (
+            {"type": "Intermediate Algebra", "level": "Level 5", "cluster_id": 2},
+            ("intermediate_algebra", "level 5", "intermediate_algebra/2"),
+        ),
         ({"subject": "number_theory"}, ("number_theory", None, None)),
         ({"type": "Algebra", "level": "Level ?"}, ("algebra", None, None)),
     ],
@@ -96,7 +99,7 @@ def test_published_clusters_are_taken_as_they_are(tmp_path: Path) -> None:
     write(tmp_path, "math_test", ["Solve it"], "Geometry", cluster_id=2)
     loaded = load_task("math", data=str(tmp_path))
     assert keys(loaded.problems, loaded.task) == {"Solve it": "geometry/2"}
-    with pytest.raises(DataError, match=r"task.clusters: expected at least 3, as the records .* name such a cluster"):
+    with pytest.raises(DataError, match=r"task.clusters: the records .* name the cluster algebra/3; expected.* to 2"):
         load_task("math", data=str(tmp_path), clusters=2)
 
 
@@ -129,7 +132,7 @@ def test_the_problems_at_hand_have_21_rubrics_and_strata_by_subject() -> None:
         sizes = [by_key[f"{subject}/{number}"] for number in (1, 2, 3)]
         assert sizes == sorted(sizes, reverse=True)
     assert {problem.stratum for problem in test.problems} == set(SUBJECTS)
-    assert {problem.data["level"] for problem in test.problems} == {1, 2, 3, 4, 5}
+    assert {problem.data["level"] for problem in test.problems} == {f"level {n}" for n in range(1, 6)}
     # Each test problem's cluster is the one of whose training problems it is nearest to the mean.
     for subject in SUBJECTS:
         texts, members = list[str](), defaultdict(list)
@@ -154,3 +157,15 @@ def test_rubrics_to_begin_with_are_the_same_for_all_clusters() -> None:
     assert "mathematics competition" in task.task_description()
     with pytest.raises(ConfigError, match="expected one of expert, initial"):
         task.given_rubric("oracle", "algebra/1")
+
+
+def test_worked_solutions_are_known_to_the_driver_alone() -> None:
+    if not DATA.is_dir():
+        pytest.skip("needs the test data; set EVORUN_TEST_DATA to their folder")
+    loaded = load_task("math", data=str(DATA))
+    assert set(loaded.solutions) == {problem.id for problem in loaded.problems}
+    for problem in loaded.problems:
+        solution = loaded.solutions[problem.id]
+        assert loaded.task.parse(problem, solution).answer == loaded.answers[problem.id]
+        assert solution not in str(problem)
+    assert load_task("math", source="sample").solutions == {}
