@@ -20,7 +20,6 @@ from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError, DataError
 from evorun.models.base import LanguageModel, Reply, Request
 from evorun.models.config import ServedModel
-from evorun.models.server.wire import without_lone_surrogates
 from evorun.runner import registry
 from evorun.runner.gold import GraderTools, MethodTools
 from evorun.runner.served import gold_of, open_lazily

@@ -1,5 +1,4 @@
-"""The verbs beside a run: list, doctor, resume, report, grade, traces, transplant, delete-one, rescore,
-tournament."""
+"""The verbs beside a run: list, doctor, resume, report, grade, traces, studies of a run, tournament."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

@@ -63,10 +63,6 @@ class Rubrics:
 
         By the step, never by the moment: with `training.max_lag` a step is played while the one before refines.
         """
-        return self.version_at(key, step).rubric
-
-    def version_at(self, key: str, step: int) -> Version:
-        """Return the rubric of `at` with its candidate."""
         known = max(0, step - 1 - self._ctx.max_lag)
         return next(one for one in reversed(self._lineages[key]) if one.candidate.generation <= known)
 

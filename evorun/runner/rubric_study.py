@@ -21,6 +21,7 @@ from evorun.models.config import ServedModel
 from evorun.rollouts.calls import Calls
 from evorun.rollouts.rubric_rewards import RESCORE, REWARD_ROLES, RubricRewards
 from evorun.rollouts.rubric_settings import RubricSettings
+from evorun.runner.gold import MethodTools
 from evorun.runner.process import stop_on_signals
 from evorun.runner.served import open_lazily
 from evorun.runner.settings import RunConfig, check
@@ -169,7 +170,7 @@ class RubricStudy:
         async with contextlib.AsyncExitStack() as stack:
             sandbox = LazySandbox(self._checked.sandbox, [directory.path])
             stack.push_async_callback(sandbox.close)
-            tools = JournaledTests(sandbox, directory.journal)
+            tools = MethodTools(JournaledTests(sandbox, directory.journal))
             engine = open_lazily(self._reward, self._reward.engine, self._loaded, tools)
             stack.push_async_callback(engine.close)
             model = journaled({REWARD: engine}, directory.journal, Traffic())[REWARD]

@@ -18,6 +18,7 @@ from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.models.base import Sampling
 from evorun.models.config import ServedModel
 from evorun.models.simulated import SimulatedConfig
+from evorun.runner.gold import MethodTools
 from evorun.runner.oracle import OracleConfig
 from evorun.runner.pair_judge import JUDGE, PairJudge
 from evorun.runner.pairings import Entrant, TournamentSettings, draw_pairings
@@ -192,7 +193,7 @@ async def _judge_all(tournament: Tournament, directory: RunDirectory, console: C
     async with contextlib.AsyncExitStack() as stack:
         sandbox = LazySandbox(tournament.sandbox, [directory.path])
         stack.push_async_callback(sandbox.close)
-        tools = JournaledTests(sandbox, journal)
+        tools = MethodTools(JournaledTests(sandbox, journal))
         engine = open_lazily(tournament.judge, tournament.judge.engine, tournament.loaded, tools)
         stack.push_async_callback(engine.close)
         traffic = Traffic()
