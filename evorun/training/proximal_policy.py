@@ -130,7 +130,7 @@ class ProximalTrainer(RowsTrainer):
         error, value_clip = (values - inputs.returns).square(), self._objective.value_clip
         clipped_error = error
         if value_clip is not None:
-            near = inputs.values + (values - inputs.values).clamp(-value_clip, value_clip)
+            near = values.clamp(inputs.values - value_clip, inputs.values + value_clip)
             clipped_error = (near - inputs.returns).square()
         value_loss = 0.5 * (torch.maximum(error, clipped_error) * inputs.state_weights).sum()
 
