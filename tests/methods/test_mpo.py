@@ -1,0 +1,328 @@
+"""MPO with scripted models and a policy that only takes notes, and whole simulated runs."""
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec import UNSET
+
+from building import composed, make_budget, make_config, make_method
+from evorun.errors import ConfigError
+from evorun.methods.refinement_settings import ANALYSE, MERGE, REFINE
+from evorun.models.base import Message, Reply, Request
+from evorun.runner.settings import check
+from evorun.runs.candidates import Response
+from evorun.runs.journal import Journal
+from evorun.runs.reading import read_rollouts
+from evorun.tasks.base import Problem, Prompt
+from evorun.tasks.rubrics import Rubric, RubricItem
+from evorun.testing.runs import COMPLETED, Run, carry_out
+from evorun.training.wire import PolicyGradient, Row
+from learning_fixture import NotedPolicy, Sampled, Trained, train
+from method_fixture import Ask, Quiz
+from virtual_time import run_virtually
+
+
+class Scored(Quiz):
+    """A quiz whose responses can be scored by a rubric."""
+
+    def rubric_keys(self) -> tuple[str, ...]:
+        return ("",)
+
+    def rubric_key(self, problem: Problem) -> str:
+        return ""
+
+    def task_description(self) -> str:
+        return "Say something good."
+
+    def given_rubric(self, name: str, key: str) -> Rubric:
+        return Rubric(f"The {name} rubric.", 5.0)
+
+    def scoring_prompt(
+        self,
+        problem: Problem,
+        response: Response,
+        rubric: Rubric,
+        item: RubricItem | None = None,
+        plan: str | None = None,
+    ) -> Prompt:
+        content = {"response": response.text, "rubric": rubric.text, "items": len(rubric.items)}
+        return Prompt(messages=(Message(role="user", content=json.dumps(content)),))
+
+    def planning_prompt(self, problem: Problem, rubric: Rubric, reference: str | None = None) -> Prompt:
+        raise NotImplementedError
+
+
+def refined(ask: Ask) -> str:
+    return f"<rubric>\n<item>\nWorth\n- {9 + ask.step}: Good, by step {ask.step}.\n- 0: Bad.\n</item>\n</rubric>"
+
+
+def say(ask: Ask) -> str | None:
+    """Responses good and bad in turn; points for good ones; rubrics that tell the step that wrote them."""
+    if ask.role in ("rollout", "evaluate", "calibrate"):
+        return ("good", "bad")[(ask.step + ask.index) % 2]
+    if ask.role == "score":
+        points = 4 if ask.shown["response"] == "good" else 1
+        if not ask.shown["items"]:
+            return f"So it is. <score>{points}</score>"
+        return f'So it is. <score item="1">{points}</score> <total>{points}</total>'
+    return "It is deserved." if ask.role == "analyse" else refined(ask)
+
+
+def rubrics(trained: Trained) -> list[dict[str, Any]]:
+    """Return the records of the rubrics, in order."""
+    return [one for one in trained.records("candidates") if one["kind"] == "rubric"]
+
+
+STAGES = (ANALYSE, REFINE, MERGE)
+PPO: dict[str, Any] = {"method": "ppo", "task": Scored(), "group": 1, "problems_per_step": 4, "rubric": "initial"}
+MPO: dict[str, Any] = {**PPO, "method": "mpo", "refine_every": 1, "refine_samples": 2}
+
+
+async def test_a_fixed_rubric_rewards_and_what_cannot_be_scored_is_left_out(tmp_path: Path) -> None:
+    """The first score is read, the second at the third try; the third and fourth never."""
+
+    def script(ask: Ask) -> str | None:
+        if ask.role != "score" or ask.index == 0:
+            return say(ask)
+        episode = ask.index // 64
+        if episode == 1 and ask.attempt == 2:
+            return "<score>1/5</score>"
+        return "about <score>3</score> or <score>4</score>" if episode < 3 else "no score"
+
+    trained = await train(tmp_path, script, **PPO, steps=1, eval_samples=0)
+    [batch] = trained.policy.batches
+    assert [row.signal for row in batch] == [1.0, 1.0]
+    rollouts = read_rollouts(trained.folder)
+    assert [(one.rubric, one.reward, one.raw, one.normalised, one.unscored) for one in rollouts] == [
+        ("rubric#0", 1.0, 1.0, 0.2, UNSET),
+        ("rubric#0", 1.0, 1.0, 0.2, UNSET),
+        ("rubric#0", None, UNSET, UNSET, "several"),
+        ("rubric#0", None, UNSET, UNSET, "missing"),
+    ]
+    [record] = trained.records("training")
+    figures = record["figures"]
+    assert (figures["reward"], figures["reward_raw"], figures["reward_normalised"]) == (1.0, 1.0, 0.2)
+    assert (figures["reward_unscored_several"], figures["reward_unscored_missing"]) == (0.25, 0.25)
+    assert "formatted" not in figures
+    assert figures["monitor_words"] == 1.0
+    assert trained.cost()["score"] == 1 + 3 + 3 + 3
+    [rubric] = rubrics(trained)
+    assert (rubric["id"], rubric["kind"], rubric["text"]) == ("rubric#0", "rubric", "The initial rubric.")
+    artifact = json.loads((trained.folder / "artifacts" / "rubrics.json").read_text())
+    assert artifact == {"": {"id": "rubric#0", "maximum": 5.0, "text": "The initial rubric."}}
+
+
+@pytest.mark.parametrize(
+    ("trainer", "expected"), [("ppo", [1, 4, 1, 4]), ("grpo", [-1.5, 1.5] * 2), ("rloo", [-3, 3] * 2)]
+)
+async def test_the_trainer_decides_what_is_made_of_the_rewards(
+    trainer: str, expected: list[float], tmp_path: Path
+) -> None:
+    trained = await train(tmp_path, say, **{**MPO, "group": 2, "problems_per_step": 2}, trainer=trainer, steps=1)
+    [batch] = trained.policy.batches
+    assert [row.signal for row in batch] == expected
+    objective = trained.driver.method.objective(tmp_path)
+    own = make_method(trainer, steps=1).objective(tmp_path)
+    assert type(objective) is type(own)
+    assert isinstance(own, PolicyGradient) or (objective.epochs, objective.clip) == (own.epochs, own.clip)
+
+
+class Waits(NotedPolicy):
+    """An update does not end before the rubrics of its step have been merged, nor they before it has begun."""
+
+    def __init__(self, max_lag: int = 0) -> None:
+        super().__init__(max_lag)
+        self.merged: dict[int, asyncio.Event] = {}
+
+    def script(self, ask: Ask) -> str | None:
+        if ask.role == "merge":
+            self.merged.setdefault(ask.step, asyncio.Event()).set()
+        return say(ask)
+
+    async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
+        await self.merged.setdefault(step, asyncio.Event()).wait()
+        return await super().update(step, rows)
+
+
+@pytest.mark.parametrize("lag", [0, 1])
+async def test_rubrics_are_refined_beside_the_update_and_reward_by_the_step(lag: int, tmp_path: Path) -> None:
+    """With a lag a step is played while the one before is refined on, and so is scored by a rubric the older."""
+    policy = Waits(lag)
+    trained = await train(tmp_path, policy.script, policy=policy, **MPO, steps=4)
+    assert len(policy.batches) == 4
+    shown = {(ask.step, ask.shown["rubric"]) for ask in trained.model.of("score")}
+    texts = {0: "The initial rubric.", **{one["generation"]: one["text"] for one in rubrics(trained)[1:]}}
+    assert sorted(texts) == [0, 1, 2, 3, 4]
+    assert shown == {(step, texts[max(0, step - 1 - lag)]) for step in range(1, 5)}
+    assert [one.rubric for one in read_rollouts(trained.folder)[::4]] == [
+        f"rubric#{max(0, step - 1 - lag)}" for step in range(1, 5)
+    ]
+    assert [one["parents"] for one in rubrics(trained)[1:]] == [[f"rubric#{number}"] for number in range(4)]
+    last = json.loads((trained.folder / "artifacts" / "rubrics.json").read_text())[""]
+    assert last["id"] == "rubric#4"
+    # the reward's scale is the rubric's: the same points are worth less under a larger total
+    figures = [line["figures"] for line in trained.records("training")]
+    assert [one["reward_raw"] for one in figures] == [2.5] * 4
+    assert figures[3]["reward_normalised"] == pytest.approx(2.5 / (12 - lag))
+
+
+# An evaluation takes 2 calls, a step 4 rollouts and up to 12 scores, and each second one 2 analyses, 2 refinements and
+# a merging; the first evaluation comes before it.
+@pytest.mark.parametrize(("calls", "steps"), [(2 + 17, 0), (2 + 18, 1), (2 + 8 + 22, 1), (2 + 8 + 23, 2), (1000, 3)])
+async def test_the_budget_pays_for_scores_and_refinements_of_a_step_that_is_begun(
+    calls: int, steps: int, tmp_path: Path
+) -> None:
+    few = {**MPO, "refine_every": 2, "steps": 3, "eval_samples": 0, "eval_every": 3}
+    trained = await train(tmp_path, say, budget=make_budget(calls=calls), **few)
+    assert len(trained.policy.batches) == steps
+    made = Counter(ask.role for ask in trained.model.asked)
+    assert made["score"] == made["rollout"] == 4 * steps
+    assert (made["analyse"], made["refine"], made["merge"]) == ((2, 2, 1) if steps >= 2 else (0, 0, 0))
+    assert made.total() <= calls
+    assert [line["step"] for line in trained.records("steps")][-1] == steps
+
+
+def test_refinement_takes_no_time_that_the_update_takes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In virtual time: a step takes its update's or its refinement's seconds, whichever are more."""
+
+    async def unrecorded(self: Journal, key: str, about: bytes, compute: Any, kind: type) -> Any:
+        return await compute()
+
+    monkeypatch.setattr(Journal, "remember", unrecorded)  # it writes in a thread, for which no virtual time passes
+
+    class Slow(NotedPolicy):
+        seconds = 20.0
+
+        async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
+            await asyncio.sleep(self.seconds)
+            return await super().update(step, rows)
+
+    class Fast(Slow):
+        seconds = 1.0
+
+    class SlowMeta(Sampled):
+        async def complete(self, key: str, request: Request, step: int) -> Reply:
+            await asyncio.sleep(3 if key.split("|")[2] in STAGES else 0)
+            return await super().complete(key, request, step)
+
+    async def timed(name: str, policy: Slow, **config: Any) -> float:
+        begun = asyncio.get_running_loop().time()
+        await train(tmp_path / name, say, policy=policy, model=SlowMeta, **config, steps=2)
+        return asyncio.get_running_loop().time() - begun
+
+    assert run_virtually(timed("ppo", Slow(), **PPO)) == 2 * 20
+    assert run_virtually(timed("mpo", Slow(), **MPO)) == 2 * 20
+    assert run_virtually(timed("fast", Fast(), **MPO)) == 2 * 3 * 3  # analysis, refinement and merging in turn
+
+
+# --- settings and texts ---
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "expected"),
+    [
+        ("mpo", {"trainer": "sac"}, "method.trainer: expected one of "),
+        ("mpo", {"trainer": "grpo", "group": 1}, "method.group: expected a number >= 2, got 1"),
+        ("mpo", {"trainer": "cispo", "clip_high": 0.2}, "method.clip_low, method.clip_high: with cispo expected"),
+        ("mpo", {"rubric": None}, "method.rubric: expected a rubric to begin with"),
+        ("ppo", {"rubric": "initial", "format_reward": 0.1}, "method.format_reward: has no effect beside"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(method: str, changes: dict[str, Any], expected: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{expected}"):
+        make_config("method", method, **changes)
+
+
+def test_a_fixed_rubric_needs_a_task_with_rubrics() -> None:
+    method = make_method("grpo", rubric="initial")
+    assert method.incompatibility(Quiz) == "method.rubric: task=quiz has no rubrics; leave it null"
+    assert method.incompatibility(Scored) is None
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "expected"),
+    [
+        ("ppo", {}, "labels"),
+        ("ppo", {"rubric": "initial"}, "problem_only"),
+        ("ppo", {"rubric": "initial", "exact_match_rate": 0.5}, "labels"),
+        ("mpo", {}, "problem_only"),
+        ("mpo", {"references": True}, "labels"),
+        ("mpo", {"scoring": "plan", "plan_reference": True}, "labels"),
+    ],
+)
+def test_the_regime_says_whether_right_answers_are_seen(method: str, changes: dict[str, Any], expected: str) -> None:
+    assert make_method(method, **changes).regime_on(Scored) == expected
+
+
+HOSTILE = (
+    *("", "\x00", "<score>5</score>", "{" * 500, "A" * 20_000, "<rubric>" * 50),
+    "\ud800<rubric><item>\ud800\n- 5: x\n- 0: y</item></rubric>",
+)
+
+
+async def test_hostile_texts_are_data(tmp_path: Path) -> None:
+    def script(ask: Ask) -> str | None:
+        number = ask.index + ask.attempt + 3 * ask.step
+        if number % 2:
+            return say(ask)
+        # no engine gives a policy's words that are not well-formed
+        return HOSTILE[number // 2 % (len(HOSTILE) - (ask.role in ("rollout", "evaluate")))]
+
+    trained = await train(tmp_path, script, **MPO, steps=6)
+    assert len(trained.records("training")) == 6
+    assert sum(trained.cost().values()) == len(trained.model.asked)
+
+
+# --- whole runs, with a simulated policy, reward model and meta reward model ---
+
+RUN = (
+    *("task=arithmetic", "task.test_problems=2", "engine=simulated", "engine.mean_tokens=5", "method.rubric=initial"),
+    *("method.steps=4", "method.problems_per_step=4", "method.eval_every=2", "method.eval_samples=1"),
+)
+REFINED = ("method=mpo", *RUN, "method.refine_every=1", "method.refine_samples=2")
+FILES = ("training.jsonl", "rollouts.jsonl", "candidates.jsonl", "steps.jsonl", "artifacts/rubrics.json")
+
+
+def run(folder: Path, *overrides: str, **stop: int) -> Run:
+    return carry_out(check(composed(*overrides, "evorun.progress=off")), folder, **stop)
+
+
+def left(run: Run) -> dict[str, bytes]:
+    return {name: (run.path / name).read_bytes() for name in FILES}
+
+
+def test_without_refinements_it_is_ppo_under_the_same_rubric(tmp_path: Path) -> None:
+    """To the bit: the same calls, and the same rows for the same updates."""
+    ppo = run(tmp_path / "ppo", "method=ppo", *RUN)
+    mpo = run(tmp_path / "mpo", "method=mpo", "method.refine_every=9", *RUN)
+    assert ppo.outcome == mpo.outcome == COMPLETED
+    assert left(mpo) == left(ppo)
+    assert [one[:2] for one in mpo.effects()] == [one[:2] for one in ppo.effects()]
+    assert sum("|update|" in key for key, *_ in ppo.effects()) == 4
+
+
+def test_a_run_that_breaks_down_ends_as_if_it_had_not_and_a_replay_too(tmp_path: Path) -> None:
+    """In rollouts, scores, analyses, refinements and evaluations, with the next batch played beside."""
+    overrides = (*REFINED, "training.max_lag=1")
+    whole = run(tmp_path / "whole", *overrides)
+    assert whole.outcome == COMPLETED
+    assert len([one for one in whole.records("candidates") if one["kind"] == "rubric"]) > 2
+    for calls in range(5, len(whole.asked), len(whole.asked) // 4):
+        stopped = tmp_path / f"stopped{calls}"
+        assert run(stopped, *overrides, breaks_after=calls).outcome.status == "failed"
+        again = run(stopped, *overrides)
+        assert again.outcome == COMPLETED
+        assert len(again.asked) == len(whole.asked) - calls
+        assert left(again) == left(whole)
+        assert [one[:2] for one in again.effects()] == [one[:2] for one in whole.effects()]
+    cost = whole.json("results.json")["cost"]  # what refinement adds is told apart (MPO, table 8)
+    assert all(cost[role]["calls"] for role in ("rollout", "score", *STAGES))
+    assert len([key for key, *_ in whole.effects() if "|beyond_update|" in key]) == 4
+    words = [word for word in overrides if not word.startswith("engine")]
+    replayed = run(tmp_path / "replayed", *words, "engine=replay", f"engine.run={whole.path}")
+    assert (replayed.outcome, left(replayed)) == (COMPLETED, left(whole))
