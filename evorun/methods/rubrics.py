@@ -55,14 +55,14 @@ class Rubrics:
             self._meta = MetaRewardModel(ctx.shared, MetaPrompts(self._task, settings, known), settings, scorer)
 
     def at(self, key: str, step: int) -> Rubric:
-        """Return the rubric that a step's responses are scored by; see `version_at`."""
-        return self.version_at(key, step).rubric
-
-    def version_at(self, key: str, step: int) -> Version:
-        """Return the latest version of a key's rubric that was there when a step's responses were played.
+        """Return the rubric that a step's responses are scored by: the latest that was there when they were played.
 
         By the step, never by the moment: with `training.max_lag` a step is played while the one before refines.
         """
+        return self.version_at(key, step).rubric
+
+    def version_at(self, key: str, step: int) -> Version:
+        """Return the rubric of `at` with its candidate."""
         known = max(0, step - 1 - self._ctx.max_lag)
         return next(one for one in reversed(self._lineages[key]) if one.candidate.generation <= known)
 
