@@ -31,6 +31,8 @@ from evorun.tasks.livecodebench.reading import read_memory, read_program, read_r
 from evorun.tasks.math_contest.reading import canonical, read_integer, stated
 from evorun.tasks.multiple_choice import read_choice, read_letter
 from evorun.tasks.puzzles.reading import last_block
+from evorun.tasks.rubric_scores import read_scores
+from evorun.tasks.rubrics import read_rubric
 from evorun.tasks.search_qa.metrics import f1
 from evorun.tasks.search_qa.reading import is_in_form as in_form
 from evorun.tasks.search_qa.reading import read_answer, read_call
@@ -98,6 +100,17 @@ def functions() -> dict[str, Reader]:
         },
         "tasks.search_qa.metrics": {"f1": lambda text: f1(text, "the one"), "f1 of it": lambda text: f1("1", text)},
         "tasks.tags": {"inert": inert},
+        "tasks.rubrics": {
+            "rubric": _or_error(read_rubric),
+            "item": _or_error(lambda text: read_rubric(f"<rubric><item>{text}</item></rubric>")),
+            "levels": _or_error(lambda text: read_rubric(f"<rubric><item>Title {text}\n- 1: {text}</item></rubric>")),
+            "totals": _or_error(lambda text: read_rubric(f"<rubric><item>a\n- 1: b</item></rubric> total {text}")),
+        },
+        "tasks.rubric_scores": {
+            "scores": _or_error(lambda text: read_scores(text, JOINT)),
+            "score": _or_error(lambda text: read_scores(text, JOINT, JOINT.items[0])),
+            "content": _or_error(lambda text: read_scores(f"<score>{text}</score>", JOINT, JOINT.items[0])),
+        },
         "tasks.livecodebench.programs": {
             "signature": programs.signature,
             "syntax_error": programs.syntax_error,
@@ -141,6 +154,7 @@ def functions() -> dict[str, Reader]:
     }
 
 
+JOINT = read_rubric("<rubric><item>one\n- 5: text</item><item>two\n- 3: text</item></rubric>")
 EDITS = system_prompts.Limits(principles=4, principle_chars=50, edits=3)
 
 

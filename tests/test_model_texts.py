@@ -73,13 +73,13 @@ def test_time_grows_as_the_length_does(name: str, monkeypatch: pytest.MonkeyPatc
     if name != "tasks.json_text: object":  # whose repair of JSON the others use, and which takes most of their time
         monkeypatch.setattr(json_text, "_repaired", lambda text: None)
     for short, long in zip(pumped(SHORT), pumped(SHORT * GROWTH), strict=True):
-        _refuse_growth(FUNCTIONS[name].read, short, long)
+        refuse_growth(FUNCTIONS[name].read, short, long)
 
 
 @pytest.mark.parametrize("name", ["mutate", "crossover"])
 def test_functions_of_a_program_are_not_searched_for_each_of_its_numbers(name: str) -> None:
     short, long = ("def f():\n return 1\n" * functions for functions in (100, 100 * GROWTH))
-    _refuse_growth(FUNCTIONS[f"tasks.livecodebench.operators: {name}"].read, short, long)
+    refuse_growth(FUNCTIONS[f"tasks.livecodebench.operators: {name}"].read, short, long)
 
 
 def test_boxes_in_boxes_are_not_copied_box_by_box() -> None:
@@ -87,7 +87,7 @@ def test_boxes_in_boxes_are_not_copied_box_by_box() -> None:
     assert any(_seconds(last_boxed, nested) < 10 * _seconds(last_boxed, flat) for _ in range(3))
 
 
-def _refuse_growth(read: Callable[[str], object], short: str, long: str) -> None:
+def refuse_growth(read: Callable[[str], object], short: str, long: str) -> None:
     # Read in less time than some loops over its characters take: not worth a second measurement.
     if _seconds(read, long) <= 40 * _seconds(_loop, long):
         return

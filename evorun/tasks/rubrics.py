@@ -53,8 +53,6 @@ _COUNTED = re.compile(
     rf"(?<![0-9.])(?:{NUMBER}{_GAP}/{_GAP})?({NUMBER})(?![0-9.]{{0,9}}{_GAP}(?:items?|criteria|categories|sections)\b)",
     re.IGNORECASE,
 )
-# What titles of one criterion may differ in: a number before it, points in brackets, blanks and marks
-_NAME = re.compile(r"^\W{0,9}\d{1,3}\W|\([^()]{0,60}\)|[\W_]+")
 _MAXIMUM = re.compile(rf"maximum:{_GAP}({NUMBER}){_GAP}(?:\n|$)", re.IGNORECASE)
 
 
@@ -112,7 +110,7 @@ def read_rubric(text: str) -> Rubric:
     text = without_thinking(text).replace("\r\n", "\n")
     parts, outside = _split(text)
     items = tuple(map(_read_item, parts))
-    titles = [_NAME.sub(" ", item.title.casefold()).strip() for item in items]
+    titles = [_name(item.title) for item in items]
     for place, title in enumerate(titles):
         if title in titles[:place]:
             raise ValueError(f"doubled: two items have the title '{items[place].title:.60}'")
@@ -211,27 +209,33 @@ def _read_item(text: str) -> RubricItem:
     title = lines[0].strip("#*_ \t:")
     if not title or _LIKE_LEVEL.match(lines[0]):
         raise ValueError(f"title: expected an item to begin with a title, got '{lines[0].strip():.60}'")
-    levels: list[tuple[Decimal, list[str]]] = []
-    heading = [lines[0]]
+    levels: dict[Decimal, list[str]] = {}
+    heading = current = [lines[0]]
     for line in lines[1:]:
         if level := _LEVEL.match(line):
-            points = Decimal(level[1])
-            if points in (one for one, _ in levels):
+            points, current = Decimal(level[1]), [level[2].strip()]
+            if points in levels:
                 raise ValueError(f"doubled: '{title:.60}' has two levels of {points} points")
-            levels.append((points, [level[2].strip()]))
+            levels[points] = current
         elif odd := _LIKE_LEVEL.match(line):
             kind = "negative" if odd["sign"] and odd["sign"] != "+" else "level"
             raise ValueError(f"{kind}: expected levels as '- 5: description', got '{line.strip():.60}'")
         else:
-            (levels[-1][1] if levels else heading).append(line.strip())
+            current.append(line.strip())
     if not levels:
         raise ValueError(f"level: '{title:.60}' has no levels ('- 5: description')")
-    highest = max(points for points, _ in levels)
+    highest = max(levels)
     if not 0 < highest <= MAX_POINTS:
         raise ValueError(f"points: expected '{title:.60}' to be worth up to {MAX_POINTS}, got {highest}")
     _check_points("\n".join(heading), title, highest)
-    described = tuple((float(points), " ".join(filter(None, words))) for points, words in levels)
+    described = tuple((float(points), " ".join(filter(None, words))) for points, words in levels.items())
     return RubricItem(title, text.strip(), float(highest), described)
+
+
+def _name(title: str) -> str:
+    """Return a title without what may differ in those of one criterion: points in brackets, a number, marks, case."""
+    words = re.findall(r"[^\W_]+", re.sub(r"\([^()]{0,60}\)", " ", title.casefold()))
+    return " ".join(words[1:] if len(words) > 1 and words[0].isdigit() else words)
 
 
 def _check_points(heading: str, title: str, highest: Decimal) -> None:
