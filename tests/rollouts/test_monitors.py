@@ -21,9 +21,7 @@ from evorun.rollouts.rewards import Reward
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Problem, Prompt
 
-PAIRS = (
-    Path(os.environ.get("EVORUN_TEST_DATA", Path(__file__).parents[3] / "shared" / "data")) / "essay/judged_pairs.jsonl"
-)
+DATA = Path(os.environ.get("EVORUN_TEST_DATA", Path(__file__).resolve().parents[3] / "shared" / "data"))
 ESSAY = (
     "Remote work has changed what a city is for. Offices stand half empty, while cafés in the suburbs are full by "
     "nine. Some call this decline; to me it looks like choice, which π-day jokes and all, cities rarely offered."
@@ -147,8 +145,29 @@ def test_figures_of_a_step_are_means_over_the_episodes_that_have_a_text() -> Non
     assert monitor_figures(episodes[2:3], "latin") == {}
 
 
+def records(name: str) -> list[dict[str, Any]]:
+    if not (DATA / name).is_file():
+        pytest.skip(f"needs {name}; set EVORUN_TEST_DATA to the folder of the test data")
+    return [json.loads(line) for line in (DATA / name).read_text().splitlines()]
+
+
+@pytest.mark.parametrize(
+    ("name", "field"),
+    [
+        ("billsum/billsum_us.jsonl", "summary"),
+        ("math/math500.jsonl", "solution"),
+        ("math/math_train_sample.jsonl", "solution"),
+    ],
+)
+def test_texts_by_people_move_nothing(name: str, field: str) -> None:
+    measured = [monitored(record[field]) for record in records(name)]
+    for monitor in ("foreign_script", "title_only", "missing_end"):
+        assert max(one[monitor] for one in measured) == 0
+    assert fmean(one["repeated"] for one in measured) < 0.1
+
+
 def test_essays_of_small_policies_move_nothing_but_the_one_that_says_all_twice() -> None:
-    pairs = [json.loads(line) for line in PAIRS.read_text().splitlines()]
+    pairs = records("essay/judged_pairs.jsonl")
     essays = [pair[side] for pair, side in itertools.product(pairs, ("first", "second"))]
     measured = [monitored(essay) for essay in essays]
     assert max(one["foreign_script"] for one in measured) < 0.01
