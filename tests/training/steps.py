@@ -1,12 +1,6 @@
-"""Steps of the policy gradient's trainer on given rows, without a run; alone, or in several processes over gloo.
-
-`python steps.py FOLDER PROCESSES...` saves what steps of one process, and of each such number, come to.
-"""
+"""Steps of trainers on given rows, without a run."""
 
 import contextlib
-import os
-import socket
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -123,30 +117,3 @@ def random_rows(count: int, seed: int = 0, *, tools: bool = False) -> list[Row]:
         return Row(prompt=prompt, tokens=tokens, learned=learned, signal=float(rng.normal()), logprobs=logprobs)
 
     return [row() for _ in range(count)]
-
-
-def in_processes(count: int, folder: Path, batches: Sequence[Sequence[Row]]) -> None:
-    """Learn from batches in so many forks of this process, over gloo; the first one saves what it saw."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        os.environ |= {"WORLD_SIZE": str(count), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(one.getsockname()[1])}
-    children = []
-    for rank in range(count):
-        if not (child := os.fork()):
-            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-            result = stepped(folder, *batches)
-            if rank == 0:
-                torch.save(tuple(result), folder / f"{count}.pt")
-            os._exit(0)
-        children.append(child)
-    assert [os.waitpid(child, 0)[1] for child in children] == [0] * count
-
-
-if __name__ == "__main__":
-    from accelerate.state import AcceleratorState
-
-    folder, batches = Path(sys.argv[1]), [random_rows(50, tools=True), random_rows(150, seed=1)]
-    torch.save(tuple(stepped(folder, *batches)), folder / "1.pt")  # in this process: all is imported before it forks
-    AcceleratorState._reset_state(reset_partial_state=True)
-    for count in map(int, sys.argv[2:]):
-        in_processes(count, folder, batches)

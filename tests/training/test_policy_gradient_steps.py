@@ -1,7 +1,5 @@
-"""Steps of the policy gradient's trainer against formulas in torch, bare TRL, and each other in several processes."""
+"""Steps of the policy gradient's trainer against formulas in torch, bare TRL, and each other."""
 
-import subprocess
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,8 +15,6 @@ import steps
 import torch
 from bare_trl import Completed, train
 from steps import Stepped, random_rows, stepped
-
-from evorun_process import environment
 
 pytestmark = pytest.mark.slow
 
@@ -205,17 +201,3 @@ def test_tokens_of_tools_are_not_learned(tmp_path: Path) -> None:
         for row in rows
     ]
     assert_the_same(stepped(tmp_path, rows), stepped(tmp_path, other))
-
-
-def test_2_4_and_8_processes_make_the_steps_of_one(tmp_path: Path) -> None:
-    """Of 50 and of 150 rows, which some of them do not divide: rows of no weight change nothing."""
-    subprocess.run(
-        [sys.executable, steps.__file__, str(tmp_path), "2", "4", "8"],
-        check=True,
-        capture_output=True,
-        env={**environment(), "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"},
-    )
-    one, *several = (Stepped(*torch.load(tmp_path / f"{count}.pt")) for count in (1, 2, 4, 8))
-    assert len(one.figures) == 2
-    for found in several:
-        assert_the_same(found, one)

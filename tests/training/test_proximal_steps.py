@@ -24,6 +24,9 @@ from evorun.training.proximal_policy import ProximalTrainer
 
 pytestmark = pytest.mark.slow
 
+SLOWLY = {"learning_rate": 0.05}
+"""Larger steps blow rounding up."""
+
 FIGURES = ("loss", "grad_norm", "policy_loss", "value_loss", "entropy", "clip_ratio", "value_clip_ratio")
 
 
@@ -157,11 +160,10 @@ def test_the_gradient_is_that_of_the_formulas_also_where_tools_answer_in_between
 def test_passes_of_any_size_and_either_critic_come_to_the_same(tmp_path: Path) -> None:
     """In minibatches, whose rows are drawn anew in each epoch."""
     several: dict[str, Any] = {"epochs": 2, "minibatches": 2, "score_at": "after"}
-    slowly = {"learning_rate": 0.05}
     small = {"micro_batch_tokens": 70, "gradient_checkpointing": True}
     rows = random_rows(7, tools=True)
-    whole = watched(make_trainer(tmp_path, [rows], training=slowly, **several))
-    parts = watched(make_trainer(tmp_path, [rows], training=slowly | small, critic="model", **several))
+    whole = watched(make_trainer(tmp_path, [rows], training=SLOWLY, **several))
+    parts = watched(make_trainer(tmp_path, [rows], training=SLOWLY | small, critic="model", **several))
     assert_the_same(parts, whole)
     assert len(whole.figures) == 4
     assert whole.figures[2]["loss"] != whole.figures[0]["loss"]

@@ -1,0 +1,70 @@
+"""Training steps in several processes over gloo, and of a trainer that is killed again and again (`forked.py`)."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("trl")
+import forked
+import test_policy_gradient_steps
+import test_proximal_steps
+import torch
+from steps import Stepped
+
+from evorun_process import environment
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("forked")
+    subprocess.run(
+        [sys.executable, forked.__file__, str(path)],
+        check=True,
+        env={**environment(), "PYTHONPATH": ":".join(sys.path), "OMP_NUM_THREADS": "1"},
+    )
+    return path
+
+
+def test_2_4_and_8_processes_make_the_steps_of_one(folder: Path) -> None:
+    """Of 50 and of 150 rows, which some of them do not divide: rows of no weight change nothing."""
+    one, *several = (Stepped(*torch.load(folder / f"policy_gradient-{count}.pt")) for count in (1, 2, 4, 8))
+    assert len(one.figures) == 2
+    for found in several:
+        test_policy_gradient_steps.assert_the_same(found, one)
+
+
+def test_2_processes_make_the_steps_of_ppo_of_one(folder: Path) -> None:
+    """Advantages are whitened, and losses averaged, over the rows of both."""
+    one, two = (Stepped(*torch.load(folder / f"ppo-{count}.pt")) for count in (1, 2))
+    assert len(one.figures) == 8
+    test_proximal_steps.assert_the_same(two, one)
+
+
+def test_a_killed_trainer_of_ppo_ends_with_the_same_weights_to_the_bit(folder: Path) -> None:
+    """Killed in a value update, with half of the critic written, and before a checkpoint had its name."""
+    through, killed = folder / "through", folder / "killed"
+    assert {path.name for path in (killed / "checkpoints").iterdir()} == {"update-2", "update-4"}
+    for file in ("adapter_model.safetensors", "critic.safetensors", "former.safetensors"):
+        last = Path("checkpoints") / f"update-{forked.LAST}" / file
+        assert (killed / last).read_bytes() == (through / last).read_bytes(), file
+    of_optimiser = [
+        torch.load(run / "checkpoints" / f"update-{forked.LAST}" / "optimizer.pt")["state"] for run in (through, killed)
+    ]
+    assert of_optimiser[0].keys() == of_optimiser[1].keys()
+    for index, state in of_optimiser[0].items():
+        assert all(torch.equal(value, of_optimiser[1][index][name]) for name, value in state.items())
+
+
+def test_the_policy_alone_is_exported(folder: Path) -> None:
+    from safetensors.torch import load_file
+
+    exported = load_file(folder / "through" / "adapter" / "adapter_model.safetensors")
+    assert exported
+    assert not [name for name in exported if "critic" in name or "head" in name]
+    kept = load_file(folder / "through" / "checkpoints" / f"update-{forked.LAST}" / "adapter_model.safetensors")
+    assert exported.keys() == kept.keys()
+    assert all(torch.equal(value, kept[name]) for name, value in exported.items())
