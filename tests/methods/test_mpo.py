@@ -297,7 +297,8 @@ def left(run: Run) -> dict[str, bytes]:
 
 
 def test_without_refinements_it_is_ppo_under_the_same_rubric(tmp_path: Path) -> None:
-    """To the bit: the same calls, and the same rows for the same updates."""
+    """To the bit: the same calls, and the same rows for the same updates of a trainer that is told the same."""
+    assert make_method("mpo").objective(tmp_path) == make_method("ppo").objective(tmp_path)
     ppo = run(tmp_path / "ppo", "method=ppo", *RUN)
     mpo = run(tmp_path / "mpo", "method=mpo", "method.refine_every=9", *RUN)
     assert ppo.outcome == mpo.outcome == COMPLETED

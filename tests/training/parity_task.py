@@ -5,6 +5,7 @@ name a moment under `kill`.
 """
 
 import asyncio
+import contextlib
 import json
 import os
 import shutil
@@ -21,17 +22,21 @@ import numpy as np
 from rich.console import Console
 
 from building import composed, toy_task
-from evorun.methods import system_prompts
+from evorun.methods import rubric_refinement, system_prompts
+from evorun.methods.meta_prompts import MetaPrompts
 from evorun.methods.prompt_operators import OperatorPrompts
 from evorun.models import Message, Reply, Request
 from evorun.models.embedded import is_ready, model_folder
 from evorun.models.simulator import Skill
+from evorun.rollouts import rubric_rewards
 from evorun.runner import registry
 from evorun.runner.experiment import Outcome, run_experiment
 from evorun.runner.settings import RunConfig, check
 from evorun.runs.candidates import Response
 from evorun.runs.journal_reader import read_journal
 from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, Task, TaskConfig, Tools
+from evorun.tasks.rubric_scores import Scores
+from evorun.tasks.rubrics import Rubric
 from evorun.training.checkpoints import Checkpoints
 from evorun.training.process import TrainerProcess
 from evorun.training.wire import Train
@@ -130,6 +135,24 @@ class Parity(Task):
     def reflection_record(self, problem: Problem, response: Response, demonstration: Any) -> str:
         return response.text
 
+    def rubric_keys(self) -> tuple[str, ...]:
+        return ("",)
+
+    def rubric_key(self, problem: Problem) -> str:
+        return ""
+
+    def task_description(self) -> str:
+        return "Say something."
+
+    def given_rubric(self, name: str, key: str) -> Rubric:
+        return Rubric("Even is better.", 5.0)
+
+    def scoring_prompt(self, problem: Problem, response: Response, rubric: Rubric, *_: Any) -> Prompt:
+        return self.instructed_prompt(problem, f"{rubric.text} {response.text}")
+
+    def planning_prompt(self, problem: Problem, rubric: Rubric, reference: str | None = None) -> Prompt:
+        raise NotImplementedError
+
     @staticmethod
     def grader(config: ParityConfig, *, training: bool) -> "_Grader":
         return _Grader(config if training else ParityConfig())
@@ -164,6 +187,32 @@ def _any_words(reply: Reply) -> list[system_prompts.Edit]:
     return [system_prompts.Edit("add", text=" ".join(reply.completions[0].text.split())[:20])]
 
 
+def _any_score(text: str, rubric: Rubric, item: object = None) -> Scores:
+    """Take whatever a model says for a score."""
+    points = float(len(text) % (rubric.maximum + 1))
+    return Scores((points,), points, points / rubric.maximum)
+
+
+def _any_rubric(reply: Reply, words: int) -> Rubric:
+    """Take whatever a model says for a rubric."""
+    text = _said(reply)
+    return Rubric(f"Even is better, says {text[:20]}.", 5.0 + len(text) % 3)
+
+
+def _said(reply: Reply) -> str:
+    return reply.completions[0].text
+
+
+ANY_TEXT: tuple[tuple[Any, str, Any], ...] = (
+    (system_prompts, "read_edits", _any_words),
+    (rubric_rewards, "_text", _said),
+    (rubric_rewards, "read_scores", _any_score),
+    (rubric_refinement, "read_analysis", _said),
+    (rubric_refinement, "read_refinement", _any_rubric),
+)
+"""What reads a model's texts, and what does in its place: a random model writes nothing that can be read."""
+
+
 SMALL = (
     *("method.steps=4", "method.problems_per_step=2", "method.group=4", "method.max_tokens=12"),
     *("method.eval_every=2", "method.eval_samples=1", "task=arithmetic", "engine=transformers", "engine.device=cpu"),
@@ -195,7 +244,9 @@ def configured(model: Path, **overrides: Any) -> RunConfig:
 
 def carry_out(folder: Path, model: Path, **overrides: Any) -> Outcome:
     """Carry out a small run."""
-    with mock.patch.object(system_prompts, "read_edits", _any_words):
+    with contextlib.ExitStack() as reading:
+        for module, name, instead in ANY_TEXT:
+            reading.enter_context(mock.patch.object(module, name, instead))
         return run_experiment(configured(model, **overrides), folder, ["evorun"], Console(file=StringIO()))
 
 
@@ -269,11 +320,14 @@ def die(*_: object, **__: object) -> None:
 
 
 def kill_at(moment: str) -> None:
-    """Make this process die in a reflection, in the third update, or as a checkpoint is about to get its name."""
+    """Make this process die in a reflection, as a rubric is merged, in the third update, or as a checkpoint is about to
+    get its name."""
     if moment == "checkpoint":
         Checkpoints.seal = die  # type: ignore[method-assign]
     elif moment == "reflection":
         OperatorPrompts.critique = die  # type: ignore[method-assign, assignment]
+    elif moment == "refinement":
+        MetaPrompts.merging = die  # type: ignore[method-assign, assignment]
     elif moment == "update":
         ask = TrainerProcess.ask
 

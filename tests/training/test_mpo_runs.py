@@ -1,0 +1,77 @@
+"""A run of MPO that trains with PPO: the same after kills, and that it repeats without a trainer or torch."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from parity_task import EMBEDDED, NO_TOKENIZER, effects, finished, lines, records, write_model
+from test_training_runs import SCRIPT, WITHOUT_TORCH, assert_the_same
+
+from evorun_process import environment
+
+pytestmark = [
+    pytest.mark.embedded,
+    pytest.mark.slow,
+    pytest.mark.skipif(not EMBEDDED, reason=NO_TOKENIZER),
+]
+
+MPO: dict[str, Any] = {
+    **{"name": "mpo", "group": 1, "problems_per_step": 4, "epochs": 2, "critic": "head", "refine_every": 1},
+    **{"refine_samples": 2, "reward_max_tokens": 6, "meta_max_tokens": 12},
+}
+SETTINGS: dict[str, Any] = {"method": MPO}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Path:
+    """A run that nothing has disturbed."""
+    return finished(tmp_path_factory.mktemp("undisturbed") / "run", model, **SETTINGS)
+
+
+def test_the_critic_learns_and_rubrics_follow_each_other(run: Path) -> None:
+    training = [line["figures"] for line in lines(run / "training.jsonl")]
+    assert len(training) == 4
+    assert all({"policy_loss", "value_loss", "reward_raw", "rubrics_refined"} <= one.keys() for one in training)
+    rubrics = [one for one in lines(run / "candidates.jsonl") if one["kind"] == "rubric"]
+    assert len(rubrics) == 5
+    assert {line["rubric"] for line in lines(run / "rollouts.jsonl")} == {one["id"] for one in rubrics[:4]}
+    assert json.loads((run / "artifacts" / "rubrics.json").read_text())[""]["id"] == rubrics[-1]["id"]
+
+
+def test_a_killed_run_ends_as_if_nothing_had_happened(run: Path, model: Path, tmp_path: Path) -> None:
+    """Killed as a rubric is merged beside the first update, in an update of policy and critic, and while a checkpoint
+    is written."""
+    again = tmp_path / "run"
+    for moment in ("refinement", "update", "checkpoint"):
+        died = subprocess.run(
+            [sys.executable, str(SCRIPT), str(again), json.dumps({"model": str(model), **SETTINGS, "kill": moment})],
+            env=environment(),
+            capture_output=True,
+        )
+        assert died.returncode == -signal.SIGKILL, (moment, died.stderr)
+    finished(again, model, **SETTINGS)
+    assert_the_same(again, run)
+    assert effects(again).keys() == effects(run).keys()
+    assert "made again" not in (again / "evorun.log").read_text()
+
+
+def test_it_repeats_without_a_trainer_or_torch(run: Path, model: Path, tmp_path: Path) -> None:
+    overrides = {"model": str(model), **SETTINGS, "engine": {"name": "replay", "run": str(run)}}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_TORCH, str(tmp_path / "run"), json.dumps(overrides)],
+        capture_output=True,
+        text=True,
+        env=environment(),
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert records(tmp_path / "run") == records(run)
