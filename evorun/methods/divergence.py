@@ -25,9 +25,15 @@ class Divergence:
         self._rewards: list[float] = []
         self._best = float("-inf")
         """The largest mean reward of a window so far."""
+        self._scale = 0
 
-    def signs(self, step: int, figures: Mapping[str, float]) -> dict[str, float]:
-        """Return the figures `zero_gradient`, `nearly_uniform` and `reward_collapse`, each where it is seen (1)."""
+    def signs(self, step: int, figures: Mapping[str, float], scale: int = 0) -> dict[str, float]:
+        """Return the figures `zero_gradient`, `nearly_uniform` and `reward_collapse`, each where it is seen (1).
+
+        scale: another number where rewards are measured otherwise than before, so that they cannot be compared.
+        """
+        if scale != self._scale:
+            self._scale, self._rewards, self._best = scale, [], float("-inf")
         found = {}
         # The method makes an update only where advantages differ; a penalty alone may have no gradient.
         if figures.get("grad_norm") == 0 and figures.get("equal_groups", 0.0) < 1:
@@ -37,8 +43,8 @@ class Divergence:
                 f"the policy's entropy is {figures['entropy']:.2f}, {figures['entropy_fraction']:.0%} of the largest: "
                 "it draws tokens nearly at random; lower training.learning_rate"
             )
-        self._rewards.append(figures["reward"])
-        if self._collapsed():
+        self._rewards += [figures["reward"]] if "reward" in figures else []
+        if "reward" in figures and self._collapsed():
             found["reward_collapse"] = (
                 f"the mean reward of {WINDOW} steps has fallen to {fmean(self._rewards[-WINDOW:]):.3g}, from "
                 f"{self._best:.3g} at its best; lower training.learning_rate"

@@ -74,7 +74,7 @@ def figures(episodes: Sequence[Episode], group: int) -> dict[str, float]:
     kinds = Counter(reward.unscored for reward in rewards if reward.unscored)
     turns = [len(one.replies) for one in episodes]
     return {
-        "reward": sum(scored) / max(len(scored), 1),
+        **({"reward": sum(scored) / len(scored)} if scored else {}),  # none is not 0
         **({"correct": sum(correct) / len(rewards)} if correct else {}),
         **_means_of_parts(rewards),
         **({"equal_groups": sum(len(set(values)) <= 1 for values in groups) / len(groups)} if group > 1 else {}),
@@ -90,7 +90,7 @@ def figures(episodes: Sequence[Episode], group: int) -> dict[str, float]:
 def _means_of_parts(rewards: Sequence[Reward]) -> dict[str, float]:
     """Return the mean of each measure that rewards have beside their value."""
     # Format is a share of all episodes: one without a reward is not in the task's format either.
-    if any("formatted" in one.parts for one in rewards) or not any(one.parts for one in rewards):
+    if any("formatted" in one.parts for one in rewards) or not any(one.parts or one.unscored for one in rewards):
         return {"formatted": sum(one.parts.get("formatted", 0.0) for one in rewards) / len(rewards)}
     names = dict.fromkeys(name for one in rewards for name in one.parts)
     return {f"reward_{name}": fmean(one.parts[name] for one in rewards if name in one.parts) for name in names}

@@ -257,7 +257,7 @@ class Reinforcement(DatasetLevel):
             if rewarding.most_calls_after(step):
                 together.create_task(_time_beyond(ctx, step, update, refinement))
         of_step = of_batch | update.result()
-        signs = parts.divergence.signs(step, of_step) if self.trains else {}
+        signs = parts.divergence.signs(step, of_step, rewarding.changed_after(step)) if self.trains else {}
         evolved = {**evolution.result(), **refinement.result()}
         ctx.record(step, {**of_step, **signs, **evolved}, [*prompts.candidates, *rewarding.candidates])
         return None if ahead is None else ahead.result()
@@ -274,6 +274,9 @@ class Reinforcement(DatasetLevel):
         rows = [one.row(signal) for one, signal in zip(episodes, signals, strict=True) if signal is not None]
         if self.moves([row.signal for row in rows]):
             return await ctx.policy.update(step, rows)
+        if not rows:
+            ctx.warn(f"step {step}: no episode has a reward, so there is nothing to learn: no update")
+            return {}
         # All advantages and so the gradient are zero; the optimiser's momentum alone would move the weights.
         ctx.warn(f"step {step}: in each group all rewards are equal, so there is nothing to learn: no update")
         return {}

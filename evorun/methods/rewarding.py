@@ -32,6 +32,10 @@ class Rewarding(Protocol):
         """Return what an episode of a step is rewarded by; None where it is the task's grade."""
         ...
 
+    def changed_after(self, step: int) -> int:
+        """Return the step after which what rewards a step was last changed; 0: it never was."""
+        ...
+
     def most_calls(self, episodes: int, step: int) -> int:
         """Return how many calls the rewards of so many episodes of a step take at most."""
         ...
@@ -63,6 +67,9 @@ class GradesOnly:
 
     def candidate(self, problem: Problem, step: int) -> CandidateId | None:
         return None
+
+    def changed_after(self, step: int) -> int:
+        return 0
 
     def most_calls(self, episodes: int, step: int) -> int:
         return 0
@@ -106,6 +113,9 @@ class ByRubric:
 
     def candidate(self, problem: Problem, step: int) -> CandidateId | None:
         return self._rubrics.version_at(self._task.rubric_key(problem), step).candidate.id
+
+    def changed_after(self, step: int) -> int:
+        return max(self._rubrics.version_at(key, step).candidate.generation for key in self._task.rubric_keys())
 
     def most_calls(self, episodes: int, step: int) -> int:
         return self.rewards.most_calls(episodes, step)

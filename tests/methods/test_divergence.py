@@ -37,6 +37,16 @@ def test_a_reward_that_collapses() -> None:
     ]
 
 
+def test_rewards_are_compared_on_one_scale_alone() -> None:
+    """What rewards is changed before the sixth step; in the seventh nothing is rewarded."""
+    said: list[str] = []
+    divergence = Divergence(said.append)
+    rewards = [{"reward": 5.0}] * 5 + [{"reward": 0.2}, {}, *[{"reward": 0.2}] * 4]
+    signs = [divergence.signs(step, one, scale=step // 6) for step, one in enumerate(rewards, 1)]
+    assert (signs, said) == ([{}] * 11, [])
+    assert [divergence.signs(step, {"reward": 0.0}, scale=1) for step in range(12, 16)][-1] == {"reward_collapse": 1.0}
+
+
 def test_noise_is_no_collapse() -> None:
     """Of 40 completions a step, right one time in ten: 200 runs of 100 steps."""
     rng = np.random.default_rng(0)
