@@ -152,6 +152,12 @@ async def test_items_are_asked_for_at_once_each_by_itself(tmp_path: Path) -> Non
     assert first.rationale.count("Fine.") == 4
     assert all(sum(f"Item {name}" in one.messages[0]["content"] for name in "abcd") == 1 for one in scored.requests)
     assert scored.meter.counts()["score"]["calls"] == 8 == scored.rewards.most_calls(2, 1) / 3
+    # by any other rubric a response is scored as a whole, in as few calls as that takes
+    scored.complete = complete  # type: ignore[method-assign]
+    again = await scored.rewards.rescore(1, 0, LOADED.problems[0], Response(text="one", answer=None), ITEMS)
+    scored.rewards.charge(1, 0, RESCORE)
+    assert again.unscored == "items"
+    assert scored.meter.counts()[RESCORE]["calls"] == 3 == scored.rewards.calls_per_score
 
 
 async def test_one_item_without_a_score_leaves_the_response_without_one(tmp_path: Path) -> None:
