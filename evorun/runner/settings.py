@@ -13,6 +13,7 @@ from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedM
 from evorun.models.simulated import SimulatedConfig
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.runner import registry
+from evorun.runner.gold import GOLD
 from evorun.runner.oracle import OracleConfig
 from evorun.runner.served import engine_of, others_of, served_by
 from evorun.runner.student import StudentConfig, in_stage, teacher_composition, tuning_composition
@@ -131,6 +132,8 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     incompatibility = method.incompatibility(task.task_class)
     if incompatibility is not None:
         raise ConfigError(f"method={method.name}: {incompatibility}")
+    if any(played.model == GOLD for played in method.roles_here.values()):
+        raise ConfigError(f"method={method.name}: the model of the role {GOLD} grades, and answers no method")
     if task.task_class.graded_by_opinion and method.regime_on(task.task_class) in ("labels", "oracle"):
         raise ConfigError(
             f"method={method.name} learns from grades, and a grade of task={task.name} is a judge's opinion, kept for "

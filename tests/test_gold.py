@@ -1,0 +1,200 @@
+"""The gold judge: grades that are its opinion, what they cost, and that nothing of it reaches a method."""
+
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+
+import pytest
+from rich.console import Console
+
+from building import NoTools, make_method, make_run_config
+from evorun.errors import ConfigError, EngineError
+from evorun.methods.base import PerProblem
+from evorun.methods.context import Context
+from evorun.models.base import Completion, LanguageModel, Reply, Request
+from evorun.models.config import EngineConfig, ModelConfig, ServedModel
+from evorun.runner.experiment import Outcome, run_experiment
+from evorun.runner.gold import MethodTools
+from evorun.runs.budget import BudgetConfig
+from evorun.runs.candidates import Response
+from evorun.runs.replay import ReplayConfig
+from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, TaskConfig
+from evorun.tasks.loading import load_rows
+from evorun.tasks.opinions import RUBRIC, OpinionGrader
+from text_tasks import Essays, essays
+
+COMPLETED = Outcome("completed")
+
+
+class Letters(Essays):
+    name = "letters"
+    scores = (RUBRIC,)
+    graded_by_opinion = True
+
+    def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
+        return Grade()
+
+
+@dataclass
+class LettersConfig(TaskConfig):
+    task_class = Letters
+    name: str = "letters"
+
+    def load(self) -> LoadedTask:
+        task = Letters()
+        return load_rows(task, essays(*(None,) * 4), grader=OpinionGrader(task, "initial"))
+
+
+@dataclass
+class SpeakerConfig(EngineConfig):
+    """Writes letters of four sorts; as a judge, gives a response the number of its words, up to 5."""
+
+    name: str = "speaker"
+    breaks_after: int | None = None
+    asked: list[Request] = field(default_factory=list)
+    opinions: ClassVar[list[str]] = []
+    """Said by the judge before any other."""
+
+    async def open(self, model: ModelConfig) -> LanguageModel:
+        return _Speaker(self, model.id)
+
+
+class _Speaker:
+    def __init__(self, config: SpeakerConfig, name: str) -> None:
+        self.config = config
+        self.name = name
+
+    async def complete(self, request: Request) -> Reply:
+        if self.config.breaks_after is not None and len(self.config.asked) >= self.config.breaks_after:
+            raise EngineError("the engine has broken down")
+        self.config.asked.append(request)
+        shown = re.search(r"<response>\n(.*)\n</response>", request.messages[-1]["content"])
+        text = "dear reader " * (1 + request.seed % 2)
+        if shown:
+            text = f"Words. <score>{len(shown[1].split())}</score>"
+        if shown and self.config.opinions:
+            text = self.config.opinions[(len(self.config.asked) - 1) % len(self.config.opinions)]
+        completion = Completion(text=text, finish_reason="stop", tokens=5)
+        return Reply(completions=(completion,), prompt_tokens=10, seconds=0.1 * (1 + request.seed % 3))
+
+    async def close(self) -> None:
+        return
+
+
+GOLD = ModelConfig(name="gold", id="gold")
+
+
+def run(folder: Path, engine: EngineConfig, gold: EngineConfig, **changes: Any) -> Outcome:
+    """Draw three letters to each of four topics, within a budget of just that."""
+    config = make_run_config(
+        make_method("best_of_n", samples=3, rounds=0, retries=0),
+        LettersConfig(),
+        engine,
+        engine,
+        budget=BudgetConfig(calls=12),
+        others={"gold": ServedModel(GOLD, gold)},
+        **changes,
+    )
+    return run_experiment(config, folder, ["evorun"], Console())
+
+
+def records(folder: Path, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+
+
+def test_it_grades_beside_the_budget_and_is_asked_once_for_the_same(tmp_path: Path) -> None:
+    engine, gold = SpeakerConfig(), SpeakerConfig()
+    assert run(tmp_path, engine, gold) == COMPLETED
+    candidates = records(tmp_path, "candidates")
+    assert [one["scores"] for one in candidates] == [{"rubric": len(one["text"].split()) / 5} for one in candidates]
+    different = {(one["problem"], one["text"]) for one in candidates}
+    assert len(gold.asked) == len(different) < len(candidates) == len(engine.asked) == 12
+    assert {one.sampling.temperature for one in gold.asked} == {0.0}
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["metrics"]["rubric"]["n"] == 4
+    cost, seconds = results["cost"], sum(0.1 * (1 + one.seed % 3) for one in gold.asked)
+    assert list(cost) == ["generate", "total", "gold"]
+    assert cost["total"] == cost["generate"]
+    spent = {"calls": len(gold.asked), "prompt_tokens": 10 * len(gold.asked), "completion_tokens": 5 * len(gold.asked)}
+    assert cost["gold"] == {**spent, "seconds": pytest.approx(seconds, abs=1e-3)}
+    assert results["counts"]["stopped_by_budget"] == 0
+    # A replay of the recording asks neither of them.
+    replayed = tmp_path / "replayed"
+    replayed.mkdir()
+    replay = ReplayConfig(name="replay", run=str(tmp_path))
+    assert run(replayed, replay, replay) == COMPLETED
+    assert (replayed / "predictions.jsonl").read_bytes() == (tmp_path / "predictions.jsonl").read_bytes()
+    assert (replayed / "results.json").read_bytes() == (tmp_path / "results.json").read_bytes()
+
+
+def test_a_resumed_run_does_not_ask_it_again(tmp_path: Path) -> None:
+    undisturbed, resumed = tmp_path / "undisturbed", tmp_path / "resumed"
+    for folder in (undisturbed, resumed):
+        folder.mkdir()
+    gold = SpeakerConfig()
+    assert run(undisturbed, SpeakerConfig(), gold) == COMPLETED
+    first, second = SpeakerConfig(breaks_after=4), SpeakerConfig()
+    assert run(resumed, SpeakerConfig(), first).status == "failed"
+    assert run(resumed, SpeakerConfig(), second) == COMPLETED
+    assert len(first.asked) == 4
+    assert len(second.asked) == len(gold.asked) - 4
+    for name in ("steps.jsonl", "candidates.jsonl", "predictions.jsonl", "results.json"):
+        assert (resumed / name).read_bytes() == (undisturbed / name).read_bytes(), name
+
+
+def test_an_opinion_that_cannot_be_read_is_asked_for_again_and_then_no_score(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SpeakerConfig, "opinions", ["It is good.", "<score>9</score>", "<score>3</score>"])
+    gold = SpeakerConfig()
+    assert run(tmp_path, SpeakerConfig(), gold) == COMPLETED
+    results = json.loads((tmp_path / "results.json").read_text())
+    # greedy first, then drawn
+    assert {one.sampling.temperature for one in gold.asked} == {0.0, 1.0}
+    assert (
+        results["cost"]["gold"]["calls"]
+        == len(gold.asked)
+        == len({(one.messages[0]["content"], one.seed) for one in gold.asked})
+    )
+    monkeypatch.setattr(SpeakerConfig, "opinions", ["It is good."])
+    (tmp_path / "unread").mkdir()
+    assert run(tmp_path / "unread", SpeakerConfig(), SpeakerConfig()) == COMPLETED
+    results = json.loads((tmp_path / "unread" / "results.json").read_text())
+    assert results["metrics"]["rubric"] == {"value": None, "ci95": None, "n": 0}  # never 0
+
+
+class Curious(PerProblem):
+    """Looks for the gold judge in all that it is given."""
+
+    name = "curious"
+    description = "asks the gold judge"
+    regime = "problem_only"
+    needs = ()
+
+    async def solve(self, ctx: Context) -> Any:
+        assert not hasattr(ctx, "judge")
+        assert "gold" not in ctx._models
+        await ctx._tools.judge(Prompt(messages=()))  # type: ignore[attr-defined]
+        yield
+
+
+def test_no_method_reaches_it(tmp_path: Path) -> None:
+    gold = SpeakerConfig()
+    config = make_run_config(
+        Curious(), LettersConfig(), SpeakerConfig(), SpeakerConfig(), others={"gold": ServedModel(GOLD, gold)}
+    )
+    outcome = run_experiment(config, tmp_path, ["evorun"], Console())
+    assert isinstance(outcome.error, ConfigError)
+    assert str(outcome.error).startswith("the method asks for grades of a task whose grade is the gold judge's opinion")
+    assert gold.asked == []
+
+
+async def test_graders_that_methods_hold_are_without_it() -> None:
+    loaded = LettersConfig().load()
+    with pytest.raises(ConfigError, match=r"expected a reward by a rubric"):
+        await loaded.grader.grade(loaded.problems[0], Response(text="dear", answer="dear"), MethodTools(NoTools()))
+    # what nobody wrote needs no opinion
+    nothing = await loaded.grader.grade(loaded.problems[0], Response(text=" ", answer=None), MethodTools(NoTools()))
+    assert nothing.scores == {"rubric": 0.0}
