@@ -27,7 +27,14 @@ from evorun.runner.requirements import require_parts
 from evorun.runner.served import open_lazily
 from evorun.runner.settings import RunConfig
 from evorun.runner.stages import with_student
-from evorun.runner.training_runs import open_policy, serving, shared_gpus, simulating, training_problems
+from evorun.runner.training_runs import (
+    grades_own_reward,
+    open_policy,
+    serving,
+    shared_gpus,
+    simulating,
+    training_problems,
+)
 from evorun.runs.budget import Meter, divide
 from evorun.runs.directory import MANIFEST, PROBLEMS, RunDirectory, load_manifest, new_manifest
 from evorun.runs.effects import Traffic, journaled
@@ -88,7 +95,7 @@ def run_experiment(
             limits = [one.max_calls for one in shares if one.max_calls is not None]
             for line in config.method.warnings(min(limits, default=None)):
                 log.warning(line)
-            for line in shared_gpus(config):
+            for line in (*shared_gpus(config), *grades_own_reward(config)):
                 log.warning(line)
             if manifest.sandbox is not None and not manifest.sandbox.full:
                 log.warning(not_full(manifest.sandbox.isolation, manifest.sandbox.note))

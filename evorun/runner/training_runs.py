@@ -13,6 +13,7 @@ from evorun.runner.settings import RunConfig
 from evorun.runs.directory import RunDirectory
 from evorun.runs.replay import RecordedRun, ReplayConfig
 from evorun.tasks.base import LoadedTask
+from evorun.tasks.opinions import EXPERT
 from evorun.training.policy import Policy
 from evorun.training.simulated import BothSplits
 
@@ -94,6 +95,18 @@ def shared_gpus(config: RunConfig) -> list[str]:
                 "and training.devices"
             )
     return lines
+
+
+def grades_own_reward(config: RunConfig) -> list[str]:
+    """Return what to say where the gold judge is the reward model, under the rubric that rewards."""
+    alike = config.others.get("gold") == config.others.get("reward")
+    rubric = getattr(config.method.config, "rubric", None)
+    if not (config.task.task_class.graded_by_opinion and alike and rubric == EXPERT):
+        return []
+    return [
+        f"the gold judge is the reward model, and grades by the rubric that rewards ({EXPERT}): its curve cannot part "
+        "from the reward's; set gold=MODEL, or another rubric"
+    ]
 
 
 def _vllm_engines(config: RunConfig) -> list[VllmConfig]:
