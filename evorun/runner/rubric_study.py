@@ -27,7 +27,7 @@ from evorun.runner.served import open_lazily
 from evorun.runner.settings import RunConfig, check
 from evorun.runs.budget import Meter
 from evorun.runs.candidates import SHARED, Response
-from evorun.runs.directory import RunDirectory, load_manifest
+from evorun.runs.directory import RUBRIC_SCORES, RunDirectory, load_manifest
 from evorun.runs.effects import Traffic, journaled
 from evorun.runs.paths import display
 from evorun.runs.program_tests import JournaledTests
@@ -41,8 +41,7 @@ from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import ScoresByRubric
 from evorun.tasks.rubrics import Rubric, read_rubric
 
-STUDY, SCORES = "rescore", "rubric_scores.json"
-REWARD = "reward"
+STUDY, REWARD = "rescore", "reward"
 
 
 class _Answer(NamedTuple):
@@ -112,7 +111,7 @@ class RubricStudy:
             found, spent = asyncio.run(self._score(directory, chosen))
         write_json(folder / "cost.json", spent)
         (self._run / "artifacts").mkdir(exist_ok=True)
-        write_json(self._run / "artifacts" / SCORES, found)
+        write_json(self._run / "artifacts" / RUBRIC_SCORES, found)
         return found
 
     def _read_versions(self, records: Sequence[CandidateRecord]) -> list[_Version]:

@@ -38,6 +38,8 @@ ROLLOUTS = "rollouts"
 """Episodes of training steps, in runs that play them."""
 PROMPT_SCORES = "prompt_scores"
 """Test scores of the prompts of a step, in runs that test more than one."""
+RUBRIC_SCORES = "rubric_scores.json"
+"""Artifact: what each rubric of a run gives its test responses, once that was asked for."""
 RECORDS = ("steps", "candidates", "comparisons", "predictions")
 
 ENGINES = ("engine", *(f"{role}_engine" for role in OTHER_ROLES), "teacher_engine")

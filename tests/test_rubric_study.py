@@ -1,0 +1,115 @@
+"""`evorun rescore`: a run's test responses, scored by every rubric that it had."""
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from building import simulated_run
+from evorun.cli.studies import study
+from evorun.errors import ConfigError, DataError
+from evorun.runner.rubric_study import RubricStudy
+from evorun.runs.directory import load_manifest
+from evorun.runs.journal_reader import read_journal
+from evorun.runs.schema import RubricScore
+from evorun.runs.terminal import Terminal
+from evorun.tasks.rubric_scores import read_scores
+from evorun.tasks.rubrics import Rubric, read_rubric
+
+RUN = (
+    *("method=mpo", "task=arithmetic", "engine.mean_tokens=5", "task.test_problems=4", "method.steps=4"),
+    *("method.problems_per_step=3", "method.group=1", "method.refine_every=2", "method.refine_samples=2"),
+    *("method.eval_every=2", "method.eval_samples=0", "method.score_attempts=1"),
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return simulated_run(tmp_path_factory.mktemp("rescored") / "run", *RUN).path
+
+
+def scores(run: Path, answers: int | None = None, **how: bool) -> list[RubricScore]:
+    return RubricStudy(run, load_manifest(run).config, Console(quiet=True)).scores(answers, **how)
+
+
+def replies(run: Path) -> dict[tuple[int, int], str]:
+    """Return what the reward model said in all studies so far, by the rubric's number and the response's."""
+    said = {}
+    for journal in run.glob("rescore/*/journal.sqlite"):
+        for effect in read_journal(journal):
+            _, number, role, index, _ = effect.key.split("|")
+            assert role == "rescore"
+            reply: Any = json.loads(effect.result)
+            said[int(number), int(index)] = reply["completions"][0]["text"]
+    return said
+
+
+def records(run: Path, name: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (run / f"{name}.jsonl").read_text().splitlines()]
+
+
+def test_each_mean_is_over_the_same_responses_as_a_share_of_the_rubrics_points(run: Path) -> None:
+    found = scores(run)
+    rubrics = [one for one in records(run, "candidates") if one["kind"] == "rubric"]
+    assert [one["id"] for one in rubrics] == ["rubric#0", "rubric#1", "rubric#2"]
+    assert [(one.rubric, one.refined, one.step) for one in found] == [
+        ("rubric#0", 0, 4),
+        ("rubric#1", 2, 4),
+        ("rubric#2", 4, 4),
+    ]
+    answered = sum(one["step"] == 4 and one["best"] is not None for one in records(run, "steps"))
+    by_rubric: dict[int, list[float]] = defaultdict(list)
+    for (number, _), said in replies(run).items():
+        text = rubrics[number]["text"]
+        rubric = read_rubric(text) if number else Rubric(text, 5.0)
+        by_rubric[number].append(read_scores(said, rubric).total / rubric.maximum)
+    for number, one in enumerate(found):
+        assert one.n + one.unscored == answered
+        assert one.score == pytest.approx(fmean(by_rubric[number]))
+        assert one.low is None or one.low <= one.score <= one.high
+    assert json.loads((run / "artifacts" / "rubric_scores.json").read_text())[1]["rubric"] == "rubric#1"
+
+
+def test_a_study_that_is_there_is_not_paid_for_again_and_a_sample_is_the_same_for_all_rubrics(run: Path) -> None:
+    again = scores(run, 2, every=True)
+    paid = {path: list(read_journal(path)) for path in run.glob("rescore/*/journal.sqlite")}
+    assert scores(run, 2, every=True) == again
+    # seconds and all
+    assert {path: list(read_journal(path)) for path in run.glob("rescore/*/journal.sqlite")} == paid
+    counts = {(one.rubric, one.step): one.n + one.unscored for one in again}
+    assert {step for _, step in counts} == {0, 2, 4}
+    assert all(count <= 2 for count in counts.values())
+    assert all(counts["rubric#0", step] == counts["rubric#2", step] for step in (0, 2, 4))
+
+
+def test_the_verb_prints_a_row_for_each_rubric(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert study("rescore", [str(run), "answers=1"], Terminal()) == 0
+    said = capsys.readouterr().out
+    assert all(f"rubric#{number}" in said for number in range(3))
+
+
+@pytest.mark.parametrize("words", [["--window"], ["method.eval_samples=3"], ["answers=many"], ["answers=0"]])
+def test_a_command_line_that_says_nothing_is_refused(run: Path, words: list[str]) -> None:
+    with pytest.raises(ConfigError):
+        study("rescore", [str(run), *words], Terminal())
+
+
+def test_a_run_without_rubrics_is_refused(tmp_path: Path) -> None:
+    other = simulated_run(tmp_path / "run", "method=zero_shot", "task=arithmetic", "task.test_problems=1").path
+    with pytest.raises(ConfigError, match="learned from a rubric"):
+        scores(other)
+
+
+def test_a_first_rubric_that_has_changed_since_is_refused(tmp_path: Path) -> None:
+    file = tmp_path / "mine.md"
+    file.write_text("maximum: 4\nIs it right?")
+    few = ("method.steps=1", "method.eval_every=1", "method.refine_every=9", f"method.rubric={file}")
+    own = simulated_run(tmp_path / "run", *RUN, *few).path
+    assert [one.rubric for one in scores(own)] == ["rubric#0"]
+    file.write_text("maximum: 4\nIs it short?")
+    with pytest.raises(DataError, match="another text"):
+        scores(own)
