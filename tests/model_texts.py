@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from building import load_task
 from evorun.methods import meta_prompts, system_prompts
 from evorun.methods.prompt_operators import OperatorPrompts, read_summary, shown_lessons
+from evorun.methods.rubric_writing import read_count
 from evorun.models.base import Completion, Reply
 from evorun.models.server.messages import Redactor, error_text
 from evorun.models.server.wire import without_lone_surrogates
@@ -137,6 +138,7 @@ def functions() -> dict[str, Reader]:
             "own score": lambda text: meta_prompts.read_own_score(text, 5.0),
             "refinement": _or_error(lambda text: meta_prompts.read_refinement(_replied(text), 9)),
         },
+        "methods.rubric_writing": {"count": _or_error(lambda text: read_count(text, 9))},
         "rollouts.monitors": {"monitors": lambda text: monitors.measure(text, "stop")},
         "runs.printable": {"printable": printable},
         "models.server.wire": {"surrogates": lambda text: without_lone_surrogates(text.encode(errors="surrogatepass"))},

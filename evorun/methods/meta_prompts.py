@@ -1,6 +1,6 @@
 """The prompts of a meta reward model, and the reading of its replies (MPO, section 2.3 and appendix I)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,17 +53,27 @@ class MetaPrompts:
 
     def refinement(self, sample: Sample, analysis: str) -> Prompt:
         """Ask for a better rubric (meta-refinement). analysis: of the sample; "" without one (appendix F)."""
-        form = self._files.render("rubric_format", words=self._settings.refinement_words)
+        form = self._form(self._settings.refinement_words)
         shown = {"sample": self._sample(sample), "analysis": inert(analysis)}
         return self._ask("refinement", rubric_format=form, **shown)
 
     def merging(self, rubric: Rubric, refinements: Sequence[Rubric]) -> Prompt:
         """Ask for one rubric in the place of the present one, out of the refinements (meta-merging)."""
-        form = self._files.render("rubric_format", words=self._settings.merging_words)
+        form = self._form(self._settings.merging_words)
         proposals = "\n\n".join(f"=== Proposal {at} ===\n{one.shown}" for at, one in enumerate(refinements, 1))
         shown = {"task_description": self._task.task_description(), "rubric": rubric.shown}
         shown |= {"maximum": number(rubric.maximum), "proposals": proposals}
         return self._ask("merging", rubric_format=form, **shown)
+
+    def item(self, number: int, count: int) -> Prompt:
+        """Ask for one of so many criteria, in a conversation that `refinement` or `merging` has begun."""
+        return self._ask("item", number=number, count=count, words=self._settings.item_words)
+
+    def _form(self, words: int) -> str:
+        """Return what a rubric is to look like, or where the conversation about its criteria begins."""
+        if self._settings.refine_by == "item":
+            return self._files.render("count", most=self._settings.most_items)
+        return self._files.render("rubric_format", words=words)
 
     def _sample(self, sample: Sample) -> str:
         episode, rubric = sample
@@ -105,7 +115,7 @@ def normalised(episode: Episode) -> float:
 
 def read_analysis(reply: Reply) -> str:
     """Return an analysis. Raises ValueError("kind: what is wrong") where there is none."""
-    text = well_formed(without_thinking(_said(reply))).strip()
+    text = said(reply)
     if not text:
         raise ValueError("empty: expected an analysis, got nothing beside thinking")
     return text
@@ -119,15 +129,15 @@ def read_own_score(analysis: str, maximum: float) -> float | None:
         return None
 
 
-def read_refinement(reply: Reply, words: int) -> Rubric:
-    """Return the rubric that a reply is. words: as many as were asked for at most.
+def read_refinement(reply: Reply, words: int, wrap: Callable[[str], str] = str) -> Rubric:
+    """Return the rubric that a reply is. words: as many as were asked for at most. wrap: adds what the reply lacks.
 
     Raises ValueError("kind: what is wrong") for a reply that is none, or that is more than `LONGEST` times as long.
     """
-    text = _said(reply)
+    text = said(reply)
     if reply.completions[0].truncated:
         raise ValueError("cut_off: expected a whole rubric, the reply ran out of tokens")
-    rubric = read_rubric(well_formed(without_thinking(text)))
+    rubric = read_rubric(wrap(text))
     if len(rubric.text.split()) > LONGEST * words:
         raise ValueError(f"too_long: expected at most {LONGEST} times {words} words, got {len(rubric.text.split())}")
     return rubric
@@ -138,7 +148,8 @@ def reason(error: ValueError) -> str:
     return str(error).partition(":")[0]
 
 
-def _said(reply: Reply) -> str:
+def said(reply: Reply) -> str:
+    """Return what a reply says beside thinking. Raises ValueError for a request that was refused."""
     if reply.error is not None:
         raise ValueError(f"rejected: {reply.error}")
-    return reply.completions[0].text
+    return well_formed(without_thinking(reply.completions[0].text)).strip()

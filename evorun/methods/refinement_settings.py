@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from evorun.errors import ConfigError, above, at_least, one_of, within
 from evorun.models.base import Sampling
 from evorun.rollouts.monitors import measure
+from evorun.tasks.rubrics import MAX_ITEMS
 
 ANALYSE, REFINE, MERGE = "analyse", "refine", "merge"
 """Roles of the meta reward model's calls: of its three stages, in this order."""
@@ -15,6 +16,8 @@ MONITORS = tuple(measure("", "stop"))
 TOKENS_PER_WORD = 2
 """Completion tokens allowed for each word that a prompt asks for at most. `ours`: English takes about 1.3, and tags,
 numbers and a sentence's end need room."""
+LEAST_TOKENS = 32
+"""Completion tokens that any reply may have. `ours`: a number, and the words that a model puts before it."""
 
 
 @dataclass(kw_only=True)
@@ -46,6 +49,13 @@ class RefinementSettings:
     """Words of an analysis at most; so are the next two, of what they name."""
     refinement_words: int
     merging_words: int
+    refine_by: str
+    """whole | item: a rubric is written in one reply; or its criteria are counted first, and then written one by one,
+    as the authors' released code has it."""
+    item_words: int
+    """Words of a criterion at most, with `refine_by=item`; refinement_words and merging_words then have no effect."""
+    most_items: int
+    """Criteria at most, with `refine_by=item`."""
     keep_rubric: str
     """newest | spread: a new rubric must spread the normalised scores of the samples at least as much as the old."""
     collapse_below: float
@@ -66,18 +76,13 @@ class RefinementSettings:
     def __post_init__(self) -> None:
         one_of("method.refine_schedule", self.refine_schedule, SCHEDULES)
         one_of("method.choose_samples", self.choose_samples, ("random", "informative"))
+        one_of("method.refine_by", self.refine_by, ("whole", "item"))
         one_of("method.keep_rubric", self.keep_rubric, ("newest", "spread"))
-        for key in (
-            "refine_every",
-            "refine_rounds",
-            "refine_pool",
-            "refine_samples",
-            "sample_chars",
-            "meta_max_tokens",
-        ):
+        for key in ("refine_every", "refine_rounds", "refine_pool", "refine_samples", "sample_chars"):
             at_least(f"method.{key}", getattr(self, key), 1)
-        for key in ("analysis_words", "refinement_words", "merging_words"):
+        for key in ("analysis_words", "refinement_words", "merging_words", "item_words", "meta_max_tokens"):
             at_least(f"method.{key}", getattr(self, key), 1)
+        within("method.most_items", self.most_items, 1, MAX_ITEMS)
         for key in ("collapse_below", "flag_above", "meta_temperature"):
             at_least(f"method.{key}", getattr(self, key), 0)
         for name, threshold in self.monitors_above.items():
@@ -85,15 +90,15 @@ class RefinementSettings:
             at_least(f"method.monitors_above.{name}", threshold, 0)
         above("method.meta_top_p", self.meta_top_p, 0)
         within("method.meta_top_p", self.meta_top_p, 0, 1)
-
         if self.flag_above is not None and not self.meta_analysis:
             raise ConfigError("method.flag_above: has no effect without an analysis that states a score; leave it null")
 
-    def meta_sampling(self, stage: str) -> Sampling:
-        """Return the sampling parameters of a stage's calls."""
-        words = {ANALYSE: self.analysis_words, REFINE: self.refinement_words, MERGE: self.merging_words}[stage]
-        return Sampling(
-            temperature=self.meta_temperature,
-            top_p=self.meta_top_p,
-            max_tokens=self.meta_max_tokens or TOKENS_PER_WORD * words,
-        )
+    @property
+    def calls_per_rubric(self) -> int:
+        """Model calls that a rubric takes to write, at most."""
+        return 1 + self.most_items if self.refine_by == "item" else 1
+
+    def meta_sampling(self, words: int) -> Sampling:
+        """Return the sampling parameters of a call whose reply may have so many words."""
+        most = self.meta_max_tokens or max(LEAST_TOKENS, TOKENS_PER_WORD * words)
+        return Sampling(temperature=self.meta_temperature, top_p=self.meta_top_p, max_tokens=most)

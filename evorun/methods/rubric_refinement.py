@@ -5,20 +5,14 @@ All that the model writes is data: what cannot be used is counted by its reason,
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from evorun.methods.meta_prompts import (
-    MetaPrompts,
-    Sample,
-    read_analysis,
-    read_own_score,
-    read_refinement,
-    reason,
-)
+from evorun.methods.meta_prompts import MetaPrompts, Sample, read_analysis, read_own_score, reason
 from evorun.methods.refinement_settings import ANALYSE, MERGE, REFINE, RefinementSettings
+from evorun.methods.rubric_writing import Written, write_by_item, write_whole
 from evorun.models.base import Reply
 from evorun.rollouts.calls import Calls
 from evorun.rollouts.rewards import Reward, Rewards
@@ -91,8 +85,8 @@ class MetaRewardModel:
         self._prompts = prompts
         self._settings = settings
         self._scorer = scorer
-        self._answered: list[tuple[str, int, Reply]] = []
-        """Calls still to be charged: role, index and reply."""
+        self._answered: list[tuple[str, int, int, Reply]] = []
+        """Calls still to be charged: role, index, attempt and reply."""
         self._rescored: set[tuple[int, int]] = set()
         """Step and index of what was scored by two rubrics, and is still to be charged."""
 
@@ -101,7 +95,8 @@ class MetaRewardModel:
         """Model calls that a refinement takes at most."""
         settings = self._settings
         scores = 2 * self._scorer.calls_per_score if settings.keep_rubric == "spread" and self._scorer else 0
-        return settings.refine_samples * (1 + settings.meta_analysis + scores) + 1
+        written = settings.calls_per_rubric
+        return settings.refine_samples * (settings.meta_analysis + written + scores) + written
 
     async def refine(self, turn: Turn, rubric: Rubric, samples: Sequence[Sample]) -> Refined:
         """Return a rubric to take the place of the present one, made from samples of what it led to."""
@@ -113,11 +108,12 @@ class MetaRewardModel:
         proposed = [one.rubric for one in looked if one.rubric is not None]
         if not proposed:
             return Refined(figures + Counter(rubrics_refused_no_proposals=1))
-        reply = await self._ask(MERGE, turn, turn.number, self._prompts.merging(rubric, proposed))
+        merging, words = self._prompts.merging(rubric, proposed), self._settings.merging_words
         try:
-            merged = read_refinement(reply, self._settings.merging_words)
+            merged, left_out = await self._write(MERGE, turn, turn.number, merging, words)
         except ValueError as error:
             return Refined(figures + Counter({f"rubrics_refused_{reason(error)}": 1}))
+        figures += left_out
         fault = await self._fault(turn, rubric, merged, samples)
         if fault:
             return Refined(figures + Counter({f"rubrics_refused_{fault}": 1}))
@@ -131,7 +127,7 @@ class MetaRewardModel:
 
     def charge(self) -> None:
         """Charge the calls made so far, in an order that does not depend on which came first."""
-        for role, _, reply in sorted(self._answered, key=lambda one: one[:2]):
+        for role, _, _, reply in sorted(self._answered, key=lambda one: one[:3]):
             self._calls.charge(role, [reply])
         for step, index in sorted(self._rescored):
             assert self._scorer is not None  # noqa: S101 - what has scored them
@@ -144,7 +140,7 @@ class MetaRewardModel:
         settings, figures, analysis = self._settings, Counter[str](), ""
         index = turn.number * settings.refine_samples + number
         if settings.meta_analysis:
-            reply = await self._ask(ANALYSE, turn, index, self._prompts.analysis(sample))
+            reply = await self._ask(ANALYSE, turn, index, self._prompts.analysis(sample), settings.analysis_words)
             try:
                 analysis = read_analysis(reply)
             # Not refined on without it: that would mix the arms of the ablation (appendix F).
@@ -158,11 +154,12 @@ class MetaRewardModel:
                 # A score that cannot be read flags its sample: nothing says that the rubric is right about it.
                 if own is not None and abs(own - given) <= settings.flag_above * most:
                     return _Looked(figures + Counter(samples_not_flagged=1), analysis)
-        reply = await self._ask(REFINE, turn, index, self._prompts.refinement(sample, analysis))
+        refining = self._prompts.refinement(sample, analysis)
         try:
-            return _Looked(figures, analysis, read_refinement(reply, settings.refinement_words))
+            written = await self._write(REFINE, turn, index, refining, settings.refinement_words)
         except ValueError as error:
             return _Looked(figures + Counter({f"refinements_refused_{reason(error)}": 1}), analysis)
+        return _Looked(figures + written.left_out, analysis, written.rubric)
 
     async def _fault(self, turn: Turn, rubric: Rubric, merged: Rubric, samples: Sequence[Sample]) -> str:
         """Return why a rubric that could be read does not take the place of the present one; "": it does."""
@@ -190,10 +187,21 @@ class MetaRewardModel:
         )
         return [reward.parts["normalised"] for reward in rewards if "normalised" in reward.parts]
 
-    async def _ask(self, role: str, turn: Turn, index: int, prompt: Prompt) -> Reply:
-        sampling = self._settings.meta_sampling(role)
-        reply = await self._calls.ask(prompt, sampling, role=role, step=turn.step, index=index, attempt=0)
-        self._answered.append((role, index, reply))
+    async def _write(self, role: str, turn: Turn, index: int, prompt: Prompt, words: int) -> Written:
+        """Have a rubric written. Raises ValueError("kind: what is wrong") where none can be read."""
+        settings = self._settings
+
+        def ask(asked: Prompt, most: int, attempt: int) -> Awaitable[Reply]:
+            return self._ask(role, turn, index, asked, most, attempt)
+
+        if settings.refine_by == "item":
+            return await write_by_item(ask, self._prompts, prompt, settings.item_words, settings.most_items)
+        return await write_whole(ask, prompt, words)
+
+    async def _ask(self, role: str, turn: Turn, index: int, prompt: Prompt, words: int, attempt: int = 0) -> Reply:
+        sampling = self._settings.meta_sampling(words)
+        reply = await self._calls.ask(prompt, sampling, role=role, step=turn.step, index=index, attempt=attempt)
+        self._answered.append((role, index, attempt, reply))
         return reply
 
 

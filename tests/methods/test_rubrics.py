@@ -19,6 +19,7 @@ from evorun.methods.context import RunContext, TrainingSplit
 from evorun.methods.meta_prompts import Sample
 from evorun.methods.refinement_settings import CALIBRATE, RefinementSettings
 from evorun.methods.rubric_samples import choose
+from evorun.methods.rubric_writing import read_count
 from evorun.methods.rubrics import ROLES, Rubrics
 from evorun.models.base import Completion, Message, Reply, Request, Sampling, rejected
 from evorun.rollouts.calls import Calls, Role
@@ -36,6 +37,7 @@ SETTINGS: dict[str, Any] = {
     **{"refine_schedule": "fixed", "refine_every": 2, "refine_rounds": 2, "refine_pool": 4, "refine_samples": 3},
     **{"choose_samples": "random", "references": False, "meta_analysis": True, "flag_above": None},
     **{"analysis_words": 70, "refinement_words": 80, "merging_words": 90, "keep_rubric": "newest"},
+    **{"refine_by": "whole", "item_words": 40, "most_items": 3},
     **{"collapse_below": 0.05, "sample_chars": None, "meta_prompts": None},
     **{"meta_temperature": 0.5, "meta_top_p": 1.0, "meta_max_tokens": None},
 }
@@ -376,6 +378,83 @@ async def test_only_flagged_samples_are_refined_on(tmp_path: Path) -> None:
     texts = [one.messages[-1]["content"] for one in world.meta.of("refinement")]
     assert {re.findall(r"essay [\d.]+", text)[0] for text in texts} == {"essay 1.1", "essay 1.3"}
     assert all("<score>" in one.messages[-1]["content"] for one in world.meta.of("analysis"))
+
+
+# --- criterion by criterion ---
+
+
+def by_item(request: Request) -> str | None:
+    """How many criteria, then one after the other, each of which says what stood in the conversation before."""
+    turns = [one["content"] for one in request.messages]
+    if stage_of(request) == "analysis":
+        return "An analysis."
+    if len(turns) == 1:
+        return "I would take 3 criteria, of 10 points each."
+    return f"<item>\nCriterion {len(turns) // 2}\n- 4: After {len(turns)} turns.\n- 0: Not.\n</item>"
+
+
+async def test_a_rubric_can_be_written_criterion_by_criterion(tmp_path: Path) -> None:
+    world = await World(tmp_path, by_item, refine_by="item", refine_samples=2).run(2)
+    rubric = world.rubrics.at("", 3)
+    assert [one.title for one in rubric.items] == ["Criterion 1", "Criterion 2", "Criterion 3"]
+    assert [one.levels[0][1] for one in rubric.items] == ["After 3 turns.", "After 5 turns.", "After 7 turns."]
+    assert world.charged == {"analyse": 2, "refine": 8, "merge": 4}
+    assert len(world.meta.requests) == world.rubrics.most_calls(2)
+    merging = [one for one in world.meta.requests if "=== Proposal 2 ===" in one.messages[0]["content"]]
+    assert [one.sampling.max_tokens for one in merging] == [32, 80, 80, 80]
+    assert [(one["role"], "criterion" in one["content"].lower()) for one in merging[-1].messages[-3:]] == [
+        ("user", True),
+        ("assistant", True),
+        ("user", True),
+    ]
+    assert "at most 40 words" in merging[-1].messages[-1]["content"]
+
+
+@pytest.mark.parametrize(
+    ("bad", "kind"),
+    [
+        ("no tags, no levels", "level"),
+        ("<item>\nCriterion 1\n- 4: Again.\n- 0: Not.\n</item>", "doubled"),
+        ("<item>\nA\n- 4: Yes.\n</item>\n<item>\nB\n- 4: Yes.\n</item>", "several"),
+        ("Cut off\n- 4: ...", "cut_off"),
+        ("", "title"),
+        ("<rubric>", "nested"),
+        ("Long\n- 4: " + "word " * 99, "too_long"),
+    ],
+)
+async def test_a_criterion_that_cannot_be_read_is_left_out(tmp_path: Path, bad: str, kind: str) -> None:
+    def script(request: Request) -> str | None:
+        return bad if len(request.messages) == 5 else by_item(request)
+
+    world = await World(tmp_path, script, refine_by="item", refine_samples=1).run(2)
+    assert [one.title for one in world.rubrics.at("", 3).items] == ["Criterion 1", "Criterion 3"]
+    assert world.figures[2][f"items_refused_{kind}"] == 2  # of the refinement, and of the merging
+
+
+async def test_a_conversation_that_is_refused_ends_with_what_there_is(tmp_path: Path) -> None:
+    def script(request: Request) -> str | None:
+        return None if len(request.messages) == 5 else by_item(request)
+
+    world = await World(tmp_path, script, refine_by="item", refine_samples=1).run(2)
+    assert [one.title for one in world.rubrics.at("", 3).items] == ["Criterion 1"]
+    assert world.charged == {"analyse": 1, "refine": 3, "merge": 3}
+
+
+@pytest.mark.parametrize(("said", "kind"), [("many", "count"), ("0", "count"), ("-", "count"), (None, "rejected")])
+async def test_a_number_of_criteria_that_cannot_be_read_refuses_the_refinement(
+    tmp_path: Path, said: str | None, kind: str
+) -> None:
+    def script(request: Request) -> str | None:
+        return said if len(request.messages) == 1 and stage_of(request) == "refinement" else by_item(request)
+
+    world = await World(tmp_path, script, refine_by="item", refine_samples=2).run(2)
+    assert world.figures[2][f"refinements_refused_{kind}"] == 2
+    assert len(world.rubrics.candidates) == 1
+
+
+@pytest.mark.parametrize(("said", "count"), [("4", 4), ("**7**", 7), ("about 12 of them, or 3", 9), ("9" * 5000, 9)])
+def test_the_first_number_counts_up_to_the_most(said: str, count: int) -> None:
+    assert read_count(said, 9) == count
 
 
 # --- schedules and samples ---
