@@ -17,6 +17,8 @@ from evorun.models.simulator import Responder, Simulator, Skill
 
 CHARACTERS_PER_TOKEN = 4
 """A common rule of thumb for English text, used to give simulated texts a length in tokens."""
+SPEED = ("slots", "seconds_per_token", "seconds_per_update")
+"""Settings that decide when a simulated model answers, never what."""
 
 
 @dataclass

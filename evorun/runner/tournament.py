@@ -17,7 +17,7 @@ import evorun
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.models.base import Sampling
 from evorun.models.config import ServedModel
-from evorun.models.simulated import SimulatedConfig
+from evorun.models.simulated import SPEED, SimulatedConfig
 from evorun.runner.gold import MethodTools
 from evorun.runner.oracle import OracleConfig
 from evorun.runner.pair_judge import JUDGE, PairJudge
@@ -30,6 +30,7 @@ from evorun.runs.directory import RunDirectory, differences, load_manifest, now,
 from evorun.runs.effects import Traffic, journaled
 from evorun.runs.environment import git_commit, hardware, package_versions
 from evorun.runs.files import refuse_ways_out
+from evorun.runs.journal import Journal
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.paths import display
 from evorun.runs.program_tests import JournaledTests
@@ -93,13 +94,12 @@ def prepare(
         )
     simulated = isinstance(judge.engine, SimulatedConfig | OracleConfig) or _replays_a_simulator(judge)
     simulated |= any(load_manifest(one.folder).simulated for one in entrants)
-    engine = asdict(judge.engine) if isinstance(judge.engine, SimulatedConfig) else judge.engine.name_of(judge.model)
     limit = settings.judge_max_tokens or task.sampling.judge_max_tokens or JUDGE_MAX_TOKENS
     sampling = Sampling(temperature=settings.judge_temperature, max_tokens=limit)
     identity = {
         "runs": {one.name: str(one.folder.resolve()) for one in entrants},
         "data": loaded.provenance.digest,
-        "judge": engine,
+        "judge": _identity_of(judge),
         "seed": settings.seed,
         "judge_temperature": sampling.temperature,
         "judge_max_tokens": sampling.max_tokens,
@@ -107,6 +107,13 @@ def prepare(
     return Tournament(
         entrants, loaded, problems, judge, sandbox, settings, sampling, meter, simulated, identity, command
     )
+
+
+def _identity_of(judge: ServedModel) -> Any:
+    """Return what makes the judge the one that it is: its name or, simulated, its skill."""
+    if isinstance(judge.engine, SimulatedConfig):
+        return {key: value for key, value in asdict(judge.engine).items() if key not in SPEED}
+    return judge.engine.name_of(judge.model)
 
 
 def _replays_a_simulator(judge: ServedModel) -> bool:
@@ -128,15 +135,17 @@ def hold(tournament: Tournament, folder: Path, console: Console) -> TournamentRe
         raise RunDirectoryError(f"cannot make the folder {folder}: {error.strerror}; choose another one") from error
     with contextlib.closing(RunDirectory(folder)) as directory:
         manifest = _begin(tournament, folder)
+        journal = directory.journal  # before the manifest: where there is one, there is a journal
         write_json(folder / TOURNAMENT, manifest)
         with logging_to(folder / "evorun.log"):
             try:
-                results = asyncio.run(_judge_all(tournament, directory, console))
+                results = asyncio.run(_judge_all(tournament, folder, journal, console))
             except BaseException as error:
                 stopped = isinstance(error, KeyboardInterrupt | asyncio.CancelledError)
                 manifest.status = "interrupted" if stopped else "failed"
                 manifest.ended, manifest.error = now(), str(error) or type(error).__name__
-                write_json(folder / TOURNAMENT, manifest)
+                with contextlib.suppress(RunDirectoryError):  # on a full disk, the error itself says more
+                    write_json(folder / TOURNAMENT, manifest)
                 if stopped:
                     raise KeyboardInterrupt(str(error)) from error
                 raise
@@ -185,13 +194,13 @@ def _begin(tournament: Tournament, folder: Path) -> TournamentManifest:
     return fresh
 
 
-async def _judge_all(tournament: Tournament, directory: RunDirectory, console: Console) -> TournamentResults:
+async def _judge_all(tournament: Tournament, folder: Path, journal: Journal, console: Console) -> TournamentResults:
     """Ask for the judgments repetition by repetition, then write matches, judgments and results."""
     stop_on_signals()
-    settings, journal = tournament.settings, directory.journal
+    settings = tournament.settings
     drawn = draw_pairings(settings, len(tournament.entrants), tournament.problems)
     async with contextlib.AsyncExitStack() as stack:
-        sandbox = LazySandbox(tournament.sandbox, [directory.path])
+        sandbox = LazySandbox(tournament.sandbox, [folder])
         stack.push_async_callback(sandbox.close)
         tools = MethodTools(JournaledTests(sandbox, journal))
         engine = open_lazily(tournament.judge, tournament.judge.engine, tournament.loaded, tools)
@@ -226,7 +235,7 @@ async def _judge_all(tournament: Tournament, directory: RunDirectory, console: C
     results.cost = Spent(**tournament.meter.total.counts())
     if complete < len(drawn):
         results.ended_early = _ended_early(tournament.meter, len(judge.said), complete, len(drawn))
-    write_tournament(directory.path, tournament.entrants, judge, repetitions, results)
+    write_tournament(folder, tournament.entrants, judge, repetitions, results)
     return results
 
 

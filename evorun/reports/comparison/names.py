@@ -4,6 +4,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from evorun.models.simulated import SPEED
 from evorun.reports.overview import Outcome
 from evorun.runs.directory import ENGINES, SIMULATED, identity
 from evorun.runs.paths import display
@@ -19,9 +20,6 @@ RANDOM = "random"
 
 _NOT_SETTINGS = ("method=", "task=", "model=", "engine=", "seed=", "hydra", "evorun.", "run.")
 """Beginnings of overrides that are aspects of their own, or change no answer."""
-
-_SPEED = ("slots", "seconds_per_token")
-"""Settings of a simulated model that change when it answers, never what."""
 
 _MAX_DIFFERENCES = 4
 _LONGEST_VALUE = 24
@@ -115,7 +113,7 @@ def simulated_model(manifest: Manifest) -> dict[str, Any] | None:
 
 def _answers(engine: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a simulated model that decide its answers."""
-    return {key: value for key, value in engine.items() if key not in _SPEED}
+    return {key: value for key, value in engine.items() if key not in SPEED}
 
 
 def _settings(manifests: Sequence[Manifest]) -> list[str]:

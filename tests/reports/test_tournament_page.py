@@ -1,0 +1,136 @@
+"""A tournament's page and tables: what they show, and that hostile names stay texts."""
+
+import io
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from evorun.reports.tournament import print_tournament, write_tournament_page
+from evorun.runs.records import write_json
+from evorun.runs.schema import Metric, ModelInRun, Spent
+from evorun.runs.terminal import Terminal
+from evorun.runs.tournaments import (
+    Games,
+    TournamentManifest,
+    TournamentResults,
+    bradley_terry,
+    load_tournament_results,
+    results_of,
+)
+from run_fixture import HOSTILE
+
+
+class _Page(HTMLParser):
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements.append((tag, dict(attrs)))
+
+    def handle_data(self, data: str) -> None:
+        self.text += data + " "
+
+
+def played(names: list[str]) -> TournamentResults:
+    """Return the results of players of whom each has beaten the next ones three times, and lost to them once."""
+    rows = [(i, j, score) for i in range(len(names)) for j in range(i + 1, len(names)) for score in (1, 1, 0.5, 1, 0)]
+    games = Games.of(rows)
+    rated = [
+        bradley_terry(len(names), games, initial=1000, resamples=20, longer=longer)
+        for longer in (None, np.linspace(-1, 1, len(rows)))
+    ]
+    results = results_of(
+        names, [games, Games.of(rows[::-1])], games, k=32, initial=1000, plain=rated[0], controlled=rated[1]
+    )
+    results.judgments, results.prompts, results.invalid = len(rows), 4, {"cut_off": 2, "rejected": 1}
+    results.first_shown, results.cost = Metric(0.625, (0.5, 0.75), 40), Spent(1234, 5, 6)
+    return results
+
+
+def write(folder: Path, results: TournamentResults, text: str = "") -> Path:
+    manifest = TournamentManifest(
+        status="completed",
+        started=f"then {text}",
+        command=["evorun", "tournament", text],
+        evorun_version="0",
+        git_commit=None,
+        packages={},
+        hardware={},
+        task=f"essay {text}",
+        runs={one.name: f"javascript:{text}" for one in results.players},
+        judge=ModelInRun(f"judge {text}", text, "server"),
+        simulated=False,
+        settings={"k": 4, "initial": 1000, text or "seed": text},
+        identity={},
+    )
+    write_json(folder / "tournament.json", manifest)
+    write_json(folder / "results.json", results)
+    return write_tournament_page(folder)
+
+
+def printed(results: TournamentResults, width: int, *, simulated: bool = False) -> str:
+    console = Terminal(file=io.StringIO(), width=width, force_terminal=False)
+    print_tournament(results, console, simulated=simulated)
+    return console.file.getvalue()  # type: ignore[attr-defined,no-any-return]
+
+
+@pytest.mark.parametrize("width", [60, 200])
+def test_page_and_terminal_show_the_same_figures(tmp_path: Path, width: int) -> None:
+    results = played(["one", "two", "three"])
+    page = " ".join(_Page(write(tmp_path, results).read_text()).text.split())
+    shown = printed(results, width)
+    first = results.players[0]
+    assert first.bradley_terry is not None
+    for figure in (
+        f"{first.elo:,.1f}",
+        "6 / 2 / 2",  # of 10 matches
+        "70.0 %",
+        f"{first.bradley_terry.value:,.0f}",
+        f"{first.bradley_terry.low:,.0f} to {first.bradley_terry.high:,.0f}",
+        "70.0 % of 5",
+    ):
+        assert figure in page
+        assert figure in shown
+    for fact in ("62.5 % (50.0 to 75.0 %) of the decided judgments", "2 cut off, 1 rejected", "1,234 calls"):
+        assert fact in page
+        assert fact in " ".join(shown.split())
+    assert load_tournament_results(tmp_path) == results
+
+
+def test_warnings_are_told(tmp_path: Path) -> None:
+    results = played(["one", "two"])
+    assert "of the judgments were invalid" in printed(results, 200)
+    results.ended_early, results.invalid = "the budget ended it", {}
+    shown = printed(results, 200, simulated=True)
+    assert "The budget ended it." in shown
+    assert "Simulated: no language model judged" in shown
+    assert "invalid" not in shown
+
+
+def test_hostile_names_stay_texts(tmp_path: Path) -> None:
+    names = [f"{number} {text}" for number, text in enumerate(HOSTILE)]
+    results = played([name.encode("utf-8", "replace").decode() for name in names])
+    html = write(tmp_path, results, "".join(HOSTILE).encode("utf-8", "replace").decode()).read_text()
+    page = _Page(html)
+    policy = next(a["content"] for t, a in page.elements if t == "meta" and "http-equiv" in a)
+    assert policy is not None
+    assert "default-src 'none'" in policy
+    assert "script-src" not in policy
+    assert {tag for tag, _ in page.elements}.isdisjoint({"script", "img", "iframe", "object", "base", "form", "b"})
+    assert not [a for _, attributes in page.elements for a in attributes if a.startswith("on")]
+    for tag, attributes in page.elements:
+        for name in ("src", "href", "action", "srcset"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:")), (tag, name)
+    assert not re.search(r"url\((?!#)", html)
+    assert "\x00" not in html
+    assert "\u202e" not in html
+    assert "<script>window.pwned = 1</script>" in page.text
+    shown = printed(results, 200)
+    assert "\x1b" not in shown
+    assert "[red]markup[/red] [/] $\\frac{" in shown
