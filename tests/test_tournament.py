@@ -264,6 +264,7 @@ def test_a_run_without_responses_loses_unasked_and_prompts_in_common_are_played(
         (["good", "others", "judge=oracle"], "expected runs on the same problems, got another problem 'test_0000'"),
         (["good", "fair", "judge=policy"], "judge: expected a model by name, got policy"),
         (["good", "fair", "judge=[random,gpt_4o]"], "expected one judge"),
+        (["good", "fair", "judge=oracle", "judge_engine=simulated"], "judge_engine: has no effect with judge=oracle"),
         (["good", "fair", "judge=nobody"], "judge=nobody: unknown judge"),
         (["good", "fair", "judge=random", "judge_engine=nothing"], "judge_engine=nothing: unknown"),
         (["good", "fair", "judge=oracle", "repetitions=0"], "repetitions: expected a number >= 1, got 0"),

@@ -23,9 +23,9 @@ from evorun.reports.comparison.names import joined, name_parts
 from evorun.reports.overview import load_outcome
 from evorun.reports.tournament import print_tournament, write_tournament_page
 from evorun.runner import registry
-from evorun.runner.oracle import ORACLE, ORACLE_MODEL, OracleConfig
+from evorun.runner.oracle import ORACLE
 from evorun.runner.pairings import TournamentSettings, entrants_of
-from evorun.runner.served import engine_of, served_by
+from evorun.runner.served import SAME_AS_POLICY, engine_of, oracle_of, served_by
 from evorun.runner.tournament import hold, prepare
 from evorun.runner.typed import name_of, typed
 from evorun.runs.budget import BudgetConfig, Meter
@@ -36,7 +36,7 @@ from evorun.runs.records import write_json
 from evorun.runs.terminal import Terminal
 from evorun.runs.tournaments import MOST_PLAYERS, Games, TournamentResults, bradley_terry, load_tournament, results_of
 from evorun.sandbox.config import SandboxConfig
-from evorun.tasks.text_task import TextTask
+from evorun.tasks.base import TaskConfig
 
 _SETTINGS = tuple(one.name for one in fields(TournamentSettings))
 _OF_LOG = ("matches", "by", "output", "k", "initial", "resamples")
@@ -177,7 +177,7 @@ def _hold(
             entrants,
             problems,
             task,
-            _judge(asked, issubclass(task.task_class, TextTask)),
+            _judge(asked, task),
             typed(SandboxConfig, config.get("sandbox", {}), "sandbox"),
             settings,
             meter=Meter(budget.calls, budget.tokens),
@@ -200,21 +200,19 @@ def _hold(
 
 def _composed(overrides: Sequence[str]) -> dict[str, Any]:
     """Return the configuration of the judge, its engine and the budget."""
-    panel = next((one for one in overrides if one.startswith(("judge=[", "judge=panel"))), None)
-    if panel is not None:
-        raise ConfigError(f"{panel}: expected one judge")
-    own_engine = any(one.startswith("judge_engine=") for one in overrides)
+    judge = next(one for one in overrides if one.startswith("judge="))
+    if judge.startswith(("judge=[", "judge=panel")):
+        raise ConfigError(f"{judge}: expected one judge")
+    own_engine = judge == f"judge={ORACLE}" or any(one.startswith("judge_engine=") for one in overrides)
     config = composed([*([] if own_engine else ["judge_engine=auto"]), *overrides])
     return with_absolute_paths({key: config[key] for key in ("judge", "judge_engine", "budget")})
 
 
-def _judge(config: dict[str, Any], of_text: bool) -> ServedModel:
+def _judge(config: dict[str, Any], task: TaskConfig) -> ServedModel:
     """Return the judge on its engine. Raises ConfigError."""
     name = name_of(config, "judge")
-    if name == "policy":
-        raise ConfigError("judge: expected a model by name, got policy: each run has its own")
+    if name == SAME_AS_POLICY:
+        raise ConfigError(f"judge: expected a model by name, got {name}: each run has its own")
     if name == ORACLE:
-        if not of_text:
-            raise ConfigError(f"judge={ORACLE}: expected a task whose prompts say which answers they show (a TextTask)")
-        return ServedModel(ORACLE_MODEL, OracleConfig())
+        return oracle_of(config, "judge", task)
     return served_by(ServedModel(typed(ModelConfig, config["judge"], "judge"), engine_of(config, "judge_engine")))

@@ -89,7 +89,7 @@ def others_of(
                 f"{role}={choice}: gives verdicts on pairs, and method={method.name} asks its {role} model for "
                 f"{' and '.join(sorted(other_calls))}; expected one model"
             )
-        served = [_oracle(config, role, task)] if choice == ORACLE else _served(config, role, own)
+        served = [oracle_of(config, role, task)] if choice == ORACLE else _served(config, role, own)
         others |= {role: served[0]} if len(served) == 1 else {f"{role}.{i}": one for i, one in enumerate(served)}
     return others
 
@@ -132,7 +132,8 @@ def _is_policy(values: Any, key: str) -> bool:
     return True
 
 
-def _oracle(config: Mapping[str, Any], role: str, task: TaskConfig) -> ServedModel:
+def oracle_of(config: Mapping[str, Any], role: str, task: TaskConfig) -> ServedModel:
+    """Return the ground truth as a judge. Raises ConfigError for a task that has none, and for an engine."""
     typed(EngineConfig, config[role], role)  # nothing beside its name
     engine = f"{role}_engine"
     if engine in config and not _is_policy(config[engine], engine):
