@@ -7,6 +7,8 @@ from evorun.runs.tournaments import Player, TournamentResults
 _SHOWN = 40
 """Players drawn at most, the best of them; all are in the table."""
 
+_LONGEST = 60
+"""Characters of a name that are drawn."""
 
 _Line = tuple[float, float, float]
 """A rating and the ends of its line."""
@@ -20,7 +22,7 @@ def ratings_plot(results: TournamentResults) -> Drawing:
         ("Bradley-Terry, 95 % interval", RUNS[2], [_model(one, "bradley_terry") for one in players]),
         ("at equal length, 95 % interval", RUNS[4], [_model(one, "equal_length") for one in players]),
     )
-    with figure_of(7.6, 1.1 + 0.5 * len(players)) as figure:
+    with figure_of(10.4, 1.2 + 0.45 * len(players)) as figure:
         axes = figure.subplots()
         for (label, colour, found), offset in zip(kinds, (-0.2, 0.0, 0.2), strict=True):
             drawn = [(row + offset, *one) for row, one in enumerate(found) if one is not None]
@@ -28,7 +30,7 @@ def ratings_plot(results: TournamentResults) -> Drawing:
                 heights, values, lows, highs = zip(*drawn, strict=True)
                 axes.hlines(heights, lows, highs, color=colour, alpha=0.5)
                 axes.plot(values, heights, "o", color=colour, label=label)
-        axes.set_yticks(range(len(players)), [printable(one.name)[:48] for one in players])
+        axes.set_yticks(range(len(players)), [_short(printable(one.name)) for one in players])
         axes.set_ylim(len(players) - 0.5, -0.5)
         axes.grid(axis="x")
         axes.set_xlabel("rating in points")
@@ -46,3 +48,7 @@ def _model(player: Player, kind: str) -> _Line | None:
     if rating is None:
         return None
     return rating.value, *(rating.value if end is None else end for end in (rating.low, rating.high))
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= _LONGEST else name[: _LONGEST - 1] + "\u2026"
