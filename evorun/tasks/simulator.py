@@ -83,7 +83,8 @@ class TextSimulator:
             return self.judgment(skill.verdict(problem.id, first >= second, second >= first, luck, other, last))
         right = [self.is_right(problem, answer) for answer in hints["answers"]]
         if hints["role"] == "score":
-            return skill.score(request, float(right[0] == skill.judges_rightly(problem.id, luck, last)), rng)
+            judged = right[0] == skill.judges_rightly(problem.id, luck, last)
+            return skill.score(request, 0.0 if self._task.graded_by_opinion else float(judged), rng)
         if hints["role"] in EVALUATIONS:
             return evaluation(hints["role"], right[0] == skill.judges_rightly(problem.id, luck, last), other)
         succeeds = luck < skill.chance_of(request, right)

@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -13,6 +14,7 @@ from evorun.errors import ConfigError
 from evorun.models import Message, Request
 from evorun.models.config import ModelConfig
 from evorun.models.simulator import Skill
+from evorun.models.writing import EVASION, POINTED
 from evorun.runner.settings import check
 from evorun.runs.journal import Journal
 from evorun.testing.runs import COMPLETED, Run, carry_out
@@ -111,9 +113,9 @@ def rows(*advantages: float) -> list[Row]:
     return [Row(prompt=(1,), tokens=(2,), learned=(True,), signal=a, logprobs=(-1.0,)) for a in advantages]
 
 
-def policy(folder: Path, **engine: Any) -> SimulatedPolicy:
+def policy(folder: Path, simulator: Any = None, **engine: Any) -> SimulatedPolicy:
     config = make_config("engine", "simulated", **engine)
-    base = config.open_for(ModelConfig(name="m", id="m"), Doubter())
+    base = config.open_for(ModelConfig(name="m", id="m"), simulator or Doubter())
     return SimulatedPolicy("m", base, config, folder, Journal(folder / "journal.sqlite"))
 
 
@@ -136,6 +138,38 @@ async def test_an_update_teaches_as_much_as_its_rewards_differ(tmp_path: Path) -
         assert model.name == f"m@{step}"
         assert float(await said(model)) == pytest.approx(learned)
     assert await said(learner.reference) == "None"
+
+
+class Writer:
+    """Says which weights it is to write by."""
+
+    def respond(self, request: Request, rng: np.random.Generator) -> str:
+        return msgspec.json.encode(request.hints.get("weights")).decode()
+
+    with_skill = at_random = lambda self, *_: self
+
+
+async def test_a_writers_weights_follow_the_gradient_at_the_texts_of_the_rows(tmp_path: Path) -> None:
+    def row(text: str, signal: float) -> Row:
+        encoded = text.encode().ljust(-4 * (-len(text.encode()) // 4))
+        tokens = tuple(int.from_bytes(encoded[at : at + 4], "little") for at in range(0, len(encoded), 4))
+        count = len(tokens)
+        return Row(prompt=(1,), tokens=tokens, learned=(True,) * count, signal=signal, logprobs=(-1.0,) * count)
+
+    engine = {"quality": 0.3, "quality_limit": 0.6, "loophole_rate": 0.5, "policy_learning_rate": 0.5}
+    learner = policy(tmp_path, Writer(), **engine)
+    await learner.update(1, [row(EVASION * 3, 4.0), row(" ".join(POINTED), 2.0)])  # rewards, with advantages 1 and -1
+    await learner.update(2, [row(EVASION * 3, -1.0), row(" ".join(POINTED), 1.0)])
+    weights = [json.loads(await said(learner.current.at(step))) for step in range(3)]
+    assert weights[0] == pytest.approx([0.0, 0.0, 0.6])
+    # Six sentences to the point: the derivative of 6 log(0.6 s(x)) is 6 (1 - s(x)), of log s(x) it is 1 - s(x).
+    assert weights[1] == pytest.approx([0.5 * -6 * 0.5 / 2, 0.5 * (0.5 + 0.5) / 2, 0.6])
+    assert weights[2][0] > weights[1][0]
+    assert weights[2][1] < weights[1][1]
+    file = json.loads((await learner.export()).read_bytes())
+    assert file["quality"] == pytest.approx(0.6 / (1 + np.exp(-weights[2][0])))
+    assert file["loophole_rate"] == pytest.approx(1 / (1 + np.exp(-weights[2][1])))
+    assert await said(learner.reference) == "null"
 
 
 async def test_updates_can_harm(tmp_path: Path) -> None:
