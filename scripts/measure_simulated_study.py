@@ -1,12 +1,17 @@
-"""The truth about simulated runs of E-SPL and its baselines, which only the simulator knows.
+"""The truth about runs of a simulated study, which only the simulator knows.
 
     evorun experiment=espl/simulated_study seed=0,1,2
     python scripts/measure_simulated_study.py outputs/sweeps/TIME
 
-One line for all runs that differ by their seeds alone: means with Student's 95 % intervals over seeds. Pass rate on the
-test problems before and after; its paired differences, seed by seed, from the fixed prompt with frozen weights and from
-RL under it; what the principles of the prompt that was tested truly add to the probability of a right answer, and what
+One line for all runs that differ by their seeds alone: means with Student's 95 % intervals over seeds. The score on the
+test problems (pass rate; of essays the gold judge's) before, at its peak and after, and the fall from peak to end.
+
+Of E-SPL and its baselines: paired differences, seed by seed, from the fixed prompt with frozen weights and from RL
+under it; what the principles of the prompt that was tested truly add to the probability of a right answer, and what
 the updates do; Spearman's correlation between ratings at the end and what each prompt truly adds.
+
+Of MPO and its baselines: the paired difference from the same run under the rubric that it began with; the share of
+responses that use the loophole at the end; the share of runs whose last rubric has a criterion against it.
 """
 
 import argparse
@@ -21,17 +26,26 @@ import numpy as np
 from omegaconf import OmegaConf
 from scipy.stats import spearmanr
 
+from evorun.methods.refinement_settings import RefinementSettings
 from evorun.models.principles import PrincipleSettings
+from evorun.models.reviewing import CLOSING
 from evorun.runs.candidates import SHARED
 from evorun.runs.directory import RATINGS, load_manifest
 from evorun.runs.reading import read_artifact, read_records, read_steps
 from evorun.runs.schema import CandidateRecord, RatingRecord
+from evorun.runs.scores import mean_of_samples, yardstick
 from evorun.runs.statistics import t_interval
 from evorun.training.simulated import LEARNED
 
 FIXED = "method=espl_evolution method.evolve=False method.prompts=1"
 RL = "method=grpo method.problems_per_step=30"
-COLUMNS = ("before", "after", "over fixed", "over RL", "principles", "updates", "spearman")
+OF_REFINEMENT = {f"method.{one.name}" for one in fields(RefinementSettings)}
+"""Keys that a run with a rubric that stays does not heed; those of the simulated meta reward model begin so:"""
+OF_META = "engine.meta_"
+COLUMNS = (
+    *("before", "peak", "after", "fall", "over fixed", "over RL", "over fixed rubric"),
+    *("principles", "updates", "spearman", "loophole", "closed"),
+)
 
 
 class Prompt(NamedTuple):
@@ -56,21 +70,40 @@ class Run(NamedTuple):
 
 def measured(folder: Path) -> Run:
     """Return what a finished run did, and the truth about it."""
-    manifest, steps, prompts = load_manifest(folder), read_steps(folder), rated(folder)
-    first, last = (
-        float(np.mean([one.scores["pass_rate"] for one in steps if one.step == step]))
-        for step in (0, max(one.step for one in steps))
-    )
-    learned = (read_artifact(folder, LEARNED, dict[str, Any]) or {}).get("learned", 0.0)
-    best = max((one for one in prompts if one.in_window), key=lambda one: (one.rating, -one.sd), default=None)
-    figures = {"before": first, "after": last, "updates": learned, "principles": best.truth if best else 0.0}
-    ratings, truths = [one.rating for one in prompts], [one.truth for one in prompts]
-    if len(set(ratings)) > 1 and len(set(truths)) > 1:
-        figures["spearman"] = float(spearmanr(ratings, truths).statistic)
+    manifest, steps = load_manifest(folder), read_steps(folder)
+    name = mean_of_samples(yardstick(manifest.scores)).name
+    by_step: dict[int, list[float]] = defaultdict(list)
+    for one in steps:
+        by_step[one.step].append(one.scores[name] or 0.0)
+    scores = [float(np.mean(by_step[step])) for step in sorted(by_step)]
+    figures = {"before": scores[0], "peak": max(scores), "after": scores[-1], "fall": max(scores) - scores[-1]}
+    learned = read_artifact(folder, LEARNED, dict[str, Any]) or {}
+    rubrics = [one.text for one in read_records(folder / "candidates.jsonl", CandidateRecord) if one.kind == "rubric"]
+    prompts = [] if rubrics else rated(folder)
+    if rubrics:
+        figures |= {"loophole": learned["loophole_rate"], "closed": float(CLOSING in rubrics[-1])}
+    else:
+        best = max((one for one in prompts if one.in_window), key=lambda one: (one.rating, -one.sd), default=None)
+        figures |= {"updates": learned.get("learned", 0.0), "principles": best.truth if best else 0.0}
+        ratings, truths = [one.rating for one in prompts], [one.truth for one in prompts]
+        if len(set(ratings)) > 1 and len(set(truths)) > 1:
+            figures["spearman"] = float(spearmanr(ratings, truths).statistic)
     given = [str(one) for one in OmegaConf.load(folder / ".hydra" / "overrides.yaml")]
     swept = [one for one in given if not one.lstrip("+").startswith(("seed=", "experiment=", "evorun.", "hydra."))]
-    arm = sorted(swept, key=lambda one: (not one.startswith("method="), one))
-    return Run(" ".join(arm), manifest.seed, figures, prompts)
+    return Run(arm_of(swept), manifest.seed, figures, prompts)
+
+
+def arm_of(overrides: Sequence[str]) -> str:
+    """Return the name of an arm: its overrides, the method first."""
+    return " ".join(sorted(overrides, key=lambda one: (not one.startswith("method="), one)))
+
+
+def under_fixed_rubric(arm: str) -> str:
+    """Return the arm that differs from one of MPO in that its rubric stays."""
+    settings = dict(one.split("=", 1) for one in arm.split(" "))
+    settings["method"] = settings.pop("method.trainer", "ppo")
+    heeded = [key for key in settings if key not in OF_REFINEMENT and not key.startswith(OF_META)]
+    return arm_of([f"{key}={settings[key]}" for key in heeded])
 
 
 def rated(folder: Path) -> list[Prompt]:
@@ -103,16 +136,22 @@ def table(runs: Sequence[Run]) -> str:
     arms: dict[str, dict[int, Mapping[str, float]]] = defaultdict(dict)
     for run in runs:
         arms[run.arm][run.seed] = run.figures
-    lines = [f"{'arm':78}{'runs':>5}" + "".join(f"{name:>18}" for name in COLUMNS)]
+    rows: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for arm, by_seed in arms.items():
-        columns: dict[str, list[float]] = defaultdict(list)
+        columns = rows[arm]
+        references = {"over fixed": FIXED, "over RL": RL}
+        if arm.startswith("method=mpo"):
+            references = {"over fixed rubric": under_fixed_rubric(arm)}
         for seed, figures in by_seed.items():
             for name, value in figures.items():
                 columns[name].append(value)
-            for name, reference in (("over fixed", FIXED), ("over RL", RL)):
+            for name, reference in references.items():
                 if seed in arms.get(reference, {}):
                     columns[name].append(figures["after"] - arms[reference][seed]["after"])
-        lines.append(f"{arm:78}{len(by_seed):>5}" + "".join(f"{shown(columns[name]):>18}" for name in COLUMNS))
+    names = [name for name in COLUMNS if any(columns[name] for columns in rows.values())]
+    lines = [f"{'arm':78}{'runs':>5}" + "".join(f"{name:>19}" for name in names)]
+    for arm, columns in rows.items():
+        lines.append(f"{arm:78}{len(arms[arm]):>5}" + "".join(f"{shown(columns[name]):>19}" for name in names))
     return "\n".join(lines)
 
 
