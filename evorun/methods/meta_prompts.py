@@ -78,7 +78,7 @@ class MetaPrompts:
     def _sample(self, sample: Sample) -> str:
         episode, rubric = sample
         known = self._demonstrations.get(episode.asked.problem.id)
-        reference = "" if known is None else f"{known.reasoning}\n{known.answer}".strip()
+        reference = "" if known is None else known.reference
         prompt = "\n\n".join(message["content"] for message in episode.asked.prompt.messages)
         # Of one turn what the reward model was shown: the reply without its thinking.
         response = episode.response.text if len(episode.turns) == 1 else transcript(episode)

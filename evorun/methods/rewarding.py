@@ -100,7 +100,7 @@ class ByRubric:
             lambda key, step: self._rubrics.at(key, step),
             settings,
             ctx.training.grade,
-            references={name: one.answer for name, one in known.items()} if settings.plan_reference else {},
+            references={name: one.reference for name, one in known.items()} if settings.plan_reference else {},
             overflow_penalty=overflow_penalty,
         )
         assert settings.rubric is not None  # noqa: S101 - else the task's grade rewards

@@ -20,7 +20,8 @@ class RubricSettings:
     """whole: a response is scored by all items in one reply. by_item: each item is a call of its own. plan: the reward
     model first plans how it will score responses to the problem, then scores by the plan (appendix K.3)."""
     plan_reference: bool
-    """Show the problem's right answer to whoever plans; the run's information regime is then `labels`."""
+    """Show the problem's reference solution, or its right answer where it has none, to whoever plans; the run's
+    information regime is then `labels`."""
     reward_scale: str
     """raw: points as they are. normalised: the mean over items of points by maximum, in [0, 1]."""
     score_attempts: int

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from building import load_task
+from building import load_task, simulated_run
 from evorun.errors import ConfigError, DataError
 from evorun.tasks.base import Problem
 from evorun.tasks.math.clusters import TfIdf
@@ -169,3 +169,29 @@ def test_worked_solutions_are_known_to_the_driver_alone() -> None:
         assert loaded.task.parse(problem, solution).answer == loaded.answers[problem.id]
         assert solution not in str(problem)
     assert load_task("math", source="sample").solutions == {}
+
+
+FEW = ("method.refine_every=1", "method.eval_every=2", "task.clusters=2", "task.answer=integer")
+
+
+def test_mpo_plans_beside_solutions_and_keeps_a_rubric_for_each_cluster(tmp_path: Path) -> None:
+    """As appendix K.3 has it: a plan, then a score; or the final answer alone; each cluster refined for itself."""
+    data = tmp_path / "data"
+    data.mkdir()
+    for name, count in (("math_train", 12), ("math_test", 2)):
+        texts = [f"{'Solve the equation' if n % 2 else 'Factor the polynomial'} {name} {n}" for n in range(count)]
+        write(data, name, texts, solution="As one sees at once, $\\boxed{1}$.")
+    words = ("method=mpo", "task=math", f"task.data={data}", "method.steps=2", "method.problems_per_step=12")
+    run = simulated_run(tmp_path / "run", *words, *FEW)
+    assert run.json("manifest.json")["regime"] == "labels"
+    shown = {role: [asked.messages[-1]["content"] for asked in run.asked if asked.hints.get("role") == role]
+             for role in ("plan", "score")}  # fmt: skip
+    assert shown["plan"]
+    assert all("As one sees at once" in prompt for prompt in shown["plan"])
+    assert not any("As one sees at once" in prompt for prompt in shown["score"])
+    assert all("# Plan for scoring" in prompt for prompt in shown["score"])
+    rollouts = run.records("rollouts")
+    assert 0 < sum(one["correct"] is None for one in rollouts) < len(rollouts) == 24  # of both modes
+    rubrics = [one for one in run.records("candidates") if one["kind"] == "rubric"]
+    assert sum(one["operator"] == "root" for one in rubrics) == 2 * len(SUBJECTS)
+    assert {one["id"].partition("#")[0] for one in rubrics if one["operator"] != "root"} == {"algebra/1", "algebra/2"}
