@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from msgspec.structs import replace as replace_struct
 
-from evorun.errors import DataError, at_least
+from evorun.errors import ConfigError, DataError, at_least
 from evorun.tasks.math.records import SUBJECTS, cluster_name, cluster_names, read_details
 from evorun.tasks.math.task import Math
 from evorun.tasks.math_contest.config import MathContestConfig
@@ -37,6 +37,8 @@ class MathConfig(MathContestConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least("task.clusters", self.clusters, 1)
+        if not self.embeddings:
+            raise ConfigError("task.embeddings: expected tfidf or an encoder's hub id or folder, got an empty string")
 
     def _task(self, **settings: Any) -> MathContest:
         return super()._task(clusters=self.clusters, **settings)

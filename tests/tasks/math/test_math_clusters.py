@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from building import load_task
 from evorun.errors import ToolError
 from evorun.tasks.math.clusters import DIMENSIONS, Clusters, Encoded, TfIdf
 
@@ -119,3 +120,6 @@ def test_an_encoder_may_give_the_vectors_which_are_kept(monkeypatch: pytest.Monk
         embedding = Encoded("letters")
         assert Clusters(CIRCLES + PRIMES, 2, embedding).of([*CIRCLES, *PRIMES]) == [2] * 3 + [1] * 4
     assert loaded == ["letters"]
+    clusters = {one.data["cluster"] for one in load_task("math", source="sample", embeddings="letters").problems}
+    assert loaded == ["letters"] * 2  # for texts that were not kept
+    assert "number_theory/2" in clusters

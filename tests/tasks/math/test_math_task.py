@@ -115,9 +115,11 @@ def test_without_training_problems_clusters_are_those_of_the_problems(
     assert set(keys(loaded.problems, loaded.task).values()) == {"algebra/1"}
 
 
-def test_there_is_at_least_one_cluster() -> None:
+def test_there_is_at_least_one_cluster_and_something_to_find_it_by() -> None:
     with pytest.raises(ConfigError, match=r"task\.clusters"):
         load_task("math", source="sample", clusters=0)
+    with pytest.raises(ConfigError, match=r"task\.embeddings: expected tfidf or an encoder's hub id"):
+        load_task("math", source="sample", embeddings="")
 
 
 def test_the_problems_at_hand_have_21_rubrics_and_strata_by_subject() -> None:
