@@ -3,12 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from evorun.tasks.base import LoadedTask, Problem, Provenance
 from evorun.tasks.essay.task import Essay
 from evorun.tasks.loading import Row, load_rows
-from evorun.tasks.prose.config import ProseConfig, text_in
+from evorun.tasks.prose.config import ProseConfig, Record
 
 
 @dataclass(kw_only=True)
@@ -20,9 +20,9 @@ class EssayConfig(ProseConfig):
     benchmark = "the collection of writing instructions"
     sizes: ClassVar[Mapping[str, int]] = {"train": 26_013, "test": 4_096}
 
-    def row(self, record: Mapping[str, Any], identity: str, where: str) -> Row:
-        kind = str(record.get("kind") or "all")
-        return Problem(id=identity, stratum=kind, data={"question": text_in(record, "prompt", where)}), None
+    def row(self, record: Record) -> Row:
+        kind = str(record.values.get("kind") or "all")
+        return Problem(id=record.identity, stratum=kind, data={"question": record.text("prompt")}), None
 
     def loaded(self, rows: Sequence[Row], validation: Sequence[Row], provenance: Provenance) -> LoadedTask:
         task = Essay(max_words=self.max_words, prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars)

@@ -18,6 +18,26 @@ from evorun.tasks.loading import Row
 SPLITS = ("train", "test")
 
 
+class Record(NamedTuple):
+    """A record of a file, not yet checked."""
+
+    values: Mapping[str, Any]
+    identity: str
+    """Its own id, or one made of its file's name and its line."""
+    where: str
+    """`FILE:LINE`, for errors."""
+    file: str
+    """The file's name without its suffix."""
+    split: str
+
+    def text(self, field: str) -> str:
+        """Return a text, stripped. Raises DataError where there is none."""
+        text = self.values.get(field)
+        if not isinstance(text, str) or not text.strip():
+            raise DataError(f"{self.where}: {field}: expected a non-empty string, got {text!r:.60}")
+        return text.strip()
+
+
 class Found(NamedTuple):
     """The problems of a split's files, before any is drawn."""
 
@@ -84,10 +104,10 @@ class ProseConfig(TaskConfig):
     # --- what a subclass knows ---
 
     @abstractmethod
-    def row(self, record: Mapping[str, Any], identity: str, where: str) -> Row | None:
-        """Return a record's problem, with its right answer where it has one; None: the record is left out.
+    def row(self, record: Record) -> Row | None:
+        """Return a record's problem, with its right answer or its reference where it has one; None: it is left out.
 
-        Raises DataError, beginning with `where`, for a malformed record.
+        Raises DataError, beginning with the record's place, where it is malformed.
         """
 
     @abstractmethod
@@ -103,8 +123,10 @@ class ProseConfig(TaskConfig):
         """
         found, tested = self._test()
         if self.split == "test":
-            validation = self._train(tested)[1][: self.validation_problems] if self.validation_problems else []
-            return self._loaded(found, tested[: self.limit], validation)
+            held_out = self._train(tested)[1] if self.validation_problems else []
+            # Where some have a right answer, only those can be demonstrations.
+            labelled = [row for row in held_out if row[1] is not None] or held_out
+            return self._loaded(found, tested[: self.limit], labelled[: self.validation_problems])
         found, trained = self._train(tested)
         return self._loaded(found, trained[: self.limit])
 
@@ -156,8 +178,9 @@ class ProseConfig(TaskConfig):
         for path, number, where, record in located:
             if not isinstance(record, Mapping):
                 raise DataError(f"{where}: expected a JSON object, got {type(record).__name__}")
-            identity = str(record.get("id") or record.get("bill_id") or f"{path.stem}_{number:05d}").replace("|", "/")
-            row = self.row(record, identity, where)
+            own = record.get("id") or record.get("bill_id") or f"{path.stem}_{number:05d}"
+            # '|' separates the parts of a journal's keys
+            row = self.row(Record(record, str(own).replace("|", "/"), where, path.stem, split))
             if row is None:
                 continue
             if (earlier := ids.setdefault(row[0].id, where)) != where:
@@ -204,14 +227,6 @@ class ProseConfig(TaskConfig):
             description=f"{description} ({found.place}{left_out})",
             digest=digest,
         )
-
-
-def text_in(record: Mapping[str, Any], field: str, where: str) -> str:
-    """Return a record's text, stripped. Raises DataError where there is none."""
-    text = record.get(field)
-    if not isinstance(text, str) or not text.strip():
-        raise DataError(f"{where}: {field}: expected a non-empty string, got {text!r:.60}")
-    return text.strip()
 
 
 def _content(row: Row) -> bytes:

@@ -29,8 +29,12 @@ class Prose(TextTask):
 
     def __init__(self, *, max_words: int, prompts: str | None = None, shown_reasoning_chars: int | None = None) -> None:
         """Compile the prompts as `TextTask` does. max_words: as prompts ask for; nothing is cut."""
+        self._max_words = max_words
         super().__init__(prompts=prompts, shown_reasoning_chars=shown_reasoning_chars)
         self.answer_format = self.prompts.render("answer_format", max_words=max_words)
+
+    def shared_values(self) -> Mapping[str, Any]:
+        return {**super().shared_values(), "max_words": self._max_words}
 
     def question(self, problem: Problem) -> str:
         text: str = problem.data["question"]

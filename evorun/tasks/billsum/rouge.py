@@ -1,0 +1,66 @@
+"""ROUGE of summaries (Lin, 2004) by the rouge_score package, in worker processes."""
+
+import asyncio
+import atexit
+import json
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, lru_cache
+from pathlib import Path
+from queue import Empty, SimpleQueue
+
+from evorun.errors import ToolError
+from evorun.tasks.worker_process import WorkerProcess
+
+PROCESSES = min(4, os.cpu_count() or 1)
+"""Workers at most (ours: each measures about 30 pairs of 2,500 characters a second; a test set has some thousands)."""
+
+_WORKER = Path(__file__).with_name("worker.py")
+
+
+class Rouge:
+    """Measures summaries in worker processes, and remembers what it found.
+
+    A worker is started where all are busy, up to `processes`; they end with the process that started them.
+    """
+
+    def __init__(self, processes: int = PROCESSES) -> None:
+        """processes: workers at most."""
+        # A thread for each worker, which waits for it off the event loop.
+        self._threads = ThreadPoolExecutor(max_workers=processes, thread_name_prefix="rouge")
+        self._idle: SimpleQueue[WorkerProcess] = SimpleQueue()
+        self._remembered = lru_cache(maxsize=10_000)(self._measure)
+
+    async def measure(self, reference: str, summary: str, *, stemmer: bool) -> dict[str, float]:
+        """Return the F-measures, in [0, 1], by the names of `evorun.tasks.billsum.worker.measure`.
+
+        Raises ToolError where a worker dies, which no text makes it do, and DataError where rouge_score is absent.
+        """
+        submitted = self._threads.submit(self._remembered, reference, summary, stemmer)
+        return dict(await asyncio.wrap_future(submitted))
+
+    def close(self) -> None:
+        """End the workers."""
+        self._threads.shutdown(cancel_futures=True)
+        while not self._idle.empty():
+            self._idle.get().end()
+
+    def _measure(self, reference: str, summary: str, stemmer: bool) -> dict[str, float]:
+        try:
+            worker = self._idle.get_nowait()
+        except Empty:
+            worker = WorkerProcess(_WORKER, purpose="task=billsum", package="rouge-score")
+        reply = worker.ask(json.dumps([reference, summary, stemmer]))
+        if not reply:
+            raise ToolError(f"task=billsum: the process that measures ROUGE ended with status {worker.end()}; resume")
+        self._idle.put(worker)
+        measured: dict[str, float] = json.loads(reply)
+        return measured
+
+
+@cache
+def shared() -> Rouge:
+    """Return the one that all tasks of this process share: starting a worker takes seconds."""
+    rouge = Rouge()
+    atexit.register(rouge.close)
+    return rouge
