@@ -6,8 +6,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from evorun.tasks.base import LoadedTask, Problem, Provenance
+from evorun.tasks.essay.simulator import EssaySimulator
 from evorun.tasks.essay.task import Essay
 from evorun.tasks.loading import Row, load_rows
+from evorun.tasks.opinions import OpinionGrader
 from evorun.tasks.prose.config import ProseConfig, Record
 
 
@@ -26,4 +28,11 @@ class EssayConfig(ProseConfig):
 
     def loaded(self, rows: Sequence[Row], validation: Sequence[Row], provenance: Provenance) -> LoadedTask:
         task = Essay(max_words=self.max_words, prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars)
-        return load_rows(task, rows, validation=validation, provenance=provenance)
+        return load_rows(
+            task,
+            rows,
+            validation=validation,
+            provenance=provenance,
+            grader=OpinionGrader(task),
+            simulator=EssaySimulator,
+        )

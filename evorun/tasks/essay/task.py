@@ -7,8 +7,8 @@ from typing import ClassVar
 import numpy as np
 
 from evorun.runs.candidates import Response
-from evorun.runs.scores import Score
 from evorun.tasks.base import Grade, Problem
+from evorun.tasks.opinions import RUBRIC
 from evorun.tasks.prose.task import PROMPTS, Prose
 
 # Of texts without content, as long as a short paragraph
@@ -20,7 +20,8 @@ class Essay(Prose):
     """Answers an instruction with an essay or a story, which is scored by a judge's opinion under a rubric."""
 
     name = "essay"
-    scores = (Score("rubric", 0, 1),)
+    scores = (RUBRIC,)
+    graded_by_opinion = True
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", PROMPTS)
     words: Mapping[str, str] = {
         "persona": "an accomplished writer of English prose",

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from building import load_task
+from evorun.models.writing import POINTED, VAGUE
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, Prompt
 from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
@@ -61,11 +62,39 @@ def test_every_prompt_asks_for_an_essay_of_the_length_that_is_set() -> None:
     assert "no more than 123 words" in task.seed_instruction()
 
 
-def test_an_essay_is_not_graded_without_a_judge() -> None:
-    grade = TASK.score(PROBLEM, Response(text=GOOD, answer=GOOD), None)
-    assert (grade.correct, grade.scores) == (None, {})
-    record = TASK.reflection_record(PROBLEM, TASK.parse(PROBLEM, GOOD), LOADED.validation[0])
-    assert record == GOOD
+class Opinions:
+    """A gold judge that says what it is told to, and the prompts that it was shown."""
+
+    def __init__(self, *replies: str) -> None:
+        self.replies = iter(replies)
+        self.asked: list[str] = []
+
+    async def judge(self, prompt: Prompt, attempt: int = 0) -> str:
+        self.asked.append(user_text(prompt))
+        return next(self.replies)
+
+
+async def test_its_score_is_the_gold_judges_by_the_expert_rubric() -> None:
+    grader: Any = LOADED.grader
+    judge = Opinions("It is clear. <score>18</score>", "I would say 18 of 24.", "Well. <score>12</score>")
+    first, second = [await grader.grade(PROBLEM, TASK.parse(PROBLEM, text), judge) for text in (GOOD, BAD)]
+    assert (first.correct, first.scores) == (None, {"rubric": 0.75})
+    assert second.scores == {"rubric": 0.5}  # asked again where the first opinion could not be read
+    assert len(judge.asked) == 3
+    expert = TASK.given_rubric("expert", "")
+    assert expert.maximum == 24
+    for text, essay in zip(judge.asked, (GOOD, BAD, BAD), strict=True):
+        assert expert.text in text
+        assert PROBLEM.data["question"] in text
+        assert f"<response>\n{essay}\n</response>" in text
+    # Nothing but the judge can score it, in whatever a method is shown either.
+    assert TASK.score(PROBLEM, Response(text=GOOD, answer=GOOD), None).scores == {}
+    assert TASK.reflection_record(PROBLEM, TASK.parse(PROBLEM, GOOD), LOADED.validation[0]) == GOOD
+
+
+def test_simulated_judges_prefer_the_essay_that_is_to_the_point() -> None:
+    simulator: Any = LOADED.simulator
+    assert simulator.value(PROBLEM, POINTED[0]) > simulator.value(PROBLEM, VAGUE[0]) == simulator.value(PROBLEM, None)
 
 
 def test_random_essays_are_words_without_order() -> None:
