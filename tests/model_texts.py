@@ -23,9 +23,11 @@ from evorun.sandbox import same_output
 from evorun.sandbox.base import Case, CaseResult, Limits
 from evorun.sandbox.testing import cut
 from evorun.tasks import judging
+from evorun.tasks.billsum.worker import in_lines
 from evorun.tasks.boxes import has_alternatives, is_in_form, last_boxed
 from evorun.tasks.capabilities import Diagnosis, Individual
 from evorun.tasks.corrections import settled
+from evorun.tasks.ethics.reading import read_verdict
 from evorun.tasks.json_text import read_object, well_formed
 from evorun.tasks.livecodebench import feedback, operators, programs
 from evorun.tasks.livecodebench.reading import read_memory, read_program, read_reasoning
@@ -52,6 +54,8 @@ TASKS: dict[str, dict[str, Any]] = {
     "arithmetic": {},
     "search_qa": {"source": "sample"},
     "essay": {"source": "sample"},
+    "ethics": {"source": "sample"},
+    "billsum": {"source": "sample"},
 }
 """Those whose reading differs, and how to load them."""
 
@@ -99,6 +103,8 @@ def functions() -> dict[str, Reader]:
             "answer": _or_error(read_answer),
             "in form": in_form,
         },
+        "tasks.ethics.reading": {"verdict": _or_error(read_verdict)},
+        "tasks.billsum.worker": {"in_lines": in_lines},
         "tasks.search_qa.metrics": {"f1": lambda text: f1(text, "the one"), "f1 of it": lambda text: f1("1", text)},
         "tasks.tags": {"inert": inert},
         "tasks.rubrics": {
@@ -294,6 +300,8 @@ FRAGMENTS = (
         "Answer: ",
         "<tool_call>",
         "</tool_call>",
+        "<verdict>",
+        "RIGHT</verdict>",
         "solution",
         "is",
         "option ",

@@ -36,6 +36,9 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "sudoku": {"instances": 2, "validation_instances": 1, "training_instances": 1},
     "graph_coloring": {"instances": 2, "validation_instances": 1, "training_instances": 1},
     "tsp": {"instances": 2, "validation_instances": 1, "training_instances": 1},
+    "essay": {"source": "sample"},
+    "ethics": {"source": "sample"},
+    "billsum": {"source": "sample", "max_words": 20},
 }
 
 
@@ -70,7 +73,7 @@ def test_all_replies_have_the_tasks_form_and_none_depends_on_the_right_answer(na
         said = replies(simulator, prompt)
         assert said == replies(blind, prompt)
         assert all(task.parse(problem, text).answer is not None for text in said)
-        assert name == "livecodebench" or len(set(said)) > 3
+        assert name == "livecodebench" or len(set(said)) > (1 if name == "ethics" else 3)
     said = replies(simulator, task.judge_prompt(problem, seen, seen))
     assert {task.parse_judgment(text).verdict for text in said} == {"A", "B"}
     scores = [task.parse_fitness(text) for text in replies(simulator, task.fitness_prompt(problem, seen), 200)]

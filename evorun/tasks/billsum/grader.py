@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from evorun.errors import DataError
 from evorun.runs.candidates import Response
-from evorun.tasks.base import Grade, Problem, Tools
+from evorun.tasks.base import Grade, GradingTools, Problem
 from evorun.tasks.billsum.rouge import Rouge, shared
 from evorun.tasks.billsum.task import BillSum
 
@@ -18,7 +18,7 @@ class RougeGrader:
         self._references = references
         self._rouge = rouge
 
-    async def grade(self, problem: Problem, response: Response, tools: Tools) -> Grade:
+    async def grade(self, problem: Problem, response: Response, tools: GradingTools) -> Grade:
         """Grade one response; one that could not be read has 0. Raises DataError for a problem that is not known."""
         if problem.id not in self._references:
             raise DataError(f"problem '{problem.id}': expected one of the {len(self._references)} loaded problems")

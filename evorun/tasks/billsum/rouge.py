@@ -36,8 +36,7 @@ class Rouge:
 
         Raises ToolError where a worker dies, which no text makes it do, and DataError where rouge_score is absent.
         """
-        submitted = self._threads.submit(self._remembered, reference, summary, stemmer)
-        return dict(await asyncio.wrap_future(submitted))
+        return await asyncio.wrap_future(self._threads.submit(self._remembered, reference, summary, stemmer))
 
     def close(self) -> None:
         """End the workers."""
