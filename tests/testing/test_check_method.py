@@ -44,6 +44,9 @@ PROBLEMS: dict[str, dict[str, Any]] = {
     "hmmt": {"source": "sample"},
     "arithmetic": {},
     "search_qa": {"source": "sample"},
+    "essay": {"source": "sample"},
+    "ethics": {"source": "sample"},
+    "billsum": {"source": "sample"},
 }
 """Tasks that are one class with other data stand for each other (here: contests with integers and with expressions)."""
 
