@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, cast
 
 import msgspec
@@ -26,6 +27,7 @@ from evorun.sandbox.config import SandboxConfig
 from evorun.tasks.base import Task, TaskConfig
 from evorun.traces.fragments import PENALISED_SCORE
 from evorun.training.config import TrainingConfig
+from evorun.training.requirements import require_fitting
 
 TOP_LEVEL = (
     *("method", "task", "model", "engine"),
@@ -234,6 +236,8 @@ def _training(
             f"model={model.name}: expected a model whose own weights can be trained with method={method.name}, got one "
             "that is quantised, under an adapter or behind an API"
         )
+    if method.learns_from_problems:
+        require_fitting(method.objective(Path()), training)  # that of a fine-tuning reads data
     if training.weights == "full" and method.learns_from_problems:
         raise ConfigError(
             f"training.weights: expected lora with method={method.name}, got full: completions and the reference "

@@ -36,7 +36,7 @@ from evorun.training.base import UpdatesByStep
 from evorun.training.checkpoints import ROLLOUTS, Checkpoints
 from evorun.training.config import TrainingConfig
 from evorun.training.process import LOG, TrainerProcess
-from evorun.training.settings import require_no_dropout, require_share
+from evorun.training.settings import require_share
 from evorun.training.wire import (
     Answer,
     Assess,
@@ -47,7 +47,6 @@ from evorun.training.wire import (
     Generate,
     Job,
     Objective,
-    ProximalPolicy,
     Replies,
     Row,
     Save,
@@ -87,12 +86,10 @@ class Policy:
     ) -> None:
         """engine: the trainer's decoding. run: the run directory. past: the run that this one replays without training.
 
-        Raises ConfigError for settings of training that the objective cannot have.
+        Raises ConfigError when a batch of conversations cannot be divided among the trainer's processes.
         """
         if isinstance(objective, FineTuning):
             require_share(objective.batch, training.num_processes)
-        if isinstance(objective, ProximalPolicy):
-            require_no_dropout(training)
         self.training = training
         self.max_lag = training.max_lag
         self.updates = 0

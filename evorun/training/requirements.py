@@ -1,15 +1,20 @@
 """Needs of the trainer on this machine and of a model, looked for before anything is paid for."""
 
 import contextlib
+from pathlib import Path
 from typing import Any
 
-from evorun.errors import EngineError, TrainingError, first_line
+import msgspec
+from omegaconf import OmegaConf
+
+from evorun.errors import ConfigError, EngineError, TrainingError, first_line
 from evorun.models.base import Message
 from evorun.models.chat import require_plain_template
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
 from evorun.models.requirements import absent, skeleton
 from evorun.training.config import TrainingConfig
+from evorun.training.wire import Objective, ProximalPolicy
 
 PACKAGES = ("torch", "transformers", "accelerate", "trl", "peft", "datasets")
 
@@ -22,6 +27,34 @@ def require_packages() -> None:
         raise TrainingError(
             f"training needs the package {package}, which is not installed: pip install 'evorun[train]'"
         )
+
+
+def require_fitting(objective: Objective, training: TrainingConfig) -> None:
+    """Raise ConfigError for settings of training that the objective cannot have; nothing is loaded for it."""
+    if not isinstance(objective, ProximalPolicy):
+        return
+    if training.dropout:
+        raise ConfigError(
+            "training.dropout: expected 0 with PPO, which takes what differs between two passes for a change of the "
+            f"policy, got {training.dropout}"
+        )
+    if training.accelerate_config is not None and _shards(Path(training.accelerate_config).expanduser()):
+        raise ConfigError(
+            "training.accelerate_config: shards the weights among the processes (ZeRO stage 3 or FSDP), expected whole "
+            "ones with PPO, whose critic shares the policy's or has its own beside them; use ZeRO stage 2 or none"
+        )
+
+
+def _shards(file: Path) -> bool:
+    """Tell whether a file of `accelerate config` shards weights; what cannot be read is left to accelerate."""
+    with contextlib.suppress(Exception):
+        given: Any = OmegaConf.to_container(OmegaConf.load(file))
+        deepspeed = given.get("deepspeed_config") or {}
+        stage = deepspeed.get("zero_stage")
+        if (more := deepspeed.get("deepspeed_config_file")) is not None:
+            stage = msgspec.json.decode(Path(more).expanduser().read_bytes())["zero_optimization"]["stage"]
+        return given.get("distributed_type") == "FSDP" or stage == 3
+    return False
 
 
 def require_trainable(model: ModelConfig, training: TrainingConfig, device: str) -> tuple[Any, Any]:

@@ -51,24 +51,6 @@ def require_processes(training: TrainingConfig) -> None:
         )
 
 
-def require_whole_weights() -> None:
-    """Raise ConfigError when the launcher is configured to shard weights, which a critic beside the policy does not."""
-    if os.environ.get("ACCELERATE_USE_FSDP") == "true" or os.environ.get("ACCELERATE_DEEPSPEED_ZERO_STAGE") == "3":
-        raise ConfigError(
-            "training.accelerate_config: shards the weights among the processes (ZeRO stage 3 or FSDP), expected whole "
-            "ones with PPO, whose critic trains beside the policy; use ZeRO stage 2 or none"
-        )
-
-
-def require_no_dropout(training: TrainingConfig) -> None:
-    """Raise ConfigError for dropout, under which PPO would take its noise for changes of the policy."""
-    if training.dropout:
-        raise ConfigError(
-            f"training.dropout: expected 0 with PPO, which compares one policy's probabilities from pass to pass, got "
-            f"{training.dropout}"
-        )
-
-
 def processes() -> int:
     """Return the number of processes that train together, as set by the launcher."""
     return int(os.environ.get("WORLD_SIZE", "1"))

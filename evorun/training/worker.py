@@ -54,14 +54,12 @@ def _train(job: Job, link: Any) -> None:
 
     from evorun.training.rollouts import Decoding
     from evorun.training.serving import Finished, Serving
-    from evorun.training.settings import require_processes, require_whole_weights
+    from evorun.training.settings import require_processes
     from evorun.training.versions import Versions
     from evorun.training.weights import load
 
     disable_progress_bar()  # type: ignore[no-untyped-call]
     require_processes(job.training)
-    if isinstance(job.objective, ProximalPolicy):
-        require_whole_weights()
     model, tokenizer = load(job)
     decoding = Decoding(tokenizer, job.model, job.max_batch_size, job.prefix_cache_tokens)
     serving = Serving(link, decoding, Versions.resumed(job.updates, job.checkpoint))
