@@ -71,6 +71,33 @@ E_SPL: dict[str, tuple[Any, str]] = {
 """The E-SPL paper's numbers for training weights, each with its section."""
 
 
+MPO: tuple[tuple[str, str, Any, str], ...] = (
+    # task, key, value, section
+    ("essay", "method.trainer", "ppo", "3.1"),
+    ("essay", "method.problems_per_step", 64, "3.2: an effective batch of 64"),
+    ("essay", "method.group", 1, "3.2"),
+    ("essay", "method.max_tokens", 400, "3.2: episodes of up to 400 tokens"),
+    ("essay", "method.refine_every", 10, "3.2: every 640 episodes"),
+    ("essay", "method.steps", 400, "3.2: 40 refinements"),
+    ("essay", "method.reward_scale", "raw", "3.2"),
+    ("essay", "method.rubric", "initial", "3.1"),
+    ("essay", "method.meta_analysis", True, "2.3"),
+    ("essay", "method.choose_samples", "random", "2.3"),
+    ("billsum", "method.refine_every", 20, "3.3.1, K.1"),
+    ("billsum", "method.steps", 29 * 20, "K.1: 29 refinements"),
+    ("ethics", "method.refine_every", 10, "3.3.2, K.2"),
+    ("ethics", "method.steps", 20 * 10, "K.2: 20 refinements"),
+)
+"""The numbers of the MPO paper; tests/tasks/math/test_math_task.py has those of mathematics."""
+
+
+@pytest.mark.parametrize("task", ["essay", "billsum", "ethics"])
+def test_mpo_has_its_papers_numbers(task: str) -> None:
+    config = OmegaConf.create(composed("method=mpo", f"task={task}"))
+    expected = {key: value for of_task, key, value, _ in MPO if of_task == task}
+    assert {key: OmegaConf.select(config, key) for key in expected} == expected
+
+
 def test_the_table_has_every_method_of_the_paper_on_both_tasks() -> None:
     pairs = {(task, method) for task, method, *_ in NUMBERS}
     assert pairs == {(task, method) for task in (MATHBENCH, LIVECODEBENCH) for method in ALL}

@@ -162,6 +162,12 @@ class Reinforcement(DatasetLevel):
     def last_step(self) -> int:
         return self.config.steps
 
+    @property
+    def roles_here(self) -> Mapping[str, Role]:
+        if getattr(self.config, "rubric", None) is not None:
+            return self.roles
+        return {call: role for call, role in self.roles.items() if call not in REWARD_ROLES}
+
     def regime_on(self, task: type[Task]) -> Regime:
         config = self.config
         return "labels" if not isinstance(config, ReinforcementSettings) or config.sees_answers else "problem_only"

@@ -66,24 +66,23 @@ def gold_of(config: Mapping[str, Any]) -> ServedModel:
     return _served(config, "gold", own)[0]
 
 
-def others_of(
-    config: Mapping[str, Any], method: type[Method], task: TaskConfig, own: ServedModel
-) -> dict[str, ServedModel]:
+def others_of(config: Mapping[str, Any], method: Method, task: TaskConfig, own: ServedModel) -> dict[str, ServedModel]:
     """Return the models of other roles than the policy's, where they are not the policy's model on its engine.
 
     own: the policy's model, and the engine that was asked for. The judges of a panel are `judge.0`, `judge.1`, ...
     Raises ConfigError for a role that the method has no use for; a judge and a gold judge are accepted by every one.
     """
     others: dict[str, ServedModel] = {}
+    roles = method.roles_here
     for role in OTHER_ROLES:
         if all(key not in config or _is_policy(config[key], key) for key in (role, f"{role}_engine")):
             continue
         # Sweeps over methods set a judge for all of them, and those over tasks a gold judge, so that neither without
         # use is an error.
-        if role not in ("judge", "gold") and role not in {played.model for played in method.roles.values()}:
+        if role not in ("judge", "gold") and role not in {played.model for played in roles.values()}:
             raise ConfigError(f"{role}: has no effect, method={method.name} asks no {role} model; leave it out")
         choice = name_of(config, role) if role in config else SAME_AS_POLICY
-        other_calls = {call for call, played in method.roles.items() if played.model == role} - {role}
+        other_calls = {call for call, played in roles.items() if played.model == role} - {role}
         if other_calls and choice in (ORACLE, PANEL):
             raise ConfigError(
                 f"{role}={choice}: gives verdicts on pairs, and method={method.name} asks its {role} model for "

@@ -154,7 +154,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         model=model,
         engine=engine,
         budget=budget,
-        others=others_of(config, method_class, task, ServedModel(model, asked.engine)),
+        others=others_of(config, method, task, ServedModel(model, asked.engine)),
         sandbox=typed(SandboxConfig, config.get("sandbox", {}), "sandbox"),
         training=_training(config, method, model, engine, budget),
         run=typed(RunSettings, config.get("run", {}), "run"),

@@ -58,7 +58,8 @@ class Scored(Quiz):
 
 
 def refined(ask: Ask) -> str:
-    return f"<rubric>\n<item>\nWorth\n- {9 + ask.step}: Good, by step {ask.step}.\n- 0: Bad.\n</item>\n</rubric>"
+    most = 9 + ask.step + ask.index
+    return f"<rubric>\n<item>\nWorth\n- {most}: Good, by step {ask.step}.\n- 0: Bad.\n</item>\n</rubric>"
 
 
 def say(ask: Ask) -> str | None:
@@ -171,6 +172,18 @@ async def test_rubrics_are_refined_beside_the_update_and_reward_by_the_step(lag:
     assert figures[3]["reward_normalised"] == pytest.approx(2.5 / (12 - lag))
 
 
+async def test_a_rubric_that_is_refined_before_the_first_step_rewards_all_of_them(tmp_path: Path) -> None:
+    """The baseline in the manner of AutoPrompt (section 3.1)."""
+    rounds = {"refine_schedule": "before", "refine_rounds": 2, "refine_pool": 3}
+    trained = await train(tmp_path, say, **MPO, **rounds, steps=2)
+    *_, last = texts = [one["text"] for one in rubrics(trained)]
+    assert len(texts) == 3
+    assert {ask.shown["rubric"] for ask in trained.model.of("score") if ask.step > 0} == {last}
+    assert {ask.step for ask in trained.model.asked if ask.role in STAGES} == {0}
+    asked = [ask.role for ask in trained.model.asked]
+    assert max(at for at, role in enumerate(asked) if role == "merge") < asked.index("rollout")
+
+
 # An evaluation takes 2 calls, a step 4 rollouts and up to 12 scores, and each second one 2 analyses, 2 refinements and
 # a merging; the first evaluation comes before it.
 @pytest.mark.parametrize(("calls", "steps"), [(2 + 17, 0), (2 + 18, 1), (2 + 8 + 22, 1), (2 + 8 + 23, 2), (1000, 3)])
@@ -236,6 +249,18 @@ def test_refinement_takes_no_time_that_the_update_takes(tmp_path: Path, monkeypa
 def test_settings_that_do_not_go_together_are_refused(method: str, changes: dict[str, Any], expected: str) -> None:
     with pytest.raises(ConfigError, match=f"^{expected}"):
         make_config("method", method, **changes)
+
+
+@pytest.mark.parametrize(
+    ("words", "role"),
+    [
+        (["method=grpo", "reward=qwen2_5_7b"], "reward"),
+        (["method=ppo", "method.rubric=initial", "meta=qwen2_5_7b"], "meta"),
+    ],
+)
+def test_a_model_that_nothing_is_asked_of_is_refused(words: list[str], role: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{role}: has no effect, method=[a-z]+ asks no {role} model"):
+        check(composed(*words, "task=arithmetic", "engine=simulated"))
 
 
 def test_a_fixed_rubric_needs_a_task_with_rubrics() -> None:
