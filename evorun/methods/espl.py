@@ -13,8 +13,9 @@ from evorun.methods.context import RunContext
 from evorun.methods.evolution import OPERATORS, Evolution, EvolutionSettings, Prompts
 from evorun.methods.gradient import LOSSES, GradientSettings
 from evorun.methods.policy_gradient import GroupRelative
-from evorun.methods.reinforcement import ROLLOUT, RoundSettings
+from evorun.methods.reinforcement import ROLLOUT
 from evorun.methods.rewarding import Rewarding
+from evorun.methods.round_settings import RoundSettings
 from evorun.rollouts.calls import Role
 from evorun.tasks.base import Task
 from evorun.tasks.capabilities import Generates, Instructs

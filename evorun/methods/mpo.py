@@ -15,7 +15,8 @@ from evorun.methods.policy_gradient import Cispo, Grpo, Rloo
 from evorun.methods.ppo import Ppo
 from evorun.methods.proximal import ProximalSettings
 from evorun.methods.refinement_settings import RefinementSettings
-from evorun.methods.reinforcement import Reinforcement, ReinforcementSettings
+from evorun.methods.reinforcement import Reinforcement
+from evorun.methods.round_settings import ReinforcementSettings
 from evorun.methods.rubrics import ROLES
 from evorun.rollouts.episodes import Episode
 from evorun.tasks.capabilities import Generates, ScoresByRubric

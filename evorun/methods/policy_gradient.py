@@ -12,7 +12,8 @@ from typing import ClassVar
 
 from evorun.errors import at_least, one_of
 from evorun.methods.gradient import LOSSES, GradientSettings, advantages
-from evorun.methods.reinforcement import Reinforcement, ReinforcementSettings
+from evorun.methods.reinforcement import Reinforcement
+from evorun.methods.round_settings import ReinforcementSettings
 from evorun.rollouts.episodes import Episode
 from evorun.training.wire import PolicyGradient
 

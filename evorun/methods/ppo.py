@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import ClassVar
 
 from evorun.methods.proximal import ProximalSettings
-from evorun.methods.reinforcement import Reinforcement, ReinforcementSettings
+from evorun.methods.reinforcement import Reinforcement
+from evorun.methods.round_settings import ReinforcementSettings
 from evorun.rollouts.episodes import Episode
 from evorun.training.wire import ProximalPolicy
 
