@@ -40,7 +40,7 @@ from evorun.tasks.search_qa.metrics import f1
 from evorun.tasks.search_qa.reading import is_in_form as in_form
 from evorun.tasks.search_qa.reading import read_answer, read_call
 from evorun.tasks.tags import inert
-from evorun.tasks.thinking import without_thinking
+from evorun.tasks.thinking import outside_thinking, without_thinking
 
 OPTIONS = ("one", "two", "three", "four")
 TASKS: dict[str, dict[str, Any]] = {
@@ -87,7 +87,7 @@ def functions() -> dict[str, Reader]:
             "letter": _or_error(lambda text: read_letter(text, OPTIONS)),
             "choice": lambda text: read_choice(text, OPTIONS),
         },
-        "tasks.thinking": {"reply": without_thinking},
+        "tasks.thinking": {"reply": without_thinking, "outside": outside_thinking},
         "tasks.corrections": {"settled": lambda text: settled(text, [(0, 1), (len(text), 2)])},
         "tasks.puzzles.reading": {"block": last_block},
         "tasks.boxes": {"box": last_boxed, "form": is_in_form, "alternatives": has_alternatives},

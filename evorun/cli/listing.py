@@ -39,14 +39,14 @@ def print_listing(arguments: Sequence[str], console: Console) -> None:
                 plugin = name in registry.plugins("task")  # has no YAML
                 table.add_row(name, config.description if plugin else yaml_values("task", name)["description"])
         elif section == "models":
-            table = _table("models (also for judge=)", "model=", "id", "context", "description")
+            table = _table("models (also for judge=, reward=, meta=, gold=)", "model=", "id", "context", "description")
             for name in choices("model"):
                 values = yaml_values("model", name)
                 hub_id = "" if values.get("id") == MISSING else str(values.get("id"))
                 about = str(values.get("description", ""))
                 table.add_row(name, hub_id, f"{values.get('context_length', 8192):,}", about)
         else:
-            table = _table("engines (also for judge_engine=)", "engine=", "description")
+            table = _table("engines (also for judge_engine= and those of other roles)", "engine=", "description")
             for name in choices("engine"):
                 table.add_row(name, ENGINE_NOTES.get(name, ""))
         console.print(table)

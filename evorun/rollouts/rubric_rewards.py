@@ -16,7 +16,7 @@ from evorun.tasks.capabilities import ScoresByRubric
 from evorun.tasks.json_text import well_formed
 from evorun.tasks.rubric_scores import Scores, read_scores
 from evorun.tasks.rubrics import MAX_ITEMS, Rubric, RubricItem
-from evorun.tasks.thinking import without_thinking
+from evorun.tasks.thinking import outside_thinking, without_thinking
 
 T = TypeVar("T")
 
@@ -168,7 +168,7 @@ class RubricRewards:
 
         async def ask(number: int, item: RubricItem | None) -> _Said | _Failure:
             def read(text: str) -> _Said:
-                return _Said(read_scores(text, rubric, item), without_thinking(text).strip())
+                return _Said(read_scores(text, rubric, item), outside_thinking(text).strip())
 
             prompt = self._task.scoring_prompt(problem, response, rubric, item, plan)
             return await self._ask((role, step, index * MAX_ITEMS + number), prompt, read, owed[number])

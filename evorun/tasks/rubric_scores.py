@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import NamedTuple
 
 from evorun.tasks.rubrics import NUMBER, Rubric, RubricItem
-from evorun.tasks.thinking import without_thinking
+from evorun.tasks.thinking import outside_thinking
 
 _TAG = re.compile(r"<(/?)(score|total)(?![\w-])([^<>]{0,60})(>?)", re.IGNORECASE)
 _OF_ITEM = re.compile(r"\s{1,5}item\s?=\s?[\"']?([0-9]{1,3})[\"']?\s{0,5}")
@@ -44,7 +44,7 @@ def read_scores(text: str, rubric: Rubric, item: RubricItem | None = None) -> Sc
     Raises ValueError with `kind: what is wrong`; kinds: missing, unclosed, tag, value, scale, denominator, several,
     items, total. Time is linear in the text's length.
     """
-    tagged = _tags(without_thinking(text))
+    tagged = _tags(outside_thinking(text))
     if item is None and rubric.items:
         return _read_jointly(tagged, rubric)
     maximum = rubric.maximum if item is None else item.maximum

@@ -14,7 +14,7 @@ import msgspec
 
 from evorun.errors import ConfigError
 from evorun.tasks.tags import inert
-from evorun.tasks.thinking import without_thinking
+from evorun.tasks.thinking import outside_thinking
 
 MAX_ITEMS = 64
 """Items of a rubric at most (ours): those printed in the paper have up to 9, and each may be a call of its own."""
@@ -50,7 +50,7 @@ _POINTS = re.compile(
 )
 _STATED = re.compile(r"\btotal\b|\bmaximum\s(?:score|points)\b|\b(?:sums?|adds?\sup)\sto\b", re.IGNORECASE)
 _COUNTED = re.compile(
-    rf"(?<![0-9.])(?:{NUMBER}{_GAP}/{_GAP})?({NUMBER})(?![0-9.]{{0,9}}{_GAP}(?:items?|criteria|categories|sections)\b)",
+    rf"(?<![0-9.])(?:{NUMBER}{_GAP}/{_GAP})?({NUMBER})(?![0-9.]{{0,9}}{_GAP}(?:items?|criteria|categories|sections|words|sentences|paragraphs)\b)",
     re.IGNORECASE,
 )
 _MAXIMUM = re.compile(rf"maximum:{_GAP}({NUMBER}){_GAP}(?:\n|$)", re.IGNORECASE)
@@ -107,7 +107,7 @@ def read_rubric(text: str) -> Rubric:
     Raises ValueError with `kind: what is wrong`, for whatever leaves a doubt which items there are and what each is
     worth. Time is linear in the text's length.
     """
-    text = without_thinking(text).replace("\r\n", "\n")
+    text = outside_thinking(text).replace("\r\n", "\n")
     parts, outside = _split(text)
     items = tuple(map(_read_item, parts))
     titles = [_name(item.title) for item in items]

@@ -17,6 +17,8 @@ _BEGINNING = re.compile(
     re.IGNORECASE | re.MULTILINE,
 )
 
+_TAG = re.compile(r"<(/?)(?:seed:)?(?:think|thinking|thought)>", re.IGNORECASE)
+
 
 def without_thinking(text: str) -> str:
     """Return a completion without its thinking: what follows the last closing tag.
@@ -27,3 +29,21 @@ def without_thinking(text: str) -> str:
     reply = text[end:]
     unfinished = _BEGINNING.search(reply)
     return reply[: unfinished.start()] if unfinished else reply
+
+
+def outside_thinking(text: str) -> str:
+    """Return all of a completion that is no thinking, what stands before it too: no part of it may be overlooked.
+
+    A closing tag without an opening one ends thinking that the chat template began.
+    """
+    kept: list[str] = []
+    at, opened = 0, None
+    for tag in _TAG.finditer(text):
+        if not tag[1]:
+            opened = tag.start() if opened is None else opened
+        elif opened is None:
+            kept, at = [], tag.end()
+        else:
+            kept.append(text[at:opened])
+            at, opened = tag.end(), None
+    return without_thinking(" ".join([*kept, text[at:]]))  # a blank: what stood apart must not become one tag
