@@ -1,6 +1,6 @@
 """Refinement of a rubric by a meta reward model (MPO, section 2.3 and appendix C)."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from evorun.errors import ConfigError, above, at_least, one_of, within
 from evorun.models.base import Sampling
@@ -60,7 +60,7 @@ class RefinementSettings:
     """newest | spread: a new rubric must spread the normalised scores of the samples at least as much as the old."""
     collapse_below: float
     """Adaptive: refine when the standard deviation of a batch's normalised rewards is below this."""
-    monitors_above: dict[str, float] = field(default_factory=dict)
+    monitors_above: dict[str, float]
     """Adaptive: refine when a hacking monitor's mean over the batch is above its threshold, by the monitor's name."""
     sample_chars: int | None
     """Characters shown of a prompt, a response and a reference solution at most, each; null: all of it."""

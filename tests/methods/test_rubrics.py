@@ -38,7 +38,7 @@ SETTINGS: dict[str, Any] = {
     **{"choose_samples": "random", "references": False, "meta_analysis": True, "flag_above": None},
     **{"analysis_words": 70, "refinement_words": 80, "merging_words": 90, "keep_rubric": "newest"},
     **{"refine_by": "whole", "item_words": 40, "most_items": 3},
-    **{"collapse_below": 0.05, "sample_chars": None, "meta_prompts": None},
+    **{"collapse_below": 0.05, "monitors_above": {}, "sample_chars": None, "meta_prompts": None},
     **{"meta_temperature": 0.5, "meta_top_p": 1.0, "meta_max_tokens": None},
 }
 STAGES = ("analysis", "refinement", "merging")
