@@ -92,6 +92,7 @@ class MetaPrompts:
             response=self._excerpt(response),
             rationale=self._excerpt(episode.reward.rationale),
             score=number(episode.reward.parts["raw"]),
+            out_of=number(points(sample)),
         )
 
     def _excerpt(self, text: str) -> str:
@@ -106,6 +107,11 @@ class MetaPrompts:
 def number(value: float) -> str:
     """Return a score as prompts show it: `5`, `2.5`."""
     return f"{value:.4g}"
+
+
+def points(sample: Sample) -> float:
+    """Return the points that a sample's score is out of: fewer than the rubric's where criteria were left out."""
+    return sample.episode.reward.parts.get("maximum", sample.rubric.maximum)
 
 
 def normalised(episode: Episode) -> float:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from evorun.methods.meta_prompts import MetaPrompts, Sample, read_analysis, read_own_score, reason
+from evorun.methods.meta_prompts import MetaPrompts, Sample, points, read_analysis, read_own_score, reason
 from evorun.methods.refinement_settings import ANALYSE, MERGE, REFINE, RefinementSettings
 from evorun.methods.rubric_writing import Written, write_by_item, write_whole
 from evorun.models.base import Reply
@@ -148,11 +148,11 @@ class MetaRewardModel:
                 return _Looked(Counter({f"analyses_refused_{reason(error)}": 1}))
             figures["analyses_cut_off"] += reply.completions[0].truncated
             if settings.flag_above is not None:
-                most, given = sample.rubric.maximum, sample.episode.reward.parts["raw"]
-                own = read_own_score(analysis, most)
+                own = read_own_score(analysis, sample.rubric.maximum)
                 figures["own_scores_unread"] += own is None
+                share = sample.episode.reward.parts["raw"] / points(sample)
                 # A score that cannot be read flags its sample: nothing says that the rubric is right about it.
-                if own is not None and abs(own - given) <= settings.flag_above * most:
+                if own is not None and abs(own / sample.rubric.maximum - share) <= settings.flag_above:
                     return _Looked(figures + Counter(samples_not_flagged=1), analysis)
         refining = self._prompts.refinement(sample, analysis)
         try:

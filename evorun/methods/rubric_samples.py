@@ -3,8 +3,10 @@
 from collections.abc import Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from evorun.methods.meta_prompts import Sample, normalised
+from evorun.models.base import Completion, Reply
 from evorun.rollouts.episodes import Episode
 from evorun.rollouts.monitors import measure
 
@@ -18,6 +20,19 @@ def can_be_shown(episode: Episode) -> bool:
     """
     parts = episode.reward.parts
     return episode.replies[-1].error is None and "normalised" in parts and not parts.get("exact_match")
+
+
+def without_tokens(episode: Episode) -> Episode:
+    """Return an episode without its token ids and log-probabilities: many batches of them would fill the memory."""
+    turns = [
+        replace(turn, prompt_ids=None, completions=_bare(turn)) if isinstance(turn, Reply) else turn
+        for turn in episode.turns
+    ]
+    return episode._replace(turns=tuple(turns))
+
+
+def _bare(reply: Reply) -> tuple[Completion, ...]:
+    return tuple(replace(one, token_ids=None, logprobs=None) for one in reply.completions)
 
 
 def choose(

@@ -13,7 +13,7 @@ from evorun.methods.evaluation import answer_prompt
 from evorun.methods.meta_prompts import MetaPrompts, Sample, normalised
 from evorun.methods.refinement_settings import ANALYSE, CALIBRATE, MERGE, REFINE, RefinementSettings
 from evorun.methods.rubric_refinement import MetaRewardModel, Refined, Scorer, Turn, spread
-from evorun.methods.rubric_samples import can_be_shown, choose
+from evorun.methods.rubric_samples import can_be_shown, choose, without_tokens
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
 from evorun.rollouts.episodes import Asked, Episode, Rollouts
@@ -98,7 +98,7 @@ class Rubrics:
             return result
         for one in scored:
             key = self._task.rubric_key(one.asked.problem)
-            self._seen[key].append(Sample(one, self.at(key, step)))
+            self._seen[key].append(Sample(without_tokens(one), self.at(key, step)))
         if not self._due(self._settings, step, {**figures, **result}):
             return result
         samples, self._last_refined = self._seen, step

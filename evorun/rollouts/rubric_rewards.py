@@ -6,6 +6,8 @@ from hashlib import blake2b
 from itertools import chain
 from typing import NamedTuple, TypeAlias, TypeVar
 
+from msgspec.structs import replace
+
 from evorun.models.base import Reply
 from evorun.rollouts.calls import Calls, Role
 from evorun.rollouts.rewards import Graded, Reward
@@ -105,7 +107,11 @@ class RubricRewards:
         rubric = self._rubric_of(key, step)
         if self._is_exact(step, problem):
             return self._of_grade(await self._graded.reward(step, index, problem, response), rubric)
-        return await self._score(SCORE, step, index, problem, response, self._thinned(step, key, rubric))
+        thinned = self._thinned(step, key, rubric)
+        reward = await self._score(SCORE, step, index, problem, response, thinned)
+        if thinned is rubric or reward.value is None:
+            return reward
+        return replace(reward, parts={**reward.parts, "maximum": thinned.maximum})
 
     async def rescore(self, step: int, index: int, problem: Problem, response: Response, rubric: Rubric) -> Reward:
         """Score a response by any rubric as a whole; `index` tells those of one step apart.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import msgspec
 import numpy as np
 import pytest
 from hypothesis import given
@@ -18,7 +19,7 @@ from evorun.errors import ConfigError
 from evorun.methods.context import RunContext, TrainingSplit
 from evorun.methods.meta_prompts import Sample
 from evorun.methods.refinement_settings import CALIBRATE, RefinementSettings
-from evorun.methods.rubric_samples import choose
+from evorun.methods.rubric_samples import choose, without_tokens
 from evorun.methods.rubric_writing import read_count
 from evorun.methods.rubrics import ROLES, Rubrics
 from evorun.models.base import Completion, Message, Reply, Request, Sampling, rejected
@@ -258,6 +259,19 @@ async def test_what_was_refused_or_not_scored_is_not_shown(tmp_path: Path) -> No
     assert set(re.findall(r"essay [\d.]+", shown)) == {"essay 1.0", "essay 1.3"}
 
 
+async def test_a_score_by_a_part_of_the_rubric_is_shown_out_of_that_parts_points(tmp_path: Path) -> None:
+    world = World(tmp_path, lambda one: "<score>4</score>", refine_every=1, flag_above=0.1)
+    whole = essay(1, 0)
+    parts = {**whole.reward.parts, "maximum": 3.0}
+    thinned = essay(1, 1)._replace(reward=msgspec.structs.replace(whole.reward, parts=parts))
+    figures = await world.step(1, [whole, thinned])
+    world.journal.close()
+    shown = sorted(one.messages[-1]["content"].partition("grader's score\n")[2] for one in world.meta.of("analysis"))
+    assert shown[0].startswith("2.5 of 3 (some of the criteria")
+    assert shown[1].startswith("2.5 of 5\n")
+    assert figures["samples_not_flagged"] == 1  # 4 of 5 is near 2.5 of 3
+
+
 async def test_a_batch_without_scores_leaves_the_rubric_alone(tmp_path: Path) -> None:
     world = World(tmp_path, refine_every=1)
     assert "rubrics_refined" not in await world.step(1, [essay(1, 0, None)])
@@ -486,6 +500,14 @@ async def test_informative_samples_are_extremes_and_suspects(tmp_path: Path) -> 
     near = choose(samples, 4, "boundary", np.random.default_rng(0))
     assert not {3, 11, 17} & {one.episode.number for one in near}
     assert choose([], 5, "informative", np.random.default_rng(0)) == []
+
+
+def test_a_kept_episode_has_its_text_and_no_tokens() -> None:
+    whole = essay(1, 0)
+    [reply] = whole.replies
+    done = msgspec.structs.replace(reply.completions[0], token_ids=(1, 2, 3), logprobs=(-0.5,) * 3)
+    asked = whole._replace(turns=(msgspec.structs.replace(reply, completions=(done,), prompt_ids=(4, 5)),))
+    assert without_tokens(asked) == whole != asked
 
 
 @given(st.integers(0, 12), st.integers(1, 9), st.sampled_from(["random", "informative", "boundary"]), st.integers(0, 9))
