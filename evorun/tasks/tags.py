@@ -2,8 +2,9 @@
 
 import re
 
-# Whatever looks like a tag of a chat template, a tool call or a reply, in the ways that models write them
-_MARK = re.compile(r"<(?=[A-Za-z/|!\uff5c])|\[(?=/?[A-Z_]{3,30}\])")
+# Whatever looks like a tag of a chat template, a tool call or a reply, in the ways that models write them. Not the
+# verdict of task=ethics, which is no part of any prompt: whoever scores a response must see it in its own form.
+_MARK = re.compile(r"<(?!/?(?i:verdict)>)(?=[A-Za-z/|!\uff5c])|\[(?=/?[A-Z_]{3,30}\])")
 
 
 def inert(text: str) -> str:

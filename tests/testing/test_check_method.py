@@ -42,6 +42,7 @@ PROBLEMS: dict[str, dict[str, Any]] = {
     "tsp": {},
     "aime": {"source": "sample"},
     "hmmt": {"source": "sample"},
+    "math": {"source": "sample"},
     "arithmetic": {},
     "search_qa": {"source": "sample"},
     "essay": {"source": "sample"},

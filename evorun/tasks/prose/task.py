@@ -6,6 +6,7 @@ from typing import Any, ClassVar
 
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, DrawHelp, Problem
+from evorun.tasks.tags import inert
 from evorun.tasks.text_task import TextTask
 
 MAX_CHARS = 20_000
@@ -49,6 +50,10 @@ class Prose(TextTask):
 
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         return answer
+
+    def judged(self, problem: Problem, response: Response) -> str:
+        # What a writer wrote must not end its part of a judge's prompt, nor begin the rival's.
+        return inert(super().judged(problem, response))
 
     def truth_values(
         self, problem: Problem, response: Response, demonstration: Demonstration | None
