@@ -11,7 +11,7 @@ _MARKS = " \t\r\n*_`\"'."
 
 def read_verdict(text: str) -> str:
     """Return the verdict of a reply. Raises ValueError with `kind: reason`; kinds: no_verdict, unclear, several."""
-    found = {stated.strip(_MARKS).upper() for stated in _TAGGED.findall(text)}
+    found: set[str] = {stated.strip(_MARKS).upper() for stated in _TAGGED.findall(text)}
     if not found:
         raise ValueError("no_verdict: expected <verdict>RIGHT</verdict> or <verdict>WRONG</verdict>, got neither")
     if unclear := sorted(found.difference(VERDICTS)):
