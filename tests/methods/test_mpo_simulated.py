@@ -17,8 +17,8 @@ from evorun.testing.runs import COMPLETED, carry_out
 from evorun.training.simulated import LEARNED
 
 SMALL = (
-    *("task=essay", "task.source=sample", "task.limit=4", "method.steps=16", "method.problems_per_step=16"),
-    *("method.rubric=initial", "method.eval_every=16", "method.eval_samples=6", "engine=simulated"),
+    *("task=essay", "task.source=sample", "task.limit=4", "method.steps=12", "method.problems_per_step=16"),
+    *("method.rubric=initial", "method.eval_every=12", "method.eval_samples=5", "engine=simulated"),
     *("engine.loophole_rate=0.1", "engine.policy_learning_rate=2", "engine.meta_skill=0.5", "evorun.progress=off"),
     *("gold=smollm2_135m", "gold_engine=simulated", "gold_engine.loophole=0", "gold_engine.reward_noise=0"),
 )
@@ -43,7 +43,7 @@ def play(folder: Path, method: str, *overrides: str) -> Truth:
     assert run.outcome == COMPLETED
     before, after = (
         float(np.mean([one["scores"]["mean_rubric"] for one in run.records("steps") if one["step"] == step]))
-        for step in (0, 16)
+        for step in (0, 12)
     )
     last: dict[str, float] = run.records("training")[-1]["figures"]
     rubrics = [one["text"] for one in run.records("candidates") if one["kind"] == "rubric"]
@@ -54,10 +54,8 @@ def play(folder: Path, method: str, *overrides: str) -> Truth:
 def test_the_reward_model_judges_by_the_text_it_is_shown_and_by_nothing_else() -> None:
     loaded = load_task("essay", source="sample")
     task: Any = loaded.task
-    problem, simulator = (
-        loaded.problems[0],
-        loaded.simulator.with_skill(Skill(loophole=0.9, reward_noise=0, malformed=0)),
-    )
+    problem = loaded.problems[0]
+    simulator = loaded.simulator.with_skill(Skill(loophole=0.9, reward_noise=0, malformed=0))
 
     def points(text: str, **hints: Any) -> float:
         rubric = task.given_rubric("initial", "")
