@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from evorun.methods.prompt_operators import transcript
 from evorun.methods.refinement_settings import RefinementSettings
 from evorun.models.base import Message, Reply
@@ -13,6 +15,7 @@ from evorun.tasks.capabilities import ScoresByRubric
 from evorun.tasks.excerpts import excerpt
 from evorun.tasks.json_text import well_formed
 from evorun.tasks.prompt_files import PromptFiles
+from evorun.tasks.rubric_json import rubric_schema
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import Rubric, read_rubric
 from evorun.tasks.tags import inert
@@ -55,7 +58,7 @@ class MetaPrompts:
         """Ask for a better rubric (meta-refinement). analysis: of the sample; "" without one (appendix F)."""
         form = self._form(self._settings.refinement_words)
         shown = {"sample": self._sample(sample), "analysis": inert(analysis)}
-        return self._ask("refinement", rubric_format=form, **shown)
+        return self._as_json(self._ask("refinement", rubric_format=form, **shown))
 
     def merging(self, rubric: Rubric, refinements: Sequence[Rubric]) -> Prompt:
         """Ask for one rubric in the place of the present one, out of the refinements (meta-merging)."""
@@ -63,7 +66,7 @@ class MetaPrompts:
         proposals = "\n\n".join(f"=== Proposal {at} ===\n{one.shown}" for at, one in enumerate(refinements, 1))
         shown = {"task_description": self._task.task_description(), "rubric": rubric.shown}
         shown |= {"maximum": number(rubric.maximum), "proposals": proposals}
-        return self._ask("merging", rubric_format=form, **shown)
+        return self._as_json(self._ask("merging", rubric_format=form, **shown))
 
     def item(self, number: int, count: int) -> Prompt:
         """Ask for one of so many criteria, in a conversation that `refinement` or `merging` has begun."""
@@ -73,7 +76,13 @@ class MetaPrompts:
         """Return what a rubric is to look like, or where the conversation about its criteria begins."""
         if self._settings.refine_by == "item":
             return self._files.render("count", most=self._settings.most_items)
+        if self._settings.meta_json:
+            return self._files.render("rubric_json", words=words, most=self._settings.most_items)
         return self._files.render("rubric_format", words=words)
+
+    def _as_json(self, prompt: Prompt) -> Prompt:
+        schema = rubric_schema(self._settings.most_items) if self._settings.meta_json else None
+        return replace(prompt, json_schema=schema)
 
     def _sample(self, sample: Sample) -> str:
         episode, rubric = sample

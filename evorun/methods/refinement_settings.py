@@ -52,10 +52,12 @@ class RefinementSettings:
     refine_by: str
     """whole | item: a rubric is written in one reply; or its criteria are counted first, and then written one by one,
     as the authors' released code has it."""
+    meta_json: bool
+    """Hold rubrics to a JSON schema, on engines that enforce one: small models keep to no other form."""
     item_words: int
     """Words of a criterion at most, with `refine_by=item`; refinement_words and merging_words then have no effect."""
     most_items: int
-    """Criteria at most, with `refine_by=item`."""
+    """Criteria at most, with `refine_by=item` or `meta_json`."""
     keep_rubric: str
     """newest | spread: a new rubric must spread the normalised scores of the samples at least as much as the old."""
     collapse_below: float
@@ -90,6 +92,10 @@ class RefinementSettings:
             at_least(f"method.monitors_above.{name}", threshold, 0)
         above("method.meta_top_p", self.meta_top_p, 0)
         within("method.meta_top_p", self.meta_top_p, 0, 1)
+        if self.meta_json and self.refine_by == "item":
+            raise ConfigError(
+                "method.meta_json: has no effect on single criteria; set it to false, or method.refine_by=whole"
+            )
         if self.flag_above is not None and not self.meta_analysis:
             raise ConfigError("method.flag_above: has no effect without an analysis that states a score; leave it null")
 

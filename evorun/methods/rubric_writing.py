@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from evorun.methods.meta_prompts import MetaPrompts, read_refinement, reason, said
 from evorun.models.base import Message, Reply
 from evorun.tasks.base import Prompt
+from evorun.tasks.rubric_json import tagged_rubric
 from evorun.tasks.rubrics import Rubric, read_rubric
 
 Ask: TypeAlias = Callable[[Prompt, int, int], Awaitable[Reply]]
@@ -25,7 +26,8 @@ class Written(NamedTuple):
 
 async def write_whole(ask: Ask, prompt: Prompt, words: int) -> Written:
     """Ask for a rubric in one reply. Raises ValueError("kind: what is wrong") where none can be read."""
-    return Written(read_refinement(await ask(prompt, words, 0), words), Counter())
+    wrap = str if prompt.json_schema is None else tagged_rubric
+    return Written(read_refinement(await ask(prompt, words, 0), words, wrap), Counter())
 
 
 async def write_by_item(ask: Ask, prompts: MetaPrompts, prompt: Prompt, words: int, most: int) -> Written:

@@ -16,6 +16,7 @@ from evorun.runs.candidates import Response
 from evorun.tasks.base import Grade, Problem, Prompt, Task
 from evorun.tasks.capabilities import ScoresByRubric
 from evorun.tasks.json_text import well_formed
+from evorun.tasks.rubric_json import tagged_scores
 from evorun.tasks.rubric_scores import Scores, read_scores
 from evorun.tasks.rubrics import MAX_ITEMS, Rubric, RubricItem
 from evorun.tasks.thinking import outside_thinking, without_thinking
@@ -173,10 +174,13 @@ class RubricRewards:
         owed = self._owed[scored] = [[] for _ in items]
 
         async def ask(number: int, item: RubricItem | None) -> _Said | _Failure:
-            def read(text: str) -> _Said:
-                return _Said(read_scores(text, rubric, item), outside_thinking(text).strip())
+            as_json = self._settings.reward_json
 
-            prompt = self._task.scoring_prompt(problem, response, rubric, item, plan)
+            def read(text: str) -> _Said:
+                tagged = tagged_scores(without_thinking(text), rubric, item) if as_json else text
+                return _Said(read_scores(tagged, rubric, item), outside_thinking(tagged).strip())
+
+            prompt = self._task.scoring_prompt(problem, response, rubric, item, plan, as_json=as_json)
             return await self._ask((role, step, index * MAX_ITEMS + number), prompt, read, owed[number])
 
         async with asyncio.TaskGroup() as together:

@@ -32,6 +32,9 @@ class RubricSettings:
     """item | batch: for which problems, or which batches, the task's own grade rewards is drawn."""
     rubric_dropout: float
     """Share of a rubric's items that each batch leaves out, drawn anew for each; beyond the paper."""
+    reward_json: bool
+    """Hold the reward model's scores to a JSON schema, on engines that enforce one: small models keep to no other
+    form."""
     reward_temperature: float
     reward_top_p: float
     reward_max_tokens: int

@@ -113,8 +113,13 @@ class ScoresByRubric(Protocol):
         rubric: Rubric,
         item: RubricItem | None = None,
         plan: str | None = None,
+        *,
+        as_json: bool = False,
     ) -> Prompt:
-        """Ask for a rationale and then the points, as `read_scores` reads them; with an item, for its points alone."""
+        """Ask for a rationale and then the points, as `read_scores` reads them; with an item, for its points alone.
+
+        as_json: as an object of `scores_schema`.
+        """
         ...
 
     def planning_prompt(self, problem: Problem, rubric: Rubric, reference: str | None = None) -> Prompt:

@@ -31,6 +31,7 @@ from evorun.tasks.judging import (
     read_fitness,
 )
 from evorun.tasks.prompt_files import PromptFiles
+from evorun.tasks.rubric_json import scores_schema
 from evorun.tasks.rubrics import Rubric, RubricItem, is_rubric_file, read_given, read_rubric, rubric_file
 from evorun.tasks.tags import inert
 from evorun.tasks.thinking import without_thinking
@@ -322,6 +323,8 @@ class TextTask(Task):
         rubric: Rubric,
         item: RubricItem | None = None,
         plan: str | None = None,
+        *,
+        as_json: bool = False,
     ) -> Prompt:
         # The policy, a rubric that was refined on its words and a plan must not end their part of the prompt, nor
         # have the judge quote a score.
@@ -332,10 +335,12 @@ class TextTask(Task):
             "items": rubric.items if item is None else (),
             "plan": "" if plan is None else inert(plan),
             "response": inert(response.text),
+            "json": as_json,
         }
         number = None if item is None else rubric.items.index(item)
         hints = {"maximum": values["maximum"], "items": [one.maximum for one in rubric.items], "item": number}
-        return self._ask_about("score", "scoring", problem, [response], hints, **values)
+        prompt = self._ask_about("score", "scoring", problem, [response], hints, **values)
+        return msgspec.structs.replace(prompt, json_schema=scores_schema(rubric, item)) if as_json else prompt
 
     def planning_prompt(self, problem: Problem, rubric: Rubric, reference: str | None = None) -> Prompt:
         about = {"task_description": self.task_description(), "rubric": rubric.shown, "reference": reference or ""}

@@ -49,6 +49,7 @@ class Scored(Quiz):
         rubric: Rubric,
         item: RubricItem | None = None,
         plan: str | None = None,
+        **_: Any,
     ) -> Prompt:
         content = {"response": response.text, "rubric": rubric.text, "items": len(rubric.items)}
         return Prompt(messages=(Message(role="user", content=json.dumps(content)),))

@@ -38,7 +38,7 @@ SETTINGS: dict[str, Any] = {
     **{"refine_schedule": "fixed", "refine_every": 2, "refine_rounds": 2, "refine_pool": 4, "refine_samples": 3},
     **{"choose_samples": "random", "references": False, "meta_analysis": True, "flag_above": None},
     **{"analysis_words": 70, "refinement_words": 80, "merging_words": 90, "keep_rubric": "newest"},
-    **{"refine_by": "whole", "item_words": 40, "most_items": 3},
+    **{"refine_by": "whole", "meta_json": False, "item_words": 40, "most_items": 3},
     **{"collapse_below": 0.05, "monitors_above": {}, "sample_chars": None, "meta_prompts": None},
     **{"meta_temperature": 0.5, "meta_top_p": 1.0, "meta_max_tokens": None},
 }

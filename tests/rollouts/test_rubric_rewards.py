@@ -43,7 +43,7 @@ def settings(**changes: Any) -> RubricSettings:
             "score_attempts": 3,
         },
         **{"exact_match_rate": 0.0, "mode_drawn": "item", "rubric_dropout": 0.0},
-        **{"reward_temperature": 0.7, "reward_top_p": 0.8, "reward_max_tokens": 50},
+        **{"reward_json": False, "reward_temperature": 0.7, "reward_top_p": 0.8, "reward_max_tokens": 50},
     }
     return RubricSettings(**{**values, **changes})
 

@@ -147,7 +147,7 @@ class Parity(Task):
     def given_rubric(self, name: str, key: str) -> Rubric:
         return Rubric("Even is better.", 5.0)
 
-    def scoring_prompt(self, problem: Problem, response: Response, rubric: Rubric, *_: Any) -> Prompt:
+    def scoring_prompt(self, problem: Problem, response: Response, rubric: Rubric, *_: Any, **__: Any) -> Prompt:
         return self.instructed_prompt(problem, f"{rubric.text} {response.text}")
 
     def planning_prompt(self, problem: Problem, rubric: Rubric, reference: str | None = None) -> Prompt:
