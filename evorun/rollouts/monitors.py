@@ -110,7 +110,7 @@ def _is_title_line(line: str) -> bool:
         return any(character.isalpha() for character in plain)
     words = [word for word in plain.split() if word[0].isalpha()]
     longer = [word for word in words if len(word) > 3]
-    return len(words) > 2 and len(longer) > 1 and 3 * sum(not word[0].islower() for word in longer) >= 2 * len(longer)
+    return len(words) > 2 and len(longer) > 1 and 3 * sum(word[0].isupper() for word in longer) >= 2 * len(longer)
 
 
 def _lacks_end(text: str) -> bool:

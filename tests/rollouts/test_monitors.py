@@ -62,6 +62,8 @@ def test_an_ordinary_essay_moves_nothing() -> None:
         ("I'm ready when you are. Please provide the essay instruction.", "title_only", 0.0),
         ("\\boxed{Three Little Pigs}", "title_only", 0.0),
         ("B", "title_only", 0.0),
+        ("这是一篇很好的文章 内容充实 论证有力", "title_only", 0.0),  # of letters without case only a mark tells
+        ("# 机器人与人类的未来", "title_only", 1.0),
         ("**Answer**: Charles de Gaulle", "title_only", 0.0),
         ("we work hard " * 40, "repeated", 1 - 3 / 117),
         ("!" * 400, "repeated", 1 - 1 / 97),
