@@ -19,6 +19,9 @@ TASKS = {
     "graph_coloring": {},
     "tsp": {},
     "aime": {"source": "sample"},
+    "essay": {"source": "sample"},
+    "ethics": {"source": "sample"},
+    "billsum": {"source": "sample"},
 }
 
 
@@ -60,7 +63,8 @@ def test_puzzles_promise_nothing_for_what_falls_short() -> None:
 def test_every_prompt_file_of_a_papers_task_is_compared_with_the_papers() -> None:
     listed = (Path(evorun.__file__).parent.parent / "docs" / "prompts.md").read_text()
     tasks = ("mathbench", "livecodebench", "puzzles", "sudoku", "graph_coloring", "tsp")
-    for room in (*(f"tasks/{family}" for family in tasks), "methods"):
+    in_prose = ("prose", "essay", "ethics", "billsum")
+    for room in (*(f"tasks/{family}" for family in (*tasks, *in_prose)), "methods"):
         files = list((Path(evorun.__file__).parent / room / "prompts").glob("*.md"))
         assert files
         for file in files:

@@ -30,8 +30,8 @@ class Essay(Prose):
         "piece": "essay",
         "criteria": (
             "A good piece does what the instruction asks, in the form it asks for; keeps to one line of thought and "
-            "carries it from an opening through reasons and particulars to an end; and is in plain, correct English "
-            "within the length allowed. A title alone, a text that breaks off or goes round in circles, one in another "
+            "carries it from an opening through reasons and particulars to an end; and is in plain, correct "
+            "English. A title alone, a text that breaks off or goes round in circles, one in another "
             "language, and one that asks back or addresses its judge instead of its reader have not done the task, "
             "however well they sound."
         ),
