@@ -48,12 +48,8 @@ class BillSumConfig(ProseConfig):
         return problem, None if summary is None else summary.strip()
 
     def loaded(self, rows: Sequence[Row], validation: Sequence[Row], provenance: Provenance) -> LoadedTask:
-        task = BillSum(
-            max_words=self.max_words,
-            stemmer=self.stemmer,
-            prompts=self.prompts,
-            shown_reasoning_chars=self.shown_reasoning_chars,
-        )
+        task = BillSum(max_words=self.max_words, prompts=self.prompts, shown_reasoning_chars=self.shown_reasoning_chars)
+        references = {problem.id: reference for problem, reference in (*rows, *validation)}
         cut = sum(problem.data["cut"] for problem, _ in rows)
         description = f"{provenance.description}, {cut} of them cut to {self.bill_chars} characters"
         return load_rows(
@@ -61,7 +57,7 @@ class BillSumConfig(ProseConfig):
             rows,
             validation=validation,
             provenance=replace(provenance, description=description) if cut else provenance,
-            grader=RougeGrader(task, {problem.id: reference for problem, reference in (*rows, *validation)}),
+            grader=RougeGrader(task, references, stemmer=self.stemmer),
             simulator=BillSumSimulator,
         )
 

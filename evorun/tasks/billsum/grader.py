@@ -10,12 +10,15 @@ from evorun.tasks.billsum.task import BillSum
 
 
 class RougeGrader:
-    """Measures summaries as the task does, off the event loop."""
+    """Measures summaries by ROUGE, off the event loop."""
 
-    def __init__(self, task: BillSum, references: Mapping[str, str | None], *, rouge: Rouge | None = None) -> None:
-        """references: by problem id. rouge: measures; None: the one that this process shares."""
+    def __init__(
+        self, task: BillSum, references: Mapping[str, str | None], *, stemmer: bool, rouge: Rouge | None = None
+    ) -> None:
+        """references: by problem id. stemmer: words count without their suffixes. rouge: None: the shared one."""
         self._task = task
         self._references = references
+        self._stemmer = stemmer
         self._rouge = rouge
 
     async def grade(self, problem: Problem, response: Response, tools: GradingTools) -> Grade:
@@ -26,4 +29,4 @@ class RougeGrader:
         if reference is None or response.answer is None:
             return self._task.score(problem, response, reference)
         rouge = self._rouge or shared()
-        return Grade(scores=await rouge.measure(reference, response.answer, stemmer=self._task.stemmer))
+        return Grade(scores=await rouge.measure(reference, response.answer, stemmer=self._stemmer))

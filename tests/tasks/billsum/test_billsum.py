@@ -79,9 +79,13 @@ def test_sentences_end_where_readers_see_it() -> None:
     ]
 
 
-async def test_suffixes_count_or_not(measured: Rouge) -> None:
-    assert (await measured.measure("requires reports", "requiring reporting", stemmer=True))["rouge1"] == 1
-    assert (await measured.measure("requires reports", "requiring reporting", stemmer=False))["rouge1"] == 0
+@pytest.mark.parametrize("stemmer", [True, False])
+async def test_suffixes_count_or_not(tmp_path: Path, stemmer: bool) -> None:
+    path = write(tmp_path / "bills.jsonl", [bill(1, summary="requires reports")])
+    loaded = load_task("billsum", data=str(path), validation_problems=0, stemmer=stemmer)
+    said = Response(text="", answer="requiring reporting")
+    grade = await loaded.grader.grade(loaded.problems[0], said, NO_TOOLS)
+    assert grade.scores["rouge1"] == float(stemmer)
 
 
 async def test_a_worker_that_is_killed_is_no_grade(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -109,7 +113,7 @@ async def test_a_worker_that_is_killed_is_no_grade(monkeypatch: pytest.MonkeyPat
 
 
 async def test_grading_holds_up_nothing(measured: Rouge) -> None:
-    grader = RougeGrader(TASK, LOADED.answers, rouge=measured)
+    grader = RougeGrader(TASK, LOADED.answers, stemmer=True, rouge=measured)
     reference = LOADED.answers[PROBLEM.id]
     ticks = 0
 
@@ -184,7 +188,7 @@ async def test_the_bills_at_hand_load_and_their_own_summaries_are_right(measured
     problem = test.problems[0]
     task: Any = test.task
     lead = " ".join(task.question(problem).split()[:150])
-    grader = RougeGrader(task, test.answers, rouge=measured)
+    grader = RougeGrader(task, test.answers, stemmer=True, rouge=measured)
     right, beginning = [
         (await grader.grade(problem, task.parse(problem, text), NO_TOOLS)).scores["rouge1"]
         for text in (test.answers[problem.id], lead)
