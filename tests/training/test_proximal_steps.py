@@ -121,8 +121,15 @@ def plain(trainer: ProximalTrainer) -> Any:
 
 
 def test_the_gradient_is_that_of_the_formulas_also_where_tools_answer_in_between(tmp_path: Path) -> None:
-    """Row by row without padding, the sampler's policy another than the trainer's; advantages by a loop over tokens."""
-    rows = random_rows(9, tools=True)
+    """Row by row without padding, the sampler's policy another than the trainer's; advantages by a loop over tokens.
+
+    The rows end with the end-of-sequence token, which is the padding token too, and learned like any other.
+    """
+    _, tokenizer = steps.tiny()
+    end = tokenizer.eos_token_id
+    assert end == tokenizer.pad_token_id
+    rows = [msgspec.structs.replace(row, tokens=(*row.tokens[:-1], end)) for row in random_rows(9, tools=True)]
+    assert any(row.learned[-1] for row in rows)
     settings: dict[str, Any] = {"kl": 0.1, "gamma": 0.95, "value_clip": None}
     judge, weights = plain(make_trainer(tmp_path, [rows], **settings))
     rng = np.random.default_rng(2)
