@@ -22,7 +22,7 @@ import numpy as np
 from rich.console import Console
 
 from building import composed, toy_task
-from evorun.methods import rubric_refinement, system_prompts
+from evorun.methods import rubric_refinement, rubric_writing, system_prompts
 from evorun.methods.meta_prompts import MetaPrompts
 from evorun.methods.prompt_operators import OperatorPrompts
 from evorun.models import Message, Reply, Request
@@ -208,7 +208,7 @@ ANY_TEXT: tuple[tuple[Any, str, Any], ...] = (
     (rubric_rewards, "_text", _said),
     (rubric_rewards, "read_scores", _any_score),
     (rubric_refinement, "read_analysis", _said),
-    (rubric_refinement, "read_refinement", _any_rubric),
+    (rubric_writing, "read_refinement", _any_rubric),
 )
 """What reads a model's texts, and what does in its place: a random model writes nothing that can be read."""
 

@@ -1,7 +1,6 @@
 """A run of MPO that trains with PPO: the same after kills, and that it repeats without a trainer or torch."""
 
 import json
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 from parity_task import EMBEDDED, NO_TOKENIZER, effects, finished, lines, records, write_model
-from test_training_runs import SCRIPT, WITHOUT_TORCH, assert_the_same
+from test_training_runs import WITHOUT_TORCH, assert_the_same, killed
 
 from evorun_process import environment
 
@@ -51,13 +50,9 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(run: Path, model: Path, tm
     """Killed as a rubric is merged beside the first update, in an update of policy and critic, and while a checkpoint
     is written."""
     again = tmp_path / "run"
-    for moment in ("refinement", "update", "checkpoint"):
-        died = subprocess.run(
-            [sys.executable, str(SCRIPT), str(again), json.dumps({"model": str(model), **SETTINGS, "kill": moment})],
-            env=environment(),
-            capture_output=True,
-        )
-        assert died.returncode == -signal.SIGKILL, (moment, died.stderr)
+    left = {moment: killed(again, model, SETTINGS, moment) for moment in ("refinement", "update", "checkpoint")}
+    assert "update-2" in left["update"]
+    assert [moment for moment, names in left.items() if "unfinished" in names] == ["checkpoint"]
     finished(again, model, **SETTINGS)
     assert_the_same(again, run)
     assert effects(again).keys() == effects(run).keys()
