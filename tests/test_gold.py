@@ -1,5 +1,6 @@
 """The gold judge: grades that are its opinion, what they cost, and that nothing of it reaches a method."""
 
+import io
 import json
 import re
 from dataclasses import dataclass, field
@@ -9,23 +10,27 @@ from typing import Any, ClassVar
 import pytest
 from rich.console import Console
 
-from building import NoTools, make_method, make_run_config
+from building import NoTools, composed, make_method, make_run_config
+from evorun.cli.grading import grade_file
 from evorun.errors import ConfigError, EngineError
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.models.base import Completion, LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig, ServedModel
+from evorun.rollouts.calls import Role
 from evorun.runner.experiment import Outcome, run_experiment
 from evorun.runner.gold import MethodTools
+from evorun.runner.registry import method_class
+from evorun.runner.settings import RunConfig, check
+from evorun.runner.training_runs import grades_own_reward
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.candidates import Response
 from evorun.runs.replay import ReplayConfig
 from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, TaskConfig
 from evorun.tasks.loading import load_rows
 from evorun.tasks.opinions import RUBRIC, OpinionGrader
+from evorun.testing.runs import COMPLETED, carry_out
 from text_tasks import Essays, essays
-
-COMPLETED = Outcome("completed")
 
 
 class Letters(Essays):
@@ -198,3 +203,84 @@ async def test_graders_that_methods_hold_are_without_it() -> None:
     # what nobody wrote needs no opinion
     nothing = await loaded.grader.grade(loaded.problems[0], Response(text=" ", answer=None), MethodTools(NoTools()))
     assert nothing.scores == {"rubric": 0.0}
+
+
+ESSAY = ("task=essay", "task.source=sample", "task.limit=2", "engine=simulated")
+LEARNING = ("method.steps=2", "method.problems_per_step=2", "method.eval_every=1", "method.eval_samples=2")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["method=grpo"], r"method=grpo learns from grades, and a grade of task=essay is a judge's opinion"),
+        (["method=mpo", "method.exact_match_rate=0.5"], r"method=mpo learns from grades"),
+        (["method=gepa"], r"method=gepa learns from grades"),
+        (["method=duel_evolve", "judge=oracle"], r"judge=oracle: expected a task with right answers"),
+        (["method=zero_shot", "reward=qwen2_5_7b"], r"reward: has no effect, method=zero_shot asks no reward model"),
+    ],
+)
+def test_nothing_is_learned_from_an_opinion(words: list[str], reason: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^{reason}"):
+        check(composed(*ESSAY, *words))
+
+
+def test_no_method_can_name_it_for_a_role(monkeypatch: pytest.MonkeyPatch) -> None:
+    zero_shot = method_class("zero_shot")
+    monkeypatch.setattr(zero_shot, "roles", {"generate": Role("gold")})
+    with pytest.raises(
+        ConfigError, match=r"method=zero_shot: the model of the role gold grades, and answers no method"
+    ):
+        check(composed("method=zero_shot", *ESSAY))
+
+
+@pytest.mark.parametrize(
+    ("words", "alike"),
+    [
+        (["method=ppo", "method.rubric=expert"], True),
+        (["method=ppo", "method.rubric=initial"], False),
+        (["method=ppo", "method.rubric=expert", "gold=qwen2_5_72b_awq"], False),
+        (["method=ppo", "method.rubric=expert", "gold=qwen2_5_72b_awq", "reward=qwen2_5_72b_awq"], True),
+        (["method=zero_shot"], False),
+    ],
+)
+def test_a_run_says_where_its_grade_is_its_reward(words: list[str], alike: bool) -> None:
+    lines = grades_own_reward(check(composed(*ESSAY, *words)))
+    assert bool(lines) is alike
+    assert all("the gold judge is the reward model" in line for line in lines)
+
+
+def test_learning_by_a_rubric_resumes_beside_it_and_replays(tmp_path: Path) -> None:
+    """By plans, which the episodes of a problem share, in the order in which they happen to ask."""
+
+    def config(*words: str) -> RunConfig:
+        learning = ("method=grpo", "method.rubric=initial", "method.scoring=plan", "method.group=2", *LEARNING)
+        return check(composed(*ESSAY[:-1], *learning, "evorun.progress=off", *words))
+
+    whole = carry_out(config("engine=simulated"), tmp_path / "whole")
+    assert whole.outcome == COMPLETED
+    cost = whole.json("results.json")["cost"]
+    assert cost["plan"]["calls"] == 4  # two steps of two problems each
+    assert cost["score"]["calls"] >= 8
+    assert sum(one["calls"] for role, one in cost.items() if role not in ("total", "gold")) == cost["total"]["calls"]
+    assert len(whole.calls()) == cost["total"]["calls"] + cost["gold"]["calls"]
+    broken = carry_out(config("engine=simulated"), tmp_path / "resumed", breaks_after=len(whole.asked) // 2)
+    assert broken.outcome.status == "failed"
+    resumed = carry_out(config("engine=simulated"), tmp_path / "resumed")
+    assert resumed.outcome == COMPLETED
+    assert len(broken.asked) + len(resumed.asked) == len(whole.asked)
+    replayed = carry_out(config("engine=replay", f"engine.run={whole.path}"), tmp_path / "replayed")
+    for other in (resumed, replayed):
+        assert other.files() == whole.files()
+        assert other.results_without_times() == whole.results_without_times()
+
+
+def test_given_responses_are_graded_by_it(tmp_path: Path) -> None:
+    config = check(composed("method=zero_shot", *ESSAY, "evorun.progress=off"))
+    run = carry_out(config, tmp_path / "run")
+    said = [{"id": one["problem"], "response": one["text"]} for one in run.records("candidates")]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps(one) + "\n" for one in said))
+    console = Console(file=io.StringIO())
+    assert grade_file([*ESSAY, "gold=random", f"responses={tmp_path / 'r.jsonl'}"], console) == 0
+    graded = [json.loads(line) for line in (tmp_path / "r.graded.jsonl").read_text().splitlines()]
+    assert [one["id"] for one in graded] == [one["id"] for one in said]
+    assert all(0 <= one["scores"]["rubric"] <= 1 for one in graded)
