@@ -12,6 +12,7 @@ from rich.console import Console
 from building import simulated_run
 from evorun.cli.studies import study
 from evorun.errors import ConfigError, DataError
+from evorun.reports import html
 from evorun.runner.rubric_study import RubricStudy
 from evorun.runs.directory import load_manifest
 from evorun.runs.journal_reader import read_journal
@@ -86,8 +87,13 @@ def test_a_study_that_is_there_is_not_paid_for_again_and_a_sample_is_the_same_fo
     assert all(counts["rubric#0", step] == counts["rubric#2", step] for step in (0, 2, 4))
 
 
-def test_the_verb_prints_a_row_for_each_rubric(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_verb_prints_a_row_for_each_rubric(
+    run: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[Path] = []
+    monkeypatch.setattr(html, "write_report", written.append)  # which takes seconds
     assert study("rescore", [str(run), "answers=1"], Terminal()) == 0
+    assert written == [run]
     said = capsys.readouterr().out
     assert all(f"rubric#{number}" in said for number in range(3))
 
