@@ -183,7 +183,7 @@ async def _run(
             stack.push_async_callback(policy.close)
         models = journaled(engines, directory.journal, traffic)
         stack.enter_context(shown(progress, console, config.evorun.progress))
-        tools = GraderTools(tests, models[GOLD], config.seed)
+        tools = GraderTools(tests, models[GOLD], config.seed, config.task.sampling.judge_max_tokens)
         driver = Driver(
             method=config.method,
             loaded=loaded,

@@ -35,11 +35,12 @@ class GraderTools:
     A call's key follows from what is asked, as that of a program does: two candidates with the same text share one.
     """
 
-    def __init__(self, tools: Tools, model: Judge, seed: int) -> None:
-        """seed: the run's. tools: for programs."""
+    def __init__(self, tools: Tools, model: Judge, seed: int, max_tokens: int | None = None) -> None:
+        """seed: the run's. tools: for programs. max_tokens: of an opinion; None: `MAX_TOKENS`."""
         self._tools = tools
         self._model = model
         self._seed = seed
+        self._max_tokens = max_tokens or MAX_TOKENS
         self._asked: set[str] = set()
         self._usage = Usage()
         self._seconds: list[float] = []
@@ -53,7 +54,7 @@ class GraderTools:
         request = Request(
             messages=prompt.messages,
             # The most likely opinion; where that cannot be read, one that is drawn: greedy, it would be the same again.
-            sampling=Sampling(temperature=1.0 if attempt else 0.0, max_tokens=MAX_TOKENS),
+            sampling=Sampling(temperature=1.0 if attempt else 0.0, max_tokens=self._max_tokens),
             seed=call_seed(self._seed, GOLD, digest, attempt),
             json_schema=prompt.json_schema,
             hints=prompt.hints,
