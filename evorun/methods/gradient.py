@@ -68,6 +68,8 @@ def figures(episodes: Sequence[Episode], group: int) -> dict[str, float]:
     completions = [replies[-1].completions[0] for replies in answered]
     tokens = [sum(reply.completion_tokens for reply in replies) for replies in answered]
     correct = [reward.correct for reward in rewards if reward.correct is not None]
+    # A refused request is not right either; of what a reward model scored, or should have, nothing is known.
+    graded = sum(one.correct is not None or (one.value is None and not one.unscored) for one in rewards)
     # Requests that the engine refused have no completion: they are counted apart, and in no mean.
     rejected = len(episodes) - len(completions)
     unscored = sum(one.reward.value is None and one.replies[-1].error is None for one in episodes)
@@ -75,7 +77,7 @@ def figures(episodes: Sequence[Episode], group: int) -> dict[str, float]:
     turns = [len(one.replies) for one in episodes]
     return {
         **({"reward": sum(scored) / len(scored)} if scored else {}),  # none is not 0
-        **({"correct": sum(correct) / len(rewards)} if correct else {}),
+        **({"correct": sum(correct) / graded} if correct else {}),
         **_means_of_parts(rewards),
         **({"equal_groups": sum(len(set(values)) <= 1 for values in groups) / len(groups)} if group > 1 else {}),
         "completion_tokens": sum(tokens) / max(len(completions), 1),

@@ -119,6 +119,15 @@ async def test_a_fixed_rubric_rewards_and_what_cannot_be_scored_is_left_out(tmp_
     assert artifact == {"": {"id": "rubric#0", "maximum": 5.0, "text": "The initial rubric."}}
 
 
+async def test_the_share_of_right_answers_is_of_those_that_were_graded(tmp_path: Path) -> None:
+    """Problems that are drawn for it are rewarded by the task's own grade."""
+    mixed = {"exact_match_rate": 0.5, "mode_drawn": "item", "steps": 1, "problems_per_step": 8}
+    trained = await train(tmp_path, lambda ask: "right" if ask.role == "rollout" else say(ask), **{**PPO, **mixed})
+    [record] = trained.records("training")
+    assert 0 < record["figures"]["reward_exact_match"] < 1
+    assert record["figures"]["correct"] == 1
+
+
 @pytest.mark.parametrize(
     ("trainer", "expected"), [("ppo", [1, 4, 1, 4]), ("grpo", [-1.5, 1.5] * 2), ("rloo", [-3, 3] * 2)]
 )
