@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import runpy
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
@@ -320,6 +321,8 @@ RUN = (
     *("method.steps=4", "method.problems_per_step=4", "method.eval_every=2", "method.eval_samples=1"),
 )
 REFINED = ("method=mpo", *RUN, "method.refine_every=1", "method.refine_samples=2")
+SCRIPT = Path(__file__).parents[2] / "scripts" / "measure_mpo_overhead.py"
+KINDS = ("prompt", "completion")
 FILES = ("training.jsonl", "rollouts.jsonl", "candidates.jsonl", "steps.jsonl", "artifacts/rubrics.json")
 
 
@@ -358,6 +361,9 @@ def test_a_run_that_breaks_down_ends_as_if_it_had_not_and_a_replay_too(tmp_path:
         assert [one[:2] for one in again.effects()] == [one[:2] for one in whole.effects()]
     cost = whole.json("results.json")["cost"]  # what refinement adds is told apart (MPO, table 8)
     assert all(cost[role]["calls"] for role in ("rollout", "score", *STAGES))
+    told = runpy.run_path(str(SCRIPT))["overhead"](whole.path)
+    assert (told.calls, told.tokens) == (cost["total"]["calls"], sum(cost["total"][f"{one}_tokens"] for one in KINDS))
+    assert told.calls_of_refinement == sum(cost[role]["calls"] for role in STAGES)
     assert len([key for key, *_ in whole.effects() if "|beyond_update|" in key]) == 4
     words = [word for word in overrides if not word.startswith("engine")]
     replayed = run(tmp_path / "replayed", *words, "engine=replay", f"engine.run={whole.path}")
