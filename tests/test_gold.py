@@ -59,8 +59,8 @@ class SpeakerConfig(EngineConfig):
     name: str = "speaker"
     breaks_after: int | None = None
     asked: list[Request] = field(default_factory=list)
-    opinions: ClassVar[list[str]] = []
-    """Said by the judge before any other."""
+    opinions: ClassVar[tuple[str, ...]] = ()
+    """The judge's first opinion on each response, and all others."""
 
     async def open(self, model: ModelConfig) -> LanguageModel:
         return _Speaker(self, model.id)
@@ -80,7 +80,7 @@ class _Speaker:
         if shown:
             text = f"Words. <score>{len(shown[1].split())}</score>"
         if shown and self.config.opinions:
-            text = self.config.opinions[(len(self.config.asked) - 1) % len(self.config.opinions)]
+            text = self.config.opinions[request.sampling.temperature > 0]
         completion = Completion(text=text, finish_reason="stop", tokens=5)
         return Reply(completions=(completion,), prompt_tokens=10, seconds=0.1 * (1 + request.seed % 3))
 
@@ -152,18 +152,16 @@ def test_a_resumed_run_does_not_ask_it_again(tmp_path: Path) -> None:
 def test_an_opinion_that_cannot_be_read_is_asked_for_again_and_then_no_score(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(SpeakerConfig, "opinions", ["It is good.", "<score>9</score>", "<score>3</score>"])
+    monkeypatch.setattr(SpeakerConfig, "opinions", ("It is good.", '{"reasons": "<score>5</score>", "points": [3]}'))
     gold = SpeakerConfig()
     assert run(tmp_path, SpeakerConfig(), gold) == COMPLETED
     results = json.loads((tmp_path / "results.json").read_text())
-    # greedy first, then drawn
-    assert {one.sampling.temperature for one in gold.asked} == {0.0, 1.0}
-    assert (
-        results["cost"]["gold"]["calls"]
-        == len(gold.asked)
-        == len({(one.messages[0]["content"], one.seed) for one in gold.asked})
-    )
-    monkeypatch.setattr(SpeakerConfig, "opinions", ["It is good."])
+    assert (results["metrics"]["rubric"]["value"], results["metrics"]["rubric"]["n"]) == (0.6, 4)
+    # greedy first, then drawn and held to a schema
+    assert {(one.sampling.temperature, one.json_schema is None) for one in gold.asked} == {(0.0, True), (1.0, False)}
+    different = {(one.messages[0]["content"], one.seed) for one in gold.asked}
+    assert results["cost"]["gold"]["calls"] == len(gold.asked) == len(different)
+    monkeypatch.setattr(SpeakerConfig, "opinions", ("It is good.", "<score>9</score>"))
     (tmp_path / "unread").mkdir()
     assert run(tmp_path / "unread", SpeakerConfig(), SpeakerConfig()) == COMPLETED
     results = json.loads((tmp_path / "unread" / "results.json").read_text())

@@ -17,8 +17,8 @@ from evorun.tasks.base import Prompt, Tools
 GOLD = "gold"
 """The role, of its calls and of its model."""
 
-MAX_TOKENS = 2048
-"""Completion tokens of an opinion (ours): a rationale for each item of a rubric, and the points."""
+MAX_TOKENS = 1024
+"""Completion tokens of an opinion, where the task sets none (ours): reasons for some ten criteria, and the points."""
 
 
 class Judge(Protocol):
@@ -49,7 +49,7 @@ class GraderTools:
         return await self._tools.test(program, suite, stop_at_failure=stop_at_failure)
 
     async def judge(self, prompt: Prompt, attempt: int = 0) -> str | None:
-        digest = digest_of(msgspec.json.encode(prompt.messages)).hex()
+        digest = digest_of(msgspec.json.encode((prompt.messages, self._max_tokens))).hex()
         key = "|".join((SHARED, "0", GOLD, digest, str(attempt)))
         request = Request(
             messages=prompt.messages,

@@ -4,7 +4,9 @@ from evorun.runs.candidates import Response
 from evorun.runs.scores import Score
 from evorun.tasks.base import Grade, GradingTools, Problem
 from evorun.tasks.capabilities import ScoresByRubric
+from evorun.tasks.rubric_json import tagged_scores
 from evorun.tasks.rubric_scores import read_scores
+from evorun.tasks.thinking import without_thinking
 
 RUBRIC = Score("rubric", 0, 1)
 """Points by the task's rubric, as a share of its maximum: the primary score of such a task."""
@@ -28,13 +30,15 @@ class OpinionGrader:
         if not response.text.strip():
             return Grade(scores={RUBRIC.name: 0.0}, detail="empty")
         rubric = self._rubrics[self._task.rubric_key(problem)]
-        prompt = self._task.scoring_prompt(problem, response, rubric)
         reason = ""
         for attempt in range(ATTEMPTS):
+            # Whoever does not keep to a form of words is asked again in one that engines hold the reply to.
+            prompt = self._task.scoring_prompt(problem, response, rubric, as_json=attempt > 0)
             opinion = await tools.judge(prompt, attempt)
             try:
                 if opinion is not None:
-                    return Grade(scores={RUBRIC.name: read_scores(opinion, rubric).normalised})
+                    tagged = tagged_scores(without_thinking(opinion), rubric) if attempt else opinion
+                    return Grade(scores={RUBRIC.name: read_scores(tagged, rubric).normalised})
                 reason = "refused: the judge's reply was refused or cut off"
             except ValueError as error:
                 reason = str(error)
