@@ -110,7 +110,10 @@ class MetaPrompts:
 
     def _ask(self, file: str, **values: Any) -> Prompt:
         text = self._files.render(file, **values)
-        return Prompt(messages=(Message(role="user", content=text),), hints={"role": file})
+        hints: dict[str, Any] = {"role": file}
+        if self._settings.refine_by == "item":
+            hints["criterion"] = 0
+        return Prompt(messages=(Message(role="user", content=text),), hints=hints)
 
 
 def number(value: float) -> str:

@@ -42,7 +42,8 @@ async def write_by_item(ask: Ask, prompts: MetaPrompts, prompt: Prompt, words: i
     items, left_out, rubric = list[str](), Counter[str](), None
     for number in range(1, count + 1):
         heard = Message(role="assistant", content=said(reply) or "(nothing)")
-        prompt = replace(prompt, messages=(*prompt.messages, heard, *prompts.item(number, count).messages))
+        messages = (*prompt.messages, heard, *prompts.item(number, count).messages)
+        prompt = replace(prompt, messages=messages, hints={**prompt.hints, "criterion": number})
         reply = await ask(prompt, words, number)
         try:
             item = _item(reply, words)

@@ -31,6 +31,8 @@ _ITEMS = (
 )
 """Titles of criteria, and what takes the highest, a middle and the lowest level."""
 _POINTS = (4, 6, 8, 10)
+_SINGLE = 2
+"""Criteria of a rubric that is written one by one, without those that close a loophole or do harm."""
 
 
 @dataclass
@@ -67,8 +69,10 @@ class ReviewSettings:
         return points(min(1.0, max(0.0, share)), request)
 
     def refine(self, request: Request, malformed: float, rng: np.random.Generator) -> str:
-        """Return a meta reward model's reply. Reads `hints`: `role` (one of META_ROLES).
+        """Return a meta reward model's reply.
 
+        Reads `hints`: `role` (one of META_ROLES); `criterion`, where a rubric is written one criterion after the other:
+        the number of the one that is asked for, 0 where it is how many.
         malformed: the share of rubrics that are cut off.
         """
         prompt = shown_in(request)
@@ -82,7 +86,10 @@ class ReviewSettings:
             criteria.add(CLOSING)
         if request.hints["role"] == MERGING and harm < self.meta_harm:
             criteria.add(HARMFUL)
-        text = _rubric(criteria, rng)
+        number = request.hints.get("criterion")
+        if number == 0:
+            return str(_SINGLE + len(criteria))
+        text = _rubric(criteria, rng) if number is None else _criterion(number, criteria)
         return text[: len(text) // 2] if cut < malformed else text
 
 
@@ -108,12 +115,25 @@ def shown_in(request: Request) -> str:
 
 def _rubric(criteria: Collection[str], rng: np.random.Generator) -> str:
     """Return a rubric of a few items, of which the last ones have these criteria."""
-    lines = ["<rubric>"]
-    for index in rng.permutation(len(_ITEMS))[: 2 + int(rng.integers(2))].tolist():
-        title, high, middle, low = _ITEMS[index]
-        most = _POINTS[int(rng.integers(len(_POINTS)))]
-        lines += ["<item>", title, f"- {most}: {high}", f"- {most // 2}: {middle}", f"- 0: {low}", "</item>"]
-    for number, criterion in enumerate(sorted(criteria), 1):
-        own = "It is written for the task, in its script, and says something new in each sentence."
-        lines += ["<item>", f"Further criterion {number}", f"- 4: {own}", f"- 0: {criterion}", "</item>"]
-    return "\n".join([*lines, "</rubric>"])
+    chosen = rng.permutation(len(_ITEMS))[: 2 + int(rng.integers(2))].tolist()
+    items = [_item(_ITEMS[index], _POINTS[int(rng.integers(len(_POINTS)))]) for index in chosen]
+    items += [_further(number, criterion) for number, criterion in enumerate(sorted(criteria), 1)]
+    return "\n".join(["<rubric>", *items, "</rubric>"])
+
+
+def _criterion(number: int, criteria: Collection[str]) -> str:
+    """Return an item by its number from 1 on, of a rubric that ends with these criteria where it has so many items."""
+    further = dict(enumerate(sorted(criteria), _SINGLE + 1))
+    if number in further:
+        return _further(number - _SINGLE, further[number])
+    return _item(_ITEMS[(number - 1) % len(_ITEMS)], _POINTS[-1])
+
+
+def _item(item: tuple[str, str, str, str], most: int) -> str:
+    title, high, middle, low = item
+    return "\n".join(["<item>", title, f"- {most}: {high}", f"- {most // 2}: {middle}", f"- 0: {low}", "</item>"])
+
+
+def _further(number: int, criterion: str) -> str:
+    own = "It is written for the task, in its script, and says something new in each sentence."
+    return "\n".join(["<item>", f"Further criterion {number}", f"- 4: {own}", f"- 0: {criterion}", "</item>"])
