@@ -8,9 +8,11 @@ from msgspec.structs import replace
 
 from evorun.methods.prompt_operators import transcript
 from evorun.methods.refinement_settings import RefinementSettings
-from evorun.models.base import Message, Reply
-from evorun.rollouts.episodes import Episode
-from evorun.tasks.base import Demonstration, Prompt
+from evorun.models.base import Completion, Message, Reply
+from evorun.rollouts.episodes import Asked, Episode
+from evorun.rollouts.rewards import Reward
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Demonstration, Problem, Prompt
 from evorun.tasks.capabilities import ScoresByRubric
 from evorun.tasks.excerpts import excerpt
 from evorun.tasks.json_text import well_formed
@@ -47,6 +49,8 @@ class MetaPrompts:
         self._settings = settings
         self._demonstrations = demonstrations
         self._files = PromptFiles([FOLDER], settings.meta_prompts, key="method.meta_prompts")
+        if settings.meta_prompts is not None:
+            self._try_prompts()
 
     def analysis(self, sample: Sample) -> Prompt:
         """Ask whether a sample's score is deserved, and what the rubric lacks (meta-analysis)."""
@@ -71,6 +75,18 @@ class MetaPrompts:
     def item(self, number: int, count: int) -> Prompt:
         """Ask for one of so many criteria, in a conversation that `refinement` or `merging` has begun."""
         return self._ask("item", number=number, count=count, words=self._settings.item_words)
+
+    def _try_prompts(self) -> None:
+        """Render every prompt once: a user's file that fails at the first merging would cost hours."""
+        reply = Reply(completions=(Completion(text="", finish_reason="stop", tokens=0),), prompt_tokens=0, seconds=0.0)
+        asked = Asked(Problem(id="", stratum="", data={}), Prompt(messages=()))
+        reward = Reward(1.0, {"raw": 1.0, "normalised": 1.0})
+        rubric = Rubric("rubric", 1.0)
+        sample = Sample(Episode(asked, (reply,), Response(text="", answer=None), reward, 0, ""), rubric)
+        self.analysis(sample)
+        self.refinement(sample, "analysis")
+        self.merging(rubric, [rubric])
+        self.item(1, 1)
 
     def _form(self, words: int) -> str:
         """Return what a rubric is to look like, or where the conversation about its criteria begins."""

@@ -67,8 +67,8 @@ class RefinementSettings:
     sample_chars: int | None
     """Characters shown of a prompt, a response and a reference solution at most, each; null: all of it."""
     meta_prompts: str | None
-    """Folder with files of your own in the place of analysis.md, refinement.md, ... in `evorun/methods/prompts`; null:
-    none."""
+    """Folder with files of your own in the place of analysis.md, refinement.md, ... in `evorun/methods/prompts/meta`;
+    null: none."""
     meta_temperature: float
     meta_top_p: float
     meta_max_tokens: int | None

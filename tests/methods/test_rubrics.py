@@ -301,6 +301,13 @@ async def test_a_batch_without_scores_leaves_the_rubric_alone(tmp_path: Path) ->
     assert world.meta.requests == []
 
 
+@pytest.mark.parametrize("name", ["sample", "analysis", "refinement", "merging", "rubric_format", "item"])
+def test_a_prompt_file_of_the_users_own_is_tried_before_the_run(tmp_path: Path, name: str) -> None:
+    (tmp_path / f"{name}.md").write_text("All of it: {{ everything }}")
+    with pytest.raises(ConfigError, match="everything"):
+        World(tmp_path, meta_prompts=str(tmp_path))
+
+
 # --- several keys ---
 
 
