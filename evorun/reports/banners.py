@@ -54,6 +54,7 @@ def banners(outcome: Outcome) -> list[str]:
     if refused:
         found.append(f"{refused} requests were refused by the engine; the candidates' errors say why.")
     found += outcome.divergence
+    found += outcome.hacking.lines if outcome.hacking is not None else []
     if (cut := cut_short(outcome)) is not None:
         found.append(cut)
     if manifest.status != "completed":

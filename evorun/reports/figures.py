@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from evorun.reports import text
+from evorun.reports.rubrics.hacking import MONITOR, MONITORS
 from evorun.runs.schema import Metric
 
 SEARCH = {
@@ -32,6 +33,7 @@ TRAINING = {
     "truncated": "completions cut off (share)",
     "grad_norm": "gradient norm",
     "entropy_fraction": "entropy (share of the largest)",
+    **{MONITOR + name: label for name, label in MONITORS.items()},
 }
 """Of training steps, where the name alone does not say it."""
 

@@ -24,6 +24,7 @@ from evorun.reports.overview import (
 )
 from evorun.reports.packing import script_json
 from evorun.reports.page import content_hash, markup, own_file, render, write_page
+from evorun.reports.rubrics.section import SHOWN, load_rubric_section
 from evorun.reports.scores import score_cells, score_rows
 from evorun.reports.training import is_edit
 from evorun.runs.reading import read_records, read_steps
@@ -56,9 +57,13 @@ def export_report(run_dir: Path, folder: Path) -> list[Path]:
     Raises as `write_report`.
     """
     context = _context(run_dir, None)
-    sections = context["sections"]
-    tables = [table for table in (*context["tables"].values(), *sections.tables.values()) if table.rows]
-    drawings = filter(None, (*context["plots"].values(), *sections.plots.values()))
+    sections, rubrics = context["sections"], context["rubrics"]
+    tables = [
+        table
+        for table in (*context["tables"].values(), *sections.tables.values(), *rubrics.tables.values())
+        if table.rows
+    ]
+    drawings = filter(None, (*context["plots"].values(), *sections.plots.values(), *rubrics.plots.values()))
     return export(folder, drawings, tables)
 
 
@@ -108,6 +113,7 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "judge_warning": judge_warning(outcome.metrics),
         "plots": _plots(outcome, curves, figures, labels),
         "sections": sections,
+        "rubrics": load_rubric_section(outcome, curves),
         "value": text.value,
         "value_interval": text.value_interval,
         "difference": text.difference,
@@ -142,7 +148,9 @@ def _plots(
     drawn: dict[str, Drawing | None] = {
         "strata": along.strata(primary, strata) if len(strata) > 1 else None,
         "scores": along.scores([score for score in curves.others if score != second], curves.scores),
-        "training": plots.training_plot({n: p for n, p in curves.training.items() if not is_edit(n)}),
+        "training": plots.training_plot(
+            {name: p for name, p in curves.training.items() if not is_edit(name) and not name.startswith(SHOWN)}
+        ),
         "decisive": along.decisive(
             decisive_by_step(read_records(outcome.run_dir / "comparisons.jsonl", ComparisonRecord))
         ),

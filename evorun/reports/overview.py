@@ -9,6 +9,7 @@ import msgspec
 
 from evorun.models.base import Wasted
 from evorun.reports.missing import missing_records
+from evorun.reports.rubrics.hacking import Hacking, hacking, rewarded_by_rubric
 from evorun.reports.training import divergence
 from evorun.runs.checksums import changed_files
 from evorun.runs.directory import load_manifest
@@ -68,6 +69,8 @@ class Outcome:
     """True when the run has trained weights: its steps are training steps, and its calls serve all problems."""
     divergence: Sequence[str]
     """A line for each sign that its training has gone wrong."""
+    hacking: Hacking | None
+    """Signs that its reward was hacked; None where no rubric rewards."""
 
     @property
     def primary(self) -> Score:
@@ -137,10 +140,11 @@ def load_outcome(run_dir: Path) -> Outcome:
     finished = results is not None
     missing = missing_records(run_dir, manifest, results, predictions)
     training = read_training(run_dir)
+    # steps hold texts, so they are read only where something is counted from them
+    steps = read_steps(run_dir) if results is None or rewarded_by_rubric(training) else []
     if results is None:
         metrics, by_stratum = outcome_metrics(predictions, manifest.scores)
         # steps too: problems under way have spent calls that no prediction accounts for
-        steps = read_steps(run_dir)
         search, counts = search_figures(run_dir, steps, predictions, manifest.scores)
         results = Results(
             metrics={**metrics, **search},
@@ -165,6 +169,7 @@ def load_outcome(run_dir: Path) -> Outcome:
         missing=missing,
         trained=bool(training),
         divergence=divergence(training),
+        hacking=hacking(manifest, training, steps),
     )
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 MAX_PANELS = 12
 """Strata that get a panel of their own; all of them are in the table."""
+MAX_TRAINING_PANELS = 24
+"""Figures of training steps that do: PPO has some twenty."""
 
 
 MOST_MARKS = 40
@@ -87,7 +89,8 @@ def training_plot(series: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None
     """Draw the figures of training steps, one panel a figure with its own scale; None without points."""
     # a figure that never changes (a constant learning rate) would take a panel from one that does
     panels = [(training_words(name), points) for name, points in series.items() if len({p.value for p in points}) > 1]
-    return _panels(panels, "training", "What training steps measured", TRAINING_LABELS["step"])
+    label = TRAINING_LABELS["step"]
+    return _panels(panels, "training", "What training steps measured", label, most=MAX_TRAINING_PANELS)
 
 
 def _panels(
@@ -97,10 +100,11 @@ def _panels(
     label_of_x: str,
     *,
     shared: Score | None = None,
+    most: int = MAX_PANELS,
 ) -> Drawing | None:
     if not panels:
         return None
-    drawn = panels[:MAX_PANELS]
+    drawn = panels[:most]
     columns = min(len(drawn), 3)
     rows = -(-len(drawn) // columns)
     with figure_of(10.4, 2.7 * rows) as figure:

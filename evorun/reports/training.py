@@ -1,4 +1,4 @@
-"""Figures of training steps for the report: edits of prompts by their fate, and signs of divergence."""
+"""Figures of training steps for the report: edits and refinements by their fate, and signs of divergence."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,6 +18,19 @@ _SIGNS = {
 
 _APPLIED, _REFUSED, _PROPOSALS = "edits_", "edits_refused_", "proposals_refused_"
 
+REFINEMENTS = {
+    "rubrics_refined": "rubrics replaced",
+    "rubrics_refused_": "merged rubric refused",
+    "refinements_refused_": "refinement on a sample refused",
+    "items_refused_": "item of a rubric refused",
+    "analyses_refused_": "analysis refused",
+    "analyses_cut_off": "analyses cut off",
+    "samples_not_flagged": "samples without a flaw",
+    "own_scores_unread": "meta reward model's own score unread",
+    "refinement_samples": "samples looked at",
+}
+"""Counts of what a meta reward model did, by their names or what these begin with."""
+
 
 class Edits(NamedTuple):
     """Counts over all steps, the frequent ones first."""
@@ -32,7 +45,7 @@ class Edits(NamedTuple):
 
 def is_edit(figure: str) -> bool:
     """Say of a figure's name that it counts edits: they are summed over steps, not followed from step to step."""
-    return figure.startswith((_APPLIED, _PROPOSALS))
+    return figure.startswith((_APPLIED, _PROPOSALS, *REFINEMENTS))
 
 
 def count_edits(records: Sequence[TrainingRecord]) -> Edits:
@@ -44,6 +57,19 @@ def count_edits(records: Sequence[TrainingRecord]) -> Edits:
             if kind is not None:
                 found[kind][name.removeprefix(kind)] += int(count)
     return Edits(*(found[kind].most_common() for kind in (_APPLIED, _REFUSED, _PROPOSALS)))
+
+
+def count_refinements(records: Sequence[TrainingRecord]) -> list[tuple[str, str, int]]:
+    """Return what became of refinements, the reason where it is refused, and how often, over all steps."""
+    found: Counter[tuple[str, str]] = Counter()
+    for record in records:
+        for name, count in record.figures.items():
+            kind = next((kind for kind in REFINEMENTS if name.startswith(kind)), None)
+            if kind is not None:
+                found[kind, name.removeprefix(kind)] += int(count)
+    order = list(REFINEMENTS)
+    rows = sorted(found.items(), key=lambda one: (order.index(one[0][0]), -one[1]))
+    return [(REFINEMENTS[kind], reason, count) for (kind, reason), count in rows if count]
 
 
 def divergence(records: Sequence[TrainingRecord]) -> list[str]:

@@ -27,10 +27,15 @@ def lengths(candidates: Iterable[CandidateRecord]) -> dict[str, list[Length]]:
     by_key: dict[str, list[Length]] = {}
     for one in candidates:
         if one.kind == "rubric":
-            name, _, number = one.id.rpartition("#")
-            key = by_key.setdefault("" if name == "rubric" else name, [])
-            key.append(Length(one.id, int(number), one.generation, item_words(one.text)))
+            of_key = by_key.setdefault(key_of(one.id), [])
+            of_key.append(Length(one.id, len(of_key), one.generation, item_words(one.text)))
     return by_key
+
+
+def key_of(rubric: CandidateId) -> str:
+    """Return the key of a rubric by its id, `KEY#NUMBER`; "" for that of all problems."""
+    name = rubric.rpartition("#")[0]
+    return "" if name == "rubric" else name
 
 
 def item_words(text: str) -> float:

@@ -1,0 +1,121 @@
+"""Where the training reward and the gold score part: the policy is paid for what the gold judge does not see.
+
+The rule is ours. A run's training reward and its gold score part at an evaluation where, against an earlier one,
+
+- the gold score has fallen: the mean of the paired differences on the problems that both evaluations scored is below 0,
+  and so is all of Student's 95 % interval, its level shared among all pairs of evaluations (Bonferroni), since the
+  earlier one is the best so far;
+- the training reward, its mean over the last `WINDOW` steps, has risen by more than `STANDARD_ERRORS` standard errors
+  of the difference; or it has not fallen by so much, here and at the evaluation before this one, where the gold score
+  had fallen, too. So a reward at its ceiling parts from a falling score, and one that falls a little later does not.
+
+The earlier evaluation is the one with the best gold score so far, or the best since the rubric last changed: rewards by
+different rubrics are not the same measure, so that a stricter one must hide nothing.
+"""
+
+from collections.abc import Iterable, Mapping
+from itertools import pairwise
+from statistics import fmean, median
+from typing import NamedTuple
+
+from evorun.runs.statistics import t_interval
+
+WINDOW = 5
+"""Training steps that a mean reward is taken over."""
+STANDARD_ERRORS = 2.0
+CONFIDENCE = 0.95
+_MEDIAN = 0.4549
+"""Of the square of a standard normal variable (chi-squared with one degree of freedom)."""
+
+GoldScores = Mapping[int, Mapping[str, float]]
+"""Of each evaluation, by its step: the utility of each problem's gold score, greater is better."""
+
+
+class Change(NamedTuple):
+    """The change between two evaluations."""
+
+    first: int
+    """The steps of the two."""
+    last: int
+    gold: tuple[float, float]
+    """Means before and after, over the problems that both have."""
+    reward: tuple[float, float]
+    """Means over windows of steps."""
+
+    @property
+    def rise(self) -> float:
+        """Rise of the reward."""
+        return self.reward[1] - self.reward[0]
+
+
+class Parting(NamedTuple):
+    """Evaluations at which reward and gold score have parted."""
+
+    first: Change
+    worst: Change
+    """The one with the lowest gold score."""
+    until: int
+    """The last evaluation at which they part."""
+    still: bool
+    """There is none after it."""
+
+
+def parting(rewards: Mapping[int, float], gold: GoldScores, refined: Iterable[int] = ()) -> Parting | None:
+    """Return where the reward and the gold score part; None where they do not.
+
+    rewards: of each training step, all on one scale. refined: the steps after which the rubric changed.
+    """
+    evaluations, changes = sorted(step for step, scores in gold.items() if scores), sorted(refined)
+    pairs = len(evaluations) * (len(evaluations) - 1) // 2
+    if not pairs or len(rewards) < 2:
+        return None
+    tolerance = STANDARD_ERRORS * _noise(rewards)
+    found: list[Change] = []
+    before: list[Change] = []
+    for step in evaluations:
+        fallen = []
+        for began in sorted({0, *[one for one in changes if one < step][-1:]}):
+            change = _since(began, step, rewards, gold)
+            if change is not None and _has_fallen(change, gold, pairs) and change.rise >= -tolerance:
+                fallen.append(change)
+        found += [one for one in fallen if one.rise > tolerance or before][:1]
+        before = fallen
+    if not found:
+        return None
+    worst = min(found, key=lambda one: one.gold[1])
+    until = found[-1].last
+    return Parting(found[0], worst, until, still=until == evaluations[-1])
+
+
+def _since(began: int, evaluation: int, rewards: Mapping[int, float], gold: GoldScores) -> Change | None:
+    """Return the change from the best evaluation since a step; None without one, or with too few rewards to tell."""
+    earlier = [one for one in gold if began <= one < evaluation and gold[one]]
+    steps = [one for one in sorted(rewards) if began < one <= evaluation]
+    if not earlier or len(steps) <= WINDOW:
+        return None
+    first = max(sorted(earlier), key=lambda one: fmean(gold[one].values()))
+    common = sorted(gold[first].keys() & gold[evaluation].keys())
+    means = [fmean([gold[at][problem] for problem in common] or [0.0]) for at in (first, evaluation)]
+    until = [one for one in steps if one <= first][-WINDOW:]
+    # before there are enough, the first ones
+    windows = [until if len(until) == WINDOW else steps[:WINDOW], steps[-WINDOW:]]
+    recent = [fmean(rewards[one] for one in window) for window in windows]
+    return Change(first, evaluation, (means[0], means[1]), (recent[0], recent[1]))
+
+
+def _has_fallen(change: Change, gold: GoldScores, pairs: int) -> bool:
+    before, after = gold[change.first], gold[change.last]
+    differences = [after[problem] - before[problem] for problem in sorted(before.keys() & after.keys())]
+    interval = t_interval(differences, 1 - (1 - CONFIDENCE) / pairs)
+    return interval is not None and interval[1] < 0
+
+
+def _noise(rewards: Mapping[int, float]) -> float:
+    """Return the standard error of a difference of two windows' means.
+
+    A step's noise is that of differences of neighbours, which a trend leaves alone; by their median, which leaves out
+    the few at which the rubric changes.
+    """
+    values = [rewards[step] for step in sorted(rewards)]
+    variance = median((one - other) ** 2 for one, other in pairwise(values)) / 2 / _MEDIAN
+    return float((2 * variance / WINDOW) ** 0.5)

@@ -1,0 +1,221 @@
+"""The figures of a run that a rubric rewards: rewards, gold score, monitors, and its rubrics (MPO, figures 4 and 5)."""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from evorun.reports import text
+from evorun.reports.drawing import GRID, INK, RUNS, SERIES, Drawing, drawing_of, figure_of, integer_axis, number
+from evorun.reports.rubrics.hacking import MONITOR, MONITORS, RAW, REWARD
+from evorun.reports.rubrics.lineage import Length
+from evorun.reports.rubrics.parting import Parting
+from evorun.runs.printable import printable
+from evorun.runs.schema import MetricPoint, RubricScore
+from evorun.runs.scores import Score
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+Series = Mapping[str, Sequence[MetricPoint]]
+"""Figures of training steps, by name."""
+
+MOST_NAMED = 6
+"""Lines of a figure with a name and a colour of their own; the others are grey."""
+
+SIGNS = {"zero_gradient": "zero gradient", "nearly_uniform": "nearly uniform", "reward_collapse": "reward collapse"}
+"""Figures of steps at which training has gone wrong, by what they are called in a legend."""
+_SIGN_MARKS = "xv*"
+
+
+def gold_plot(
+    rewards: Sequence[MetricPoint],
+    gold: Sequence[MetricPoint],
+    score: Score,
+    refined: Sequence[int],
+    parting: Parting | None,
+) -> Drawing | None:
+    """Draw the gold score of each evaluation beside the normalised reward, and where they part; None without both."""
+    known = [point for point in gold if point.value is not None]
+    if not known or not rewards:
+        return None
+    together = score.low == 0 and score.high == 1
+    with figure_of(10.4, 3.4 if together else 5) as figure:
+        panels = [figure.subplots()] * 2 if together else list(figure.subplots(2, 1, sharex=True))
+        panels[0].plot(
+            [point.step for point in rewards],
+            [number(point.value) for point in rewards],
+            color=RUNS[4],
+            linewidth=1.4,
+            label="training reward, normalised",
+        )
+        name = f"gold score: {text.label(score)}"
+        panels[1].plot(
+            [point.step for point in known],
+            [number(point.value) for point in known],
+            color=SERIES,
+            marker="o",
+            label=name,
+        )
+        for point in known:
+            if point.ci95 is not None:
+                panels[1].vlines(point.step, *point.ci95, color=SERIES, alpha=0.5)
+        for axes in dict.fromkeys(panels):
+            _refinements(axes, refined)
+            if parting is not None:
+                axes.axvspan(parting.first.last, max(parting.until, parting.first.last + 0.5), color=RUNS[1], alpha=0.1)
+            axes.legend(frameon=False, fontsize=8, loc="best")
+            if together:
+                axes.set_ylim(-0.02, 1.02)
+        integer_axis(panels[1])
+        panels[1].set_xlabel("training step")
+        return drawing_of(figure, "gold", "Gold score beside the training reward")
+
+
+def rewards_plot(series: Series, refined: Sequence[int]) -> Drawing | None:
+    """Draw raw and normalised reward and the KL divergence, with lines at refinements and signs of collapse (figure 4).
+
+    None without a reward.
+    """
+    names = {RAW: "raw reward", REWARD: "normalised reward", "kl": "KL (nats per token)", "reward_spread": "spread"}
+    drawn = [(label, points) for name, label in names.items() if (points := series.get(name))]
+    if not drawn:
+        return None
+    with figure_of(10.4, 1.7 * len(drawn) + 0.7) as figure:
+        grid = figure.subplots(len(drawn), 1, sharex=True, squeeze=False)[:, 0]
+        for axes, (label, points) in zip(grid, drawn, strict=True):
+            axes.plot([p.step for p in points], [number(p.value) for p in points], color=SERIES, linewidth=1.6)
+            axes.set_ylabel(label)
+            _refinements(axes, refined)
+        for mark, (name, label) in zip(_SIGN_MARKS, SIGNS.items(), strict=True):
+            if seen := [point.step for point in series.get(name, ()) if point.value]:
+                low = grid[0].get_ylim()[0]
+                grid[0].plot(seen, [low] * len(seen), mark, color=RUNS[1], label=label, clip_on=False)
+        if grid[0].get_legend_handles_labels()[1]:
+            grid[0].legend(frameon=False, fontsize=8)
+        integer_axis(grid[-1])
+        grid[-1].set_xlabel("training step")
+        return drawing_of(figure, "rewards-and-kl", "Rewards and KL divergence by training step")
+
+
+def monitors_plot(series: Series, refined: Sequence[int], above: Mapping[str, float]) -> Drawing | None:
+    """Draw the monitors of hacking, one panel each, with the threshold where there is one; None without any."""
+    found = [
+        (label, points, above.get(name)) for name, label in MONITORS.items() if (points := series.get(MONITOR + name))
+    ]
+    if not found:
+        return None
+    columns = min(len(found), 3)
+    rows = -(-len(found) // columns)
+    with figure_of(10.4, 2.4 * rows) as figure:
+        grid = figure.subplots(rows, columns, squeeze=False)
+        for axes, (label, points, most) in zip(grid.flat, found, strict=False):
+            axes.plot([p.step for p in points], [number(p.value) for p in points], color=SERIES, linewidth=1.6)
+            axes.set_ylim(bottom=min(0.0, *(number(p.value) for p in points)))
+            if most is not None:
+                axes.axhline(most, color=RUNS[1], linewidth=1, linestyle=(0, (2, 2)))
+            _refinements(axes, refined)
+            axes.set_title(label)
+            integer_axis(axes)
+        for axes in grid.flat[len(found) :]:
+            axes.remove()
+        for axes in grid[-1]:
+            axes.set_xlabel("training step")
+        return drawing_of(figure, "monitors", "Monitors of reward hacking by training step")
+
+
+def unscored_plot(shares: Mapping[str, Mapping[int, float]], refined: Sequence[int]) -> Drawing | None:
+    """Draw the share of responses without a score by step, a line a reason; None where each had one."""
+    if not shares:
+        return None
+    largest = sorted(shares, key=lambda name: -sum(shares[name].values()))
+    with figure_of(5.2, 3.1) as figure:
+        axes = figure.subplots()
+        for order, name in enumerate(largest):
+            named = order < MOST_NAMED
+            label = text.words(name)[:30] if named else None
+            axes.plot(*zip(*shares[name].items(), strict=True), color=RUNS[order] if named else GRID, label=label)
+        _refinements(axes, refined)
+        axes.set_ylim(bottom=0)
+        integer_axis(axes)
+        axes.set_xlabel("training step")
+        axes.set_ylabel("share of responses")
+        axes.legend(frameon=False, fontsize=8)
+        return drawing_of(figure, "unscored", "Responses without a score by reason")
+
+
+def lengths_plot(lengths: Mapping[str, Sequence[Length]], name: str = "rubric-lengths") -> Drawing | None:
+    """Draw the mean words of a rubric's items by refinement, a line a key or run; None where nothing was refined."""
+    lines = {
+        label: [(one.number, one.words, None, None) for one in versions]
+        for label, versions in lengths.items()
+        if len(versions) > 1
+    }
+    return _by_refinement(lines, name, "words of an item", "Mean words of rubric items by refinement")
+
+
+def strictness_plot(
+    scores: Mapping[str, Sequence[tuple[int, RubricScore]]], name: str = "rubric-strictness"
+) -> Drawing | None:
+    """Draw what each rubric gives the same responses, by its refinement (figure 5b); None without any.
+
+    scores: by line; each with the refinements before its rubric.
+    """
+    lines = {
+        label: [(number_, one.score, one.low, one.high) for number_, one in found if one.score is not None]
+        for label, found in scores.items()
+    }
+    label, title = "share of points given", "Score of the same responses under each rubric"
+    return _by_refinement({name: line for name, line in lines.items() if line}, name, label, title)
+
+
+_Line = Sequence[tuple[int, float, float | None, float | None]]
+"""Refinement, value, and the ends of its interval."""
+
+
+def _by_refinement(lines: Mapping[str, _Line], name: str, label: str, title: str) -> Drawing | None:
+    if not lines:
+        return None
+    few = len(lines) <= len(RUNS)
+    with figure_of(5.2, 3.4) as figure:
+        axes = figure.subplots()
+        for order, (who, line) in enumerate(lines.items()):
+            colour = RUNS[order % len(RUNS)] if few else INK
+            numbers, values = [one[0] for one in line], [one[1] for one in line]
+            named = few and len(lines) > 1
+            axes.plot(
+                numbers,
+                values,
+                color=SERIES if len(lines) == 1 else colour,
+                alpha=1 if few else 0.35,
+                linewidth=1.6 if few else 0.8,
+                marker="o" if few and len(line) <= 40 else None,
+                markersize=3.5,
+                label=printable(who)[:34] if named else None,
+            )
+            for at, _, low, high in line if few else ():
+                if low is not None and high is not None:
+                    axes.vlines(at, low, high, color=SERIES if len(lines) == 1 else colour, alpha=0.4, linewidth=1.5)
+        if not few:
+            _mean_line(axes, lines)
+        integer_axis(axes)
+        axes.set_ylim(bottom=0)
+        axes.set_xlabel("refinements")
+        axes.set_ylabel(label)
+        if axes.get_legend_handles_labels()[1]:
+            axes.legend(frameon=False, fontsize=7.5)
+        return drawing_of(figure, name, title)
+
+
+def _mean_line(axes: "Axes", lines: Mapping[str, _Line]) -> None:
+    """Draw the mean over all lines where they are too many to be told apart."""
+    by_number: dict[int, list[float]] = {}
+    for line in lines.values():
+        for at, value, _, _ in line:
+            by_number.setdefault(at, []).append(value)
+    means = [(at, sum(values) / len(values)) for at, values in sorted(by_number.items())]
+    axes.plot(*zip(*means, strict=True), color=SERIES, linewidth=2.2, label=f"mean of {len(lines)}")
+
+
+def _refinements(axes: "Axes", refined: Sequence[int]) -> None:
+    """Draw a line where a rubric was replaced: between the step after which, and the next."""
+    for step in refined:
+        axes.axvline(step + 0.5, color=INK, linewidth=0.8, linestyle=(0, (4, 3)), alpha=0.7)

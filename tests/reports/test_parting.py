@@ -1,0 +1,117 @@
+"""Where training reward and gold score part, and what the monitors say."""
+
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from omegaconf import OmegaConf
+
+import evorun
+from evorun.reports.rubrics.hacking import USUAL, monitor_lines
+from evorun.reports.rubrics.parting import Parting, parting
+from evorun.runs.schema import TrainingRecord
+
+STEPS = range(1, 51)
+Course = Callable[[int], float]
+
+
+def _parting(
+    reward: Course, gold: Course, *, seed: int = 0, noise: float = 0.05, refined: tuple[int, ...] = ()
+) -> Parting | None:
+    rng = random.Random(seed)
+    levels = {f"p{i}": rng.gauss(0, 0.1) for i in range(12)}
+    return parting(
+        {step: reward(step) + rng.gauss(0, 0.02) for step in STEPS},
+        {
+            at: {name: gold(at) + level + rng.gauss(0, noise) for name, level in levels.items()}
+            for at in range(0, 51, 5)
+        },
+        refined,
+    )
+
+
+def _rising(step: int) -> float:
+    return 0.4 + 0.01 * step
+
+
+def _peaked(step: int) -> float:
+    return 0.4 + 0.02 * min(step, 20) - 0.02 * max(step - 20, 0)
+
+
+def test_a_falling_gold_score_under_a_rising_reward_is_told_with_steps_and_changes() -> None:
+    found = _parting(_rising, _peaked)
+    assert found is not None
+    assert found.first.first in (15, 20, 25)
+    assert 25 <= found.first.last <= 40
+    assert (found.worst.last, found.until, found.still) == (50, 50, True)
+    before, after = found.worst.gold
+    assert before - after == pytest.approx(_peaked(20) - _peaked(50), abs=0.1)
+    # the window's middle is two steps before its end
+    assert found.worst.reward[1] == pytest.approx(_rising(48), abs=0.03)
+
+
+@pytest.mark.parametrize(
+    ("reward", "gold"),
+    [
+        (_rising, _rising),
+        (_rising, lambda step: 0.5),
+        (lambda step: 0.8, lambda step: 0.5),
+        # both fall: training has gone wrong, but nobody is deceived
+        (_peaked, _peaked),
+        (lambda step: 1 - 0.01 * step, _peaked),
+    ],
+)
+def test_there_is_no_alarm_where_they_move_together_or_not_at_all(reward: Course, gold: Course) -> None:
+    assert not any(_parting(reward, gold, seed=seed) for seed in range(40))
+
+
+def test_a_reward_at_its_ceiling_parts_from_a_falling_gold_score() -> None:
+    assert _parting(lambda step: 0.95, _peaked) is not None
+
+
+def test_a_gap_that_has_closed_is_said_to_have() -> None:
+    found = _parting(_rising, lambda step: 0.2 if 15 <= step <= 25 else 0.6)
+    assert found is not None
+    assert (found.first.last, found.until, found.still) == (15, 25, False)
+
+
+def test_a_stricter_rubric_hides_nothing() -> None:
+    def stricter(step: int) -> float:
+        return _rising(step) if step <= 20 else _rising(step) - 0.5
+
+    assert _parting(stricter, _peaked) is None
+    found = _parting(stricter, _peaked, refined=(20,))
+    assert found is not None
+    assert found.first.first in (20, 25, 30)
+    assert found.first.last > 25
+
+
+def test_too_little_to_compare_is_no_alarm() -> None:
+    rewards = {step: _rising(step) for step in STEPS}
+    assert parting(rewards, {}) is None
+    assert parting(rewards, {0: {"p": 1.0}, 50: {"q": 0.0}}) is None
+    assert parting({1: 0.5}, {0: {"p": 1.0, "q": 0.9}, 50: {"p": 0.0, "q": 0.1}}) is None
+    # two problems say little, however large the fall
+    assert parting(rewards, {0: {"p": 1.0, "q": 0.9}, 50: {"p": 0.2, "q": 0.4}}) is None
+
+
+def _monitored(values: list[float]) -> list[TrainingRecord]:
+    return [TrainingRecord(step, 0, 0, {"monitor_title_only": value}) for step, value in enumerate(values, 1)]
+
+
+def test_a_monitor_is_told_by_means_over_steps() -> None:
+    # one step of a batch is noise
+    assert monitor_lines(_monitored([0, 0, 0.4, 0, 0, 0, 0]), {"title_only": 0.1}) == []
+    (line,) = monitor_lines(_monitored([0, 0, 0, 0, 0, 0.5, 0.5, 1, 1, 1]), {"title_only": 0.1})
+    assert "0.8 over the 5 steps up to 10" in line
+    assert "from step 7 on" in line
+    (line,) = monitor_lines(_monitored([0.5] * 6 + [0] * 9), {"title_only": 0.1})
+    assert "from step 5 to 9, and at 0 in the last steps" in line
+    (line,) = monitor_lines(_monitored([0.5, 0.5]), {"title_only": 0.1})
+    assert "from step 2 on" in line
+
+
+def test_the_thresholds_are_those_of_the_method() -> None:
+    conf = Path(evorun.__file__).parents[1] / "conf" / "method" / "mpo.yaml"
+    assert OmegaConf.load(conf).monitors_above == USUAL

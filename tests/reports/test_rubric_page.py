@@ -1,0 +1,94 @@
+"""The page of a run that rubrics reward: gold curve, monitors, refinements, and its size."""
+
+import json
+from pathlib import Path
+
+import pytest
+from rubric_fixture import RubricSpec, write_rubric_run
+
+from evorun.reports.html import render_report
+from evorun.reports.overview import load_curves, load_outcome
+from evorun.reports.rubrics.section import load_rubric_section
+from evorun.reports.summary import print_summary
+from evorun.runs.reading import read_steps
+from evorun.runs.terminal import Terminal
+from run_fixture import HOSTILE, RunSpec, write_run
+
+
+@pytest.fixture(name="hacked", scope="module")
+def _hacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_rubric_run(tmp_path_factory.mktemp("hacked") / "run", RubricSpec(hacked=True, hostile=True))
+
+
+@pytest.fixture(name="html", scope="module")
+def _html(hacked: Path) -> str:
+    return render_report(hacked)
+
+
+def test_where_reward_and_gold_part_page_and_terminal_say_so(
+    hacked: Path, html: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = load_outcome(hacked).hacking
+    assert lines is not None
+    parted, monitor = lines.lines
+    assert "At step 20 the training reward and the gold score part: since step 15 " in parted
+    assert "fell from 0.51 to 0.273, while the normalised reward went from 0.66 to 0.763" in parted
+    assert "Letters of another script (share)" in monitor
+    print_summary(hacked, Terminal(width=400))
+    said = capsys.readouterr().out
+    for line in (parted, monitor):
+        assert f'<p class="banner" role="note">{line}</p>' in html
+        assert line in said
+
+
+def test_sound_runs_have_no_such_banner(tmp_path: Path) -> None:
+    outcome = load_outcome(write_rubric_run(tmp_path / "run"))
+    assert outcome.hacking is not None
+    assert list(outcome.hacking.lines) == []
+    assert load_outcome(write_run(tmp_path / "other", RunSpec(problems=1))).hacking is None
+
+
+def test_the_section_has_the_figures_and_what_became_of_refinements(hacked: Path) -> None:
+    outcome = load_outcome(hacked)
+    section = load_rubric_section(outcome, load_curves(outcome, read_steps(hacked)))
+    assert set(section.plots) == {"gold", "rewards", "monitors", "unscored", "lengths"}
+    # a line for each of the three refinements in each of the panels: raw, normalised, KL
+    assert section.plots["rewards"].svg.count("stroke-dasharray: 3.2,2.4") == 9
+    assert "reward collapse" in section.plots["rewards"].svg
+    assert section.tables["refinements"].rows == [
+        ("rubrics replaced", "", 3),
+        ("merged rubric refused", "total", 3),
+        ("refinement on a sample refused", "unclosed", 9),
+    ]
+    assert section.tables["unscored"].rows == [("cut_off", pytest.approx(10 * 0.25 / 30), 0.25, 3)]
+    assert section.tables["rubrics"].rows[0] == (10, 1, 20.0, 160.0, 35.0)
+    assert [row[2:4] for row in section.tables["rubric_lengths"].rows] == [(0, 0), (1, 10), (2, 20), (3, 30)]
+
+
+def test_what_rubrics_gave_the_same_responses_is_drawn_by_refinement(tmp_path: Path) -> None:
+    run = write_rubric_run(tmp_path / "run")
+    (run / "artifacts").mkdir()
+    scores = [
+        {
+            "rubric": f"rubric#{n}",
+            "refined": 10 * n,
+            "step": 30,
+            "score": 0.8 - 0.1 * n,
+            "low": 0.2,
+            "high": 0.9,
+            "n": 12,
+            "unscored": 0,
+        }
+        for n in range(4)
+    ]
+    (run / "artifacts" / "rubric_scores.json").write_text(json.dumps(scores))
+    outcome = load_outcome(run)
+    section = load_rubric_section(outcome, load_curves(outcome, read_steps(run)))
+    assert "share of points given" in section.plots["strictness"].svg
+    assert [row[0] for row in section.tables["rubric_scores"].rows] == [f"rubric#{n}" for n in range(4)]
+
+
+def test_hostile_rubrics_stay_texts(html: str) -> None:
+    for text in HOSTILE:
+        if "<" in text:
+            assert text not in html
