@@ -35,7 +35,7 @@ def write_evolution(run: Path, spec: EvolutionSpec | None = None) -> Path:
     for step in range(1, spec.steps + 1):
         made.step(step)
     for name, records in made.records.items():
-        lines = "".join(json.dumps(_plain(record)) + "\n" for record in records)
+        lines = "".join(json.dumps(plain(record)) + "\n" for record in records)
         with (run / f"{name}.jsonl").open("a") as file:
             file.write(lines)
     write_journal(run / JOURNAL, made.effects)
@@ -165,9 +165,9 @@ class _Made:
             "seconds": 0.1,
         }
         encoded = json.dumps(request).encode()
-        self.effects.append(Effect(call, digest_of(encoded), encoded, json.dumps(_plain(reply)).encode(), None, 0.1))
+        self.effects.append(Effect(call, digest_of(encoded), encoded, json.dumps(plain(reply)).encode(), None, 0.1))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a record as a run writes it, which leaves no lone surrogate."""
     return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))

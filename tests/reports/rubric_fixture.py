@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evolution_fixture import plain
+
 from evorun.runs.journal_file import JOURNAL, Effect, digest_of
 from journals import write_journal
 from run_fixture import HOSTILE, WORDS, RunSpec, write_run
@@ -49,7 +51,7 @@ def write_rubric_run(run: Path, spec: RubricSpec | None = None) -> Path:
     for name, lines in records.items():
         mode = "w" if name == "steps" else "a"
         with (run / f"{name}.jsonl").open(mode) as file:
-            file.writelines(json.dumps(line) + "\n" for line in lines)
+            file.writelines(json.dumps(plain(line)) + "\n" for line in lines)
     effects = [_effect(one["call"], f"response {one['call']}") for one in records["rollouts"]]
     write_journal(run / JOURNAL, effects)
     return run

@@ -2,15 +2,17 @@
 
 import json
 from pathlib import Path
+from statistics import fmean
 
 import pytest
 from rubric_fixture import RubricSpec, write_rubric_run
 
+from evorun.reports.evolution.population import played_under
 from evorun.reports.html import render_report
 from evorun.reports.overview import load_curves, load_outcome
 from evorun.reports.rubrics.section import load_rubric_section
 from evorun.reports.summary import print_summary
-from evorun.runs.reading import read_steps
+from evorun.runs.reading import read_rollouts, read_steps
 from evorun.runs.terminal import Terminal
 from run_fixture import HOSTILE, RunSpec, write_run
 
@@ -86,6 +88,15 @@ def test_what_rubrics_gave_the_same_responses_is_drawn_by_refinement(tmp_path: P
     section = load_rubric_section(outcome, load_curves(outcome, read_steps(run)))
     assert "share of points given" in section.plots["strictness"].svg
     assert [row[0] for row in section.tables["rubric_scores"].rows] == [f"rubric#{n}" for n in range(4)]
+
+
+def test_a_rubric_has_the_normalised_scores_that_it_gave(hacked: Path) -> None:
+    rollouts = read_rollouts(hacked)
+    played = played_under(rollouts)
+    given = [one.normalised for one in rollouts if one.rubric == "rubric#1"]
+    assert len(given) == 40
+    assert played["rubric#1"].reward.value == pytest.approx(fmean(given))
+    assert (played["rubric#1"].rollouts, played["rubric#1"].gain) == (40, None)
 
 
 def test_hostile_rubrics_stay_texts(html: str) -> None:

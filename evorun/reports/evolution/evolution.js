@@ -15,7 +15,8 @@ const evolved = (async () => {
   let selected = best ?? latest;
 
   const marks = (i) => [[best, "best"], [latest, "latest"]].filter(([at]) => at === i).map(([, word]) => word);
-  const kept = (one) => (one.kept ? "kept" : "dropped");
+  const rated = members.some((one) => one.mean !== null);
+  const kept = (one) => (one.kind === "rubric" ? (one.kept ? "in use" : "replaced") : one.kept ? "kept" : "dropped");
   const link = (i) =>
     element("button", { type: "button", class: "link", "data-member": i, onclick: () => select(i, true) }, members[i].id);
 
@@ -38,8 +39,26 @@ const evolved = (async () => {
     }
   }
 
+  // Lineages of several keys: the table shows one at a time.
+  const keys = [...new Set(members.map((one) => one.key).filter((key) => key !== null))];
+  function showKey(key) {
+    byId("member-key").value = key;
+    for (const row of byId("member-rows").children) {
+      row.hidden = ![key, null].includes(members[Number(row.dataset.row)].key);
+    }
+  }
+  if (keys.length > 1) {
+    byId("member-picker").hidden = false;
+    byId("member-key").append(...keys.map((key) => element("option", { value: key }, key || "all problems")));
+    byId("member-key").addEventListener("change", (event) => {
+      const own = members.map((_, i) => i).filter((i) => members[i].key === event.target.value);
+      select(own[own.length - 1]);
+    });
+  }
+
   function select(i, scroll) {
     selected = i;
+    if (keys.length > 1 && members[i].key !== null) showKey(members[i].key);
     for (const row of byId("member-rows").children) {
       const here = Number(row.dataset.row) === i;
       row.classList.toggle("selected", here);
@@ -72,7 +91,7 @@ const evolved = (async () => {
     nodes.forEach((node, i) => {
       const [cx, cy] = centre(node);
       node.append(svg("circle", { cx, cy, r: 9, class: "target" })); // a finger is wider than the mark
-      node.append(svg("title", {}, [`${members[i].id}: ${belief(members[i])}`, members[i].operator, ...marks(i)].join(", ")));
+      node.append(svg("title", {}, [rated ? `${members[i].id}: ${belief(members[i])}` : members[i].id, members[i].operator, ...marks(i)].join(", ")));
       node.setAttribute("role", "button");
       node.setAttribute("class", "member");
       node.addEventListener("click", () => select(i));
@@ -106,7 +125,8 @@ const evolved = (async () => {
   byId("member-rows").addEventListener("keydown", (event) => {
     const move = { ArrowDown: 1, ArrowUp: -1 }[event.key];
     if (!move) return;
-    const next = ranking[ranking.indexOf(selected) + move];
+    const listed = ranking.filter((i) => !byId("member-rows").querySelector(`tr[data-row="${i}"]`).hidden);
+    const next = listed[listed.indexOf(selected) + move];
     walk(event, next, (to) => byId("member-rows").querySelector(`tr[data-row="${to}"] button`));
   });
 
@@ -119,13 +139,15 @@ const evolved = (async () => {
     const one = members[selected];
     const signed = (value) => (value > 0 ? "+" : value < 0 ? "−" : "") + Math.abs(value).toFixed(3);
     const facts = [
-      ["Rating", `${belief(one)}, ${kept(one)}`],
+      ...(rated ? [["Rating", `${belief(one)}, ${kept(one)}`]] : []),
       ["Made", `in step ${one.step} by ${one.operator}`],
+      ...(one.words === null ? [] : [["Length", one.words]]),
     ];
     if (one.reward !== null) {
       const interval = one.interval === "–" ? "" : ` (95 %: ${one.interval})`;
-      facts.push(["Reward", `${one.reward}${interval} over ${one.rollouts} rollouts`]);
-      facts.push(["Against its steps' means", one.gain === null ? "–" : signed(one.gain)]);
+      const named = one.kind === "rubric" ? "Normalised score" : "Reward";
+      facts.push([named, `${one.reward}${interval} over ${one.rollouts} rollouts`]);
+      if (one.gain !== null) facts.push(["Against its steps' means", signed(one.gain)]);
     }
     if (one.scores.length) {
       facts.push(["Test score", one.scores.map(([step, score, n]) => `step ${step}: ${score} (n = ${n})`).join("; ")]);
@@ -140,7 +162,7 @@ const evolved = (async () => {
     if (one.whole) parts.push(copier(one.text));
     else parts.push(element("p", { class: "note" }, `Cut after ${limit.toLocaleString("en")} characters.`));
     parts.push(element("pre", { tabindex: 0, class: "text" }, one.text || "(empty)"));
-    if (one.reflection) parts.push(folded("Reflection that it was made from", one.reflection));
+    if (one.reflection) parts.push(folded(one.kind === "rubric" ? "Analyses that it was made from" : "Reflection that it was made from", one.reflection));
     parts.push(...blamed(one));
     if (one.ratings.length > 1) {
       const course = one.ratings.map(([step, mean, sd]) => `step ${step}: ${belief({ mean, sd })}`);

@@ -7,9 +7,10 @@ from evorun.reports import text
 from evorun.reports.evolution.population import Played, Population
 from evorun.reports.evolution.rollouts import MAX_BLAMED
 from evorun.reports.packing import Packed, cut, pack_within, rounded
+from evorun.reports.rubrics.lineage import item_words, key_of
 from evorun.reports.tables import DataTable
 from evorun.runs.candidates import CandidateId
-from evorun.runs.schema import RolloutRecord
+from evorun.runs.schema import CandidateRecord, RolloutRecord
 
 MAX_BYTES = 4_000_000
 """Size of the candidates' data on a page, compressed."""
@@ -36,6 +37,13 @@ def members_table(population: Population, played: Mapping[CandidateId, Played]) 
     return DataTable("population", (*columns, "rollouts", "reward", "reward_low", "reward_high", "gain"), rows)
 
 
+def _length(one: CandidateRecord) -> str | None:
+    """Say how long a rubric is."""
+    if one.kind != "rubric":
+        return None
+    return f"{text.count(len(one.text.split()))} words, an item {text.number(item_words(one.text))}"
+
+
 def pack_members(
     population: Population, played: Mapping[CandidateId, Played], shown: Sequence[RolloutRecord]
 ) -> Packed:
@@ -54,6 +62,8 @@ def pack_members(
                 {
                     "id": one.id,
                     "kind": one.kind.replace("_", " "),
+                    "key": key_of(one.id) if one.kind == "rubric" else None,
+                    "words": _length(one),
                     "operator": one.operator,
                     "step": one.generation,
                     "parents": population.parents[index],

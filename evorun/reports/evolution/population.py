@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
+from msgspec import UNSET
 
 from evorun.runs.candidates import SHARED, CandidateId
 from evorun.runs.directory import RATINGS
@@ -49,6 +50,11 @@ class Population:
         return f" ({words})" if words else ""
 
     @property
+    def rated(self) -> bool:
+        """True where any has a rating."""
+        return any(one.mean is not None for one in self.members)
+
+    @property
     def kinds(self) -> str:
         """The kinds of its members, in the plural."""
         return " and ".join(f"{kind.replace('_', ' ')}s" for kind in dict.fromkeys(one.kind for one in self.members))
@@ -83,7 +89,7 @@ def load_population(run_dir: Path) -> Population | None:
 
 
 class Played(NamedTuple):
-    """The rollouts under one candidate."""
+    """The rollouts under one system prompt, or those that one rubric scored."""
 
     rollouts: int
     reward: Metric
@@ -93,27 +99,35 @@ class Played(NamedTuple):
 
 
 def played_under(rollouts: Sequence[RolloutRecord]) -> dict[CandidateId, Played]:
-    """Return what was played under each candidate; rollouts without a reward count as played only."""
+    """Return what was played under each system prompt and scored by each rubric; the latter's rewards are normalised.
+
+    Rollouts without a reward count as played only.
+    """
     of_step: dict[int, list[float]] = defaultdict(list)
     groups: dict[CandidateId, dict[tuple[int, str], list[float]]] = defaultdict(lambda: defaultdict(list))
     counts: dict[CandidateId, int] = defaultdict(int)
+    rubrics = set()
     for one in rollouts:
-        if one.candidate is None:
-            continue
-        counts[one.candidate] += 1
-        if one.reward is not None:
-            of_step[one.step].append(one.reward)
-            groups[one.candidate][one.step, one.problem].append(one.reward)
+        if one.candidate is not None:
+            counts[one.candidate] += 1
+            if one.reward is not None:
+                of_step[one.step].append(one.reward)
+                groups[one.candidate][one.step, one.problem].append(one.reward)
+        if one.rubric is not UNSET:
+            rubrics.add(one.rubric)
+            counts[one.rubric] += 1
+            if one.normalised is not UNSET:
+                groups[one.rubric][one.step, one.problem].append(one.normalised)
     found = {}
     for candidate, count in counts.items():
         own = groups[candidate]
         rewards = [reward for group in own.values() for reward in group]
-        means = [mean(group) for group in own.values()]
-        gains = [reward - mean(of_step[step]) for (step, _), group in own.items() for reward in group]
+        interval = mean_interval([mean(group) for group in own.values()])
+        gains = []
+        if candidate not in rubrics:  # a rubric's rewards are a measure of its own
+            gains = [reward - mean(of_step[step]) for (step, _), group in own.items() for reward in group]
         value = mean(rewards) if rewards else None
-        found[candidate] = Played(
-            count, Metric(value, mean_interval(means), len(rewards)), mean(gains) if gains else None
-        )
+        found[candidate] = Played(count, Metric(value, interval, len(rewards)), mean(gains) if gains else None)
     return found
 
 

@@ -6,7 +6,7 @@
     byId("rollout-count").replaceChildren("The rollouts need a web browser of 2023 or later.");
     return;
   }
-  const NAMES = ["step", "problem", "member", "reward", "advantage", "correct", "finish", "prompt", "completion", "turns", "call", "text"];
+  const NAMES = ["step", "problem", "member", "reward", "advantage", "correct", "finish", "prompt", "completion", "turns", "call", "text", "normalised", "unscored"];
   const rollouts = data.rollouts.map((row) => Object.fromEntries(row.map((value, i) => [NAMES[i], value])));
   const members = await evolved;
   const AT_ONCE = 40;
@@ -48,10 +48,13 @@
     control("more").hidden = shown.length === matching.length;
   }
 
+  // What it was played under or scored by.
+  const word = (one) => (members[one.member].kind === "rubric" ? "rubric" : "prompt");
+
   function item(one) {
     const number = (value) => (value === null ? "–" : String(Number(value.toPrecision(3))));
     const outcome = one.correct === true ? "right" : one.correct === false ? "wrong" : "ungraded";
-    const prompt = one.member === null ? "" : `  prompt ${members[one.member].id}`;
+    const prompt = one.member === null ? "" : `  ${word(one)} ${members[one.member].id}`;
     const head = element(
       "summary",
       {},
@@ -72,6 +75,8 @@
     const ended = { stop: "ended by itself", length: "cut off by max_tokens", overlong: "cut off, overlong", rejected: "refused" };
     const facts = [
       ["Advantage", number(one.advantage)],
+      ...(one.normalised === null ? [] : [["Normalised", number(one.normalised)]]),
+      ...(one.unscored === null ? [] : [["Without a score", one.unscored]]),
       ["Tokens", `${turns}${one.prompt.toLocaleString("en")} prompt, ${one.completion.toLocaleString("en")} completion`],
       ["End", ended[one.finish]],
       ["Call", one.call],
@@ -79,7 +84,7 @@
     if (one.member !== null) {
       const open = () => links.member(one.member);
       const link = element("button", { type: "button", class: "link", onclick: open }, members[one.member].id);
-      facts.push(element("dt", {}, "Prompt"), element("dd", {}, link));
+      facts.push(element("dt", {}, word(one) === "rubric" ? "Rubric" : "Prompt"), element("dd", {}, link));
     }
     return [element("dl", {}, ...facts), element("pre", { tabindex: 0 }, one.text ?? "(no text)")];
   }

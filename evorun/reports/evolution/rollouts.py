@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from evorun.errors import JournalError, RunDirectoryError
 from evorun.models.base import Message
@@ -112,7 +113,7 @@ def _row(one: RolloutRecord, position: Mapping[CandidateId, int], words: str | N
     return [
         one.step,
         one.problem,
-        None if one.candidate is None else position.get(one.candidate),
+        next((position[who] for who in (one.candidate, one.rubric) if who in position), None),
         rounded(one.reward),
         rounded(one.advantage),
         one.correct,
@@ -122,6 +123,8 @@ def _row(one: RolloutRecord, position: Mapping[CandidateId, int], words: str | N
         one.turns,
         one.call,
         None if words is None else cut_middle(words, limit),
+        None if one.normalised is UNSET else rounded(one.normalised),
+        None if one.unscored is UNSET else one.unscored,
     ]
 
 

@@ -96,7 +96,9 @@ def _evolution(
     measure: Score,
     step: str,
 ) -> Evolution:
-    played, rewards, edits = played_under(rollouts), reward_by_step(rollouts), count_edits(training)
+    played, edits = played_under(rollouts), count_edits(training)
+    # where no prompt evolves, the section on rewards draws them
+    rewards = reward_by_step(rollouts) if any(one.kind != "rubric" for one in population.members) else {}
     fates = {"applied": edits.applied, "refused": edits.refused, "proposal refused": edits.proposals}
     rows = [(fate, what, n) for fate, counts in fates.items() for what, n in counts]
     tables = [

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 from evorun.reports.drawing import CARD, INK, Drawing, drawing_of, figure_of, integer_axis
 from evorun.reports.evolution.population import Population
+from evorun.reports.rubrics.lineage import key_of
 from evorun.runs.printable import printable
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ def tree_plot(population: Population, step: str) -> Drawing:
         names: dict[int, list[str]] = {}
         for node, own in enumerate(parents):
             if not own:
-                names.setdefault(node, []).append("root")
+                key = key_of(members[node].id) if members[node].kind == "rubric" else ""
+                names.setdefault(node, []).append(printable(key[:24]) or "root")
         if population.best is not None:
             names.setdefault(population.best, []).append("best")
         names.setdefault(population.latest, []).append("latest")
