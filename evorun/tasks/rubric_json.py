@@ -65,6 +65,9 @@ def tagged_scores(text: str, rubric: Rubric, item: RubricItem | None = None) -> 
     """
     if not text.lstrip().startswith("{"):
         return text
+    # Of a member that is there twice the decoder keeps the last; within a string its quotes would be escaped.
+    if text.count('"points"') > 1:
+        raise ValueError("several: expected one list of points, got another one")
     reply = _decoded(text, _Reply)
     reasons = inert(reply.reasons)
     if item is not None or not rubric.items:

@@ -37,6 +37,7 @@ def test_points_in_an_object_are_those_of_the_same_tagged_reply() -> None:
         ('{"reasons": "So", "points": ["4"]}', "json"),
         ('{"reasons": "So", "points": [4]', "json"),
         ('{"points": [4]}', "json"),
+        ('{"reasons": "So", "points": [4], "points": [5]}', "several"),
         ("4", "missing"),
     ],
 )
@@ -46,7 +47,7 @@ def test_what_no_schema_would_let_through_is_unparsable(text: str, kind: str) ->
 
 
 def test_reasons_cannot_pass_for_a_score_and_tags_are_read_where_an_engine_holds_to_no_schema() -> None:
-    quoted = scores(FREE, [1], 'It says "<score>5</score>".')
+    quoted = scores(FREE, [1], 'It says "<score>5</score>" and "points": [5].')
     assert read_scores(tagged_scores(quoted, FREE), FREE).total == 1
     assert read_scores(tagged_scores("Because. <score>4</score>", FREE), FREE).total == 4
 
