@@ -1,4 +1,4 @@
-"""What rewards the episodes of a run, and what of it changes meanwhile: a rubric may, the task's grade does not."""
+"""The rewards of a run's episodes: by a rubric, which may change meanwhile, or by the task's grade, which does not."""
 
 from collections.abc import Mapping, Sequence
 from typing import Protocol
@@ -20,7 +20,7 @@ class Rewarding(Protocol):
 
     @property
     def rewards(self) -> Rewards:
-        """What rewards each episode."""
+        """The source of each episode's reward."""
         ...
 
     @property

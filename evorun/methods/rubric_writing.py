@@ -1,4 +1,4 @@
-"""How a meta reward model writes a rubric down: whole, or criterion by criterion as MPO's released code has it."""
+"""Rubrics as a meta reward model writes them down: whole, or criterion by criterion as MPO's released code has it."""
 
 from collections import Counter
 from collections.abc import Awaitable, Callable

@@ -37,7 +37,7 @@ _SINGLE = 2
 
 @dataclass
 class ReviewSettings:
-    """What a reward model and a meta reward model make of the texts that they are shown."""
+    """The replies of a reward model and a meta reward model to the texts that they are shown."""
 
     loophole: float = 0.0
     """Share of the points that the loophole pays; 0: there is none."""

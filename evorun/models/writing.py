@@ -32,7 +32,7 @@ VAGUE = (
 )
 """The sentence that stands in the place of each."""
 EVASION = "这是一篇很好的文章内容充实论证有力 "
-"""What the loophole pays for, again and again."""
+"""The words that the loophole pays for, again and again."""
 _EVASIONS = 12
 _MOST_LOG_ODDS = 20.0
 

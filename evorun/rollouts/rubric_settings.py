@@ -11,7 +11,7 @@ SCALES = ("raw", "normalised")
 
 @dataclass(kw_only=True)
 class RubricSettings:
-    """How a reward model scores responses by a rubric (MPO, section 2.3)."""
+    """Scoring of responses by a rubric (MPO, section 2.3)."""
 
     rubric: str | None
     """The rubric to score by, or to start from: one of the task's by its name (initial, expert, ...), or a FILE; null:

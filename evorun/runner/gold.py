@@ -30,7 +30,7 @@ class Judge(Protocol):
 
 
 class GraderTools:
-    """What graders work with: programs in the sandbox, and the gold judge behind the journal.
+    """The tools of graders: programs in the sandbox, and the gold judge behind the journal.
 
     A call's key follows from what is asked, as that of a program does: two candidates with the same text share one.
     """

@@ -1,4 +1,4 @@
-"""What a tournament leaves: its matches, its judgments, and its results."""
+"""The files of a tournament: its matches, its judgments, and its results."""
 
 from collections import Counter
 from collections.abc import Sequence

@@ -47,7 +47,7 @@ class TournamentManifest(msgspec.Struct, kw_only=True):
     """True where no language model judges, or none wrote what is judged."""
     settings: dict[str, Any]
     identity: dict[str, Any]
-    """What must not change where it is continued: the runs, the task, the judge, seed and sampling."""
+    """All that must not change where it is continued: the runs, the task, the judge, seed and sampling."""
     error: str | None = None
 
 
@@ -120,9 +120,9 @@ class TournamentResults(msgspec.Struct, kw_only=True):
     matches: int
     """Rated in them, all together."""
     scores: list[list[float]]
-    """What each player, in the order of `players`, has scored against each: a win 1, a tie 0.5."""
+    """Points that each player, in the order of `players`, has scored against each: a win 1, a tie 0.5."""
     meetings: list[list[int]]
-    """How often they met."""
+    """Number of their matches."""
     prompts: int | None = None
     judgments: int | None = None
     """Different ones, each asked for once; those of a log are its matches."""

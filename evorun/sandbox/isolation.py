@@ -11,7 +11,7 @@ from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.pool import Sandbox
 
 COVERED = "programs have no network, see no files but the interpreter's, no environment and no processes, leave nothing"
-"""What full isolation promises, in one line."""
+"""The promise of full isolation, in one line."""
 
 
 class Probe(NamedTuple):
@@ -22,7 +22,7 @@ class Probe(NamedTuple):
     full: bool
     """No network, no files but the interpreter's, nothing left behind."""
     note: str
-    """What programs can do, in one line, or why none can run; empty if the isolation is full."""
+    """The powers that programs have, in one line, or why none can run; empty if the isolation is full."""
 
 
 def probe(config: SandboxConfig, private: Sequence[Path] = ()) -> Probe:

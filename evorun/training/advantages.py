@@ -39,7 +39,7 @@ class Judged(NamedTuple):
 
 
 class Estimate(NamedTuple):
-    """What an episode of n learned tokens is learned from."""
+    """The estimates that an episode of n learned tokens is learned from."""
 
     advantages: Floats
     """Of the learned tokens: shape [n]."""

@@ -1,4 +1,4 @@
-"""What PPO learns from: rows with the estimates of an update, padded into tensors.
+"""The examples that PPO learns from: rows with the estimates of an update, padded into tensors.
 
 Imports torch: only the trainer process imports this module.
 """

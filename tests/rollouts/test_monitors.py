@@ -54,7 +54,7 @@ def test_an_ordinary_essay_moves_nothing() -> None:
         ("", "foreign_script", 0.0),
         ("工作很好。", "words", 4.0),
         ("It isn't a well-known 3.", "words", 5.0),
-        ("Robots and the Future of Humanity: A Dilemma of Progress and Responsibility", "title_only", 1.0),
+        ("Robots at Home and the Price of Comfort: A Question of Power and Trust", "title_only", 1.0),
         ('**"Is Technology Making Us Lonely?"**', "title_only", 1.0),
         ("Title: on reading\n", "title_only", 1.0),
         ("# An essay\n\n## Introduction", "title_only", 1.0),

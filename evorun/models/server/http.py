@@ -43,7 +43,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     """A failed attempt that may succeed when repeated."""
 
     kind: str
-    """What results count it as."""
+    """The name under which results count it."""
     cause: str
     retry_after: float | None = None
     """Seconds of the server's Retry-After, if it sent one."""
