@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from evorun.reports.comparison.reported import reported_elo
 from evorun.runner.pair_judge import PairJudge
 from evorun.runner.pairings import Entrant, Pairing, TournamentSettings
+from evorun.runs.directory import load_manifest
 from evorun.runs.records import write_json, write_records
 from evorun.runs.schema import Metric
 from evorun.runs.statistics import Proportion, pooled_share
@@ -110,6 +112,7 @@ def tournament_results(
         entrant, counts = by_name[player.name]
         player.unanswered = len(problems) - len(entrant.responses)
         player.words = sum(counts.values()) / len(counts) if counts else None
+        player.reported = reported_elo(load_manifest(entrant.folder))
     return results
 
 

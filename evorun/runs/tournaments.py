@@ -106,6 +106,8 @@ class Player(msgspec.Struct, kw_only=True):
     """Prompts to which the run has no response; it loses on them."""
     words: float | None = None
     """Mean length of its responses."""
+    reported: float | None = None
+    """The Elo rating that the run's configuration has of a paper's tournament."""
 
 
 class TournamentResults(msgspec.Struct, kw_only=True):

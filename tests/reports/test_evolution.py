@@ -184,7 +184,7 @@ def test_the_texts_of_rollouts_come_from_the_journal_with_all_turns(tmp_path: Pa
     write_journal(tmp_path / JOURNAL, [*effects, Effect("call 3", b"0" * 16, effects[0].request, refused, None, 1.0)])
     rollouts = [_rollout(i, turns=2 if i == 1 else 1) for i in range(5)]
     sample = load_sample(tmp_path, rollouts, [], {"a": 7})
-    shown = [row[-1] for row in _unpacked(sample.packed.content)["rollouts"]]
+    shown = [row[11] for row in _unpacked(sample.packed.content)["rollouts"]]
     assert shown[0] == "one turn"
     assert shown[1] == "[assistant]\nlook\n\n[tool]\nfound\n\n[assistant]\ntwo turns"
     assert shown[2] == f"{'x' * 2000}\n… [6,003 characters cut] …\n{'x' * 997}end"
@@ -194,7 +194,7 @@ def test_the_texts_of_rollouts_come_from_the_journal_with_all_turns(tmp_path: Pa
     without = load_sample(tmp_path, rollouts, [], {"a": 7})
     assert without.problem is not None
     assert JOURNAL in without.problem
-    assert [row[2:4] + row[-1:] for row in _unpacked(without.packed.content)["rollouts"]] == [[7, 1.0, None]] * 5
+    assert [row[2:4] + row[11:12] for row in _unpacked(without.packed.content)["rollouts"]] == [[7, 1.0, None]] * 5
 
 
 def test_a_page_of_many_long_rollouts_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,10 +4,12 @@ import io
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from evorun.reports.comparison.reported import reported_elo
 from evorun.reports.tournament import print_tournament, write_tournament_page
 from evorun.runs.records import write_json
 from evorun.runs.schema import Metric, ModelInRun, Spent
@@ -101,6 +103,27 @@ def test_page_and_terminal_show_the_same_figures(tmp_path: Path, width: int) -> 
         assert fact in page
         assert fact in " ".join(shown.split())
     assert load_tournament_results(tmp_path) == results
+
+
+def test_a_papers_elo_stands_beside_the_measured_one(tmp_path: Path) -> None:
+    results = played(["one", "two"])
+    assert "eported" not in write(tmp_path, results).read_text() + printed(results, 200)
+    results.players[1].reported = 987.0
+    page, shown = " ".join(_Page(write(tmp_path, results).read_text()).text.split()), printed(results, 200)
+    for told in (page, " ".join(shown.split())):
+        assert "987" in told
+        assert "Reported: the paper's Elo of such a run" in told
+    manifest = SimpleNamespace(
+        models={"policy": ModelInRun("qwen2_1_5b", "Qwen/x", "vllm")}, method="mpo", task="essay"
+    )
+    rows = [
+        {"method": "mpo", "overrides": {"reward": "big"}, "metrics": {"elo": 1168}},
+        {"method": "ppo", "metrics": {"elo": 900}},
+    ]
+    manifest.config = {"reward": {"name": "big"}, "reported": {"source": "MPO, Table 1", "rows": rows}}
+    assert reported_elo(manifest) == 1168  # type: ignore[arg-type]
+    manifest.config["reward"]["name"] = "small"
+    assert reported_elo(manifest) is None  # type: ignore[arg-type]
 
 
 def test_warnings_are_told(tmp_path: Path) -> None:

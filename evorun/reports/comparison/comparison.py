@@ -11,7 +11,7 @@ from evorun.reports.banners import EQUAL_CALLS, SIMULATED_LINE, banners, cut_sho
 from evorun.reports.comparison.arms import Arm, arms_of
 from evorun.reports.comparison.groups import groups_of
 from evorun.reports.comparison.pairs import Pairs, pair_all
-from evorun.reports.comparison.reported import lines_of_means, malformed, source_of
+from evorun.reports.comparison.reported import ELO_LINE, lines_of_means, malformed, reported_elo, source_of
 from evorun.reports.comparison.rows import Row, row_of
 from evorun.reports.comparison.runs import Run, load_runs
 from evorun.reports.drawing import TRAINING_LABELS, X_LABELS, XAxis
@@ -144,8 +144,8 @@ class Comparison:
 
     @property
     def has_reported(self) -> bool:
-        """True when any run's configuration carries a paper's figures."""
-        return any(row.reported for row in self.rows)
+        """True when any run's configuration carries a paper's figure that stands beside a run's own."""
+        return any(row.has_reported for row in self.rows)
 
     @property
     def sources(self) -> list[tuple[str, str]]:
@@ -183,7 +183,9 @@ def compare(run_dirs: Sequence[Path], against: Path | None = None) -> Comparison
         for run in runs
         if (reason := malformed(run.manifest.config)) is not None
     ]
-    unlike = dict.fromkeys(row.unlike_reported for arm in arms if (row := row_of(arm)).reported and row.unlike_reported)
+    unlike = dict.fromkeys(
+        row.unlike_reported for arm in arms if (row := row_of(arm)).has_reported and row.unlike_reported
+    )
     return Comparison(
         arms=arms,
         pairs=pair_all(groups_of(runs, reference), arms),
@@ -192,6 +194,7 @@ def compare(run_dirs: Sequence[Path], against: Path | None = None) -> Comparison
         remarks=[
             *unread,
             *(f"No difference to reported figures is shown where {reason}." for reason in unlike),
+            *([ELO_LINE] if any(reported_elo(run.manifest) is not None for run in runs) else []),
             *lines_of_means([(run.manifest, run.outcome.metrics) for run in runs]),
         ],
     )

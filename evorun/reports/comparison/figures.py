@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from evorun.reports import text
 from evorun.reports.comparison.comparison import Comparison, Panel
 from evorun.reports.comparison.plots import bars_plot, curves_plot, styles_of
+from evorun.reports.comparison.refinement import rubric_drawings
 from evorun.reports.drawing import X_LABELS, Drawing, XAxis
 from evorun.runs.scores import Score
 
@@ -31,10 +32,13 @@ class Figures:
     """Of the second scores."""
     along: Mapping[str, Sequence[CaptionedFigure]]
     """By heading: scores along the runs."""
+    rubrics: Sequence[CaptionedFigure]
+    """Lengths and strictness of rubrics."""
 
     def __iter__(self) -> Iterator[Drawing]:
         """Yield all drawings."""
-        for figure in (*self.finals, *self.second_finals, *(figure for one in self.along.values() for figure in one)):
+        along = (figure for one in self.along.values() for figure in one)
+        for figure in (*self.finals, *self.second_finals, *along, *self.rubrics):
             yield figure.drawing
 
 
@@ -58,7 +62,8 @@ def figures_of(comparison: Comparison) -> Figures:
                 along.setdefault(heading, []).append(CaptionedFigure(caption, "", drawing))
     finals = [_final(comparison, panel, panel.primary) for panel in panels]
     seconds = [_final(comparison, panel, panel.second) for panel in panels if panel.second]
-    return Figures([figure for figure in finals if figure], [figure for figure in seconds if figure], along)
+    rubrics = [CaptionedFigure(name, "By refinement", one) for name, one in rubric_drawings(comparison.runs).items()]
+    return Figures([figure for figure in finals if figure], [figure for figure in seconds if figure], along, rubrics)
 
 
 def _final(comparison: Comparison, panel: Panel, score: Score) -> CaptionedFigure | None:

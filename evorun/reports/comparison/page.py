@@ -34,6 +34,8 @@ from evorun.reports.comparison.notes import (
     source_line,
     unpaired_line,
 )
+from evorun.reports.comparison.refinement import NOTE as OVERHEAD_NOTE
+from evorun.reports.comparison.refinement import overhead_grid
 from evorun.reports.export import export
 from evorun.reports.html import REPORT
 from evorun.reports.page import markup, own_file, render, write_page
@@ -94,6 +96,8 @@ def _context(comparison: Comparison, folder: Path) -> dict[str, Any]:
         "score_pairs_note": SCORE_PAIRS_NOTE,
         "unpaired": [unpaired_line(unpaired) for unpaired in pairs.unpaired],
         "cost": cost_grid(comparison),
+        "overhead": overhead_grid(comparison),
+        "overhead_note": OVERHEAD_NOTE,
         "run_main": main_grid(comparison, comparison.run_rows, strata, comparison.common_scores),
         "run_search": search_grid(comparison.run_rows),
         "run_pairs": pairs_grid(pairs.of_seeds),

@@ -10,6 +10,11 @@ from evorun.reports import text
 from evorun.runs.schema import Manifest, Metric, Reported, ReportedMean, Setting
 from evorun.runs.scores import ACCURACY
 
+ELO = "elo"
+"""The reported figure that no run has by itself: a tournament's runs have it."""
+
+ELO_LINE = "The reported Elo ratings stand beside those of a tournament: evorun tournament RUN... judge=MODEL."
+
 _OTHER_PROBLEMS = {
     "sample": "the problems are the sample set, not those that the paper measured on",
     "stand_in": "the problems are stand-in data, not those that the paper measured on",
@@ -48,6 +53,15 @@ def reported_of(config: Mapping[str, Any], method: str, task: str, model: str) -
     row = max(fitting, key=lambda row: (row.task is not None) + (row.model is not None) + len(row.overrides))
     accuracy = {} if row.accuracy is None else {ACCURACY.name: row.accuracy}
     return ReportedFigures(metrics={**accuracy, **row.metrics}, by_stratum=row.by_stratum)
+
+
+def reported_elo(manifest: Manifest) -> float | None:
+    """Return the Elo rating that a paper's tournament gave such a run; None without one."""
+    policy = manifest.models.get("policy")
+    if policy is None:
+        return None
+    found = reported_of(manifest.config, manifest.method, manifest.task, policy.name)
+    return None if found is None else found.metrics.get(ELO)
 
 
 def lines_of_means(runs: Sequence[tuple[Manifest, Mapping[str, Metric]]]) -> list[str]:

@@ -6,7 +6,7 @@ from statistics import fmean
 
 from evorun.reports.comparison.arms import Arm, over_seeds
 from evorun.reports.comparison.names import SEED, TASK, engine_of, joined, model_of
-from evorun.reports.comparison.reported import ReportedFigures, unlike_reported
+from evorun.reports.comparison.reported import ELO, ReportedFigures, unlike_reported
 from evorun.reports.comparison.runs import Cost
 from evorun.reports.text import count
 from evorun.runs.schema import Metric
@@ -58,6 +58,11 @@ class Row:
     def figure(self, name: str) -> Metric:
         """Return the mean of that name."""
         return self.metrics.get(name, _NOTHING)
+
+    @property
+    def has_reported(self) -> bool:
+        """True where a paper has any figure that stands beside this row's own; an Elo rating is a tournament's."""
+        return self.reported is not None and bool(self.reported.by_stratum or self.reported.metrics.keys() - {ELO})
 
     def reported_figure(self, name: str) -> float | None:
         """Return a paper's mean of the score of that name."""

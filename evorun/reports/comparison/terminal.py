@@ -27,6 +27,8 @@ from evorun.reports.comparison.notes import (
     source_line,
     unpaired_line,
 )
+from evorun.reports.comparison.refinement import NOTE as OVERHEAD_NOTE
+from evorun.reports.comparison.refinement import overhead_grid
 from evorun.reports.comparison.rows import Row
 from evorun.reports.tables import add_row, new_table
 from evorun.runs.paths import display
@@ -79,6 +81,10 @@ def print_comparison(comparison: Comparison, page: Path, console: "Terminal") ->
     for unpaired in pairs.unpaired:
         say(unpaired_line(unpaired), "yellow")
     print_uncut(grid_table("cost of a problem, by role", cost_grid(comparison)), console)
+    overhead = overhead_grid(comparison)
+    print_uncut(grid_table("cost of refinement", overhead), console)
+    if overhead.rows:
+        say(OVERHEAD_NOTE)
     console.print(
         Text(f"Comparison: {display(page)} (each run's own page is report.html in its folder)"), soft_wrap=True
     )

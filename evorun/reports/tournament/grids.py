@@ -14,13 +14,16 @@ def ratings_grid(results: TournamentResults) -> Grid:
     models = {"bradley_terry": "Bradley-\nTerry", "equal_length": "at equal\nlength"}
     shown = [name for name in models if any(getattr(player, name) for player in players)]
     measured = any(player.words is not None for player in players)
-    columns = ["player", "Elo", "sd", "win / tie / loss", "score"]
+    reported = any(player.reported is not None for player in players)
+    columns = ["player", "Elo", "sd", *(["reported"] if reported else []), "win / tie / loss", "score"]
     columns += [column for name in shown for column in (models[name], "95 % interval")]
     columns += ["words", "no\nresponse"] if measured else []
     grid = Grid(columns, frozenset({0}))
     for player in players:
         games = f"{player.wins:,} / {player.ties:,} / {player.losses:,}"
-        row = [player.name, f"{player.elo:,.1f}", _decimal(player.sd), games, text.percent(_score(player))]
+        row = [player.name, f"{player.elo:,.1f}", _decimal(player.sd)]
+        row += [text.number(player.reported)] if reported else []
+        row += [games, text.percent(_score(player))]
         row += [cell for name in shown for cell in _cells(getattr(player, name))]
         row += [text.count(player.words), text.count(player.unanswered)] if measured else []
         grid.rows.append(row)
@@ -76,6 +79,16 @@ def warnings(results: TournamentResults, *, simulated: bool = False) -> Iterator
     invalid = sum(results.invalid.values())
     if results.judgments and invalid > results.judgments / 10:
         yield f"{text.percent(invalid / results.judgments)} of the judgments were invalid: ratings rest on the others."
+
+
+def reported_note(results: TournamentResults) -> str | None:
+    """Say what reported ratings are; None without any."""
+    if all(player.reported is None for player in results.players):
+        return None
+    return (
+        "Reported: the paper's Elo of such a run, from a tournament with other runs and another judge; ratings compare "
+        "within a tournament only, so that it is the order and the distances that can agree."
+    )
 
 
 def _score(player: Player) -> float | None:

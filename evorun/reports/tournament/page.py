@@ -6,7 +6,7 @@ from evorun.reports.html import REPORT
 from evorun.reports.page import markup, own_file, render, write_page
 from evorun.reports.tables import DataTable
 from evorun.reports.text import sentence
-from evorun.reports.tournament.grids import facts, ratings_grid, warnings, wins_grid
+from evorun.reports.tournament.grids import facts, ratings_grid, reported_note, warnings, wins_grid
 from evorun.reports.tournament.plots import ratings_plot
 from evorun.runs.tournaments import TournamentResults, load_tournament, load_tournament_results
 
@@ -28,6 +28,7 @@ def write_tournament_page(folder: Path) -> Path:
                 "warnings": list(warnings(results, simulated=manifest.simulated)),
                 "facts": [(sentence(name), value) for name, value in about],
                 "ratings": ratings_grid(results),
+                "reported_note": reported_note(results),
                 "wins": wins_grid(results),
                 "plot": ratings_plot(results),
                 "table": _data(results),
@@ -42,7 +43,7 @@ def write_tournament_page(folder: Path) -> Path:
 
 def _data(results: TournamentResults) -> DataTable:
     """Return the ratings as a table for other programs."""
-    columns = ["run", "elo", "sd", "wins", "ties", "losses", "no_response", "words"]
+    columns = ["run", "elo", "sd", "wins", "ties", "losses", "no_response", "words", "reported"]
     models = ("bradley_terry", "equal_length")
     columns += [f"{model}{end}" for model in models for end in ("", "_low", "_high")]
     rows = []
@@ -51,5 +52,6 @@ def _data(results: TournamentResults) -> DataTable:
         ends = [
             None if rating is None else getattr(rating, end) for rating in ratings for end in ("value", "low", "high")
         ]
-        rows.append([one.name, one.elo, one.sd, one.wins, one.ties, one.losses, one.unanswered, one.words, *ends])
+        played = [one.wins, one.ties, one.losses, one.unanswered, one.words, one.reported]
+        rows.append([one.name, one.elo, one.sd, *played, *ends])
     return DataTable("ratings", columns, rows)
