@@ -39,8 +39,9 @@ from evorun.training.simulated import LEARNED
 
 FIXED = "method=espl_evolution method.evolve=False method.prompts=1"
 RL = "method=grpo method.problems_per_step=30"
-OF_REFINEMENT = {f"method.{one.name}" for one in fields(RefinementSettings)}
-"""Keys that a run with a rubric that stays does not heed; those of the simulated meta reward model begin so:"""
+OF_REFINEMENT = {f"method.{one.name}" for one in fields(RefinementSettings)} | {"method.scoring"}
+"""Keys without effect under a rubric that stays, which is one text without items; those of the simulated meta reward
+model begin so:"""
 OF_META = "engine.meta_"
 COLUMNS = (
     *("before", "peak", "after", "fall", "over fixed", "over RL", "over fixed rubric"),
