@@ -1,4 +1,4 @@
-"""Rubrics of several runs side by side: their lengths and strictness (MPO, figure 5), and what refining cost (table 8)."""
+"""Rubrics of several runs side by side: lengths and strictness (MPO, figure 5), and what refining cost (table 8)."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
