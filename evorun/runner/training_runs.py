@@ -100,7 +100,7 @@ def shared_gpus(config: RunConfig) -> list[str]:
 def grades_own_reward(config: RunConfig) -> list[str]:
     """Return what to say where the gold judge is the reward model, under the rubric that rewards."""
     alike = config.others.get("gold") == config.others.get("reward")
-    rubric = getattr(config.method.config, "rubric", None)
+    rubric = getattr(getattr(config.method, "config", None), "rubric", None)  # a plug-in may keep no config
     if not (config.task.task_class.graded_by_opinion and alike and rubric == EXPERT):
         return []
     return [

@@ -193,7 +193,7 @@ def _any_score(text: str, rubric: Rubric, item: object = None) -> Scores:
     return Scores((points,), points, points / rubric.maximum)
 
 
-def _any_rubric(reply: Reply, words: int) -> Rubric:
+def _any_rubric(reply: Reply, words: int, wrap: object = None) -> Rubric:
     """Take whatever a model says for a rubric."""
     text = _said(reply)
     return Rubric(f"Even is better, says {text[:20]}.", 5.0 + len(text) % 3)
@@ -210,7 +210,7 @@ ANY_TEXT: tuple[tuple[Any, str, Any], ...] = (
     (rubric_refinement, "read_analysis", _said),
     (rubric_writing, "read_refinement", _any_rubric),
 )
-"""What reads a model's texts, and what does in its place: a random model writes nothing that can be read."""
+"""Readers of a model's texts, and what does in their place: a random model writes nothing that can be read."""
 
 
 SMALL = (
