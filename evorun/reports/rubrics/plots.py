@@ -1,5 +1,6 @@
 """The figures of a run that a rubric rewards: rewards, gold score, monitors, and its rubrics (MPO, figures 4 and 5)."""
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -7,6 +8,7 @@ from evorun.reports import text
 from evorun.reports.drawing import GRID, INK, RUNS, SERIES, Drawing, drawing_of, figure_of, integer_axis, number
 from evorun.reports.rubrics.hacking import MONITOR, MONITORS, RAW, REWARD
 from evorun.reports.rubrics.lineage import Length
+from evorun.reports.rubrics.motifs import Motifs
 from evorun.reports.rubrics.parting import Parting
 from evorun.runs.printable import printable
 from evorun.runs.schema import MetricPoint, RubricScore
@@ -20,6 +22,10 @@ Series = Mapping[str, Sequence[MetricPoint]]
 
 MOST_NAMED = 6
 """Lines of a figure with a name and a colour of their own; the others are grey."""
+
+MOST_MOTIFS = 24
+"""Of a figure, the most frequent; all are in its table."""
+_LONGEST_MOTIF = 44
 
 SIGNS = {"zero_gradient": "zero gradient", "nearly_uniform": "nearly uniform", "reward_collapse": "reward collapse"}
 """Figures of steps at which training has gone wrong, by what they are called in a legend."""
@@ -165,6 +171,25 @@ def strictness_plot(
     }
     label, title = "share of points given", "Score of the same responses under each rubric"
     return _by_refinement({name: line for name, line in lines.items() if line}, name, label, title)
+
+
+def motifs_plot(versions: Sequence[Motifs]) -> Drawing | None:
+    """Draw the shares of the most frequent discourse motifs in each version of the rubrics (figure 8)."""
+    if not versions:
+        return None
+    total = sum((one.counts for one in versions), Counter[str]())
+    shown = sorted(total, key=lambda name: (-sum(one.share(name) for one in versions), name))[:MOST_MOTIFS]
+    with figure_of(10.4, 3.8) as figure:
+        axes = figure.subplots()
+        width = 0.8 / len(versions)
+        for order, one in enumerate(versions):
+            places = [at + (order - (len(versions) - 1) / 2) * width for at in range(len(shown))]
+            axes.bar(places, [one.share(name) for name in shown], width, color=RUNS[order], label=one.version)
+        names = [printable(name if len(name) <= _LONGEST_MOTIF else f"{name[: _LONGEST_MOTIF - 1]}…") for name in shown]
+        axes.set_xticks(range(len(shown)), names, rotation=40, ha="right", fontsize=8)
+        axes.set_ylabel("share of motifs")
+        axes.legend(frameon=False, fontsize=8)
+        return drawing_of(figure, "rubric-motifs", "Discourse motifs of rubrics")
 
 
 _Line = Sequence[tuple[int, float, float | None, float | None]]
