@@ -22,7 +22,7 @@ from evorun.reports.text import (
     percent,
     wasted_rows,
 )
-from evorun.reports.training import STEPS_OF_A_MEAN, count_edits, is_edit
+from evorun.reports.training import STEPS_OF_A_MEAN, count_edits, count_refinements, is_edit
 from evorun.runs.paths import display
 from evorun.runs.reading import read_metrics, read_training
 from evorun.runs.results import OVERLONG, SHORTENED
@@ -72,6 +72,8 @@ def print_summary(run_dir: Path, console: "Terminal") -> None:
         console.print(_training_table(training))
         if (edits := _edits_table(training)).row_count:
             console.print(edits)
+        if (refinements := _refinements_table(training)).row_count:
+            console.print(refinements)
         console.print(_effect_table(read_metrics(run_dir), outcome.scores))
     diagnostics = _diagnostics_table(outcome)
     if diagnostics.row_count:
@@ -104,6 +106,14 @@ def _edits_table(records: Sequence[TrainingRecord]) -> "Table":
     for fate, counts in fates.items():
         for name, times in counts:
             add_row(table, fate, text.words(name), count(times))
+    return table
+
+
+def _refinements_table(records: Sequence[TrainingRecord]) -> "Table":
+    """Show what became of refinements of rubrics, over all steps."""
+    table = new_table("refinements of rubrics", "fate", "reason", "count", left=(0, 1))
+    for fate, reason, times in count_refinements(records):
+        add_row(table, fate, text.words(reason), count(times))
     return table
 
 

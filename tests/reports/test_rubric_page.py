@@ -41,6 +41,7 @@ def test_where_reward_and_gold_part_page_and_terminal_say_so(
     for line in (parted, monitor):
         assert f'<p class="banner" role="note">{line}</p>' in html
         assert line in said
+    assert "refinement on a sample refused   unclosed" in said
 
 
 def test_sound_runs_have_no_such_banner(tmp_path: Path) -> None:

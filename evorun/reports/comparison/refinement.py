@@ -65,10 +65,10 @@ def overhead_grid(comparison: Comparison) -> Grid:
                 _share(sum(one.calls for one in added), total.calls),
                 text.compact(total.tokens),
                 _share(sum(one.tokens for one in added), total.tokens),
-                text.duration(total.seconds),
-                _share(sum(one.seconds for one in added), total.seconds),
-                text.MISSING if beyond is None else text.duration(beyond),
-                text.MISSING if seconds is None else text.duration(seconds),
+                _time(total.seconds),
+                _share(sum(one.seconds or 0 for one in added), total.seconds),
+                _time(beyond),
+                _time(seconds),
                 text.MISSING if ratio is None else f"{ratio:.2f}",
             ]
         )
@@ -131,5 +131,9 @@ def _fixed(run: Run, runs: Sequence[Run]) -> float | None:
     return fmean(seconds) if seconds else None
 
 
-def _share(part: float, whole: float) -> str:
+def _share(part: float, whole: float | None) -> str:
     return text.percent(part / whole if whole else None)
+
+
+def _time(seconds: float | None) -> str:
+    return text.MISSING if seconds is None else text.duration(seconds)

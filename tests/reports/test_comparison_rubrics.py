@@ -1,0 +1,82 @@
+"""Rubrics of several runs side by side: figures 5a and 5b, and what refinement cost (table 8)."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rubric_fixture import RubricSpec, write_rubric_run
+
+from evorun.reports.comparison.comparison import compare
+from evorun.reports.comparison.refinement import overhead_grid, rubric_drawings, seconds_beyond_updates
+from evorun.runs.directory import load_manifest
+from evorun.runs.journal_file import JOURNAL, Effect
+from evorun.runs.records import write_json
+from evorun.runs.schema import Metric, Results, RoleCost
+from journals import write_journal
+
+
+def _finish(run: Path, seconds: int, **cost: tuple[int, float]) -> None:
+    """Write the results of a run: calls and model seconds by role."""
+    spent = {role: RoleCost(calls, 10 * calls, calls, model_seconds) for role, (calls, model_seconds) in cost.items()}
+    write_json(
+        run / "results.json", Results(metrics={"rubric": Metric(0.5, None, 1)}, by_stratum={}, cost=spent, counts={})
+    )
+    manifest: dict[str, Any] = json.loads((run / "manifest.json").read_text())
+    manifest |= {
+        "started": "2026-01-01T00:00:00+00:00",
+        "ended": f"2026-01-01T00:{seconds // 60:02}:{seconds % 60:02}+00:00",
+    }
+    manifest["config"]["method"]["trainer"] = "ppo"
+    (run / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.fixture(name="runs", scope="module")
+def _runs(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("runs")
+    fixed = write_rubric_run(folder / "ppo", RubricSpec(refinements=2, method="ppo"))
+    keyed = write_rubric_run(folder / "mpo", RubricSpec(keys=("a", "b"), refinements=2))
+    records = [json.loads(line) for line in (fixed / "candidates.jsonl").open()]
+    kept = [one for one in records if not one.get("parents")]
+    (fixed / "candidates.jsonl").write_text("".join(json.dumps(one) + "\n" for one in kept))
+    _finish(fixed, 100, rollout=(90, 9.0), total=(90, 9.0))
+    _finish(keyed, 111, rollout=(90, 9.0), refine=(9, 0.9), merge=(1, 0.1), total=(100, 10.0))
+    about = {"step": 10, "low": 0.1, "high": 0.9, "n": 3, "unscored": 0}
+    scores = {("a", 0): 0.8, ("b", 0): 0.6, ("a", 1): 0.5, ("b", 1): 0.3, ("a", 2): None}
+    found = [
+        RubricScore(rubric=f"{key}#{n}", refined=5 * n, score=score, **about) for (key, n), score in scores.items()
+    ]
+    (keyed / "artifacts").mkdir()
+    write_json(keyed / "artifacts" / "rubric_scores.json", found)
+    effect = Effect("k", b"0" * 16, b"{}", b"true", None, 1.5)
+    write_journal(
+        keyed / JOURNAL,
+        [effect._replace(key=f"*|{step}|{role}|{step}|0") for step in (10, 20) for role in ("beyond_update", "refine")],
+    )
+    return [fixed, keyed]
+
+
+def test_the_cost_of_refinement_stands_beside_the_run_under_a_fixed_rubric(runs: list[Path]) -> None:
+    grid = overhead_grid(compare(runs))
+    (row,) = grid.rows
+    assert row[1:] == ["100", "10.0 %", "1,100", "10.0 %", "10.0 s", "10.0 %", "3.0 s", "1 min 51 s", "1.11"]
+    assert seconds_beyond_updates(runs[1]) == 3.0
+    assert seconds_beyond_updates(runs[0]) is None
+    assert load_manifest(runs[0]).seconds == 100
+
+
+def test_lengths_and_strictness_are_means_over_keys_by_refinement(
+    runs: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: dict[str, Any] = {}
+    for name in ("lengths_plot", "strictness_plot"):
+        monkeypatch.setattr(
+            f"evorun.reports.comparison.refinement.{name}", lambda lines, name=name: drawn.update({name: lines})
+        )
+    rubric_drawings(compare(runs).runs)
+    of_ppo, of_mpo = (drawn["lengths_plot"][name] for name in ("ppo", "mpo"))
+    assert [one.number for one in of_mpo] == [0, 1, 2]
+    assert len(of_ppo) == 1
+    scored = drawn["strictness_plot"]["mpo"]
+    assert [(number, pytest.approx(one.score)) for number, one in scored] == [(0, 0.7), (1, 0.4)]
+    assert all(one.low is None for _, one in scored)
