@@ -113,7 +113,7 @@ def _row(one: RolloutRecord, position: Mapping[CandidateId, int], words: str | N
     return [
         one.step,
         one.problem,
-        next((position[who] for who in (one.candidate, one.rubric) if who in position), None),
+        next((position[who] for who in (one.candidate, one.rubric) if isinstance(who, str) and who in position), None),
         rounded(one.reward),
         rounded(one.advantage),
         one.correct,
