@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from hashlib import sha256
 from itertools import islice
-
-import msgspec
 
 from evorun.errors import ConfigError, DataError, at_least, one_of
 from evorun.tasks.arithmetic.generator import SIGNS, SPLITS, Space, draw, value
 from evorun.tasks.arithmetic.task import Arithmetic
 from evorun.tasks.base import LoadedTask, Problem, Provenance, TaskConfig
 from evorun.tasks.math_contest.loading import loaded
-from evorun.tasks.math_contest.records import Question
+from evorun.tasks.math_contest.records import Question, digest_of
 
 
 @dataclass(kw_only=True)
@@ -60,7 +57,7 @@ class ArithmeticConfig(TaskConfig):
         train_side = self._drawn("train", self.train_problems + self.validation_problems)
         train, held_out = train_side[: self.train_problems], train_side[self.train_problems :]
         selected = (train if self.split == "train" else self._drawn("test", self.test_problems))[: self.limit]
-        digest = sha256(msgspec.json.encode(selected)).hexdigest()
+        digest = digest_of(selected)
         description = f"{self.split} split, draw_seed {self.draw_seed}"
         provenance = Provenance(source="generated", description=description, digest=digest)
         space = Space(self.operations, self.largest_operand, self.terms)

@@ -3,11 +3,8 @@
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, ClassVar
-
-import msgspec
 
 from evorun.errors import ConfigError, DataError, at_least, one_of
 from evorun.runs.streams import stream
@@ -16,7 +13,7 @@ from evorun.tasks.benchmark_files import default_folder
 from evorun.tasks.math_contest import files
 from evorun.tasks.math_contest.files import NotFoundError, Source
 from evorun.tasks.math_contest.loading import loaded
-from evorun.tasks.math_contest.records import Expected, Question
+from evorun.tasks.math_contest.records import Expected, Question, digest_of
 from evorun.tasks.math_contest.task import MathContest
 
 SOURCES = ("auto", "hub", "sample")
@@ -200,9 +197,7 @@ class MathContestConfig(TaskConfig):
 
     def _provenance(self, split: str, place: str, found: int, selected: list[Question]) -> Provenance:
         chosen = self._split(split)
-        # Solutions are no part of it: with and without them, a run works on the same problems.
-        told = [{key: getattr(one, key) for key in ("problem", "answers", "contest", "year")} for one in selected]
-        digest = sha256(msgspec.json.encode(told)).hexdigest()
+        digest = digest_of(selected)
         if self.source == "sample":
             description = "evorun's own sample set of generated contest problems, not a contest's own"
             return Provenance(source="sample", description=description, digest=digest)

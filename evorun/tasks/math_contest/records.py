@@ -1,8 +1,9 @@
 """One record of a contest file: what it must hold, and what is read from it where fields have other names."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -28,6 +29,13 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     year: int | None = None
     solution: str = ""
     """The worked solution, where the record has one that ends in a box."""
+
+
+def digest_of(questions: Sequence[Question]) -> str:
+    """Return the SHA-256 over problems and their answers, in order."""
+    # Solutions are no part of it: with and without them, a run works on the same problems.
+    told = [{key: getattr(one, key) for key in ("problem", "answers", "contest", "year")} for one in questions]
+    return sha256(msgspec.json.encode(told)).hexdigest()
 
 
 @dataclass(frozen=True)
