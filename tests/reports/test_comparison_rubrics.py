@@ -61,13 +61,17 @@ def test_the_cost_of_refinement_stands_beside_the_run_under_a_fixed_rubric(runs:
     assert load_manifest(runs[0]).seconds == 100
 
 
+def _keep(drawn: dict[str, Any], name: str, lines: Any, colours: Any) -> None:
+    drawn[name] = lines
+
+
 def test_lengths_and_strictness_are_means_over_keys_by_refinement(
     runs: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn: dict[str, Any] = {}
     for name in ("lengths_plot", "strictness_plot"):
-        monkeypatch.setattr(refinement, name, partial(drawn.setdefault, name))
-    rubric_drawings(compare(runs).runs)
+        monkeypatch.setattr(refinement, name, partial(_keep, drawn, name))
+    rubric_drawings(compare(runs).runs, {})
     of_ppo, of_mpo = (drawn["lengths_plot"][name] for name in ("ppo", "mpo"))
     assert [one.number for one in of_mpo] == [0, 1, 2]
     assert len(of_ppo) == 1

@@ -62,7 +62,9 @@ def figures_of(comparison: Comparison) -> Figures:
                 along.setdefault(heading, []).append(CaptionedFigure(caption, "", drawing))
     finals = [_final(comparison, panel, panel.primary) for panel in panels]
     seconds = [_final(comparison, panel, panel.second) for panel in panels if panel.second]
-    rubrics = [CaptionedFigure(name, "By refinement", one) for name, one in rubric_drawings(comparison.runs).items()]
+    colours = {run.name: styles[arm.name]["color"] for arm in comparison.arms for run in arm.runs}
+    drawn_rubrics = rubric_drawings(comparison.runs, colours)
+    rubrics = [CaptionedFigure(name, "By refinement", drawing) for name, drawing in drawn_rubrics.items()]
     return Figures([figure for figure in finals if figure], [figure for figure in seconds if figure], along, rubrics)
 
 

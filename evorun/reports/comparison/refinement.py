@@ -33,13 +33,13 @@ NOTE = (
 )
 
 
-def rubric_drawings(runs: Sequence[Run]) -> Mapping[str, Drawing]:
-    """Draw figures 5a and 5b, a line a run, by their captions; of several keys the mean."""
+def rubric_drawings(runs: Sequence[Run], colours: Mapping[str, str]) -> Mapping[str, Drawing]:
+    """Draw figures 5a and 5b, a line a run, by their captions; of several keys the mean. colours: by run."""
     found = {run.name: lengths(_rubrics(run)) for run in runs if run.outcome.hacking is not None}
     drawn = {
-        "Length of the rubric": lengths_plot({name: _mean_lengths(of_run) for name, of_run in found.items()}),
+        "Length of the rubric": lengths_plot({name: _mean_lengths(of_run) for name, of_run in found.items()}, colours),
         "Strictness of the rubric": strictness_plot(
-            {run.name: _mean_scores(run, found[run.name]) for run in runs if run.name in found}
+            {run.name: _mean_scores(run, found[run.name]) for run in runs if run.name in found}, colours
         ),
     }
     return {caption: drawing for caption, drawing in drawn.items() if drawing is not None}

@@ -23,6 +23,8 @@ Series = Mapping[str, Sequence[MetricPoint]]
 MOST_NAMED = 6
 """Lines of a figure with a name and a colour of their own; the others are grey."""
 
+MOST_MARKS = 40
+"""Points of a line that are marked one by one."""
 MOST_MOTIFS = 24
 """Of a figure, the most frequent; all are in its table."""
 _LONGEST_MOTIF = 44
@@ -148,29 +150,33 @@ def unscored_plot(shares: Mapping[str, Mapping[int, float]], refined: Sequence[i
         return drawing_of(figure, "unscored", "Responses without a score by reason")
 
 
-def lengths_plot(lengths: Mapping[str, Sequence[Length]], name: str = "rubric-lengths") -> Drawing | None:
-    """Draw the mean words of a rubric's items by refinement, a line a key or run; None where nothing was refined."""
-    lines = {
+def lengths_plot(lengths: Mapping[str, Sequence[Length]], colours: Mapping[str, str] | None = None) -> Drawing | None:
+    """Draw the mean words of a rubric's items by refinement (figure 5a); None where nothing was refined.
+
+    lengths: by line, mostly a key's or a run's. colours: of lines, which then have names, too.
+    """
+    lines: dict[str, _Line] = {
         label: [(one.number, one.words, None, None) for one in versions]
         for label, versions in lengths.items()
         if len(versions) > 1
     }
-    return _by_refinement(lines, name, "words of an item", "Mean words of rubric items by refinement")
+    title = "Mean words of rubric items by refinement"
+    return _by_refinement(lines, colours or {}, "rubric-lengths", "words of an item", title)
 
 
 def strictness_plot(
-    scores: Mapping[str, Sequence[tuple[int, RubricScore]]], name: str = "rubric-strictness"
+    scores: Mapping[str, Sequence[tuple[int, RubricScore]]], colours: Mapping[str, str] | None = None
 ) -> Drawing | None:
     """Draw what each rubric gives the same responses, by its refinement (figure 5b); None without any.
 
-    scores: by line; each with the refinements before its rubric.
+    scores: by line; each with the refinements before its rubric. colours: see `lengths_plot`.
     """
-    lines = {
-        label: [(number_, one.score, one.low, one.high) for number_, one in found if one.score is not None]
-        for label, found in scores.items()
+    found: dict[str, _Line] = {
+        label: [(at, one.score, one.low, one.high) for at, one in of_line if one.score is not None]
+        for label, of_line in scores.items()
     }
-    label, title = "share of points given", "Score of the same responses under each rubric"
-    return _by_refinement({name: line for name, line in lines.items() if line}, name, label, title)
+    lines, title = {name: line for name, line in found.items() if line}, "Score of the same responses under each rubric"
+    return _by_refinement(lines, colours or {}, "rubric-strictness", "share of points given", title)
 
 
 def motifs_plot(versions: Sequence[Motifs]) -> Drawing | None:
@@ -196,30 +202,31 @@ _Line = Sequence[tuple[int, float, float | None, float | None]]
 """Refinement, value, and the ends of its interval."""
 
 
-def _by_refinement(lines: Mapping[str, _Line], name: str, label: str, title: str) -> Drawing | None:
+def _by_refinement(
+    lines: Mapping[str, _Line], colours: Mapping[str, str], name: str, label: str, title: str
+) -> Drawing | None:
     if not lines:
         return None
     few = len(lines) <= len(RUNS)
     with figure_of(5.2, 3.4) as figure:
         axes = figure.subplots()
         for order, (who, line) in enumerate(lines.items()):
-            colour = RUNS[order % len(RUNS)] if few else INK
-            numbers, values = [one[0] for one in line], [one[1] for one in line]
-            named = few and len(lines) > 1
+            own = SERIES if len(lines) == 1 else RUNS[order % len(RUNS)] if few else INK
+            colour = colours.get(who, own)
             axes.plot(
-                numbers,
-                values,
-                color=SERIES if len(lines) == 1 else colour,
+                [at for at, *_ in line],
+                [value for _, value, *_ in line],
+                color=colour,
                 alpha=1 if few else 0.35,
                 linewidth=1.6 if few else 0.8,
-                marker="o" if few and len(line) <= 40 else None,
+                marker="o" if few and len(line) <= MOST_MARKS else None,
                 markersize=3.5,
-                label=printable(who)[:34] if named else None,
+                label=printable(who)[:34] if few and (len(lines) > 1 or colours) else None,
             )
             for at, _, low, high in line if few else ():
                 if low is not None and high is not None:
-                    axes.vlines(at, low, high, color=SERIES if len(lines) == 1 else colour, alpha=0.4, linewidth=1.5)
-        if not few:
+                    axes.vlines(at, low, high, color=colour, alpha=0.4, linewidth=1.5)
+        if not few and not colours:
             _mean_line(axes, lines)
         integer_axis(axes)
         axes.set_ylim(bottom=0)
