@@ -19,7 +19,12 @@ from run_fixture import HOSTILE, RunSpec, write_run
 
 @pytest.fixture(name="hacked", scope="module")
 def _hacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_rubric_run(tmp_path_factory.mktemp("hacked") / "run", RubricSpec(hacked=True, hostile=True))
+    run = write_rubric_run(tmp_path_factory.mktemp("hacked") / "run", RubricSpec(hacked=True, hostile=True))
+    about = {"step": 30, "low": 0.2, "high": 0.9, "n": 12, "unscored": 0}
+    scores = [{"rubric": f"rubric#{n}", "refined": 10 * n, "score": 0.8 - 0.1 * n, **about} for n in range(4)]
+    (run / "artifacts").mkdir()
+    (run / "artifacts" / "rubric_scores.json").write_text(json.dumps(scores))
+    return run
 
 
 @pytest.fixture(name="html", scope="module")
@@ -54,7 +59,7 @@ def test_sound_runs_have_no_such_banner(tmp_path: Path) -> None:
 def test_the_section_has_the_figures_and_what_became_of_refinements(hacked: Path) -> None:
     outcome = load_outcome(hacked)
     section = load_rubric_section(outcome, load_curves(outcome, read_steps(hacked)))
-    assert set(section.plots) == {"gold", "rewards", "monitors", "unscored", "lengths"}
+    assert set(section.plots) == {"gold", "rewards", "monitors", "unscored", "lengths", "strictness"}
     # a line for each of the three refinements in each of the panels: raw, normalised, KL
     assert section.plots["rewards"].svg.count("stroke-dasharray: 3.2,2.4") == 9
     assert "reward collapse" in section.plots["rewards"].svg
@@ -66,27 +71,6 @@ def test_the_section_has_the_figures_and_what_became_of_refinements(hacked: Path
     assert section.tables["unscored"].rows == [("cut_off", pytest.approx(10 * 0.25 / 30), 0.25, 3)]
     assert section.tables["rubrics"].rows[0] == (10, 1, 20.0, 160.0, 35.0)
     assert [row[2:4] for row in section.tables["rubric_lengths"].rows] == [(0, 0), (1, 10), (2, 20), (3, 30)]
-
-
-def test_what_rubrics_gave_the_same_responses_is_drawn_by_refinement(tmp_path: Path) -> None:
-    run = write_rubric_run(tmp_path / "run")
-    (run / "artifacts").mkdir()
-    scores = [
-        {
-            "rubric": f"rubric#{n}",
-            "refined": 10 * n,
-            "step": 30,
-            "score": 0.8 - 0.1 * n,
-            "low": 0.2,
-            "high": 0.9,
-            "n": 12,
-            "unscored": 0,
-        }
-        for n in range(4)
-    ]
-    (run / "artifacts" / "rubric_scores.json").write_text(json.dumps(scores))
-    outcome = load_outcome(run)
-    section = load_rubric_section(outcome, load_curves(outcome, read_steps(run)))
     assert "share of points given" in section.plots["strictness"].svg
     assert [row[0] for row in section.tables["rubric_scores"].rows] == [f"rubric#{n}" for n in range(4)]
 
