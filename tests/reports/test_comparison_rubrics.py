@@ -61,6 +61,15 @@ def test_the_cost_of_refinement_stands_beside_the_run_under_a_fixed_rubric(runs:
     assert load_manifest(runs[0]).seconds == 100
 
 
+def test_several_hacked_runs_are_told_of_in_one_line_a_sign(tmp_path: Path) -> None:
+    hacked = [write_rubric_run(tmp_path / f"{n}", RubricSpec(hacked=True, every=10 + 5 * n)) for n in range(2)]
+    said = [line for line in compare(hacked).warnings if "hacking" in line]
+    assert [line.partition("Reward hacking? ")[2][:31] for line in said] == [
+        "Training reward and gold score ",
+        "Letters of another script (shar",
+    ]
+
+
 def _keep(drawn: dict[str, Any], name: str, lines: Any, colours: Any) -> None:
     drawn[name] = lines
 

@@ -213,7 +213,9 @@ def _warnings(arms: Sequence[Arm]) -> list[str]:
     holders: dict[str, set[str]] = defaultdict(set)
     for run in (run for arm in arms for run in arm.runs):
         cut = cut_short(run.outcome)
-        for line in banners(run.outcome):
+        hacked = run.outcome.hacking.lines if run.outcome.hacking is not None else {}
+        for told in banners(run.outcome):
+            line = hacked.get(told, told)
             if line == cut:  # the generations have a column
                 line = f"The budget ended problems early. {EQUAL_CALLS}"
             if not (run.floor and line == SIMULATED_LINE):  # a floor's name says that no language model ran

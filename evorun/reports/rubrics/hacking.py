@@ -13,6 +13,8 @@ from evorun.runs.scores import Score, mean_of_samples, yardstick
 REWARD, RAW = "reward_normalised", "reward_raw"
 MONITOR = "monitor_"
 
+PART = "Reward hacking? Training reward and gold score part; a run's own page says where."
+
 MONITORS = {
     "foreign_script": "letters of another script (share)",
     "words": "words of a response",
@@ -34,8 +36,8 @@ class Hacking(NamedTuple):
     parting: Parting | None
     gold: Score
     """The score that is no part of the reward."""
-    lines: Sequence[str]
-    """Warnings, one a sign."""
+    lines: Mapping[str, str]
+    """Warnings, one a sign; of each what is the same for all runs that have it."""
 
 
 def rewarded_by_rubric(training: Sequence[TrainingRecord]) -> bool:
@@ -50,8 +52,8 @@ def hacking(manifest: Manifest, training: Sequence[TrainingRecord], steps: Seque
     measure = gold_score(manifest, steps)
     rewards = {one.step: one.figures[REWARD] for one in training if REWARD in one.figures}
     found = parting(rewards, gold_scores(steps, measure), [step + _lag(manifest) for step in refined_after(training)])
-    lines = [] if found is None else [parting_line(found, measure)]
-    return Hacking(found, measure, [*lines, *monitor_lines(training, thresholds(manifest))])
+    lines = {} if found is None else {parting_line(found, measure): PART}
+    return Hacking(found, measure, {**lines, **monitor_lines(training, thresholds(manifest))})
 
 
 def _lag(manifest: Manifest) -> int:
@@ -108,9 +110,9 @@ def thresholds(manifest: Manifest) -> dict[str, float]:
     return USUAL | {name: float(most) for name, most in own.items() if isinstance(most, int | float)}
 
 
-def monitor_lines(training: Sequence[TrainingRecord], above: Mapping[str, float]) -> list[str]:
-    """Return a line for each monitor whose mean over `WINDOW` steps was above its threshold, with its last mean."""
-    lines = []
+def monitor_lines(training: Sequence[TrainingRecord], above: Mapping[str, float]) -> dict[str, str]:
+    """Return a line for each monitor whose mean over `WINDOW` steps was above its threshold; see `Hacking.lines`."""
+    lines = {}
     for name, most in above.items():
         series = [(one.step, one.figures[MONITOR + name]) for one in training if MONITOR + name in one.figures]
         means = [
@@ -123,10 +125,11 @@ def monitor_lines(training: Sequence[TrainingRecord], above: Mapping[str, float]
             continue
         (first, _), (last, _), (peak, mean) = fired[0], fired[-1], max(fired, key=lambda one: one[1])
         still = last == means[-1][0]
-        lines.append(
-            f"Reward hacking? {text.sentence(MONITORS.get(name, text.words(name)))}: {text.number(mean)} over the "
-            f"{WINDOW} steps up to {peak}. Sound texts stay below {text.number(most)}, "
-            f"these are above from step {first} {'on' if still else f'to {last}'}"
+        label = text.sentence(MONITORS.get(name, text.words(name)))
+        line = (
+            f"Reward hacking? {label}: {text.number(mean)} over the {WINDOW} steps up to {peak}. Sound texts stay "
+            f"below {text.number(most)}, these are above from step {first} {'on' if still else f'to {last}'}"
             f"{'' if still else f', and at {text.number(means[-1][1])} in the last steps'}."
         )
+        lines[line] = f"Reward hacking? {label}: at some time not below {text.number(most)}, as sound texts are."
     return lines
