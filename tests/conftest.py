@@ -5,11 +5,16 @@ import sys
 from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
+import hypothesis
 import psutil
 import pytest
 
 from evorun.errors import SandboxError
 from means import user_namespaces_work
+
+# A machine that is busy takes any time for an example.
+hypothesis.settings.register_profile("evorun", deadline=None)
+hypothesis.settings.load_profile("evorun")
 
 
 @pytest.fixture

@@ -55,7 +55,7 @@ def test_every_module_with_regular_expressions_is_checked_or_reads_no_model_text
 
 @every
 def test_no_text_raises(reader: Reader) -> None:
-    @settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=30, suppress_health_check=list(HealthCheck))
     @given(texts)
     def reads(text: str) -> None:
         reader.read(text)

@@ -3,7 +3,7 @@ from itertools import combinations, pairwise, product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from building import make_method
@@ -85,7 +85,6 @@ def test_a_win_as_second_counts_for_the_second() -> None:
     assert arena.mean[1] > 0 > arena.mean[0]
 
 
-@settings(deadline=None)
 @given(
     means=st.lists(st.floats(-3, 3), min_size=1, max_size=12),
     newcomers=st.integers(0, 8),
@@ -166,7 +165,6 @@ def test_the_rating_may_be_the_win_rate_or_elo() -> None:
         np.testing.assert_allclose(arena.sd, posterior.sd, atol=1e-8)
 
 
-@settings(deadline=None)
 @given(size=st.integers(0, 9), count=st.integers(0, 40), newcomers=st.sets(st.integers(0, 8)), seed=st.integers(0, 99))
 def test_duels_are_different_pairs_of_survivors_and_place_newcomers(
     size: int, count: int, newcomers: set[int], seed: int

@@ -50,7 +50,7 @@ async def test_two_calls_a_step() -> None:
 OUTCOMES = ("win", "loss", "tie", "nonsense", "refused", "unparsed")
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(script=st.lists(st.sampled_from(OUTCOMES), min_size=1, max_size=12), window=st.integers(1, 5))
 async def test_the_course_by_definition(script: list[str], window: int) -> None:
     """A model that plays any outcomes: incumbent, history and prompts follow, by a replay of the paper's words."""

@@ -126,7 +126,7 @@ def config(**values: Any) -> LyriaConfig:
 rates = st.sampled_from([0.0, 0.3, 0.7, 1.0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     values=st.fixed_dictionaries(
         {
@@ -458,7 +458,7 @@ def best_of_n(**values: Any) -> BestOfN:
     return make_method("best_of_n", **{"samples": 20, "choose": "oracle", "batches": 4, **values})
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(
     samples=st.integers(1, 25),
     batches=st.integers(1, 30),

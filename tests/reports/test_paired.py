@@ -146,7 +146,7 @@ def test_the_interval_of_scores_is_scipys_paired_bootstrap() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 100), st.integers(0, 100)), min_size=1, max_size=9))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 def test_scores_turn_with_the_sides(pairs: list[tuple[int, int]]) -> None:
     ours, theirs = zip(*pairs, strict=True)
     there, back = paired_scores(ours, theirs), paired_scores(theirs, ours)

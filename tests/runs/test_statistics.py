@@ -134,7 +134,7 @@ def test_the_interval_of_a_mean_is_efrons(values: list[float]) -> None:
 
 
 @given(st.lists(st.floats(0, 100), min_size=2, max_size=12))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 def test_the_interval_of_a_mean_stays_among_the_values(values: list[float]) -> None:
     interval = mean_interval(values)
     if max(values) - min(values) <= 1e-9:

@@ -47,7 +47,7 @@ def fewest_by_brute_force(of: Graph, k: int) -> int:
     return min(clashes(of, coloring) for coloring in product(range(k), repeat=of.vertices))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(graphs(most=7), st.integers(1, 4))
 def test_small_graphs_by_brute_force(of: Graph, k: int) -> None:
     fewest = fewest_by_brute_force(of, k)
@@ -63,7 +63,7 @@ def test_small_graphs_by_brute_force(of: Graph, k: int) -> None:
         assert set(decided.coloring) <= set(range(k))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(graphs(most=6))
 def test_chromatic_numbers_by_brute_force(of: Graph) -> None:
     found = solver.chromatic(of)

@@ -8,7 +8,7 @@ import msgspec
 import numpy as np
 import pytest
 import pytest_asyncio
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from building import load_task
@@ -244,7 +244,6 @@ async def test_programs_are_verified_in_the_sandbox(tools: LazySandbox) -> None:
     st.lists(st.sampled_from(["accepted", "wrong_answer", "runtime_error", "time_limit"]), min_size=4, max_size=4),
     st.integers(0, 6),
 )
-@settings(deadline=None)
 @pytest.mark.asyncio(loop_scope="function")
 async def test_fitness_is_the_percentage_of_public_tests_passed(verdicts: list[str], max_errors: int) -> None:
     told = Told(*verdicts, stderr='  File "solution.py", line 2, in f\n  File "solution.py", line 1, in g\nOops: 1')

@@ -146,7 +146,6 @@ def is_a_mutation(old: object, new: object) -> bool:
     return by_one and dump(new.right) == dump(ast.Constant(1))  # type: ignore[attr-defined]
 
 
-@settings(deadline=None)
 @given(programs, seeds)
 def test_a_mutant_differs_from_its_program_in_one_place(source: str, seed: int) -> None:
     child = mutate(individual(source), rng(seed), MAX_CHARS)
@@ -201,7 +200,6 @@ def parts(source: str) -> tuple[dict[str, str], list[str]]:
     return functions, rest
 
 
-@settings(deadline=None)
 @given(programs, programs, seeds)
 def test_a_child_has_one_function_of_the_second_and_what_that_needs(first: str, second: str, seed: int) -> None:
     child = crossover(individual(first), individual(second), rng(seed), MAX_CHARS)
@@ -336,7 +334,7 @@ def test_unreadable_and_right_programs() -> None:
     assert crossover(good, individual("y = 1"), rng(0), MAX_CHARS) is good.response
 
 
-@settings(deadline=None, max_examples=50)
+@settings(max_examples=50)
 @given(texts, texts, seeds, findings, st.floats(0, 100), st.integers(1, 8000))
 def test_whatever_the_programs_are_they_come_out_readable_bounded_and_the_same_each_time(
     first: str, second: str, seed: int, found: list[object], fitness: float, max_chars: int

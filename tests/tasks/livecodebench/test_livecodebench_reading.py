@@ -4,7 +4,7 @@ import json
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from evorun.runs.candidates import Response
@@ -127,7 +127,6 @@ fragments = st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(st.one_of(st.text(), st.lists(fragments).map("".join)))
 def test_no_text_raises(text: str) -> None:
     response = TASK.parse(PROBLEM, text)
@@ -137,7 +136,6 @@ def test_no_text_raises(text: str) -> None:
         TASK.signature(PROBLEM, response)
 
 
-@settings(deadline=None)
 @given(st.text(st.characters(exclude_categories=("Cs",)), min_size=1))
 def test_a_plain_program_comes_back_as_it_is(source: str) -> None:
     if "`" not in source and source.strip():

@@ -74,7 +74,7 @@ def check(matrix: Matrix, route: list[int]) -> None:
     assert 0 <= scores["penalised_score"] <= 100
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(answered())
 def test_findings_are_the_missing_cities_and_then_the_excess_or_else_the_repeats(
     given_: tuple[Matrix, list[int]],

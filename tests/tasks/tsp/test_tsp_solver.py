@@ -25,7 +25,7 @@ def random_matrix(cities: int, seed: int) -> Any:
 @pytest.mark.parametrize("solve", SOLVERS)
 @pytest.mark.parametrize("high", [1, 3, 10_000])
 def test_the_route_is_a_shortest_of_all(solve: Any, high: int) -> None:
-    @settings(max_examples=30, deadline=None)
+    @settings(max_examples=30)
     @given(matrices(largest=7, high=high))
     def check(matrix: Matrix) -> None:
         route = solve(np.array(matrix))
