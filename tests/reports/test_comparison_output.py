@@ -2,12 +2,12 @@
 
 import io
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 from comparison_fixture import write_method
+from markup import Page
 
 from evorun.errors import RunDirectoryError
 from evorun.reports.comparison import compare, print_comparison, write_comparison
@@ -89,7 +89,7 @@ def test_groups_stand_below_one_another_each_with_its_reference(tmp_path: Path) 
     text = " ".join(rows)
     assert "adjusted for the 4 comparisons" in text
     assert "the method that most runs can be paired with" in text
-    page = _plain(_Page(_page(runs)).text)
+    page = _plain(Page(_page(runs)).text)
     assert "lyria, sudoku gepa, sudoku 10 -50.0 pp" in page
 
 
@@ -142,29 +142,13 @@ def test_hostile_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
     assert "[red]markup[/red] [/] $\\frac{" in printed
 
 
-class _Page(HTMLParser):
-    """Collects elements and text with Python's own parser."""
-
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data + " "
-
-
 def _page(runs: list[Path], target: Path | None = None) -> str:
     return write_comparison(compare(runs), target or runs[0].parent / "comparison.html").read_text("utf-8")
 
 
 def test_the_page_shows_what_the_terminal_shows(two: list[Path]) -> None:
     html = _page(two)
-    text = _plain(_Page(html).text)
+    text = _plain(Page(html).text)
     for figure in (
         "duel_evolve 10 80.0 % 49.0 to 94.3 % problem_only 75.0 % 100.0 % 66.7 % 1,208 133 k 94.0 % -14.0 pp",
         "zero_shot 10 -50.0 pp -80.0 to -20.0 pp 0 5 0.062 0.062 demonstrations, not problem_only",
@@ -176,7 +160,7 @@ def test_the_page_shows_what_the_terminal_shows(two: list[Path]) -> None:
         "Against tokens",
     ):
         assert figure in text
-    labels = [a["aria-label"] for tag, a in _Page(html).elements if tag == "svg" and a.get("aria-label")]
+    labels = [a["aria-label"] for tag, a in Page(html).elements if tag == "svg" and a.get("aria-label")]
     assert len(labels) == 4
     assert _page(two) == html
 
@@ -188,7 +172,7 @@ def test_the_page_runs_nothing_and_loads_nothing(tmp_path: Path) -> None:
         for i, text in enumerate(HOSTILE)
     ]
     html = _page(runs)
-    page = _Page(html)
+    page = Page(html)
     policy = next(a["content"] for t, a in page.elements if t == "meta" and "http-equiv" in a)
     assert policy is not None
     assert "default-src 'none'" in policy
@@ -207,14 +191,14 @@ def test_the_page_runs_nothing_and_loads_nothing(tmp_path: Path) -> None:
 def test_links_lead_to_the_runs_own_pages(two: list[Path], tmp_path: Path) -> None:
     (tmp_path / "else where").mkdir()
     for target in (tmp_path / "comparison.html", tmp_path / "else where" / "c.html"):
-        links = [str(a["href"]) for tag, a in _Page(_page(two, target)).elements if tag == "a"]
+        links = [str(a["href"]) for tag, a in Page(_page(two, target)).elements if tag == "a"]
         found = {(target.parent / link).resolve() for link in links if not link.startswith("data:")}
         assert found == {(run / "report.html").resolve() for run in two}
 
 
 def test_runs_without_any_figure_still_have_a_page(tmp_path: Path) -> None:
     runs = [write_method(tmp_path / name, GOOD, method=name, ended=0) for name in "ab"]
-    assert "b is not paired: no problem yet that both have ended" in " ".join(_Page(_page(runs)).text.split())
+    assert "b is not paired: no problem yet that both have ended" in " ".join(Page(_page(runs)).text.split())
     assert "Comparison" in _printed(runs)
 
 
@@ -264,7 +248,7 @@ def test_scores_are_not_cut_in_a_narrow_terminal(scored: list[Path]) -> None:
 
 def test_the_page_shows_scores_and_draws_them(scored: list[Path]) -> None:
     html = _page(scored)
-    page = _Page(html)
+    page = Page(html)
     text = _plain(page.text)
     assert re.search(r"lyria penalised score \(0 to 100\) 86\.7 7\d\.\d to 9\d\.\d 6 95\.0 -8\.33", text)
     assert re.search(r"best_of_n penalised score 6 -36\.7 -5\d\.\d to -1\d\.\d 0 4", text)
@@ -286,7 +270,7 @@ def test_hostile_score_names_stay_texts(tmp_path: Path) -> None:
         write_method(tmp_path / m, [False] * 4, method=m, steps=2, scores={name: [1.0, 2.0, i, 5.0] for name in names})
         for i, m in enumerate(("a", "b"))
     ]
-    page = _Page(_page(runs))
+    page = Page(_page(runs))
     assert {tag for tag, _ in page.elements}.isdisjoint({"script", "img", "iframe", "object", "base", "form", "b"})
     assert not [a for _, attributes in page.elements for a in attributes if a.startswith("on")]
     assert "\x1b[31m" not in _printed(runs)

@@ -2,12 +2,12 @@
 
 import io
 import re
-from html.parser import HTMLParser
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from markup import Page
 
 from evorun.reports.comparison.reported import reported_elo
 from evorun.reports.tournament import print_tournament, write_tournament_page
@@ -23,20 +23,6 @@ from evorun.runs.tournaments import (
     results_of,
 )
 from run_fixture import HOSTILE
-
-
-class _Page(HTMLParser):
-    def __init__(self, html: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.text = ""
-        self.feed(html)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.text += data + " "
 
 
 def played(names: list[str]) -> TournamentResults:
@@ -85,7 +71,7 @@ def printed(results: TournamentResults, width: int, *, simulated: bool = False) 
 @pytest.mark.parametrize("width", [60, 200])
 def test_page_and_terminal_show_the_same_figures(tmp_path: Path, width: int) -> None:
     results = played(["one", "two", "three"])
-    page = " ".join(_Page(write(tmp_path, results).read_text()).text.split())
+    page = " ".join(Page(write(tmp_path, results).read_text()).text.split())
     shown = printed(results, width)
     first = results.players[0]
     assert first.bradley_terry is not None
@@ -109,7 +95,7 @@ def test_a_papers_elo_stands_beside_the_measured_one(tmp_path: Path) -> None:
     results = played(["one", "two"])
     assert "eported" not in write(tmp_path, results).read_text() + printed(results, 200)
     results.players[1].reported = 987.0
-    page, shown = " ".join(_Page(write(tmp_path, results).read_text()).text.split()), printed(results, 200)
+    page, shown = " ".join(Page(write(tmp_path, results).read_text()).text.split()), printed(results, 200)
     for told in (page, " ".join(shown.split())):
         assert "987" in told
         assert "Reported: the paper's Elo of such a run" in told
@@ -140,7 +126,7 @@ def test_hostile_names_stay_texts(tmp_path: Path) -> None:
     names = [f"{number} {text}" for number, text in enumerate(HOSTILE)]
     results = played([name.encode("utf-8", "replace").decode() for name in names])
     html = write(tmp_path, results, "".join(HOSTILE).encode("utf-8", "replace").decode()).read_text()
-    page = _Page(html)
+    page = Page(html)
     policy = next(a["content"] for t, a in page.elements if t == "meta" and "http-equiv" in a)
     assert policy is not None
     assert "default-src 'none'" in policy

@@ -1,16 +1,12 @@
 """A run of MPO that trains with PPO: the same after kills, and that it repeats without a trainer or torch."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 from parity_task import EMBEDDED, NO_TOKENIZER, effects, finished, lines, records, write_model
-from test_training_runs import WITHOUT_TORCH, assert_the_same, killed
-
-from evorun_process import environment
+from test_training_runs import assert_the_same, killed, repeat_without_torch
 
 pytestmark = [
     pytest.mark.embedded,
@@ -60,13 +56,5 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(run: Path, model: Path, tm
 
 
 def test_it_repeats_without_a_trainer_or_torch(run: Path, model: Path, tmp_path: Path) -> None:
-    overrides = {"model": str(model), **SETTINGS, "engine": {"name": "replay", "run": str(run)}}
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TORCH, str(tmp_path / "run"), json.dumps(overrides)],
-        capture_output=True,
-        text=True,
-        env=environment(),
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    repeat_without_torch(run, model, SETTINGS, tmp_path / "run")
     assert records(tmp_path / "run") == records(run)

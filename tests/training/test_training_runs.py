@@ -176,18 +176,23 @@ runpy.run_path({str(SCRIPT)!r}, run_name="__main__")
 """
 
 
-def test_it_repeats_without_a_trainer_or_torch(
-    run: Path, model: Path, settings: dict[str, Any], tmp_path: Path
-) -> None:
+def repeat_without_torch(run: Path, model: Path, settings: dict[str, Any], folder: Path) -> None:
+    """Replay a run in a process that cannot import what trains."""
     overrides = {"model": str(model), **settings, "engine": {"name": "replay", "run": str(run)}}
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_TORCH, str(tmp_path / "run"), json.dumps(overrides)],
+        [sys.executable, "-c", WITHOUT_TORCH, str(folder), json.dumps(overrides)],
         capture_output=True,
         text=True,
         env=environment(),
         timeout=60,
     )
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_it_repeats_without_a_trainer_or_torch(
+    run: Path, model: Path, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    repeat_without_torch(run, model, settings, tmp_path / "run")
     assert records(tmp_path / "run") == records(run)
     assert not (tmp_path / "run" / "trainer.log").exists()
 
