@@ -89,8 +89,11 @@ def test_a_click_on_the_tree_shows_text_changes_reflection_and_blamed_rollouts(
         blamed = texts(page, "#member .blamed button")
         assert blamed == prompt["blamed"][:8]
         page.execute_script("document.querySelector('#member .blamed').open = true")
-        click(page, f"#member [data-call='{blamed[0]}']")
-        (details,) = texts(page, "#rollout-list details[open] pre")
+        # in one script: the text is there when it is scrolled to, before any event comes
+        details = page.execute_script(
+            "arguments[0].click(); return document.querySelector('#rollout-list details[open] pre').textContent",
+            page.find_element("css selector", f"#member [data-call='{blamed[0]}']"),
+        )
         own = next(one for one in rollouts if one["call"] == blamed[0])
         assert details.startswith(f"rollout {own['step']}/{own['index']} of {own['problem']}")
     assert page.execute_script("return window.pwned") is None
@@ -172,9 +175,11 @@ def test_hostile_texts_are_texts_and_nothing_is_loaded(page: Any, prompts: list[
     for position in range(len(prompts)):
         page.execute_script(f"document.querySelector('#member-rows [data-member=\"{position}\"]').click()")
         shown += texts(page, "#member pre")
+    filled = "return document.querySelectorAll('#rollout-list details > summary:only-child').length === 0"
     for search in HOSTILE[:3]:
         _set(page, "search", search.lower())
         page.execute_script("document.querySelectorAll('#rollout-list details').forEach((d) => { d.open = true; })")
+        WebDriverWait(page, 60, poll_frequency=0.01).until(lambda driver: driver.execute_script(filled))
     everything = "\n".join([*shown, *texts(page, "#principles td")])
     for text in HOSTILE:
         assert visible(text) in everything

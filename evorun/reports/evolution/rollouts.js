@@ -51,8 +51,9 @@
   // What it was played under or scored by.
   const word = (one) => (members[one.member].kind === "rubric" ? "rubric" : "prompt");
 
+  const number = (value) => (value === null ? "–" : String(Number(value.toPrecision(3))));
+
   function item(one) {
-    const number = (value) => (value === null ? "–" : String(Number(value.toPrecision(3))));
     const outcome = one.correct === true ? "right" : one.correct === false ? "wrong" : "ungraded";
     const prompt = one.member === null ? "" : `  ${word(one)} ${members[one.member].id}`;
     const head = element(
@@ -63,14 +64,16 @@
     );
     if (one.text) head.append(element("span", { class: "note end" }, one.text.slice(-120)));
     const details = element("details", { "data-call": one.call }, head);
-    // filled when it is opened: many long texts are slow to lay out
-    details.addEventListener("toggle", () => {
-      if (details.open && details.children.length === 1) details.append(...body(one, number));
-    });
+    details.addEventListener("toggle", () => fill(details, one));
     return element("li", {}, details);
   }
 
-  function body(one, number) {
+  // Only what is open has a body: many long texts are slow to lay out.
+  function fill(details, one) {
+    if (details.open && details.children.length === 1) details.append(...body(one));
+  }
+
+  function body(one) {
     const turns = one.turns > 1 ? `${one.turns} turns, ` : "";
     const ended = { stop: "ended by itself", length: "cut off by max_tokens", overlong: "cut off, overlong", rejected: "refused" };
     const facts = [
@@ -95,6 +98,7 @@
     show();
     const details = [...control("list").querySelectorAll("details")].find((one) => one.dataset.call === call);
     details.open = true;
+    fill(details, rollouts.find((one) => one.call === call)); // its event comes later, and would move what is centred
     details.scrollIntoView({ block: "center" });
     details.querySelector("summary").focus();
   };
