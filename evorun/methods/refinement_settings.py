@@ -53,7 +53,8 @@ class RefinementSettings:
     """whole | item: a rubric is written in one reply; or its criteria are counted first, and then written one by one,
     as the authors' released code has it."""
     meta_json: bool
-    """Hold rubrics to a JSON schema, on engines that enforce one: small models keep to no other form."""
+    """Hold rubrics to a JSON schema, on engines that enforce one: small models keep to no other form. The levels of a
+    criterion are then a point apart."""
     item_words: int
     """Words of a criterion at most, with `refine_by=item`; refinement_words and merging_words then have no effect."""
     most_items: int

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from evorun.tasks.rubrics import MAX_POINTS, Rubric, RubricItem
+from evorun.tasks.rubrics import Rubric, RubricItem
 from evorun.tasks.tags import inert
 
 T = TypeVar("T")
@@ -19,14 +19,10 @@ MAX_TITLE, MAX_LEVELS, MAX_DESCRIPTION = 80, 6, 300
 """Characters of an item's title, levels of it, and characters of a level's description (ours)."""
 
 
-class _Level(msgspec.Struct):
-    points: int
-    description: str
-
-
 class _Item(msgspec.Struct):
     title: str
-    levels: list[_Level]
+    levels: list[str]
+    """Descriptions from 0 points upward, a point each: small models give two levels the same points."""
 
 
 class _Items(msgspec.Struct):
@@ -51,9 +47,8 @@ def scores_schema(rubric: Rubric, item: RubricItem | None = None) -> dict[str, A
 
 def rubric_schema(most: int) -> dict[str, Any]:
     """Return the schema of a rubric of so many items at most."""
-    description = {"type": "string", "maxLength": MAX_DESCRIPTION}
-    level = _object(points={"type": "integer", "minimum": 0, "maximum": MAX_POINTS}, description=description)
-    levels = {"type": "array", "items": level, "minItems": 2, "maxItems": MAX_LEVELS}
+    description = {"type": "string", "minLength": 1, "maxLength": MAX_DESCRIPTION}
+    levels = {"type": "array", "items": description, "minItems": 2, "maxItems": MAX_LEVELS}
     item = _object(title={"type": "string", "minLength": 1, "maxLength": MAX_TITLE}, levels=levels)
     return _object(items={"type": "array", "items": item, "minItems": 1, "maxItems": most})
 
@@ -85,8 +80,8 @@ def tagged_rubric(text: str) -> str:
         return text
     lines = ["<rubric>"]
     for item in _decoded(text, _Items).items:
-        levels = (f"- {level.points}: {_one_line(level.description)}" for level in item.levels)
-        lines += ["<item>", _one_line(item.title), *levels, "</item>"]
+        levels = [f"- {points}: {_one_line(description)}" for points, description in enumerate(item.levels)]
+        lines += ["<item>", _one_line(item.title), *reversed(levels), "</item>"]
     return "\n".join([*lines, "</rubric>"])
 
 

@@ -53,12 +53,15 @@ def test_reasons_cannot_pass_for_a_score_and_tags_are_read_where_an_engine_holds
 
 
 def test_a_rubric_in_an_object_is_read_as_one_with_tags() -> None:
-    levels = [{"points": 6, "description": "all of it\n- 9: and more"}, {"points": 0, "description": "<item>none"}]
-    text = msgspec.json.encode({"items": [{"title": "Claims\nheld", "levels": levels}]}).decode()
+    items = [{"title": "Claims\nheld", "levels": ["<item>none", "some", "all of it\n- 9: and more"]}]
+    text = msgspec.json.encode({"items": items}).decode()
     rubric = read_rubric(tagged_rubric(text))
-    assert (rubric.maximum, len(rubric.items), len(rubric.items[0].levels)) == (6, 1, 2)
+    (item,) = rubric.items
+    assert (rubric.maximum, item.title) == (2, "Claims held")
+    assert [points for points, _ in item.levels] == [2, 1, 0]
+    assert [words.split()[-1] for _, words in item.levels] == ["more", "some", "item>none"]
     with pytest.raises(ValueError, match=r"^doubled:"):
-        read_rubric(tagged_rubric(text.replace('"points":0', '"points":6')))
+        read_rubric(tagged_rubric(msgspec.json.encode({"items": 2 * items}).decode()))
     with pytest.raises(ValueError, match=r"^json:"):
         tagged_rubric(text[:-1])
 
@@ -70,9 +73,9 @@ def test_the_schemas_allow_what_is_asked_for_and_nothing_else() -> None:
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate({**good, "points": points}, scores_schema(FREE))
     jsonschema.validate({**good, "points": [9, 2.5]}, scores_schema(ITEMS))
-    level = {"points": 0, "description": ""}
-    rubric = {"items": [{"title": "A", "levels": [level, level]}]}
+    rubric = {"items": [{"title": "A", "levels": ["none", "all"]}]}
     jsonschema.validate(rubric, rubric_schema(2))
-    for wrong in ({"items": []}, {"items": 3 * rubric["items"]}, {**rubric, "total": 10}):
+    alone = {"items": [{"title": "A", "levels": ["none"]}]}
+    for wrong in ({"items": []}, {"items": 3 * rubric["items"]}, {**rubric, "total": 10}, alone):
         with pytest.raises(jsonschema.ValidationError):
             jsonschema.validate(wrong, rubric_schema(2))
