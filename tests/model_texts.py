@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterator
-from functools import cache
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -343,11 +343,18 @@ FRAMES = (("", ""), ('{"solution": "```', 'x"}'), ("'", "!"), ("answer is", "!")
 BRACKETS = (("\\boxed{", "}"), ("(", ")"), ("[", "]"), ('{"a":', "}"), ("{", "}"), ("```\n", "\n```"), ("'(", ")'"))
 
 
-def pumped(length: int) -> Iterator[str]:
-    """Yield texts of about so many characters, made to be read again and again from each of their characters."""
+def _pumps() -> Iterator[Callable[[int], str]]:
     for fragment in FRAGMENTS:
-        for before, behind in FRAMES if len(fragment) < 3 else FRAMES[:2]:
-            yield before + fragment * (length // len(fragment)) + behind
+        for frame in FRAMES if len(fragment) < 3 else FRAMES[:2]:
+            yield partial(_repeated, *frame, fragment, "")
     for opening, closing in BRACKETS:
-        pairs = length // len(opening + closing)
-        yield opening * pairs + closing * pairs
+        yield partial(_repeated, "", "", opening, closing)
+
+
+def _repeated(before: str, behind: str, opening: str, closing: str, length: int) -> str:
+    times = length // len(opening + closing)
+    return before + opening * times + closing * times + behind
+
+
+PUMPS = tuple(_pumps())
+"""Each makes a text of about so many characters, to be read again and again from each of its characters."""

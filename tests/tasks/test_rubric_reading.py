@@ -9,7 +9,7 @@ from building import composed, load_task
 from evorun.cli.plain import with_absolute_paths
 from evorun.errors import ConfigError
 from evorun.tasks.rubrics import MAX_ITEMS, read_given, read_rubric
-from test_model_texts import GROWTH, refuse_growth
+from test_model_texts import refuse_growth
 
 ARGUMENT = """Line of argument (10 points)
 - 10: Every claim has a reason, and objections are met.
@@ -148,7 +148,7 @@ def test_long_texts_take_time_in_proportion_to_their_length(name: str) -> None:
         with contextlib.suppress(ValueError):
             read_rubric(text)
 
-    refuse_growth(read, LONG[name](20), LONG[name](20 * GROWTH))
+    refuse_growth(read, LONG[name])
 
 
 def test_a_given_rubric_is_free_text_under_its_maximum() -> None:

@@ -19,7 +19,7 @@ _CHARACTERS = str.maketrans(
         **{chr(code): "-" for code in range(0x2500, 0x2580) if chr(code) not in "\u2502\u2503\u2551\u2506\u250a"},
     }
 )
-_ARROW = re.compile(r"[\u2192\u21d2\u27f6\u2794]|=>|-+>|\\(?:long)?(?:right)?arrow(?![A-Za-z])|\\to(?![A-Za-z])")
+_ARROW = re.compile(r"[\u2192\u21d2\u27f6\u2794]|=>|(?<!-)-++>|\\(?:long)?(?:right)?arrow(?![A-Za-z])|\\to(?![A-Za-z])")
 _LATEX = (
     (re.compile(r"\\(?:begin|end)\{[a-z]+\*?\}(?:\{[clr|@! ]*\})?|\\\\|\\newline(?![A-Za-z])"), "\n"),
     (re.compile(r"\\[hc]line(?:\{[0-9-]*\})?|\\(?:left|right|displaystyle)(?![A-Za-z])|\\[,;:! ()\[\]]|\$"), " "),
