@@ -4,7 +4,6 @@
 name a moment under `kill`.
 """
 
-import asyncio
 import contextlib
 import json
 import os
@@ -38,8 +37,6 @@ from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, Task, TaskConf
 from evorun.tasks.rubric_scores import Scores
 from evorun.tasks.rubrics import Rubric
 from evorun.training.checkpoints import Checkpoints
-from evorun.training.process import TrainerProcess
-from evorun.training.wire import Train
 from journals import write_journal
 
 EMBEDDED = is_ready()
@@ -320,25 +317,15 @@ def die(*_: object, **__: object) -> None:
 
 
 def kill_at(moment: str) -> None:
-    """Make this process die in a reflection, as a rubric is merged, in the third update, or as a checkpoint is about to
-    get its name."""
+    """Make this process die in a reflection, as a rubric is merged, or as its second checkpoint is about to get its
+    name."""
     if moment == "checkpoint":
-        Checkpoints.seal = die  # type: ignore[method-assign]
+        seal = Checkpoints.seal
+        Checkpoints.seal = lambda self, update: die() if update == 4 else seal(self, update)  # type: ignore[method-assign]
     elif moment == "reflection":
         OperatorPrompts.critique = die  # type: ignore[method-assign, assignment]
     elif moment == "refinement":
         MetaPrompts.merging = die  # type: ignore[method-assign, assignment]
-    elif moment == "update":
-        ask = TrainerProcess.ask
-
-        async def dying(self: TrainerProcess, command: Any) -> Any:
-            asked = asyncio.ensure_future(ask(self, command))
-            if isinstance(command, Train) and command.number == 3:
-                await asyncio.sleep(0)  # it is on its way to the trainer
-                die()
-            return await asked
-
-        TrainerProcess.ask = dying  # type: ignore[method-assign, assignment]
 
 
 if __name__ == "__main__":

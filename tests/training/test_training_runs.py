@@ -127,24 +127,17 @@ def greedy_texts(run: Path, step: int) -> dict[str, str]:
     return {c["problem"]: c["text"] for c in lines(run / "candidates.jsonl") if c["id"] == f"{step}.0"}
 
 
-def none_left(folder: Path) -> None:
-    shutil.rmtree(folder)
-
-
-def newer_and_unfinished(folder: Path) -> None:
-    """Leave the newest, as if the journal was restored from a backup, and what two more kills cut short beside it."""
-    for name in ("unfinished", "checkpoint-3"):
-        (folder / name).mkdir()
-        shutil.copy(folder / "update-2" / "optimizer.pt", folder / name)
-
-
-@pytest.mark.parametrize("leave", [none_left, newer_and_unfinished])
-def test_it_goes_on_from_what_a_kill_leaves(
-    leave: Any, run: Path, model: Path, settings: dict[str, Any], tmp_path: Path
+def test_it_goes_on_without_a_checkpoint_that_it_can_use(
+    run: Path, model: Path, settings: dict[str, Any], tmp_path: Path
 ) -> None:
+    """The newest is newer than the journal, as if that was restored from a backup, the one before is lost, and two
+    kills have left what they cut short."""
     again = shutil.copytree(run, tmp_path / "run")
     before = cut_back(again, step=4, left=3)
-    leave(again / "checkpoints")
+    for name in ("unfinished", "checkpoint-3"):
+        (again / "checkpoints" / name).mkdir()
+        shutil.copy(again / "checkpoints" / "update-2" / "optimizer.pt", again / "checkpoints" / name)
+    shutil.rmtree(again / "checkpoints" / "update-2")
     asked = graded(settings)
     finished(again, model, **settings)
     assert_the_same(again, run)
@@ -201,7 +194,7 @@ def test_a_killed_run_ends_as_if_nothing_had_happened(
     run: Path, model: Path, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed in a reflection beside the first update; then the trainer alone is, as the system does where memory runs
-    out. A run that is killed in an update, and while a checkpoint is written, is in test_mpo_runs.py."""
+    out. A run that is killed while a checkpoint is written is in test_mpo_runs.py."""
     again = tmp_path / "run"
     killed(again, model, settings, "reflection")
     lose_the_trainer(again, model, settings, monkeypatch)
@@ -240,14 +233,6 @@ def lose_the_trainer(run: Path, model: Path, settings: dict[str, Any], monkeypat
     assert "the trainer process was killed by signal 9: often too little memory" in said
     assert "lower training.micro_batch or micro_batch_tokens; its messages are in trainer.log" in said
     assert len(said.splitlines()) == 1
-
-
-def test_without_evolution_and_with_one_prompt_espl_is_grpo(model: Path, tmp_path: Path) -> None:
-    same = {"steps": 2, "system_prompt": "Say it.", "eval_every": 2, "eval_samples": 0}
-    espl = finished(tmp_path / "espl", model, method={"name": "espl", "prompts": 1, "evolve": False, **same})
-    grpo = finished(tmp_path / "grpo", model, method={"name": "grpo", **same})
-    assert all("loss" in line["figures"] for line in lines(grpo / "training.jsonl"))
-    assert same_tensors(adapter_of(espl / "artifacts" / "adapter"), adapter_of(grpo / "artifacts" / "adapter"))
 
 
 def assert_the_same(run: Path, reference: Path) -> None:
