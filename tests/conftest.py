@@ -12,8 +12,10 @@ import pytest
 from evorun.errors import SandboxError
 from means import user_namespaces_work
 
-# A machine that is busy takes any time for an example.
-hypothesis.settings.register_profile("evorun", deadline=None)
+# A machine that is busy takes any time for an example. Everybody sees the same examples, so that no change is blamed
+# for what another one did; `make test PYTEST_ARGS=--hypothesis-profile=explore` looks for new ones.
+hypothesis.settings.register_profile("evorun", deadline=None, derandomize=True)
+hypothesis.settings.register_profile("explore", deadline=None)
 hypothesis.settings.load_profile("evorun")
 
 

@@ -138,7 +138,7 @@ def test_no_text_raises(text: str) -> None:
 
 @given(st.text(st.characters(exclude_categories=("Cs",)), min_size=1))
 def test_a_plain_program_comes_back_as_it_is(source: str) -> None:
-    if "`" not in source and source.strip():
+    if "`" not in source and "~~~" not in source and source.strip():
         assert answer(reply(source)) == source
 
 
