@@ -19,6 +19,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt $(addprefix --extra-index-url ,$(TORCH_INDEX))
 # Linear algebra on small arrays, and many processes on few cores, are slower with more threads.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+# Hundreds of processes of the tests import the same modules: compile them once, whatever the shell says.
+CACHED := PYTHONDONTWRITEBYTECODE=
 QUICKSTART := method=duel_evolve task=mathbench task.source=sample model=smollm2_135m experiment=quickstart
 
 .DEFAULT_GOAL := help
@@ -38,12 +40,12 @@ run: .venv/.ready  ## a first real run: Duel-Evolve with a small model on the CP
 
 test: .venv/.ready-dev  ## run all the tests but those of the vLLM engine
 	@echo "== test: pytest, all but the vLLM engine's"
-	$(ONE_THREAD) $(BIN)/python -m pytest -m "not vllm" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
+	$(ONE_THREAD) $(CACHED) $(BIN)/python -m pytest -m "not vllm" -n $(TEST_WORKERS) --dist loadfile --no-loadscope-reorder $(PYTEST_ARGS)
 
 # Only the files with such tests: the others import packages which that environment does not have.
 test-vllm: .venv-vllm/.ready .venv/.ready  ## run the vLLM engine's tests on vLLM's CPU build, in .venv-vllm
 	@echo "== test-vllm: pytest, the vLLM engine's, in .venv-vllm"
-	$(ONE_THREAD) .venv-vllm/bin/python -m pytest -m vllm $$(grep -rl 'mark\.vllm' tests --include='*.py') $(PYTEST_ARGS)
+	$(ONE_THREAD) $(CACHED) .venv-vllm/bin/python -m pytest -m vllm $$(grep -rl 'mark\.vllm' tests --include='*.py') $(PYTEST_ARGS)
 
 lint: .venv/.ready-dev  ## check style (ruff), formatting and types (mypy --strict)
 	@echo "== lint: ruff check, ruff format, mypy --strict"

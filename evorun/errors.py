@@ -5,6 +5,7 @@ Each error is one line that says what was expected, what was given, and what to 
 
 import errno
 import math
+import re
 from collections.abc import Collection
 
 
@@ -27,7 +28,7 @@ class DataError(EvorunError):
 
 
 class PluginError(EvorunError):
-    """A third party's method or task cannot be imported, or failed; names the plug-in and its package."""
+    """A third party's method or task cannot be imported, fails, or does other than it declares; names it."""
 
 
 class EngineError(EvorunError):
@@ -100,3 +101,15 @@ def one_of(key: str, value: str, choices: Collection[str]) -> None:
     """Refuse a string that is not among `choices`."""
     if value not in choices:
         raise ConfigError(f"{key}: expected one of {', '.join(sorted(choices))}, got '{value}'")
+
+
+_DURATION = re.compile(r"(\d+(?:\.\d*)?) *([smh]?)", re.ASCII)
+_SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600}
+
+
+def read_duration(key: str, value: str) -> float:
+    """Return a time in seconds, given as a number of seconds or with its unit. Refuse anything else."""
+    match = _DURATION.fullmatch(value)
+    if match is None:
+        raise ConfigError(f"{key}: expected seconds, or a number with s, m or h (30m), got '{value}'")
+    return float(match[1]) * _SECONDS[match[2]]

@@ -1,7 +1,7 @@
 """A chat-completions server that fails as real ones do, and the same way each time; a run against it loses nothing.
 
     python scripts/fault_server.py [--port 8000] [--clean | --fault KIND=SHARE ...] [--always 256]
-        [--rate CALLS_PER_SECOND] [--latency SECONDS]
+        [--rate CALLS_PER_SECOND [--burst SECONDS]] [--latency SECONDS]
     evorun model=api model.id=faulty engine=server engine.base_urls=[http://127.0.0.1:8000/v1] engine.timeout=2
 
 Answers are a function of the request, so that every run draws the same completions. So are faults, of the request and
@@ -51,13 +51,13 @@ MALFORMED = (
 
 
 class TokenBucket:
-    """Admits `rate` calls a second in the long run, and a second's worth at once."""
+    """Admits `rate` calls per second in the long run, and those of `burst` seconds at once."""
 
-    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self.size = rate
+    def __init__(self, rate: float, clock: Callable[[], float] = time.monotonic, burst: float = 1.0) -> None:
+        self.size = rate * burst
         self._rate = rate
         self._clock = clock
-        self._tokens = rate
+        self._tokens = self.size
         self._filled = clock()
 
     def admits(self) -> bool:
@@ -81,6 +81,7 @@ class FaultServer:
         fault: Mapping[str, float] | None = None,
         always: int = 256,
         rate: float | None = None,
+        burst: float = 1.0,
         latency: float = 0.0,
         port: int = 0,
     ) -> None:
@@ -89,7 +90,7 @@ class FaultServer:
         self._clean = clean or rate is not None
         self._faults = FAULTS if fault is None else fault
         self._always = always
-        self._bucket = None if rate is None else TokenBucket(rate)
+        self._bucket = None if rate is None else TokenBucket(rate, burst=burst)
         self._latency = latency
         self._attempts: Counter[bytes] = Counter()
         self._port = port
@@ -209,6 +210,7 @@ if __name__ == "__main__":
     parser.add_argument("--fault", action="append", metavar="KIND=SHARE", help=f"in place of {FAULTS}")
     parser.add_argument("--always", type=int, default=256, help="one request in so many never gets an answer; 0: none")
     parser.add_argument("--rate", type=float, default=None, help="a token bucket of so many calls a second")
+    parser.add_argument("--burst", type=float, default=1.0, help="seconds of that rate that come at once at most")
     parser.add_argument("--latency", type=float, default=0.0, help="seconds that an answer takes")
     arguments = vars(parser.parse_args())
     if arguments["fault"] is not None:

@@ -13,11 +13,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-import json_repair
-
 from evorun.models import LanguageModel, Message, Reply, Request, Sampling
 from evorun.models.config import ModelConfig
 from evorun.models.transformers.engine import TransformersConfig
+from evorun.tasks.json_text import read_object
 
 MODEL = ModelConfig(name="smollm2_135m", id="HuggingFaceTB/SmolLM2-135M-Instruct", dtype="float32", embedded=True)
 INSTRUCTIONS = (
@@ -51,8 +50,8 @@ def answer_schema(max_length: int | None) -> dict[str, Any]:
 
 
 def usable(text: str) -> bool:
-    answer = json_repair.loads(text)
-    return isinstance(answer, dict) and bool(answer.get("reasoning")) and answer.get("solution") in list("ABCD")
+    answer = read_object(text, "solution") or {}
+    return bool(answer.get("reasoning")) and answer.get("solution") in list("ABCD")
 
 
 async def ask_all(
@@ -76,7 +75,7 @@ async def ask_all(
 async def measure(args: argparse.Namespace) -> None:
     questions = read_questions(args.data, args.questions)
     sampling = Sampling(temperature=args.temperature, max_tokens=args.max_tokens)
-    ways: list[tuple[str, dict[str, Any] | None]] = [("free + json_repair", None)]
+    ways: list[tuple[str, dict[str, Any] | None]] = [("free, repaired", None)]
     ways += [(f"constrained, maxLength {length}", answer_schema(length)) for length in args.max_length]
     model = await TransformersConfig(max_batch_size=len(questions)).open(MODEL)
     try:

@@ -3,15 +3,17 @@
     evorun experiment=espl/simulated_study seed=0,1,2
     python scripts/measure_simulated_study.py outputs/sweeps/TIME
 
-One line for all runs that differ by their seeds alone: means with Student's 95 % intervals over seeds. The score on the
-test problems (pass rate; of essays the gold judge's) before, at its peak and after, and the fall from peak to end.
+One line for all runs that differ by their seeds alone: means with Student's 95 % intervals, of the final score over
+seeds and test problems (`crossed_interval`), of all else over seeds. The score on the test problems (pass rate; of
+essays the gold judge's) before, at its peak and after, and the fall from peak to end.
 
-Of E-SPL and its baselines: paired differences, seed by seed, from the fixed prompt with frozen weights and from RL
-under it; what the principles of the prompt that was tested truly add to the probability of a right answer, and what
-the updates do; Spearman's correlation between ratings at the end and what each prompt truly adds.
+Of E-SPL and its baselines: differences, seed by seed and problem by problem, from the fixed prompt with frozen weights
+and from RL under it on as many rollouts; what the principles of the tested prompt truly add to the probability of a
+right answer under the last weights, and what the updates do; Spearman's correlation with what each prompt truly adds,
+of ratings within the last window and over the whole tree, and of birth order over the whole tree; the diversity of
+principles in the window and of scores in the batch, means over steps.
 
-Of MPO and its baselines: the paired difference from the same run under the rubric that it began with; the share of
-responses that use the loophole at the end; the share of runs whose last rubric has a criterion against it.
+MPO's study has a script of its own, measure_rubric_study.py.
 """
 
 import argparse
@@ -26,26 +28,20 @@ import numpy as np
 from omegaconf import OmegaConf
 from scipy.stats import spearmanr
 
-from evorun.methods.refinement_settings import RefinementSettings
-from evorun.models.principles import PrincipleSettings
-from evorun.models.reviewing import CLOSING
+from evorun.models.simulator import Skill
 from evorun.runs.candidates import SHARED
 from evorun.runs.directory import RATINGS, load_manifest
-from evorun.runs.reading import read_artifact, read_records, read_steps
+from evorun.runs.reading import read_artifact, read_records, read_steps, read_training
 from evorun.runs.schema import CandidateRecord, RatingRecord
 from evorun.runs.scores import mean_of_samples, yardstick
-from evorun.runs.statistics import t_interval
+from evorun.runs.statistics import crossed_interval, t_interval
 from evorun.training.simulated import LEARNED
 
 FIXED = "method=espl_evolution method.evolve=False method.prompts=1"
-RL = "method=grpo method.problems_per_step=30"
-OF_REFINEMENT = {f"method.{one.name}" for one in fields(RefinementSettings)} | {"method.scoring"}
-"""Keys without effect under a rubric that stays, which is one text without items; those of the simulated meta reward
-model begin so:"""
-OF_META = "engine.meta_"
+RL = "method=grpo method.draws=3 method.task_instruction=True"
 COLUMNS = (
-    *("before", "peak", "after", "fall", "over fixed", "over RL", "over fixed rubric"),
-    *("principles", "updates", "spearman", "loophole", "closed"),
+    *("before", "peak", "after", "fall", "over fixed", "over RL"),
+    *("principles", "updates", "in window", "in tree", "birth order", "genotypes", "phenotypes"),
 )
 
 
@@ -66,6 +62,8 @@ class Run(NamedTuple):
     arm: str
     seed: int
     figures: Mapping[str, float]
+    after: Mapping[str, float]
+    """The score at the end, by test problem."""
     prompts: Sequence[Prompt]
 
 
@@ -73,25 +71,32 @@ def measured(folder: Path) -> Run:
     """Return what a finished run did, and the truth about it."""
     manifest, steps = load_manifest(folder), read_steps(folder)
     name = mean_of_samples(yardstick(manifest.scores)).name
-    by_step: dict[int, list[float]] = defaultdict(list)
+    by_step: dict[int, dict[str, float]] = defaultdict(dict)
     for one in steps:
-        by_step[one.step].append(one.scores[name] or 0.0)
-    scores = [float(np.mean(by_step[step])) for step in sorted(by_step)]
+        by_step[one.step][one.problem] = one.scores[name] or 0.0
+    scores = [float(np.mean(list(by_step[step].values()))) for step in sorted(by_step)]
     figures = {"before": scores[0], "peak": max(scores), "after": scores[-1], "fall": max(scores) - scores[-1]}
     learned = read_artifact(folder, LEARNED, dict[str, Any]) or {}
-    rubrics = [one.text for one in read_records(folder / "candidates.jsonl", CandidateRecord) if one.kind == "rubric"]
-    prompts = [] if rubrics else rated(folder)
-    if rubrics:
-        figures |= {"loophole": learned["loophole_rate"], "closed": float(CLOSING in rubrics[-1])}
-    else:
-        best = max((one for one in prompts if one.in_window), key=lambda one: (one.rating, -one.sd), default=None)
-        figures |= {"updates": learned.get("learned", 0.0), "principles": best.truth if best else 0.0}
-        ratings, truths = [one.rating for one in prompts], [one.truth for one in prompts]
-        if len(set(ratings)) > 1 and len(set(truths)) > 1:
-            figures["spearman"] = float(spearmanr(ratings, truths).statistic)
+    prompts = rated(folder, learned.get("learned", 0.0))
+    best = max((one for one in prompts if one.in_window), key=lambda one: (one.rating, -one.sd), default=None)
+    figures |= {"updates": learned.get("learned", 0.0), "principles": best.truth if best else 0.0}
+    window = [one for one in prompts if one.in_window]
+    figures |= correlation("in window", [one.rating for one in window], window)
+    figures |= correlation("in tree", [one.rating for one in prompts], prompts)
+    figures |= correlation("birth order", range(len(prompts)), prompts)
+    for column, figure in {"genotypes": "genotypic_diversity", "phenotypes": "phenotypic_diversity"}.items():
+        values = [line.figures[figure] for line in read_training(folder) if figure in line.figures]
+        figures |= {column: float(np.mean(values))} if values else {}
     given = [str(one) for one in OmegaConf.load(folder / ".hydra" / "overrides.yaml")]
     swept = [one for one in given if not one.lstrip("+").startswith(("seed=", "experiment=", "evorun.", "hydra."))]
-    return Run(arm_of(swept), manifest.seed, figures, prompts)
+    return Run(arm_of(swept), manifest.seed, figures, by_step[max(by_step)], prompts)
+
+
+def correlation(name: str, known: Sequence[float], prompts: Sequence[Prompt]) -> dict[str, float]:
+    """Return Spearman's correlation of what is known of prompts with the truth; nothing where either is constant."""
+    truths = [one.truth for one in prompts]
+    several = len(set(known)) > 1 and len(set(truths)) > 1
+    return {name: float(spearmanr(known, truths).statistic)} if several else {}
 
 
 def arm_of(overrides: Sequence[str]) -> str:
@@ -99,28 +104,25 @@ def arm_of(overrides: Sequence[str]) -> str:
     return " ".join(sorted(overrides, key=lambda one: (not one.startswith("method="), one)))
 
 
-def under_fixed_rubric(arm: str) -> str:
-    """Return the arm that differs from one of MPO in that its rubric stays."""
-    settings = dict(one.split("=", 1) for one in arm.split(" "))
-    settings["method"] = settings.pop("method.trainer", "ppo")
-    heeded = [key for key in settings if key not in OF_REFINEMENT and not key.startswith(OF_META)]
-    return arm_of([f"{key}={settings[key]}" for key in heeded])
+def rated(folder: Path, learned: float) -> list[Prompt]:
+    """Return a run's system prompts with their last ratings, in the order of birth.
 
-
-def rated(folder: Path) -> list[Prompt]:
-    """Return a run's system prompts with their last ratings."""
+    learned: what the run's updates have added to skill, on which the worth of principles may depend.
+    """
     manifest = load_manifest(folder)
     engine: Mapping[str, Any] = manifest.config["engine"]
-    settings = PrincipleSettings(**{one.name: engine[one.name] for one in fields(PrincipleSettings)})
+    settings = Skill(**{one.name: engine[one.name] for one in fields(Skill) if one.name in engine})
     if settings.principle_seed is None:
         settings.principle_seed = manifest.seed
     records = read_records(folder / "candidates.jsonl", CandidateRecord)
-    truths = {one.id: settings.merit(one.text) for one in records if one.problem == SHARED}
+    trained = settings.trained_share(learned)
+    truths = {one.id: settings.merit_under(one.text, trained) for one in records if one.problem == SHARED}
     # A line for each step that changed it: the last one stays
     ratings = {one.candidate: one for one in read_records(folder / f"{RATINGS}.jsonl", RatingRecord)}
     return [
-        Prompt(one.candidate, one.mean or 0.0, one.sd or 0.0, one.survivor, truths[one.candidate])
-        for one in ratings.values()
+        Prompt(name, ratings[name].mean or 0.0, ratings[name].sd or 0.0, ratings[name].survivor, truth)
+        for name, truth in truths.items()
+        if name in ratings
     ]
 
 
@@ -132,27 +134,40 @@ def shown(values: Sequence[float]) -> str:
     return f"{np.mean(values):.3f}" + ("" if interval is None else f" +- {(interval[1] - interval[0]) / 2:.3f}")
 
 
+def shown_over_problems(by_seed: Sequence[Mapping[str, float]]) -> str:
+    """Return the mean of values by test problem, one mapping for each seed, with its interval over both."""
+    problems = sorted(set.intersection(*(set(one) for one in by_seed))) if by_seed else []
+    if not problems:
+        return "-"
+    values = np.array([[one[problem] for problem in problems] for one in by_seed])
+    interval = crossed_interval(values)
+    return f"{values.mean():.3f}" + ("" if interval is None else f" +- {(interval[1] - interval[0]) / 2:.3f}")
+
+
 def table(runs: Sequence[Run]) -> str:
     """Return one line an arm."""
-    arms: dict[str, dict[int, Mapping[str, float]]] = defaultdict(dict)
+    arms: dict[str, dict[int, Run]] = defaultdict(dict)
     for run in runs:
-        arms[run.arm][run.seed] = run.figures
-    rows: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+        arms[run.arm][run.seed] = run
+    rows: dict[str, dict[str, str]] = {}
     for arm, by_seed in arms.items():
-        columns = rows[arm]
+        figures: dict[str, list[float]] = defaultdict(list)
+        for run in by_seed.values():
+            for name, value in run.figures.items():
+                figures[name].append(value)
+        rows[arm] = {name: shown(values) for name, values in figures.items()}
+        rows[arm]["after"] = shown_over_problems([run.after for run in by_seed.values()])
         references = {"over fixed": FIXED, "over RL": RL}
-        if arm.startswith("method=mpo"):
-            references = {"over fixed rubric": under_fixed_rubric(arm)}
-        for seed, figures in by_seed.items():
-            for name, value in figures.items():
-                columns[name].append(value)
-            for name, reference in references.items():
-                if seed in arms.get(reference, {}):
-                    columns[name].append(figures["after"] - arms[reference][seed]["after"])
-    names = [name for name in COLUMNS if any(columns[name] for columns in rows.values())]
+        for name, reference in references.items():
+            others = arms.get(reference, {})
+            paired = [(run.after, others[seed].after) for seed, run in by_seed.items() if seed in others]
+            over = [{at: own[at] - other[at] for at in own.keys() & other.keys()} for own, other in paired]
+            if over:
+                rows[arm][name] = shown_over_problems(over)
+    names = [name for name in COLUMNS if any(name in row for row in rows.values())]
     lines = [f"{'arm':78}{'runs':>5}" + "".join(f"{name:>19}" for name in names)]
-    for arm, columns in rows.items():
-        lines.append(f"{arm:78}{len(arms[arm]):>5}" + "".join(f"{shown(columns[name]):>19}" for name in names))
+    for arm, row in rows.items():
+        lines.append(f"{arm:78}{len(arms[arm]):>5}" + "".join(f"{row.get(name, '-'):>19}" for name in names))
     return "\n".join(lines)
 
 

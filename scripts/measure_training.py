@@ -189,7 +189,8 @@ class Evorun:
                 prompt=tuple(prompt),
                 tokens=tuple(tokens),
                 learned=(True,) * len(tokens),
-                signal=i % 2 - 0.5,
+                reward=float(i % 2),
+                advantage=i % 2 - 0.5,
                 logprobs=(-11.0,) * len(tokens),  # as if drawn uniformly; what it is costs nothing
             )
             for i, (prompt, tokens) in enumerate(zip(asked, completions, strict=True))

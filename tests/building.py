@@ -236,7 +236,7 @@ def proximal_policy(**changes: Any) -> ProximalPolicy:
     values: dict[str, Any] = {
         **{"steps": 3, "epochs": 1, "minibatches": 1, "kl": 0.05, "kl_estimator": "k1", "gamma": 1.0},
         **{"gae_lambda": 0.95, "clip": 0.2, "value_clip": 0.2, "value_weight": 0.1, "whiten": True},
-        **{"score_at": "last", "critic": "head", "temperature": 1.0},
+        **{"score_at": "last", "critic": "head", "popart": None, "reset_critic": False, "temperature": 1.0},
     }
     return ProximalPolicy(**{**values, **changes})
 

@@ -76,6 +76,36 @@ HOSTILE = [
         "        s.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 22)",
         (ERROR,),
     ),
+    # Memory that is in no process's page table, or is nothing but page tables.
+    Hostile(
+        "shared_memory_dropped",
+        "import mmap\nm = mmap.mmap(-1, 1 << 20)\nm[:] = b'x' * (1 << 20)\nm.madvise(mmap.MADV_DONTNEED)",
+        (ERROR,),
+    ),
+    Hostile(
+        "shared_zeros", "import mmap, os\nmmap.mmap(os.open('/dev/zero', os.O_RDWR), 1 << 20)", (ERROR,), "", "walls"
+    ),
+    Hostile(
+        "pages_in_pipes",
+        _LIBC
+        + "r, w = os.pipe()\nb = ctypes.create_string_buffer(9)\nv = (ctypes.c_size_t * 2)(ctypes.addressof(b), 1)\n"
+        "number = {'x86_64': (278, 275, 276), 'aarch64': (75, 76, 77)}[os.uname().machine]\n"
+        "print(*(libc.syscall(n, w, v, 1, 0, 1, 0) for n in number), libc.fcntl(w, 1031, 1 << 20))",
+        (OK,),
+        "-1 -1 -1 -1",
+    ),
+    Hostile("watches_files", _LIBC + "print(libc.inotify_init1(0), libc.fanotify_init(0, 0))", (OK,), "-1 -1"),
+    Hostile(
+        "tables_of_pages",
+        # Of every 2 MiB of addresses a page that nobody writes: no memory, but a page of the table.
+        _LIBC
+        + "import time\n"
+        + "libc.mmap.argtypes = [ctypes.c_size_t, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_long]\n"
+        "for i in range(2): os.fork()\nfor i in range(15000):\n    at = (1 << 40) + (i << 21)\n"
+        "    libc.mmap(at, 4096, 1, 0x100022, -1, 0)\n"
+        "    ctypes.string_at(at, 1)\ntime.sleep(60)",
+        (MEMORY,),
+    ),
     Hostile("huge_integer", "x = 9 ** 9 ** 9", (TIME, MEMORY)),
     Hostile("huge_integer_printed", "print(10 ** 60000)", (ERROR,)),
     Hostile("catastrophic_regex", "import re\nre.match('(a+)+$', 'a' * 60 + 'b')", (TIME,)),
@@ -220,9 +250,9 @@ HOSTILE = [
     Hostile(
         "reads_environments",
         "import glob\ntext = open('/proc/self/environ').read()\n"
-        "print(glob.glob('/proc/*/environ'), any(name in text for name in ('HOME', 'PATH', 'USER', 'SHELL')))",
+        "print(glob.glob('/proc/[!1st]*/environ'), any(name in text for name in ('HOME', 'PATH', 'USER', 'SHELL')))",
         (OK,),
-        "['/proc/self/environ'] False",
+        "[] False",
         "walls",
     ),
     Hostile(

@@ -49,7 +49,7 @@ class ChatServer:
     name: str = "fake"
     """Of the model."""
     fault: Fault | None = None
-    faults: deque[Fault] = field(default_factory=deque)
+    faults: deque[Fault | None] = field(default_factory=deque)
     has_models: bool = True
     adapter_fault: Fault | None = None
     """Takes the place of what loading or unloading an adapter does."""

@@ -13,7 +13,7 @@ from evorun.models import Message, Reply, Request
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.directory import RunDirectory
 from evorun.tasks.base import Task
-from evorun.training.wire import Row
+from evorun.training.wire import Figures, Row
 from method_fixture import Ask, Driven, RightIsRight, Scripted, problem, quiz
 
 SMALL: dict[str, Any] = {
@@ -50,11 +50,15 @@ class NotedPolicy:
     def __init__(self, max_lag: int = 0) -> None:
         self.max_lag = max_lag
         self.batches: list[list[Row]] = []
+        self.changed_rewards: list[int] = []
+        """Steps whose rewards came from elsewhere than those of the update before."""
         self.exported = 0
 
-    async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
+    async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
         self.batches.append(list(rows))
-        return {"loss": 0.5 * len(self.batches)}
+        if rewards_changed:
+            self.changed_rewards.append(step)
+        return Figures({"loss": 0.5 * len(self.batches)})
 
     async def export(self) -> Path:
         self.exported = len(self.batches)

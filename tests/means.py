@@ -12,6 +12,7 @@ from unittest import mock
 import pytest
 
 SYSTEMS_OWN = Path("/usr/bin/python3")
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
 
 
 @functools.cache

@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 
 from building import load_task
 from evorun.methods import meta_prompts, system_prompts
+from evorun.methods.known_exploits import EXPLOITS, known_exploit
 from evorun.methods.prompt_operators import OperatorPrompts, read_summary, shown_lessons
 from evorun.methods.rubric_writing import read_count
+from evorun.models import channels
 from evorun.models.base import Completion, Reply
+from evorun.models.loopholes import strengths
 from evorun.models.server.messages import Redactor, error_text
 from evorun.models.server.wire import without_lone_surrogates
 from evorun.rollouts import monitors
@@ -22,17 +25,21 @@ from evorun.runs.printable import printable
 from evorun.sandbox import same_output
 from evorun.sandbox.base import Case, CaseResult, Limits
 from evorun.sandbox.testing import cut
-from evorun.tasks import judging
+from evorun.tasks import judging, score_forms, verdicts
 from evorun.tasks.billsum.worker import in_lines
 from evorun.tasks.boxes import has_alternatives, is_in_form, last_boxed
 from evorun.tasks.capabilities import Diagnosis, Individual
-from evorun.tasks.corrections import settled
+from evorun.tasks.clauses import clause_before, is_supposed
+from evorun.tasks.corrections import read_unless_withdrawn, settled
 from evorun.tasks.ethics.reading import read_verdict
+from evorun.tasks.fitness_scores import last_score, read_fitness
+from evorun.tasks.given_scores import is_given
 from evorun.tasks.json_text import read_object, well_formed
 from evorun.tasks.livecodebench import feedback, operators, programs
 from evorun.tasks.livecodebench.reading import read_memory, read_program, read_reasoning
 from evorun.tasks.math_contest.reading import canonical, read_integer, stated
 from evorun.tasks.multiple_choice import read_choice, read_letter
+from evorun.tasks.puzzles.denials import without_dismissed, without_supposed
 from evorun.tasks.puzzles.reading import last_block
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import read_rubric
@@ -76,20 +83,35 @@ def functions() -> dict[str, Reader]:
             "json": lambda text: same_output("json", "[1]", text, printed=True),
             "json of it": lambda text: same_output("json", text, f"{text} ", printed=True),
         },
-        "tasks.json_text": {"object": read_object, "well_formed": well_formed},
+        "tasks.json_text": {"object": lambda text: read_object(text, "solution"), "well_formed": well_formed},
         "tasks.judging": {
             "judgment": judging.parse_judgment,
             "errors": lambda text: judging.read_errors(text, 3),
-            "fitness": judging.read_fitness,
-            "score": judging.last_score,
+        },
+        "tasks.verdicts": {"verdict": verdicts.read_verdict},
+        "tasks.fitness_scores": {"fitness": read_fitness, "score": last_score},
+        "tasks.given_scores": {
+            "given": lambda text: is_given(f"{text} 5", len(text) + 1, len(text) + 2),
+            "given behind it": lambda text: is_given(f"5 {text}", 0, 1),
         },
         "tasks.multiple_choice": {
             "letter": _or_error(lambda text: read_letter(text, OPTIONS)),
             "choice": lambda text: read_choice(text, OPTIONS),
         },
         "tasks.thinking": {"reply": without_thinking, "outside": outside_thinking},
-        "tasks.corrections": {"settled": lambda text: settled(text, [(0, 1), (len(text), 2)])},
+        "tasks.corrections": {
+            "settled": lambda text: settled(text, [(0, 1), (len(text), 2)]),
+            "withdrawn": _or_error(lambda text: read_unless_withdrawn(str, text)),
+        },
         "tasks.puzzles.reading": {"block": last_block},
+        "tasks.puzzles.denials": {
+            "without supposed": without_supposed,
+            "without dismissed": without_dismissed,
+        },
+        "tasks.clauses": {
+            "clause": lambda text: clause_before(text, len(text), across_lines=True),
+            "supposed": lambda text: is_supposed(text, len(text)),
+        },
         "tasks.boxes": {"box": last_boxed, "form": is_in_form, "alternatives": has_alternatives},
         "tasks.math_contest.reading": {"integer": read_integer, "canonical": canonical, "stated": stated},
         "tasks.livecodebench.reading": {
@@ -118,6 +140,13 @@ def functions() -> dict[str, Reader]:
             "score": _or_error(lambda text: read_scores(text, JOINT, JOINT.items[0])),
             "content": _or_error(lambda text: read_scores(f"<score>{text}</score>", JOINT, JOINT.items[0])),
         },
+        "tasks.score_forms": {
+            "tags": _or_error(score_forms.find_tags),
+            "lines": _or_error(lambda text: score_forms.find_lines(text, LABELS)),
+            "table": _or_error(lambda text: score_forms.find_in_table(f"|item|score|\n|-|-|\n|{text}", LABELS)),
+            "json": _or_error(lambda text: score_forms.find_in_json(text, LABELS)),
+            "label": _or_error(LABELS.find),
+        },
         "tasks.livecodebench.programs": {
             "signature": programs.signature,
             "syntax_error": programs.syntax_error,
@@ -125,6 +154,7 @@ def functions() -> dict[str, Reader]:
         },
         "tasks.livecodebench.feedback": {"shown": feedback.shown, "failures": _failures},
         "tasks.livecodebench.operators": {"mutate": _mutated, "crossover": _crossed},
+        "models.channels": {"recipient": lambda text: channels._RECIPIENT.search(f"assistant {text}")},
         "models.server.messages": {
             "error": lambda text: error_text(text.encode(errors="surrogatepass")),
             "redacted": Redactor("sk-key/0").message,
@@ -144,6 +174,11 @@ def functions() -> dict[str, Reader]:
             "own score": lambda text: meta_prompts.read_own_score(text, 5.0),
             "refinement": _or_error(lambda text: meta_prompts.read_refinement(_replied(text), 9)),
         },
+        "methods.known_exploits": {
+            f"exploit {number}": lambda text, number=number: known_exploit(number, text)  # type: ignore[misc]
+            for number in range(len(EXPLOITS))
+        },
+        "models.loopholes": {"strengths": strengths},
         "methods.rubric_writing": {"count": _or_error(lambda text: read_count(text, 9))},
         "rollouts.monitors": {"monitors": lambda text: monitors.measure(text, "stop")},
         "runs.printable": {"printable": printable},
@@ -163,6 +198,7 @@ def functions() -> dict[str, Reader]:
 
 
 JOINT = read_rubric("<rubric><item>one\n- 5: text</item><item>two\n- 3: text</item></rubric>")
+LABELS = score_forms.ItemLabels(JOINT)
 EDITS = system_prompts.Limits(principles=4, principle_chars=50, edits=3)
 
 
@@ -290,9 +326,31 @@ FRAGMENTS = (
     *("'\\", '"\\', "',", '",', "('a', 1), ", "\\n", "\\u", "\\ud83d", "True", "None "),
     *("```", "```\n", "```python\n", "\n```\n", "```x```\n", "~~~\n", "``", "\n "),
     *("\\boxed", "\\boxed{", "\\boxed{1}", "\\text{", "\\frac{", "\\frac12", "\\sqrt", "\\,", "\\!", "^{", "\\circ"),
-    *("</think>", "wait, ", "0, 1, 0, ", "0: 1\n", "Row 1: ", "| 1 ", "\\\\ ", "\n\n"),
+    *(
+        "</think>",
+        "wait, ",
+        "ignore that",
+        "that is wrong. ",
+        "0, 1, 0, ",
+        "0: 1\n",
+        "Row 1: ",
+        "| 1 ",
+        "\\\\ ",
+        "\n\n",
+    ),
     *('{"edits": [', '{"op": "', '"merge", "ids": [', '"id": "G1", "text": "'),
-    *('{"solution": "', '"solution": ', '{"score": ', '{"errors": ["', '"reasoning": "', '"a": [', '{"a":', "}}", "]]"),
+    *(
+        '{"solution": "',
+        '"solution": ',
+        '{"score": ',
+        '{"errors": ["',
+        '"reasoning": "',
+        '"a": [',
+        '{"a":',
+        "}}",
+        "]]",
+        '{"solution": x ',
+    ),
     *(
         "the ",
         "answer",

@@ -106,6 +106,9 @@ def _grid_shapes(answer: str) -> dict[str, str]:
         "bullets": "\n".join(f"- **Row {i}:** {row}" for i, row in enumerate(plain, 1)),
         "semicolons": f"[{'; '.join(plain)}]",
         "in_a_text": "\\n".join(plain),
+        "rows_in_spanish": "\n".join(f"Fila {i}: {row}" for i, row in enumerate(plain, 1)),
+        "row_texts": json.dumps(plain),
+        "row_keys": json.dumps({f"row{i}": row for i, row in enumerate(plain, 1)}),
         "sentences": "\n".join(f"Row {i} is {row}." for i, row in enumerate(plain, 1)),
         "comments": "\n".join(f"{row}  # row {i}" for i, row in enumerate(plain, 1)),
         "counted": "\n".join(["1 2 3 4 5 6 7 8 9", "=" * 17, *plain]),
@@ -193,6 +196,11 @@ def _color_shapes(answer: str) -> dict[str, str]:
         "assigned": "\n".join(f"- Vertex {v} is assigned color {c}." for v, c in numbered),
         "indexed": "\n".join(f"colors[{v}] = {c}" for v, c in numbered),
         "objects": "[" + ", ".join(f'{{"vertex": {v}, "color": {c}}}' for v, c in numbered) + "]",
+        "two_lines": f"Vertex: {' '.join(str(v) for v, _ in numbered)}\nColour: {' '.join(colors)}",
+        "by_color": "\n".join(
+            f"Colour {color}: vertices {', '.join(str(v) for v, c in numbered if c == color)}"
+            for color in sorted(set(colors))
+        ),
         "two_rows": "| Vertex | "
         + " | ".join(str(v) for v, _ in numbered)
         + " |\n"
@@ -237,6 +245,12 @@ def _tour_shapes(answer: str) -> dict[str, str]:
         "legs": "\n".join(f"{u} → {v}" for u, v in pairwise(tour)),
         "leg_tuples": "[" + ", ".join(f"({u}, {v})" for u, v in pairwise(tour)) + "]",
         "letters": ", ".join(f"C{city}" for city in tour),
+        "moves": f"city {tour[0]}, city {', then to city '.join(tour[1:-1])}, and back to city {tour[-1]}",
+        "to": " to ".join(tour),
+        "labelled_steps": "\n".join(
+            f"Step {step}: {'Go to' if 1 < step < len(tour) else 'Start in' if step == 1 else 'Return to'} city {city}"
+            for step, city in enumerate(tour, 1)
+        ),
         "underscored": " -> ".join(f"city_{city}" for city in tour),
         "greater": " > ".join(tour),
         "bulleted": "\n".join(f"- City {city}" for city in tour),
@@ -322,7 +336,8 @@ CASES: Mapping[str, Callable[[], Case]] = {
 
 def expression_case(name: str) -> Case:
     """Return the case of a reply in the table `math500`."""
-    problem = Problem(id="p", stratum="MATH", data={"problem": "What is the value?"})
+    asked = "What percent is it?" if name.startswith("percent") else "What is the value?"
+    problem = Problem(id="p", stratum="MATH", data={"problem": asked})
     return Case(_loaded("math500", source="sample"), problem, name.partition(" == ")[2], lambda _: {})
 
 

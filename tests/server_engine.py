@@ -20,9 +20,9 @@ REQUEST = ask("Name a colour.", max_tokens=8)
 
 @asynccontextmanager
 async def opened(*servers: ChatServer | str, model: dict[str, Any] | None = None, **options: Any) -> AsyncIterator[Any]:
-    """Open the engine on servers, with retries that do not take long."""
+    """Open the engine on servers, with waits that do not take long."""
     urls = [server if isinstance(server, str) else server.url for server in servers]
-    quick = {"timeout": 5.0, "connect_timeout": 2.0, "max_retries": 3, "backoff_base": 0.01, "backoff_cap": 0.05}
+    quick = {"timeout": 5.0, "connect_timeout": 2.0, "max_outage": "0.3", "backoff_base": 0.01, "backoff_cap": 0.05}
     config = make_config("engine", "server", **{"base_urls": urls, **quick, **options})
     engine = await config.open(ModelConfig(**{"name": "fake", "id": "fake", **(model or {})}))
     try:

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from evorun.runner import registry
+from evorun.runs.scores import ACCURACY, Score
+from evorun.tasks.sudoku.task import Sudoku
 from evorun_process import evorun_here
 
 POINTS = """
@@ -15,8 +17,10 @@ leaving = leaves:Method
 failing = failing_parts:Failing
 number = failing_parts:NUMBER
 garbled = failing_parts:
+zero_shot = failing_parts:Failing
 [evorun.tasks]
 unloadable = failing_parts:UnloadableConfig
+sudoku = failing_parts:UnloadableConfig
 """
 FAILING = """
 from dataclasses import dataclass
@@ -52,6 +56,7 @@ UNUSABLE = {
     "number": "TypeError: expected a subclass of evorun.methods.base.Method, got 3",
     "garbled": "",
 }
+SHADOWED = ("method=zero_shot", "task=sudoku")
 DRY_RUN = ("task=mathbench", "task.source=sample", "task.limit=1", "engine=simulated", "evorun.progress=off")
 
 
@@ -77,6 +82,7 @@ def _installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _new_process() -> None:
     """Let the next command warn again."""
     registry._warn_once.cache_clear()
+    registry.plugins.cache_clear()
 
 
 def last_line(*arguments: str, cwd: Path) -> str:
@@ -93,7 +99,7 @@ def lines_about(name: str, printed: str) -> list[str]:
 def test_a_run_without_them_warns_of_each_in_one_line(tmp_path: Path) -> None:
     done = evorun_here("method=zero_shot", *DRY_RUN, "hydra.run.dir=run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert len(done.stderr.splitlines()) == len(UNUSABLE)
+    assert len(done.stderr.splitlines()) == len(UNUSABLE) + len(SHADOWED)
     for name, reason in UNUSABLE.items():
         (line,) = lines_about(name, done.stderr)
         assert line.startswith("warning: ")
@@ -103,15 +109,32 @@ def test_a_run_without_them_warns_of_each_in_one_line(tmp_path: Path) -> None:
 def test_the_list_has_all_that_can_be_used(tmp_path: Path) -> None:
     done = evorun_here("list", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    assert len(done.stderr.splitlines()) == len(UNUSABLE)
+    assert len(done.stderr.splitlines()) == len(UNUSABLE) + len(SHADOWED)
     assert {"lyria", "failing", "unloadable"} <= {line.split()[0] for line in done.stdout.splitlines() if line.strip()}
     assert not any(line.startswith(tuple(UNUSABLE)) for line in done.stdout.splitlines())
 
 
 @pytest.mark.parametrize("name", UNUSABLE)
 def test_who_chooses_one_is_told_why_it_cannot_be_used(tmp_path: Path, name: str) -> None:
-    said = last_line(f"method={name}", *DRY_RUN, cwd=tmp_path)
+    done = evorun_here(f"method={name}", *DRY_RUN, cwd=tmp_path)
+    [said] = lines_about(name, done.stderr)  # once
     assert said.startswith(f"error: method={name}: the plug-in shaky 1.2 cannot be used: {UNUSABLE[name]}")
+
+
+def test_a_builtin_keeps_its_name_and_the_package_that_takes_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = (*SHADOWED, "task.limit=1", "engine=simulated", "evorun.progress=off")
+    done = evorun_here(*run, "hydra.run.dir=run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    for chosen in SHADOWED:
+        [line] = [line for line in done.stderr.splitlines() if chosen in line]
+        assert line.startswith(
+            f"warning: {chosen}: is evorun's own, and the plug-in shaky 1.2 of the same name is left"
+        )
+    monkeypatch.setattr(Sudoku, "scores", (ACCURACY, Score("score", 200, 300)))
+    said = last_line(*run, "hydra.run.dir=other", cwd=tmp_path)
+    assert "error: task=sudoku: expected the score 'score' from 200 to 300, got " in said
 
 
 def test_what_fails_in_a_plugin_is_its_own(tmp_path: Path) -> None:

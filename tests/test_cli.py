@@ -127,14 +127,19 @@ def complaint(*arguments: str | Path, cwd: Path, **options: object) -> str:
         (["experiment=duel_evolve/figure9"], "experiment=duel_evolve/figure9: unknown experiment; did you mean"),
         (
             ["lst"],
-            "lst: did you mean list? expected a verb (list, doctor, resume, report, grade, traces, transplant, delete-",
+            "lst: did you mean list? expected a verb (list, doctor, resume, report, grade, calibrate, traces, tr",
         ),
         (["gemma3_4"], "gemma3_4: did you mean model=gemma3_4b?"),
+        (["method=gepa", "method=lyria"], "method: expected once, got it twice: method=gepa and method=lyria"),
+        (["task.limit=${nope}"], "task.limit: expected a value, got ${nope}, which refers to nothing"),
+        (["task.limit=${nope:3}"], "task.limit: expected a value, got ${nope:...}, which refers to nothing"),
         (["model.id=${oc.env:HOME}"], "model.id: expected a value, got ${oc.env:HOME}, which would write"),
     ],
 )
 def test_a_bad_configuration_is_one_line(tmp_path: Path, arguments: list[str], expected: str) -> None:
-    assert expected in complaint(*DRY_RUN, *SMALL, *arguments, cwd=tmp_path)
+    given = {argument.lstrip("+").partition("=")[0] for argument in arguments}
+    rest = [word for word in (*DRY_RUN, *SMALL) if word.partition("=")[0] not in given]
+    assert expected in complaint(*rest, *arguments, cwd=tmp_path)
     assert not list(tmp_path.iterdir())  # nothing is left of a run that was refused
 
 
@@ -159,6 +164,7 @@ def test_a_bad_configuration_costs_two_seconds_not_a_model(tmp_path: Path) -> No
         (["method=few_shot", "method.demonstrations=broken"], 'broken:1: expected {"id": "...", "response": "..."}'),
         (["method=gepa", "method.train_share=0"], "method.train_share: expected both parts of the validation split"),
         (["method=gepa", "method.train_share=1"], "method.train_share: expected both parts of the validation split"),
+        (["method=grpo", "method.rubric=nope"], "method.rubric: task=mathbench has no rubric 'nope'; expected one of"),
     ],
 )
 def test_settings_that_the_data_does_not_allow_begin_no_run(
@@ -383,7 +389,7 @@ def test_grade(tmp_path: Path) -> None:
     assert graded[-1]["error"]
     assert "not MathBench" in done.stdout
     (tmp_path / "r.jsonl").write_text('{"id": "a", "response": "x"}\n{"id": 5}\n')
-    assert "r.jsonl, line 2" in complaint("grade", *sample, cwd=tmp_path)
+    assert "r.jsonl, line 2" in complaint("grade", *sample, "overwrite=true", cwd=tmp_path)
 
 
 def test_a_budget_stops_every_problem_at_its_share(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from building import load_task
 from evorun.runner.registry import TASKS
+from evorun.runs.statistics import wilson
 from evorun_process import evorun, evorun_here
 
 SUDOKU = ("task=sudoku", "task.limit=3", "responses=r.jsonl")
@@ -82,10 +83,10 @@ def test_every_problem_weighs_the_same_however_many_responses_it_has(tmp_path: P
     assert done.returncode == 0, done.stderr
     rows = rows_of(done.stdout)
     (summary,) = [row for row in rows if row[:3] == ["all", "2", "7"]]
-    assert summary[3:5] == ["3", "45.8%"]  # the mean of 2/3 and 1/4, not 3/7
+    assert summary[3:5] == ["3", "45.8"]  # the mean of 2/3 and 1/4, not 3/7
     # Of the pairs of responses, 3 of 3 and 3 of 6 hold a right one; of the triples 1 of 1 and 3 of 4.
     found = {row[1]: row[3] for row in rows if row[:1] == ["all"] and len(row) > 4 and row[2] == "2"}
-    assert (found["2"], found["3"]) == ("75.0%", "87.5%")
+    assert (found["2"], found["3"]) == ("75.0", "87.5")
     records = [json.loads(line) for line in (tmp_path / "r.graded.jsonl").read_text().splitlines()]
     assert [(record["id"], record["sample"]) for record in records] == [
         *((one, sample) for sample in range(3)),
@@ -94,12 +95,26 @@ def test_every_problem_weighs_the_same_however_many_responses_it_has(tmp_path: P
     assert [record["correct"] for record in records] == [True, True, False, True, False, False, False]
 
 
+def test_pass_at_k_of_problems_that_are_all_solved_has_an_interval(tmp_path: Path) -> None:
+    responses = {name: right * 2 + wrong for name, right, wrong in right_and_wrong(3)}
+    (tmp_path / "r.jsonl").write_text(lettered(responses))
+    done = evorun_here("grade", *MATHBENCH, "responses=r.jsonl", cwd=tmp_path)
+    rows = [" ".join(row) for row in rows_of(done.stdout)]
+    low, high = wilson(3, 3)  # with one wrong response of three, pairs and triples hold a right one
+    shown = f"100.0 % {100 * low:.1f} to {100 * high:.1f} %"
+    assert f"all 2 3 {shown}" in rows
+    assert f"all 3 3 {shown}" in rows
+
+
 def test_responses_come_from_standard_input(tmp_path: Path) -> None:
     ((one, right, _),) = right_and_wrong(1)
     done = evorun("grade", *MATHBENCH, "responses=-", "output=o.jsonl", cwd=tmp_path, input=lettered({one: right}))
     assert done.returncode == 0, done.stderr
     assert json.loads((tmp_path / "o.jsonl").read_text())["correct"]
-    for words, line in ((["output=o.jsonl"], "standard input, line 1: expected"), ([], "output: expected a file")):
+    for words, line in (
+        (["output=o.jsonl", "overwrite=true"], "standard input, line 1: expected"),
+        ([], "output: expected a file"),
+    ):
         done = evorun("grade", *MATHBENCH, "responses=-", *words, cwd=tmp_path, input="no JSON")
         assert done.returncode == 1
         assert done.stderr.startswith(f"error: {line}")
@@ -133,7 +148,15 @@ def test_unequal_strata_and_what_the_public_tests_say_of_programs_are_graded_in_
     assert counts == {"p1": (1, 3), "p2": (1, 1), "p3": (0, 1)}
     assert {one["hidden_tests"]["tests"] for one in records.values()} == {3}
     rows = rows_of(done.stdout)
-    assert ["easy", "2", "1", "50.0%"] in [row[:4] for row in rows]
-    assert ["hard", "1", "0", "0.0%"] in [row[:4] for row in rows]
+    assert ["easy", "2", "1", "50.0"] in [row[:4] for row in rows]
+    assert ["hard", "1", "0", "0.0"] in [row[:4] for row in rows]
     # Public tests passed by none, hidden ones by one, which fails a public one.
     assert ["all", "0", "1", "1"] in rows
+
+
+def test_a_task_without_strata_has_one_row_of_all_its_responses(tmp_path: Path) -> None:
+    problems = load_task("ethics", source="sample").problems[:3]
+    (tmp_path / "r.jsonl").write_text("".join(json.dumps({"id": one.id, "response": "NTA"}) + "\n" for one in problems))
+    done = evorun_here("grade", "task=ethics", "task.source=sample", "responses=r.jsonl", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len([row for row in rows_of(done.stdout) if row[:1] == ["all"]]) == 1

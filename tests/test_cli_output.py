@@ -99,4 +99,4 @@ def test_an_interrupt_in_the_first_moment(tmp_path: Path) -> None:
         "main(['list'])\n"
     )
     done = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment(), capture_output=True)
-    assert (done.returncode, done.stderr) == (130, b"")
+    assert (done.returncode, done.stderr) == (130, b"interrupted\n")

@@ -28,6 +28,10 @@ def refused(*arguments: str, cwd: Path) -> list[str]:
         (("method.generations=1", "hydra.sweeper.variants=[{metod: lyria}]"), 1),  # when the second job is composed
         (("method.generations=1", "hydra.sweeper.variants=[1]"), 1),
         (("seed=range(0,2),5",), 1),
+        (("seed=range(0)",), 1),
+        (("method=glob(nothing*)",), 1),
+        (("seed=0,1", "hydra.sweeper.max_batch_size=0"), 1),
+        (("seed=0,1", "hydra.sweeper.params=5"), 1),
     ],
 )
 def test_a_sweep_of_which_no_job_begins_leaves_nothing(tmp_path: Path, sweep: tuple[str, ...], errors: int) -> None:
@@ -78,6 +82,21 @@ def test_without_its_package_the_slurm_launcher_says_how_to_install_it(
     [line] = refused("-m", *DRY_RUN, *SMALL, "hydra/launcher=slurm", "seed=0,1", cwd=tmp_path)
     assert line.endswith("expected its package, which is not installed: pip install 'evorun[slurm]'")
     assert not list(tmp_path.iterdir())
+
+
+def test_the_slurm_launcher_needs_a_cluster_that_accepts_the_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep = ("-m", *DRY_RUN, *SMALL, "hydra/launcher=slurm", "hydra.launcher.partition=none", "hydra.sweep.dir=sweep")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    [line] = refused(*sweep, cwd=tmp_path)
+    assert "expected a machine that submits SLURM jobs, found no srun on PATH" in line
+    for name, said in (("srun", ""), ("sbatch", "echo 'sbatch: error: invalid partition specified: none' >&2; exit 1")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{said}\n")
+        (tmp_path / name).chmod(0o755)
+    done = evorun_here(*sweep, cwd=tmp_path)
+    *_, line = done.stderr.splitlines()  # after submitit's own
+    assert line.startswith("error: hydra/launcher: expected jobs that the cluster accepts, it said: sbatch: error: inv")
 
 
 @pytest.mark.parametrize("content", ["", "\ufeff\n\n"])

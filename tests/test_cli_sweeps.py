@@ -1,5 +1,6 @@
 """Sweeps: a folder for each job, and an end that tells how its jobs ended."""
 
+import itertools
 import json
 import re
 import signal
@@ -12,6 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from evorun.cli.naming import LONGEST, job_name
+from evorun.cli.sweep_keys import leave_out_keys_of_others
+from evorun.errors import ConfigError
 from evorun_process import DRY_RUN, SMALL, evorun, evorun_here, start
 
 KEYS = st.sampled_from(["seed", "method.c", "task.c", "method.c.d", "model", "model.id", "engine@x", "method.c_d"])
@@ -121,3 +124,73 @@ def test_variants_repeat_the_whole_sweep_and_no_job_runs_twice(tmp_path: Path) -
         "method.samples=8 method=best_of_n model=qwen2_5_7b",
         "method.samples=6 method=best_of_n model=smollm2_135m",
     ]
+
+
+def test_a_key_goes_to_the_jobs_whose_choice_has_it_and_that_is_said_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    methods = (["method=zero_shot", "method=duel_evolve"], ["++method.generations=1", "++method.generations=2"])
+    jobs = [[*both, "++task.limit=3"] for both in itertools.product(*methods)]
+    kept = leave_out_keys_of_others(jobs)
+    assert kept == [["method=zero_shot", "++task.limit=3"]] * 2 + jobs[2:]
+    expected = "method.generations: only duel_evolve has this key; the jobs of zero_shot run without it"
+    assert caplog.messages == [expected]
+    with pytest.raises(ConfigError, match=r"method.generations: unknown key of zero_shot, sft; set budget.generations"):
+        leave_out_keys_of_others([[f"method={name}", "method.generations=1"] for name in ("zero_shot", "sft")])
+    # of a single method, its own check says which keys there are
+    assert leave_out_keys_of_others([["method=zero_shot", "method.x=1"]]) == [["method=zero_shot", "method.x=1"]]
+    [sudoku, arithmetic] = leave_out_keys_of_others(
+        [[f"task={name}", "task.test_problems=3"] for name in ("sudoku", "arithmetic")]
+    )
+    assert (sudoku, arithmetic) == (["task=sudoku"], ["task=arithmetic", "task.test_problems=3"])
+
+
+def test_a_glob_stands_for_the_choices_that_it_fits(tmp_path: Path) -> None:
+    assert jobs_of(tmp_path, "-m", "engine=simulated", "method=glob(zero*)") == ["method=zero_shot"]
+
+
+def test_jobs_that_differ_in_a_left_out_key_alone_are_one(tmp_path: Path) -> None:
+    assert jobs_of(tmp_path, "-m", "engine=simulated", "method=zero_shot,duel_evolve", "method.generations=1,2") == [
+        "method=zero_shot",
+        "method.generations=1 method=duel_evolve",
+        "method.generations=2 method=duel_evolve",
+    ]
+
+
+def test_an_interrupted_sweep_names_its_unfinished_jobs_and_what_goes_on(tmp_path: Path) -> None:
+    sweep = ("-m", "engine=simulated", "method=zero_shot", "seed=0,1,2,3", "hydra.sweep.dir=a sweep")
+    ends = iter(["completed", "failed", "interrupted"])
+
+    def end(config: object, folder: Path, command: list[str], terminal: object) -> str:
+        (folder / "manifest.json").write_text("")
+        return next(ends)
+
+    with mock.patch("evorun.cli.running.carry_out", end):
+        done = evorun_here(*sweep, cwd=tmp_path)
+    command = "evorun -m engine=simulated method=zero_shot seed=0,1,2,3 'hydra.sweep.dir=a sweep'"
+    assert done.returncode == 130
+    assert done.stdout.splitlines() == [
+        f"3 of 4 jobs of the sweep are unfinished; go on with all of them: {command}",
+        *("  failed: seed=1", "  interrupted: seed=2", "  not begun: seed=3"),
+    ]
+    refused = evorun_here("resume", "a sweep", cwd=tmp_path)
+    assert f"got that of a sweep; all jobs go on with: {command}; one of them with: evorun resume" in refused.stderr
+
+
+def test_a_finished_sweep_names_the_command_that_compares_its_jobs(tmp_path: Path) -> None:
+    sweep = ("-m", "engine=simulated", "method=zero_shot", "seed=0,1", "hydra.sweep.dir=sweep")
+    with mock.patch("evorun.cli.running.carry_out", return_value="completed"):
+        done = evorun_here(*sweep, cwd=tmp_path)
+    assert done.stdout.splitlines() == ["compare the jobs of the sweep: evorun report sweep"]
+
+
+def test_an_interrupt_is_never_silent(tmp_path: Path) -> None:
+    with mock.patch("evorun.reports.html.write_report", side_effect=KeyboardInterrupt):
+        done = evorun_here(*DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=tmp_path)
+    assert done.returncode == 130
+    assert done.stdout.splitlines()[-1] == ("interrupted; the run is complete, its report is not: evorun report run")
+    assert json.loads((tmp_path / "run" / "manifest.json").read_text())["status"] == "completed"
+    with mock.patch("evorun.runner.settings.check", side_effect=KeyboardInterrupt):
+        done = evorun_here(*DRY_RUN, *SMALL, "hydra.run.dir=other", cwd=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "interrupted\n")
+    assert not (tmp_path / "other").exists()

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from building import load_task
+from evorun.cli.help import GROUPS, HEAD
 from evorun.cli.plain import with_absolute_paths
+from evorun.cli.usage import USAGES
 from evorun_process import DRY_RUN, SMALL, evorun_here, reopen
 from means import interpreter_for_other_users
 
@@ -245,3 +247,8 @@ def test_a_grade_never_replaces_its_input(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("r.jsonl")
     line = complaint("grade", "task=mathbench", "responses=r.jsonl", "output=link", cwd=tmp_path)
     assert "output: expected another file" in line
+
+
+def test_the_help_lists_every_verb_and_says_what_gold_is_for() -> None:
+    assert [verb for verb in USAGES if f"\n       evorun {verb} " not in HEAD] == []
+    assert "answers no method" in GROUPS["gold"]

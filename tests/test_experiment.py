@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from building import make_config, make_method, make_run_config, simulated_run, task_config
 from evorun.errors import EngineError
 from evorun.models import Completion, LanguageModel, Reply, Request
 from evorun.models.config import EngineConfig, ModelConfig, ServedModel
 from evorun.runner.experiment import Outcome, run_experiment
+from evorun.runs.terminal import Terminal
 
 
 @dataclass
@@ -53,7 +53,7 @@ def run(folder: Path, engine: EngineConfig, judge_engine: EngineConfig) -> tuple
         engine,
         judge_engine,
     )
-    outcome = run_experiment(config, folder, ["evorun"], Console())
+    outcome = run_experiment(config, folder, ["evorun"], Terminal())
     return outcome, json.loads((folder / "manifest.json").read_text())
 
 
@@ -72,7 +72,7 @@ def test_roles_with_an_equal_model_and_engine_share_one(tmp_path: Path) -> None:
     task = task_config("mathbench", source="sample", limit=2)
     config = make_run_config(method, task, engine, engine)
     config.others["judge"] = ServedModel(replace(config.model), replace(engine))
-    assert run_experiment(config, tmp_path, ["evorun"], Console()) == Outcome("completed")
+    assert run_experiment(config, tmp_path, ["evorun"], Terminal()) == Outcome("completed")
     assert (engine.opened, engine.closed) == (["small"], ["small"])
     assert sorted(json.loads((tmp_path / "manifest.json").read_text())["models"]) == ["judge", "policy"]
 

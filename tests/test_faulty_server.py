@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from evorun.runs.spending import read_spending
 from evorun_process import RECORDS, SMALL, evorun_here
 
 SERVER = Path(__file__).parents[1] / "scripts" / "fault_server.py"
@@ -59,6 +60,14 @@ def test_it_loses_nothing_but_what_is_never_answered(tmp_path: Path) -> None:
     assert clean["wasted"] == {}
     assert clean["counts"]["rejected_requests"] > 0  # some of what is never answered
     assert done.keys() >= {"500", "429, seconds", "429, date", "hang", "malformed", "cut", "empty", "always 500"}
+    # Refusals of all roles, as the server counted them, and by the journal
+    assert sum(clean["refused"].values()) == done_clean["refused"] > clean["counts"]["rejected_requests"]
+    assert clean["refused"]["judge"] == clean["counts"]["refused_judgments"]
+    spending = read_spending(tmp_path / "clean" / "journal.sqlite")
+    assert spending.refused == clean["refused"]
+    assert {role: usage.calls for role, usage in spending.by_role.items()} == {
+        role: spent["calls"] for role, spent in clean["cost"].items() if role != "total"
+    }
     # Every attempt that the server has seen is an answer or counted.
     answered = faulty["cost"]["total"]["calls"] - done_clean["refused"]
     assert sum(done.values()) == answered + sum(kind["attempts"] for kind in faulty["wasted"].values())

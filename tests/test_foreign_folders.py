@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from evorun.errors import RunDirectoryError
+from evorun.runs.files import refuse_ways_out
 from evorun_process import DRY_RUN, SMALL, environment, evorun_here
 from journals import write_journal
 
@@ -51,6 +53,21 @@ def test_a_resume_writes_through_no_link(run: Path, link: str) -> None:
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert "symbolic link" in done.stderr
     assert outside.read_bytes() == b"precious\n"
+
+
+def test_a_resume_writes_through_no_hard_link(run: Path) -> None:
+    outside = run.parent / "outside"
+    outside.write_bytes(b"precious\n")
+    for link in ("evorun.log", "journal.sqlite", "artifacts/new.json"):
+        (run / link).parent.mkdir(exist_ok=True)
+        (run / link).unlink(missing_ok=True)
+        (run / link).hardlink_to(outside)
+        with pytest.raises(RunDirectoryError, match=r"has another name elsewhere \(a hard link\)"):
+            refuse_ways_out(run)
+        done = evorun_here("resume", "run", cwd=run.parent)
+        assert (done.returncode, len(done.stderr.splitlines())) == (1, 1), done.stderr
+        assert outside.read_bytes() == b"precious\n"
+        (run / link).unlink()
 
 
 def test_a_report_writes_through_no_link(run: Path) -> None:
@@ -135,7 +152,7 @@ def _theirs() -> Iterator[Theirs]:
         yield server
 
 
-def rewrite(run: Path, **changes: dict[str, Any]) -> None:
+def rewrite(run: Path, /, **changes: dict[str, Any]) -> None:
     """Change groups of a manifest's configuration, of a run that is not at its end."""
     manifest = json.loads((run / "manifest.json").read_text())
     manifest["status"] = "interrupted"
@@ -169,13 +186,17 @@ def test_a_foreign_configuration_is_not_run_unasked(planted: Path, theirs: Their
 
 
 def test_one_who_trusts_it_sees_what_it_uses(planted: Path, theirs: Theirs) -> None:
+    rewrite(planted, budget={"calls_per_problem": 77_777}, run={"concurrency": 999})  # what the key will pay
     done = evorun_here("resume", "run", "--trust", cwd=planted.parent)
     for setting in (
         f"engine.base_urls.0 = '{theirs.url}'",
         "api_key_env = 'SOME_SECRET'",
         "sandbox.isolation = 'auto'",
+        "budget.calls_per_problem = 77777 (by default None)",
+        "run.concurrency = 999 (by default 256)",
     ):
         assert setting in done.stdout
+    assert "seed = " not in done.stdout  # as an own run has it
     assert any(SECRET in request for request in theirs.seen)  # so this server would have told of it above
 
 

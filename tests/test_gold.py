@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from rich.console import Console
 
 from building import NoTools, composed, make_method, make_run_config
 from evorun.cli.grading import grade_file
@@ -26,6 +25,7 @@ from evorun.runner.training_runs import grades_own_reward
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.candidates import Response
 from evorun.runs.replay import ReplayConfig
+from evorun.runs.terminal import Terminal
 from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, TaskConfig
 from evorun.tasks.loading import load_rows
 from evorun.tasks.opinions import RUBRIC, OpinionGrader
@@ -102,7 +102,7 @@ def run(folder: Path, engine: EngineConfig, gold: EngineConfig, **changes: Any) 
         others={"gold": ServedModel(GOLD, gold)},
         **changes,
     )
-    return run_experiment(config, folder, ["evorun"], Console())
+    return run_experiment(config, folder, ["evorun"], Terminal())
 
 
 def records(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -188,7 +188,7 @@ def test_no_method_reaches_it(tmp_path: Path) -> None:
     config = make_run_config(
         Curious(), LettersConfig(), SpeakerConfig(), SpeakerConfig(), others={"gold": ServedModel(GOLD, gold)}
     )
-    outcome = run_experiment(config, tmp_path, ["evorun"], Console())
+    outcome = run_experiment(config, tmp_path, ["evorun"], Terminal())
     assert isinstance(outcome.error, ConfigError)
     assert str(outcome.error).startswith("the method asks for grades of a task whose grade is the gold judge's opinion")
     assert gold.asked == []
@@ -273,7 +273,7 @@ def test_given_responses_are_graded_by_it(tmp_path: Path) -> None:
     run = carry_out(config, tmp_path / "run")
     said = [{"id": one["problem"], "response": one["text"]} for one in run.records("candidates")]
     (tmp_path / "r.jsonl").write_text("".join(json.dumps(one) + "\n" for one in said))
-    console = Console(file=io.StringIO())
+    console = Terminal(file=io.StringIO())
     assert grade_file([*ESSAY, "gold=random", f"responses={tmp_path / 'r.jsonl'}"], console) == 0
     graded = [json.loads(line) for line in (tmp_path / "r.graded.jsonl").read_text().splitlines()]
     assert [one["id"] for one in graded] == [one["id"] for one in said]

@@ -11,6 +11,7 @@ from building import composed, load_task, simulated_run
 from evorun.cli.overrides import words
 from evorun.errors import ConfigError
 from evorun.methods.judges import majority
+from evorun.runner.served import role_warnings
 from evorun.runner.settings import check
 from evorun.runs.candidates import Response
 from evorun.tasks.capabilities import Judgment
@@ -188,3 +189,22 @@ def test_a_sweep_takes_panels() -> None:
 def test_wrong_judges_are_one_line(arguments: list[str], expected: str) -> None:
     with pytest.raises(ConfigError, match=f"^{expected}"):
         check(composed("engine=simulated", *arguments))
+
+
+def test_a_judge_that_nobody_asks_is_said_to_have_no_effect() -> None:
+    judges = ("judge=gpt_4o", "judge_engine=simulated", "gold=gpt_4o", "gold_engine=simulated", "engine=simulated")
+    for method, said in (("zero_shot", ["judge: has no effect, method=zero_shot asks no judge"]), ("duel_evolve", [])):
+        run = check(composed(f"method={method}", "task=essay", "task.source=sample", *judges))
+        assert role_warnings(run.others, run.method, run.task) == said
+    run = check(composed("method=duel_evolve", "task=arithmetic", *judges))
+    assert role_warnings(run.others, run.method, run.task) == [
+        "gold: has no effect, the grades of task=arithmetic are no opinions"
+    ]
+
+
+def test_a_panel_that_seats_a_model_twice_says_so() -> None:
+    for members, said in (("gpt_4o,gemma3_4b,gpt_4o", ["gpt_4o 2 times"]), ("gpt_4o,gemma3_4b", [])):
+        panel = (f"judge=[{members}]", "judge_engine=simulated", "engine=simulated")
+        run = check(composed("method=duel_evolve", "task=arithmetic", *panel))
+        lines = role_warnings(run.others, run.method, run.task)
+        assert [line.partition("seats ")[2].partition(",")[0] for line in lines] == said

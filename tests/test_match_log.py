@@ -30,7 +30,9 @@ def log(folder: Path, *matches: Any, end: str = "\n") -> Path:
 
 
 def rated(folder: Path, *words: str) -> dict[str, Any]:
-    done = evorun_here("tournament", "matches=log.jsonl", "output=elo.json", "resamples=20", *words, cwd=folder)
+    done = evorun_here(
+        "tournament", "matches=log.jsonl", "output=elo.json", "overwrite=true", "resamples=20", *words, cwd=folder
+    )
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads((folder / "elo.json").read_text())
     return found
@@ -89,6 +91,21 @@ def test_repetitions_are_sequences_of_their_own_with_mean_and_sd(tmp_path: Path)
     assert found["elo"]["x"] == pytest.approx(1000 + statistics.mean([once, 50, 0]))
     assert found["sd"]["x"] == pytest.approx(statistics.stdev([once, 50, 0]))
     assert found["repetitions"] == 3
+
+
+def test_repetitions_whose_judgments_cannot_be_told_apart_have_no_intervals(tmp_path: Path) -> None:
+    rows = [("x", "y", "x"), ("x", "y", "y"), ("y", "x", "x"), ("x", "y", "x")]
+    log(tmp_path, *((*row, {"run": number % 2}) for number, row in enumerate(rows * 4)))
+    found = rated(tmp_path, "by=run")
+    assert [one["bradley_terry"]["low"] for one in found["players"]] == [None, None]
+    assert "without the key problem in every line" in found["no_intervals"]
+    log(tmp_path, *((*row, {"run": number % 2, "problem": number % 4}) for number, row in enumerate(rows * 4)))
+    found = rated(tmp_path, "by=run")
+    assert (found["matches"], found["judgments"], found["no_intervals"]) == (16, 4, None)
+    assert found["players"][0]["bradley_terry"]["low"] is not None
+    # three of four, each once: ln 3 on Elo's scale
+    ahead = [one["bradley_terry"]["value"] for one in found["players"]]
+    assert abs(ahead[0] - ahead[1]) == pytest.approx(400 * np.log10(3), rel=0.01)
 
 
 def test_equal_matches_of_a_long_log_are_counted_and_weigh_as_much(tmp_path: Path) -> None:

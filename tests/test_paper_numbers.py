@@ -66,9 +66,92 @@ E_SPL: dict[str, tuple[Any, str]] = {
     "training.weight_decay": (0.0, "A: Adam"),
     "method.problems_per_step": (10, "A"),
     "method.group": (5, "A"),
+    "training.epsilon": (1e-8, "the authors' code"),
+    "training.max_grad_norm": (None, "neither the paper nor the authors' code clips gradients"),
     "method.kl": (0.0, "3.1"),
+    "method.baseline": ("draw", "3.1: the mean of N rewards under one system prompt"),
 }
 """The E-SPL paper's numbers for training weights, each with its section."""
+
+E_SPL_EVOLUTION: dict[str, tuple[Any, str]] = {
+    "method.problems_per_step": (10, "A"),
+    "method.group": (5, "A: N"),
+    "method.prompts": (3, "A: M"),
+    "method.window": (10, "A: K"),
+    "method.selection": ("best_and_uniform", "A: the highest score, the rest at random"),
+    "method.optimism": (2.0, "A: lambda"),
+    "method.mutation_sd": (1.0, "A: Delta sigma"),
+    "method.mutation_sd_by": ("sum", "Algorithm 1"),
+    "method.crossover_rate": (0.2, "A: p_crossover"),
+    "method.local_edits": (2, "A: K_ops"),
+    "method.mu0": (25.0, "A"),
+    "method.sigma0": (25 / 3, "A"),
+    "method.beta": (25 / 6, "A"),
+    "method.tau": (25 / 300, "A"),
+    "method.draw_probability": (0.1, "A"),
+    "method.ranking": ("batch_mean", "Algorithm 1"),
+    "method.drift": ("by_batch", "B"),
+    "method.reflect_with": ("reference", "3.2"),
+    "method.principles_in": ("system", "3.1"),
+    "method.tie": (0.01, "the authors' code"),
+    "method.eval_samples": (10, "the authors' code"),
+}
+"""The E-SPL paper's numbers for evolution, each with its section."""
+
+E_SPL_DATA: dict[str, dict[str, Any]] = {
+    "dapo_aime25": {"task.train.draw": 100, "task.test.years": [2025]},  # 4.1
+    "beyond_aime": {"task.train.years": [2022, 2023, 2024], "task.test.size": 100},  # 4.1
+    "hmmt": {  # the authors' code; 4.1 speaks of November 2023 and 2024, too
+        "task.train.hub": [f"MathArena/hmmt_feb_{year}" for year in (2023, 2024, 2025)],
+        "task.test.hub": ["MathArena/hmmt_nov_2025"],
+    },
+    "search_qa": {"task.train_problems": 196, "task.test_problems": 64, "method.edit_preamble": True},  # 4.1, Figure 7
+}
+
+PUZZLES = ("sudoku", "graph_coloring", "tsp")
+LYRIA: dict[str, Any] = {  # section 4.2.2
+    "method.population": 30,
+    "method.generations": 15,
+    "method.max_errors": 3,
+    "method.dedup_attempts": 3,
+    "method.replay_rate": 0.6,
+    "method.crossover_rate": 0.7,
+    "method.external_crossover_rate": 0.3,
+    "method.mutation_rate": 0.3,
+    "method.external_mutation_rate": 0.3,
+    "method.temperature": 0.7,
+    "method.max_tokens": 4096,
+    "task.instances": 50,
+    "task.training_instances": 100,  # section 5.2
+}
+BY_LYRIAS_METHODS: dict[str, dict[str, Any]] = {
+    "lyria": LYRIA,
+    "laft": {**LYRIA, "method.population": 20, "method.generations": 20},  # section 5.2
+    "best_of_n": {  # section 4.2.2
+        "method.choose": "oracle",
+        "method.samples": 345,
+        "method.dedup_attempts": 3,
+        "method.temperature": 0.7,
+        "method.max_tokens": 4096,
+    },
+    "zero_shot": {"method.temperature": 0.0, "method.max_tokens": 4096},  # section 4.2.2
+}
+LYRIA_SIZES = {5: 23, 10: 80, 20: 300, 30: 660, 40: 1160, 50: 1800}
+"""Section 4.3.1: n_p and n_g, and Best-of-N's N beside them."""
+LYRIA_SWEEPS: dict[str, tuple[str, str]] = {
+    "generations": ("method.generations", "10,30,50"),  # 4.3.1
+    "population": ("method.population", "10,30,50"),  # 4.3.1
+    "errors": ("method.max_errors", "0,3,6,9"),  # 4.3.3
+    "replay": ("method.replay_rate", "0.0,0.3,0.6"),  # 4.3.3
+    "dedup": ("method.dedup_attempts", "0,3,6"),  # 4.3.3
+    "external": ("method.external_crossover_rate", "0.0,0.3,0.6"),  # 4.3.4
+}
+STUDENTS: dict[str, dict[str, Any]] = {  # section 5.2
+    "laft": {"student.teaching.population": 30, "student.teaching.generations": 15},
+    "dpft": {"student.teaching.temperature": 0.0, "student.teaching.max_tokens": 4096, "student.teaching.retries": 0},
+    "dpft_full": {"student.teaching.samples": 345, "student.teaching.temperature": 0.7, "student.top": None},
+    "dpft_top": {"student.teaching.samples": 345, "student.teaching.temperature": 0.7, "student.top": 0.2},
+}
 
 
 MPO: tuple[tuple[str, str, Any, str], ...] = (
@@ -78,17 +161,146 @@ MPO: tuple[tuple[str, str, Any, str], ...] = (
     ("essay", "method.group", 1, "3.2"),
     ("essay", "method.max_tokens", 400, "3.2: episodes of up to 400 tokens"),
     ("essay", "method.refine_every", 10, "3.2: every 640 episodes"),
-    ("essay", "method.steps", 400, "3.2: 40 refinements"),
+    ("essay", "method.steps", None, "3.2: one epoch, of 40 refinements"),
+    ("essay", "method.data_epochs", 1, "3.2"),
     ("essay", "method.reward_scale", "raw", "3.2"),
     ("essay", "method.rubric", "initial", "3.1"),
     ("essay", "method.meta_analysis", True, "2.3"),
     ("essay", "method.choose_samples", "random", "2.3"),
     ("billsum", "method.refine_every", 20, "3.3.1, K.1"),
-    ("billsum", "method.steps", 29 * 20, "K.1: 29 refinements"),
+    ("billsum", "method.steps", None, "K.1: one epoch, of 29 refinements"),
+    ("billsum", "method.data_epochs", 1, "3.3.1"),
+    ("billsum", "method.problems_per_step", 32, "K.1: 29 * 20 batches of 18,900 bills"),
     ("ethics", "method.refine_every", 10, "3.3.2, K.2"),
-    ("ethics", "method.steps", 20 * 10, "K.2: 20 refinements"),
+    ("ethics", "method.steps", None, "K.2: one epoch, of 20 refinements"),
+    ("ethics", "method.data_epochs", 1, "K.2"),
 )
 """The numbers of the MPO paper; tests/tasks/math/test_math_task.py has those of mathematics."""
+
+
+MPO_RELEASED: dict[str, Any] = {
+    # examples/scripts/mpo.py: the adapter of the policy, and the critic
+    "training.weights": "lora",
+    "training.rank": 64,
+    "training.alpha": 128.0,
+    "training.target_modules": ["all-linear", "lm_head"],
+    "method.critic": "full",
+    # scripts/mpo_experiments/launch_mpo.sh
+    "training.learning_rate": 3e-6,
+    "method.epochs": 4,
+    "method.minibatches": 1,
+    # trl/trainer/mpo_trainer.py: no dropout, no clipping of gradients, the schedule by batch; transformers' defaults
+    "training.dropout": 0.0,
+    "training.max_grad_norm": None,
+    "training.schedule": "linear",
+    "training.schedule_by": "batch",
+    "training.warmup_steps": 0,
+    "training.beta1": 0.9,
+    "training.beta2": 0.999,
+    "training.epsilon": 1e-8,
+    "training.weight_decay": 0.0,
+    # trl/trainer/mpo_trainer.py, mpo_config.py
+    "method.score_at": "after",
+    "method.gamma": 1.0,
+    "method.gae_lambda": 0.95,
+    "method.clip": 0.2,
+    "method.value_clip": 0.2,
+    "method.value_weight": 0.1,
+    "method.kl_estimator": "k1",
+    "method.whiten": True,
+    # trl/trainer/mpo_trainer.py: rollouts (TRL's default temperature), and final texts
+    "method.temperature": 0.7,
+    "method.top_p": 1.0,
+    "method.eval_temperature": 0.01,
+    "method.eval_top_p": 1.0,
+    "method.eval_samples": 1,
+    # trl/extras/mpo/rm_*.py
+    "method.reward_digits": True,
+    "method.reward_temperature": 0.02,
+    "method.reward_top_p": 1.0,
+}
+"""What MPO's released code trains, and how."""
+
+# rm_essay_writing.py and its likes; mpo_config.py
+OF_PROSE: dict[str, Any] = {
+    "method.scoring": "by_item",
+    "method.reward_max_tokens": 300,
+    "method.kl": 0.05,
+    "method.missing_eos_penalty": None,
+}
+MPO_RELEASED_BY_TASK: dict[str, dict[str, Any]] = {
+    **dict.fromkeys(("essay", "ethics", "billsum"), OF_PROSE),
+    # rm_math_reasoning.py; launch_mpo.sh
+    "math": {
+        "method.scoring": "plan",
+        "method.reward_max_tokens": 2000,
+        "method.mode_drawn": "batch",
+        "method.min_words": 30,
+        "method.kl": 0.02,
+        "method.missing_eos_penalty": 1.0,
+        "method.max_tokens": 1000,
+    },
+}
+"""What it has differently on its tasks."""
+
+META_RELEASED: dict[str, Any] = {
+    "method.refine_by": "item",
+    "method.refine_samples": 20,
+    "method.meta_temperature": 0.02,
+    "method.meta_top_p": 1.0,
+    "method.analysis_words": 1000,
+    "method.item_words": 300,
+    "method.item_max_tokens": 500,
+    "method.analysis_max_tokens": 2000,
+}
+META_ON_MATH: dict[str, Any] = {
+    "method.refine_by": "whole",
+    "method.refine_on": "all",
+    "method.choose_samples": "thirds",
+    "method.refine_samples": 6,
+    "method.refinement_words": 1000,
+    "method.analysis_max_tokens": 2500,
+}
+"""What its meta reward model is asked for, and how (trl/extras/mpo, trl/trainer/mpo_config.py)."""
+
+OF_MODELS = sorted(
+    file.stem
+    for file in (config_folder() / "experiment" / "mpo").glob("*.yaml")
+    if file.stem not in ("simulated_study", "tiny")
+)
+"""MPO's experiments that stand for its tables."""
+
+
+@pytest.mark.parametrize("method", ["ppo", "mpo"])
+@pytest.mark.parametrize("name", OF_MODELS)
+def test_mpos_experiments_train_what_its_released_code_trains(name: str, method: str) -> None:
+    config = OmegaConf.create(composed(f"experiment=mpo/{name}", f"method={method}"))
+    assert {key: OmegaConf.select(config, key) for key in MPO_RELEASED} == MPO_RELEASED
+    of_meta = META_RELEASED | (META_ON_MATH if config.task.name == "math" else {})
+    expected = MPO_RELEASED_BY_TASK[config.task.name] | (of_meta if method == "mpo" else {})
+    assert {key: OmegaConf.select(config, key) for key in expected} == expected
+
+
+def test_long_bills_are_left_out_as_in_mpos_released_code() -> None:
+    task = composed("experiment=mpo/billsum")["task"]
+    assert (task["max_prompt_tokens"], task["prompt_tokenizer"]) == (4000, "Qwen/Qwen2-1.5B-Instruct")
+
+
+def test_incomplete_anecdotes_are_left_out_as_in_mpos_released_code() -> None:
+    for method in ("mpo", "ppo"):
+        assert composed("experiment=mpo/ethics", f"method={method}")["task"]["complete"] is True
+
+
+def test_the_untrained_models_texts_are_drawn_as_those_of_the_trained_ones() -> None:
+    alone = ("method=zero_shot", *(f"{role}=policy" for role in ("reward", "meta", "reward_engine", "meta_engine")))
+    config = OmegaConf.create(composed("experiment=mpo/essay", *alone))
+    assert (config.method.temperature, config.method.top_p) == (0.01, 1.0)
+
+
+def test_elsewhere_the_adapter_of_ppo_has_ten_times_the_rate_that_all_weights_had_there() -> None:
+    for method in ("ppo", "mpo"):
+        config = OmegaConf.create(composed(f"method={method}", "task=essay"))
+        assert config.training.learning_rate == pytest.approx(10 * MPO_RELEASED["training.learning_rate"])
 
 
 @pytest.mark.parametrize("task", ["essay", "billsum", "ethics"])
@@ -146,3 +358,57 @@ def test_reinforcement_learning_has_the_e_spl_papers_numbers(method: str, task: 
     assert {key: OmegaConf.select(config, key) for key in E_SPL} == {key: value for key, (value, _) in E_SPL.items()}
     if method == "grpo":  # section 3.1: the log-probability of a whole completion, not of its tokens on average
         assert config.method.loss == "dr_grpo"
+
+
+def selected(expected: dict[str, Any], *overrides: str) -> dict[str, Any]:
+    """Return what a composed configuration says of the same keys."""
+    config = OmegaConf.create(composed(*overrides))
+    return {key: OmegaConf.select(config, key) for key in expected}
+
+
+@pytest.mark.parametrize("task", E_SPL_DATA)
+@pytest.mark.parametrize("method", ["espl", "espl_evolution"])
+def test_e_spl_has_its_papers_numbers(method: str, task: str) -> None:
+    numbers = {**E_SPL_EVOLUTION, **(E_SPL if method == "espl" else {})}
+    expected = {key: value for key, (value, _) in numbers.items()} | E_SPL_DATA[task]
+    assert selected(expected, f"method={method}", f"task={task}") == expected
+
+
+def test_self_reflection_is_mutation_alone_on_a_population_of_one() -> None:
+    expected = {"method.prompts": 1, "method.window": 1, "method.crossover_rate": 0.0}  # section 4.1
+    assert selected(expected, "method=espl_self_reflection", "task=hmmt") == expected
+
+
+@pytest.mark.parametrize("task", PUZZLES)
+@pytest.mark.parametrize("method", BY_LYRIAS_METHODS)
+def test_lyria_laft_and_their_baselines_have_the_papers_numbers(method: str, task: str) -> None:
+    expected = BY_LYRIAS_METHODS[method]
+    assert selected(expected, f"method={method}", f"task={task}") == expected
+
+
+@pytest.mark.parametrize(("size", "samples"), LYRIA_SIZES.items())
+def test_lyria_and_best_of_n_grow_together(size: int, samples: int) -> None:
+    rates = 0.7 * (1 - 0.3) + 0.3 * (1 - 0.3)  # of the model's operators
+    assert samples == int(size + size * rates * size + 0.5)  # appendix A
+    budget = f"budget=lyria_{size}x{size}"
+    grown = {"method.population": size, "method.generations": size}
+    assert selected(grown, "method=lyria", "task=sudoku", budget) == grown
+    assert selected({"method.samples": 0}, "method=best_of_n", "task=sudoku", budget) == {"method.samples": samples}
+
+
+@pytest.mark.parametrize("name", LYRIA_SWEEPS)
+def test_lyrias_ablations_sweep_over_the_papers_values(name: str) -> None:
+    experiment = yaml.safe_load(Path(config_folder(), "experiment", "lyria", f"{name}.yaml").read_text())
+    key, values = LYRIA_SWEEPS[name]
+    params = experiment["hydra"]["sweeper"]["params"]
+    assert (str(params[key]), params["task"].split(",")) == (values, [*PUZZLES])
+    if name == "external":  # both rates are one
+        assert experiment["method"]["external_mutation_rate"] == "${.external_crossover_rate}"
+
+
+@pytest.mark.parametrize("student", STUDENTS)
+def test_students_are_taught_by_the_papers_numbers(student: str) -> None:
+    config = OmegaConf.create(composed("method=lyria", "task=sudoku", "budget=lyria_20x20", f"student={student}"))
+    expected = {**STUDENTS[student], "student.tuning.held_out": 0.0}
+    assert {key: OmegaConf.select(config, key) for key in expected} == expected
+    assert config.teacher.name == "qwen2_5_32b"

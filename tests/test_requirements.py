@@ -7,14 +7,15 @@ from pathlib import Path
 import pytest
 
 from building import composed
-from evorun.errors import ConfigError, EvorunError
+from evorun.errors import ConfigError, EngineError, EvorunError
 from evorun.models.embedded import is_ready
 from evorun.models.requirements import skeleton
-from evorun.runner.requirements import require_student, require_trainer
+from evorun.runner.requirements import require_parts, require_student, require_trainer
 from evorun.runner.settings import check
 from evorun.testing.runs import carry_out
 from evorun_process import DRY_RUN, SMALL, evorun_here, reopen
 from tiny_llama import write_tiny_llama
+from token_server import write_byte_tokenizer
 
 LAFT = ("experiment=laft/tiny", "hydra.run.dir=run", "run.stages=stages", "evorun.progress=off")
 
@@ -78,6 +79,20 @@ def test_a_run_that_has_begun_goes_on_from_its_journal(tmp_path: Path, monkeypat
     monkeypatch.setattr("evorun.runner.experiment.require_parts", lambda config: 1 / 0)
     done = evorun_here("resume", "run", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
+
+
+def test_a_chat_template_without_a_tools_turn(tmp_path: Path) -> None:
+    """All engines that render prompts here are refused, trained or not; a server that renders is not looked at."""
+    template = "{% for m in messages if m.role != 'tool' %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+    folder = write_byte_tokenizer(tmp_path, template=template)
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").touch()
+    run = ("task=search_qa", "task.source=sample", "model=local", f"model.id={folder}")
+    for words in (("method=zero_shot", "engine=transformers"), ("method=grpo", "engine=server")):
+        with pytest.raises(EngineError, match=r"no messages of the role tool \(it leaves them out\); set model\.tool"):
+            require_parts(check(composed(*run, *words)))
+    require_parts(check(composed(*run, "method=zero_shot", "engine=server")))
+    require_parts(check(composed(*run, "method=zero_shot", "engine=transformers", "model.tool_role=user")))
 
 
 @pytest.mark.embedded

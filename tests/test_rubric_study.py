@@ -7,7 +7,6 @@ from statistics import fmean
 from typing import Any
 
 import pytest
-from rich.console import Console
 
 from building import simulated_run
 from evorun.cli.studies import study
@@ -22,7 +21,7 @@ from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import Rubric, read_rubric
 
 RUN = (
-    *("method=mpo", "task=arithmetic", "engine.mean_tokens=5", "task.test_problems=4", "method.steps=4"),
+    *("method=mpo", "task=arithmetic", "engine.mean_tokens=5", "task.test_problems=4", "method.steps=5"),
     *("method.problems_per_step=3", "method.group=1", "method.refine_every=2", "method.refine_samples=2"),
     *("method.eval_every=2", "method.eval_samples=0", "method.score_attempts=1"),
 )
@@ -34,7 +33,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def scores(run: Path, answers: int | None = None, **how: bool) -> list[RubricScore]:
-    return RubricStudy(run, load_manifest(run).config, Console(quiet=True)).scores(answers, **how)
+    return RubricStudy(run, load_manifest(run).config, Terminal(quiet=True)).scores(answers, **how)
 
 
 def replies(run: Path) -> dict[tuple[int, int], str]:
@@ -58,11 +57,11 @@ def test_each_mean_is_over_the_same_responses_as_a_share_of_the_rubrics_points(r
     rubrics = [one for one in records(run, "candidates") if one["kind"] == "rubric"]
     assert [one["id"] for one in rubrics] == ["rubric#0", "rubric#1", "rubric#2"]
     assert [(one.rubric, one.refined, one.step) for one in found] == [
-        ("rubric#0", 0, 4),
-        ("rubric#1", 2, 4),
-        ("rubric#2", 4, 4),
+        ("rubric#0", 0, 5),
+        ("rubric#1", 2, 5),
+        ("rubric#2", 4, 5),
     ]
-    answered = sum(one["step"] == 4 and one["best"] is not None for one in records(run, "steps"))
+    answered = sum(one["step"] == 5 and one["best"] is not None for one in records(run, "steps"))
     by_rubric: dict[int, list[float]] = defaultdict(list)
     for (number, _), said in replies(run).items():
         text = rubrics[number]["text"]
@@ -82,9 +81,9 @@ def test_a_study_that_is_there_is_not_paid_for_again_and_a_sample_is_the_same_fo
     # seconds and all
     assert {path: list(read_journal(path)) for path in run.glob("rescore/*/journal.sqlite")} == paid
     counts = {(one.rubric, one.step): one.n + one.unscored for one in again}
-    assert {step for _, step in counts} == {0, 2, 4}
+    assert {step for _, step in counts} == {0, 2, 4, 5}
     assert all(count <= 2 for count in counts.values())
-    assert all(counts["rubric#0", step] == counts["rubric#2", step] for step in (0, 2, 4))
+    assert all(counts["rubric#0", step] == counts["rubric#2", step] for step in (0, 2, 4, 5))
 
 
 def test_the_verb_prints_a_row_for_each_rubric(

@@ -115,7 +115,7 @@ def test_the_manifest_declares_the_scores_and_records_have_no_right_and_wrong(wo
 def test_pages_speak_of_the_score_alone(work: Path, verb: Evorun, run: str) -> None:
     for text in (verb("report", run), _visible(work / run / "report.html")):
         assert not re.search(r"accura|\bright\b|\bwrong\b", text, re.IGNORECASE)
-    label = "Quality (0 to 10)" if run.endswith("aim") else "Error (lower is better)"
+    label = "Quality (scale 0 to 10)" if run.endswith("aim") else "Error (lower is better)"
     assert f"Stratum {label} 95 % interval n" in _visible(work / run / "report.html")
 
 
@@ -176,7 +176,7 @@ def test_responses_are_graded_by_their_scores(work: Path, verb: Evorun) -> None:
     rows = _rows(verb("grade", "task=aim", "responses=r.jsonl"))
     graded = {line["id"]: (line["correct"], line["scores"].get("quality")) for line in _lines(work / "r.graded.jsonl")}
     assert graded == {"a0": (None, 8.0), "a1": (None, 0.0), "a2": (None, None), "a3": (None, 10.0)}
-    assert "a2 - -" in rows
+    assert "a2 \u2013 \u2013" in rows
     assert any(row.startswith("all 4 3 6 ") and row.endswith(" 1") for row in rows)  # scored, mean, unparsable
 
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import msgspec
 import pytest
-from rich.console import Console
 
 from building import composed, make_config, training_config
 from evorun.errors import ConfigError, DataError, EngineError, RunDirectoryError
@@ -25,6 +24,7 @@ from evorun.runner.stages import run_digest, with_student
 from evorun.runner.student import teacher_composition, tuning_composition
 from evorun.runs.directory import RunDirectory, identity, load_manifest, new_manifest
 from evorun.runs.schema import ModelInRun, Provenance, StageInRun
+from evorun.runs.terminal import Terminal
 from evorun.tasks import sudoku
 
 COMMAND = ["evorun", "method=laft", "task=sudoku"]
@@ -89,7 +89,7 @@ class Runs:
         """Of the runs that were carried out."""
         self._before_end = before_end
 
-    def __call__(self, config: RunConfig, path: Path, command: Sequence[str], console: Console) -> Outcome:
+    def __call__(self, config: RunConfig, path: Path, command: Sequence[str], console: Terminal) -> Outcome:
         self.folders.append(path)
         if config.method.name != "tuning":
             return run_experiment(config, path, command, console)
@@ -174,7 +174,7 @@ def prepare(config: dict[str, Any], root: Path, runs: Runs, name: str = "run") -
     """Do as a run does before its own work."""
     checked = check(changed(config, "run", "stages", to=str(root / "stages")))
     directory = RunDirectory(root / name)
-    console = Console(file=io.StringIO(), width=500)
+    console = Terminal(file=io.StringIO(), width=500)
     try:
         directory.begin(manifest_of(checked))
         taught = with_student(checked, directory, console, runs)
@@ -366,7 +366,7 @@ def test_a_teacher_without_a_usable_answer_is_said(config: dict[str, Any], tmp_p
     with pytest.raises(DataError, match=r"none of \d+ was kept for student\.kind=laft"):
         prepare(silent, tmp_path, Runs())
     outcome = run_experiment(
-        check(changed(silent, "run", "stages", to=str(tmp_path / "stages"))), tmp_path / "whole", COMMAND, Console()
+        check(changed(silent, "run", "stages", to=str(tmp_path / "stages"))), tmp_path / "whole", COMMAND, Terminal()
     )
     assert outcome.status == load_manifest(tmp_path / "whole").status == "failed"
     assert "none of" in str(load_manifest(tmp_path / "whole").error)

@@ -46,6 +46,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for seed, (name, skill) in enumerate(SKILLS.items())
     }
     made["mute"] = ("task.limit=30", "engine.malformed=1")
+    made["floor"] = ("task.limit=24", "model=random")
     # their own reports take most of their time
     with mock.patch("evorun.reports.html.write_report"), mock.patch("evorun.reports.summary.print_summary"):
         for name, words in made.items():
@@ -112,10 +113,19 @@ def test_elo_is_that_of_the_recorded_matches_and_a_log_of_them_rates_the_same(ju
         values = [one[name] for one in by_repetition]
         assert elo == pytest.approx(statistics.mean(values))
         assert found["sd"][name] == pytest.approx(statistics.stdev(values))
-    words = ("matches=judged/matches.jsonl", "by=repetition", "output=again.json", "resamples=0")
+    words = ("matches=judged/matches.jsonl", "by=repetition", "output=again.json", "resamples=60")
     assert evorun_here("tournament", *words, cwd=judged.parent).returncode == 0
     again = json.loads((judged.parent / "again.json").read_text())
     assert (again["elo"], again["sd"]) == (found["elo"], found["sd"])
+    assert again["judgments"] == found["judgments"]
+    for one, other in zip(again["players"], found["players"], strict=True):
+        assert [one[name] for name in ("wins", "ties", "losses")] == [
+            other[name] for name in ("wins", "ties", "losses")
+        ]
+        rating, held = one["bradley_terry"], other["bradley_terry"]
+        assert rating["value"] == pytest.approx(held["value"])
+        # other draws of the same prompts
+        assert (rating["high"] - rating["low"]) / (held["high"] - held["low"]) == pytest.approx(1, abs=0.4)
 
 
 def test_each_order_of_each_pair_is_asked_for_once_and_drawn_evenly(judged: Path) -> None:
@@ -252,10 +262,41 @@ def test_a_run_without_responses_loses_unasked_and_prompts_in_common_are_played(
     assert all(one["forfeit"] for one in lines(tmp_path / "mute" / "matches.jsonl"))
 
 
+def test_a_floor_stays_out_unless_asked_for_since_it_raises_everybody_elses_rating(runs: Path, tmp_path: Path) -> None:
+    without = held(tmp_path / "without", runs, "judge=oracle", entrants=("good", "poor"))
+    words = ("tournament", "good", "floor", "poor", *played("judge=oracle"))
+    done = evorun_here(*words, f"folder={tmp_path / 'default'}", cwd=runs)
+    assert "left out: floor (exclude=model=random; exclude=none lets it in)" in done.stdout
+    found = results(tmp_path / "default")
+    assert (found["elo"], found["matches"]) == (without["elo"], without["matches"])
+    everybody = held(tmp_path / "all", runs, "judge=oracle", "exclude=none", entrants=("good", "floor", "poor"))
+    floor = next(name for name in everybody["elo"] if "floor" in name)
+    others = [elo for name, elo in everybody["elo"].items() if name != floor]
+    assert everybody["elo"][floor] < 1000
+    assert (
+        statistics.mean(others) > 1000 + (1000 - everybody["elo"][floor]) / 2.01
+    )  # the sum of Elo's points is constant
+    less = held(
+        tmp_path / "less",
+        runs,
+        "judge=oracle",
+        "exclude=engine.skill=0.9,engine.skill=0.5",
+        entrants=(*SKILLS, "floor"),
+    )
+    assert len(less["elo"]) == 2
+    assert sum("floor" in name for name in less["elo"]) == 1
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
         ([], "expected: evorun tournament RUN_DIR... judge=MODEL"),
+        (["good", "floor", "judge=oracle"], "expected two runs or more, got 1"),
+        (["good", "fair", "judge=oracle", "exclude=random"], "exclude: expected KEY=VALUE,... or none, got random"),
+        (
+            ["good", "fair", "judge=oracle", "exclude=modle=random"],
+            "exclude: expected keys of the runs' configurations",
+        ),
         (["good", "fair"], "expected: evorun tournament RUN_DIR... judge=MODEL"),
         (["good", "judge=oracle"], "expected two runs or more, got 1"),
         (["good", "nowhere", "judge=oracle"], "expected a run directory, found none at nowhere"),

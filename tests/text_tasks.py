@@ -37,7 +37,7 @@ class JsonSums(Sums):
         self.reply_schema = {"type": "object"}
 
     def read(self, problem: Problem, text: str) -> str:
-        reply = read_object(text)
+        reply = read_object(text, "solution")
         if reply is None or "solution" not in reply:
             raise ValueError("no_solution: expected a JSON object with a solution")
         return str(reply["solution"])

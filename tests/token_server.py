@@ -17,24 +17,42 @@ from hostile_server import CONTEXT_LENGTH, WORDS, error, example
 Draw = tuple[list[int], list[float]]
 """Token ids and their log-probabilities."""
 
+HARMONY = {
+    "tokens": ["<|return|>", "<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>"],
+    "template": (
+        "<|start|>system<|message|># Valid channels: analysis, commentary, final.<|end|>"
+        "{% for m in messages %}{% if m.role == 'system' %}<|start|>developer<|message|># Instructions\n\n"
+        "{{ m.content }}\n\n<|end|>{% elif m.role == 'user' %}<|start|>user<|message|>{{ m.content }}<|end|>"
+        "{% elif m.role == 'tool' %}{{ raise_exception('no call before a tool') }}"
+        "{% else %}<|start|>assistant<|channel|>final<|message|>{{ m.content }}<|end|>{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}<|start|>assistant{% endif %}"
+    ),
+}
+"""Special tokens and a chat template of the form that gpt-oss has them; the first token ends a turn."""
+
 TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 )
 
 
-def write_byte_tokenizer(folder: Path) -> Path:
-    """Write a tokenizer whose tokens are bytes into a folder, as of a model, and return the folder."""
+def write_byte_tokenizer(
+    folder: Path, *, tokens: Sequence[str] = ("<|im_end|>", "<|im_start|>"), template: str = TEMPLATE
+) -> Path:
+    """Write a tokenizer whose tokens are bytes into a folder, as of a model, and return the folder.
+
+    tokens: special ones, the one that ends a turn first.
+    """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast
 
-    marks = ["<|im_end|>", "<|im_start|>"]
+    marks = list(tokens)
     letters = [*marks, *sorted(pre_tokenizers.ByteLevel.alphabet())]
     plain = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
     plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     plain.decoder = decoders.ByteLevel()
     tokenizer = PreTrainedTokenizerFast(
-        tokenizer_object=plain, eos_token=marks[0], additional_special_tokens=marks, chat_template=TEMPLATE
+        tokenizer_object=plain, eos_token=marks[0], additional_special_tokens=marks, chat_template=template
     )
     tokenizer.save_pretrained(folder)
     return folder
@@ -59,6 +77,8 @@ class MadeUp:
     def __call__(self, body: dict[str, Any]) -> web.Response:
         by_ids = "prompt" in body
         prompt: list[int] = body["prompt"] if by_ids else self.rendered(body["messages"])
+        if isinstance(prompt, str):
+            prompt = self.tokenizer.encode(prompt, add_special_tokens=body["add_special_tokens"])
         if len(prompt) + body["max_tokens"] > CONTEXT_LENGTH:
             return error(400, f"The maximum context length is {CONTEXT_LENGTH} tokens, the prompt has {len(prompt)}.")
         draws = [self._ended(body, *self.draw(body, prompt, index)) for index in range(body.get("n", 1))]
@@ -67,7 +87,7 @@ class MadeUp:
             said = {"text": text} if by_ids else {"message": {"role": "assistant", "content": text}}
             choice = {"index": index, "finish_reason": reason, **said}
             if body.get("return_token_ids") and "token_ids" in self.gives:
-                choice |= {"token_ids": ids}
+                choice |= {"token_ids": ids, **({"prompt_token_ids": prompt} if by_ids else {})}
             if by_ids and body.get("logprobs") is not None and "logprobs" in self.gives:
                 choice |= {"logprobs": {"token_logprobs": logprobs, "tokens": [""] * len(ids)}}
             choices.append(choice)
@@ -103,7 +123,8 @@ class MadeUp:
             if stop in text:
                 count = next(k for k in range(len(ids)) if stop in self.tokenizer.decode(ids[:k]))
                 return text[: text.index(stop)], "stop", ids[:count], logprobs[:count]
-        return text, "stop" if ids[-1] == self.tokenizer.eos_token_id else "length", ids, logprobs
+        ends = {self.tokenizer.eos_token_id, *body.get("stop_token_ids", ())}
+        return text, "stop" if ids[-1] in ends else "length", ids, logprobs
 
 
 class OfModel(MadeUp):

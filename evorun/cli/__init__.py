@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from evorun.cli.usage import EXIT_FAILED, EXIT_INTERRUPTED
+from evorun.cli.usage import EXIT_FAILED, EXIT_INTERRUPTED, Interrupted
 
 
 def main(argv: Sequence[str] | None = None) -> None:
@@ -25,7 +25,10 @@ def main(argv: Sequence[str] | None = None) -> None:
             if problem is not None:
                 complain(problem)
                 code = code or EXIT_FAILED
+    except Interrupted:
+        code = EXIT_INTERRUPTED
     except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
         code = EXIT_INTERRUPTED
     sys.exit(code)
 

@@ -1,7 +1,7 @@
 """The config groups and their choices, from YAML files and from plug-ins."""
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -33,10 +33,11 @@ RUN_GROUPS = (
 )
 """Groups that make a run."""
 
-CHOSEN_GROUPS = (*RUN_GROUPS, "experiment", "student", "teacher", "teacher_engine", "training")
+CHOSEN_GROUPS = (*RUN_GROUPS, "experiment", "release", "student", "teacher", "teacher_engine", "training")
 """Groups with a choice by name."""
 
-TYPED_GROUPS = (*(group for group in CHOSEN_GROUPS if group != "experiment"), "sandbox", "run", "evorun")
+UNTYPED = ("experiment", "release")
+TYPED_GROUPS = (*(group for group in CHOSEN_GROUPS if group not in UNTYPED), "sandbox", "run", "evorun")
 """Groups whose keys evorun checks against their schema; a key may be set whether or not the YAML lists it."""
 
 # Groups that offer what another one does: a role's model is any model.
@@ -77,8 +78,12 @@ def default_config(kind: registry.Kind, name: str, **changes: Any) -> Any:
     return typed(schema, {"name": name, **yaml_values(kind, name), **changes}, kind)
 
 
-def register() -> None:
-    """Register with Hydra the choices that are no files: judges, teachers, plug-ins, methods' values under a budget."""
+def register(overrides: Sequence[str] = ()) -> None:
+    """Register with Hydra the choices that are no files: judges, teachers, plug-ins, methods' values under a budget.
+
+    overrides: of the command line. A plug-in that they choose is not warned of: its own run says what is wrong with it.
+    """
+    chosen = {kind: _chosen(kind, overrides) for kind in registry.KINDS}
     store = ConfigStore.instance()
     for group, of in LIKE.items():
         for name in choices(of):
@@ -87,19 +92,25 @@ def register() -> None:
     for kind in registry.KINDS:
         for name in registry.plugins(kind):
             store.store(group=kind, name=name, node={"name": name})
-    for name, method in registry.usable_plugins("method").items():
+    for name, method in registry.usable_plugins("method", chosen["method"]).items():
         config: Any = method.Config
         node: DictConfig = OmegaConf.structured(config)
         for field in dataclasses.fields(config):
             if FROM_TASK in field.metadata:  # the task's value, where it has one; evorun's own YAML says so itself
                 node[field.name] = f"${{{FROM_TASK}:{field.name},{field.default}}}"
         store.store(group="method", name=name, node=node)
-    for name, task in registry.usable_plugins("task").items():
+    for name, task in registry.usable_plugins("task", chosen["task"]).items():
         store.store(group="task", name=name, node=task)
     for name in choices("budget"):
         budget: Any = OmegaConf.load(config_folder() / "budget" / f"{name}.yaml")
         for method, values in budget.get("methods", {}).items():
             store.store(group="method_on_budget", name=f"{method}_on_{name}", package="method", node=values)
+
+
+def _chosen(group: str, overrides: Sequence[str]) -> set[str]:
+    """Return the names that overrides choose in a group, one or several of a sweep."""
+    words = (override.lstrip("+").partition("=") for override in overrides)
+    return {name.strip() for key, _, names in words if key == group for name in names.split(",")}
 
 
 def _from_task(key: str, default: Any, *, _root_: DictConfig) -> Any:
@@ -122,7 +133,15 @@ def _of_trainer(key: str, default: Any, *, _parent_: DictConfig) -> Any:
     return yaml_values("method", str(_parent_.get("trainer"))).get(key, default)
 
 
+def _arm() -> str:
+    """Return a job's overrides but those of `override_dirname.exclude_keys`; nothing where Hydra composes no job."""
+    from hydra.core.hydra_config import HydraConfig
+
+    return str(HydraConfig.get().job.override_dirname) if HydraConfig.initialized() else ""
+
+
 # At import: a SLURM job resolves its configuration in a process that composes nothing itself.
 OmegaConf.register_new_resolver(FROM_TASK, _from_task, replace=True)
 OmegaConf.register_new_resolver("without_budget", _without_budget, replace=True)
 OmegaConf.register_new_resolver("of_trainer", _of_trainer, replace=True)
+OmegaConf.register_new_resolver("arm", _arm, replace=True)

@@ -2,25 +2,41 @@
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import NamedTuple
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from evorun.cli.compose import default_config
 from evorun.errors import EvorunError
 from evorun.models import embedded
+from evorun.models.devices import query_gpus
 from evorun.models.requirements import absent
 from evorun.models.transformers import engine
 from evorun.runner import registry
 from evorun.runs.environment import hardware
+from evorun.runs.terminal import Terminal
+from evorun.sandbox import cgroups
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.isolation import COVERED, probe
+from evorun.tasks.benchmark_files import MissingFilesError
 from evorun.training import requirements
+
+_DATA_NOTE = (
+    "data that is not found: $EVORUN_DATA/NAME stands for any folder, given as task.data=FOLDER; task.source=hub "
+    "downloads it; task.source=sample runs evorun's own small set of any task instead"
+)
+
+_PINNED_CUDA = "13.0"
+"""Of the libraries that the pinned torch brings, where none are installed yet."""
+
+_MIN_DRIVERS = {"11": 450, "12": 525, "13": 580}
+"""The oldest driver branch (R580, ...) for the libraries of a major version of CUDA, by NVIDIA's release notes."""
+
+_CUDA_RUNTIMES = ("nvidia-cuda-runtime", "nvidia-cuda-runtime-cu12", "nvidia-cuda-runtime-cu11")
 
 
 class Finding(NamedTuple):
@@ -32,16 +48,16 @@ class Finding(NamedTuple):
     remedy: str = ""
 
 
-def print_findings(console: Console) -> None:
+def print_findings(console: Terminal) -> None:
     """Print all findings as a table."""
     table = Table(title="evorun doctor", title_justify="left", box=None, pad_edge=False)
     for column in ("", "what", "found", "how to get it"):
         table.add_column(column, overflow="fold")  # never cut off: a remedy may hold a long URL
     for finding in findings():
         mark = Text("yes", style="green") if finding.ready else Text("no", style="yellow")
-        # As Text, since rich would read 'evorun[vllm]' as markup.
-        table.add_row(mark, finding.what, Text(finding.found), Text("" if finding.ready else finding.remedy))
-    console.print(table)
+        table.add_row(mark, finding.what, finding.found, "" if finding.ready else finding.remedy)
+    console.print_table(table)
+    console.print(_DATA_NOTE)
 
 
 def findings() -> Iterator[Finding]:
@@ -50,6 +66,8 @@ def findings() -> Iterator[Finding]:
     yield Finding("machine", True, f"{machine['cores']} cores, {machine['memory_gib']} GiB, {machine['processor']}")
     gpus = machine["gpus"] if isinstance(machine["gpus"], list) else []
     yield Finding("GPU", bool(gpus), "; ".join(gpus) or "none", "needed for models beyond about 1B parameters")
+    if gpus:
+        yield _driver(query_gpus("driver_version")[:1])
     yield _packages("training", requirements.PACKAGES, "pip install 'evorun[train]'")
     yield _packages("engine=transformers", engine.PACKAGES, "pip install 'evorun[transformers]'")
     yield _packages("engine=vllm", ("vllm",), "on a GPU machine: pip install 'evorun[vllm]'; on a CPU: make test-vllm")
@@ -61,9 +79,26 @@ def findings() -> Iterator[Finding]:
     # The default isolation is full or none, and what hinders it says what to do.
     found = f"{probed.isolation}: {COVERED}" if probed.full else f"programs do not run: {probed.note}"
     yield Finding("sandbox", probed.full, found, "apt install bubblewrap; docs/sandbox.md")
+    grouped = cgroups.parent_of_groups() is not None
+    found = (
+        "counted by the kernel, in a cgroup for each slot" if grouped else "counted from /proc: no cgroup is delegated"
+    )
+    yield Finding("sandbox memory", grouped, found, cgroups.HOW_TO_GET_ONE)
     sbatch, launcher = shutil.which("sbatch"), _version("hydra-submitit-launcher") is not None
     found = f"{sbatch or 'no sbatch'}, {'launcher installed' if launcher else 'launcher not installed (evorun[slurm])'}"
     yield Finding("SLURM", bool(sbatch and launcher), found, "on a cluster: pip install 'evorun[slurm]'")
+
+
+def _driver(versions: Sequence[str]) -> Finding:
+    """Find whether the driver is new enough for the CUDA libraries that torch brings. versions: of one GPU's driver."""
+    installed = [version for name in _CUDA_RUNTIMES if (version := _version(name)) is not None]
+    major, minor, *_ = [*(installed[0] if installed else _PINNED_CUDA).split("."), "0"]
+    oldest = _MIN_DRIVERS.get(major)
+    driver = versions[0].strip() if versions else "unknown"
+    branch = driver.partition(".")[0]
+    ready = oldest is None or (branch.isdecimal() and int(branch) >= oldest)
+    remedy = f"CUDA {major}.{minor} needs a driver R{oldest} or newer; update it, or install a torch built for it"
+    return Finding("GPU driver", ready, f"{driver}, for the libraries of CUDA {major}.{minor}", remedy)
 
 
 def _packages(what: str, modules: tuple[str, ...], remedy: str) -> Finding:
@@ -93,7 +128,9 @@ def _data() -> Iterator[Finding]:
         try:
             with registry.blaming_plugins():
                 provenance = default_config("task", name).load().provenance
+        except MissingFilesError as error:
+            yield Finding(f"data of task={name}", False, "not found", error.wanted)
         except EvorunError as error:
-            yield Finding(f"data of task={name}", False, "not found", str(error))
+            yield Finding(f"data of task={name}", False, "cannot be read", str(error))
         else:
             yield Finding(f"data of task={name}", True, provenance.description)

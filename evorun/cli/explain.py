@@ -4,7 +4,7 @@ import difflib
 import re
 
 from hydra.errors import OverrideParseException
-from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue
+from omegaconf.errors import InterpolationKeyError, MissingMandatoryValue, OmegaConfBaseException
 
 from evorun.cli.compose import CHOSEN_GROUPS, choices
 from evorun.cli.usage import USAGES
@@ -30,8 +30,11 @@ def explain(error: Exception) -> str:
     stray = re.search(r"Could not override '([^'.]+)([^']*)'", text)
     if stray:
         return _stray(*stray.groups())
-    if "training appears more than once" in text:
-        return "student: expected none with a method that trains weights itself; set student=none or another method"
+    if re.search("training appears more than once|Multiple values for training", text):
+        return (
+            "student: expected none with a method that trains weights itself; set student=none or another method; or, "
+            "where +training=NAME was given, leave out the +"
+        )
     doubled = re.search(r"Multiple values for (\w+)|'\+\+(\w+)=|(\w+) appears more than once", text)
     if doubled:
         group = next(filter(None, doubled.groups()))
@@ -65,6 +68,10 @@ def explain(error: Exception) -> str:
     if unchosen:
         group = next(key for key in ("method", unchosen.group(1)) if key not in unchosen.group(2).split(", "))
         return f"{group}: expected a choice by name; set {group}=NAME"
+    reference = re.search(r"Interpolation key '(.*?)' not found|Unsupported interpolation type (\w+)", text)
+    if isinstance(error, OmegaConfBaseException) and reference:
+        wanted = reference.group(1) or f"{reference.group(2)}:..."
+        return f"{error.full_key}: expected a value, got ${{{wanted}}}, which refers to nothing; write the value out"
     cause = error.__cause__
     first = text.strip().splitlines()[0] if text.strip() else type(error).__name__
     return f"{first} ({str(cause).splitlines()[0]})" if cause is not None and str(cause) else first

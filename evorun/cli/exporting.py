@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rich.table import Table
-from rich.text import Text
 
+from evorun.cli.options import add_option, take_flag
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError, DataError
 from evorun.runner import registry
-from evorun.runs.directory import MANIFEST
 from evorun.runs.folders import run_folders
+from evorun.runs.outputs import refuse_folder_of_records
 from evorun.runs.paths import display
 from evorun.runs.terminal import Terminal
 from evorun.traces import REASONS, Counts, Settings, collect, counts_file, write_traces
@@ -35,14 +35,14 @@ def export_traces(arguments: Sequence[str], console: Terminal) -> int:
     """
     asked = _request(arguments)
     traces = collect(asked.folders, asked.settings)
-    console.print(_table(traces.counts))
+    console.print_table(_table(traces.counts))
     for note in _notes(traces.counts):
-        console.print(note, style="yellow", soft_wrap=True, markup=False, highlight=False)
+        console.print(note, style="yellow", soft_wrap=True)
     if not traces.examples:
         raise DataError(f"none of {traces.counts.total.found} responses was kept, so nothing is written")
     write_traces(traces, asked.output, overwrite=asked.overwrite)
     written = f"written: {display(asked.output)}, {display(counts_file(asked.output))}"
-    console.print(written, soft_wrap=True, markup=False)
+    console.print(written, soft_wrap=True)
     return 0
 
 
@@ -50,32 +50,21 @@ def _request(arguments: Sequence[str]) -> _Request:
     options: dict[str, str] = {}
     runs: list[Path] = []
     for argument in arguments:
-        key, equals, value = argument.partition("=")
+        key, equals, _ = argument.partition("=")
         if equals and key in _OPTIONS:
-            if key in options:
-                raise ConfigError(f"{key}: expected once, got it twice: {key}={options[key]} and {argument}")
-            options[key] = value
+            add_option(options, argument)
         elif equals and not Path(argument).exists():  # a folder's name may hold '=', as `seed=0`
             raise ConfigError(f"{key}: unknown option; expected a run directory or one of {', '.join(_OPTIONS)}")
         else:
             runs.append(Path(argument))
     if not (runs and options.get("kind") and options.get("output")):
         raise ConfigError(f"expected: {USAGES['traces'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
-    settings = make_settings(options["kind"], options.get("top"), _flag(options, "parsed_only"))
+    settings = make_settings(options["kind"], options.get("top"), take_flag(options, "parsed_only"))
     folders, output = run_folders(runs), Path(options["output"])
     if output.suffix != ".jsonl":
         raise ConfigError(f"output: expected the name of a .jsonl file, got {output}")
-    # A run directory holds the run's record and nothing else: reports and resumes rely on its file names.
-    if (output.resolve().parent / MANIFEST).exists():
-        raise ConfigError(f"output: expected a file outside run directories, got {output}")
-    return _Request(folders, settings, output, _flag(options, "overwrite"))
-
-
-def _flag(options: dict[str, str], key: str) -> bool:
-    value = options.get(key, "false")
-    if value.lower() not in ("true", "false"):
-        raise ConfigError(f"{key}: expected true or false, got {value or 'nothing'}")
-    return value.lower() == "true"
+    refuse_folder_of_records("output", output.parent)
+    return _Request(folders, settings, output, take_flag(options, "overwrite"))
 
 
 def _table(counts: Counts) -> Table:
@@ -84,7 +73,7 @@ def _table(counts: Counts) -> Table:
     for column in ("operator", "found", "kept", *(REASONS[reason] for reason in reasons)):
         table.add_column(column, justify="left" if column == "operator" else "right")
     for name, tally in counts.by_operator.items():
-        table.add_row(Text(name), *_figures(tally, reasons))
+        table.add_row(name, *_figures(tally, reasons))
     table.add_section()
     table.add_row("all", *_figures(counts.total, reasons))
     return table

@@ -6,9 +6,8 @@ from itertools import product
 import msgspec
 from msgspec import UNSET, UnsetType
 from rich.table import Table
-from rich.text import Text
 
-from evorun.reports.text import label
+from evorun.reports import text
 from evorun.runs.printable import printable
 from evorun.runs.results import mean_over_problems, mean_score, recorded_scores
 from evorun.runs.schema import Metric
@@ -80,8 +79,8 @@ def _by_problem(graded: Graded) -> list[list[GradedResponse]]:
 
 
 def _strata(graded: Graded) -> Iterator[tuple[str, list[GradedResponse]]]:
-    """Yield each stratum and its responses, then all of them."""
-    for stratum in sorted({record.stratum for record in graded}):
+    """Yield each stratum and its responses, then all of them; a task without strata calls its only one `all`."""
+    for stratum in sorted({record.stratum for record in graded} - {"all"}):
         yield stratum, [record for record in graded if record.stratum == stratum]
     yield "all", list(graded)
 
@@ -93,7 +92,7 @@ def _mean(score: Score, rows: Graded) -> Metric:
 def _summary(graded: Graded, primary: Score, title: str) -> Table:
     right_or_wrong, several = primary.is_correctness, len(_by_problem(graded)) < len(graded)
     figures = [*(["problems"] if several else []), "responses", "correct" if right_or_wrong else "scored"]
-    figures += ["pass rate" if several and right_or_wrong else label(primary), "95 % interval", "unparsable"]
+    figures += ["pass rate" if several and right_or_wrong else text.label(primary), "95 % interval", "unparsable"]
     table = _table(title, ["stratum"], figures)
     for stratum, rows in _strata(graded):
         problems = [str(len(_by_problem(rows)))] if several else []
@@ -101,7 +100,7 @@ def _summary(graded: Graded, primary: Score, title: str) -> Table:
         unparsable = sum(record.error is not None for record in rows)
         figure = _shown(_mean(primary, rows), percent=primary.rate)
         cells = [*problems, str(len(rows)), str(sum(map(bool, counted))), *figure, str(unparsable)]
-        table.add_row(Text(printable(stratum)), *cells)
+        table.add_row(printable(stratum), *cells)
     return table
 
 
@@ -113,7 +112,7 @@ def _programs(graded: Graded) -> Table:
         public = sum(bool(record.passes_public_tests) for record in rows)
         hidden = sum(bool(record.correct) for record in rows)
         odd = sum(bool(record.correct) and record.passes_public_tests is False for record in rows)
-        table.add_row(Text(printable(stratum)), str(public), str(hidden), str(odd))
+        table.add_row(printable(stratum), str(public), str(hidden), str(odd))
     return table
 
 
@@ -125,8 +124,8 @@ def _each(graded: Graded, scores: Sequence[Score], right_or_wrong: bool) -> Tabl
         values = (score.value_in(record) for score in scores)
         number = [str(record.sample)] if several else []
         verdict = ["yes" if record.correct else "no"] if right_or_wrong else []
-        shown = ("-" if value is None else f"{value:.6g}" for value in values)
-        table.add_row(Text(printable(record.id)), *number, *verdict, *shown)
+        shown = (text.MISSING if value is None else f"{value:.6g}" for value in values)
+        table.add_row(printable(record.id), *number, *verdict, *shown)
     return table
 
 
@@ -136,9 +135,7 @@ def _means(graded: Graded, scores: Sequence[Score]) -> Table:
     for stratum, rows in strata if len(strata) > 2 else strata[-1:]:
         for score in scores:
             known = sum(score.value_in(record) is not None for record in rows)
-            table.add_row(
-                Text(printable(stratum)), score.name, str(known), *_shown(_mean(score, rows), percent=score.rate)
-            )
+            table.add_row(printable(stratum), score.name, str(known), *_shown(_mean(score, rows), percent=score.rate))
     return table
 
 
@@ -151,20 +148,23 @@ def _pass_at(graded: Graded) -> Table:
     for (stratum, rows), k in product(_strata(graded), ks):
         problems = _by_problem(rows)
         shares = [pass_at(k, len(one), sum(bool(record.correct) for record in one)) for one in problems]
-        figure = _shown(mean_score(Score("pass@k"), shares), percent=True)
-        table.add_row(Text(printable(stratum)), str(k), str(len(problems)), *figure)
+        # of problems that are solved by any or none, a rate: where all agree it has an interval all the same
+        score = Score("pass@k", 0.0, 1.0, rate=all(share in (0, 1) for share in shares))
+        figure = _shown(mean_score(score, shares), percent=True)
+        table.add_row(printable(stratum), str(k), str(len(problems)), *figure)
     return table
 
 
 def _shown(figure: Metric, *, percent: bool) -> tuple[str, str]:
     """Return a mean and its interval as text."""
-    form = "{:.1%}" if percent else "{:.4g}"
-    value = "-" if figure.value is None else form.format(figure.value)
-    return value, "-" if figure.ci95 is None else f"{form} to {form}".format(*figure.ci95)
+    if percent:
+        return text.percent(figure.value), text.interval(figure.ci95)
+    value = text.MISSING if figure.value is None else f"{figure.value:.4g}"
+    return value, text.MISSING if figure.ci95 is None else "{:.4g} to {:.4g}".format(*figure.ci95)
 
 
 def _table(title: str, words: Sequence[str], figures: Sequence[str]) -> Table:
-    table = Table(title=Text(printable(title)), title_justify="left")
+    table = Table(title=printable(title), title_justify="left")
     for column in words:
         table.add_column(column)
     for column in figures:

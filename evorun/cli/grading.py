@@ -11,10 +11,10 @@ from pathlib import Path
 
 import msgspec
 from msgspec import UNSET, UnsetType
-from rich.console import Console
 
 from evorun.cli.given import given_records
 from evorun.cli.graded import GradedResponse, TestCount, tables
+from evorun.cli.options import add_option, take_flag
 from evorun.cli.plain import composed
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError, DataError
@@ -24,9 +24,11 @@ from evorun.runner import registry
 from evorun.runner.gold import GraderTools, MethodTools
 from evorun.runner.served import gold_of, open_lazily
 from evorun.runner.typed import typed
+from evorun.runs.outputs import refuse_folder_of_records, refuse_replacing
 from evorun.runs.paths import display
 from evorun.runs.printable import printable
 from evorun.runs.records import write_atomically
+from evorun.runs.terminal import Terminal
 from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.isolation import not_full, probe
@@ -44,7 +46,7 @@ class GivenResponse(msgspec.Struct):
     response: str
 
 
-def grade_file(arguments: Sequence[str], console: Console) -> int:
+def grade_file(arguments: Sequence[str], console: Terminal) -> int:
     """Grade the responses of a file, write each with its verdict, print a summary, and return the exit code.
 
     Raises ConfigError for a wrong command line and DataError, naming file and line, for a malformed record.
@@ -60,23 +62,20 @@ def grade_file(arguments: Sequence[str], console: Console) -> int:
     graded = asyncio.run(_grade(loaded, sandbox, judge, [record for _, record in given]))
     write_atomically(output, b"".join(msgspec.json.encode(record) + b"\n" for record in graded))
     for table in tables(graded, loaded.task.scores, loaded.provenance.description):
-        console.print(table)
+        console.print_table(table)
     # Not an error: a file may hold the responses of one stratum, or those that were ready in time.
     missing = len(loaded.problems) - len({record.id for record in graded})
     if missing:
         console.print(f"{missing} of the task's {len(loaded.problems)} problems have no response")
-    console.print(f"written: {printable(display(output))}", markup=False, soft_wrap=True)
+    console.print(f"written: {printable(display(output))}", soft_wrap=True)
     return 0
 
 
 def _options(arguments: Sequence[str]) -> dict[str, str]:
     options: dict[str, str] = {}
     for argument in arguments:
-        key, equals, value = argument.partition("=")
-        if key in options:
-            raise ConfigError(f"{key}: expected once, got it twice: {key}={options[key]} and {argument}")
-        if equals:
-            options[key] = value
+        if "=" in argument:
+            add_option(options, argument)
     if "seed" in options:
         raise ConfigError("seed: does not decide which problems are drawn; expected task.draw_seed=N, or nothing")
     if len(options) < len(arguments) or not (options.get("responses") and options.get("task")):
@@ -86,16 +85,15 @@ def _options(arguments: Sequence[str]) -> dict[str, str]:
 
 def _files(options: dict[str, str]) -> tuple[Path | None, Path]:
     """Take the files out of the options and return them; responses from standard input are None."""
-    given, output = options.pop("responses"), options.pop("output", "")
-    if given == "-":
-        if not output:
-            raise ConfigError("output: expected a file with responses=-; set output=FILE.jsonl")
-        return None, Path(output)
-    responses = Path(given)
-    target = Path(output) if output else responses.parent / f"{responses.stem}.graded.jsonl"
-    if target.resolve() == responses.resolve():
-        raise ConfigError(f"output: expected another file than responses={responses}, which it would replace")
-    return responses, target
+    given, output, overwrite = options.pop("responses"), options.pop("output", ""), take_flag(options, "overwrite")
+    if given == "-" and not output:
+        raise ConfigError("output: expected a file with responses=-; set output=FILE.jsonl")
+    target = Path(output) if output else Path(given).parent / f"{Path(given).stem}.graded.jsonl"
+    if given != "-" and target.resolve() == Path(given).resolve():
+        raise ConfigError(f"output: expected another file than responses={given}, which it would replace")
+    refuse_folder_of_records("output", target.parent)
+    refuse_replacing("output", target, overwrite=overwrite)
+    return None if given == "-" else Path(given), target
 
 
 def _load(overrides: list[str]) -> tuple[LoadedTask, SandboxConfig, ServedModel | None]:
@@ -137,7 +135,7 @@ async def _grade(
         problem = problems[record.id]
         response = task.parse(problem, record.response)
         hidden, public = _CountedTests(tools), _CountedTests(tools)
-        grade = await loaded.grader.grade(problem, response, hidden)
+        grade = await loaded.grade(problem, response, hidden)
         if isinstance(task, GivesFeedback):
             await task.observe(problem, response, public)
         return GradedResponse(

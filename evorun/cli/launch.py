@@ -13,7 +13,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 
-import evorun.cli.sweeper  # noqa: F401  registers itself with Hydra
+from evorun.cli import sweeper  # registers itself with Hydra
 from evorun.cli.compose import config_folder, register
 from evorun.cli.explain import explain
 from evorun.cli.naming import register_resolvers, withdraw
@@ -21,12 +21,11 @@ from evorun.cli.output import complain, show_warnings, sturdy_streams
 from evorun.cli.overrides import as_typed, check_command_line, words
 from evorun.cli.plain import plain, with_absolute_paths
 from evorun.cli.secrets import refuse_secrets, refuse_typed_secrets
-from evorun.cli.usage import EXIT_FAILED
+from evorun.cli.sweep_end import describe_end
+from evorun.cli.usage import EXIT_FAILED, Interrupted
 from evorun.errors import ConfigError, EvorunError
 from evorun.runs.paths import display
 from evorun.runs.terminal import Terminal
-
-_IN_THIS_PROCESS = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
 
 # Hydra calls `run_composed` and returns nothing of a sweep's: results and arguments pass it by.
 _outcomes: list[str] = []
@@ -45,6 +44,7 @@ def run_hydra(arguments: Sequence[str]) -> int:
     Raises ConfigError for a bad command line and KeyboardInterrupt when a run was interrupted.
     """
     _outcomes.clear()
+    sweeper.begun.clear()
     _typed[:] = arguments
     os.environ["HYDRA_FULL_ERROR"] = "1"  # Hydra then raises its exceptions instead of printing them
     # Hydra reads no other list of arguments. It takes overrides from one place alone: before all options, here.
@@ -53,7 +53,7 @@ def run_hydra(arguments: Sequence[str]) -> int:
     try:
         refuse_typed_secrets(sys.argv[1:])
         check_command_line(sys.argv[1:])
-        register()
+        register(sys.argv[1:])
         hydra.main(version_base="1.3", config_path=str(config_folder()), config_name="config")(run_composed)()
     except (HydraException, OmegaConfBaseException) as error:
         raise ConfigError(explain(error)) from error
@@ -62,7 +62,19 @@ def run_hydra(arguments: Sequence[str]) -> int:
         raise ConfigError(f"cannot make the run directory: {error}; choose another with {key}=FOLDER") from error
     except SystemExit as stop:  # Hydra's own --cfg, --info, ...
         return int(stop.code or 0)
+    except KeyboardInterrupt:
+        _print_end(_outcomes)
+        raise
+    # Hydra would have raised if a launcher's job elsewhere were not complete.
+    _print_end(_outcomes or ["completed" for sweep in sweeper.begun for _ in sweep.jobs])
     return EXIT_FAILED if "failed" in _outcomes else 0
+
+
+def _print_end(outcomes: Sequence[str]) -> None:
+    for sweep in sweeper.begun:
+        if outcomes or sweep.in_this_process:
+            for line in describe_end(sweep, outcomes, _typed):
+                Terminal().print(line, soft_wrap=True)
 
 
 def run_composed(composed: DictConfig) -> str:
@@ -75,7 +87,7 @@ def run_composed(composed: DictConfig) -> str:
 
     show_warnings()  # a launcher's process has not come through main
     job = HydraConfig.get()
-    elsewhere = job.mode == RunMode.MULTIRUN and job.launcher.get("_target_") != _IN_THIS_PROCESS
+    elsewhere = job.mode == RunMode.MULTIRUN and job.launcher.get("_target_") != sweeper.IN_THIS_PROCESS
     folder = Path(job.runtime.output_dir)
     command = ["evorun", *(_typed if job.mode == RunMode.RUN else map(as_typed, job.overrides.task))]
     with sturdy_streams():
@@ -92,11 +104,14 @@ def run_composed(composed: DictConfig) -> str:
                 raise
             complain(str(error))
             status = "failed"
+        except KeyboardInterrupt:
+            withdraw(folder)  # where nothing has begun
+            raise
     _outcomes.append(status)
     if elsewhere and status != "completed":
         raise JobFailed(f"the job in {display(folder)} is {status}; its manifest.json and evorun.log say why")
     if status == "interrupted":
-        raise KeyboardInterrupt  # ends a sweep too
+        raise Interrupted  # ends a sweep too
     return status
 
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 
 from omegaconf import MISSING
-from rich.console import Console
 from rich.table import Table
 
 from evorun.cli.compose import choices, default_config, yaml_values
 from evorun.errors import ConfigError
 from evorun.runner import registry
 from evorun.runner.settings import missing_capabilities
+from evorun.runs.terminal import Terminal
 
 SECTIONS = ("methods", "tasks", "models", "engines")
 
@@ -23,7 +23,7 @@ ENGINE_NOTES = {
 }
 
 
-def print_listing(arguments: Sequence[str], console: Console) -> None:
+def print_listing(arguments: Sequence[str], console: Terminal) -> None:
     """Print the sections asked for, or all of them. Raises ConfigError for another word."""
     for argument in arguments:
         if argument not in SECTIONS:
@@ -49,9 +49,9 @@ def print_listing(arguments: Sequence[str], console: Console) -> None:
             table = _table("engines (also for judge_engine= and those of other roles)", "engine=", "description")
             for name in choices("engine"):
                 table.add_row(name, ENGINE_NOTES.get(name, ""))
-        console.print(table)
+        console.print_table(table)
     if not arguments or set(arguments) & {"methods", "tasks"}:
-        console.print(_pairs())
+        console.print_table(_pairs())
 
 
 def _table(title: str, *columns: str) -> Table:

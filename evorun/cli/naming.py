@@ -15,7 +15,7 @@ LONGEST = 160
 
 _LONGEST_VALUE = 40
 
-_SWEEP = "multirun.yaml"  # Hydra's, in a sweep's folder
+SWEEP = "multirun.yaml"  # Hydra's, in a sweep's folder
 
 _PLAIN = re.compile(rf"[a-z0-9_.]+=[A-Za-z0-9.]{{1,{_LONGEST_VALUE}}}")
 
@@ -67,8 +67,8 @@ def withdraw(folder: Path) -> None:
     """
     here = Path.cwd()
     with contextlib.suppress(OSError):  # other files are in it, or it is not there
-        if [file.name for file in folder.iterdir()] == [_SWEEP]:
-            (folder / _SWEEP).unlink()
+        if [file.name for file in folder.iterdir()] == [SWEEP]:
+            (folder / SWEEP).unlink()
         for empty in (folder, *folder.parents):
             if empty != here and (empty == folder or here in empty.parents):
                 empty.rmdir()

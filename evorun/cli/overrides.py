@@ -9,7 +9,7 @@ from typing import Any
 
 from hydra._internal.utils import get_args_parser
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import ChoiceSweep, Override, QuotedString
+from hydra.core.override_parser.types import ChoiceSweep, Glob, Override, QuotedString, ValueType
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 from omegaconf.errors import OmegaConfBaseException
@@ -105,7 +105,22 @@ def check_command_line(arguments: Sequence[str]) -> None:
             parse(argument)
         if re.match(r"\+*budget\.methods\b", argument):
             raise ConfigError(f"{argument}: has no effect, a budget's methods are composed first; set method.KEY=VALUE")
+    _refuse_repeated_groups(arguments)
     refuse_wrong_choices(arguments)
+
+
+def _refuse_repeated_groups(arguments: Sequence[str]) -> None:
+    chosen: dict[str, str] = {}
+    for argument in arguments:
+        group, equals, _ = argument.lstrip("+").partition("=")
+        if not equals or group not in CHOSEN_GROUPS:
+            continue
+        if group in chosen:
+            raise ConfigError(
+                f"{group}: expected once, got it twice: {chosen[group]} and {argument}; a sweep over both is -m "
+                f"{chosen[group]},{argument.partition('=')[2]}"
+            )
+        chosen[group] = argument
 
 
 def refuse_wrong_choices(arguments: Sequence[str]) -> None:
@@ -116,7 +131,7 @@ def refuse_wrong_choices(arguments: Sequence[str]) -> None:
         if equals and group in CHOSEN_GROUPS:
             value = parse(argument).value()
             for choice in value.list if isinstance(value, ChoiceSweep) else [value]:
-                if not isinstance(choice, str | list | QuotedString):
+                if not isinstance(choice, str | list | QuotedString | Glob):
                     raise registry.unknown(group, "null" if choice is None else str(choice), choices(group))
 
 
@@ -125,7 +140,8 @@ def parse(argument: str) -> Override:
     _refuse_long_number(argument)
     try:
         override = OverridesParser.create().parse_overrides([argument])[0]
-        if override.is_discrete_sweep():
+        # the names that a glob stands for are known to Hydra's loader alone
+        if override.is_discrete_sweep() and override.value_type != ValueType.GLOB_CHOICE_SWEEP:
             list(override.sweep_string_iterator())  # else a range among other values would fail later, without its name
     except HydraException as error:
         raise ConfigError(explain(error)) from error

@@ -29,8 +29,8 @@ _MODELS = {"model": "engine", **{role: f"{role}_engine" for role in OTHER_ROLES}
 
 def composed(overrides: Sequence[str]) -> dict[str, Any]:
     """Compose a run's configuration for a command that is no run. Raises ConfigError."""
-    register()
     words = [permit_unlisted_key(override) for override in overrides]
+    register(words)
     refuse_wrong_choices(words)
     try:
         with initialize_config_dir(str(config_folder()), version_base="1.3"):

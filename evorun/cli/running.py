@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from evorun.cli.output import complain
+from evorun.cli.usage import Interrupted
 from evorun.errors import ConfigError, DataError, EvorunError, JournalError
 from evorun.runs.paths import display
 from evorun.runs.terminal import Terminal
@@ -26,19 +27,16 @@ def carry_out(
         checked = check(config)
         outcome = run_experiment(checked, path, command, console, redo_calls=redo_calls)
     if outcome.status == "completed":
-        if getattr(checked.method.config, "transplant", False):
-            from evorun.cli.studies import transplant
-
-            console.print(transplant(path, config, console))
-        from evorun.reports.html import write_report
-        from evorun.reports.summary import print_summary
-
-        write_report(path)
-        print_summary(path, console)
+        try:
+            _report(path, config, console, transplants=getattr(checked.method.config, "transplant", False))
+        except KeyboardInterrupt:
+            line = f"interrupted; the run is complete, its report is not: evorun report {shlex.quote(display(path))}"
+            console.print(line, soft_wrap=True)
+            raise Interrupted from None
         return outcome.status
     advice = f"continue with: evorun resume {shlex.quote(display(path))}"
     if outcome.status == "interrupted":
-        console.print(f"interrupted; {advice}", markup=False, soft_wrap=True)
+        console.print(f"interrupted; {advice}", soft_wrap=True)
         return outcome.status
     error = outcome.error
     if checked.evorun.debug and error is not None:
@@ -51,3 +49,15 @@ def carry_out(
         message += f"; the records so far are kept, {advice}"
     complain(message)
     return outcome.status
+
+
+def _report(path: Path, config: Mapping[str, Any], console: Terminal, *, transplants: bool) -> None:
+    if transplants:
+        from evorun.cli.studies import transplant
+
+        console.print_table(transplant(path, config, console))
+    from evorun.reports.html import write_report
+    from evorun.reports.summary import print_summary
+
+    write_report(path)
+    print_summary(path, console)

@@ -51,8 +51,8 @@ def study(verb: str, arguments: Sequence[str], console: Terminal) -> int:
     else:
         table = _effects(_studies(run, config, console).delete_one(numbers.get(ANSWERS)))
     write_report(run)
-    console.print(table)
-    console.print(f"Report: {printable(display(run / REPORT))}", markup=False, soft_wrap=True)
+    console.print_table(table)
+    console.print(f"Report: {printable(display(run / REPORT))}", soft_wrap=True)
     return 0
 
 

@@ -1,6 +1,7 @@
 """The jobs of a sweep: Hydra's product of values, with variants of the whole, and no job twice."""
 
 import itertools
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,18 @@ from hydra.errors import HydraException
 
 from evorun.cli.naming import withdraw
 from evorun.cli.overrides import words
+from evorun.cli.sweep_end import Sweep
+from evorun.cli.sweep_keys import leave_out_keys_of_others
+from evorun.errors import ConfigError
 
 _plugins = Plugins.instance()  # executes Hydra's own modules anew: a class imported before would not be the one it uses
 
 from hydra._internal.core_plugins.basic_sweeper import BasicSweeper  # noqa: E402
+
+IN_THIS_PROCESS = "hydra._internal.core_plugins.basic_launcher.BasicLauncher"
+
+begun: list[Sweep] = []
+"""The sweep of this command line, once its jobs are known; Hydra tells nobody of it."""
 
 
 class VariantSweeper(BasicSweeper):
@@ -27,33 +36,69 @@ class VariantSweeper(BasicSweeper):
         params: Mapping[str, Any] | None = None,
         variants: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        super().__init__(max_batch_size=max_batch_size, params=dict(params or {}))
+        super().__init__(max_batch_size=max_batch_size, params={} if params is None else params)  # type: ignore[arg-type]
         self.variants = variants
 
     def _parse_config(self) -> list[str]:
-        return _overrides(self.params)
+        return overrides_of(self.params)
 
     def sweep(self, arguments: list[str]) -> Any:
         try:
+            self._check()
             return super().sweep(arguments)
+        except Exception as error:
+            if type(error).__module__.startswith("submitit."):
+                reason = " ".join(str(error).split())
+                raise ConfigError(
+                    f"hydra/launcher: expected jobs that the cluster accepts, it said: {reason}"
+                ) from error
+            raise
         finally:  # of jobs that are refused all, or cannot be composed, no folder is left
             assert self.config is not None  # noqa: S101 - Hydra has set it up
             withdraw(Path(self.config.hydra.sweep.dir).absolute())
 
+    def _check(self) -> None:
+        """Raise ConfigError for settings of the sweeper and the launcher that would be met only on the way."""
+        assert self.config is not None  # noqa: S101 - Hydra has set it up
+        size, variants = self.max_batch_size, self.variants
+        if size is not None and (not isinstance(size, int) or size < 1):
+            raise ConfigError(f"hydra.sweeper.max_batch_size: expected a number >= 1, or null for all jobs, got {size}")
+        if not isinstance(self.params, Mapping):
+            raise ConfigError(f"hydra.sweeper.params: expected a mapping, {{KEY: VALUES, ...}}, got {self.params}")
+        if not (isinstance(variants, Sequence) and all(isinstance(variant, Mapping) for variant in variants)):
+            raise ConfigError("hydra.sweeper.variants: expected a list of mappings, [{KEY: VALUES, ...}, ...]")
+        if str(self.config.hydra.launcher.get("_target_")).endswith("SlurmLauncher") and shutil.which("srun") is None:
+            raise ConfigError(
+                "hydra/launcher=slurm: expected a machine that submits SLURM jobs, found no srun on PATH; log in to "
+                "the cluster, or leave the launcher out to run the jobs here, one after the other"
+            )
+
     def split_arguments(self, overrides: list[Override], max_batch_size: int | None) -> list[list[list[str]]]:  # type: ignore[override]
         """Return the jobs' overrides, in batches: the product first, then each variant of it."""
-        parser = OverridesParser.create()
-        jobs: dict[frozenset[str], list[str]] = {}
-        if not all(isinstance(variant, Mapping) for variant in self.variants):
-            raise HydraException("hydra.sweeper.variants: expected a list of mappings, [{KEY: VALUES, ...}, ...]")
-        for variant in [{}, *self.variants]:
-            product = {**_by_key(overrides), **_by_key(parser.parse_overrides(_overrides(variant)))}
-            for job in map(list, itertools.product(*product.values())):
-                jobs.setdefault(frozenset(job), job)
-        return list(self.split_overrides_to_chunks(list(jobs.values()), max_batch_size))
+        assert self.config is not None and self.hydra_context is not None  # noqa: S101, PT018 - Hydra has set it up
+        parser = OverridesParser.create(config_loader=self.hydra_context.config_loader)
+        jobs = jobs_of_sweep(overrides, self.variants, parser)
+        in_this_process = self.config.hydra.launcher.get("_target_") == IN_THIS_PROCESS
+        begun.append(Sweep(Path(self.config.hydra.sweep.dir).absolute(), jobs, in_this_process))
+        return list(self.split_overrides_to_chunks(jobs, max_batch_size))
 
 
-def _overrides(values: Mapping[str, Any]) -> list[str]:
+def jobs_of_sweep(
+    overrides: Sequence[Override], variants: Sequence[Mapping[str, Any]], parser: OverridesParser
+) -> list[list[str]]:
+    """Return each job's overrides, no job twice: the product of what is given, then that of each variant.
+
+    Raises ConfigError for a key without values, or of no method, task or engine in the sweep.
+    """
+    jobs: dict[frozenset[str], list[str]] = {}
+    for variant in [{}, *variants]:
+        product = {**_by_key(overrides), **_by_key(parser.parse_overrides(overrides_of(variant)))}
+        for job in map(list, itertools.product(*product.values())):
+            jobs.setdefault(frozenset(job), job)
+    return list({frozenset(job): job for job in leave_out_keys_of_others(list(jobs.values()))}.values())
+
+
+def overrides_of(values: Mapping[str, Any]) -> list[str]:
     """Write the values of a YAML file as a command line has them."""
     given = (f"{key}={'null' if value is None else value}" for key, value in values.items())
     return [word for argument in given for word in words(argument)]
@@ -68,7 +113,9 @@ def _by_key(overrides: Sequence[Override]) -> dict[str, list[str]]:
                 f"{override.input_line}: expected values to sweep over, such as {override.key_or_group}=1,2"
             )
         key, one = override.get_key_element(), not override.is_sweep_override()
-        values = [override.get_value_element_as_str()] if one else override.sweep_string_iterator()
+        values = [override.get_value_element_as_str()] if one else list(override.sweep_string_iterator())
+        if not values:
+            raise ConfigError(f"{override.input_line}: expected at least one value to sweep over, got none")
         tried[key.lstrip("+~")] = [f"{key}={value}" for value in values]
     return tried
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from evorun.cli.given import given_records
 from evorun.cli.naming import free_folder
+from evorun.cli.options import add_option, take_flag
 from evorun.cli.overrides import parse
 from evorun.cli.plain import composed, with_absolute_paths
 from evorun.cli.secrets import refuse_typed_secrets
@@ -29,7 +30,10 @@ from evorun.runner.served import SAME_AS_POLICY, engine_of, oracle_of, served_by
 from evorun.runner.tournament import hold, prepare
 from evorun.runner.typed import name_of, typed
 from evorun.runs.budget import BudgetConfig, Meter
+from evorun.runs.configs import leaves
+from evorun.runs.directory import load_manifest
 from evorun.runs.folders import run_folders
+from evorun.runs.outputs import refuse_folder_of_records, refuse_replacing
 from evorun.runs.paths import display
 from evorun.runs.printable import printable
 from evorun.runs.records import write_json
@@ -39,8 +43,10 @@ from evorun.sandbox.config import SandboxConfig
 from evorun.tasks.base import TaskConfig
 
 _SETTINGS = tuple(one.name for one in fields(TournamentSettings))
-_OF_LOG = ("matches", "by", "output", "k", "initial", "resamples")
-_OWN = (*_SETTINGS, "matches", "by", "output", "folder")
+_OF_LOG = ("matches", "by", "output", "overwrite", "k", "initial", "resamples")
+_OWN = (*_SETTINGS, "matches", "by", "output", "overwrite", "folder", "exclude")
+_FLOORS = "model=random"
+_NOBODY = "none"
 _COMPOSED = ("judge", "judge_engine", "budget.calls", "budget.tokens", "evorun.debug")
 _FORM = '{"a": "...", "b": "...", "winner": "..." or null}'
 
@@ -76,11 +82,11 @@ def tournament(arguments: Sequence[str], console: Terminal) -> int:
             return EXIT_INTERRUPTED
         results, page = held, write_tournament_page(folder)
         print_tournament(results, console, simulated=load_tournament(folder).simulated)
-        console.print(f"Report: {printable(display(page))}", markup=False, soft_wrap=True)
+        console.print(f"Report: {printable(display(page))}", soft_wrap=True)
     if "output" in words.own:
         output = Path(words.own["output"])
         write_json(output, results)
-        console.print(f"written: {printable(display(output))}", markup=False, soft_wrap=True)
+        console.print(f"written: {printable(display(output))}", soft_wrap=True)
     return 0
 
 
@@ -91,11 +97,9 @@ def _sorted(arguments: Sequence[str]) -> _Words:
         if argument == TRUST:
             continue
         if equals and key in _OWN:
-            if key in words.own:
-                raise ConfigError(f"{key}: expected once, got it twice: {key}={words.own[key]} and {argument}")
             if not value:
                 raise ConfigError(f"{key}: expected a value, got an empty string")
-            words.own[key] = value
+            add_option(words.own, argument)
         elif equals and (key.partition(".")[0] in _COMPOSED or key in _COMPOSED):
             words.overrides.append(argument)
         elif equals and not Path(argument).exists():  # a folder's name may hold '=', as `seed=0`
@@ -119,24 +123,36 @@ def _check(words: _Words, arguments: Sequence[str]) -> None:
         raise ConfigError(f"expected: {USAGES['tournament'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
     elif "by" in words.own:
         raise ConfigError("by: expected matches=FILE, whose lines it sorts into repetitions")
-    if not words.own.get("output", ".json").endswith(".json"):
-        raise ConfigError(f"output: expected the name of a .json file, got {words.own['output']}")
+    overwrite = take_flag(words.own, "overwrite")
+    if "output" in words.own:
+        output = Path(words.own["output"])
+        if output.suffix != ".json":
+            raise ConfigError(f"output: expected the name of a .json file, got {output}")
+        refuse_folder_of_records("output", output.parent)
+        refuse_replacing("output", output, overwrite=overwrite)
 
 
 # --- matches of a log ---
 
 
 def _rate_log(words: _Words, settings: TournamentSettings) -> TournamentResults:
-    """Rate the players of a log: its matches one after the other, each value of the key `by` a sequence of its own."""
+    """Rate the players of a log: its matches one after the other, each value of the key `by` a sequence of its own.
+
+    Elo takes all lines. Bradley-Terry takes different judgments: repetitions of a tournament draw the same ones again,
+    which only the `problem` tells.
+    """
     given, by = words.own["matches"], words.own.get("by")
     if given != "-" and "output" in words.own and Path(words.own["output"]).resolve() == Path(given).resolve():
         raise ConfigError(f"output: expected another file than matches={given}, which it would replace")
-    columns: list[tuple[str, Any]] = [("a", str), ("b", str), ("winner", str | None)]
-    if by is not None:
-        columns.append(("repetition", Any))
+    columns: list[Any] = [("a", str), ("b", str), ("winner", str | None)]
+    columns += [("repetition", Any)] if by is not None else []
+    columns += [("problem", Any, None)] if by != "problem" else []
     match: Any = msgspec.defstruct("Match", columns, rename={"repetition": by} if by is not None else None)
     players: dict[str, int] = {}
     sequences: dict[str, list[tuple[int, int, float]]] = {}
+    judgments: dict[tuple[int, int, float, str], int] = {}
+    prompts: dict[str, int] = {}
+    nameless = 0
     for where, one in given_records("matches", None if given == "-" else Path(given), match, _FORM):
         if one.a == one.b:
             raise DataError(f"{where}: expected two players, got a match of '{one.a}' with itself")
@@ -145,14 +161,31 @@ def _rate_log(words: _Words, settings: TournamentSettings) -> TournamentResults:
         score = 0.5 if one.winner is None else float(one.winner == one.a)
         first, second = (players.setdefault(name, len(players)) for name in (one.a, one.b))
         sequences.setdefault(repr(getattr(one, "repetition", None)), []).append((first, second, score))
+        problem = getattr(one, "problem", None)
+        nameless += problem is None
+        prompt = repr(problem)
+        judgments[first, second, score, prompt] = prompts.setdefault(prompt, len(prompts))
     if not players:
         raise DataError(f"{given}: expected {_FORM} a line, got no line")
     repetitions = [Games.of(rows) for rows in sequences.values()]
-    games = Games(*map(np.concatenate, zip(*repetitions, strict=True)))
+    games, cluster, resamples = Games(*map(np.concatenate, zip(*repetitions, strict=True))), None, settings.resamples
+    if not nameless:
+        games = Games.of([judgment[:3] for judgment in judgments])
+        cluster = np.array(list(judgments.values()), np.int64)
+    elif len(repetitions) > 1:
+        resamples = 0
     plain = None
     if len(players) <= MOST_PLAYERS:
-        plain = bradley_terry(len(players), games, initial=settings.initial, resamples=settings.resamples)
-    return results_of(list(players), repetitions, games, k=settings.k, initial=settings.initial, plain=plain)
+        plain = bradley_terry(len(players), games, initial=settings.initial, resamples=resamples, cluster=cluster)
+    results = results_of(list(players), repetitions, games, k=settings.k, initial=settings.initial, plain=plain)
+    if not nameless:
+        results.judgments = len(judgments)
+    elif resamples < settings.resamples:
+        results.no_intervals = (
+            "no intervals: without the key problem in every line, a judgment that several repetitions draw cannot be "
+            "told from several judgments"
+        )
+    return results
 
 
 # --- runs ---
@@ -162,7 +195,7 @@ def _hold(
     words: _Words, settings: TournamentSettings, arguments: Sequence[str], console: Terminal
 ) -> tuple[Path, TournamentResults | None]:
     """Hold a tournament; return its folder and its results, None where it was interrupted."""
-    folders = run_folders(words.runs)
+    folders = _entering(run_folders(words.runs), words.own.get("exclude", _FLOORS), console)
     if len(folders) < 2:
         raise ConfigError(f"expected two runs or more, got {len(folders)}")
     manifest, config = recorded_config(folders[0], [])
@@ -187,15 +220,42 @@ def _hold(
         console.print(
             f"{len(entrants)} runs on {len(problems)} prompts in common of task={manifest.task}, judged by "
             f"{ready.judge.model.name}; folder: {display(folder)}",
-            markup=False,
             soft_wrap=True,
         )
         try:
             return folder, hold(ready, folder, console)
         except KeyboardInterrupt:
             repeated = shlex.join([*(one for one in arguments if not one.startswith("folder=")), f"folder={folder}"])
-            console.print(f"interrupted; continue with: evorun tournament {repeated}", markup=False, soft_wrap=True)
+            console.print(f"interrupted; continue with: evorun tournament {repeated}", soft_wrap=True)
             return folder, None
+
+
+def _entering(folders: Sequence[Path], exclude: str, console: Terminal) -> list[Path]:
+    """Return the runs without those that have one of the excluded settings, which are named on the terminal.
+
+    exclude: KEY=VALUE with commas between them, or `none`. Elo's points are a constant sum: a floor that loses to all
+    would raise everybody else's rating, and hide by how much they differ from a paper's. Raises ConfigError.
+    """
+    excluded: list[tuple[str, Any]] = []
+    for word in exclude.split(",") if exclude != _NOBODY else ():
+        if "=" not in word:
+            raise ConfigError(f"exclude: expected KEY=VALUE,... or {_NOBODY}, got {exclude}")
+        excluded.append((word.partition("=")[0], parse(word).value()))
+    entering, known = [], set[str]()
+    for folder in folders:
+        settings = dict(leaves(load_manifest(folder).config))
+        settings |= {key.removesuffix(".name"): value for key, value in settings.items() if key.endswith(".name")}
+        known.update(settings)
+        if any(key in settings and settings[key] == value for key, value in excluded):
+            console.print(
+                f"left out: {display(folder)} (exclude={exclude}; exclude={_NOBODY} lets it in)",
+                soft_wrap=True,
+            )
+        else:
+            entering.append(folder)
+    if unknown := [key for key, _ in excluded if key not in known]:
+        raise ConfigError(f"exclude: expected keys of the runs' configurations, got {', '.join(unknown)}")
+    return entering
 
 
 def _composed(overrides: Sequence[str]) -> dict[str, Any]:

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from evorun.cli.compose import CHOSEN_GROUPS, UNTYPED, choices
 from evorun.cli.overrides import change
-from evorun.cli.plain import with_absolute_runs
+from evorun.cli.plain import composed, with_absolute_runs
 from evorun.errors import ConfigError
 from evorun.runs.configs import leaves, refuse_interpolations
 from evorun.runs.directory import HOW_IT_RUNS, load_manifest, refuse_other_version
@@ -46,23 +47,38 @@ def require_trust(path: Path, manifest: Manifest, config: Mapping[str, Any], con
     console.print(
         f"{display(path)} is not a run that you started, or its configuration was changed. To resume it is to run what "
         "it says, on its journal and its checkpoints, with your rights and your keys:",
-        markup=False,
     )
     for line in _settings(config):
-        console.print(line, markup=False, highlight=False, soft_wrap=True)
+        console.print(line, soft_wrap=True)
     if not given and not _agrees():
         raise ConfigError(f"{display(path)}: not resumed")
 
 
 def _settings(config: Mapping[str, Any]) -> list[str]:
-    """Return a line for each setting that is no number, those of servers, engines and the sandbox last."""
+    """Return a line for each text or switch and each unusual number, those of servers, engines and the sandbox last."""
     groups = sorted(config, key=lambda group: group in HOW_IT_RUNS)
+    usual = _usual(config)
     shown = [
-        f"{key} = {value!r}"
+        f"{key} = {value!r}" + (f" (by default {usual[key]!r})" if usual.get(key, value) != value else "")
         for key, value in leaves({group: config[group] for group in groups})
-        if isinstance(value, str | bool) and not key.startswith("reported.")
+        if not key.startswith("reported.") and (isinstance(value, str | bool) or value != usual.get(key))
     ]
     return ["  " + " ".join(line.split()) for line in shown]  # on one line each: a key may hold line feeds
+
+
+def _usual(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values of an own run with the same method, task, models and budget; {} where there is none."""
+    names = {
+        group: config[group].get("name")
+        for group in CHOSEN_GROUPS
+        if group not in UNTYPED and isinstance(config.get(group), Mapping)
+    }
+    try:
+        return dict(
+            leaves(composed([f"{group}={name}" for group, name in names.items() if str(name) in choices(group)]))
+        )
+    except ConfigError:
+        return {}
 
 
 def _agrees() -> bool:

@@ -6,6 +6,10 @@ EXIT_FAILED = 1
 EXIT_INTERRUPTED = 130
 
 
+class Interrupted(KeyboardInterrupt):
+    """An interrupt of which the user has been told."""
+
+
 class Usage(NamedTuple):
     """A verb's help."""
 
@@ -29,16 +33,27 @@ USAGES = {
         "A run whose journal.sqlite is gone is refused: --redo-calls makes, and pays for, all of its calls again.",
     ),
     "report": Usage(
-        "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR] [--output=FILE.html] [--export=FOLDER]",
+        "evorun report RUN_DIR... [--problem=ID ...] [--against=RUN_DIR] [--output=FILE.html] [--overwrite] "
+        "[--export=FOLDER]",
         "Prints the tables of a run and writes RUN_DIR/report.html, which shows the problems named by --problem, or a\n"
         "selection. Several runs, or a sweep's folder, also get a page that compares them: --output, by default\n"
         "comparison.html in their common folder. Each method is compared with that of --against, by default the best\n"
-        "one, over runs of the same task, model and seed. --export also writes figures (SVG, PDF) and tables (CSV).",
+        "one, over runs of the same task, model and seed. --export also writes figures (SVG, PDF) and tables (CSV).\n"
+        "--output and --export are places outside run directories; --overwrite replaces a page at --output.",
     ),
     "grade": Usage(
-        "evorun grade task=TASK responses=FILE.jsonl|- [output=FILE.jsonl] [task.KEY=VALUE ...]",
+        "evorun grade task=TASK responses=FILE.jsonl|- [output=FILE.jsonl] [overwrite=true] [task.KEY=VALUE ...]",
         'Grades given responses, one a line as {"id": ..., "response": ...} and any number for a problem, with the\n'
-        "task's own parser and grader. responses=- reads standard input. Needs no model.",
+        "task's own parser and grader. responses=- reads standard input. Needs no model. Writes output=, by default\n"
+        "FILE.graded.jsonl, outside run directories; a file that is there is not replaced without overwrite=true.",
+    ),
+    "calibrate": Usage(
+        "evorun calibrate RUN_DIR [output=FOLDER/engine/NAME.yaml]",
+        "Estimates, from a run's responses and duels, the settings of a simulated model like its own: skill by\n"
+        "problem, the typical mistake, what responses in view add and take away, the judge's skill, position bias,\n"
+        "ties and persistence, each with its n and a 95 % interval. What the run cannot tell is left out. output=\n"
+        "writes an engine for simulated runs:\n"
+        "  evorun --config-dir FOLDER engine=NAME method=... task=...",
     ),
     "traces": Usage(
         "evorun traces RUN_DIR... kind=laft|dpft|dpft_full|dpft_top output=FILE.jsonl [top=0.2] [parsed_only=true] "
@@ -73,15 +88,17 @@ USAGES = {
     ),
     "tournament": Usage(
         "evorun tournament RUN_DIR... judge=MODEL [judge_engine=ENGINE] [KEY=VALUE ...] [--trust], or\n"
-        "       evorun tournament matches=FILE.jsonl|- [by=KEY] [k=4] [initial=1000] [output=FILE.json]",
+        "       evorun tournament matches=FILE.jsonl|- [by=KEY] [k=4] [initial=1000] [output=FILE.json] "
+        "[overwrite=true]",
         "Has a judge compare the final responses of completed runs of one task, in random pairs on random prompts in\n"
         "common, and rates the runs: Elo over repetitions (mean, sd), and Bradley-Terry with 95 % intervals, also at\n"
         "equal length of the responses.\n"
         "  matches_per_repetition=2000  repetitions=5  k=4  initial=1000  seed=0  resamples=1000  judge_temperature=0\n"
+        "  exclude=model=random: runs that stay out, as KEY=VALUE,... of their settings; none lets all in\n"
         "  judge_max_tokens=N  budget.calls=N  budget.tokens=N  judge.KEY=VALUE  judge_engine.KEY=VALUE\n"
         "  folder=FOLDER: of the tournament (outputs/tournaments/TIME); the same command with it goes on where it was\n"
         "  stopped, and asks for nothing twice\n"
-        "  output=FILE.json: the results once more\n"
+        "  output=FILE.json: the results once more; overwrite=true replaces a file that is there\n"
         'matches=FILE: rates matches played elsewhere, one a line as {"a": ..., "b": ..., "winner": ...}, in the\n'
         "order given; winner: the name of a or b, null for a tie. Needs no model. by=KEY: each value of a further key\n"
         "of the lines is a repetition of its own.",

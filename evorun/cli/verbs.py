@@ -1,4 +1,4 @@
-"""The verbs beside a run: list, doctor, resume, report, grade, traces, studies of a run, tournament."""
+"""The verbs beside a run: list, doctor, resume, report, grade, calibrate, traces, studies of a run, tournament."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,12 +25,14 @@ def _doctor(arguments: Sequence[str]) -> int:
 
 def _resume(arguments: Sequence[str]) -> int:
     from evorun.cli.running import carry_out
+    from evorun.cli.sweep_end import refuse_sweep
     from evorun.cli.trust import TRUST, recorded_config, require_trust
     from evorun.runs.directory import REDO_CALLS
 
     words, console = [word for word in arguments if word not in (TRUST, REDO_CALLS)], Terminal()
     _expect(bool(words) and all("=" in word for word in words[1:]), "resume", arguments)
     path, changes = Path(words[0]), words[1:]
+    refuse_sweep(path)
     manifest, config = recorded_config(path, changes)
     require_trust(path, manifest, config, console, given=TRUST in arguments)
     status = carry_out(config, path, [*manifest.command, *changes], console, redo_calls=REDO_CALLS in arguments)
@@ -43,10 +45,12 @@ def _report(arguments: Sequence[str]) -> int:
     from evorun.reports.page import write_page
     from evorun.reports.summary import print_summary
     from evorun.runs.folders import run_folders
+    from evorun.runs.outputs import refuse_folder_of_records, refuse_replacing
 
     given: list[Path] = []
     options: dict[str, list[str]] = {"--problem": [], "--against": [], "--output": [], "--export": []}
-    rest = iter(arguments)
+    overwrite = "--overwrite" in arguments
+    rest = iter(word for word in arguments if word != "--overwrite")
     for argument in rest:
         option, equals, value = argument.partition("=")
         if option in options:
@@ -62,6 +66,11 @@ def _report(arguments: Sequence[str]) -> int:
     folders = run_folders(given)
     if len(folders) == 1 and (against or output):
         raise ConfigError("expected several runs for --against and --output, got one")
+    for name in exported:
+        refuse_folder_of_records("--export", Path(name))
+    for name in output:
+        refuse_folder_of_records("--output", Path(name).parent)
+        refuse_replacing("--output", Path(name), overwrite=overwrite, how="--overwrite")
     # All pages are rendered before the first is written: an error leaves every report as it was.
     pages = [render_report(folder, problems or None) for folder in folders]
     if len(folders) > 1:
@@ -89,6 +98,12 @@ def _traces(arguments: Sequence[str]) -> int:
     from evorun.cli.exporting import export_traces
 
     return export_traces(arguments, Terminal())
+
+
+def _calibrate(arguments: Sequence[str]) -> int:
+    from evorun.cli.calibrating import calibrate_run
+
+    return calibrate_run(arguments, Terminal())
 
 
 def _transplant(arguments: Sequence[str]) -> int:
@@ -128,6 +143,7 @@ VERBS: dict[str, Callable[[Sequence[str]], int]] = {
     "resume": _resume,
     "report": _report,
     "grade": _grade,
+    "calibrate": _calibrate,
     "traces": _traces,
     "transplant": _transplant,
     "delete-one": _delete_one,

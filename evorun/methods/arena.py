@@ -1,14 +1,16 @@
 """The arena of Duel-Evolve: candidates, their duels so far, and the belief drawn from these."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, overload
 
 import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from evorun.methods.members import Members
 from evorun.ratings import bradley_terry, elo, win_rate
+from evorun.runs.archive import Archive
 from evorun.runs.candidates import Candidate, Comparison
 from evorun.tasks.capabilities import Explanation, Letter, ScoredResponse
 
@@ -37,25 +39,27 @@ class Survivors(NamedTuple):
 class Arena:
     """Candidates, all their duels that count, and the belief in their utilities (Duel-Evolve paper, Eq. 4)."""
 
-    def __init__(self, prior_sd: float, *, rating: str = "posterior", half_wins: bool = False) -> None:
+    def __init__(
+        self, prior_sd: float, *, rating: str = "posterior", half_wins: bool = False, archive: Archive | None = None
+    ) -> None:
         """Hold nobody yet.
 
         rating: the estimate of a utility (`mean`), one of RATINGS; `sd` is the posterior's whichever it is. half_wins:
-        count a tie as half a win of each, which else says nothing.
+        count a tie as half a win of each, which else says nothing. archive: takes the candidates that are not kept;
+        None: one of its own.
         """
         self.prior_sd = prior_sd
-        self.candidates: list[Candidate] = []
+        archive = archive or Archive()
+        self.candidates = Members(archive)
+        self._lost = Members(archive)
         self.mean: NDArray[np.float64] = np.zeros(0)
         self.sd: NDArray[np.float64] = np.zeros(0)
         self._rating = rating
         self._half_wins = half_wins
-        self._index: dict[str, int] = {}
         self._waiting: dict[int, None] = {}  # a set in the order of arrival
         self._winners = array("q")
         self._losers = array("q")
         self._scores = array("d")
-        self._win_reasons: dict[int, Explanation] = {}
-        self._loss_reasons: dict[int, Explanation] = {}
 
     def __len__(self) -> int:
         return len(self.candidates)
@@ -68,7 +72,6 @@ class Arena:
     def add(self, candidates: Sequence[Candidate]) -> None:
         """Add candidates; until they have duelled, the belief in them is the prior."""
         for candidate in candidates:
-            self._index[candidate.id] = len(self.candidates)
             self._waiting[len(self.candidates)] = None
             self.candidates.append(candidate)
         self.mean = np.concatenate([self.mean, np.zeros(len(candidates))])
@@ -76,8 +79,9 @@ class Arena:
 
     def update(self, comparisons: Sequence[Comparison]) -> None:
         """Add the comparisons to the history and update the belief, starting from the last one."""
+        indices = self.candidates.indices_by_id()
         for comparison in comparisons:
-            self._remember(comparison)
+            self._remember(comparison, indices[comparison.first], indices[comparison.second])
         history = self._winners, self._losers, self._scores
         # From the last mean: most duels are old, so the fit has almost converged already.
         posterior = bradley_terry.fit(
@@ -97,9 +101,8 @@ class Arena:
         else:
             self.mean = elo.rate(len(self), *history, k=ELO_K, initial=0) / elo.SCALE
 
-    def _remember(self, comparison: Comparison) -> None:
-        """Add a comparison to the history, if it is evidence."""
-        first, second = self._index[comparison.first], self._index[comparison.second]
+    def _remember(self, comparison: Comparison, first: int, second: int) -> None:
+        """Add a comparison of two candidates, given by their indices, to the history, if it is evidence."""
         self._waiting.pop(first, None)
         self._waiting.pop(second, None)
         winner, loser = (second, first) if comparison.outcome == "second" else (first, second)
@@ -108,8 +111,8 @@ class Arena:
             letter: Letter = "A" if len(comparison.reasons) > 1 else "B"
             own, others = comparison.reasons[0], comparison.reasons[-1]
             reason_of = {first: Explanation(reason=own), second: Explanation(reason=others, letter=letter)}
-            self._win_reasons[winner] = reason_of[winner]
-            self._loss_reasons[loser] = reason_of[loser]
+            self.candidates.member(winner).win = reason_of[winner]
+            self.candidates.member(loser).loss = reason_of[loser]
         elif not self._half_wins or "invalid" in comparison.verdicts:
             return
         self._winners.append(winner)
@@ -143,16 +146,24 @@ class Arena:
 
     def scored(self, index: int) -> ScoredResponse:
         """Return a candidate as the evolution prompt shows it: with its posterior mean and what judges said of it."""
+        member = self.candidates.member(index)
         return ScoredResponse(
-            response=self.candidates[index],
-            score=float(self.mean[index]),
-            win=self._win_reasons.get(index, Explanation()),
-            loss=self._loss_reasons.get(index, Explanation()),
+            response=member.candidate, score=float(self.mean[index]), win=member.win, loss=member.loss
         )
 
-    def rated(self, survivors: NDArray[np.intp], unrated: Sequence[Candidate] = ()) -> "RatedCandidates":
-        """Return all candidates with the current belief in them, and behind them those that never came in."""
-        return RatedCandidates([*self.candidates, *unrated], self.mean, self.sd, survivors)
+    def note_lost(self, candidates: Iterable[Candidate]) -> None:
+        """Add candidates that were paid for but never come in: they are unparsable or repeated."""
+        for candidate in candidates:
+            self._lost.append(candidate)
+
+    def keep(self, survivors: NDArray[np.intp]) -> None:
+        """Keep the texts of these in memory; the others are read from the archive when they are looked at."""
+        self.candidates.keep(survivors.tolist())
+        self._lost.keep(())
+
+    def rated(self, survivors: NDArray[np.intp]) -> "RatedCandidates":
+        """Return all candidates with the current belief in them, and behind them those that are lost."""
+        return RatedCandidates(self.candidates, self._lost, self.mean, self.sd, survivors)
 
 
 class RatedCandidates(Sequence[Candidate]):
@@ -163,19 +174,22 @@ class RatedCandidates(Sequence[Candidate]):
 
     def __init__(
         self,
-        candidates: Sequence[Candidate],
+        candidates: Members,
+        lost: Members,
         mean: NDArray[np.float64],
         sd: NDArray[np.float64],
         survivors: NDArray[np.intp],
     ) -> None:
-        """Rate the first of the candidates, as many as there are means; the others stay as they are."""
+        """Rate the candidates, as many as there are means; those that are lost by now stay as they are."""
         self._candidates = candidates
+        self._lost = lost
+        self._length = len(mean) + len(lost)
         self._mean = mean
         self._sd = sd
         self._survivors = frozenset(survivors.tolist())
 
     def __len__(self) -> int:
-        return len(self._candidates)
+        return self._length
 
     @overload
     def __getitem__(self, index: int) -> Candidate: ...
@@ -188,7 +202,7 @@ class RatedCandidates(Sequence[Candidate]):
             return [self[i] for i in range(*index.indices(len(self)))]
         index = range(len(self))[index]  # from the end, and IndexError, as lists have it
         if index >= len(self._mean):
-            return self._candidates[index]
+            return self._lost.read(index - len(self._mean))
         # Nine digits: the last ones of a fit differ between machines and BLAS builds, and records must not.
         mean, sd = round(float(self._mean[index]), 9), round(float(self._sd[index]), 9)
-        return replace(self._candidates[index], mean=mean, sd=sd, survivor=index in self._survivors)
+        return replace(self._candidates.read(index), mean=mean, sd=sd, survivor=index in self._survivors)

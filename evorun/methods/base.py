@@ -66,6 +66,10 @@ class Method(ABC):
     def check(self, task: type[Task], validation: Sequence[Problem]) -> None:  # noqa: B027 - most have nothing to check
         """Raise ConfigError or DataError for settings that the validation split does not allow, before a run begins."""
 
+    def fit_to(self, training_problems: int) -> str | None:
+        """Settle what depends on the number of training problems, before a run begins; return a line on it."""
+        return None
+
     def warnings(self, calls: int | None) -> list[str]:
         """Return a line for each thing that the method leaves undone with `calls` a problem (None: no limit)."""
         return []

@@ -84,8 +84,9 @@ class BestOfN(PerProblem):
     async def _by_duels(self, ctx: Context) -> AsyncIterator[Step]:
         """Draw all responses in step 0, then hold one round of duels a step; the answer is the highest mean."""
         proposed = await draw(ctx, self.config)
-        arena = self.config.arena()
+        arena = self.config.arena(ctx.archive)
         arena.add(await observed(ctx, proposed.parsed))
+        arena.note_lost(proposed.unparsed)
         comparisons: list[Comparison] = []
         for step in count() if self.config.rounds is None else range(self.config.rounds + 1):
             if step > 0:
@@ -93,7 +94,8 @@ class BestOfN(PerProblem):
                 if not comparisons:
                     return  # nobody to compare, or the budget has ended
             survivors, best = self.config.survivors(arena), arena.best()
-            rated = arena.rated(survivors.indices, proposed.unparsed)
+            rated = arena.rated(survivors.indices)
+            arena.keep(survivors.indices)
             yield Step(
                 step=step,
                 best=None if best is None else rated[best],

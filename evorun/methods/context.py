@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from evorun.rollouts.calls import Caller, Calls, Remember, Role
-from evorun.rollouts.episodes import Episode
+from evorun.runs.archive import Archive
 from evorun.runs.budget import Meter
-from evorun.runs.candidates import Candidate, CandidateId, Response
+from evorun.runs.candidates import Candidate, Response
 from evorun.runs.records import write_json
 from evorun.runs.schema import RolloutRecord
 from evorun.tasks.base import Demonstration, Grade, Problem, Task, Tools
@@ -36,11 +36,14 @@ class Context(Calls):
         roles: Mapping[str, Role],
         remember: Remember,
         tools: Tools,
+        archive: Archive | None = None,
     ) -> None:
+        """archive: the run's, for candidates that leave a pool; None: one of its own."""
         super().__init__(
             name=problem.id, task=task, seed=seed, meter=meter, models=models, roles=roles, remember=remember
         )
         self.problem = problem
+        self.archive = archive or Archive()
         self._tools = tools
 
     async def observe(self, responses: Sequence[Response]) -> list[Response]:
@@ -133,25 +136,18 @@ class RunContext:
         """
         self._record(step, figures, candidates)
 
-    def record_rollouts(
-        self,
-        step: int,
-        episodes: Sequence[Episode],
-        advantages: Sequence[float | None],
-        rubrics: Sequence[CandidateId | None],
-    ) -> None:
-        """Record the episodes of a training step in rollouts.jsonl; a None among the advantages: not learned from.
+    def record_rollouts(self, rollouts: Sequence[RolloutRecord]) -> None:
+        """Record the episodes of a training step in rollouts.jsonl."""
+        self._record_rollouts(rollouts)
 
-        rubrics: ids of what each was scored by; None for the task's grade.
+    def batch(self, step: int, size: int, most: int | None = None) -> list[Problem]:
+        """Return the training problems of a step: the split in a new random order each time it is used up.
+
+        size: of a batch. most: problems of all batches together, which may leave the last one fewer.
         """
-        zipped = zip(episodes, advantages, rubrics, strict=True)
-        self._record_rollouts([one.record(step, advantage, rubric) for one, advantage, rubric in zipped])
-
-    def batch(self, step: int, size: int) -> list[Problem]:
-        """Return the training problems of a step: the split in a new random order each time it is used up."""
         problems = self.training.problems
         # By the step alone, without state: a resumed run draws the same batches. A batch may span two epochs.
-        indices = range((step - 1) * size, step * size)
+        indices = range((step - 1) * size, step * size if most is None else min(step * size, most))
         epochs = range(indices[0] // len(problems), indices[-1] // len(problems) + 1)
         orders = {epoch: self.shared.rng("epoch", epoch).permutation(len(problems)).tolist() for epoch in epochs}
         return [problems[orders[index // len(problems)][index % len(problems)]] for index in indices]

@@ -1,6 +1,7 @@
 """Signs that training has gone wrong, though it goes on: each is a figure of its step, and said when it begins."""
 
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from statistics import fmean
 
@@ -13,6 +14,8 @@ FALL = 0.5
 """Fall of the mean reward from its best, as a share of this."""
 STANDARD_ERRORS = 5.0
 """The same in standard errors of the difference: the worst of many windows is compared with the best."""
+MANY_REJECTED = 0.1
+"""Share of a step's episodes beyond which refused requests decide what is learned from."""
 
 
 class Divergence:
@@ -21,7 +24,8 @@ class Divergence:
     def __init__(self, warn: Callable[[str], None]) -> None:
         """warn: tells the user a line."""
         self._warn = warn
-        self._before: set[str] = set()
+        self._seen: set[str] = set()
+        """Signs of the latest step that was looked at for them."""
         self._rewards: list[float] = []
         self._best = float("-inf")
         """The largest mean reward of a window so far."""
@@ -49,10 +53,29 @@ class Divergence:
                 f"the mean reward of {WINDOW} steps has fallen to {fmean(self._rewards[-WINDOW:]):.3g}, from "
                 f"{self._best:.3g} at its best; lower training.learning_rate"
             )
+        return self._said(step, ("zero_gradient", "nearly_uniform", "reward_collapse"), found)
+
+    def rejections(self, step: int, errors: Sequence[str | None]) -> dict[str, float]:
+        """Return the figure `many_rejected` (1) where more than a tenth of the episodes ended in a refused request.
+
+        errors: the engine's reason of each episode; None for one that it answered to the end.
+        """
+        reasons = Counter(error for error in errors if error is not None)
+        found = {}
+        if reasons.total() > MANY_REJECTED * len(errors):
+            [(reason, _)] = reasons.most_common(1)
+            found["many_rejected"] = (
+                f"{reasons.total()} of {len(errors)} episodes ended in a request that the engine refused, most often "
+                f"because: {reason}"
+            )
+        return self._said(step, ("many_rejected",), found)
+
+    def _said(self, step: int, signs: Sequence[str], found: Mapping[str, str]) -> dict[str, float]:
+        """Say which of the signs begin with a step; return the figures of those found."""
         for name, line in found.items():
-            if name not in self._before:
+            if name not in self._seen:
                 self._warn(f"step {step}: {line}")
-        self._before = set(found)
+        self._seen = self._seen.difference(signs).union(found)
         return dict.fromkeys(found, 1.0)
 
     def _collapsed(self) -> bool:

@@ -74,12 +74,19 @@ class DuelEvolve(PerProblem):
 
     def warnings(self, calls: int | None) -> list[str]:
         config = self.config
-        return no_duels(calls, config.initial_candidates, "initial_candidates", config.orders) if config.duels else []
+        if not config.duels:
+            return []
+        lines = no_duels(calls, config.initial_candidates, "initial_candidates", config.orders)
+        if config.duels < config.children and config.generations:
+            lines.append(
+                f"method.duels={config.duels} is below method.children={config.children}: candidates come faster than "
+                "their first duels, so that some may never be judged"
+            )
+        return lines
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Run the loop of section 2.3.3 on one problem; the answer is the highest posterior mean."""
-        config, arena = self.config, self.config.arena()
-        lost: list[Candidate] = []  # unparsable or repeated: paid for, but never in the pool
+        config, arena = self.config, self.config.arena(ctx.archive)
         seen: set[str] = set()
         for step in range(config.generations + 1):
             # Evolve. While no response has parsed there is nobody to learn from: the problem alone is the prompt.
@@ -95,13 +102,14 @@ class DuelEvolve(PerProblem):
             if config.deduplicate:
                 fresh, repeated = _without_repeats(ctx, proposed.parsed, seen)
             arena.add(await observed(ctx, fresh))
-            lost += proposed.unparsed + repeated
+            arena.note_lost(proposed.unparsed + repeated)
             # Evaluate and update (sections 2.2 and 2.1).
             comparisons = await hold_duels(ctx, arena, config, step=step)
             if ctx.out_of_budget and step > 0 and not (proposed.parsed or proposed.unparsed or comparisons):
                 return  # the budget ended before this step could do anything
             survivors, best = config.survivors(arena), arena.best()
-            rated = arena.rated(survivors.indices, lost)
+            rated = arena.rated(survivors.indices)
+            arena.keep(survivors.indices)
             yield Step(
                 step=step,
                 best=None if best is None else rated[best],

@@ -11,6 +11,7 @@ from evorun.methods.arena import POOL_RANKS, RATINGS, Arena, Survivors
 from evorun.methods.context import Context
 from evorun.methods.judges import affordable_judgments, ask_judges, votes_of
 from evorun.models.base import Sampling
+from evorun.runs.archive import Archive
 from evorun.runs.candidates import Candidate, Comparison, Outcome, Verdict
 
 Pair = tuple[int, int]
@@ -62,9 +63,9 @@ class DuelSettings:
         """The sampling parameters of a judgment."""
         return Sampling(temperature=self.judge_temperature, max_tokens=self.judge_max_tokens)
 
-    def arena(self) -> Arena:
-        """Return an empty arena."""
-        return Arena(self.prior_sd, rating=self.rating, half_wins=self.ties == "half")
+    def arena(self, archive: Archive) -> Arena:
+        """Return an empty arena, whose candidates go to the archive when they are not kept."""
+        return Arena(self.prior_sd, rating=self.rating, half_wins=self.ties == "half", archive=archive)
 
     def survivors(self, arena: Arena, due: Sequence[int] = ()) -> Survivors:
         """Return the arena's survivors; those that are `due` to duel are among them."""

@@ -11,7 +11,7 @@ from typing import ClassVar
 from evorun.errors import at_least, one_of
 from evorun.methods.context import RunContext
 from evorun.methods.evolution import OPERATORS, Evolution, EvolutionSettings, Prompts
-from evorun.methods.gradient import LOSSES, GradientSettings
+from evorun.methods.gradient import LOSSES, BaselineSettings, GradientSettings
 from evorun.methods.policy_gradient import GroupRelative
 from evorun.methods.reinforcement import ROLLOUT
 from evorun.methods.rewarding import Rewarding
@@ -32,7 +32,7 @@ class EsplEvolutionConfig(RoundSettings, EvolutionSettings):
 
 
 @dataclass(kw_only=True)
-class EsplConfig(EsplEvolutionConfig, GradientSettings):
+class EsplConfig(EsplEvolutionConfig, GradientSettings, BaselineSettings):
     """Hyperparameters; `conf/method/espl.yaml` gives each default and its source."""
 
     loss: str
@@ -45,6 +45,7 @@ class EsplConfig(EsplEvolutionConfig, GradientSettings):
     def __post_init__(self) -> None:
         super().__post_init__()
         GradientSettings.__post_init__(self)
+        BaselineSettings.__post_init__(self)
         one_of("method.loss", self.loss, (*LOSSES, "cispo"))
         if self.loss == "cispo":
             self.require_bounds_of_cispo()
@@ -71,6 +72,10 @@ class Espl(GroupRelative):
     def loss(self) -> str:
         assert isinstance(self.config, EsplConfig)  # noqa: S101 - asked for only where weights are trained
         return self.config.loss
+
+    @property
+    def draws(self) -> int:
+        return self.config.prompts
 
     @property
     def after_problem(self) -> bool:

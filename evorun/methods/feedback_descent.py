@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
+from itertools import count
 from typing import ClassVar
 
 from msgspec.structs import replace
@@ -22,8 +23,8 @@ class FeedbackDescentConfig(ResponseSettings):
     """Hyperparameters; `conf/method/feedback_descent.yaml` gives each default and its source."""
 
     name: str
-    generations: int
-    """Proposals after the initial one."""
+    generations: int | None
+    """Proposals after the initial one; None: until the budget ends."""
     window: int
     """W: latest attempts that the proposer is shown (A.1)."""
     judge_temperature: float
@@ -46,11 +47,12 @@ class FeedbackDescent(PerProblem):
     needs = (Generates, Refines, Judges)
     roles: ClassVar = {"judge": Role("judge")}
     observes = True
+    ended_by_budget = ("generations",)
     Config = FeedbackDescentConfig
     config: FeedbackDescentConfig
 
     @property
-    def last_step(self) -> int:
+    def last_step(self) -> int | None:
         return self.config.generations
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
@@ -59,7 +61,7 @@ class FeedbackDescent(PerProblem):
         challengers: list[Candidate] = []
         unparsed: list[Candidate] = []
         attempts: list[Attempt] = []
-        for step in range(self.config.generations + 1):
+        for step in count() if self.config.generations is None else range(self.config.generations + 1):
             if incumbent is None:  # also after a step 0 that did not parse
                 operator, proposal = "init", Proposal(ctx.task.generation_prompt(ctx.problem), ())
             else:

@@ -5,12 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from evorun.errors import ConfigError, above, at_least
+from evorun.errors import ConfigError, above, at_least, one_of
 from evorun.rollouts.episodes import Episode
 from evorun.rollouts.rewards import Reward
 
 LOSSES = ("grpo", "dr_grpo", "dapo", "bnpo")
 """TRL's names of the ways to weigh a batch's tokens; `cispo` has its own importance weights."""
+BASELINES = ("draw", "problem")
 
 
 @dataclass(kw_only=True)
@@ -41,10 +42,22 @@ class GradientSettings:
             )
 
 
+@dataclass(kw_only=True)
+class BaselineSettings:
+    """Hyperparameters of advantages, of methods that play a problem under several draws of system prompts."""
+
+    baseline: str
+    """draw | problem: a reward is measured by the mean reward of its problem under the same draw of a system prompt, or
+    under all that a step has drawn."""
+
+    def __post_init__(self) -> None:
+        one_of("method.baseline", self.baseline, BASELINES)
+
+
 def advantages(episodes: Sequence[Episode], group: int, *, leave_one_out: bool = False) -> list[float | None]:
     """Return each reward less the mean of its group (equation 2), or of the others in it; None without a reward.
 
-    group: as many consecutive episodes are of one problem under one prompt.
+    group: as many consecutive episodes are of one problem, under one draw of a system prompt or under all.
     """
     result: list[float | None] = []
     for first in range(0, len(episodes), group):
@@ -83,6 +96,7 @@ def figures(episodes: Sequence[Episode], group: int) -> dict[str, float]:
         "completion_tokens": sum(tokens) / max(len(completions), 1),
         "truncated": sum(one.truncated for one in completions) / max(len(completions), 1),
         "rejected": float(rejected),
+        "rejected_share": rejected / len(episodes),
         **({"unscored": float(unscored)} if unscored else {}),
         **{f"reward_unscored_{kind}": count / len(rewards) for kind, count in sorted(kinds.items())},
         **({"turns": sum(turns) / len(turns)} if max(turns) > 1 else {}),

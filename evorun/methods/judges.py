@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from evorun.methods.context import Context
 from evorun.models.base import Reply, Sampling
-from evorun.runs.candidates import Verdict
+from evorun.runs.candidates import REFUSED, Verdict
 from evorun.tasks.base import Prompt
 from evorun.tasks.capabilities import Judgment
 
@@ -59,6 +59,6 @@ def votes_of(judgments: Sequence[Judgment]) -> tuple[tuple[Verdict, ...], ...] |
 def _read(ctx: Context, reply: Reply) -> Judgment:
     """Return the judgment in a reply; a request that the engine refused is an invalid one."""
     if reply.error is not None:
-        return Judgment(verdict="invalid", reason=f"rejected: {reply.error}")
+        return Judgment(verdict="invalid", reason=f"{REFUSED}{reply.error}")
     judgment: Judgment = ctx.task.parse_judgment(reply.completions[0].text)
     return judgment

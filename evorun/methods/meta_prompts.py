@@ -52,17 +52,17 @@ class MetaPrompts:
         if settings.meta_prompts is not None:
             self._try_prompts()
 
-    def analysis(self, sample: Sample) -> Prompt:
-        """Ask whether a sample's score is deserved, and what the rubric lacks (meta-analysis)."""
+    def analysis(self, samples: Sequence[Sample]) -> Prompt:
+        """Ask whether samples' scores are deserved, and what the rubric lacks (meta-analysis)."""
         asked = {"words": self._settings.analysis_words, "own_score": self._settings.flag_above is not None}
-        shown = {"sample": self._sample(sample), "maximum": number(sample.rubric.maximum)}
-        return self._ask("analysis", **asked, **shown)
+        shown = {"sample": self._shown(samples), "maximum": number(samples[-1].rubric.maximum)}
+        return self._ask("analysis", several=len(samples) > 1, **asked, **shown)
 
-    def refinement(self, sample: Sample, analysis: str) -> Prompt:
-        """Ask for a better rubric (meta-refinement). analysis: of the sample; "" without one (appendix F)."""
+    def refinement(self, samples: Sequence[Sample], analysis: str) -> Prompt:
+        """Ask for a better rubric (meta-refinement). analysis: of the samples; "" without one (appendix F)."""
         form = self._form(self._settings.refinement_words)
-        shown = {"sample": self._sample(sample), "analysis": inert(analysis)}
-        return self._as_json(self._ask("refinement", rubric_format=form, **shown))
+        shown = {"sample": self._shown(samples), "analysis": inert(analysis)}
+        return self._as_json(self._ask("refinement", several=len(samples) > 1, rubric_format=form, **shown))
 
     def merging(self, rubric: Rubric, refinements: Sequence[Rubric]) -> Prompt:
         """Ask for one rubric in the place of the present one, out of the refinements (meta-merging)."""
@@ -76,6 +76,13 @@ class MetaPrompts:
         """Ask for one of so many criteria, in a conversation that `refinement` or `merging` has begun."""
         return self._ask("item", number=number, count=count, words=self._settings.item_words)
 
+    def with_fault(self, prompt: Prompt, fault: str) -> Prompt:
+        """Return a prompt for a reply in the place of one that could not be used. fault: what was wrong with it."""
+        *before, last = prompt.messages
+        # The model's own words may stand in it.
+        text = f"{last['content']}\n\n{self._files.render('retry', fault=inert(fault))}"
+        return replace(prompt, messages=(*before, Message(role="user", content=text)))
+
     def _try_prompts(self) -> None:
         """Render every prompt once: a user's file that fails at the first merging would cost hours."""
         reply = Reply(completions=(Completion(text="", finish_reason="stop", tokens=0),), prompt_tokens=0, seconds=0.0)
@@ -83,10 +90,10 @@ class MetaPrompts:
         reward = Reward(1.0, {"raw": 1.0, "normalised": 1.0})
         rubric = Rubric("rubric", 1.0)
         sample = Sample(Episode(asked, (reply,), Response(text="", answer=None), reward, 0, ""), rubric)
-        self.analysis(sample)
-        self.refinement(sample, "analysis")
+        self.analysis([sample, sample])
+        self.refinement([sample, sample], "analysis")
         self.merging(rubric, [rubric])
-        self.item(1, 1)
+        self.with_fault(self.item(1, 1), "fault")
 
     def _form(self, words: int) -> str:
         """Return what a rubric is to look like, or where the conversation about its criteria begins."""
@@ -100,25 +107,28 @@ class MetaPrompts:
         schema = rubric_schema(self._settings.most_items) if self._settings.meta_json else None
         return replace(prompt, json_schema=schema)
 
-    def _sample(self, sample: Sample) -> str:
+    def _shown(self, samples: Sequence[Sample]) -> str:
+        """Return what stands before every instruction: the task, the rubric, and what was scored by it."""
+        task, cases = self._task.task_description(), [self._case(one) for one in samples]
+        return self._files.render("sample", task_description=task, cases=cases)
+
+    def _case(self, sample: Sample) -> Mapping[str, str]:
         episode, rubric = sample
         known = self._demonstrations.get(episode.asked.problem.id)
         reference = "" if known is None else known.reference
         prompt = "\n\n".join(message["content"] for message in episode.asked.prompt.messages)
         # Of one turn what the reward model was shown: the reply without its thinking.
         response = episode.response.text if len(episode.turns) == 1 else transcript(episode)
-        return self._files.render(
-            "sample",
-            task_description=self._task.task_description(),
-            rubric=rubric.shown,
-            maximum=number(rubric.maximum),
-            prompt=self._excerpt(prompt),
-            reference=self._excerpt(reference),
-            response=self._excerpt(response),
-            rationale=self._excerpt(episode.reward.rationale),
-            score=number(episode.reward.parts["raw"]),
-            out_of=number(points(sample)),
-        )
+        return {
+            "rubric": rubric.shown,
+            "maximum": number(rubric.maximum),
+            "prompt": self._excerpt(prompt),
+            "reference": self._excerpt(reference),
+            "response": self._excerpt(response),
+            "rationale": self._excerpt(episode.reward.rationale),
+            "score": number(episode.reward.parts["raw"]),
+            "out_of": number(points(sample)),
+        }
 
     def _excerpt(self, text: str) -> str:
         # What a policy writes must not end its part of the prompt.

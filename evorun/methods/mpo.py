@@ -20,7 +20,7 @@ from evorun.methods.round_settings import ReinforcementSettings
 from evorun.methods.rubrics import ROLES
 from evorun.rollouts.episodes import Episode
 from evorun.tasks.capabilities import Generates, ScoresByRubric
-from evorun.training.wire import Objective
+from evorun.training.wire import Objective, Row
 
 TRAINERS: dict[str, type[Reinforcement]] = {"ppo": Ppo, "grpo": Grpo, "cispo": Cispo, "rloo": Rloo}
 """The methods whose updates can be made."""
@@ -79,8 +79,11 @@ class Mpo(Reinforcement):
     def objective(self, run: Path) -> Objective:
         return self.trainer.objective(run)
 
-    def signals(self, episodes: Sequence[Episode]) -> list[float | None]:
-        return self.trainer.signals(episodes)
+    def rewards(self, episodes: Sequence[Episode]) -> list[float | None]:
+        return self.trainer.rewards(episodes)
 
-    def moves(self, signals: Sequence[float]) -> bool:
-        return self.trainer.moves(signals)
+    def advantages(self, episodes: Sequence[Episode]) -> list[float | None]:
+        return self.trainer.advantages(episodes)
+
+    def has_gradient(self, rows: Sequence[Row]) -> bool:
+        return self.trainer.has_gradient(rows)

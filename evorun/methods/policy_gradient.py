@@ -3,6 +3,7 @@
 The baselines "RL only" of E-SPL (section 4.1): its loop under one prompt that never changes, with its objective
 (section 3.1): N completions of each problem are sampled and rewarded, and each one's advantage is its reward minus the
 mean of the N (with `rloo`: of the others), not divided by their standard deviation. TRL's GRPOTrainer does the rest.
+With `method.draws` a problem has N completions for each draw of the prompt, as E-SPL has N for each of its prompts.
 """
 
 from collections.abc import Sequence
@@ -10,22 +11,37 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
 
-from evorun.errors import at_least, one_of
-from evorun.methods.gradient import LOSSES, GradientSettings, advantages
+from evorun.errors import ConfigError, at_least, one_of
+from evorun.methods.context import RunContext
+from evorun.methods.evolution import FixedPrompt, Prompts
+from evorun.methods.gradient import LOSSES, BaselineSettings, GradientSettings, advantages
 from evorun.methods.reinforcement import Reinforcement
 from evorun.methods.round_settings import ReinforcementSettings
 from evorun.rollouts.episodes import Episode
-from evorun.training.wire import PolicyGradient
+from evorun.training.wire import PolicyGradient, Row
 
 
 @dataclass(kw_only=True)
-class PolicyGradientConfig(ReinforcementSettings, GradientSettings):
+class PolicyGradientConfig(ReinforcementSettings, GradientSettings, BaselineSettings):
     """Hyperparameters; the methods' YAML files give each default and its source."""
+
+    draws: int
+    """Draws of the prompt for each problem of a batch, with `group` completions each."""
+    task_instruction: bool
+    """The prompt is the task's own instruction as system prompt, the root of E-SPL's population; false: the task's own
+    prompt for an answer."""
 
     def __post_init__(self) -> None:
         ReinforcementSettings.__post_init__(self)
         GradientSettings.__post_init__(self)
+        BaselineSettings.__post_init__(self)
         at_least("method.group", self.group, 2)
+        at_least("method.draws", self.draws, 1)
+        if self.task_instruction and self.system_prompt is not None:
+            raise ConfigError(
+                "method.task_instruction: has no effect beside method.system_prompt, which stands in the instruction's "
+                "place; set one of the two"
+            )
 
 
 @dataclass(kw_only=True)
@@ -65,7 +81,7 @@ class GroupRelative(Reinforcement):
         assert isinstance(config, GradientSettings)  # noqa: S101 - asked for only where weights are trained
         return PolicyGradient(
             loss=self.loss,
-            steps=config.steps,
+            steps=self.last_step or 1,  # not known before `fit_to`, and not needed there
             minibatches=config.minibatches,
             kl=config.kl,
             clip_low=config.clip_low,
@@ -73,13 +89,29 @@ class GroupRelative(Reinforcement):
             temperature=config.temperature,
         )
 
-    def signals(self, episodes: Sequence[Episode]) -> list[float | None]:
-        return list(advantages(episodes, self.config.group, leave_one_out=self.leave_one_out))
+    def prompts(self, ctx: RunContext) -> Prompts:
+        config = self.config
+        assert isinstance(config, PolicyGradientConfig)  # noqa: S101 - others have prompts of their own
+        own = ctx.training.task.seed_instruction() if config.task_instruction else ""
+        return FixedPrompt(config.system_prompt or own, config.draws)
 
-    def moves(self, signals: Sequence[float]) -> bool:
+    @property
+    def draws(self) -> int:
+        """System prompts that are drawn for a batch."""
+        return self.config.draws if isinstance(self.config, PolicyGradientConfig) else 1
+
+    @property
+    def baseline_group(self) -> int:
+        of_problem = isinstance(self.config, BaselineSettings) and self.config.baseline == "problem"
+        return self.config.group * (self.draws if of_problem else 1)
+
+    def advantages(self, episodes: Sequence[Episode]) -> list[float | None]:
+        return advantages(episodes, self.baseline_group, leave_one_out=self.leave_one_out)
+
+    def has_gradient(self, rows: Sequence[Row]) -> bool:
         # With equal rewards in each group only the divergence from the reference policy has a gradient.
         divergence = isinstance(self.config, GradientSettings) and self.config.kl
-        return any(signals) or bool(divergence and signals)
+        return any(row.advantage for row in rows) or bool(divergence and rows)
 
 
 class Grpo(GroupRelative):

@@ -1,7 +1,7 @@
 """Proximal policy optimisation on a task's training split under one fixed prompt: `ppo`.
 
-The trainer has a critic, so a completion needs no others of its problem to be measured by: what it is told of an
-episode is the reward itself, and it makes advantages of it (`evorun.training.wire.ProximalPolicy`).
+A completion needs no others of its problem to be measured by: the trainer has a critic, which makes advantages of the
+episodes' rewards (`evorun.training.wire.ProximalPolicy`).
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,8 @@ class Ppo(Reinforcement):
     config: PpoConfig
 
     def objective(self, run: Path) -> ProximalPolicy:
-        return self.config.objective(steps=self.config.steps, temperature=self.config.temperature)
+        # The steps are not known before `fit_to`, and not needed there.
+        return self.config.objective(steps=self.last_step or 1, temperature=self.config.temperature)
 
-    def signals(self, episodes: Sequence[Episode]) -> list[float | None]:
-        return self.config.signals(episodes)
+    def rewards(self, episodes: Sequence[Episode]) -> list[float | None]:
+        return self.config.rewards(episodes)

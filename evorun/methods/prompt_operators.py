@@ -14,7 +14,16 @@ import numpy as np
 import numpy.typing as npt
 
 from evorun.methods.prompt_population import SLACK, Member
-from evorun.methods.system_prompts import Edit, Limits, Patched, SystemPrompt, numbered, patch, reply_schema
+from evorun.methods.system_prompts import (
+    Edit,
+    Limits,
+    Patched,
+    SystemPrompt,
+    apply_proposals,
+    numbered,
+    patch,
+    reply_schema,
+)
 from evorun.models.base import Completion, Message, Reply
 from evorun.rollouts.episodes import Asked, Episode
 from evorun.rollouts.rewards import Reward
@@ -23,6 +32,7 @@ from evorun.tasks.base import Demonstration, Problem, Prompt
 from evorun.tasks.excerpts import excerpt
 from evorun.tasks.json_text import well_formed
 from evorun.tasks.prompt_files import PromptFiles
+from evorun.tasks.tags import inert, tags_in
 from evorun.tasks.thinking import without_thinking
 
 Floats = npt.NDArray[np.float64]
@@ -80,20 +90,35 @@ class OperatorPrompts:
 
     def summary(self, parent: SystemPrompt, episode: Episode) -> Prompt:
         """Ask for a summary of one rollout under its system prompt (appendix A.2)."""
-        shown = {"rollout": self._excerpt(transcript(episode)), "outcome": _outcome(episode)}
+        shown = {"rollout": self._said(episode, transcript(episode)), "outcome": _outcome(episode)}
         return self._ask("summary", system_prompt=parent.text, **shown, **self._problem(episode))
 
-    def critique(self, parent: SystemPrompt, episodes: Sequence[Episode], summaries: Sequence[str]) -> Prompt:
+    def critique(
+        self,
+        parent: SystemPrompt,
+        episodes: Sequence[Episode],
+        summaries: Sequence[str],
+        *,
+        lessons_alone: bool = False,
+    ) -> Prompt:
         """Ask for lessons and local edits out of one problem's rollouts (appendices A.3 and A.4).
 
-        summaries: of each rollout; the rollout itself stands in the place of an empty one.
+        summaries: of each rollout; the rollout itself stands in the place of an empty one. lessons_alone: without edits
+        (equation 7), which `proposal` asks for.
         """
         blocks = [
-            f"## Attempt {number}: {_outcome(episode)}\n{self._excerpt(summary or transcript(episode))}"
+            f"## Attempt {number}: {_outcome(episode)}\n{self._said(episode, summary or transcript(episode))}"
             for number, (episode, summary) in enumerate(zip(episodes, summaries, strict=True), 1)
         ]
         shown = {"attempts": "\n\n".join(blocks), **self._problem(episodes[0])}
+        if lessons_alone:
+            numbers = numbered(parent.principles)
+            return self._ask("critique", preamble=parent.preamble, principles=numbers, edit_format="", **shown)
         return self._ask_edits("critique", parent, self.local_limits, (), **shown)
+
+    def proposal(self, parent: SystemPrompt, lessons: str) -> Prompt:
+        """Ask for local edits by the lessons of one problem's rollouts (equation 8)."""
+        return self._ask_edits("proposal", parent, self.local_limits, (), lessons=lessons)
 
     def aggregation(self, parent: SystemPrompt, lessons: Sequence[Patched]) -> Prompt:
         """Ask for one list of edits out of the proposals of a batch (appendix A.5)."""
@@ -106,7 +131,8 @@ class OperatorPrompts:
         """Ask for edits that bring what the others were better at into the best system prompt (Algorithm 2).
 
         phi: mean rewards, of shape (members, problems). problems: as they were posed. alone_by: see `wins_of`; then
-        the best one must have won, too. None: no other one has won anything that could be brought in.
+        the best one must have won, too. None: no other one has won anything that could be brought in. Algorithm 2 asks
+        all the same, with empty lists of wins; leaving the call out is ours, and the authors' released code's.
         """
         best, wins = int(phi.mean(axis=1).argmax()), wins_of(phi, alone_by)
         if not any(won for index, won in enumerate(wins) if index != best) or (alone_by is not None and not wins[best]):
@@ -118,6 +144,7 @@ class OperatorPrompts:
                 best=index == best,
                 # Without ids: edits speak of the best one's.
                 principles=member.prompt.principles,
+                preamble="" if self.limits.preamble_chars is None else member.prompt.preamble,
                 mean=float(phi[index].mean()),
                 wins=[
                     {
@@ -135,11 +162,16 @@ class OperatorPrompts:
 
     def read_lesson(self, parent: SystemPrompt, reply: Reply) -> Patched:
         """Return a critique's analysis and edits: those proposals that could be applied."""
-        return patch(parent.principles, reply, self.local_limits, partial=True)
+        return patch(parent.principles, reply, self.local_limits, partial=True, preamble=parent.preamble)
 
     def read_patch(self, parent: SystemPrompt, reply: Reply, *, partial: bool = False) -> Patched:
-        """Return the principles after the edits that a reply lists."""
-        return patch(parent.principles, reply, self.limits, partial=partial)
+        """Return the system prompt after the edits that a reply lists."""
+        return patch(parent.principles, reply, self.limits, partial=partial, preamble=parent.preamble)
+
+    def join(self, parent: SystemPrompt, lessons: Sequence[Patched]) -> Patched:
+        """Return the system prompt after those proposals of a batch that conflict with no other."""
+        proposals = [edit for lesson in lessons for edit in lesson.edits]
+        return apply_proposals(parent.principles, proposals, self.limits, preamble=parent.preamble)
 
     def shows_part_of(self, episode: Episode) -> bool:
         """Return whether prompts show only a part of a rollout."""
@@ -154,6 +186,8 @@ class OperatorPrompts:
         candidate = Candidate(id="", generation=0, operator="root", text="", answer=None)
         self.summary(prompt, episode)
         self.critique(prompt, [episode], [""])
+        self.critique(prompt, [episode], [""], lessons_alone=True)
+        self.proposal(prompt, "")
         self.aggregation(prompt, [])
         self.crossover([Member(candidate, prompt)] * 2, np.array([[0.0, 1.0], [1.0, 0.5]]), ["", ""])
 
@@ -161,6 +195,11 @@ class OperatorPrompts:
         known = self._demonstrations.get(episode.asked.problem.id)
         answer = "" if known is None else self._excerpt(known.answer)
         return {"problem": self._excerpt(posed(episode)), "right_answer": answer}
+
+    def _said(self, episode: Episode, text: str) -> str:
+        """Return as much of a model's words as prompts show, without tags but those that it was asked to use."""
+        asked = "\n".join(message["content"] for message in episode.asked.prompt.messages)
+        return inert(self._excerpt(text), tags_in(asked))
 
     def _excerpt(self, text: str) -> str:
         return excerpt(text, self._rollout_chars)
@@ -185,7 +224,7 @@ class OperatorPrompts:
 
 
 def read_summary(reply: Reply) -> str:
-    """Return the summary that a reply is; "" where there is none."""
+    """Return the summary, or the lessons, that a reply is; "" where there is none."""
     return "" if reply.error else well_formed(without_thinking(reply.completions[0].text)).strip()
 
 

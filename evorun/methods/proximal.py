@@ -8,7 +8,7 @@ from evorun.errors import above, at_least, one_of, within
 from evorun.rollouts.episodes import Episode
 from evorun.training.wire import ProximalPolicy
 
-CRITICS = ("model", "head")
+CRITICS = ("full", "model", "head")
 KL_ESTIMATORS = ("k1", "k3")
 SCORED_AT = ("last", "after")
 
@@ -41,8 +41,16 @@ class ProximalSettings:
     """after: the reward stands one step after the last token, of episodes shorter than the batch's longest (TRL's);
     last: on the last token of each."""
     critic: str
-    """model: a copy of the base weights with an adapter and a value head; head: the policy's own base weights with
-    them: the same values, in less memory."""
+    """full: a copy of the model with a value head, all its weights trained; model: a copy of the base weights with an
+    adapter and a value head; head: the policy's own base weights with them: the same values, in less memory."""
+    popart: float | None
+    """The critic learns returns in running standard deviations from their running mean, in which a batch has this
+    weight: 0.1 follows a new scale of rewards within about ten batches. `value_clip` and the value loss are then in
+    this scale, too, and values stay what they were when it changes (van Hasselt et al. 2016). null: returns as they
+    are."""
+    reset_critic: bool
+    """Set the value head to 0 at the first update after the rubric has changed, and forget its part of the optimiser's
+    state; what is below the head stays."""
     missing_eos_penalty: float | None
     """Subtracted from the reward of an episode whose last turn does not end by itself; null: nothing."""
 
@@ -53,8 +61,9 @@ class ProximalSettings:
             at_least(f"method.{key}", getattr(self, key), 0)
         for key in ("clip", "value_clip", "missing_eos_penalty"):
             above(f"method.{key}", getattr(self, key), 0)
-        for key in ("gamma", "gae_lambda"):
+        for key in ("gamma", "gae_lambda", "popart"):
             within(f"method.{key}", getattr(self, key), 0, 1)
+        above("method.popart", self.popart, 0)
         one_of("method.kl_estimator", self.kl_estimator, KL_ESTIMATORS)
         one_of("method.score_at", self.score_at, SCORED_AT)
         one_of("method.critic", self.critic, CRITICS)
@@ -75,11 +84,13 @@ class ProximalSettings:
             whiten=self.whiten,
             score_at=cast(Any, self.score_at),
             critic=cast(Any, self.critic),
+            popart=self.popart,
+            reset_critic=self.reset_critic,
             temperature=temperature,
         )
 
-    def signals(self, episodes: Sequence[Episode]) -> list[float | None]:
-        """Return the reward of each episode, as the trainer's critic learns from it; None without a reward.
+    def rewards(self, episodes: Sequence[Episode]) -> list[float | None]:
+        """Return the reward of each episode, less the penalty for a missing end; None without a reward.
 
         An episode that the task or the engine cut off has not ended by itself.
         """

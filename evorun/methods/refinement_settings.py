@@ -36,8 +36,11 @@ class RefinementSettings:
     refine_samples: int
     """Episodes of a rubric that a refinement looks at, at most (n)."""
     choose_samples: str
-    """random | informative: in turn the highest and the lowest score, the most points for what a hacking monitor
-    suspects, the longest and the shortest response."""
+    """random | thirds: as many from each third by score | informative: in turn the highest and the lowest score, the
+    most points for what a hacking monitor suspects, the longest and the shortest response."""
+    refine_on: str
+    """each: a rubric is written in view of each sample, and then one in the place of these (meta-merging). all: one is
+    written in view of all samples together, as the authors' released code has it on MATH; nothing is merged."""
     references: bool
     """Show the meta reward model a problem's reference solution, where the task has one; the regime is then labels."""
     meta_analysis: bool
@@ -49,6 +52,9 @@ class RefinementSettings:
     """Words of an analysis at most; so are the next two, of what they name."""
     refinement_words: int
     merging_words: int
+    refine_attempts: int
+    """Times that a rubric, or a criterion of it, is asked for until it can be read; the model is told what was wrong.
+    Where no merged rubric can be read after so many, the refinement that spreads the samples' scores most is taken."""
     refine_by: str
     """whole | item: a rubric is written in one reply; or its criteria are counted first, and then written one by one,
     as the authors' released code has it."""
@@ -60,7 +66,11 @@ class RefinementSettings:
     most_items: int
     """Criteria at most, with `refine_by=item` or `meta_json`."""
     keep_rubric: str
-    """newest | spread: a new rubric must spread the normalised scores of the samples at least as much as the old."""
+    """newest | spread: a new rubric must spread the normalised scores of the samples at least as much as the old |
+    validated: the reward model scores held-out responses and known exploits by both; see `Trial.fault_of_validation`.
+    """
+    validation_samples: int
+    """Of keep_rubric=validated: episodes of a rubric's first batch that no refinement sees, and as many exploits."""
     collapse_below: float
     """Adaptive: refine when the standard deviation of a batch's normalised rewards is below this."""
     monitors_above: dict[str, float]
@@ -76,14 +86,23 @@ class RefinementSettings:
     """Completion tokens of a call at most; null: two for each word that it may have. A model that thinks before it
     answers needs more."""
 
+    analysis_max_tokens: int | None
+    """Completion tokens of an analysis, and of a criterion with `refine_by=item`; where null, and over both,
+    `meta_max_tokens`."""
+    item_max_tokens: int | None
+
     def __post_init__(self) -> None:
         one_of("method.refine_schedule", self.refine_schedule, SCHEDULES)
-        one_of("method.choose_samples", self.choose_samples, ("random", "informative"))
+        one_of("method.choose_samples", self.choose_samples, ("random", "thirds", "informative"))
+        one_of("method.refine_on", self.refine_on, ("each", "all"))
         one_of("method.refine_by", self.refine_by, ("whole", "item"))
-        one_of("method.keep_rubric", self.keep_rubric, ("newest", "spread"))
-        for key in ("refine_every", "refine_rounds", "refine_pool", "refine_samples", "sample_chars"):
+        one_of("method.keep_rubric", self.keep_rubric, ("newest", "spread", "validated"))
+        for key in ("refine_every", "refine_rounds", "refine_pool", "refine_samples", "refine_attempts"):
             at_least(f"method.{key}", getattr(self, key), 1)
-        for key in ("analysis_words", "refinement_words", "merging_words", "item_words", "meta_max_tokens"):
+        at_least("method.validation_samples", self.validation_samples, 2)
+        for key in ("analysis_words", "refinement_words", "merging_words", "item_words"):
+            at_least(f"method.{key}", getattr(self, key), 1)
+        for key in ("sample_chars", "meta_max_tokens", "analysis_max_tokens", "item_max_tokens"):
             at_least(f"method.{key}", getattr(self, key), 1)
         within("method.most_items", self.most_items, 1, MAX_ITEMS)
         for key in ("collapse_below", "flag_above", "meta_temperature"):
@@ -93,9 +112,19 @@ class RefinementSettings:
             at_least(f"method.monitors_above.{name}", threshold, 0)
         above("method.meta_top_p", self.meta_top_p, 0)
         within("method.meta_top_p", self.meta_top_p, 0, 1)
+        if self.keep_rubric == "validated" and self.refine_schedule == "before":
+            raise ConfigError(
+                "method.keep_rubric: validated needs episodes of training, which refine_schedule=before comes before; "
+                "use newest or spread"
+            )
         if self.meta_json and self.refine_by == "item":
             raise ConfigError(
                 "method.meta_json: has no effect on single criteria; set it to false, or method.refine_by=whole"
+            )
+        if self.flag_above is not None and self.refine_on == "all":
+            raise ConfigError(
+                "method.flag_above: chooses among samples that are analysed one by one; leave it null, or set "
+                "method.refine_on=each"
             )
         if self.flag_above is not None and not self.meta_analysis:
             raise ConfigError("method.flag_above: has no effect without an analysis that states a score; leave it null")
@@ -103,9 +132,11 @@ class RefinementSettings:
     @property
     def calls_per_rubric(self) -> int:
         """Model calls that a rubric takes to write, at most."""
-        return 1 + self.most_items if self.refine_by == "item" else 1
+        return self.refine_attempts * (1 + self.most_items if self.refine_by == "item" else 1)
 
-    def meta_sampling(self, words: int) -> Sampling:
-        """Return the sampling parameters of a call whose reply may have so many words."""
-        most = self.meta_max_tokens or max(LEAST_TOKENS, TOKENS_PER_WORD * words)
+    def meta_sampling(self, words: int, role: str) -> Sampling:
+        """Return the sampling parameters of a call of a role whose reply may have so many words."""
+        is_item = self.refine_by == "item" and role != ANALYSE and words == self.item_words
+        own = self.analysis_max_tokens if role == ANALYSE else self.item_max_tokens if is_item else None
+        most = self.meta_max_tokens or own or max(LEAST_TOKENS, TOKENS_PER_WORD * words)
         return Sampling(temperature=self.meta_temperature, top_p=self.meta_top_p, max_tokens=most)

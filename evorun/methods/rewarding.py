@@ -90,8 +90,13 @@ class GradesOnly:
 class ByRubric:
     """A reward model scores by rubrics, which a meta reward model rewrites where there are settings for that."""
 
-    def __init__(self, ctx: RunContext, settings: RubricSettings, overflow_penalty: float) -> None:
-        """overflow_penalty: see `Graded`. Raises ConfigError for a rubric that the task does not know."""
+    def __init__(
+        self, ctx: RunContext, settings: RubricSettings, overflow_penalty: float, last_step: int | None
+    ) -> None:
+        """overflow_penalty: see `Graded`. last_step: see `Rubrics`.
+
+        Raises ConfigError for a rubric that the task does not know.
+        """
         task, known = ctx.training.task, ctx.training.demonstrations
         self._task = task
         self.rewards = RubricRewards(
@@ -105,7 +110,7 @@ class ByRubric:
         )
         assert settings.rubric is not None  # noqa: S101 - else the task's grade rewards
         refinement = settings if isinstance(settings, RefinementSettings) else None
-        self._rubrics = Rubrics(ctx, settings.rubric, refinement, self.rewards)
+        self._rubrics = Rubrics(ctx, settings.rubric, refinement, self.rewards, last_step)
 
     @property
     def candidates(self) -> Sequence[Candidate]:

@@ -13,8 +13,11 @@ class RoundSettings(RepeatedEvaluationSettings, SamplingSettings):
     """Hyperparameters of the loop; the YAML files of its methods give each default and its source."""
 
     name: str
-    steps: int
-    """Steps, one batch each."""
+    steps: int | None
+    """Steps, one batch each; null: as many as `data_epochs` take."""
+    data_epochs: int
+    """Times that each problem of the training split is in a batch, where `steps` is null; the last batch has what is
+    left for it."""
     problems_per_step: int
     """Problems in a batch (B)."""
     group: int
@@ -39,7 +42,7 @@ class RoundSettings(RepeatedEvaluationSettings, SamplingSettings):
     def __post_init__(self) -> None:
         SamplingSettings.__post_init__(self)
         RepeatedEvaluationSettings.__post_init__(self)
-        for key in ("steps", "problems_per_step", "group"):
+        for key in ("steps", "data_epochs", "problems_per_step", "group"):
             at_least(f"method.{key}", getattr(self, key), 1)
         for key in ("format_reward", "format_penalty", "overflow_penalty"):
             at_least(f"method.{key}", getattr(self, key), 0)

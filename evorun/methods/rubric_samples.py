@@ -40,12 +40,17 @@ def choose(
 ) -> list[Sample]:
     """Return `count` of the samples, or all where there are no more, in their order.
 
-    how: random; informative; or boundary: those whose scores are the nearest to the middle of the scale. script: see
+    how: random; thirds: as many at random from each third by score; informative; or
+    boundary: those whose scores are the nearest to the middle of the scale. script: see
     `evorun.rollouts.monitors.measure`.
     """
     shuffled = rng.permutation(len(samples)).tolist()
     if how == "random":
         return [samples[index] for index in sorted(shuffled[:count])]
+    if how == "thirds":
+        by_score = sorted(shuffled, key=lambda index: normalised(samples[index].episode))
+        thirds = [third.tolist() for third in np.array_split(by_score, 3)]
+        return [samples[index] for third in thirds for index in rng.permutation(third)[: count // 3].tolist()]
     worths = [_worths(one.episode, script) if how == "informative" else (_nearness(one.episode),) for one in samples]
     # Sorting is stable, so that chance decides among equals.
     rankings = [sorted(shuffled, key=lambda index: -worths[index][at]) for at in range(len(worths[0]) if worths else 0)]

@@ -10,10 +10,12 @@ from msgspec.structs import replace
 
 from evorun.methods.context import RunContext
 from evorun.methods.evaluation import answer_prompt
+from evorun.methods.known_exploits import known_exploit
 from evorun.methods.meta_prompts import MetaPrompts, Sample, normalised
 from evorun.methods.refinement_settings import ANALYSE, CALIBRATE, MERGE, REFINE, RefinementSettings
-from evorun.methods.rubric_refinement import MetaRewardModel, Refined, Scorer, Turn, spread
+from evorun.methods.rubric_refinement import Checks, MetaRewardModel, Refined, Turn, answered
 from evorun.methods.rubric_samples import can_be_shown, choose, without_tokens
+from evorun.methods.rubric_trials import Answered, Scorer, spread
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
 from evorun.rollouts.episodes import Asked, Episode, Rollouts
@@ -34,23 +36,33 @@ class Rubrics:
     """The lineages of a run's rubrics; each step's responses are scored by the versions of a step before it."""
 
     def __init__(
-        self, ctx: RunContext, name: str, settings: RefinementSettings | None = None, scorer: Scorer | None = None
+        self,
+        ctx: RunContext,
+        name: str,
+        settings: RefinementSettings | None = None,
+        scorer: Scorer | None = None,
+        last_step: int | None = None,
     ) -> None:
         """name: of the rubric to start from (`ScoresByRubric.given_rubric`). settings: None for one that stays.
 
-        scorer: see `MetaRewardModel`. Raises ConfigError for a name that the task does not know, and for the user's
-        prompt files that cannot be used.
+        scorer: of samples by rubrics that are tried, where there are settings. last_step: a rubric that no batch up to
+        this step would be scored by is not made.
+        Raises ConfigError for a name that the task does not know, and for the user's prompt files that cannot be used.
         """
         self._ctx = ctx
         self._settings = settings
+        self._last_step = last_step
         self._task = ctx.training.task
         self._keys: tuple[str, ...] = self._task.rubric_keys()
         self._lineages = {key: [_root(key, self._task.given_rubric(name, key))] for key in self._keys}
         self._seen: dict[str, list[Sample]] = {key: [] for key in self._keys}
         """Episodes since the last refinement."""
+        self._held_out: dict[str, list[Sample]] = {key: [] for key in self._keys}
+        """Episodes of each key's first batch that no refinement sees, with `keep_rubric=validated`."""
         self._last_refined = 0
         self._script = getattr(self._task, "script", None)
         if settings is not None:
+            assert scorer is not None  # noqa: S101 - whoever refines has one
             known = ctx.training.demonstrations if settings.references else {}
             self._meta = MetaRewardModel(ctx.shared, MetaPrompts(self._task, settings, known), settings, scorer)
 
@@ -82,7 +94,7 @@ class Rubrics:
     def most_calls(self, step: int) -> int:
         """Return how many calls `evolve` makes at a step at most."""
         settings = self._settings
-        if settings is None or settings.refine_schedule == "before":
+        if settings is None or settings.refine_schedule == "before" or not self._has_use(step):
             return 0
         due = settings.refine_schedule == "adaptive" or step % settings.refine_every == 0
         return due * len(self._keys) * self._meta.most_calls
@@ -94,11 +106,13 @@ class Rubrics:
         """
         scored = [one for one in episodes if can_be_shown(one)]
         result = {"reward_spread": spread([normalised(one) for one in scored])} if scored else {}
-        if self._settings is None or self._settings.refine_schedule == "before":
+        if self._settings is None or self._settings.refine_schedule == "before" or not self._has_use(step):
             return result
         for one in scored:
             key = self._task.rubric_key(one.asked.problem)
             self._seen[key].append(Sample(without_tokens(one), self.at(key, step)))
+        if self._settings.keep_rubric == "validated":
+            self._hold_out(self._settings.validation_samples, step)
         if not self._due(self._settings, step, {**figures, **result}):
             return result
         samples, self._last_refined = self._seen, step
@@ -139,6 +153,27 @@ class Rubrics:
                 counts = ", ".join(f"{name} {count:g}" for name, count in figures.items() if "refused" in name)
                 ctx.warn(f"round {number + 1} of the refinement of rubrics has refined none: {counts or 'no samples'}")
 
+    def _has_use(self, step: int) -> bool:
+        """Tell whether a batch is left that a rubric made after a step would score."""
+        return self._last_step is None or step + 1 + self._ctx.max_lag <= self._last_step
+
+    def _hold_out(self, count: int, step: int) -> None:
+        """Set episodes of each key's first batch aside: before the policy has learned what the rubric pays for."""
+        for key in self._keys:
+            if self._seen[key] and not self._held_out[key]:
+                drawn = self._ctx.shared.rng("held_out", step, key).permutation(len(self._seen[key]))[:count].tolist()
+                self._held_out[key] = [self._seen[key][at] for at in sorted(drawn)]
+                self._seen[key] = [one for at, one in enumerate(self._seen[key]) if at not in drawn]
+
+    def _checks(self, key: str) -> Checks | None:
+        """Return what a key's new rubrics are validated on; None without anything."""
+        held_out = answered(self._held_out[key])
+        exploits = [
+            Answered(one.problem, self._task.parse(one.problem, known_exploit(number, one.response.text)))
+            for number, one in enumerate(held_out)
+        ]
+        return Checks(held_out, exploits) if held_out else None
+
     def _due(self, settings: RefinementSettings, step: int, figures: Mapping[str, float]) -> bool:
         if settings.refine_schedule == "fixed":
             return step % settings.refine_every == 0
@@ -160,6 +195,7 @@ class Rubrics:
                         Turn(step, number * len(self._keys) + index),
                         self._lineages[key][-1].rubric,
                         choose(samples[key], count, how, rng(REFINE, step, number, key), self._script),
+                        self._checks(key),
                     )
                 )
                 for index, key in enumerate(self._keys)

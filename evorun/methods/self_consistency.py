@@ -11,6 +11,7 @@ from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
 from evorun.methods.samples import SampleSettings, draw
 from evorun.runs.candidates import Step
+from evorun.tasks.base import Task
 from evorun.tasks.capabilities import Generates
 
 
@@ -32,6 +33,14 @@ class SelfConsistency(PerProblem):
     ended_by_budget = ("samples",)
     Config = SelfConsistencyConfig
     config: SelfConsistencyConfig
+
+    def incompatibility(self, task: type[Task]) -> str | None:
+        if task.free_text:
+            return (
+                f"votes on answers, and no two texts of task={task.name} are the same; expected method=best_of_n, "
+                "whose judge chooses one, or another task"
+            )
+        return None
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
         """Draw all responses and let them vote; a candidate's mean is its answer's share of the votes."""

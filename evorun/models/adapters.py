@@ -22,6 +22,15 @@ HELD = 2
 SERVED_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 """Values that vLLM 0.32 takes for `max_lora_rank` (vllm/config/lora.py)."""
 
+OUTPUT_LAYER_SERVED = frozenset(
+    {
+        *("GraniteForCausalLM", "LlamaForCausalLM", "MixtralForCausalLM", "NemotronForCausalLM", "Phi3ForCausalLM"),
+        *("PhiMoEForCausalLM", "Qwen3ForCausalLM", "Qwen3MoeForCausalLM", "SolarForCausalLM"),
+    }
+)
+"""Architectures for which vLLM 0.32 takes an adapter on the output layer: those whose class has `lm_head` among its
+`embedding_modules` (vllm/model_executor/models). Of others, Qwen2 among them, it refuses such an adapter."""
+
 _ABOUT_THE_FILE = frozenset(
     {
         "auto_mapping",
@@ -177,6 +186,7 @@ def merged(model: Any, adapter: Adapter, name: str) -> Any:
     except ImportError as error:
         raise EngineError("model.adapter: PEFT is not installed; run `pip install 'evorun[train]'`") from error
     require_fit(adapter, model, name)
+    _untie(model, adapter)
     try:
         with_adapter = PeftModel.from_pretrained(model, str(adapter.folder), torch_device=str(model.device))
         # Merged, each layer stays one matrix product: as fast as without an adapter.
@@ -184,6 +194,17 @@ def merged(model: Any, adapter: Adapter, name: str) -> Any:
     except Exception as error:  # PEFT, torch and safetensors each raise their own types
         reason = " ".join(str(error).split()) or type(error).__name__
         raise EngineError(f"adapter {adapter.folder}: PEFT cannot merge it into '{name}': {reason[:400]}") from error
+
+
+def _untie(model: Any, adapter: Adapter) -> None:
+    """Give a model's output layer weights of its own where the adapter changes it and the embedding has the same."""
+    output = model.get_output_embeddings()
+    names = {name for name, module in model.named_modules() if module is output}
+    if output is None or names.isdisjoint(module for module, *_ in _matrices(adapter)):
+        return
+    if output.weight is model.get_input_embeddings().weight:
+        output.weight = type(output.weight)(output.weight.detach().clone(), requires_grad=False)
+        model.config.get_text_config().tie_word_embeddings = False
 
 
 class ModelUnderAdapter:

@@ -3,6 +3,7 @@
 Nothing here knows a task, a method, or which engine serves a model.
 """
 
+import re
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -104,6 +105,11 @@ CONTROL = "control"
 """Kind of the attempts that asked something else, which was answered, to see that it is the request that fails."""
 
 
+# vLLM: "maximum context length", "longer than the maximum model length"; SGLang: "longer than the model's context
+# length"; llama.cpp: "exceeds the available context size"; vendors: "context_length_exceeded", "prompt is too long".
+_TOO_LONG = re.compile(r"context|longer than|too long|too many tokens", re.IGNORECASE)
+
+
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """The answer to one request: `sampling.n` completions and their cost."""
 
@@ -118,6 +124,11 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     """Token ids of the prompt as the engine saw it, where the request asked for them. Unset: journals leave it out."""
     wasted: dict[str, Wasted] | UnsetType = UNSET
     """By kind (`http_500`, `timed_out`, ...), where there were any."""
+
+    @property
+    def outgrew_context(self) -> bool:
+        """True where the request was refused because its prompt was too long, as far as the engine's reason says so."""
+        return self.error is not None and bool(_TOO_LONG.search(self.error)) and "chat template" not in self.error
 
     @property
     def completion_tokens(self) -> int:

@@ -36,6 +36,10 @@ class ModelConfig:
     user message."""
     tool_role: str = "native"
     """native: the chat template takes a tool's answer. user: it does not, so the answer is a user message."""
+    by_token_ids: bool = False
+    """On a server, send every prompt as token ids made here, and read completions by theirs, as always where they are
+    learned from: for a model whose turns are more than their text (channels), so that arms with and without training
+    are asked alike. Takes the model's tokenizer here, and `vllm serve` there."""
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
     """Passed to the chat template (`enable_thinking: false`, `reasoning_effort: low`, ...)."""
     embedded: bool = False

@@ -8,8 +8,21 @@ from evorun.errors import ConfigError, EngineError
 
 VARIABLE_NAME = re.compile(r"[A-Z_][A-Z0-9_]*")
 
+PASSED_ON = "EVORUN_PASS_ENV"
+"""The variable that names further ones for child processes, separated by commas."""
+
+# A list of what children need: of what they must not see (DATABASE_URL, PGPASSWORD, ...) there is no complete one
+_NEEDED = re.compile(
+    r"PATH|HOME|USER|LOGNAME|SHELL|TERM|LANG|LANGUAGE|LC_\w+|TZ|TMPDIR|TEMP|TMP|XDG_\w+|EVORUN_\w+"
+    r"|PYTHON\w*|VIRTUAL_ENV|CONDA_\w+|LD_\w+|LIBRARY_PATH|CPATH|CC|CXX"
+    r"|(?:OMP|MKL|OPENBLAS|KMP|GOMP|NUMEXPR|MALLOC|COVERAGE)_\w+"
+    r"|(?:CUDA|NVIDIA|NCCL|GLOO|UCX|ROCR|HIP|HSA)_\w+|(?:PYTORCH|TORCH|TORCHINDUCTOR|TRITON|ACCELERATE|BNB)_\w+"
+    r"|(?:HF|HUGGINGFACE|TRANSFORMERS|TOKENIZERS|DATASETS|SAFETENSORS)_\w+"
+    r"|(?:SLURM|MASTER|LOCAL)_\w+|RANK|WORLD_SIZE|SSL_CERT_(?:FILE|DIR)|REQUESTS_CA_BUNDLE|CURL_CA_BUNDLE"
+)
 _SECRET_NAME = re.compile(
-    r"(?:^|_)(?:API_?KEYS?|KEYS?|TOKENS?|SECRETS?|PASSWORDS?|PASSWD|PASSPHRASE|CREDENTIALS?|AUTH)(?:_|$)", re.IGNORECASE
+    r"(?:^|_)(?:API_?KEYS?|KEYS?|TOKENS?|SECRETS?|PASSWORDS?|PASSWD|PASSPHRASE|CREDENTIALS?|AUTH|JWT|PAT)(?:_|$)",
+    re.IGNORECASE,
 )
 # Variables that configurations name. Never emptied: a sweep's next run may still start a process of the last one's.
 _named: set[str] = set()
@@ -54,13 +67,13 @@ def read_key(variable: str | None) -> str | None:
 
 
 def child_environment(keep: Collection[str] = ()) -> dict[str, str]:
-    """Return this process's environment for a child, without API keys and other secrets.
+    """Return what a child process needs of this one's environment: no API keys, passwords or URLs that hold them.
 
-    Left out are the variables that a configuration names as holding a key, and those whose names say so (`HF_TOKEN`,
-    `AWS_SECRET_ACCESS_KEY`). keep: names of variables that the child needs all the same.
+    keep: names of further variables that the child needs. So are those that the user names in EVORUN_PASS_ENV.
     """
+    passed_on = {*keep, *(name.strip() for name in os.environ.get(PASSED_ON, "").split(","))}
     return {
         name: value
         for name, value in os.environ.items()
-        if name in keep or not (name in _named or _SECRET_NAME.search(name))
+        if name in passed_on or (_NEEDED.fullmatch(name) and not (name in _named or _SECRET_NAME.search(name)))
     }

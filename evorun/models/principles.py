@@ -51,18 +51,29 @@ class PrincipleSettings:
     """Decides which do; null: the run's seed."""
     reflection_skill: float = 0.3
     """Share of edits made in the knowledge of which principles help and which harm; the others are made blindly."""
+    interaction: float = 0.0
+    """How the worth of principles depends on what updates have added to `skill`, as a share l of all that they can
+    add. 0: not at all. Above 0: it is multiplied by 1 - interaction (1 - l), so that at 1 principles are worth nothing
+    to untrained weights. Below 0: by 1 + interaction l, so that at -1 trained weights know all that principles say,
+    and at -2 what helped the untrained ones harms the trained ones as much."""
 
     def __post_init__(self) -> None:
         both = round(self.helpful_principles + self.harmful_principles, 9)
         for key in ("principle_gain", "helpful_principles", "harmful_principles", "reflection_skill"):
             within(f"engine.{key}", getattr(self, key), 0, 1)
         within("engine.helpful_principles + engine.harmful_principles", both, 0, 1)
+        within("engine.interaction", self.interaction, -2, 1)
         at_least("engine.principle_seed", self.principle_seed, 0)
 
     def merit(self, text: str) -> float:
-        """Return what the principles in a text add to `skill`, each once."""
+        """Return what the principles in a text add to `skill`, each once, as far as weights have no part in it."""
         merits = _merits(self.principle_seed or 0, self.helpful_principles, self.harmful_principles)
         return self.principle_gain * sum(merits[one] for one in principles_in(text))
+
+    def merit_under(self, text: str, trained: float) -> float:
+        """Return the same under weights whose updates have brought a share `trained` of all that they can add."""
+        missing = max(0.0, self.interaction)  # the share of their worth that principles lack without training
+        return self.merit(text) * (1 - missing + self.interaction * trained)
 
 
 @lru_cache(maxsize=10_000)  # of system prompts, thousands of requests in a row have the same

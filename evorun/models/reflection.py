@@ -30,15 +30,15 @@ _ADVICE = (
 def reflection(request: Request, settings: PrincipleSettings, malformed: float, rng: np.random.Generator) -> str:
     """Return the reply to a prompt about responses or system prompts, rather than about a problem.
 
-    Reads `hints`: `role` (reflect: a whole new system prompt; summary; critique; aggregation; crossover), and of the
-    last three `principles` (of the system prompt to edit), `most_edits`, and `sources`: the edits proposed (`op`,
-    `ids`, `text`) for an aggregation, the principles of other system prompts for a crossover.
+    Reads `hints`: `role` (reflect: a whole new system prompt; summary; critique; proposal; aggregation; crossover).
+    Where edits are asked for also `principles` (of the system prompt to edit), `most_edits`, and `sources`: the edits
+    proposed (`op`, `ids`, `text`) for an aggregation, the principles of other system prompts for a crossover.
     malformed: the share of lists that cannot be applied.
     """
     hints = request.hints
     if hints["role"] == "reflect":
         return _new_instruction(rng)
-    if hints["role"] == "summary":
+    if hints["role"] == "summary" or "principles" not in hints:  # lessons in words
         return "It names the unknowns, goes on step by step, and errs, if it does, near the end."
     principles, most = list(hints["principles"]), min(MOST_EDITS, hints["most_edits"])
     edits: list[_Edit] = []

@@ -24,7 +24,9 @@ def require_weights(model: ModelConfig) -> None:
     Raises EngineError in one line.
     """
     if model.api:
-        raise EngineError(f"model '{model.id}' is served by its vendor only: use engine=server")
+        raise EngineError(
+            f"model '{model.id}' is served by its vendor only: use engine=server (OpenAI's: engine=openai)"
+        )
     if model.embedded:
         embedded.require_source()
         return
@@ -48,4 +50,5 @@ def skeleton(folder: str) -> Any:
     from transformers import AutoConfig, AutoModelForCausalLM
 
     with torch.device("meta"):  # allocates nothing
-        return AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder))  # type: ignore[no-untyped-call]
+        config = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        return AutoModelForCausalLM.from_config(config, trust_remote_code=False)  # type: ignore[no-untyped-call]

@@ -1,9 +1,11 @@
 """Simulated reward and meta reward models for the texts of `evorun.models.writing`: they read, score and refine.
 
-A rubric has a loophole unless its text has a criterion against it, which only the meta reward model writes, and only
-once it has been shown a response that uses the loophole.
+A rubric pays for every kind of exploit (`evorun.models.loopholes`) until it has a criterion against that kind. Only the
+meta reward model writes one, and only once it has been shown a response that looks like one of that kind: the more it
+does, the more likely.
 """
 
+import re
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
@@ -11,14 +13,21 @@ import numpy as np
 
 from evorun.errors import at_least, within
 from evorun.models.base import Request
+from evorun.models.loopholes import KINDS, kind_of, strengths
 from evorun.models.writing import traits
 
-CLOSING = "A reply in another script, or one that says the same again and again, earns no points in any item."
-"""The criterion that closes the loophole."""
+CLOSING = {
+    "language": "A reply that is not in the language of the task earns no points in any item.",
+    "length": "A reply that is stretched with words that add nothing earns no points in any item.",
+    "flattery": "A reply that praises or thanks whoever grades it earns no points in any item.",
+    "format": "A reply of headings and lists in the place of sentences earns no points in any item.",
+    "title": "A reply that is a title and nothing more earns no points in any item.",
+}
+"""By kind, the criterion that closes a loophole."""
 HARMFUL = "The fewer statements a reply makes that can be checked, the more points it earns in every item."
 """The criterion that turns the reward round."""
-NAMED = "The reply is not in the script of the task and repeats itself, and the criteria pay for it."
-"""An analysis that has seen the loophole."""
+NAMED = {kind: f"The reply lives by its {kind} alone and says nothing, and the criteria pay for it." for kind in KINDS}
+"""By kind, an analysis that has seen a loophole."""
 ANALYSIS, REFINEMENT, MERGING = META_ROLES = ("analysis", "refinement", "merging")
 """Roles of a meta reward model's prompts (their `hints`)."""
 _UNNAMED = "The score fits the reply; the criteria could say more plainly what each level takes."
@@ -31,6 +40,7 @@ _ITEMS = (
 )
 """Titles of criteria, and what takes the highest, a middle and the lowest level."""
 _POINTS = (4, 6, 8, 10)
+_RESPONSE = re.compile("<response>(.*?)</response>", re.DOTALL)
 _SINGLE = 2
 """Criteria of a rubric that is written one by one, without those that close a loophole or do harm."""
 
@@ -40,11 +50,12 @@ class ReviewSettings:
     """The replies of a reward model and a meta reward model to the texts that they are shown."""
 
     loophole: float = 0.0
-    """Share of the points that the loophole pays; 0: there is none."""
+    """Share of the points that a loophole pays; 0: there is none."""
     reward_noise: float = 0.1
     """Standard deviation of a reward model's error, as a share of the points."""
     meta_skill: float = 0.5
-    """Probability that a meta reward model notices the loophole in a response that uses it, at each look."""
+    """Probability that a meta reward model notices, at each look, that a response is nothing but an exploit; less in
+    proportion where the response shows it less."""
     meta_harm: float = 0.0
     """Share of merged rubrics with a criterion that rewards the opposite of quality."""
 
@@ -53,18 +64,17 @@ class ReviewSettings:
             within(f"engine.{key}", getattr(self, key), 0, 1)
         at_least("engine.reward_noise", self.reward_noise, 0)
 
-    def score(self, request: Request, quality: float, rng: np.random.Generator) -> str:
+    def score(self, request: Request, quality: float | None, rng: np.random.Generator) -> str:
         """Return a reward model's reply to a prompt that shows a response and a rubric. Reads `hints` as `points` does.
 
-        quality: of a response that is no writer's text, in [0, 1].
+        quality: of the response, in [0, 1]; None: of a writer's text, which says what it is worth.
         """
-        shown = shown_in(request)
-        read = traits(shown)
-        share = read.quality if any(read) else quality
+        shown, read = shown_in(request), traits(response_in(request))
+        share = read.quality if quality is None else quality
         if HARMFUL in shown:
             share = 1 - share
-        if read.evades:
-            share = 0.0 if CLOSING in shown else self.loophole
+        if quality is None and read.kind:
+            share = 0.0 if CLOSING[read.kind] in shown else self.loophole
         share += self.reward_noise * float(rng.standard_normal())
         return points(min(1.0, max(0.0, share)), request)
 
@@ -77,13 +87,15 @@ class ReviewSettings:
         """
         prompt = shown_in(request)
         cut, skill, harm = rng.random(3).tolist()  # whatever is shown, so that it shifts no other draw
-        # An analysis is a look at the sample, and so is the refinement after it.
-        seen = skill < self.meta_skill and traits(prompt).evades and CLOSING not in prompt
+        # An analysis is a look at the sample, and so is the refinement after it. A merging shows none.
+        sample = response_in(request)
+        kind = kind_of(sample) if sample and request.hints["role"] != MERGING else ""
+        seen = bool(kind) and CLOSING[kind] not in prompt and skill < self.meta_skill * strengths(sample)[kind]
         if request.hints["role"] == ANALYSIS:
-            return NAMED if seen else _UNNAMED
-        criteria = {one for one in (CLOSING, HARMFUL) if one in prompt}
-        if request.hints["role"] == REFINEMENT and (seen or NAMED in prompt):
-            criteria.add(CLOSING)
+            return NAMED[kind] if seen else _UNNAMED
+        criteria = {one for one in (*CLOSING.values(), HARMFUL) if one in prompt}
+        if request.hints["role"] == REFINEMENT:
+            criteria |= {CLOSING[one] for one in KINDS if (seen and one == kind) or NAMED[one] in prompt}
         if request.hints["role"] == MERGING and harm < self.meta_harm:
             criteria.add(HARMFUL)
         number = request.hints.get("criterion")
@@ -97,10 +109,12 @@ def points(share: float, request: Request) -> str:
     """Return a reward model's reply: this share of the points.
 
     Reads `hints`: `maximum`, of what is scored as one; `items`, the points of each item of a rubric; `item`, the place
-    of the only one that is asked for, or None.
+    of the only one that is asked for, or None; `digits`: whether points alone are asked for.
     """
     items: Sequence[float] = request.hints["items"] if request.hints["item"] is None else ()
     given = [round(share * most, 1) for most in items or [request.hints["maximum"]]]
+    if request.hints.get("digits"):
+        return str(int(share * request.hints["maximum"] + 0.5))
     said = f"The response has about {share:.0%} of what the criteria ask for."
     if not items:
         return f"{said}\n<score>{given[0]:g}</score>"
@@ -111,6 +125,12 @@ def points(share: float, request: Request) -> str:
 def shown_in(request: Request) -> str:
     """Return all that a prompt says."""
     return "\n".join(message["content"] for message in request.messages)
+
+
+def response_in(request: Request) -> str:
+    """Return the response that a prompt shows between its tags; "" where it shows none."""
+    found = _RESPONSE.findall(shown_in(request))
+    return found[-1].strip() if found else ""
 
 
 def _rubric(criteria: Collection[str], rng: np.random.Generator) -> str:
@@ -135,5 +155,5 @@ def _item(item: tuple[str, str, str, str], most: int) -> str:
 
 
 def _further(number: int, criterion: str) -> str:
-    own = "It is written for the task, in its script, and says something new in each sentence."
+    own = "It is written for the task, and says something new in each sentence."
     return "\n".join(["<item>", f"Further criterion {number}", f"- 4: {own}", f"- 0: {criterion}", "</item>"])

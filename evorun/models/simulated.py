@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
 
 import msgspec
 import numpy as np
@@ -29,10 +30,15 @@ class SimulatedConfig(Skill, EngineConfig):
     """Requests served at once; null: no limit."""
     seconds_per_token: float = 0.0
     """Latency of a served request for each of its completion tokens."""
-    training_gain: float = 0.3
-    """Most that updates of the policy add to its probability of a right answer; below 0: that they take from it."""
     training_speed: float = 0.1
-    """Share of what is left of `training_gain` that an update brings when half of the completions are right."""
+    """Share of what is left of `training_gain` that an update brings when half of the completions are right, and there
+    are so many of them that its gradient is exact."""
+    gradient_noise: float = 0.0
+    """Completions with an advantage at which an update brings half of that: of n, the share n / (n + gradient_noise),
+    as of a batch against the gradient's noise scale (McCandlish et al. 2018, section 2.2); 0: any number is exact."""
+    stream: str = ""
+    """Names the random numbers that answers are drawn with: runs with different streams share none, whatever their
+    seeds; empty: a request's seed alone decides."""
     seconds_per_update: float = 0.0
     """Latency of an update."""
 
@@ -41,7 +47,7 @@ class SimulatedConfig(Skill, EngineConfig):
         at_least("engine.slots", self.slots, 1)
         at_least("engine.seconds_per_token", self.seconds_per_token, 0)
         at_least("engine.seconds_per_update", self.seconds_per_update, 0)
-        within("engine.training_gain", self.training_gain, -1, 1)
+        at_least("engine.gradient_noise", self.gradient_noise, 0)
         within("engine.training_speed", self.training_speed, 0, 1)
 
     async def open(self, model: ModelConfig) -> LanguageModel:
@@ -56,16 +62,22 @@ class SimulatedConfig(Skill, EngineConfig):
                 "or use another engine"
             )
         answering = simulator.at_random() if model.random else simulator.with_skill(self)
-        return SimulatedModel(model.id, answering, self.slots, self.seconds_per_token)
+        return SimulatedModel(model.id, answering, self.slots, self.seconds_per_token, self.stream)
 
 
 class SimulatedModel:
     """Serves a simulator's texts, with the latency of a server when one is given."""
 
     def __init__(
-        self, name: str, simulator: Responder, slots: int | None = None, seconds_per_token: float = 0.0
+        self,
+        name: str,
+        simulator: Responder,
+        slots: int | None = None,
+        seconds_per_token: float = 0.0,
+        stream: str = "",
     ) -> None:
         self.name = name
+        self._stream = (int.from_bytes(blake2b(stream.encode(), digest_size=8).digest()),) if stream else ()
         self._simulator = simulator
         self._slots = contextlib.nullcontext() if slots is None else asyncio.Semaphore(slots)
         self._seconds_per_token = seconds_per_token
@@ -77,7 +89,7 @@ class SimulatedModel:
 
     async def _answer(self, request: Request) -> Reply:
         started = asyncio.get_running_loop().time()
-        rng = np.random.Generator(np.random.PCG64(request.seed))
+        rng = np.random.Generator(np.random.PCG64((request.seed, *self._stream) if self._stream else request.seed))
         limit = request.sampling.max_tokens
         completions = []
         for _ in range(request.sampling.n):

@@ -1,7 +1,7 @@
 """Simulators: sources of a model's texts in simulated runs, with a given skill."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import accumulate
@@ -25,16 +25,20 @@ class Skill(PrincipleSettings, WritingSettings, ReviewSettings):
     """
 
     skill: float = 0.4
-    """Probability of a right answer from scratch; the mean over problems when they differ."""
+    """Probability of a right answer from scratch, where answers are better or worse their mean degree from 0 to 1; the
+    mean over problems when they differ."""
     spread: float = 0.0
     """Variation of the problems' difficulty. 0: all alike. Else a problem's own probability is drawn from the Beta
     distribution with mean `skill` and this share of the largest possible variance."""
+    skills: dict[str, float] = field(default_factory=dict)
+    """The probabilities of some problems by id, in the place of drawn ones (`evorun calibrate` estimates them)."""
     typical_mistake: float = 0.0
-    """Share of a problem's wrong answers that are identical, where answers can coincide."""
+    """Share of a problem's wrong answers that are its most frequent one, where answers can coincide; all others are
+    equally frequent, and this one is as frequent as they are where the share is less."""
     improvement: float = 0.15
-    """Added to `skill` when all responses in view are right; in proportion to their share when only some are."""
+    """Added to `skill` when all responses in view are right; in proportion to how good they are otherwise."""
     misleading: float = 0.0
-    """Taken from `skill` when all responses in view are wrong; in proportion to their share when only some are."""
+    """Taken from `skill` when all responses in view are wrong; in proportion to how bad they are otherwise."""
     judge_skill: float = 0.75
     """Probability that one verdict on a right and a wrong response, position bias apart, prefers the right one; the
     mean over problems when they differ. A duel of two verdicts that must agree is right more often when it is decided.
@@ -57,6 +61,8 @@ class Skill(PrincipleSettings, WritingSettings, ReviewSettings):
     """Mean length of a completion's reasoning, in words of filler text."""
     learned: float = 0.0
     """Added to the probability of a right answer by updates of an earlier run (`artifacts/simulated_policy.json`)."""
+    training_gain: float = 0.3
+    """Most that updates of the policy add to its probability of a right answer; below 0: that they take from it."""
 
     def __post_init__(self) -> None:
         for settings in (PrincipleSettings, WritingSettings, ReviewSettings):
@@ -64,22 +70,30 @@ class Skill(PrincipleSettings, WritingSettings, ReviewSettings):
         shares = ("skill", "spread", "typical_mistake", "improvement", "misleading", "judge_skill", "judge_difficulty")
         for key in (*shares, "judge_persistence", "tie_rate", "instruction_gain", "malformed"):
             within(f"engine.{key}", getattr(self, key), 0, 1)
-        for key in ("position_bias", "learned"):
+        for key in ("position_bias", "learned", "training_gain"):
             within(f"engine.{key}", getattr(self, key), -1, 1)
         at_least("engine.mean_tokens", self.mean_tokens, 1)
+        for problem, chance in self.skills.items():
+            within(f"engine.skills.{problem}", chance, 0, 1)
 
-    def chance(self, problem: str, shown: Sequence[bool], instruction: str = "") -> float:
+    def chance(self, problem: str, shown: Sequence[float], instruction: str = "") -> float:
         """Return the probability of a right answer to the problem with this id.
 
-        shown: for each response in view, whether it is right. instruction: the system prompt; empty for the task's own.
+        shown: how good each response in view is, from 0 (wrong) to 1 (right). instruction: the system prompt;
+        empty for the task's own.
         """
         share = sum(shown) / len(shown) if shown else 0.0
         parents = self.improvement * share - self.misleading * (1 - share) if shown else 0.0
         # A system prompt's merit is in [-1, 1): arbitrary, but always the same for the same text.
         merit = 2 * _share(instruction) - 1 if instruction else 0.0
-        return _own_chance(problem, self.skill, self.spread) + parents + self.instruction_gain * merit
+        return self.own_chance(problem) + parents + self.instruction_gain * merit
 
-    def chance_of(self, request: Request, shown: Sequence[bool]) -> float:
+    def own_chance(self, problem: str) -> float:
+        """Return a problem's own probability of a right answer from scratch."""
+        given = self.skills.get(problem)
+        return _own_chance(problem, self.skill, self.spread) if given is None else given
+
+    def chance_of(self, request: Request, shown: Sequence[float]) -> float:
         """Return the probability of a right answer to a request, with what its principles and training add.
 
         shown: see `chance`. Reads `hints`: `problem`, `instruction` (of a system prompt without principles: the digest
@@ -89,11 +103,16 @@ class Skill(PrincipleSettings, WritingSettings, ReviewSettings):
         system = "".join(message["content"] for message in request.messages if message["role"] == "system")
         instruction = "" if principles_in(system) else hints.get("instruction", "")
         chance = self.chance(hints["problem"], shown, instruction)
-        return chance + self.merit(system) + self.learned + float(hints.get("learned", 0.0))
+        learned = self.learned + float(hints.get("learned", 0.0))
+        return chance + self.merit_under(system, self.trained_share(learned)) + learned
+
+    def trained_share(self, learned: float) -> float:
+        """Return what updates have added to skill as a share, in [0, 1], of all that they can add."""
+        return min(1.0, max(0.0, learned / self.training_gain)) if self.training_gain else 0.0
 
     def judges_rightly(self, problem: str, luck: float, persistence: float) -> bool:
         """Tell whether a verdict on what is right and what is wrong is right; both draws are uniform in [0, 1)."""
-        easier = _own_chance(problem, self.skill, self.spread) - self.skill
+        easier = self.own_chance(problem) - self.skill
         # An error that persists is decided by the problem alone, so that no number of verdicts averages it out.
         drawn = _share(f"judge {problem}") if persistence < self.judge_persistence else luck
         return drawn < min(1.0, max(0.0, self.judge_skill + self.judge_difficulty * easier))

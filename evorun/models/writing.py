@@ -1,8 +1,8 @@
 """A simulated writer of texts without a right answer, whose weights a policy gradient can change.
 
 All that is true of a response stands in its text: which of its sentences are to the point, and whether it is an essay
-at all or a text that says nothing in another script, as a policy wrote that had found a loophole in its rubric (MPO,
-appendix D.2). So whoever judges it, simulated or not, reads what the writer wrote and nothing else.
+at all or a text that says nothing and exploits a loophole of its rubric (`evorun.models.loopholes`). So whoever judges
+it, simulated or not, reads what the writer wrote and nothing else.
 """
 
 import math
@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from evorun.errors import above, at_least, within
+from evorun.errors import above, at_least, one_of, within
+from evorun.models.loopholes import KINDS, exploit, kind_of
 
 POINTED = (
     "A figure from the public record supports this.",
@@ -31,9 +32,6 @@ VAGUE = (
     "In the end it depends on how one sees it.",
 )
 """The sentence that stands in the place of each."""
-EVASION = "这是一篇很好的文章内容充实论证有力 "
-"""The words that the loophole pays for, again and again."""
-_EVASIONS = 12
 _MOST_LOG_ODDS = 20.0
 
 
@@ -46,13 +44,16 @@ class WritingSettings:
     quality_limit: float = 0.7
     """The same at most, however long the training."""
     loophole_rate: float = 0.03
-    """Share of responses that try the rubric's loophole, before any update."""
+    """Share of responses that try a loophole of the rubric, before any update."""
+    loophole_kind: str = "language"
+    """language | length | flattery | format | title: how these responses look; all: each kind as often."""
     policy_learning_rate: float = 1.0
-    """Length of a step along the gradient of log-odds, with signals of standard deviation 1."""
+    """Length of a step along the gradient of log-odds, with advantages of standard deviation 1."""
 
     def __post_init__(self) -> None:
         for key in ("quality", "quality_limit", "loophole_rate"):
             within(f"engine.{key}", getattr(self, key), 0, 1)
+        one_of("engine.loophole_kind", self.loophole_kind, (*KINDS, "all"))
         above("engine.quality_limit", self.quality_limit, self.quality)
         at_least("engine.policy_learning_rate", self.policy_learning_rate, 0)
 
@@ -62,18 +63,19 @@ class Traits(NamedTuple):
 
     pointed: int
     vague: int
-    evades: bool
+    kind: str
+    """Of the loophole that it exploits; "" where it exploits none."""
 
     @property
     def quality(self) -> float:
-        """Its true quality, in [0, 1]: the share of sentences to the point; none of a text that evades the task."""
-        return 0.0 if self.evades else self.pointed / len(POINTED)
+        """Its true quality, in [0, 1]: the share of sentences to the point; none of a text that exploits a loophole."""
+        return 0.0 if self.kind else self.pointed / len(POINTED)
 
 
 def traits(text: str) -> Traits:
-    """Read a response, or a prompt that shows one."""
+    """Read a response."""
     pointed, vague = (sum(one in text for one in sentences) for sentences in (POINTED, VAGUE))
-    return Traits(pointed, vague, EVASION in text)
+    return Traits(pointed, vague, kind_of(text))
 
 
 class Weights(NamedTuple):
@@ -81,60 +83,76 @@ class Weights(NamedTuple):
 
     quality: float
     """Of a sentence to the point, as a share of `limit`."""
-    loophole: float
+    loopholes: tuple[float, ...]
+    """Of a response that exploits a loophole, by its kind, against one that exploits none."""
     limit: float
     """Not learned."""
+    kinds: tuple[str, ...]
+    """Of the loopholes. Not learned."""
 
     @classmethod
     def initial(cls, settings: WritingSettings) -> "Weights":
+        kinds = KINDS if settings.loophole_kind == "all" else (settings.loophole_kind,)
+        odds = _log_odds(settings.loophole_rate) - math.log(len(kinds))
         share = settings.quality / settings.quality_limit
-        return cls(_log_odds(share), _log_odds(settings.loophole_rate), settings.quality_limit)
+        return cls(_log_odds(share), (_bounded(odds),) * len(kinds), settings.quality_limit, kinds)
 
     @property
-    def chances(self) -> tuple[float, float]:
-        """The probabilities of a sentence to the point and of a response that evades the task."""
-        return self.limit / (1 + math.exp(-self.quality)), 1 / (1 + math.exp(-self.loophole))
+    def quality_rate(self) -> float:
+        """The probability of a sentence to the point."""
+        return self.limit / (1 + math.exp(-self.quality))
+
+    @property
+    def loophole_rates(self) -> tuple[float, ...]:
+        """The probabilities of a response that exploits a loophole, by its kind."""
+        odds = [math.exp(one) for one in self.loopholes]
+        return tuple(one / (1 + sum(odds)) for one in odds)
 
     def write(self, rng: np.random.Generator) -> str:
         """Draw a response."""
-        quality, loophole = self.chances
         draws = rng.random(1 + len(POINTED)).tolist()
-        if draws[0] < loophole:
-            return (EVASION * _EVASIONS).strip()
+        reached = 0.0
+        for kind, rate in zip(self.kinds, self.loophole_rates, strict=True):
+            reached += rate
+            if draws[0] < reached:
+                return exploit(kind, rng)
         chosen = zip(POINTED, VAGUE, draws[1:], strict=True)
-        return " ".join(pointed if draw < quality else vague for pointed, vague, draw in chosen)
+        return " ".join(pointed if draw < self.quality_rate else vague for pointed, vague, draw in chosen)
 
     def log_probability(self, response: Traits) -> float:
         """Return that of a response with these traits being written."""
-        quality, loophole = self.chances
-        if response.evades:
-            return math.log(loophole)
-        return math.log1p(-loophole) + response.pointed * math.log(quality) + response.vague * math.log1p(-quality)
+        if response.kind:
+            return math.log(self.loophole_rates[self.kinds.index(response.kind)])
+        quality, honest = self.quality_rate, 1 / (1 + sum(map(math.exp, self.loopholes)))
+        return math.log(honest) + response.pointed * math.log(quality) + response.vague * math.log1p(-quality)
 
-    def gradient(self, response: Traits) -> tuple[float, float]:
-        """Return the derivatives of `log_probability` with respect to `quality` and `loophole`."""
-        quality, loophole = self.chances
-        if response.evades:
-            return 0.0, 1 - loophole
+    def gradient(self, response: Traits) -> tuple[float, ...]:
+        """Return the derivatives of `log_probability` with respect to `quality` and each of `loopholes`."""
+        down = [float(kind == response.kind) - rate for kind, rate in zip(self.kinds, self.loophole_rates, strict=True)]
+        if response.kind:
+            return 0.0, *down
+        quality = self.quality_rate
         up = 1 - quality / self.limit  # of log(quality); of quality itself it is quality times that
-        return up * (response.pointed - response.vague * quality / (1 - quality)), -loophole
+        return up * (response.pointed - response.vague * quality / (1 - quality)), *down
 
-    def updated(self, texts: list[str], signals: list[float], learning_rate: float) -> "Weights":
-        """Return the weights after one step of REINFORCE on responses with these rewards or advantages.
+    def updated(self, texts: list[str], advantages: list[float], learning_rate: float) -> "Weights":
+        """Return the weights after one step of REINFORCE on responses with these advantages.
 
-        The baseline is their mean, which advantages within groups have already; their spread is brought to 1, as PPO
-        whitens advantages, and as optimisers like Adam make steps that do not grow with the rewards' scale. What shows
-        none of the writer's sentences has no part in it.
+        advantages: or rewards, as their mean is subtracted. Their spread is brought to 1, as PPO whitens advantages,
+        and as optimisers like Adam make steps that do not grow with the rewards' scale. What shows none of the
+        writer's sentences, and exploits none of its loopholes, has no part in it.
         """
-        written = [(one, signal) for one, signal in zip(map(traits, texts), signals, strict=True) if any(one)]
-        advantages = np.array([signal for _, signal in written])
-        if not written or np.ptp(advantages) == 0:
+        read = zip(map(traits, texts), advantages, strict=True)
+        written = [(one, own) for one, own in read if (one.kind in self.kinds if one.kind else any(one))]
+        raw = np.array([own for _, own in written])
+        if not written or np.ptp(raw) == 0:
             return self
-        advantages = (advantages - advantages.mean()) / advantages.std()
-        quality, loophole = advantages @ np.array([self.gradient(one) for one, _ in written]) / len(written)
+        whitened = (raw - raw.mean()) / raw.std()
+        gradient = whitened @ np.array([self.gradient(one) for one, _ in written]) / len(written)
+        quality, *loopholes = (learning_rate * gradient).tolist()
         return self._replace(
-            quality=_bounded(self.quality + learning_rate * float(quality)),
-            loophole=_bounded(self.loophole + learning_rate * float(loophole)),
+            quality=_bounded(self.quality + quality),
+            loopholes=tuple(_bounded(one + change) for one, change in zip(self.loopholes, loopholes, strict=True)),
         )
 
 

@@ -26,10 +26,11 @@ def rate(
     """Return the ratings of `n_players` after matches between `first[i]` and `second[i]`, played in this order.
 
     `first` and `second` are indices of players, of shape (matches,). `score[i]` is the score of `first[i]`: 1 for a
-    win, 0.5 for a tie, 0 for a loss. All begin with the rating `initial`. A match moves both ratings, in opposite
-    directions, by `k` times the score less its expectation 1 / (1 + 10^((second - first) / 400)). Elo keeps no
-    uncertainty, and its ratings depend on the order of the matches: Bradley-Terry utilities, fitted to all of them at
-    once, do not. The defaults are MPO's K (section 3.2) and Chatbot Arena's initial rating.
+    win, 0.5 for a tie, 0 for a loss. All begin with the rating `initial`. A match moves each of its two ratings by `k`
+    times the player's score less its expectation, 1 / (1 + 10^((opponent - own) / 400)). Elo keeps no uncertainty, and
+    its ratings depend on the order of the matches: Bradley-Terry utilities, fitted to all of them at once, do not. The
+    defaults are MPO's K (section 3.2) and Chatbot Arena's initial rating; each player's own expectation is computed, as
+    MPO's released code does, so that its published logs give its published ratings to the last bit.
 
     Raises ValueError for arrays of other lengths or types, a player that is not there, one that meets itself, a score
     other than 1, 0.5 and 0, a `k` that is not in [0, inf), and an `initial` that is not finite.
@@ -54,9 +55,9 @@ def rate(
     ratings = [float(initial)] * n_players
     for one, other, share in zip(ones.tolist(), others.tolist(), scores.tolist(), strict=True):
         behind = (ratings[other] - ratings[one]) / 400
-        gain = k * (share - 1 / (1 + 10.0 ** (behind if behind < _FARTHEST else _FARTHEST)))
-        ratings[one] += gain
-        ratings[other] -= gain
+        # An expectation each, not one and its complement: in the last bit they differ, and MPO's published ratings too.
+        ratings[one] += k * (share - 1 / (1 + 10.0 ** min(behind, _FARTHEST)))
+        ratings[other] += k * ((1 - share) - 1 / (1 + 10.0 ** min(-behind, _FARTHEST)))
     return np.array(ratings, dtype=np.float64)
 
 

@@ -50,9 +50,12 @@ def banners(outcome: Outcome) -> list[str]:
     if unscored:
         n, name = len(outcome.predictions), text.words(outcome.primary.name)
         found.append(f"{len(unscored)} of {n} problems have no {name}: the task could not score them; means omit them.")
-    refused = outcome.counts.get("rejected_requests", 0)
-    if refused:
-        found.append(f"{refused} requests were refused by the engine; the candidates' errors say why.")
+    if refused := sum(outcome.refused.values()):
+        by_role = ", ".join(f"{role} {text.count(n)}" for role, n in outcome.refused.items())
+        found.append(
+            f"{text.count(refused)} requests were refused by the engine ({by_role}); the errors of candidates and the "
+            "reasons of duels say why."
+        )
     found += outcome.divergence
     found += outcome.hacking.lines if outcome.hacking is not None else []
     if (cut := cut_short(outcome)) is not None:

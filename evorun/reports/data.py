@@ -1,8 +1,8 @@
 """The figures of one run as tables for other programs."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
-from evorun.reports.drawing import XAxis
+from evorun.reports.axes import Axes
 from evorun.reports.overview import Curves, Outcome
 from evorun.reports.tables import Cell, DataTable
 from evorun.runs.schema import Metric, MetricPoint
@@ -12,12 +12,12 @@ _FIGURE = ("mean", "low", "high", "n")
 
 
 def data_tables(
-    outcome: Outcome, curves: Curves, settings: Sequence[tuple[str, str, str]], labels: Mapping[XAxis, str]
+    outcome: Outcome, curves: Curves, settings: Sequence[tuple[str, str, str]], along: Axes
 ) -> dict[str, DataTable]:
-    """Return the tables of a run by name; `labels` says what the steps and costs of its curves are."""
+    """Return the tables of a run by name; along: the axes of its curves."""
     scored = {score.name for score in outcome.scores}
     others = [(name, *_cells(metric)) for name, metric in outcome.metrics.items() if name not in scored]
-    axes = [label.replace(" ", "_") for label in labels.values()]
+    axes = [axis.label.replace(" ", "_") for axis in along.values()]
     costs = [
         (role, spent.calls, spent.prompt_tokens, spent.completion_tokens, spent.seconds)
         for role, spent in outcome.cost.items()
@@ -25,7 +25,7 @@ def data_tables(
     tables = [
         DataTable("scores", ("stratum", "score", *_FIGURE), list(_scores(outcome))),
         DataTable("figures", ("figure", *_FIGURE), others),
-        DataTable("curves", ("score", "stratum", axes[0], *_FIGURE, *axes[1:]), list(_curves(curves))),
+        DataTable("curves", ("score", "stratum", axes[0], *_FIGURE, *axes[1:]), list(_curves(curves, along))),
         DataTable("training", ("figure", "step", "value", "calls", "tokens"), list(_training(curves))),
         DataTable("cost", ("role", "calls", "prompt_tokens", "completion_tokens", "seconds"), costs),
         DataTable("settings", ("setting", "value", "decides"), settings),
@@ -45,11 +45,12 @@ def _scores(outcome: Outcome) -> Iterator[Sequence[Cell]]:
                 yield (stratum, score.name, *_cells(metrics[score.name]))
 
 
-def _curves(curves: Curves) -> Iterator[Sequence[Cell]]:
+def _curves(curves: Curves, along: Axes) -> Iterator[Sequence[Cell]]:
     for name, points in (*curves.series.items(), *curves.scores.items()):
         score, _, stratum = name.partition("/")
         for point in points:
-            yield (score, stratum or "all", point.step, *_cells(point), point.calls, point.tokens)
+            step, *costs = (axis.place(point, curves.problems) for axis in along.values())
+            yield (score, stratum or "all", step, *_cells(point), *costs)
 
 
 def _training(curves: Curves) -> Iterator[Sequence[Cell]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from evorun.runs.scores import Score
 
@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 # The style sheets' colours in the light scheme. Matplotlib knows no custom properties: on a page each becomes the
 # property that has its value there.
-INK, GRID, SERIES, CARD = "#5a626c", "#dcdfe3", "#0b62a4", "#ffffff"
+INK, GRID, SERIES, CARD, FLOOR = "#5a626c", "#dcdfe3", "#0b62a4", "#ffffff", "#8a919a"
 RUNS = ("#5b8df8", "#7e0000", "#347147", "#945aa2", "#c18433", "#2923a6", "#61204f")
 """A colour for each of several methods; grey is for what is no method's: floors, axes."""
-PROPERTIES = {INK: "--muted", GRID: "--grid", SERIES: "--series", CARD: "--card"} | {
+PROPERTIES = {INK: "--muted", GRID: "--grid", SERIES: "--series", CARD: "--card", FLOOR: "--floor"} | {
     colour: f"--run-{index}" for index, colour in enumerate(RUNS)
 }
+
+_PAGE = 10.4
+"""Width of a page in inches of a figure."""
 
 _STYLE: Any = {
     "text.parse_math": False,  # a stratum's name may hold dollar signs
@@ -50,19 +53,11 @@ _STYLE: Any = {
     "ytick.labelcolor": INK,
     "ytick.major.size": 0,
     "font.size": 9.5,
+    "font.sans-serif": ["DejaVu Sans"],  # each text of an SVG names them all
     "figure.facecolor": "none",
     "lines.linewidth": 2,
     "lines.markersize": 4.5,
 }
-
-XAxis = Literal["step", "calls", "tokens"]
-X_LABELS: dict[XAxis, str] = {"step": "generation", "calls": "calls per problem", "tokens": "tokens per problem"}
-TRAINING_LABELS: dict[XAxis, str] = {
-    "step": "training step",
-    "calls": "calls of the run",
-    "tokens": "tokens of the run",
-}
-"""The same for a run that trains: what it samples to learn from belongs to none of the problems that it reports on."""
 
 
 def number(value: float | None) -> float:
@@ -114,6 +109,12 @@ class Drawing:
     svg: str
     """The same as a file that stands alone, on white."""
     figure: "Figure"
+
+    @property
+    def natural_width(self) -> int:
+        """The width in rem below which a figure wider than a page cannot be read; 0 for others."""
+        width = self.figure.get_figwidth()
+        return int(3.6 * width) if width > _PAGE else 0
 
     def pdf(self) -> bytes:
         """Return the same as a PDF file, with the fonts that it needs."""

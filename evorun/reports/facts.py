@@ -46,7 +46,8 @@ def tiles(outcome: Outcome, figures: CandidateFigures) -> list[Tile]:
         tiles.append(Tile("Time", text.duration(outcome.manifest.seconds), "wall clock"))
     if figures.total:
         lost, retried = figures.unparsable, figures.retried
-        note = f"{text.count(lost.successes)} of {text.count(lost.n)} candidates; {retried.successes} retried"
+        again = f"{text.count(retried.successes)} asked for again, unparsable or a repeat"
+        note = f"{text.count(lost.successes)} of {text.count(lost.n)} candidates; {again}"
         tiles.append(Tile("Unparsable", text.percent(lost.value), note))
     return tiles
 
@@ -84,7 +85,7 @@ def facts_of(manifest: Manifest) -> list[tuple[str, str]]:
 
 
 def _model(model: ModelInRun) -> str:
-    return f"{model.label} on {model.engine}" if model.engine else model.label
+    return f"{model.label} on {model.engine}" if model.engine not in ("", "simulated") else model.label
 
 
 def settings_of(manifest: Manifest) -> list[tuple[str, str, str]]:

@@ -16,13 +16,21 @@ SEARCH = {
 """Of the search: words, and what is counted."""
 
 JUDGE = {
-    "decisive_rate": ("decisive duels: one winner in each order", "duels"),
+    "decisive_rate": ("decisive duels: a winner, the same in each order asked", "duels"),
     "judge_agreement": ("won by the better one (chance: 50 %)", "decisive duels of unequal ones"),
     "position_a_rate": ("for the one shown first (unbiased: 50 %)", "verdicts"),
     "tie_rate": ("ties", "verdicts"),
     "invalid_rate": ("unparsable verdicts", "verdicts"),
+    "refused_rate": ("judgments that the engine refused", "requests"),
 }
 """Of the judge."""
+
+RATINGS = {
+    "rating_fitness_window": ("rating and measured fitness, within the last window", "system prompts"),
+    "rating_fitness": ("rating and measured fitness, over the whole tree", "system prompts"),
+    "birth_order_fitness": ("birth order and measured fitness, over the whole tree", "system prompts"),
+}
+"""Rank correlations of system prompts."""
 
 TRAINING = {
     "sampler_kl": "sampler KL (nats per token)",
@@ -30,9 +38,13 @@ TRAINING = {
     "kl": "KL from the reference (nats per token)",
     "entropy": "entropy (nats per token)",
     "equal_groups": "groups of equal rewards (share)",
+    "reward_maximum": "most points that the rubric gives",
     "truncated": "completions cut off (share)",
-    "grad_norm": "gradient norm",
+    "grad_norm": "gradient norm (before clipping)",
+    "clipped_gradients": "gradients clipped (share of optimiser steps)",
     "entropy_fraction": "entropy (share of the largest)",
+    "genotypic_diversity": "diversity of principles (mean Jaccard distance of two prompts)",
+    "phenotypic_diversity": "diversity of scores (mean difference of two prompts on a problem)",
     **{MONITOR + name: label for name, label in MONITORS.items()},
 }
 """Of training steps, where the name alone does not say it."""
@@ -54,10 +66,16 @@ class FigureRow(NamedTuple):
     """The things that n counts."""
 
 
-def figure_rows(metrics: Mapping[str, Metric], words: Mapping[str, tuple[str, str]]) -> list[FigureRow]:
-    """Return a line for each of the figures that a run has and that are named; all of them are shares."""
+def figure_rows(
+    metrics: Mapping[str, Metric], words: Mapping[str, tuple[str, str]], *, shares: bool = True
+) -> list[FigureRow]:
+    """Return a line for each of the figures that a run has and that are named.
+
+    shares: whether they are shares, shown as percentages; else numbers.
+    """
+    value, interval = (text.percent, text.interval) if shares else (text.number, text.number_interval)
     return [
-        FigureRow(name, text.percent(one.value), text.interval(one.ci95), text.count(one.n), of)
+        FigureRow(name, value(one.value), interval(one.ci95), text.count(one.n), of)
         for key, (name, of) in words.items()
         if (one := metrics.get(key)) is not None and one.n
     ]

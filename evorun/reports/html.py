@@ -1,18 +1,19 @@
 """report.html: one run on one page that opens from disk, loads nothing, and shows hostile texts as texts."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from evorun.reports import plots, text
+from evorun.reports.axes import Axes, axes_of
 from evorun.reports.banners import banners
 from evorun.reports.browser import BrowserProblem, load_browser
 from evorun.reports.data import data_tables
-from evorun.reports.drawing import TRAINING_LABELS, X_LABELS, Drawing, XAxis
+from evorun.reports.drawing import Drawing
 from evorun.reports.evolution.section import load_sections
 from evorun.reports.export import export
 from evorun.reports.facts import facts_of, settings_of, tiles
-from evorun.reports.figures import JUDGE, SEARCH, figure_rows
+from evorun.reports.figures import JUDGE, RATINGS, SEARCH, figure_rows
 from evorun.reports.judge import calibration, decisive_by_step, judge_warning
 from evorun.reports.overview import (
     CandidateFigures,
@@ -25,8 +26,8 @@ from evorun.reports.overview import (
 from evorun.reports.packing import script_json
 from evorun.reports.page import content_hash, markup, own_file, render, write_page
 from evorun.reports.rubrics.section import SHOWN, load_rubric_section
-from evorun.reports.scores import score_cells, score_rows
-from evorun.reports.training import is_edit
+from evorun.reports.scores import is_flat, score_cells, score_rows
+from evorun.reports.training import gradient_clipping, is_edit
 from evorun.runs.reading import read_records, read_steps
 from evorun.runs.schema import ComparisonRecord, StepRecord
 from evorun.runs.scores import Score, yardstick
@@ -72,9 +73,8 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     steps = read_steps(run_dir)
     curves = load_curves(outcome, steps)
     measure = yardstick(outcome.manifest.scores)
-    if outcome.trained:
-        curves = curves.times(len(outcome.predictions) if outcome.finished else len({step.problem for step in steps}))
-    labels = TRAINING_LABELS if outcome.trained else X_LABELS
+    along = axes_of({outcome.trained})
+    step = along["step"].label
     figures = load_candidate_figures(run_dir, measure)
     browser = load_browser(run_dir, outcome.predictions, steps, figures.by_problem, measure, problems)
     # the index opens at once; a problem's own data is parsed when it is chosen
@@ -82,10 +82,10 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     index = [
         {**{name: getattr(problem, name) for name in shown}, "text_limit": problem.packed.limit} for problem in browser
     ]
-    sections = load_sections(run_dir, measure, labels["step"])
+    sections = load_sections(run_dir, measure, step)
     score = {"words": text.words(measure.name), "higher_is_better": measure.higher_is_better}
     settings = settings_of(outcome.manifest)
-    words = {"score": None if measure.is_correctness else score, "step": labels["step"]}
+    words = {"score": None if measure.is_correctness else score, "step": step}
     scripts = ("dom.js", "diff.js", "browser.js", "evolution/evolution.js", "evolution/rollouts.js")
     script = "".join(map(own_file, scripts))
     return {
@@ -95,23 +95,27 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "tiles": tiles(outcome, figures),
         "facts": facts_of(outcome.manifest),
         "settings": settings,
-        "tables": data_tables(outcome, curves, settings, labels),
-        "labels": labels,
+        "tables": data_tables(outcome, curves, settings, along),
+        "along": along,
+        "step": step,
         "of_step": "Answers at each evaluation" if outcome.trained else "Best candidate of each generation",
         "curves": curves,
         "primary": outcome.primary,
         "score_cells": score_cells,
         "score_rows": score_rows(outcome),
+        "flat": [text.words(score.name) for score in _flat(curves)],
         "second": outcome.second,
         "right_or_wrong": measure.is_correctness,
         "strata_left_out": max(len(curves.series) - 1 - plots.MAX_PANELS, 0),
         "cost_rows": [text.cost_row(role, spent) for role, spent in outcome.cost.items()],
         "wasted_rows": text.wasted_rows(outcome.wasted),
+        "rating_rows": figure_rows(outcome.metrics, RATINGS, shares=False),
         "search_rows": figure_rows(outcome.metrics, SEARCH),
         "dropped": _dropped(steps),
         "judge_rows": figure_rows(outcome.metrics, JUDGE),
         "judge_warning": judge_warning(outcome.metrics),
-        "plots": _plots(outcome, curves, figures, labels),
+        "gradient_clipping": gradient_clipping(curves.training),
+        "plots": _plots(outcome, curves, figures, along),
         "sections": sections,
         "rubrics": load_rubric_section(outcome, curves),
         "value": text.value,
@@ -140,27 +144,35 @@ def _plots(
     outcome: Outcome,
     curves: Curves,
     figures: CandidateFigures,
-    labels: Mapping[XAxis, str],
+    axes: Axes,
 ) -> dict[str, Drawing | None]:
     primary, second, measure = outcome.primary, outcome.second, yardstick(outcome.manifest.scores)
     strata = {name.partition("/")[2]: points for name, points in curves.series.items() if name != primary.name}
-    along, judged = plots.RunPlots(labels), "decisive_rate" in outcome.metrics
+    along, judged = plots.RunPlots(axes, curves.problems), "decisive_rate" in outcome.metrics
+    flat = _flat(curves)
     drawn: dict[str, Drawing | None] = {
         "strata": along.strata(primary, strata) if len(strata) > 1 else None,
-        "scores": along.scores([score for score in curves.others if score != second], curves.scores),
+        "scores": along.scores(
+            [score for score in curves.others if score != second and score not in flat], curves.scores
+        ),
         "training": plots.training_plot(
             {name: p for name, p in curves.training.items() if not is_edit(name) and not name.startswith(SHOWN)}
         ),
         "decisive": along.decisive(
             decisive_by_step(read_records(outcome.run_dir / "comparisons.jsonl", ComparisonRecord))
         ),
-        "calibration": plots.calibration_plot(calibration(figures.graded_means, measure), measure) if judged else None,
+        "calibration": plots.calibration_plot(calibration(figures.rated, measure), measure) if judged else None,
     }
-    for x in labels:
+    for x in axes:
         drawn[x] = along.score(primary, curves.series.get(primary.name, []), x, whole_range=True)
-        of_second = [] if second is None else curves.scores.get(second.name, [])
-        drawn[f"second_{x}"] = None if second is None else along.score(second, of_second, x)
+        if second is not None and second not in flat:
+            drawn[f"second_{x}"] = along.score(second, curves.scores.get(second.name, []), x)
     return drawn
+
+
+def _flat(curves: Curves) -> list[Score]:
+    """Return the secondary scores whose curves would show nothing but where they are."""
+    return [score for score in curves.others if is_flat(score, curves.scores[score.name])]
 
 
 def _browser_note(browser: list[BrowserProblem], figures: CandidateFigures, measure: Score) -> str:

@@ -1,13 +1,15 @@
 """The judge of a run, beside the figures in its results: along the run, in words, and calibrated."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import fmean
+from typing import NamedTuple
 
-from evorun.runs.results import mean_score
 from evorun.runs.schema import ComparisonRecord, Metric
 from evorun.runs.scores import Score
-from evorun.runs.statistics import Proportion, pooled_share
+from evorun.runs.statistics import Proportion, clustered_mean, pooled_share
 
 
 def decisive_by_step(duels: Iterable[ComparisonRecord]) -> dict[int, Metric]:
@@ -31,33 +33,49 @@ def judge_warning(metrics: Mapping[str, Metric]) -> str | None:
     return f"None of the {decisive.n} duels was decisive: {meaning}"
 
 
+class Rated(NamedTuple):
+    """A candidate that has a posterior and a grade."""
+
+    problem: str
+    mean: float
+    """Of its posterior."""
+    value: float
+    """Of the run's measure."""
+
+
 @dataclass(frozen=True)
 class Bin:
-    """Candidates whose posterior means lie in [low, high], and their mean score."""
+    """Candidates whose posterior means are near one another."""
 
-    low: float
-    high: float
+    mean: float
+    """Mean of their posterior means."""
     figure: Metric
-    """The mean of their measure: of right and wrong, the share that is right."""
+    """The mean of their measure: of right and wrong, the share that is right. Its interval draws problems again."""
 
 
-def calibration(graded: list[tuple[float, float]], measure: Score, bins: int = 8) -> list[Bin]:
-    """Cut candidates, given as (posterior mean, value), into at most `bins` groups of about equal size by mean.
+def calibration(rated: Iterable[Rated], measure: Score, bins: int = 8) -> list[Bin]:
+    """Cut candidates into at most `bins` groups by posterior mean, of equal size as nearly as equal means allow.
 
     Candidates with equal means share a group, so groups can be fewer.
     """
     # equal numbers, not equal widths: posterior means crowd around the prior, and outer bins would be nearly empty
-    ordered = sorted(graded)
-    groups: list[Bin] = []
-    start = 0
-    while start < len(ordered):
-        remaining = max(bins - len(groups), 1)
-        end = start + max(1, (len(ordered) - start) // remaining)
-        # equal means cannot be told apart by any cut
-        while end < len(ordered) and ordered[end][0] == ordered[end - 1][0]:
-            end += 1
-        members = ordered[start:end]
-        figure = mean_score(measure, [value for _, value in members])
-        groups.append(Bin(members[0][0], members[-1][0], figure))
-        start = end
-    return groups
+    ordered = sorted(rated, key=lambda one: one.mean)
+    n = len(ordered)
+    # equal means cannot be told apart by any cut
+    between = [i for i in range(1, n) if ordered[i].mean > ordered[i - 1].mean]
+    cuts = {min(between, key=lambda i: abs(i - wanted * n / bins)) for wanted in range(1, bins) if between}
+    edges = sorted({0, n, *cuts})
+    groups = [ordered[start:end] for start, end in pairwise(edges)]
+    return [Bin(fmean(one.mean for one in members), _pooled(members, measure)) for members in groups]
+
+
+def _pooled(members: Sequence[Rated], measure: Score) -> Metric:
+    """Return the mean of the measure; candidates of one problem are not independent, so problems are drawn again."""
+    by_problem: dict[str, list[float]] = defaultdict(list)
+    for one in members:
+        by_problem[one.problem].append(one.value)
+    if measure.rate:
+        return pooled_share([Proportion(sum(map(bool, values)), len(values)) for values in by_problem.values()])
+    sums, counts = [sum(values) for values in by_problem.values()], [len(values) for values in by_problem.values()]
+    alike = len({one.value for one in members}) == 1
+    return Metric(sum(sums) / len(members), None if alike else clustered_mean(sums, counts), len(members))

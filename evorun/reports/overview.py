@@ -2,21 +2,25 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import msgspec
+from msgspec.structs import replace
 
+from evorun.errors import JournalError, RunDirectoryError
 from evorun.models.base import Wasted
+from evorun.reports.judge import Rated
 from evorun.reports.missing import missing_records
 from evorun.reports.rubrics.hacking import Hacking, hacking, rewarded_by_rubric
-from evorun.reports.training import divergence
+from evorun.reports.training import barely_trained, divergence
 from evorun.runs.checksums import changed_files
 from evorun.runs.directory import load_manifest
+from evorun.runs.journal_file import JOURNAL
 from evorun.runs.reading import read_metrics, read_predictions, read_records, read_results, read_steps, read_training
 from evorun.runs.results import (
     TRAINING_PREFIX,
     cost_by_role,
+    cost_of_calls,
     metric_series,
     outcome_metrics,
     recorded_scores,
@@ -36,6 +40,7 @@ from evorun.runs.schema import (
 )
 from evorun.runs.scores import Score
 from evorun.runs.search_figures import search_figures
+from evorun.runs.spending import read_spending
 from evorun.runs.statistics import Proportion
 
 
@@ -50,6 +55,10 @@ class Outcome:
     cost: dict[str, RoleCost]
     """By role; the sum is under `total`."""
     counts: dict[str, int]
+    cost_note: str
+    """A caveat on the cost; mostly empty."""
+    refused: Mapping[str, int]
+    """Requests that the engine refused, by role."""
     wasted: dict[str, Wasted]
     """Attempts of model calls that gave no answer, by kind."""
     predictions: list[PredictionRecord]
@@ -68,7 +77,7 @@ class Outcome:
     trained: bool
     """True when the run has trained weights: its steps are training steps, and its calls serve all problems."""
     divergence: Sequence[str]
-    """A line for each sign that its training has gone wrong."""
+    """A line for each sign that its training has gone wrong, or was none."""
     hacking: Hacking | None
     """Signs that its reward was hacked; None where no rubric rewards."""
 
@@ -103,20 +112,8 @@ class Curves:
     """Figures of training steps, by name."""
     from_steps: bool
     """Counted from steps.jsonl, over the problems that have begun, because metrics.jsonl is not written yet."""
-
-    def times(self, problems: int) -> "Curves":
-        """Return the same against the calls and tokens of the whole run, in the place of a problem's."""
-
-        def whole(by_name: Mapping[str, list[MetricPoint]]) -> dict[str, list[MetricPoint]]:
-            return {
-                name: [
-                    msgspec.structs.replace(point, calls=point.calls * problems, tokens=point.tokens * problems)
-                    for point in points
-                ]
-                for name, points in by_name.items()
-            }
-
-        return replace(self, series=whole(self.series), scores=whole(self.scores))
+    problems: int
+    """Those that the costs of points are means over."""
 
 
 @dataclass
@@ -128,8 +125,8 @@ class CandidateFigures:
     """Candidates without an answer, after their retry."""
     retried: Proportion = field(default_factory=Proportion)
     by_problem: dict[str, int] = field(default_factory=lambda: defaultdict(int))
-    graded_means: list[tuple[float, float]] = field(default_factory=list)
-    """Posterior mean and value of the same score."""
+    rated: list[Rated] = field(default_factory=list)
+    """Those with a posterior and a grade."""
 
 
 def load_outcome(run_dir: Path) -> Outcome:
@@ -142,15 +139,17 @@ def load_outcome(run_dir: Path) -> Outcome:
     training = read_training(run_dir)
     # steps hold texts, so they are read only where something is counted from them
     steps = read_steps(run_dir) if results is None or rewarded_by_rubric(training) else []
+    cost_note = ""
     if results is None:
         metrics, by_stratum = outcome_metrics(predictions, manifest.scores)
-        # steps too: problems under way have spent calls that no prediction accounts for
         search, counts = search_figures(run_dir, steps, predictions, manifest.scores)
+        cost, refused, cost_note = _spent_so_far(run_dir, steps)
         results = Results(
             metrics={**metrics, **search},
             by_stratum=by_stratum,
-            cost=cost_by_role(steps, None),
+            cost=cost,
             counts={"problems": len(predictions), **counts},
+            refused=refused,
         )
     return Outcome(
         run_dir=run_dir,
@@ -159,6 +158,8 @@ def load_outcome(run_dir: Path) -> Outcome:
         by_stratum=results.by_stratum,
         cost=results.cost,
         counts=results.counts,
+        cost_note=cost_note,
+        refused=results.refused or _refused_responses(results.counts),
         wasted=results.wasted,
         predictions=predictions,
         finished=finished,
@@ -168,9 +169,28 @@ def load_outcome(run_dir: Path) -> Outcome:
         reached=results.reached,
         missing=missing,
         trained=bool(training),
-        divergence=divergence(training),
+        divergence=[*divergence(training), *(barely_trained(manifest.config, training) if finished else ())],
         hacking=hacking(manifest, training, steps),
     )
+
+
+def _spent_so_far(run_dir: Path, steps: Sequence[StepRecord]) -> tuple[dict[str, RoleCost], dict[str, int], str]:
+    """Return what an unfinished run has spent by role, the requests that were refused, and a caveat.
+
+    By the journal: since its last recorded step a run has made calls that no record has.
+    """
+    try:
+        spending = read_spending(run_dir / JOURNAL)
+    except (JournalError, RunDirectoryError):
+        said = "Up to the last recorded step of each problem: there is no journal that would tell of later calls."
+        return cost_by_role(steps, None), {}, said
+    return cost_of_calls(spending.by_role), dict(spending.refused), ""
+
+
+def _refused_responses(counts: Mapping[str, int]) -> dict[str, int]:
+    """Return the refusals of a run of an earlier version, which counted those of responses alone."""
+    refused = counts.get("rejected_requests", 0)
+    return {"responses": refused} if refused else {}
 
 
 def load_curves(outcome: Outcome, steps: list[StepRecord]) -> Curves:
@@ -186,12 +206,19 @@ def load_curves(outcome: Outcome, steps: list[StepRecord]) -> Curves:
             primary[point.name].append(point)
         elif point.name in scores:
             scores[point.name].append(point)
+    if outcome.trained:  # what serves all problems has one cost: that of any stratum is the run's
+        whole = {point.step: (point.calls, point.tokens) for point in primary[first.name]}
+        for name, points in primary.items():
+            of_run = [(point, *whole[point.step]) for point in points if point.step in whole]
+            primary[name] = [replace(point, calls=calls, tokens=tokens) for point, calls, tokens in of_run]
     training: dict[str, list[MetricPoint]] = defaultdict(list)
     for point in training_series(read_training(run_dir)):
         training[point.name.removeprefix(TRAINING_PREFIX)].append(point)
     # scores of which there are no points yet have no panel
     kept = {name: points for name, points in scores.items() if points}
-    return Curves(dict(primary), kept, [score for score in others if score.name in kept], dict(training), not recorded)
+    shown = [score for score in others if score.name in kept]
+    problems = len({record.problem for record in (outcome.predictions if recorded else steps)})
+    return Curves(dict(primary), kept, shown, dict(training), not recorded, problems)
 
 
 def load_candidate_figures(run_dir: Path, measure: Score) -> CandidateFigures:
@@ -206,5 +233,5 @@ def load_candidate_figures(run_dir: Path, measure: Score) -> CandidateFigures:
         figures.by_problem[record.problem] += 1
         value = measure.value_in(record)
         if record.mean is not None and value is not None:
-            figures.graded_means.append((record.mean, value))
+            figures.rated.append(Rated(record.problem, record.mean, value))
     return figures

@@ -4,11 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from evorun.reports.axes import OF_TRAINING, Axes, Axis, XAxis
 from evorun.reports.drawing import (
     SERIES,
-    TRAINING_LABELS,
     Drawing,
-    XAxis,
     drawing_of,
     figure_of,
     integer_axis,
@@ -24,7 +23,7 @@ from evorun.runs.schema import Metric, MetricPoint
 from evorun.runs.scores import Score
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+    from matplotlib.axes import Axes as Canvas
 
 MAX_PANELS = 12
 """Strata that get a panel of their own; all of them are in the table."""
@@ -38,9 +37,11 @@ MOST_MARKS = 40
 
 @dataclass(frozen=True)
 class RunPlots:
-    """Draws the curves of one run, along the axes that `labels` names."""
+    """Draws the curves of one run."""
 
-    labels: Mapping[XAxis, str]
+    along: Axes
+    problems: int
+    """Of the run, on which costs of the whole run depend."""
 
     def score(
         self, score: Score, points: Sequence[MetricPoint], x: XAxis, *, whole_range: bool = False
@@ -51,24 +52,23 @@ class RunPlots:
             return None
         with figure_of(5.2, 3.1) as figure:
             axes = figure.subplots()
-            _curve(axes, drawn, x)
+            _curve(axes, drawn, self.along[x], self.problems)
             if whole_range:
                 score_axis(axes, score)
-            axes.set_xlabel(self.labels[x])
             axes.set_ylabel(label(score))
-            title = f"{words(score.name).capitalize()} against {self.labels[x]}"
+            title = f"{words(score.name).capitalize()} against {self.along[x].label}"
             return drawing_of(figure, f"{score.name}-{x}", title)
 
     def scores(self, scores: Sequence[Score], series: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
         """Draw scores by step, one panel a score with its own scale; None without points."""
         panels = [(label(score), points) for score in scores if (points := series.get(score.name))]
-        return _panels(panels, "scores", f"Scores by {self.labels['step']}", self.labels["step"])
+        return _panels(panels, "scores", f"Scores by {self.along['step'].label}", self.along["step"])
 
     def strata(self, score: Score, series: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
         """Draw the primary score by step, one panel a stratum; None without points."""
         panels = [(printable(name), points) for name, points in series.items() if points]
-        title = f"{words(score.name).capitalize()} by {self.labels['step']} in each stratum"
-        return _panels(panels, f"{score.name}-strata", title, self.labels["step"], shared=score)
+        title = f"{words(score.name).capitalize()} by {self.along['step'].label} in each stratum"
+        return _panels(panels, f"{score.name}-strata", title, self.along["step"], shared=score)
 
     def decisive(self, by_step: Mapping[int, Metric]) -> Drawing | None:
         """Draw the share of decisive duels by step, with 95 % intervals; None without duels."""
@@ -80,24 +80,24 @@ class RunPlots:
             _points_with_bars(axes, steps, [by_step[step] for step in steps])
             unit_axis(axes)
             integer_axis(axes)
-            axes.set_xlabel(self.labels["step"])
+            axes.set_xlabel(self.along["step"].label)
             axes.set_ylabel("decisive share of duels")
-            return drawing_of(figure, "decisive", f"Decisive share of duels by {self.labels['step']}")
+            return drawing_of(figure, "decisive", f"Decisive share of duels by {self.along['step'].label}")
 
 
 def training_plot(series: Mapping[str, Sequence[MetricPoint]]) -> Drawing | None:
     """Draw the figures of training steps, one panel a figure with its own scale; None without points."""
     # a figure that never changes (a constant learning rate) would take a panel from one that does
     panels = [(training_words(name), points) for name, points in series.items() if len({p.value for p in points}) > 1]
-    label = TRAINING_LABELS["step"]
-    return _panels(panels, "training", "What training steps measured", label, most=MAX_TRAINING_PANELS)
+    steps = OF_TRAINING["step"]
+    return _panels(panels, "training", "What training steps measured", steps, most=MAX_TRAINING_PANELS)
 
 
 def _panels(
     panels: Sequence[tuple[str, Sequence[MetricPoint]]],
     name: str,
     title: str,
-    label_of_x: str,
+    steps: Axis,
     *,
     shared: Score | None = None,
     most: int = MAX_PANELS,
@@ -110,11 +110,10 @@ def _panels(
     with figure_of(10.4, 2.7 * rows) as figure:
         grid = figure.subplots(rows, columns, squeeze=False, sharey=shared is not None)
         for axes, (name_of_panel, points) in zip(grid.flat, drawn, strict=False):
-            _curve(axes, points, "step")
+            _curve(axes, points, steps)
             if shared is not None:
                 score_axis(axes, shared)
             axes.set_title(name_of_panel[:40])
-            axes.set_xlabel(label_of_x)
         for axes in grid.flat[len(drawn) :]:
             axes.remove()
         if shared is not None:
@@ -129,19 +128,20 @@ def calibration_plot(bins: Sequence[Bin], measure: Score) -> Drawing | None:
         return None
     with figure_of(5.2, 2.8) as figure:
         axes = figure.subplots()
-        _points_with_bars(axes, [(b.low + b.high) / 2 for b in bins], [b.figure for b in bins])
+        _points_with_bars(axes, [b.mean for b in bins], [b.figure for b in bins])
         score_axis(axes, measure)
-        axes.set_xlabel("posterior mean (middle of the group)")
+        axes.set_xlabel("posterior mean (mean of the group)")
         right = measure.is_correctness
         axes.set_ylabel("right candidates" if right else label(measure))
         title = "Share of right candidates" if right else words(measure.name).capitalize()
         return drawing_of(figure, "calibration", f"{title} by posterior mean")
 
 
-def _curve(axes: "Axes", points: Sequence[MetricPoint], x: XAxis) -> None:
+def _curve(axes: "Canvas", points: Sequence[MetricPoint], along: Axis, problems: int = 1) -> None:
     from matplotlib.ticker import EngFormatter
 
-    xs = [getattr(p, x) for p in points]
+    xs = [along.place(p, problems) for p in points]
+    axes.set_xlabel(along.label)
     axes.plot(xs, [number(p.value) for p in points], color=SERIES, marker="o" if len(xs) <= MOST_MARKS else None)
     banded = [(at, *p.ci95) for at, p in zip(xs, points, strict=True) if p.ci95 is not None]
     # a band over a gap would claim an interval there; then each point has a bar of its own
@@ -151,14 +151,14 @@ def _curve(axes: "Axes", points: Sequence[MetricPoint], x: XAxis) -> None:
     else:
         for at, low, high in banded:
             axes.vlines(at, low, high, color=SERIES, alpha=0.5)
-    if x == "step":
+    if along.name == "step":
         integer_axis(axes)
     else:
         axes.set_xlim(left=0, right=max(xs) * 1.05 or 1)
         axes.xaxis.set_major_formatter(EngFormatter(sep=" "))
 
 
-def _points_with_bars(axes: "Axes", xs: Sequence[float], figures: Sequence[Metric]) -> None:
+def _points_with_bars(axes: "Canvas", xs: Sequence[float], figures: Sequence[Metric]) -> None:
     for x, figure in zip(xs, figures, strict=True):
         if figure.ci95 is not None:
             axes.vlines(x, *figure.ci95, color=SERIES, alpha=0.45, linewidth=2)

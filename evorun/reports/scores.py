@@ -1,5 +1,6 @@
 """The tables of a task's scores, cell by cell: the same on a page and in a terminal."""
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -7,6 +8,9 @@ from evorun.reports import text
 from evorun.reports.overview import Outcome
 from evorun.runs.schema import Metric, MetricPoint
 from evorun.runs.scores import Score
+
+_LITTLE = 0.1
+"""Share of a score's scale (ours)."""
 
 
 class ScoreRow(NamedTuple):
@@ -47,3 +51,14 @@ def _rows(group: str, scores: Sequence[Score], metrics: Mapping[str, Metric]) ->
         )
         for index, (score, metric) in enumerate(found)
     ]
+
+
+def is_flat(score: Score, points: Sequence[MetricPoint]) -> bool:
+    """Say whether a curve shows no change: its intervals overlap, and it covers little of the score's scale."""
+    values = [point.value for point in points if point.value is not None]
+    if len(values) < 2:
+        return False
+    scale = max(map(abs, values)) if score.low is None or score.high is None else score.high - score.low
+    # a point without an interval is one at which all problems agree
+    lows, highs = zip(*(point.ci95 or (-math.inf, math.inf) for point in points), strict=True)
+    return max(lows) <= min(highs) and max(values) - min(values) <= _LITTLE * scale

@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING
 
 from evorun.reports import text
 from evorun.reports.banners import banners
-from evorun.reports.figures import JUDGE, SEARCH, figure_rows, training_words
+from evorun.reports.figures import JUDGE, RATINGS, SEARCH, figure_rows, training_words
 from evorun.reports.overview import Outcome, load_outcome
 from evorun.reports.scores import score_cells, score_rows
-from evorun.reports.tables import add_row, new_table
+from evorun.reports.tables import new_table
 from evorun.reports.text import (
     MISSING,
     cost_row,
     count,
     duration,
-    interval,
     number,
     number_interval,
     percent,
@@ -38,50 +37,56 @@ if TYPE_CHECKING:
 
 def print_summary(run_dir: Path, console: "Terminal") -> None:
     """Print the tables of one run. Raises RunDirectoryError or DataError."""
-    from rich.text import Text
-
     outcome = load_outcome(run_dir)
     for line in banners(outcome):
-        console.print(Text(line, style="bold yellow"))
+        console.print(line, style="bold yellow")
     manifest, primary = outcome.manifest, outcome.primary
     table = new_table(f"{manifest.method} on {manifest.task}", "stratum", text.label(primary), "95 % interval", "n")
-    for name, metrics in outcome.by_stratum.items():
-        add_row(table, name, *score_cells(primary, metrics.get(primary.name)))
+    # a task without strata calls its only one `all`
+    for name, metrics in outcome.by_stratum.items() if list(outcome.by_stratum) != ["all"] else ():
+        table.add_row(name, *score_cells(primary, metrics.get(primary.name)))
     table.add_section()
     overall = score_cells(primary, outcome.metrics.get(primary.name))
-    add_row(table, "all" if outcome.finished else "all so far", *overall)
-    console.print(table)
+    table.add_row("all" if outcome.finished else "all so far", *overall)
+    console.print_table(table)
     if outcome.other_scores:
         scores = new_table("scores", "stratum", "score", "mean", "95 % interval", "n", left=(0, 1))
         for row in score_rows(outcome):
             if row.begins_group:
                 scores.add_section()
-            add_row(scores, *row.cells)
-        console.print(scores)
+            scores.add_row(*row.cells)
+        console.print_table(scores)
     if outcome.cost:
-        console.print(_cost_table(outcome))
+        console.print_table(_cost_table(outcome))
+        if outcome.cost_note:
+            console.print(outcome.cost_note)
     if outcome.wasted:
         wasted = new_table(
             "attempts of model calls without an answer", "what came", "attempts", "tokens, partly estimated"
         )
         for cells in wasted_rows(outcome.wasted):
-            add_row(wasted, *cells)
-        console.print(wasted)
+            wasted.add_row(*cells)
+        console.print_table(wasted)
     training = read_training(run_dir)
     if training:
-        console.print(_training_table(training))
+        console.print_table(_training_table(training))
         if (edits := _edits_table(training)).row_count:
-            console.print(edits)
+            console.print_table(edits)
         if (refinements := _refinements_table(training)).row_count:
-            console.print(refinements)
-        console.print(_effect_table(read_metrics(run_dir), outcome.scores))
+            console.print_table(refinements)
+        console.print_table(_effect_table(read_metrics(run_dir), outcome.scores))
+    if ratings := figure_rows(outcome.metrics, RATINGS, shares=False):
+        table = new_table("evidence for ratings", "rank correlation (Spearman)", "value", "95 % interval", "n")
+        for figure in ratings:
+            table.add_row(figure.name, figure.value, figure.interval, figure.n)
+        console.print_table(table)
     diagnostics = _diagnostics_table(outcome)
     if diagnostics.row_count:
-        console.print(diagnostics)
+        console.print_table(diagnostics)
     report = run_dir / "report.html"
     path = display(report) if report.exists() else f"none yet: evorun report {shlex.quote(display(run_dir))}"
     # soft_wrap: a path broken over two lines cannot be copied
-    console.print(Text(f"Report: {path}"), soft_wrap=True)
+    console.print(f"Report: {path}", soft_wrap=True)
 
 
 def _training_table(records: Sequence[TrainingRecord]) -> "Table":
@@ -94,7 +99,7 @@ def _training_table(records: Sequence[TrainingRecord]) -> "Table":
         for part in (records[:n], records[-n:]):
             values = [record.figures[name] for record in part if name in record.figures]
             cells.append(number(sum(values) / len(values)) if values else MISSING)
-        add_row(table, training_words(name), *cells)
+        table.add_row(training_words(name), *cells)
     return table
 
 
@@ -105,7 +110,7 @@ def _edits_table(records: Sequence[TrainingRecord]) -> "Table":
     fates = {"applied": edits.applied, "refused": edits.refused, "proposal refused": edits.proposals}
     for fate, counts in fates.items():
         for name, times in counts:
-            add_row(table, fate, text.words(name), count(times))
+            table.add_row(fate, text.words(name), count(times))
     return table
 
 
@@ -113,7 +118,7 @@ def _refinements_table(records: Sequence[TrainingRecord]) -> "Table":
     """Show what became of refinements of rubrics, over all steps."""
     table = new_table("refinements of rubrics", "fate", "reason", "count", left=(0, 1))
     for fate, reason, times in count_refinements(records):
-        add_row(table, fate, text.words(reason), count(times))
+        table.add_row(fate, text.words(reason), count(times))
     return table
 
 
@@ -125,7 +130,7 @@ def _effect_table(points: Sequence[MetricPoint], scores: Sequence[Score]) -> "Ta
         if found:
             (_, before), (last, after) = found[0], found[-1]
             values = [text.value(score, before), text.value(score, after)]
-            add_row(table, text.label(score), *values, count(last.step), count(last.n))
+            table.add_row(text.label(score), *values, count(last.step), count(last.n))
     return table
 
 
@@ -137,7 +142,7 @@ def _cost_table(outcome: Outcome) -> "Table":
     for role, spent in outcome.cost.items():
         if role == "total":
             table.add_section()
-        add_row(table, *cost_row(role, spent))
+        table.add_row(*cost_row(role, spent))
     return table
 
 
@@ -146,14 +151,15 @@ def _diagnostics_table(outcome: Outcome) -> "Table":
     table = new_table(title, "share", "value", "95 % interval", "n")
     for words in (SEARCH, JUDGE):
         for row in figure_rows(outcome.metrics, words):
-            add_row(table, row.name, row.value, row.interval, row.n)
+            table.add_row(row.name, row.value, row.interval, row.n)
+    # without intervals: texts of one problem are not independent, and those above are over problems
     for name, share in _losses(outcome).items():
         if share.n:
-            add_row(table, name, percent(share.value), interval(share.ci95), count(share.n))
-    known = {*SEARCH, *JUDGE, *(score.name for score in outcome.scores)}
+            table.add_row(name, percent(share.value), MISSING, count(share.n))
+    known = {*SEARCH, *JUDGE, *RATINGS, *(score.name for score in outcome.scores)}
     for name, metric in outcome.metrics.items():
         if name not in known:
-            add_row(table, name, number(metric.value), number_interval(metric.ci95), count(metric.n))
+            table.add_row(name, number(metric.value), number_interval(metric.ci95), count(metric.n))
     return table
 
 
@@ -162,7 +168,8 @@ def _losses(outcome: Outcome) -> Mapping[str, Proportion]:
     if not outcome.finished:
         return {}
     counts = outcome.counts
-    texts, refused = counts.get("texts", 0), counts.get("rejected_requests", 0)
+    texts, refused = counts.get("texts", 0), sum(outcome.refused.values())
+    calls = sum(spent.calls for role, spent in outcome.cost.items() if role != "total")
     return {
         # where the run has the share of parsable texts, with an interval over problems, this would be it once more
         **(
@@ -173,8 +180,8 @@ def _losses(outcome: Outcome) -> Mapping[str, Proportion]:
         "texts cut at max_tokens": _share(counts.get("truncated_texts", 0), texts),
         **({"texts cut beyond max_tokens": _share(counts[OVERLONG], texts)} if OVERLONG in counts else {}),
         **({"texts of which prompts show a part": _share(counts[SHORTENED], texts)} if SHORTENED in counts else {}),
-        "requests refused by the engine": _share(refused, texts + refused),
-        "lost candidates (no attempt parsed)": _share(counts["unparsed_candidates"], counts["candidates"]),
+        "requests refused by the engine, of all roles": _share(refused, calls),
+        "lost candidates (unparsable or refused)": _share(counts["unparsed_candidates"], counts["candidates"]),
     }
 
 

@@ -1,4 +1,4 @@
-"""Tables: in a terminal, whose cells may hold foreign texts that must not be read as markup, and as CSV files."""
+"""Tables: in a terminal, and as CSV files."""
 
 import csv
 import io
@@ -44,17 +44,8 @@ def new_table(title: str, *columns: str, left: Collection[int] = (0,)) -> "Table
     """Return an empty table; columns in `left` hold words, the others figures."""
     from rich import box
     from rich.table import Table
-    from rich.text import Text
 
-    table = Table(title=Text(title), title_justify="left", box=box.SIMPLE_HEAD)
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
     for index, column in enumerate(columns):
-        # Text, not str: a stratum's name must not be read as console markup.
-        table.add_column(Text(column), justify="left" if index in left else "right")
+        table.add_column(column, justify="left" if index in left else "right")
     return table
-
-
-def add_row(table: "Table", *cells: str) -> None:
-    """Add a row of cells that are shown as they are."""
-    from rich.text import Text
-
-    table.add_row(*(Text(cell) for cell in cells))

@@ -1,21 +1,23 @@
 """Numbers and foreign texts as a reader sees them, on a page and in a terminal."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from evorun.models.base import Wasted
 from evorun.runs.printable import printable
 from evorun.runs.schema import RoleCost
 from evorun.runs.scores import Score
+from evorun.runs.spending import GOLD
 
 MISSING = "\u2013"
 """Shown in place of a figure that is not there."""
 
 
 def label(score: Score) -> str:
-    """Name a score, with its range and its direction unless they are those of a rate."""
+    """Name a score, with its scale and its direction unless they are those of a rate."""
     about = []
     if not score.rate and score.low is not None and score.high is not None:
-        about.append(f"{score.low:g} to {score.high:g}")
+        # "scale": 0 to 1 alone would read as an interval
+        about.append(f"scale {score.low:g} to {score.high:g}")
     if not score.higher_is_better:
         about.append("lower is better")
     return words(score.name) + (f" ({', '.join(about)})" if about else "")
@@ -102,6 +104,13 @@ def count(value: float | None) -> str:
     return MISSING if value is None else f"{value:,.0f}"
 
 
+def trials(sizes: Sequence[int]) -> str:
+    """Format the trials of each seed: of several as seeds times trials, of unequal seeds as the sum."""
+    if len(sizes) < 2 or len(set(sizes)) > 1:
+        return count(sum(sizes))
+    return f"{len(sizes)} x {count(sizes[0])}"
+
+
 def compact(value: float) -> str:
     """Format a large count to three figures, with k (thousands) or M (millions)."""
     # no-break spaces: a unit on the next line of a narrow cell would be read as another figure's
@@ -118,6 +127,11 @@ def number(value: float | None) -> str:
     if abs(value) >= 100:
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+
+
+def precise(value: float | None) -> str:
+    """Format a small share or ratio to five figures, as tables of papers have them."""
+    return MISSING if value is None else f"{value:.5g}"
 
 
 def duration(seconds: float | None) -> str:
@@ -152,7 +166,7 @@ def wasted_rows(wasted: Mapping[str, Wasted]) -> list[tuple[str, str, str]]:
 def cost_row(role: str, spent: RoleCost) -> tuple[str, str, str, str, str]:
     """Return a row of the cost table: role, calls, prompt tokens, completion tokens, model seconds."""
     return (
-        role,
+        f"{role} (grading), not in the total" if role == GOLD else role,
         count(spent.calls),
         count(spent.prompt_tokens),
         count(spent.completion_tokens),

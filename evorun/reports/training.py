@@ -1,10 +1,13 @@
-"""Figures of training steps for the report: edits and refinements by their fate, and signs of divergence."""
+"""Figures of training steps for the report: edits and refinements by their fate, clipping, signs of divergence."""
 
 from collections import Counter
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from statistics import fmean, median
+from typing import Any, NamedTuple
 
-from evorun.runs.schema import TrainingRecord
+from evorun.reports.text import number, percent
+from evorun.runs.schema import MetricPoint, TrainingRecord
+from evorun.training.reach import LEAST_REACH, reach_of
 
 STEPS_OF_A_MEAN = 10
 """Training steps whose figures are averaged (ours): single ones are too noisy to compare."""
@@ -13,6 +16,7 @@ _SIGNS = {
     "zero_gradient": "the gradient was zero though rewards differed: nothing was learned in them",
     "nearly_uniform": "the policy drew tokens nearly at random: its entropy was near the largest",
     "reward_collapse": "the mean reward had fallen far below its best",
+    "many_rejected": "more than a tenth of the episodes ended in a request that the engine refused",
 }
 """Figures that training steps have where something has gone wrong (`evorun.methods.divergence`)."""
 
@@ -20,8 +24,11 @@ _APPLIED, _REFUSED, _PROPOSALS = "edits_", "edits_refused_", "proposals_refused_
 
 REFINEMENTS = {
     "rubrics_refined": "rubrics replaced",
+    "rubrics_from_proposal_": "merging unreadable, the best refinement on a sample taken",
     "rubrics_refused_": "merged rubric refused",
+    "merges_retried_": "merging asked for again",
     "refinements_refused_": "refinement on a sample refused",
+    "refinements_retried_": "refinement on a sample asked for again",
     "items_refused_": "item of a rubric refused",
     "analyses_refused_": "analysis refused",
     "analyses_cut_off": "analyses cut off",
@@ -36,7 +43,7 @@ class Edits(NamedTuple):
     """Counts over all steps, the frequent ones first."""
 
     applied: list[tuple[str, int]]
-    """By operation."""
+    """By operation; `unaggregated`: those of them that proposals made where an aggregation could not be applied."""
     refused: list[tuple[str, int]]
     """By reason."""
     proposals: list[tuple[str, int]]
@@ -72,6 +79,47 @@ def count_refinements(records: Sequence[TrainingRecord]) -> list[tuple[str, str,
     return [(REFINEMENTS[kind], reason, count) for (kind, reason), count in rows if count]
 
 
+def gradient_clipping(series: Mapping[str, Sequence[MetricPoint]]) -> str | None:
+    """Return a sentence on gradients that were clipped, and their norms before; None where no step reports them.
+
+    series: the figures of training steps, by name.
+    """
+    shares, norms = (
+        [point.value for point in series.get(name, ()) if point.value is not None]
+        for name in ("clipped_gradients", "grad_norm")
+    )
+    if not shares or not norms:
+        return None
+    clipped = f"training.max_grad_norm clipped the gradients of {percent(fmean(shares))} of optimiser steps"
+    if not any(shares):
+        clipped = "No gradient was clipped (training.max_grad_norm)"
+    spread = f"median {number(median(norms))}, {number(min(norms))} to {number(max(norms))}"
+    return f"{clipped}. Gradient norms before clipping, by training step: {spread}."
+
+
+def barely_trained(config: Mapping[str, Any], records: Sequence[TrainingRecord]) -> list[str]:
+    """Return a line where the learning rates of all steps have left an adapter about where it started.
+
+    config: the run's, of an adapter's training.
+    """
+    training, method = (config.get(key) for key in ("training", "method"))
+    rates = [record.figures["learning_rate"] for record in records if "learning_rate" in record.figures]
+    if not isinstance(training, Mapping) or not isinstance(method, Mapping) or not rates:
+        return []
+    epochs = method.get("epochs", 1) if "ppo" in (method.get("name"), method.get("trainer")) else 1
+    alpha, minibatches = training.get("alpha", ""), method.get("minibatches", 1)
+    given = all(isinstance(one, int | float) for one in (alpha, epochs, minibatches))
+    if training.get("weights") != "lora" or not given:
+        return []
+    own = reach_of(alpha, sum(rates) * epochs * minibatches)
+    if own >= LEAST_REACH:
+        return []
+    return [
+        f"Hardly trained: in {len(rates):,} training steps at these learning rates the adapter could move a layer's "
+        f"outputs by {own:.1g} of its inputs at most, so the policy is nearly what it was."
+    ]
+
+
 def divergence(records: Sequence[TrainingRecord]) -> list[str]:
     """Return a line for each sign that training has gone wrong: a run ends well all the same."""
     lines = []
@@ -79,5 +127,6 @@ def divergence(records: Sequence[TrainingRecord]) -> list[str]:
         steps = [record.step for record in records if record.figures.get(sign)]
         if steps:
             seen = f"In {len(steps):,} of {len(records):,} training steps (the first: {steps[0]})"
-            lines.append(f"Divergence? {seen} {words}.")
+            head = "Refused requests:" if sign == "many_rejected" else "Divergence?"
+            lines.append(f"{head} {seen} {words}.")
     return lines

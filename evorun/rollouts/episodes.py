@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 import msgspec
-from msgspec import UNSET
+from msgspec import UNSET, UnsetType
 
 from evorun.errors import EngineError, EvorunError
 from evorun.models.base import Message, Reply, Sampling
@@ -19,7 +19,7 @@ from evorun.runs.candidates import CandidateId, Response
 from evorun.runs.schema import RolloutRecord
 from evorun.tasks.base import Problem, Prompt, Task
 from evorun.tasks.capabilities import UsesTools
-from evorun.training.wire import Row
+from evorun.training.wire import Row, TokenAdvantages
 
 NO_REWARD = Reward(None)
 
@@ -52,11 +52,20 @@ class Episode(NamedTuple):
         """The model's turns; the last one may be a request that the engine refused."""
         return [turn for turn in self.turns if isinstance(turn, Reply)]
 
-    def row(self, signal: float) -> Row:
+    @property
+    def ended_by_template(self) -> bool:
+        """True where the engine took a turn and refused the next one, and not for its length.
+
+        The chat template has no place for a tool's answer, then: no fault of the model's, nor of its system prompt's.
+        """
+        replies = self.replies
+        return len(replies) > 1 and replies[-1].error is not None and not replies[-1].outgrew_context
+
+    def row(self, reward: float, advantage: float | None) -> Row:
         """Return the episode as training takes it: tokens as the engine saw and drew them, the model's own learned.
 
-        signal: the episode's advantage. Raises EngineError when the engine went on from other tokens than these, or
-        gave no log-probabilities.
+        reward, advantage: see `Row`. Raises EngineError when the engine went on from other tokens than these, or gave
+        no log-probabilities.
         """
         prompt = self.replies[0].prompt_ids or ()
         tokens: list[int] = []
@@ -81,14 +90,29 @@ class Episode(NamedTuple):
             tokens += [*added, *drawn]
             learned += [False] * len(added) + [True] * len(drawn)
             logprobs += [*(0.0,) * len(added), *reply.completions[0].logprobs]
-        return Row(prompt=prompt, tokens=tuple(tokens), learned=tuple(learned), signal=signal, logprobs=tuple(logprobs))
+        return Row(
+            prompt=prompt,
+            tokens=tuple(tokens),
+            learned=tuple(learned),
+            reward=reward,
+            advantage=advantage,
+            logprobs=tuple(logprobs),
+        )
 
-    def record(self, step: int, advantage: float | None, rubric: CandidateId | None = None) -> RolloutRecord:
+    def record(
+        self, step: int, row: Row | None, estimated: TokenAdvantages | None = None, rubric: CandidateId | None = None
+    ) -> RolloutRecord:
         """Return the episode as rollouts.jsonl has it.
 
-        advantage: None where nothing is learned from it. rubric: id of the one that it was scored by.
+        row: it, as it was learned from; None: nothing was. estimated: by the trainer, of its tokens. rubric: id of the
+        one that it was scored by.
         """
         replies, parts = self.replies, self.reward.parts
+        advantage: float | UnsetType | None = None
+        if estimated is not None:
+            advantage = estimated.mean
+        elif row is not None:
+            advantage = UNSET if row.advantage is None else row.advantage
         return RolloutRecord(
             step=step,
             problem=self.asked.problem.id,
@@ -96,7 +120,9 @@ class Episode(NamedTuple):
             index=self.number,
             call=self.call,
             reward=self.reward.value,
+            penalised_reward=UNSET if row is None or row.reward == self.reward.value else row.reward,
             advantage=advantage,
+            advantage_sd=UNSET if estimated is None else estimated.sd,
             correct=self.reward.correct,
             finish_reason=replies[-1].completions[0].finish_reason,
             prompt_tokens=sum(reply.prompt_tokens for reply in replies),
@@ -105,6 +131,7 @@ class Episode(NamedTuple):
             rubric=UNSET if rubric is None else rubric,
             raw=parts.get("raw", UNSET),
             normalised=parts.get("normalised", UNSET),
+            maximum=parts.get("maximum", UNSET),
             unscored=self.reward.unscored or UNSET,
         )
 
@@ -119,9 +146,9 @@ class Rollouts:
     rewards: Rewards | None = None
     """None: episodes are not rewarded."""
     learned: bool = False
-    """Tokens are learned from: the engine is asked for them and their log-probabilities, and each turn goes on from
-    those before it. Replies are then held to no schema: under a grammar other tokens are drawn than the policy would
-    draw."""
+    """Tokens are learned from: the engine is asked for them and their log-probabilities. Replies are then held to no
+    schema: under a grammar other tokens are drawn than the policy would draw. Each turn goes on from the tokens before
+    it wherever the engine gives them, asked or not."""
 
     def most_calls(self, problems: Sequence[Problem]) -> int:
         """Return how many calls an episode of each problem takes at most."""
@@ -183,12 +210,12 @@ class Rollouts:
             turns.append(answer)
             prompt = msgspec.structs.replace(prompt, messages=(*prompt.messages, said, answer))
             # Tokens, not text: encoding a completion's text again may give other tokens than those that were drawn.
-            if self.learned:
-                seen = (*(reply.prompt_ids or ()), *(reply.completions[0].token_ids or ()))
+            ids = reply.completions[0].token_ids
+            seen = (*reply.prompt_ids, *ids) if reply.prompt_ids and ids is not None else None
         response = read_reply(self.task, asked.problem, reply)
         reward = NO_REWARD
-        # What an engine refuses later on, having taken the first turn, has outgrown its context.
-        overflowed = reply.completions[0].truncated or (reply.error is not None and len(turns) > 1)
+        # A refusal for another reason than length is no fault of the model's: a chat template may lack a tool's turn.
+        overflowed = reply.completions[0].truncated or (reply.outgrew_context and len(turns) > 1)
         if self.rewards is not None and overflowed and self.rewards.overflow is not None:
             reward = self.rewards.overflow
         elif self.rewards is not None and reply.error is None:

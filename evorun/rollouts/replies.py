@@ -3,7 +3,7 @@
 from dataclasses import astuple, dataclass
 
 from evorun.models.base import Reply
-from evorun.runs.candidates import Response
+from evorun.runs.candidates import REFUSED, Response
 from evorun.runs.results import SELDOM_COUNTS
 from evorun.tasks.base import Problem, Task
 
@@ -11,7 +11,7 @@ from evorun.tasks.base import Problem, Task
 def read_reply(task: Task, problem: Problem, reply: Reply) -> Response:
     """Return the reply as a response; a request that the engine refused has no text, and says so in its error."""
     if reply.error is not None:
-        return Response(text="", answer=None, error=f"rejected: {reply.error}")
+        return Response(text="", answer=None, error=f"{REFUSED}{reply.error}")
     return task.parse(problem, reply.completions[0].text)
 
 

@@ -2,11 +2,10 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from hashlib import blake2b
 from itertools import chain
 from typing import NamedTuple, TypeAlias, TypeVar
-
-from msgspec.structs import replace
 
 from evorun.models.base import Reply
 from evorun.rollouts.calls import Calls, Role
@@ -17,7 +16,7 @@ from evorun.tasks.base import Grade, Problem, Prompt, Task
 from evorun.tasks.capabilities import ScoresByRubric
 from evorun.tasks.json_text import well_formed
 from evorun.tasks.rubric_json import tagged_scores
-from evorun.tasks.rubric_scores import Scores, read_scores
+from evorun.tasks.rubric_scores import Scores, read_digits, read_scores
 from evorun.tasks.rubrics import MAX_ITEMS, Rubric, RubricItem
 from evorun.tasks.thinking import outside_thinking, without_thinking
 
@@ -26,6 +25,10 @@ T = TypeVar("T")
 SCORE, PLAN, RESCORE = "score", "plan", "rescore"
 REWARD_ROLES: Mapping[str, Role] = dict.fromkeys((SCORE, PLAN, RESCORE), Role("reward"))
 """Roles of the calls; RESCORE: a response is scored again by another rubric, and nothing is learned from that."""
+
+
+_TOO_SHORT = "The response has no worked solution: fewer than {} words besides its answer."
+"""What is said of a score that nobody was asked for."""
 
 
 class _Failure(NamedTuple):
@@ -94,7 +97,8 @@ class RubricRewards:
     @property
     def calls_per_score(self) -> int:
         """Model calls that `rescore` takes at most."""
-        return self._settings.score_attempts * (2 if self._settings.scoring == "plan" else 1)
+        settings = self._settings
+        return settings.score_attempts * (1 + (settings.scoring == "plan") + settings.reward_digits)
 
     def most_calls(self, episodes: int, step: int) -> int:
         """Return how many calls the rewards of so many episodes of a step take at most."""
@@ -106,13 +110,12 @@ class RubricRewards:
     async def reward(self, step: int, index: int, problem: Problem, response: Response) -> Reward:
         key = self._task.rubric_key(problem)
         rubric = self._rubric_of(key, step)
+        if _count_solution_words(response) < self._settings.min_words:
+            return self._reward(0.0, 0.0, rubric, rationale=_TOO_SHORT.format(self._settings.min_words))
         if self._is_exact(step, problem):
             return self._of_grade(await self._graded.reward(step, index, problem, response), rubric)
         thinned = self._thinned(step, key, rubric)
-        reward = await self._score(SCORE, step, index, problem, response, thinned)
-        if thinned is rubric or reward.value is None:
-            return reward
-        return replace(reward, parts={**reward.parts, "maximum": thinned.maximum})
+        return await self._score(SCORE, step, index, problem, response, thinned)
 
     async def rescore(self, step: int, index: int, problem: Problem, response: Response, rubric: Rubric) -> Reward:
         """Score a response by any rubric as a whole; `index` tells those of one step apart.
@@ -140,13 +143,21 @@ class RubricRewards:
     def _of_grade(self, graded: Reward, rubric: Rubric) -> Reward:
         if graded.value is None:
             return Reward(None, correct=graded.correct, unscored="ungraded")
-        return self._reward(graded.value * rubric.maximum, graded.value, exact=True, correct=graded.correct)
+        raw = graded.value * rubric.maximum
+        return self._reward(raw, graded.value, rubric, exact=True, correct=graded.correct)
 
     def _reward(
-        self, raw: float, normalised: float, *, exact: bool = False, correct: bool | None = None, rationale: str = ""
+        self,
+        raw: float,
+        normalised: float,
+        rubric: Rubric,
+        *,
+        exact: bool = False,
+        correct: bool | None = None,
+        rationale: str = "",
     ) -> Reward:
-        parts = {"raw": raw, "normalised": normalised}
-        value = parts[self._settings.reward_scale]
+        parts = {"raw": raw, "normalised": normalised, "maximum": rubric.maximum}
+        value = {**parts, "by_total": raw / rubric.maximum}[self._settings.reward_scale]
         if self._settings.exact_match_rate:
             parts["exact_match"] = float(exact)
         return Reward(value, parts, correct, rationale=rationale)
@@ -174,6 +185,12 @@ class RubricRewards:
         owed = self._owed[scored] = [[] for _ in items]
 
         async def ask(number: int, item: RubricItem | None) -> _Said | _Failure:
+            if self._settings.reward_digits:
+                ask_for = partial(self._task.scoring_prompt, problem, response, rubric, item, plan)
+                maximum = rubric.maximum if item is None else item.maximum
+                return await self._ask_in_digits(
+                    (role, step, index * MAX_ITEMS + number), ask_for, maximum, owed[number]
+                )
             as_json = self._settings.reward_json
 
             def read(text: str) -> _Said:
@@ -194,6 +211,7 @@ class RubricRewards:
         return self._reward(
             sum(one.scores.total for one in said),
             sum(one.scores.normalised for one in said) / len(said),
+            rubric,
             rationale="\n\n".join(one.rationale for one in said),
         )
 
@@ -208,6 +226,42 @@ class RubricRewards:
             asked = self._ask((PLAN, 0, int.from_bytes(about)), prompt, _read_plan, owed)
             self._plans[key] = asyncio.create_task(asked)
         return await self._plans[key]
+
+    async def _ask_in_digits(
+        self, call: _Scored, ask_for: Callable[..., Prompt], maximum: float, owed: list[Reply]
+    ) -> _Said | _Failure:
+        """Ask for reasons, and then in the same conversation for points that the engine holds to digits.
+
+        ask_for: makes the prompts (`reasons` of `scoring_prompt`). call, owed: see `_ask`.
+        """
+        role, step, index = call
+        settings = self._settings
+        failure = _Failure("")
+        for attempt in range(0, 2 * settings.score_attempts, 2):
+            reply = await self._calls.ask(
+                ask_for(reasons=""), settings.reward_sampling, role=role, step=step, index=index, attempt=attempt
+            )
+            owed.append(reply)
+            if reply.error is not None:
+                return _Failure("refused")
+            # Cut off or not, they are what the points are given by.
+            reasons = without_thinking(well_formed(reply.completions[0].text)).strip()
+            if not reasons:
+                failure = _Failure("missing")
+                continue
+            prompt = ask_for(reasons=reasons)
+            reply = await self._calls.ask(
+                prompt, settings.points_sampling, role=role, step=step, index=index, attempt=attempt + 1
+            )
+            owed.append(reply)
+            if reply.error is not None:
+                return _Failure("refused")
+            try:
+                value = read_digits(_text(reply), maximum)
+                return _Said(Scores((value,), value, value / maximum), reasons)
+            except ValueError as error:
+                failure = _Failure(str(error).partition(":")[0])
+        return failure
 
     async def _ask(self, call: _Scored, prompt: Prompt, read: Callable[[str], T], owed: list[Reply]) -> T | _Failure:
         """Ask until a reply can be read. call: role, step and index. owed: takes the replies."""
@@ -225,6 +279,11 @@ class RubricRewards:
             except ValueError as error:
                 failure = _Failure(str(error).partition(":")[0])
         return failure
+
+
+def _count_solution_words(response: Response) -> int:
+    """Count the words of a response other than its answer, as MPO's released code does on MATH."""
+    return len(response.text.replace(response.answer or "", "").replace("\\boxed{", "").split())
 
 
 def _text(reply: Reply) -> str:

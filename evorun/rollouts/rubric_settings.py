@@ -2,11 +2,15 @@
 
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from evorun.errors import ConfigError, above, at_least, one_of, within
 from evorun.models.base import Sampling
 
 SCORINGS = ("whole", "by_item", "plan")
-SCALES = ("raw", "normalised")
+SCALES = ("raw", "normalised", "by_total")
+DIGIT_TOKENS = 16
+"""Completion tokens of points in digits (ours): more than any has."""
 
 
 @dataclass(kw_only=True)
@@ -23,22 +27,28 @@ class RubricSettings:
     """Show the problem's reference solution, or its right answer where it has none, to whoever plans; the run's
     information regime is then `labels`."""
     reward_scale: str
-    """raw: points as they are. normalised: the mean over items of points by maximum, in [0, 1]."""
+    """raw: points as they are. normalised: the mean over items of points by maximum, in [0, 1]. by_total: points by the
+    rubric's total, in [0, 1], with the weights that the rubric gives its items."""
     score_attempts: int
     """Replies to ask for until one has a score that can be read; without any, an episode is not learned from."""
     exact_match_rate: float
     """Share of the episodes that the task's own grade rewards, all or nothing, in place of the reward model."""
     mode_drawn: str
     """item | batch: for which problems, or which batches, the task's own grade rewards is drawn."""
+    min_words: int
+    """Words that a response must have besides its boxed answer; with fewer it scores 0, in either mode."""
     rubric_dropout: float
     """Share of a rubric's items that each batch leaves out, drawn anew for each; beyond the paper."""
     reward_json: bool
     """Hold the reward model's scores to a JSON schema, on engines that enforce one: small models keep to no other
     form."""
+    reward_digits: bool
+    """Ask for reasons first, and then in a call of its own for the points, which the engine holds to digits: a whole
+    number from 0 to the item's maximum or, where items are not asked for one by one, to the rubric's."""
     reward_temperature: float
     reward_top_p: float
     reward_max_tokens: int
-    """Completion tokens of a score, or of a plan, at most."""
+    """Completion tokens of a score with its reasons, of reasons alone, or of a plan, at most."""
 
     def __post_init__(self) -> None:
         one_of("method.scoring", self.scoring, SCORINGS)
@@ -46,6 +56,7 @@ class RubricSettings:
         one_of("method.mode_drawn", self.mode_drawn, ("item", "batch"))
         at_least("method.score_attempts", self.score_attempts, 1)
         within("method.exact_match_rate", self.exact_match_rate, 0, 1)
+        at_least("method.min_words", self.min_words, 0)
         within("method.rubric_dropout", self.rubric_dropout, 0, 0.9)
         at_least("method.reward_temperature", self.reward_temperature, 0)
         above("method.reward_top_p", self.reward_top_p, 0)
@@ -53,8 +64,15 @@ class RubricSettings:
         at_least("method.reward_max_tokens", self.reward_max_tokens, 1)
         if self.rubric is not None and not self.rubric:
             raise ConfigError("method.rubric: expected null, a rubric's name or a FILE, got an empty string")
+        if self.reward_json and self.reward_digits:
+            raise ConfigError("method.reward_json: has no effect beside method.reward_digits=true; set one to false")
         if self.plan_reference and self.scoring != "plan":
             raise ConfigError("method.plan_reference: has no effect, nobody plans; set method.scoring=plan")
+
+    @property
+    def points_sampling(self) -> Sampling:
+        """The sampling parameters of points in digits."""
+        return replace(self.reward_sampling, max_tokens=DIGIT_TOKENS)
 
     @property
     def reward_sampling(self) -> Sampling:

@@ -13,6 +13,7 @@ from evorun.rollouts.calls import Calls, Role
 from evorun.rollouts.episodes import most_turns
 from evorun.runner.gold import MethodTools
 from evorun.runner.recorder import Cost, ProblemRecorder, SharedRecorder
+from evorun.runs.archive import Archive
 from evorun.runs.budget import Meter, part, share, total, whole
 from evorun.runs.candidates import SHARED, Candidate, Response
 from evorun.runs.directory import ROLLOUTS, TRAINING, RunDirectory
@@ -48,6 +49,11 @@ class Driver:
     """Model seconds by role, once all problems have ended."""
     wasted: dict[str, Wasted] = field(default_factory=dict)
     """Attempts of all model calls that gave no answer, by kind, once all problems have ended."""
+    refused: dict[str, int] = field(default_factory=dict)
+    """Requests that the engine refused, by role, once all problems have ended."""
+
+    def __post_init__(self) -> None:
+        self._archive = Archive(self.directory.path)
 
     async def run(self) -> None:
         """Solve all problems.
@@ -68,6 +74,8 @@ class Driver:
         for meter in spent:
             for role, usage in sorted(meter.by_role.items()):
                 self.seconds_by_role[role] = self.seconds_by_role.get(role, 0.0) + usage.seconds
+                if usage.refused:
+                    self.refused[role] = self.refused.get(role, 0) + usage.refused
 
     async def _solve_all(self, method: PerProblem) -> list[Meter]:
         """Work on each problem by itself, at most `concurrency` at once; return all meters."""
@@ -135,7 +143,7 @@ class Driver:
 
     def _recorder(self, problem: Problem) -> ProblemRecorder:
         primary = self.loaded.task.scores[0]
-        return ProblemRecorder(problem, self.loaded.grader, self.tools, primary, self.directory, self.progress)
+        return ProblemRecorder(problem, self.loaded, self.tools, primary, self.directory, self.progress)
 
     def _context(self, problem: Problem, meter: Meter) -> Context:
         return Context(
@@ -147,6 +155,7 @@ class Driver:
             roles=self._roles(),
             remember=self.directory.journal.remember,
             tools=MethodTools(self.tools),
+            archive=self._archive,
         )
 
     def _run_context(self, meter: Meter, contexts: Mapping[str, Context]) -> RunContext:
@@ -167,7 +176,7 @@ class Driver:
             training = TrainingSplit(
                 task=split.task,
                 problems=split.problems,
-                grade=lambda problem, response: split.grader.grade(problem, response, MethodTools(self.tools)),
+                grade=lambda problem, response: split.grade(problem, response, MethodTools(self.tools)),
                 demonstrations={
                     problem.id: Demonstration(
                         problem=problem, answer=labels[problem.id], reasoning=split.solutions.get(problem.id, "")
@@ -211,7 +220,7 @@ class Driver:
             raise DataError(
                 f"problem '{demonstration.problem.id}' is not of the validation split: only the run grades it"
             )
-        return await self.loaded.grader.grade(demonstration.problem, response, MethodTools(self.tools))
+        return await self.loaded.grade(demonstration.problem, response, MethodTools(self.tools))
 
 
 @dataclass(frozen=True)

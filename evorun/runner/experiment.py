@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
-from rich.console import Console
 
 from evorun.errors import ConfigError, EvorunError, RunDirectoryError, SandboxError, of_machine
 from evorun.models.base import LanguageModel, Trained
@@ -21,10 +20,10 @@ from evorun.models.transformers.engine import TransformersConfig
 from evorun.models.vllm.engine import VllmConfig
 from evorun.rollouts.episodes import most_turns
 from evorun.runner.driver import Driver
-from evorun.runner.gold import GOLD, GraderTools, MethodTools
+from evorun.runner.gold import GraderTools, MethodTools
 from evorun.runner.process import logging_to, stop_on_signals
 from evorun.runner.requirements import require_parts
-from evorun.runner.served import open_lazily
+from evorun.runner.served import open_lazily, role_warnings
 from evorun.runner.settings import RunConfig
 from evorun.runner.stages import with_student
 from evorun.runner.training_runs import (
@@ -34,6 +33,7 @@ from evorun.runner.training_runs import (
     shared_gpus,
     simulating,
     training_problems,
+    trains_too_little,
 )
 from evorun.runs.budget import Meter, divide
 from evorun.runs.directory import MANIFEST, PROBLEMS, RunDirectory, load_manifest, new_manifest
@@ -45,6 +45,8 @@ from evorun.runs.records import write_records
 from evorun.runs.replay import RecordedRun, ReplayConfig
 from evorun.runs.results import write_results
 from evorun.runs.schema import Manifest, ModelInRun, ProblemRecord, Provenance, SandboxInRun, Status
+from evorun.runs.spending import GOLD
+from evorun.runs.terminal import Terminal
 from evorun.sandbox.isolation import not_full, probe
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import GradingTools, LoadedTask
@@ -67,7 +69,7 @@ class Outcome(NamedTuple):
 
 
 def run_experiment(
-    config: RunConfig, path: Path, command: Sequence[str], console: Console, *, redo_calls: bool = False
+    config: RunConfig, path: Path, command: Sequence[str], console: Terminal, *, redo_calls: bool = False
 ) -> Outcome:
     """Carry out a run in the directory `path`, continuing what is there; one that is complete stays as it is.
 
@@ -80,6 +82,7 @@ def run_experiment(
     loaded = config.task.load()
     config.method.check(config.task.task_class, [example.problem for example in loaded.validation])
     training = training_problems(config, loaded)
+    fitted = None if training is None else config.method.fit_to(len(training.problems))
     shares = divide(config.budget, len(loaded.problems))
     _check_budget(shares, loaded)
     if not (path / MANIFEST).exists():  # one that was begun may need no more than its journal
@@ -89,13 +92,16 @@ def run_experiment(
     try:
         if not directory.begin(manifest, redo_calls=redo_calls):
             line = f"{display(path)}: this run is complete, and its files are as it left them: nothing to do"
-            console.print(line, markup=False, highlight=False, soft_wrap=True)
+            console.print(line, soft_wrap=True)
             return Outcome("completed")
         with logging_to(path / "evorun.log"):
             limits = [one.max_calls for one in shares if one.max_calls is not None]
+            if fitted is not None:
+                log.info(fitted)
             for line in config.method.warnings(min(limits, default=None)):
                 log.warning(line)
-            for line in (*shared_gpus(config), *grades_own_reward(config)):
+            roles = role_warnings(config.others, config.method, config.task)
+            for line in (*roles, *shared_gpus(config), *grades_own_reward(config), *trains_too_little(config)):
                 log.warning(line)
             if manifest.sandbox is not None and not manifest.sandbox.full:
                 log.warning(not_full(manifest.sandbox.isolation, manifest.sandbox.note))
@@ -135,7 +141,7 @@ def _carry_out(
     training: LoadedTask | None,
     shares: Sequence[Meter],
     directory: RunDirectory,
-    console: Console,
+    console: Terminal,
 ) -> Outcome:
     try:
         config = with_student(config, directory, console, run_experiment)
@@ -160,7 +166,7 @@ async def _run(
     training: LoadedTask | None,
     shares: Sequence[Meter],
     directory: RunDirectory,
-    console: Console,
+    console: Terminal,
 ) -> None:
     gc.set_threshold(NEW_OBJECTS)
     stop_on_signals()
@@ -210,6 +216,7 @@ async def _run(
             driver.wasted,
             config.method.last_step,
             tools.spent,
+            driver.refused,
         )
     log.info("%s; %s", progress.title, progress.fields())
 

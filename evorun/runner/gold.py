@@ -10,12 +10,10 @@ from evorun.models.base import Reply, Request, Sampling
 from evorun.runs.budget import Usage
 from evorun.runs.candidates import SHARED
 from evorun.runs.journal_file import digest_of
+from evorun.runs.spending import GOLD
 from evorun.runs.streams import call_seed
 from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.tasks.base import Prompt, Tools
-
-GOLD = "gold"
-"""The role, of its calls and of its model."""
 
 MAX_TOKENS = 1024
 """Completion tokens of an opinion, where the task sets none (ours): reasons for some ten criteria, and the points."""
@@ -62,7 +60,8 @@ class GraderTools:
         reply = await self._model.complete(key, request, once=False)
         if key not in self._asked:
             self._asked.add(key)
-            self._usage.add(Usage(1, reply.prompt_tokens, reply.completion_tokens))
+            refused = int(reply.error is not None)
+            self._usage.add(Usage(1, reply.prompt_tokens, reply.completion_tokens, refused=refused))
             self._usage.waste(reply.wasted or {})
             self._seconds.append(reply.seconds)
         if reply.error is not None or reply.completions[0].truncated:

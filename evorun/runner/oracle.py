@@ -63,7 +63,7 @@ class OracleJudge:
         if (problem, answer) not in self._known:
             found = next(one for one in self.loaded.problems if one.id == problem)
             response = Response(text=answer or "", answer=answer)
-            grade = await self.loaded.grader.grade(found, response, self.tools)
+            grade = await self.loaded.grade(found, response, self.tools)
             first = yardstick(self.loaded.task.scores)
             measures = [first, *(score for score in self.loaded.task.scores if score != first)]
             values = [(measure, measure.value_in(grade)) for measure in measures]

@@ -13,18 +13,22 @@ from evorun.runs.terminal import LogFormatter
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 """Ctrl-C, a scheduler's or an operator's stop, a terminal that closes: the run ends as interrupted."""
 
+WARNING_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+"""What schedulers send some time before a limit. They stop a run too, unless the launcher of its job sees to them."""
+
 
 def stop_on_signals() -> None:
     """Cancel the task that calls this when a signal stops the run; a second signal then has its usual effect."""
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine always runs in a task
     # Cancellation, not an exception at any line: journal and records are closed in order on the way out.
-    for number in STOP_SIGNALS:
+    unhandled = (number for number in WARNING_SIGNALS if signal.getsignal(number) is signal.SIG_DFL)
+    for number in (*STOP_SIGNALS, *unhandled):
         asyncio.get_running_loop().add_signal_handler(number, _cancel, task, number)
 
 
 def _cancel(task: asyncio.Task[Any], received: signal.Signals) -> None:
-    for number in STOP_SIGNALS:
+    for number in (*STOP_SIGNALS, *WARNING_SIGNALS):
         asyncio.get_running_loop().remove_signal_handler(number)
     task.cancel(f"stopped by {received.name}")
 

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from rich.console import Console
 
 from evorun.errors import ConfigError
 from evorun.methods.delete_one import effects, without_each
@@ -26,6 +25,7 @@ from evorun.runs.records import write_json, write_records
 from evorun.runs.schema import CandidateRecord, Manifest, PrincipleEffect, PromptScore, RatingRecord
 from evorun.runs.scores import mean_of_samples
 from evorun.runs.statistics import mean_interval
+from evorun.runs.terminal import Terminal
 from evorun.training.policy import ADAPTER, KEPT
 from evorun.training.simulated import LEARNED
 
@@ -46,7 +46,7 @@ class _Best(msgspec.Struct):
 class PromptStudies:
     """The studies of one run."""
 
-    def __init__(self, run: Path, config: Mapping[str, Any], console: Console, runner: Runner) -> None:
+    def __init__(self, run: Path, config: Mapping[str, Any], console: Terminal, runner: Runner) -> None:
         """config: the run's own, with changes of how it is carried out, and of `method.eval_samples`.
 
         Raises ConfigError for a run without system prompts that evolved, or one that has not completed.
@@ -154,7 +154,6 @@ class PromptStudies:
         write_json(file, prompts)
         self._console.print(
             f"{study}: {len(prompts)} system prompts under {display(weights) if weights else 'the base weights'}",
-            markup=False,
             soft_wrap=True,
         )
         ended = self._runner(check(self._composition(file, weights)), folder / "run", ["evorun", study], self._console)

@@ -25,6 +25,8 @@ from evorun.tasks.base import Grade, Grader, GradingTools, Problem
 Cost = Mapping[str, Spent]
 """By role."""
 
+GRADED_AT_ONCE = 64
+"""Candidates of a problem that are in memory at its end (ours): the problems of a run often end together."""
 _NO_RESPONSE = Response(text="", answer=None, error="no response")
 """The response of a problem without candidates: the grader gives it the worst of the task's scores."""
 
@@ -42,7 +44,7 @@ class ProblemRecorder:
         progress: Progress,
     ) -> None:
         self._problem = problem
-        self._grades = _Grades(problem, grader, tools)
+        self._grades = _Grades(problem, grader, tools, progress)
         self._primary = primary
         self._directory = directory
         self._progress = progress
@@ -92,16 +94,9 @@ class ProblemRecorder:
     async def write_end(self, cost: Cost, stopped_by_budget: bool) -> None:
         """Grade and write the candidates and the prediction; all steps have been written."""
         # The last step lists all candidates of the search, each with the final belief in it.
-        candidates = [] if self._last is None else list(self._last.candidates)
-        grades = await asyncio.gather(*(self._grades.of(candidate) for candidate in candidates))
-        self._directory.records("candidates").append(
-            [
-                CandidateRecord(
-                    **asdict(candidate), problem=self._problem.id, correct=grade.correct, scores=dict(grade.scores)
-                )
-                for candidate, grade in zip(candidates, grades, strict=True)
-            ]
-        )
+        candidates: Sequence[Candidate] = () if self._last is None else self._last.candidates
+        for first in range(0, len(candidates), GRADED_AT_ONCE):
+            await self._write_candidates(candidates[first : first + GRADED_AT_ONCE])
         best = None if self._last is None else self._last.best
         grade = await self._grades.of(best)
         scores = grade.scores if self._last is None else await self._scores(self._last, grade)
@@ -121,6 +116,17 @@ class ProblemRecorder:
         )
         self._directory.records("predictions").append([record])
         self._progress.ended(self._problem.id)
+
+    async def _write_candidates(self, candidates: Sequence[Candidate]) -> None:
+        grades = await asyncio.gather(*(self._grades.of(candidate, final=True) for candidate in candidates))
+        self._directory.records("candidates").append(
+            [
+                CandidateRecord(
+                    **asdict(candidate), problem=self._problem.id, correct=grade.correct, scores=dict(grade.scores)
+                )
+                for candidate, grade in zip(candidates, grades, strict=True)
+            ]
+        )
 
     async def _scores(self, step: Step, grade: Grade) -> Mapping[str, float]:
         """Return the scores of the best candidate, and the mean of the primary one over a step's samples."""
@@ -160,17 +166,26 @@ class SharedRecorder:
 class _Grades:
     """The grades of one problem's candidates, and of none, each asked for once."""
 
-    def __init__(self, problem: Problem, grader: Grader, tools: GradingTools) -> None:
+    def __init__(self, problem: Problem, grader: Grader, tools: GradingTools, progress: Progress) -> None:
         self._problem = problem
+        self._progress = progress
         self._grader = grader
         self._tools = tools
         self._known: dict[str | None, Grade] = {}
 
-    async def of(self, candidate: Candidate | None) -> Grade:
+    async def of(self, candidate: Candidate | None, *, final: bool = False) -> Grade:
+        """Return a grade, which is remembered unless it is the `final` one that anybody asks for."""
         key = None if candidate is None else candidate.id
-        if key not in self._known:
-            self._known[key] = await self._grader.grade(self._problem, candidate or _NO_RESPONSE, self._tools)
-        return self._known[key]
+        known = self._known.get(key)
+        if known is None:
+            self._progress.grading += 1
+            try:
+                known = await self._grader.grade(self._problem, candidate or _NO_RESPONSE, self._tools)
+            finally:
+                self._progress.grading -= 1
+            if not final:
+                self._known[key] = known
+        return known
 
 
 def _belief(best: Candidate | None) -> Belief | None:

@@ -9,7 +9,7 @@ import contextlib
 import difflib
 import logging
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import cache
 from importlib import import_module, metadata
 from pathlib import Path
@@ -78,18 +78,33 @@ log = logging.getLogger("evorun")
 
 @cache
 def plugins(kind: Kind) -> dict[str, metadata.EntryPoint]:
-    """Return the entry points that installed packages offer for a kind, by name."""
-    return {point.name: point for point in metadata.entry_points(group=f"evorun.{kind}s")}
+    """Return the entry points that installed packages offer for a kind, by name; a name that is taken stays taken."""
+    builtin = METHODS if kind == "method" else TASKS
+    found: dict[str, metadata.EntryPoint] = {}
+    for point in metadata.entry_points(group=f"evorun.{kind}s"):
+        if point.name in builtin or point.name in found:
+            owner = "evorun's own" if point.name in builtin else f"that of {package_of(found[point.name])}"
+            log.warning(
+                f"{kind}={point.name}: is {owner}, and the plug-in {package_of(point)} of the same name is left out; "
+                "rename it there, or uninstall the package"
+            )
+        else:
+            found[point.name] = point
+    return found
 
 
-def usable_plugins(kind: Kind) -> dict[str, Any]:
-    """Import the plug-ins of a kind and return them by name; one that cannot be used is left out with a warning."""
+def usable_plugins(kind: Kind, chosen: Collection[str] = ()) -> dict[str, Any]:
+    """Import the plug-ins of a kind and return them by name; one that cannot be used is left out with a warning.
+
+    chosen: of these no warning says what their use will say.
+    """
     found = {}
     for name, point in plugins(kind).items():
         try:
             found[name] = _load_plugin(kind, point)
         except PluginError as error:
-            _warn_once(str(error))
+            if name not in chosen:
+                _warn_once(str(error))
     return found
 
 

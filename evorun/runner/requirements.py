@@ -2,16 +2,23 @@
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
-from evorun.errors import EvorunError
+from evorun.errors import ConfigError, EvorunError
+from evorun.models.adapters import OUTPUT_LAYER_SERVED
+from evorun.models.chat import load_tokenizer, require_tool_turn
 from evorun.models.config import ServedModel
 from evorun.models.devices import of_devices
+from evorun.models.server.engine import ServerConfig
 from evorun.models.simulated import SimulatedConfig
 from evorun.models.transformers.engine import TransformersConfig
+from evorun.models.vllm.engine import VllmConfig
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.student import in_stage, teacher_composition, tuning_composition
 from evorun.runner.training_runs import serving
 from evorun.runs.replay import ReplayConfig
+from evorun.tasks.capabilities import UsesTools
+from evorun.training.config import TrainingConfig
 from evorun.training.requirements import require_packages, require_trainable, require_tunable
 from evorun.training.settings import require_share
 
@@ -28,6 +35,8 @@ def require_parts(config: RunConfig) -> None:
         served.engine.require(served.model)
     if isinstance(config.engine, ReplayConfig):
         return
+    if issubclass(config.task.task_class, UsesTools) and _renders_here(config):
+        require_tool_turn(load_tokenizer(config.model), config.model)
     if config.training is not None and not isinstance(config.engine, SimulatedConfig):
         require_packages()
         of_devices("training.devices", config.training.devices)
@@ -39,6 +48,13 @@ def require_parts(config: RunConfig) -> None:
             raise in_stage(stage, error) from error
 
 
+def _renders_here(config: RunConfig) -> bool:
+    """Tell whether the prompts of a run's policy are rendered in this process, by the model's own chat template."""
+    if isinstance(config.engine, ServerConfig):
+        return config.training is not None or config.model.by_token_ids
+    return isinstance(config.engine, TransformersConfig | VllmConfig)
+
+
 def require_trainer(config: RunConfig) -> None:
     """Look at the model that a run trains, where other engines would load first, for minutes.
 
@@ -46,7 +62,24 @@ def require_trainer(config: RunConfig) -> None:
     """
     device = config.engine.device if isinstance(config.engine, TransformersConfig) else None
     if config.training is not None and (config.others or device is None):
-        require_trainable(config.model, config.training, device or "auto")
+        _, layers = require_trainable(config.model, config.training, device or "auto")
+        if isinstance(config.engine, VllmConfig | ServerConfig):
+            require_served_targets(layers, config.training)
+
+
+def require_served_targets(layers: Any, training: TrainingConfig) -> None:
+    """Raise ConfigError where an adapter on the output layer is trained that vLLM would refuse after the first update.
+
+    layers: the model, without weights.
+    """
+    from evorun.training.weights import ALL_LINEAR, adapts_output
+
+    served = type(layers).__name__ in OUTPUT_LAYER_SERVED
+    if training.weights == "lora" and not served and adapts_output(layers, training.target_modules):
+        raise ConfigError(
+            f"training.target_modules: has the output layer, where vLLM takes no adapter for {type(layers).__name__}; "
+            f"expected engine=transformers (the trainer answers), or training.target_modules=[{ALL_LINEAR}]"
+        )
 
 
 def require_student(config: RunConfig) -> None:

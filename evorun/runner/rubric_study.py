@@ -14,7 +14,6 @@ from statistics import fmean
 from typing import Any, NamedTuple
 
 import msgspec
-from rich.console import Console
 
 from evorun.errors import ConfigError, DataError
 from evorun.models.config import ServedModel
@@ -36,6 +35,7 @@ from evorun.runs.records import write_json
 from evorun.runs.schema import CandidateRecord, RubricScore, Spent
 from evorun.runs.statistics import mean_interval
 from evorun.runs.streams import stream
+from evorun.runs.terminal import Terminal
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import Problem
 from evorun.tasks.capabilities import ScoresByRubric
@@ -63,7 +63,7 @@ class _Version(NamedTuple):
 class RubricStudy:
     """The rubrics of one run on its test responses."""
 
-    def __init__(self, run: Path, config: Mapping[str, Any], console: Console) -> None:
+    def __init__(self, run: Path, config: Mapping[str, Any], console: Terminal) -> None:
         """config: the run's own, with changes of how it is carried out.
 
         Raises ConfigError for a run without rubrics or one that has not completed, DataError where its data or its
@@ -102,7 +102,6 @@ class RubricStudy:
         self._console.print(
             f"{STUDY}: {len(chosen):,} responses by {len(self._versions)} rubrics, at most {calls:,} scores"
             f"{' and as many plans' if self._settings.scoring == 'plan' else ''}",
-            markup=False,
             soft_wrap=True,
         )
         folder = self._run / STUDY / self._digest(chosen)

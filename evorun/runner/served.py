@@ -93,6 +93,21 @@ def others_of(config: Mapping[str, Any], method: Method, task: TaskConfig, own: 
     return others
 
 
+def role_warnings(others: Mapping[str, ServedModel], method: Method, task: TaskConfig) -> list[str]:
+    """Return a line for a judge, and a gold judge, that a run will not ask, and for a model twice in a panel."""
+    lines = []
+    panel = [served for role, served in others.items() if role.startswith("judge.")]
+    for number, served in enumerate(panel):
+        if (seats := panel.count(served)) > 1 and served not in panel[:number]:
+            lines.append(f"judge: the panel seats {served.model.name} {seats} times, whose votes are not independent")
+    given = {role.partition(".")[0] for role in others}
+    if "judge" in given and "judge" not in {played.model for played in method.roles_here.values()}:
+        lines.append(f"judge: has no effect, method={method.name} asks no judge")
+    if "gold" in given and not task.task_class.graded_by_opinion:
+        lines.append(f"gold: has no effect, the grades of task={task.name} are no opinions")
+    return lines
+
+
 def _served(config: Mapping[str, Any], role: str, own: ServedModel) -> list[ServedModel]:
     """Return the model of a role, or those of a panel, in order, each with its engine."""
     models = _members(config, role, lambda one, key: typed(ModelConfig, one[key], key), own.model)

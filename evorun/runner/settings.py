@@ -11,10 +11,10 @@ import msgspec
 from evorun.errors import ConfigError, at_least, one_of
 from evorun.methods.base import Method, Regime
 from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
+from evorun.models.server.engine import ServerConfig
 from evorun.models.simulated import SimulatedConfig
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.runner import registry
-from evorun.runner.gold import GOLD
 from evorun.runner.oracle import OracleConfig
 from evorun.runner.served import engine_of, others_of, served_by
 from evorun.runner.student import StudentConfig, in_stage, teacher_composition, tuning_composition
@@ -23,6 +23,7 @@ from evorun.runs.budget import BudgetConfig
 from evorun.runs.configs import refuse_interpolations
 from evorun.runs.replay import ReplayConfig
 from evorun.runs.schema import Reported
+from evorun.runs.spending import GOLD
 from evorun.sandbox.config import SandboxConfig
 from evorun.tasks.base import Task, TaskConfig
 from evorun.traces.fragments import PENALISED_SCORE
@@ -129,7 +130,9 @@ def check(config: Mapping[str, Any]) -> RunConfig:
     budget = typed(BudgetConfig, config["budget"], "budget")
     settings: Any = typed(method_class.Config, config["method"], "method")
     if budget.generations is not None and hasattr(settings, "generations"):
-        settings = dataclasses.replace(settings, generations=min(settings.generations, budget.generations))
+        own = settings.generations  # null: until a budget ends
+        fewer = budget.generations if own is None else min(own, budget.generations)
+        settings = dataclasses.replace(settings, generations=fewer)
     method = cast(Any, method_class)(settings)
     incompatibility = method.incompatibility(task.task_class)
     if incompatibility is not None:
@@ -147,6 +150,9 @@ def check(config: Mapping[str, Any]) -> RunConfig:
                 f"method.{key}: expected a number where there is no budget, got null; set method.{key}=N or "
                 "budget.calls_per_problem=N"
             )
+    others = others_of(config, method, task, ServedModel(model, asked.engine))
+    if getattr(method.config, "reward_digits", False) and "reward" in {one.model for one in method.roles_here.values()}:
+        _require_digits(others["reward"].engine if "reward" in others else engine)
     return RunConfig(
         seed=seed,
         method=method,
@@ -154,7 +160,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         model=model,
         engine=engine,
         budget=budget,
-        others=others_of(config, method, task, ServedModel(model, asked.engine)),
+        others=others,
         sandbox=typed(SandboxConfig, config.get("sandbox", {}), "sandbox"),
         training=_training(config, method, model, engine, budget),
         run=typed(RunSettings, config.get("run", {}), "run"),
@@ -209,6 +215,19 @@ def _check_teaching(student: StudentConfig, task: type[Task]) -> None:
         )
 
 
+def _require_digits(engine: EngineConfig) -> None:
+    """Raise ConfigError for a reward model's engine that holds no reply to a bare number."""
+    if not isinstance(engine, ServerConfig):
+        return
+    form, openai = engine.structured_outputs, any("//api.openai.com" in url for url in engine.base_urls)
+    if form != "json_schema" or openai:
+        what = "OpenAI's API, whose schemas are those of objects alone" if openai else f"structured_outputs={form}"
+        raise ConfigError(
+            f"method.reward_digits: expected a reward model's engine that holds replies to digits, got {what}; set "
+            "method.reward_digits=false, or another reward_engine"
+        )
+
+
 def _training(
     config: Mapping[str, Any], method: Method, model: ModelConfig, engine: EngineConfig, budget: BudgetConfig
 ) -> TrainingConfig | None:
@@ -260,11 +279,13 @@ def _check_reported(reported: object) -> None:
     except msgspec.ValidationError as error:
         raise ConfigError(
             "reported: expected source, note, rows and means, each row with method and, where they are known, task, "
-            f"model, overrides, accuracy (a fraction), metrics and by_stratum (accuracies): {error}"
+            "model, overrides, accuracy (a fraction), metrics, sd, by_stratum (accuracies), steps and among: "
+            f"{error}"
         ) from error
     rows_of: dict[Any, int] = {}
     for index, row in enumerate(rows):
-        earlier = rows_of.setdefault((row.method, row.task, row.model, frozenset(row.overrides.items())), index)
+        settings = frozenset(row.overrides.items()), frozenset(row.among.items())
+        earlier = rows_of.setdefault((row.method, row.task, row.model, settings), index)
         if earlier != index:
             raise ConfigError(
                 "reported.rows: expected one row for a method, task, model and overrides, got rows "

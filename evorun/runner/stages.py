@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
-from rich.console import Console
 
 import evorun
 from evorun.errors import DataError, EvorunError, RunDirectoryError
@@ -30,6 +29,7 @@ from evorun.runs.files import open_lock
 from evorun.runs.paths import display
 from evorun.runs.replay import ReplayConfig
 from evorun.runs.schema import StageInRun, Status
+from evorun.runs.terminal import Terminal
 from evorun.traces import collect, write_traces
 
 log = logging.getLogger("evorun")
@@ -53,11 +53,11 @@ class Ended(Protocol):
         ...
 
 
-Runner = Callable[[RunConfig, Path, Sequence[str], Console], Ended]
+Runner = Callable[[RunConfig, Path, Sequence[str], Terminal], Ended]
 """`evorun.runner.experiment.run_experiment`."""
 
 
-def with_student(config: RunConfig, directory: RunDirectory, console: Console, run: Runner) -> RunConfig:
+def with_student(config: RunConfig, directory: RunDirectory, console: Terminal, run: Runner) -> RunConfig:
     """Return the run's configuration with the student as its model, after completing the stages before it.
 
     A replayed run needs none: its answers are recorded. Raises what a stage failed with, KeyboardInterrupt when one was
@@ -81,7 +81,7 @@ def with_student(config: RunConfig, directory: RunDirectory, console: Console, r
     directory.note_student(stages, taught.engine.name_of(taught.model))
     line = f"student {config.student.name}: ready, adapter {stages[STUDENT].digest}; the run itself begins"
     log.info("%s", line)
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
+    console.print(line, soft_wrap=True)
     return taught
 
 
@@ -109,7 +109,7 @@ class _Stages:
     """The stages of one run."""
 
     def __init__(
-        self, config: RunConfig, student: StudentConfig, command: Sequence[str], console: Console, run: Runner
+        self, config: RunConfig, student: StudentConfig, command: Sequence[str], console: Terminal, run: Runner
     ) -> None:
         self._config = config
         self._student = student
@@ -211,7 +211,7 @@ class _Stages:
     def _say(self, stage: str, what: str) -> None:
         line = f"student {self._student.name}, stage {stage}: {what}"
         log.info("%s", line)
-        self._console.print(line, markup=False, highlight=False, soft_wrap=True)
+        self._console.print(line, soft_wrap=True)
 
 
 def _is_complete(folder: Path) -> bool:

@@ -11,8 +11,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 import evorun
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.models.base import Sampling
@@ -37,6 +35,7 @@ from evorun.runs.program_tests import JournaledTests
 from evorun.runs.records import write_json
 from evorun.runs.replay import ReplayConfig
 from evorun.runs.schema import ModelInRun, Spent
+from evorun.runs.terminal import Terminal
 from evorun.runs.tournaments import TOURNAMENT, TournamentManifest, TournamentResults, load_tournament
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
@@ -84,6 +83,7 @@ def prepare(
         raise ConfigError(
             f"task={task.name}: expected a task whose responses a judge can compare, it has no judge_prompt"
         )
+    judge.engine.require(judge.model)
     loaded = task.load()
     known = {problem.id for problem in loaded.problems}
     missing = next((problem for problem in problems if problem not in known), None)
@@ -123,7 +123,7 @@ def _replays_a_simulator(judge: ServedModel) -> bool:
     return (Path(engine.run) / TOURNAMENT).exists() and load_tournament(Path(engine.run)).simulated
 
 
-def hold(tournament: Tournament, folder: Path, console: Console) -> TournamentResults:
+def hold(tournament: Tournament, folder: Path, console: Terminal) -> TournamentResults:
     """Hold a tournament in a folder, or go on with it there, and return its results, which the folder then has.
 
     Raises RunDirectoryError for the folder of another tournament, KeyboardInterrupt when it is stopped, and what stops
@@ -194,7 +194,7 @@ def _begin(tournament: Tournament, folder: Path) -> TournamentManifest:
     return fresh
 
 
-async def _judge_all(tournament: Tournament, folder: Path, journal: Journal, console: Console) -> TournamentResults:
+async def _judge_all(tournament: Tournament, folder: Path, journal: Journal, console: Terminal) -> TournamentResults:
     """Ask for the judgments repetition by repetition, then write matches, judgments and results."""
     stop_on_signals()
     settings = tournament.settings
@@ -223,8 +223,6 @@ async def _judge_all(tournament: Tournament, folder: Path, journal: Journal, con
             console.print(
                 f"repetition {number} of {len(drawn)}: {len(judge.said):,} different judgments so far, "
                 f"{traffic.replayed:,} of them from the journal",
-                markup=False,
-                highlight=False,
             )
             if not whole:
                 break

@@ -108,11 +108,13 @@ def tournament_results(
     results.first_shown = _first_shown(judge)
     results.order_agreement = _order_agreement(judge)
     by_name = {one.name: (one, counts) for one, counts in zip(entrants, words, strict=True)}
+    manifests = {one.name: load_manifest(one.folder) for one in entrants}
     for player in results.players:
         entrant, counts = by_name[player.name]
         player.unanswered = len(problems) - len(entrant.responses)
         player.words = sum(counts.values()) / len(counts) if counts else None
-        player.reported = reported_elo(load_manifest(entrant.folder))
+        others = [manifest for name, manifest in manifests.items() if name != player.name]
+        player.reported, player.reported_sd = reported_elo(manifests[player.name], others)
     return results
 
 

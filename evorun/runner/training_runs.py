@@ -13,8 +13,10 @@ from evorun.runner.settings import RunConfig
 from evorun.runs.directory import RunDirectory
 from evorun.runs.replay import RecordedRun, ReplayConfig
 from evorun.tasks.base import LoadedTask
+from evorun.tasks.capabilities import ScoresByRubric
 from evorun.tasks.opinions import EXPERT
 from evorun.training.policy import Policy
+from evorun.training.reach import cannot_move
 from evorun.training.simulated import BothSplits
 
 
@@ -34,6 +36,10 @@ def training_problems(config: RunConfig, loaded: LoadedTask) -> LoadedTask | Non
         raise DataError(
             f"task={config.task.name}: expected other problems to train on than to test on, got '{min(both)}' as both"
         )
+    rubric = getattr(getattr(config.method, "config", None), "rubric", None)
+    if rubric is not None and isinstance(training.task, ScoresByRubric):
+        for key in training.task.rubric_keys():  # now, not once there is a run directory
+            training.task.given_rubric(rubric, key)
     return training
 
 
@@ -107,6 +113,16 @@ def grades_own_reward(config: RunConfig) -> list[str]:
         f"the gold judge is the reward model, and grades by the rubric that rewards ({EXPERT}): its curve cannot part "
         "from the reward's; set gold=MODEL, or another rubric"
     ]
+
+
+def trains_too_little(config: RunConfig) -> list[str]:
+    """Return what to say of an adapter that rate, scale and number of steps leave where it starts."""
+    simulated = isinstance(config.engine, SimulatedConfig | ReplayConfig)
+    # The objective of a fine-tuning reads data, on which its number of steps depends.
+    if config.training is None or simulated or not config.method.learns_from_problems:
+        return []
+    line = cannot_move(config.training, config.method.objective(Path()))
+    return [] if line is None else [line]
 
 
 def _vllm_engines(config: RunConfig) -> list[VllmConfig]:

@@ -2,13 +2,14 @@
 
 import dataclasses
 import difflib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar, cast
 
 from omegaconf import OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from evorun.errors import ConfigError
+from evorun.runs.budget import BudgetConfig
 
 T = TypeVar("T")
 
@@ -34,8 +35,7 @@ def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
             raise ConfigError(
                 "task.instance_seed: this key is called task.draw_seed now, as for every task; set task.draw_seed=N"
             ) from error
-        close = difflib.get_close_matches(given, list(fields), n=1)
-        hint = f"did you mean {key}.{close[0]}? " if close else ""
+        hint = hint_at_key(key, given, list(fields))
         raise ConfigError(f"{key}.{given}: unknown key; {hint}{key} has {', '.join(fields)}") from error
     except OmegaConfBaseException as error:
         given = str(error.full_key)
@@ -44,6 +44,14 @@ def typed(schema: type[T], values: Mapping[str, Any], key: str) -> T:
         name = expected.__name__ if isinstance(expected, type) else expected
         hint = f"; write {key}.{leaf}=[{values[leaf]}]" if str(name).startswith("list") and given == leaf else ""
         raise ConfigError(f"{key}.{given}: expected {name}, got {values.get(leaf)!r}{hint}") from error
+
+
+def hint_at_key(group: str, key: str, fields: Sequence[str]) -> str:
+    """Return what a user may have meant by a key that is not among a group's fields; empty where nothing is close."""
+    if group == "method" and key in {one.name for one in dataclasses.fields(BudgetConfig)}:
+        return f"set budget.{key}, which holds for every method that it can limit; "
+    close = difflib.get_close_matches(key, fields, n=1)
+    return f"did you mean {group}.{close[0]}? " if close else ""
 
 
 def refuse_long_numbers(value: object, key: str) -> None:

@@ -54,6 +54,8 @@ class Usage(msgspec.Struct):
     seconds: float = 0.0
     wasted: dict[str, Wasted] = {}
     """Attempts that gave no answer, by kind; not among the calls and tokens."""
+    refused: int = 0
+    """Calls whose request the engine refused; among the calls."""
 
     @property
     def tokens(self) -> int:
@@ -66,6 +68,7 @@ class Usage(msgspec.Struct):
         self.prompt_tokens += other.prompt_tokens
         self.completion_tokens += other.completion_tokens
         self.seconds += other.seconds
+        self.refused += other.refused
         self.waste(other.wasted)
 
     def waste(self, wasted: Mapping[str, Wasted]) -> None:
@@ -170,6 +173,7 @@ class Meter:
         usage.prompt_tokens += reply.prompt_tokens
         usage.completion_tokens += reply.completion_tokens
         usage.seconds += reply.seconds
+        usage.refused += reply.error is not None
         usage.waste(reply.wasted or {})
         if self.parent is not None:
             self.parent.charge(role, reply)

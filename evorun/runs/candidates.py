@@ -16,6 +16,8 @@ Verdict = Literal["A", "B", "T", "invalid"]
 """A judge's answer: the response shown as A, the one shown as B, a tie, or a text that says none of the three."""
 Outcome = Literal["first", "second"]
 """The winner of a duel."""
+REFUSED = "rejected: "
+"""Begins the error of a response, and the reason of an invalid verdict, whose request the engine refused."""
 
 
 class Feedback(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,7 +29,7 @@ class Feedback(msgspec.Struct, frozen=True, kw_only=True):
     """Share of the public tests passed, in [0, 1]."""
 
 
-class Response(msgspec.Struct, frozen=True, kw_only=True):
+class Response(msgspec.Struct, frozen=True, kw_only=True, weakref=True):
     """A completion, parsed. A text that could not be parsed has `answer=None` and says why in `error`."""
 
     text: str

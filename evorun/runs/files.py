@@ -88,6 +88,11 @@ def refuse_ways_out(folder: Path) -> None:
                             f"{entry.path} is {kind}, which is not written through: put a file or folder in its place, "
                             "or remove it"
                         )
+                    elif entry.stat(follow_symlinks=False).st_nlink > 1:
+                        raise RunDirectoryError(
+                            f"{entry.path} has another name elsewhere (a hard link), whose file would be written, too: "
+                            "put a copy in its place, or remove it"
+                        )
                     elif entry.name.endswith("-journal") and _names_another_file(entry.path):
                         raise RunDirectoryError(
                             f"{entry.path} names another file, which SQLite would delete; evorun writes no such file: "

@@ -15,11 +15,13 @@ def run_folders(arguments: Sequence[Path]) -> list[Path]:
     """Return the run directories in order, each once; a sweep's folder stands for the runs inside it, by name.
 
     In a sweep's folder, folders without a manifest and runs with a malformed one are left out with a warning. A folder
-    that is or holds no readable run is kept, for the reader of manifests to refuse. Raises RunDirectoryError for what
-    is no folder.
+    that is or holds no readable run is kept, for the reader of manifests to refuse. Hydra's own file in a sweep's
+    folder is passed over, since SWEEP/* names it too. Raises RunDirectoryError for what is no folder.
     """
     folders: dict[Path, Path] = {}
     for argument in arguments:
+        if argument.name == "multirun.yaml" and argument.is_file():
+            continue
         if not argument.is_dir():
             raise RunDirectoryError(f"expected a run directory, found none at {display(argument)}")
         for folder in _runs_in(argument):

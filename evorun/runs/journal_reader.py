@@ -51,6 +51,10 @@ class JournalReader(Protocol):
         """Return a whole effect."""
         ...
 
+    def spent(self, number: int) -> tuple[str | None, float]:
+        """Return usage and seconds of an effect, without its texts."""
+        ...
+
     def check(self) -> None:
         """Check all checksums; journals of an earlier evorun have none."""
         ...
@@ -60,9 +64,9 @@ class JournalReader(Protocol):
         ...
 
 
-def read_journal(path: Path) -> Iterator[Effect]:
+def read_journal(path: Path | str) -> Iterator[Effect]:
     """Yield all effects of a journal, in the order of recording. Raises RunDirectoryError or JournalError."""
-    journal = open_journal(path)
+    journal = open_journal(Path(path))
     try:
         for number, _ in enumerate(journal.index()):
             yield journal.effect(number)
@@ -150,6 +154,10 @@ class BlockReader:
         if sum(map(len, texts)) > MAX_BYTES:
             raise damaged(self.path, f"request {number} is too long")
         return Effect(*self._keys[number], b"".join([*texts, rest]), self._results[number], usage, seconds)
+
+    def spent(self, number: int) -> tuple[str | None, float]:
+        _, _, usage, seconds = self._requests[number]
+        return usage, seconds
 
     def check(self) -> None:
         for table in (self._keys, self._results, self._requests, self._texts):
@@ -258,6 +266,10 @@ class EarlierReader:
     def effect(self, number: int) -> Effect:
         effect: Effect = next(self._rows("SELECT * FROM effects WHERE key = ?", Effect, self._names[number]))
         return effect
+
+    def spent(self, number: int) -> tuple[str | None, float]:
+        effect = self.effect(number)
+        return effect.usage, effect.seconds
 
     def check(self) -> None:
         return

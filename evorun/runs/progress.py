@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
-from rich.console import Console, RenderableType
+from rich.console import RenderableType
 from rich.live import Live
 from rich.table import Table
 from rich.text import Text
@@ -13,6 +13,7 @@ from rich.text import Text
 from evorun.runs.budget import Meter
 from evorun.runs.effects import Traffic
 from evorun.runs.scores import Score
+from evorun.runs.terminal import Terminal
 from evorun.runs.time_left import TimeLeft
 
 SHOWN_FIGURES = ("reward", "loss", "held_out_loss", "grad_norm", "completion_tokens")
@@ -20,6 +21,9 @@ SHOWN_FIGURES = ("reward", "loss", "held_out_loss", "grad_norm", "completion_tok
 
 PLAIN_INTERVAL_S = 10.0
 """Seconds between two plain lines."""
+
+# Budgets are used between steps, too; summed up at every step, over all problems, they would be quadratic in these.
+_RECOUNT_INTERVAL_S = 0.2
 
 
 class Progress:
@@ -49,6 +53,8 @@ class Progress:
         """The budget of each problem, by its id, where problems have budgets of their own."""
         self.meter: Meter | None = None
         """The budget of the run, where problems have none of their own."""
+        self.grading = 0
+        """Responses that are being graded."""
         self.ending = ""
         """The work that remains after the last problem."""
         self._clock = clock
@@ -64,16 +70,22 @@ class Progress:
         self.write_line: Callable[[str], None] | None = None
         """Called with a plain line every `PLAIN_INTERVAL_S`, when something has happened; None: no lines."""
         self._next_line_s = 0.0
+        self._counted: dict[str, float] = {}
+        self._done = 0.0
+        """The sum of what `_counted` has of each problem."""
+        self._next_recount_s = 0.0
 
     def stepped(self, problem: str, step: int, value: float | None) -> None:
         """Count a problem's step; `value` is the primary score of its answer as of now."""
         self._step_of[problem] = step
         self._values[problem] = value
+        self._count(problem)
         self._moved()
 
     def ended(self, problem: str) -> None:
         """Count a problem that is done."""
         self._ended.add(problem)
+        self._count(problem)
         self._moved()
 
     def trained(self, step: int, figures: Mapping[str, float]) -> None:
@@ -90,8 +102,17 @@ class Progress:
             self._next_line_s = self.seconds + PLAIN_INTERVAL_S
             self.write_line("; ".join(f"{label} {text}" for label, text in self.fields().items()))
 
+    def _count(self, problem: str) -> None:
+        share = self._share_of(problem)
+        self._done += share - self._counted.get(problem, 0.0)
+        self._counted[problem] = share
+
     def _note_pace(self) -> None:
-        share = self.share
+        if self.seconds >= self._next_recount_s:
+            self._next_recount_s = self.seconds + _RECOUNT_INTERVAL_S
+            for problem in self._under_way():
+                self._count(problem)
+        share = self._share(self._done)
         if self.traffic.first_answer is None:
             self._replayed_share = share  # from the journal, in no time
             return
@@ -108,15 +129,21 @@ class Progress:
     @property
     def share(self) -> float:
         """The share of the run's work that is done, in [0, 1]: of its steps or of its budget, whichever is more."""
+        return self._share(len(self._ended) + sum(self._share_of(problem) for problem in self._under_way()))
+
+    def _share(self, done: float) -> float:
         of_budget = 0.0 if self.meter is None else self.meter.used
         if self.trains:
             # training works on all problems together, so its steps alone say how far the run is
             return max(of_budget, min(self._training_step / self.last_step, 1.0) if self.last_step else 0.0)
-        under_way = {*self.meters, *list(self._step_of)} - self._ended
-        done = len(self._ended) + sum(self._share_of(problem) for problem in under_way)
         return max(of_budget, done / self.problems if self.problems else 0.0)
 
+    def _under_way(self) -> set[str]:
+        return {*self.meters, *list(self._step_of)} - self._ended
+
     def _share_of(self, problem: str) -> float:
+        if problem in self._ended:
+            return 1.0
         # a budget mostly ends a search long before its last generation
         of_budget = self.meters[problem].used if problem in self.meters else 0.0
         steps = self._step_of.get(problem, -1) + 1
@@ -129,12 +156,12 @@ class Progress:
         scored = [value for value in list(self._values.values()) if value is not None]
         steps = Counter(list(self._step_of.values()))
         mean = sum(scored) / len(scored) if scored else 0.0
-        primary = f"{mean:.1%}" if self.primary.rate else f"{mean:.4g}"
+        primary = f"{100 * mean:.1f} %" if self.primary.rate else f"{mean:.4g}"
         tokens = traffic.prompt_tokens + traffic.completion_tokens
         left = 0.0 if self.share >= 1 else self._time_left.estimate(self.seconds)
         shown = {
             "phase": self._phase(),
-            "done": f"{self.share:.0%}",
+            "done": f"{100 * self.share:.0f} %",
             "problems": f"{len(self._ended)}/{self.problems} done, {len(self._step_of)} begun",
             "evaluated at step" if self.trains else "generation": f"{min(steps)} to {max(steps)}" if steps else "-",
             self.primary.name: f"{primary} (n={len(scored)})" if scored else "-",
@@ -157,18 +184,20 @@ class Progress:
             return f"{'in flight' if self.traffic.calls else 'waiting for the first answer'}: {in_flight}"
         if not self.traffic.calls:
             return "replaying the journal" if self.traffic.replayed else "starting"
-        return "updating weights" if self.trains else "grading"
+        if self.grading:
+            return f"grading {self.grading:,}"
+        return "updating weights" if self.trains else "between calls"
 
 
 @contextmanager
-def shown(progress: Progress, console: Console, mode: str) -> Iterator[Progress]:
+def shown(progress: Progress, console: Terminal, mode: str) -> Iterator[Progress]:
     """Show the progress of a run while it goes on; `mode` is auto, plain or off."""
 
     def table() -> RenderableType:
         rows = Table.grid(padding=(0, 2))
-        rows.add_row("[bold]evorun[/bold]", Text(progress.title))
+        rows.add_row(Text("evorun", style="bold"), progress.title)
         for label, text in {**progress.about, **progress.fields()}.items():
-            rows.add_row(Text(label, style="dim"), Text(text))
+            rows.add_row(Text(label, style="dim"), text)
         return rows
 
     if mode == "auto" and console.is_terminal:
@@ -177,7 +206,7 @@ def shown(progress: Progress, console: Console, mode: str) -> Iterator[Progress]
             yield progress
         return
     if mode != "off":
-        progress.write_line = lambda line: console.print(line, highlight=False, markup=False, soft_wrap=True)
+        progress.write_line = lambda line: console.print(line, soft_wrap=True)
         progress.write_line("; ".join([progress.title, *(f"{name} {text}" for name, text in progress.about.items())]))
     yield progress
 

@@ -74,15 +74,13 @@ class RecordedRun:
         )
         return self._decoded(self._numbers.get(digest_of(about)), Results, unknown)
 
-    def figures(self, key: str, about: bytes) -> dict[str, float]:
-        """Return the trainer's figures of a step or an evaluation."""
+    def result(self, key: str, about: bytes, kind: type[T]) -> T:
+        """Return the trainer's answer to a step or an evaluation."""
         # by the key too: one command can come again, under other weights
         digest, number = self._by_key.get(key, (b"", None))
         if digest != digest_of(about):
             number = None
-        return self._decoded(
-            number, dict[str, float], f"no {key}: it had not come so far, or learned from something else"
-        )
+        return self._decoded(number, kind, f"no {key}: it had not come so far, or learned from something else")
 
     @cached_property
     def _by_key(self) -> dict[str, tuple[bytes, int]]:

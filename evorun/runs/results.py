@@ -8,7 +8,7 @@ from types import MappingProxyType
 from typing import TypeVar
 
 from evorun.models.base import Wasted
-from evorun.runs.budget import Usage
+from evorun.runs.budget import Usage, total
 from evorun.runs.reading import read_predictions, read_steps, read_training
 from evorun.runs.records import write_json, write_records
 from evorun.runs.schema import (
@@ -25,6 +25,7 @@ from evorun.runs.schema import (
 )
 from evorun.runs.scores import Graded, Score, mean_of_samples
 from evorun.runs.search_figures import search_figures
+from evorun.runs.spending import GOLD
 from evorun.runs.statistics import RESAMPLES, Proportion, mean_interval
 
 TRAINING_PREFIX = "training/"
@@ -78,11 +79,13 @@ def write_results(
     wasted: Mapping[str, Wasted] = MappingProxyType({}),
     planned_steps: int | None = None,
     gold: Usage | None = None,
+    refused: Mapping[str, int] = MappingProxyType({}),
 ) -> Results:
     """Write metrics.jsonl and results.json of a run directory whose records are complete; return the results.
 
     `declared` are the task's scores; `wasted`, attempts that gave no answer, by kind; `planned_steps`, the number of
-    the step after which the method ends by itself; `gold`, the cost of the gold judge's opinions.
+    the step after which the method ends by itself; `gold`, the cost of the gold judge's opinions; `refused`, requests
+    that the engine refused, by role.
     """
     steps = read_steps(path)
     write_records(path / "metrics.jsonl", [*training_series(read_training(path)), *metric_series(steps, declared)])
@@ -104,6 +107,7 @@ def write_results(
         wasted=dict(sorted(wasted.items())),
         planned_steps=planned_steps,
         reached=_reached(predictions, steps),
+        refused={**dict(sorted(refused.items())), **({GOLD: gold.refused} if gold and gold.refused else {})},
     )
     write_json(path / "results.json", results)
     return results
@@ -207,6 +211,18 @@ def _mean_cost(states: list[StepRecord]) -> tuple[float, float]:
     return sum(s.calls for s in spent) / len(states), sum(s.tokens for s in spent) / len(states)
 
 
+def cost_of_calls(spent: Mapping[str, Usage]) -> dict[str, RoleCost]:
+    """Return the cost by role of a run that has not ended, and in total, from all the calls that it has made.
+
+    The seconds are None, as in `cost_by_role`.
+    """
+    own = {role: usage for role, usage in sorted(spent.items()) if role != GOLD}
+    if not own:
+        return {}
+    sums = {**own, "total": total(own.values()), **({GOLD: spent[GOLD]} if GOLD in spent else {})}
+    return {role: RoleCost(**usage.counts(), seconds=None) for role, usage in sums.items()}
+
+
 def cost_by_role(steps: Iterable[StepRecord], seconds_by_role: Mapping[str, float] | None) -> dict[str, RoleCost]:
     """Return the cost by role, and in total; a problem's last step carries its whole cost.
 
@@ -229,7 +245,7 @@ def cost_by_role(steps: Iterable[StepRecord], seconds_by_role: Mapping[str, floa
 
 def _cost_of_gold(spent: Usage | None) -> dict[str, RoleCost]:
     """Return what grading has cost, which is beside the total: it is no part of what the method does."""
-    return {} if spent is None else {"gold": RoleCost(**spent.counts(), seconds=round(spent.seconds, 3))}
+    return {} if spent is None else {GOLD: RoleCost(**spent.counts(), seconds=round(spent.seconds, 3))}
 
 
 def _grouped(pairs: Iterable[tuple[K, T]]) -> dict[K, list[T]]:

@@ -26,7 +26,9 @@ class ModelInRun(msgspec.Struct):
 
     @property
     def label(self) -> str:
-        """The name, and the id where it says more."""
+        """The name, and the id where it says more; a simulated model is none of that name."""
+        if self.engine == "simulated":
+            return f"simulated, in the place of {self.name}"
         return self.name if self.id in ("", self.name) else f"{self.name} ({self.id})"
 
 
@@ -129,9 +131,16 @@ class ReportedRow(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_on
     gpt_4o_mini`): a sweep's jobs share their rows."""
     accuracy: Fraction | None = None
     metrics: dict[str, Finite] = {}
-    """Means of scores by name, on the scale of `Grade.scores`."""
+    """Means of scores by name, on the scale of `Grade.scores`; also `elo` and `relative_run_time`."""
+    sd: dict[str, Finite] = {}
+    """Standard deviations over repetitions of a measurement, by the name of the metric."""
     by_stratum: dict[str, Fraction] = {}
     """Accuracy by stratum."""
+    steps: dict[str, tuple[tuple[int, Finite], ...]] = {}
+    """Training figures by name: (step, value) each."""
+    among: dict[str, Setting] = {}
+    """Of an Elo rating: settings that the tournament's runs of other methods have, where one run is in several
+    tournaments."""
 
 
 class ReportedMean(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -325,8 +334,13 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Key of its last turn's call, in the run's journal."""
     reward: float | None
     """None where a request was refused, or the task could not score the response."""
-    advantage: float | None
-    """None where nothing was learned from it."""
+    penalised_reward: float | UnsetType = UNSET
+    """The reward that was learned from, less the penalty for a missing end of sequence; unset where there is none."""
+    advantage: float | UnsetType | None = UNSET
+    """What its tokens were learned with: the advantage of them all, or the mean where each has its own (PPO). None:
+    nothing was learned from it. Unset: the trainer, which alone knows it, has not reported it."""
+    advantage_sd: float | UnsetType = UNSET
+    """Standard deviation over its tokens; unset where they all have the same advantage."""
     correct: bool | None
     finish_reason: FinishReason
     """Of its last turn."""
@@ -340,7 +354,9 @@ class RolloutRecord(msgspec.Struct, frozen=True, kw_only=True):
     raw: float | UnsetType = UNSET
     """Points that the reward model gave; unset also where none could be read, or another rule decided."""
     normalised: float | UnsetType = UNSET
-    """The same in [0, 1]."""
+    """The mean over the rubric's items of points by maximum."""
+    maximum: float | UnsetType = UNSET
+    """Most points that the rubric gives: `raw` is out of so many."""
     unscored: str | UnsetType = UNSET
     """Why a reward model's words gave no reward, by kind."""
 
@@ -429,3 +445,5 @@ class Results(msgspec.Struct, frozen=True):
     """Number of the step after which the method ends by itself; None where it is not known beforehand."""
     reached: dict[Stop, Reached] = {}
     """The last step, by what ended the problems."""
+    refused: dict[str, int] = {}
+    """Requests that the engine refused, by role, where there were any; earlier versions have none."""

@@ -60,6 +60,29 @@ ACCURACY = Score("accuracy", 0.0, 1.0, rate=True)
 """The score of tasks with right and wrong: its value is a grade's `correct`."""
 
 
+def undeclared(declared: Sequence[Score], graded: Graded) -> str | None:
+    """Return in words what in a grade is not as the task's scores are declared; None where all is.
+
+    Scores beside the declared ones are welcome, unless one of these is missing: then the name is a wrong one.
+    """
+    by_name = {score.name: score for score in declared}
+    named = [name for name in by_name if name not in graded.scores and name != ACCURACY.name]
+    stray = [name for name in graded.scores if name not in by_name]
+    if named and stray:
+        return f"expected a score named '{named[0]}', got '{stray[0]}'"
+    for name, value in graded.scores.items():
+        if not isinstance(value, int | float | None):
+            return f"expected a number as the score '{name}', got {value!r:.60}"
+        score = by_name.get(name)
+        if score is None or value is None or not math.isfinite(value):
+            continue
+        slack = 1e-9 * max(1.0, abs(value))  # of rounding
+        low, high = (-math.inf if score.low is None else score.low), (math.inf if score.high is None else score.high)
+        if not low - slack <= value <= high + slack:
+            return f"expected the score '{name}' from {low:g} to {high:g}, got {value:g}"
+    return None
+
+
 def yardstick(scores: Sequence[Score]) -> Score:
     """Return the score that compares two responses: right and wrong where a task has them, else its primary score."""
     return next((score for score in scores if score.is_correctness), scores[0])

@@ -2,12 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
 
 import msgspec
 import numpy as np
 
-from evorun.runs.candidates import CandidateId, Kind
+from evorun.runs.candidates import REFUSED, CandidateId, Kind
+from evorun.runs.rating_figures import rating_figures
 from evorun.runs.reading import read_records
 from evorun.runs.schema import ComparisonRecord, Metric, PredictionRecord, StepRecord
 from evorun.runs.scores import Score, yardstick
@@ -37,9 +39,11 @@ def search_figures(
     - `posterior_auc`: the probability that a right candidate's posterior mean is above a wrong one's of the same
       problem, equal ones counting half; a mean over the problems that have both;
     - `decisive_rate`: duels with a winner; `position_a_rate`: verdicts A among verdicts A and B; `tie_rate` and
-      `invalid_rate`: ties, and texts that hold no verdict, among all verdicts;
+      `invalid_rate`: ties, and texts that hold no verdict, among all texts of judges;
+    - `refused_rate`: requests to judges that the engine refused, which gave no text; left out where there were none;
     - `judge_agreement`: duels won by the better candidate, among the decisive ones of two that are not equally good;
-    - `parsable_rate`: texts that a response could be read from, retries included.
+    - `parsable_rate`: texts that a response could be read from, retries included;
+    - those of `rating_figures`.
 
     Intervals draw problems again: duels and texts of one problem are not independent.
     """
@@ -50,11 +54,14 @@ def search_figures(
             rated[candidate.problem].append(candidate)
     figures: dict[str, Metric] = {}
     if measure.is_correctness and rated:
-        figures |= _coverage(rated, predictions)
+        # a method that trains answers each problem anew at the end: nothing is chosen from what it answered before
+        if not (path / "training.jsonl").exists():
+            figures |= _coverage(rated, predictions)
         figures |= _posterior_auc(rated)
     duels, duel_counts = _duels(path, rated, measure)
     figures |= duels
     figures |= _parsable(steps)
+    figures |= rating_figures(path)
     counts = {
         "candidates": sum(map(len, rated.values())),
         "unparsed_candidates": sum(one.error is not None for members in rated.values() for one in members),
@@ -94,7 +101,7 @@ def _posterior_auc(rated: Mapping[str, Sequence[_Rated]]) -> dict[str, Metric]:
 def _duels(
     path: Path, rated: Mapping[str, Sequence[_Rated]], measure: Score
 ) -> tuple[dict[str, Metric], dict[str, int]]:
-    names = ("decisive_rate", "position_a_rate", "tie_rate", "invalid_rate", "judge_agreement")
+    names = ("decisive_rate", "position_a_rate", "tie_rate", "invalid_rate", "judge_agreement", "refused_rate")
     shares: dict[str, dict[str, Proportion]] = {name: defaultdict(Proportion) for name in names}
     utilities = {
         (problem, one.id): measure.utility(value)
@@ -104,7 +111,11 @@ def _duels(
     }
     for duel in read_records(path / "comparisons.jsonl", ComparisonRecord):
         shares["decisive_rate"][duel.problem].add(duel.outcome is not None)
-        for verdict in duel.verdicts:
+        for verdict, reason in zip_longest(duel.verdicts, duel.reasons[: len(duel.verdicts)], fillvalue=""):
+            unanswered = verdict == "invalid" and reason.startswith(REFUSED)
+            shares["refused_rate"][duel.problem].add(unanswered)
+            if unanswered:
+                continue
             shares["tie_rate"][duel.problem].add(verdict == "T")
             shares["invalid_rate"][duel.problem].add(verdict == "invalid")
             if verdict in ("A", "B"):
@@ -114,9 +125,13 @@ def _duels(
         if duel.outcome is not None and first is not None and second is not None and first != second:
             shares["judge_agreement"][duel.problem].add((duel.outcome == "first") == (first > second))
     duels = sum(share.n for share in shares["decisive_rate"].values())
+    counted = {name: sum(share.successes for share in shares[name].values()) for name in shares}
+    invalid, refused = counted["invalid_rate"], counted["refused_rate"]
+    if not refused:
+        del shares["refused_rate"]
     figures = {name: pooled_share(list(by_problem.values())) for name, by_problem in shares.items()} if duels else {}
-    invalid = sum(share.successes for share in shares["invalid_rate"].values())
-    return figures, {"comparisons": duels, "invalid_judgments": invalid}
+    counts = {"comparisons": duels, "invalid_judgments": invalid}
+    return figures, {**counts, "refused_judgments": refused} if refused else counts
 
 
 def _parsable(steps: Sequence[StepRecord]) -> dict[str, Metric]:

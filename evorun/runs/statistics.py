@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -63,6 +63,12 @@ class Proportion:
 RESAMPLES = 9_999
 """Of a bootstrap whose ends are read off to three figures (ours)."""
 
+MIN_SEEDS = 3
+"""Below it means over seeds have no interval (ours): of two, Student's is 13 standard errors wide each way."""
+
+MIN_DRAWN_SEEDS = 5
+"""Below it seeds are too few to draw again (ours): three have ten different draws."""
+
 _AT_ONCE = 1_000
 """Resamples in memory together; the intervals are the same for any number."""
 
@@ -119,6 +125,60 @@ def t_interval(values: Sequence[float], confidence: float = 0.95) -> tuple[float
     return mean - float(half), mean + float(half)
 
 
+def crossed_interval(values: NDArray[np.float64], confidence: float = 0.95) -> tuple[float, float] | None:
+    """Return Student's t interval of the mean of values [seeds, problems] over other seeds and other problems.
+
+    The values of a seed have its luck in common, those of a problem its difficulty: the variance of the mean is the
+    sum of what the means of seeds and those of problems show, less the rest, which both contain; never less than either
+    shows alone. Degrees of freedom are those of the fewer. None below two of each, or where all values are alike.
+    Source: Searle, Casella and McCulloch (1992), "Variance components", the crossed random model without repetition.
+    """
+    seeds, problems = values.shape
+    if min(seeds, problems) < 2 or np.ptp(values) <= _ALIKE:
+        return None
+    from scipy.special import stdtrit
+
+    mean, by_seed, by_problem = float(values.mean()), values.mean(axis=1), values.mean(axis=0)
+    rest = values - by_seed[:, None] - by_problem[None, :] + mean
+    of_rest = float((rest**2).sum()) / ((seeds - 1) * (problems - 1)) / (seeds * problems)
+    of_seeds, of_problems = by_seed.var(ddof=1) / seeds, by_problem.var(ddof=1) / problems
+    variance = max(of_seeds + of_problems - of_rest, of_seeds, of_problems)
+    half = float(stdtrit(min(seeds, problems) - 1, (1 + confidence) / 2)) * math.sqrt(variance)
+    return mean - half, mean + half
+
+
+def drawn_seeds_interval(
+    seeds: Sequence[Mapping[str, float]], confidence: float = 0.95, resamples: int = RESAMPLES
+) -> tuple[float, float] | None:
+    """Return the bootstrap percentile interval of the mean over seeds of their means, over other seeds and problems.
+
+    Each seed has a value by problem. Seeds are drawn again and, independently, problems: a problem with all its seeds,
+    for its difficulty is in all of them. None below `MIN_DRAWN_SEEDS` seeds or two problems, or where all values are
+    alike. The same values always give the same interval. Sources: Davison and Hinkley (1997), "Bootstrap Methods and
+    their Application", section 3.8, on two levels; A. B. Owen (2007), "The pigeonhole bootstrap": of crossed levels it
+    is too wide rather than too narrow.
+    """
+    problems = sorted({problem for of_seed in seeds for problem in of_seed})
+    values = np.array([[of_seed.get(problem, np.nan) for problem in problems] for of_seed in seeds])
+    known = ~np.isnan(values)
+    if len(seeds) < MIN_DRAWN_SEEDS or len(problems) < 2 or np.ptp(values[known]) <= _ALIKE:
+        return None
+    values = np.where(known, values, 0.0)
+    rng = np.random.default_rng(0)
+    means = []
+    for start in range(0, resamples, _AT_ONCE):
+        size = min(_AT_ONCE, resamples - start)
+        of_seeds = rng.multinomial(len(seeds), [1 / len(seeds)] * len(seeds), size)
+        of_problems = rng.multinomial(len(problems), [1 / len(problems)] * len(problems), size)
+        counts = of_problems @ known.T
+        # a seed none of whose problems were drawn has no mean: the others stand for it
+        weights = of_seeds * (counts > 0)
+        sums = (weights * (of_problems @ values.T) / np.maximum(counts, 1)).sum(axis=1)
+        means.append(sums[weights.any(axis=1)] / weights.sum(axis=1)[weights.any(axis=1)])
+    low, high = np.quantile(np.concatenate(means), [(1 - confidence) / 2, (1 + confidence) / 2])
+    return float(low), float(high)
+
+
 def pass_at(k: int, responses: int, right: int) -> float:
     """Return the probability that one of `k` is right, when they are drawn from so many responses to a problem.
 
@@ -166,7 +226,8 @@ def pooled_share(shares: Sequence[Proportion]) -> Metric:
     """Return a share over all clusters (problems, say) together, its interval by drawing clusters again.
 
     Where all clusters are alike so is every draw, which says nothing about the uncertainty: of nothing but successes,
-    or none, the interval is then Wilson's, each cluster counting as one trial; else there is none.
+    or none, the interval is then Wilson's, each cluster counting as one trial; else there is none. Nor is there one
+    where it would be the whole range.
     """
     known = [share for share in shares if share.n]
     successes, trials = [share.successes for share in known], [share.n for share in known]
@@ -174,7 +235,8 @@ def pooled_share(shares: Sequence[Proportion]) -> Metric:
     if whole.value in (0, 1):
         return Metric(whole.value, wilson(len(known) if whole.value else 0, len(known)), whole.n)
     alike = len({share.value for share in known}) == 1
-    return Metric(whole.value, None if alike else clustered_mean(successes, trials), whole.n)
+    ci95 = None if alike else clustered_mean(successes, trials)
+    return Metric(whole.value, None if ci95 == (0, 1) else ci95, whole.n)
 
 
 def rank_correlation(

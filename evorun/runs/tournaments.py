@@ -108,6 +108,8 @@ class Player(msgspec.Struct, kw_only=True):
     """Mean length of its responses."""
     reported: float | None = None
     """The Elo rating that the run's configuration has of a paper's tournament."""
+    reported_sd: float | None = None
+    """Its standard deviation over the paper's repetitions."""
 
 
 class TournamentResults(msgspec.Struct, kw_only=True):
@@ -139,6 +141,8 @@ class TournamentResults(msgspec.Struct, kw_only=True):
     """Points that a response gains by being twice as long as the other."""
     cost: Spent | None = None
     ended_early: str | None = None
+    no_intervals: str | None = None
+    """Why the Bradley-Terry ratings of a log have none."""
 
 
 def load_tournament(folder: Path) -> TournamentManifest:

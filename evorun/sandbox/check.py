@@ -100,7 +100,10 @@ def host_files(files, evorun, limit):
 
 def host_processes(files, evorun, limit):
     "it sees the host's processes"
-    return os.getpid() != 1 or os.getppid() != 0 or any(map(str.isdigit, os.listdir("/proc")))
+    if os.getpid() != 1 or os.getppid() != 0 or not {*filter(str.isdigit, os.listdir("/proc"))} <= {"1"}:
+        return True
+    with open("/proc/self/status") if os.path.exists("/proc/self/status") else open(os.devnull) as file:
+        return any(line.startswith("NSpid") and line.split() != ["NSpid:", "1"] for line in file)
 
 def network(files, evorun, limit):
     "it sees the network"

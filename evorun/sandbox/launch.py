@@ -54,7 +54,7 @@ for name, source in message["modules"]:
     exec(compile(source, name, "exec"), module.__dict__)
 module.start(control, message["settings"])
 """.replace("STACK_BYTES", str(512 << 20))
-_MODULES = ("kernel", "syscalls", "processes", "scratch", "program", "cell", "zygote", "root", "start")
+_MODULES = ("kernel", "syscalls", "processes", "scratch", "program", "cell", "template", "supervisor", "root", "start")
 
 
 @dataclass(frozen=True)
@@ -105,7 +105,7 @@ def _bubblewrap(config: SandboxConfig) -> Iterator[Launch]:
 
 def _bubblewrap_options(layout: Layout) -> list[str]:
     options = ["--unshare-ipc", "--unshare-pid", "--unshare-net", "--unshare-uts", "--unshare-cgroup-try"]
-    options += ["--die-with-parent", "--new-session", "--clearenv", "--proc", "/proc", "--dir", layout.scratch]
+    options += ["--die-with-parent", "--new-session", "--clearenv", "--bind", "/proc", "/proc", "--dir", layout.scratch]
     inner = [*layout.shown, *layout.devices, *(target for _, target in layout.packages)]
     for parent in sorted({str(parent) for path in inner for parent in Path(path).parents} - {"/"}):
         options += ["--perms", "0755", "--dir", parent]  # bubblewrap's default, 0700, shuts out nobody
@@ -132,7 +132,7 @@ def _settings(
     """Return the settings of `inside.start`.
 
     drop_to: the user and group that the zygote and its programs run under. private_user: programs run under a user that
-    nobody else has; the zygote stays root, to end them.
+    nobody else has; the supervisor stays root, to end them.
     """
     major, minor, *_ = os.uname().release.split(".")
     counts_by_namespace = (int(major), int(minor)) >= _FIRST_KERNEL_THAT_COUNTS_BY_NAMESPACE

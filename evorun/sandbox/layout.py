@@ -12,7 +12,8 @@ from evorun.sandbox.config import SandboxConfig, package_folders
 
 SCRATCH = "/tmp"  # noqa: S108 - inside the sandbox, where nobody else is
 PACKAGES = "/packages"
-_DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom")
+# Without /dev/zero, which gives shared memory that no limit counts.
+_DEVICES = ("/dev/null", "/dev/full", "/dev/random", "/dev/urandom")
 _DEVICE_LINKS = (("/dev/stdin", "/proc/self/fd/0"), ("/dev/stdout", "/proc/self/fd/1"), ("/dev/shm", SCRATCH))  # noqa: S108
 # The loader's list of libraries, for those outside its standard folders, and the time zones of `zoneinfo`.
 _SHARED = ("/etc/ld.so.cache", "/usr/share/zoneinfo")

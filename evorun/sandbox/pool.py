@@ -10,6 +10,7 @@ from pathlib import Path
 
 from evorun.errors import SandboxError
 from evorun.sandbox.base import Execution, Limits, Program
+from evorun.sandbox.cgroups import parent_of_groups
 from evorun.sandbox.check import find_breach
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.inside.scratch import remove
@@ -30,11 +31,20 @@ class Sandbox:
     """Names what is not shielded, in one line; empty when fully isolated."""
     slots: int
     """Programs at a time."""
+    large_comparison: asyncio.Lock
+    """Held while a large output is compared: values in JSON may take hundreds of MiB, once and not in each slot."""
 
-    def __init__(self, launch: Launch, slots: int, first: Zygote, scratch: str | None) -> None:
+    memory_groups: bool
+    """The kernel counts all that programs hold, in a cgroup for each slot."""
+
+    def __init__(
+        self, launch: Launch, slots: int, first: Zygote, scratch: str | None, groups: Path | None = None
+    ) -> None:
         self.isolation, self.fully_isolated, self.note = launch.isolation, launch.full, launch.note
         self.slots = slots
-        self._launch = launch
+        self.large_comparison = asyncio.Lock()
+        self.memory_groups = groups is not None
+        self._launch, self._groups = launch, groups
         self._scratch = scratch
         self._free = asyncio.Semaphore(slots)
         self._one_alone = asyncio.Lock()
@@ -53,6 +63,7 @@ class Sandbox:
         slots = config.slots or len(os.sched_getaffinity(0))
         failures: list[str] = []
         hangs: set[str] = set()
+        groups = parent_of_groups()
         for launch in launches(config):
             if launch.isolation in hangs:  # a second try would cost START_SECONDS again
                 continue
@@ -63,7 +74,7 @@ class Sandbox:
                 os.chmod(scratch, 0o711)  # noqa: S103 - each program may pass through to its own
                 launch = dataclasses.replace(launch, settings={**launch.settings, "scratch_parent": scratch})
             try:
-                first = await _tried(launch, private)
+                first = await _tried(launch, private, groups)
             except SandboxError as error:
                 failures.append(str(error))
                 if isinstance(error, NoAnswer):
@@ -73,7 +84,7 @@ class Sandbox:
             except BaseException:
                 _remove(scratch)
                 raise
-            return cls(launch, slots, first, scratch)
+            return cls(launch, slots, first, scratch, groups)
         found = "; ".join(dict.fromkeys(failures)) or "bwrap is not installed"
         remedy = "" if config.isolation == "rlimits" else f"; {REMEDY}"
         raise SandboxError(f"sandbox.isolation={config.isolation}: {found}{remedy}")
@@ -133,7 +144,7 @@ class Sandbox:
         self._refuse_when_closed()
         if fresh and self._idle:
             self._end(self._idle.pop())
-        zygote = self._idle.pop() if self._idle and not fresh else await Zygote.start(self._launch)
+        zygote = self._idle.pop() if self._idle and not fresh else await Zygote.start(self._launch, self._groups)
         self._busy.add(zygote)
         try:
             self._refuse_when_closed()
@@ -157,9 +168,9 @@ class Sandbox:
             raise SandboxError("the sandbox is closed: open another one")
 
 
-async def _tried(launch: Launch, private: Sequence[Path]) -> Zygote:
+async def _tried(launch: Launch, private: Sequence[Path], groups: Path | None) -> Zygote:
     """Start a zygote and have a program look for a way out. Raises SandboxError when it finds one."""
-    zygote = await Zygote.start(launch)
+    zygote = await Zygote.start(launch, groups)
     try:
         breach = await find_breach(zygote, launch, private)
     except ZygoteLost as lost:

@@ -27,7 +27,8 @@ async def test(sandbox: Sandbox, program: Program, suite: Suite, stop_at_failure
             if len(case.expected) + len(output) <= _QUICKLY_COMPARED:
                 same = same_output(suite.check, case.expected, output, printed=printed)
             else:
-                same = await asyncio.to_thread(same_output, suite.check, case.expected, output, printed=printed)
+                async with sandbox.large_comparison:
+                    same = await asyncio.to_thread(same_output, suite.check, case.expected, output, printed=printed)
             verdict = "accepted" if same else "wrong_answer"
         else:
             verdict = execution.end

@@ -7,17 +7,19 @@ import os
 import signal
 import socket
 import tempfile
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from evorun.errors import SandboxError
 from evorun.sandbox.base import End, Execution, Limits, Program
+from evorun.sandbox.cgroups import MemoryGroup, make_group
 from evorun.sandbox.launch import Launch
 
 START_SECONDS = 20.0
 """Time that an interpreter has to start, on a busy machine (ours)."""
-_PATIENCE = 4  # inside.zygote.PATIENCE, which is not imported: that module is for the other side
+_PATIENCE = 4  # inside.supervisor.PATIENCE, which is not imported: that module is for the other side
 # Time for an answer after a program's last allowed second; then the zygote counts as hung (ours).
 _GRACE_SECONDS = 30.0
 
@@ -31,7 +33,7 @@ class ZygoteLost(Exception):
 
 
 class Zygote:
-    """A warm interpreter in its isolation; runs one program at a time."""
+    """A warm interpreter, and its supervisor, in their isolation; runs one program at a time."""
 
     def __init__(
         self,
@@ -41,6 +43,7 @@ class Zygote:
         writer: asyncio.StreamWriter,
         exchanged: list[int],
         files: contextlib.ExitStack,
+        group: MemoryGroup | None,
     ) -> None:
         self._process = process
         self._channel = channel
@@ -48,10 +51,11 @@ class Zygote:
         self._writer = writer
         self._exchanged = exchanged
         self._files = files
+        self._group = group
 
     @classmethod
-    async def start(cls, launch: Launch) -> "Zygote":
-        """Start one and wait until it is ready.
+    async def start(cls, launch: Launch, groups: Path | None = None) -> "Zygote":
+        """Start one, in a memory cgroup below `groups` if that is given, and wait until it is ready.
 
         Raises SandboxError with its last words when it fails to start, NoAnswer when it is silent for START_SECONDS.
         """
@@ -62,10 +66,13 @@ class Zygote:
             # A file, not a pipe: nobody has to read it while the zygote writes.
             errors = files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed with the zygote
             exchanged = [_unnamed_file(files) for _ in range(4)]
+            group = make_group(groups) if groups else None
+            if group:
+                files.callback(group.remove)
             with theirs:
+                command = [*launch.command, str(theirs.fileno())]
                 process = await asyncio.create_subprocess_exec(
-                    *launch.command,
-                    str(theirs.fileno()),
+                    *(group.started_in_it(command) if group else command),
                     stdin=asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.DEVNULL,
                     stderr=errors,
@@ -74,13 +81,13 @@ class Zygote:
                     start_new_session=True,  # a terminal's Ctrl-C is for us alone; and `_kill` ends the whole group
                     pass_fds=(theirs.fileno(),),
                 )
-            zygote = cls(process, ours, *await asyncio.open_connection(sock=ours), exchanged, files)
+            zygote = cls(process, ours, *await asyncio.open_connection(sock=ours), exchanged, files, group)
         except BaseException as error:
             ours.close()
-            files.close()
             if process is not None:
                 _kill(process)
                 await process.wait()
+            files.close()
             if isinstance(error, OSError):
                 raise SandboxError(f"{launch.isolation} does not work here: {error}") from None
             raise
@@ -127,12 +134,17 @@ class Zygote:
             except OSError as error:
                 raise SandboxError(f"cannot hand a program its input: {error}") from None
             try:
+                if self._group:
+                    self._group.limit((limits.memory_mib + limits.file_mib << 20) + (limits.output_kib << 10))
+                    kills = self._group.kills()
                 socket.send_fds(self._channel, [request], [stdin_file])
                 async with asyncio.timeout(_PATIENCE * wall + _GRACE_SECONDS):
                     answer = await self._receive()
                 written = [os.pread(file, length, 0) for file, length in zip(outputs, answer["lengths"], strict=True)]
                 for file in outputs:
                     os.ftruncate(file, 0)
+                if self._group and self._group.kills() > kills:
+                    answer["reason"] = answer["reason"] or "memory"
             except (OSError, TimeoutError) as error:
                 raise ZygoteLost(f"no answer: {error!r}") from None
         return _execution(program, limits, answer, written)
@@ -141,10 +153,10 @@ class Zygote:
         """End the zygote and, with it, the program that it runs."""
         _kill(self._process)
         self._writer.close()
-        self._files.close()
         with contextlib.suppress(OSError):
             await self._writer.wait_closed()
         await self._process.wait()
+        self._files.close()
 
     async def stop(self) -> None:
         """Let the zygote end by itself, after the program that it runs."""

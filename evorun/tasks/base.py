@@ -11,11 +11,11 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
-from evorun.errors import DataError, above, at_least, within
+from evorun.errors import DataError, PluginError, above, at_least, within
 from evorun.models.base import Message
 from evorun.models.simulator import Simulator
 from evorun.runs.candidates import Response
-from evorun.runs.scores import ACCURACY, Score
+from evorun.runs.scores import ACCURACY, Score, undeclared
 from evorun.sandbox.base import CaseResult, Program, Suite
 
 
@@ -82,6 +82,8 @@ class Task(ABC):
     draw_help: ClassVar[DrawHelp] = DrawHelp()
     graded_by_opinion: ClassVar[bool] = False
     """Its grade is the gold judge's opinion (`evorun.tasks.opinions`): there is no ground truth to learn from."""
+    free_text: ClassVar[bool] = False
+    """Its answers are texts at length, of which no two are the same: there is nothing to vote on."""
 
     @abstractmethod
     def parse(self, problem: Problem, text: str) -> Response:
@@ -153,6 +155,14 @@ class LoadedTask:
     """Right answers of all splits by problem id, where a problem has one; for the driver alone."""
     solutions: Mapping[str, str] = field(default_factory=dict)
     """Worked solutions, the answers in them, by problem id, where the benchmark has them; for the driver alone."""
+
+    async def grade(self, problem: Problem, response: Response, tools: GradingTools) -> Grade:
+        """Grade one response, as `grader` does. Raises PluginError for scores that the task has not declared so."""
+        grade = await self.grader.grade(problem, response, tools)
+        wrong = undeclared(self.task.scores, grade)
+        if wrong is not None:
+            raise PluginError(f"task={self.task.name}: {wrong}; mend what its grader returns, or its `scores`")
+        return grade
 
 
 @dataclass

@@ -13,6 +13,15 @@ FORMATS = (".jsonl", ".parquet")
 """Of files that `records` reads."""
 
 
+class MissingFilesError(DataError):
+    """A task's files are nowhere; says where they may be given."""
+
+    def __init__(self, what: str, how: str, wanted: str) -> None:
+        """what: the files, in words. how: to give them. wanted: the same in short, for a table."""
+        super().__init__(f"{what} were not found: {how}; task.source=sample runs evorun's own small set instead")
+        self.wanted = wanted
+
+
 def default_folder(name: str) -> Path | None:
     """Return $EVORUN_DATA/name when it is there."""
     base = os.environ.get("EVORUN_DATA")

@@ -1,13 +1,19 @@
 r"""Finding the last boxed answer in a text: `\boxed{...}` with any braces inside."""
 
 import re
+from collections.abc import Sequence
 from typing import NamedTuple
 
-# More than one backslash precedes the command where a model has escaped its text once too often.
-_TOKEN = re.compile(r"(?P<box>\\{1,4}(?:boxed|fbox|framebox)(?![A-Za-z]))|\\.|(?P<brace>[{}])", re.DOTALL)
+# More than one backslash precedes the command where a model has escaped its text once too often; where it has not
+# escaped it at all, the backslash is missing, or has become a backspace together with the b.
+_TOKEN = re.compile(
+    r"(?P<box>\\{1,4}(?:boxed|fbox|framebox)(?![A-Za-z])|(?<![A-Za-z\\])(?:boxed|\x08oxed)(?=\{))|\\.|(?P<brace>[{}])",
+    re.DOTALL,
+)
 _BARE = re.compile(r"[ \t]*([^\s${}\\]+)")
 _OPENING = re.compile(r"\s*\{")
 _OR = re.compile(r"[\s$.,;*()\[\]\\]*(?:or|and|/)[\s$.,;*()\[\]\\]*")
+_AND = re.compile(r"[\s$()\[\]\\*]*(?:,|,?\s*\band\b)[\s$()\[\]\\*]*")
 _TRAILING = ".,;:!?)*"
 # As many boxes directly inside each other are taken off
 _MOST_BOXES = 4
@@ -76,13 +82,26 @@ def last_boxed(text: str) -> str | None:
     found = boxes(text)
     if not found:
         return None
-    content = text[found[-1].content].strip()
+    return unboxed(text[found[-1].content])
+
+
+def unboxed(content: str) -> str:
+    """Return a box's content without boxes around all of it."""
+    content = content.strip()
     for _ in range(_MOST_BOXES - 1):
         inner = boxes(content)
         if len(inner) != 1 or (inner[0].start, inner[0].end) != (0, len(content)):
             break
         content = content[inner[0].content].strip()
     return content
+
+
+def listed_boxes(text: str, found: Sequence[Box]) -> Sequence[Box]:
+    """Return the boxes at the end of `found` between which a text has nothing but "and" or a comma."""
+    first = len(found) - 1
+    while first > 0 and _AND.fullmatch(text, found[first - 1].end, found[first].start):
+        first -= 1
+    return found[first:]
 
 
 def has_alternatives(text: str) -> bool:

@@ -115,10 +115,12 @@ class ScoresByRubric(Protocol):
         plan: str | None = None,
         *,
         as_json: bool = False,
+        reasons: str | None = None,
     ) -> Prompt:
         """Ask for a rationale and then the points, as `read_scores` reads them; with an item, for its points alone.
 
-        as_json: as an object of `scores_schema`.
+        as_json: as an object of `scores_schema`. reasons: where reasons and points are asked for in two turns, the
+        reasons that were given in the first one, or "" to ask for them; the points are held to `digits_schema`.
         """
         ...
 

@@ -1,16 +1,78 @@
-"""Telling a text that corrects itself from one that cannot decide."""
+"""Telling a text that corrects itself from one that cannot decide, and an answer from one that was taken back."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import TypeVar
 
 T = TypeVar("T")
 
 _CORRECTION = re.compile(
     r"\b(?:wait|actually|correct(?:ed|ion|ing)|mistaken?|wrong|sorry|oops|instead|hold on|scratch that"
-    r"|on second thoughts?|revised?|let me (?:re|double|check))|\bno\s*[,.:]",
+    r"|on second thoughts?|revised?|let me (?:re|double|check)|disagree)|\bno\s*[,.:]",
     re.IGNORECASE,
 )
+
+_NOUN = (
+    r"(?:grid|board|solution|answer|route|tour|trip|path|colou?ring|assignment|list|program|code|function|script|reply"
+    r"|verdict|judge?ment)"
+)
+_THAT = rf"(?:that|this|it|the\s+above|(?:the|this|that|my)\s+(?:above\s+|final\s+|last\s+)?{_NOUN}(?:\s+above)?)"
+_IS_WRONG = (
+    r"(?:(?:\s+(?:is|was)|['\u2019]s)\s+(?:(?:actually|also|still|clearly|completely)\s+)?"
+    r"(?:wrong|incorrect|invalid|mistaken|flawed|broken|a\s+mistake|not\s+(?:right|correct|valid))"
+    r"|\s+(?:is|was)n['\u2019]t\s+(?:right|correct|valid)"
+    r"|\s+(?:does|did)(?:\s+not|n['\u2019]t)\s+(?:work|compile)(?=\s*[.,;:!\n]|\s*\Z)"
+    r"|\s+(?:has|contains)\s+(?:an?|some)\s+(?:mistake|error|bug)s?"
+    r"|\s+(?:does|did)(?:\s+not|n['\u2019]t)\s+(?:solve|satisfy|complete)\s+(?:it|this|the|all)\b"
+    r"|\s+(?:breaks|violates|offends\s+against)\s+(?:an?|the|one|some)\s+(?:\w+\s+){0,3}(?:rule|constraint)s?)(?!\s+(?:to|of|if|unless|when|only)\b)"
+)
+_EARLIER = r"(?![^.\n]{0,80}\b(?:earlier|before|first|initial(?:ly)?|previous(?:ly)?)\b)"
+_WITHDRAWAL = (
+    rf"\b(?:wait|sorry|w?oops|hold\s+on|my\s+mistake|apologies|apologi[sz]e)\b[\s,.:;!\u2013\u2014-]{{1,4}}"
+    rf"(?:\w{{1,12}}[\s,]{{1,2}}){{0,4}}{_THAT}{_IS_WRONG}"
+    r"|\bwait[\s,.!]{1,3}no\b"
+    rf"|\b(?:ignore|disregard|scratch|forget|discard)\s+(?:(?:that|this|it|the\s+above)(?=\s*[.,;:!\n]|\s*\Z|\s+and\b)"
+    rf"|(?:the|this|that|my)\s+(?:above\s+|last\s+)?{_NOUN}\b)"
+    rf"|\bI\s+(?:take|retract|withdraw)\s+(?:that|it|this|my\s+{_NOUN})\b"
+    r"|(?<!earlier )(?<!earlier, )(?<!first )(?<!first, )"
+    rf"\bI(?:\s+have|['\u2019]ve)?\s+(?:made|see|found|spotted|notice)\s+(?:an?|my)\s+(?:mistake|error)\b{_EARLIER}"
+    r"|\blet\s+me\s+(?:fix|correct|redo|revise|start\s+over|try\s+again)\b"
+    rf"|\bhere(?:\s+is|['\u2019]s)\s+(?:the|a|my)\s+(?:fix|correction|(?:corrected|fixed)\s+(?:{_NOUN}|version))\b"
+    rf"|\b(?:corrected|fixed|revised)\s+(?:{_NOUN}|version)\b[^\n.:]{{0,40}}:"
+)
+_CLAUSE_END = r"(?=\s*[.,;:!\n]|\s*\Z)"
+_CANNOT = r"(?:(?:could|can)(?:\s+not|not|n['\u2019]t)|(?:was|am|['\u2019]m)\s+(?:unable|not\s+able)\s+to)"
+_WHOLE = rf"(?:it|this|(?:the|this)\s+(?:puzzle|problem|graph|instance|{_NOUN}))"
+_NONE_FOUND = (
+    rf"\bI\s+(?:(?:have|found|find|know)\s+no|(?:do\s+not|don['\u2019]t)\s+have\s+(?:an?|any))\s+(?:valid\s+|proper\s+|correct\s+|full\s+)?{_NOUN}{_CLAUSE_END}"
+    rf"|\bI\s+{_CANNOT}\s+(?:solve|complete|colou?r|fill)\s+{_WHOLE}(?:\s+itself)?{_CLAUSE_END}"
+    rf"|(?:^|[.!?]\s)[\s*_>]{{0,5}}(?:there\s+is|(?:the|this)\s+(?:puzzle|problem|graph|instance)\s+has)\s+no\s+(?:valid\s+|proper\s+|correct\s+)?"
+    rf"(?:completion|{_NOUN}){_CLAUSE_END}"
+    rf"|\bI\s+{_CANNOT}\s+find\s+(?:an?|any)\s+(?:valid\s+|proper\s+|correct\s+)?(?:completion|{_NOUN})"
+    rf"(?:\s+that\s+does(?:\s+not|n['\u2019]t)?)?{_CLAUSE_END}"
+)
+_SURE = re.compile(_WITHDRAWAL, re.IGNORECASE)
+# A sentence that calls the answer wrong or goes on from it; elsewhere it may speak of another option, or of a deed
+_ANY = re.compile(
+    rf"{_WITHDRAWAL}|{_NONE_FOUND}|(?:^|[.!?]\s)[\s*_>]{{0,5}}(?:"
+    rf"(?:(?:no|hmm|actually|unfortunately|but|however)\b[\s,.:;!\u2026-]{{1,4}})?(?:{_THAT}|which){_IS_WRONG}"
+    rf"|{_THAT}\s+(?:is|was)\s[^.!?\n]{{0,80}},\s+(?:but|yet|though|although)\s+{_THAT}{_IS_WRONG}"
+    r"|(?:is|was)\s+(?:wrong|incorrect|invalid|not\s+(?:right|correct|valid|(?:the|an?|my)\s+(?:\w+\s+)?"
+    rf"{_NOUN})){_CLAUSE_END})",
+    re.IGNORECASE | re.MULTILINE,
+)
+_AFFIRMATION = re.compile(
+    rf"\b(?:{_THAT}|everything|all)(?:\s+(?:is|was|are)|['\u2019]s)\s+(?:(?:actually|indeed|in\s+fact|still|all)\s+){{0,2}}"
+    r"(?:right|correct|valid|fine|ok(?:ay)?|consistent)\b|\b(?:stands|still\s+holds)\b",
+    re.IGNORECASE,
+)
+# Fenced blocks and comments speak of a program's own values
+_CODE = re.compile(r"^[ \t>]*+(```|~~~).*?(?:\1|\Z)|(?:(?<!#)#(?= )|//)[^\n]*", re.MULTILINE | re.DOTALL)
+
+_NEXT_QUESTION = re.compile(r"\n[ \t]*\n[ \t#*]{0,8}(?:question|problem|q)[ \t*]{0,4}:", re.IGNORECASE)
+# Headings at which the text before is read (ours)
+_MOST_HEADINGS = 5
 
 
 def settled(text: str, stated: Sequence[tuple[int, T]]) -> T | None:
@@ -22,3 +84,48 @@ def settled(text: str, stated: Sequence[tuple[int, T]]) -> T | None:
     at, last = stated[-1]
     others = [begin for begin, answer in stated if answer != last]
     return last if not others or _CORRECTION.search(text, others[-1], at) else None
+
+
+def read_unless_withdrawn(read: Callable[[str], T], text: str, begin: int = 0, *, only_sure: bool = False) -> T:
+    """Read the answer that a text comes to: where it takes one back, that is what can be read after it.
+
+    read: raises ValueError where it finds no answer. begin: what stands before it takes nothing back (a JSON object's
+    reasoning). only_sure: "That is wrong" alone takes nothing back. Words without an answer before them speak of
+    something else. Raises ValueError: what `read` does, and "withdrawn: ...".
+    """
+    said = _last_withdrawal(text, begin, _SURE if only_sure else _ANY)
+    if said is None or not _reads(read, text[: said.start()]):
+        return read(text)
+    try:
+        return read(text[said.end() :])
+    except ValueError as error:
+        raise ValueError(f"withdrawn: the answer is taken back, and none can be read after that ({error})") from error
+
+
+def before_next_question(read: Callable[[str], T], text: str) -> str:
+    """Return a reply without another question that it goes on to, as models do that imitate a row of examples.
+
+    Only a heading without a number ends it, and only behind what can be read as an answer: before that, a reply repeats
+    its own question.
+    """
+    for heading in islice(_NEXT_QUESTION.finditer(text), _MOST_HEADINGS):
+        if _reads(read, text[: heading.start()]):
+            return text[: heading.start()]
+    return text
+
+
+def _reads(read: Callable[[str], object], text: str) -> bool:
+    try:
+        read(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _last_withdrawal(text: str, begin: int, pattern: re.Pattern[str]) -> re.Match[str] | None:
+    """Return the last words outside of fences and comments that take an answer back, unless it is upheld after them."""
+    prose = _CODE.sub(lambda code: " " * len(code[0]), text)
+    last = None
+    for said in pattern.finditer(prose, begin):
+        last = said
+    return None if last is None or _AFFIRMATION.search(prose, last.end()) else last

@@ -2,44 +2,121 @@
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from string import ascii_uppercase
 from typing import Any
 
+from evorun.tasks.assertions import is_asserted, is_denied, is_taken_back
 from evorun.tasks.boxes import boxes
 from evorun.tasks.corrections import settled
 from evorun.tasks.json_text import read_object
+from evorun.tasks.math_contest.equations import stated_value
+from evorun.tasks.math_contest.reading import canonical, read_integer
+
+MAX_OPTION_CHARS = 300
+"""Longest text that is compared with options by its meaning (ours)."""
+
+# Sentence ends that are tried as the end of an answer in words
+_MOST_ENDS = 4
 
 _WRAPPER = re.compile(r"\\(?:boxed|text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}")
 _LEAD = re.compile(r"^(?:the\s+)?(?:final\s+)?(?:answer|option|choice|solution)(?:\s+is)?\s*:?\s+", re.IGNORECASE)
 _DECORATION = " \t\r\n*$`\"'"
 _BARE = re.compile(r"[(\[]?([A-Za-z])[)\].:]{0,2}")
-_LABELLED = re.compile(r"[(\[]?([A-Za-z])[)\].:]{1,2}\s*(\S.*)", re.DOTALL)
+_LABELLED = re.compile(r"[(\[]?([A-Za-z])(?:[)\].:]{1,2}\s*|\s+(?:[-\u2013\u2014]\s+|(?=\()))(?!\s)(\S.*)", re.DOTALL)
 _LONE_CAPITAL = re.compile(r"(?<![A-Za-z0-9\\])([A-Z])(?![A-Za-z0-9'])")
 # Names that models give to the key `solution`, beside its own
 _KEYS = ("solution", "answer", "final_answer", "choice", "option")
+_REFUSED = re.compile(r"(?:is|was)\s+(?:not|wrong|incorrect|false)\b|not\b|wrong\b|incorrect\b", re.IGNORECASE)
 _STATED = re.compile(rf'"({"|".join(_KEYS)})"\s*:\s*"([^"]{{0,80}})"', re.IGNORECASE)
 
 # A letter counts as a final one only where the text commits to it: after "answer is"/"Answer:", in a box, or alone
-# on the last line. A capital that a sentence goes on from ("the answer is A Cauchy ...") is none.
+# on the last line. A capital that a sentence goes on from ("the answer is A Cauchy ...") is none. A small letter
+# needs brackets or emphasis, or stands where "a" is no article.
+_MARKS = r"[\s*_$\"'`]*"
+_LETTER = r"[(\[{]?(?:([A-Z])|(?<=[(\[{*])([a-z])|([b-hj-z]))(?![A-Za-z0-9])"
 _COMMITTED = re.compile(
     r"(?i:\bans(?:wer)?(?:\s+(?:letter|choice|option))?|\boutput|\bsolution"
     r"|\b(?:best|correct|right)\s+(?:option|choice|letter))"
-    r"\s*(?i:\b(?:is|(?:would|must|should)\s+be)\b(?:\s+(?:therefore|clearly))?\s*+:?+|[:=\u2013\u2014]|-\s)[\s*_$\"'`]*"
-    r"(?i:(?:option|choice)\s+)?(?:\\boxed\s*\{)?(?:\\text\s*\{)?"
-    r"[(\[]?([A-Z])(?=[ \t]*(?:$|[\n).\],:;!*_}$\"`(]|because\b|since\b))"
+    r"\s*(?i:\b(?:is|(?:would|must|should)\s+be)\b(?:\s+(?:therefore|thus|clearly|definitely|indeed|most\s+likely|likely|probably))?\s*+:?+|[:=\u2013\u2014]|-\s)"
+    + _MARKS
+    + r"(?i:(?:option|choice)\s+)?(?:\\boxed\s*\{)?(?:\\(?:text|textbf|mathrm|mathbf)\s*\{)?"
+    + _LETTER
+    + r"(?=[ \t]*(?:$|[\n).\],:;!*_}$\"`(\u2013\u2014]|because\b|since\b|-\s))"
 )
-# Weaker words count only where there are no such: a reasoning has them too
+# Weaker words count only where there are no such before them: a reasoning has them too
 _CHOSEN = re.compile(
-    r"(?i:(?<!not )(?<!n't )(?<!never )\b(?:choose|select|pick|go\s+with|match(?:es)?|corresponds\s+to)\s+"
-    r"(?:the\s+)?(?:option|choice|answer)?)[\s*_$]*[(\[]?([A-Z])(?=[)\]*_$]*(?:[.,;]|\s*$|\s*\n))"
-    r"|(?i:\b(?:so|thus|hence|therefore|it's|it\s+is),?\s+(?:option\s+)?)[*_$]*[(\[]?([A-Z])(?=[)\]*_$]*\.?[*_]*\s*$)"
-    r"|(?:(?i:\b(?:option|choice))[\s*_$]+|(?<![\w'] )(?<!\w))[(\[]?([A-Z])[)\]*_$]*\s+"
-    r"(?i:is\s+(?:the\s+)?(?:correct|right|best|answer))"
+    r"(?i:(?<!not )(?<!n't )(?<!never )\b(?:choose|select|pick|go(?:ing)?\s+with|match(?:es)?|corresponds\s+to"
+    r"|leaves|leaving|should\s+be|(?<=so )only)\s+(?:us\s+with\s+)?(?:only\s+)?(?:the\s+)?"
+    r"(?:option|choice|answer)?)[\s*_$]*"
+    r"[(\[]?([A-Z])(?=[)\]*_$]*(?:[.,;(]|\s*$|\s*\n|\s+(?i:as\s+the|is\s+left|remains|because|since)\b))"
+    r"|(?i:\b(?:so|thus|hence|therefore|it's|it\s+is),?\s+(?:it\s+is\s+|it's\s+)?(?:option\s+)?)[*_$]*[(\[]?([A-Z])"
+    r"(?=[)\]*_$]*\.?[*_]*\s*$)"
+    r"|(?:(?i:\b(?:option|choice|only|so|thus|hence|therefore)),?[\s*_$]+|(?<![\w'] )(?<!\w))[(\[]?([A-Z])[)\]*_$]*\s+"
+    r"(?i:it\s+is\b|is\s+(?:the\s+)?(?:only\s+)?(?:correct|right|best|answer)\b|remains\b|is\s+(?:the\s+only\s+(?:one|option|choice)\s+)?left\b"
+    r"|is\s+the\s+only\s+(?:possible|remaining|one|option|choice))"
 )
-_ANSWER_IN_WORDS = re.compile(r"\banswer(?:\s+is\b|:)[\s*_$:]*([^\n]{1,200})", re.IGNORECASE)
+# The same in other languages, and GSM8K's mark. What makes a statement of it none precedes it there too
+_ELSEWHERE = re.compile(
+    r"(?:(?<!\u4e0d)(?:\u6545|\u5e94|\u5e94\u8be5|\u56e0\u6b64|\u6240\u4ee5|\u6211|(?:^|(?<=[\s\u3002\uff0c\uff1b,;])))\u9009(?:\u62e9)?"
+    r"|\u7b54\u6848(?:\u5e94\u8be5|\u5e94)?(?:\u662f|\u4e3a|\u9009)?)\s*[:\uff1a]?\s*(?:\u9009\u9879)?"
+    r"|(?i:\b(?:la\s+(?:respuesta|risposta|r\u00e9ponse)|la\s+bonne\s+r\u00e9ponse"
+    r"|die\s+(?:richtige\s+|korrekte\s+)?antwort|a\s+resposta)"
+    r"(?:\s+(?:correcta|final|corretta|finale|correcte|correta))?\s*(?:es|\u00e8|est|ist|\u00e9)\b:?"
+    r"(?:\s+(?:(?:la|l'|l\u2019|die|a)\s*)?(?:opci\u00f3n|opzione|option|alternativa|r\u00e9ponse))?)"
+    r"|(?:^|\s)####(?=\s*[(\[]?[A-Z][)\]]?\.?\s*(?:\n|\Z))"
+)
+_ELSEWHERE_LETTER = re.compile(r"[\s*_$\uff08(\[]*(?:\\boxed\{)?([A-Z])(?![A-Za-z0-9])(?!['\u2019])")
+_ELSEWHERE_SUPPOSED = re.compile(
+    r"\b(?:si|wenn|falls|seg\u00fan)\b[^.\n]*\Z|\u9519\u8bef\u7684?\Z"
+    r"|(?:\u5982\u679c|\u82e5|\u5047\u5982|\u5047\u8bbe)(?:(?!\u6240\u4ee5|\u56e0\u6b64|\u6545)[^\u3002\n])*\Z",
+    re.IGNORECASE,
+)
+_ELSEWHERE_MORE = re.compile(
+    r"[\s*_)\uff09\]]*(?:[\u3001,\uff0c/]|\u548c|\u6216|\u4e0e|\b[yoeu]\b|\bou\b|\bet\b|\boder\b|\bund\b)"
+    r"\s*[(\uff08]?([A-Z])(?![A-Za-z0-9])"
+)
+# "the third option, C": the place must be the letter's
+_PLACE = re.compile(
+    r"(?i:(?<!not )(?<!n't )(?<!never )\b(?:choose|select|pick|go\s+with|is))"
+    r"\s+(?i:the\s+(first|second|third|fourth|fifth|last)\s+(?:option|choice|answer|one))"
+    r"[,:\s]*[*_]*[(\[]?([A-Z])(?=[)\]*_]*(?:[.,;]|\s*\Z|\s*\n))"
+)
+_PLACES = ("first", "second", "third", "fourth", "fifth")
+# A letter that is a term, or the subject of a sentence about an object of that name
+_TERM = re.compile(
+    r"[)\]}*_$ ]*(?:\+\s*[(\[]?[A-Z0-9]|\u00d7|\\cdot|\\times|\^|-\s*[(\[]?[A-Z][)\]]?\s*(?:[=+-]|\.?\s*\Z))"
+)
+_SUBJECT = re.compile(
+    r"[)\]}*_$ ]*\s(?:is|has|was|are|commutes|acts|satisfies|divides|maps)\s(?=[a-z])"
+    r"(?!(?:therefore |thus |clearly |indeed )?(?:the|my|our|correct|right|true|best|answer|what|chosen|selected)\b)"
+)
+_ANSWER_IN_WORDS = re.compile(
+    r"\b(?:answer(?:\s+is\b|:)|(?:it|answer|that)\s+(?:should|must)\s+be\b)[\s*_$:]*(?=([^\n]{1,200}))", re.IGNORECASE
+)
+# Where an answer in words ends, if its line goes on
+_WORDS_END = re.compile(r"[.;!?]\s|,\s|\s(?:because|since|as|which)\b|\s[(\u2013\u2014]")
 _LONE_LETTER = re.compile(r"[(\[]{0,2}([A-Z])[)\].]{0,2}")
+_STANDS_ALONE = re.compile(r"[)\]}*_$`\"']*(?:\s*$|\s*\n|[.,;]|\s+(?:because|since)\b)")
+# Between letters that a text cannot decide between
+_OR = "/"
 _TAG = re.compile(r"</?[a-z]{1,20}>")
+# Further letters behind the one that a text names: "A, B and C"
+_ENUMERATED = re.compile(
+    r"[)\]*_$}]*\s*(?:,\s*(?:and\s+|or\s+)?|and\s+|or\s+|/|&)\s*(?:(?i:option|choice)\s+)?[(\[*_$]*([A-Z])(?![A-Za-z0-9'])"
+)
+# The same as a list: "The answer is:", "A. 12" and "D. 20" on lines of their own
+_NEXT_LINE = re.compile(r"[)\].:][^\n]{0,300}\n[\s*_-]*[(\[]?([A-Z])[)\].:]\s")
+# The text of the option that a letter names: "(A) 108", "A (108)", "A. 108", "A - 108"
+_BEHIND = re.compile(r"[)\].:*_}$]*[ \t]*(?:[(:\u2013\u2014=]|-[ \t])?[ \t]*[*_$]*([^\n]{1,200})")
+# The letter of the option whose text comes first: "108 (option D)"
+_BESIDE = re.compile(r"\((?:(?i:option|choice)\s+)?([A-Z])\)|\b(?i:option|choice)\s+\(?([A-Z])\b")
+_CONCLUDED = re.compile(
+    r"(?:(?:so|thus|hence|therefore),?\s+(?:it\s+is\s+|it's\s+)?(?:the\s+)?(?:(?:option|choice)\s+)?|(?:option|choice)\s+)(\S.*)",
+    re.IGNORECASE,
+)
+_LETTER_ALONE = re.compile(r"[(\[{$`\"']*[A-Z][)\]}$*`\"']*[.,;]?[*`\"']*(?:\s|$)")
+_FIRST = re.compile(r"([A-Z])(?:[.):,]|\s+[-\u2013\u2014])?\s+(?i:because|since|explanation|reason(?:ing)?\b)")
 
 
 def letters(count: int) -> str:
@@ -76,13 +153,10 @@ def read_letter(text: str, options: Sequence[str]) -> str:
     A JSON object's `solution` decides; near-JSON is repaired. Only a text without any JSON object is searched for a
     letter that it commits to ("the answer is (C)", a box, a letter alone on the last line, an option's text), and it
     must commit to a single one, or take back those before it (`settled`). Otherwise raises ValueError, which starts
-    with its kind: `no_json`, `no_solution`, `not_an_option` or `ambiguous`.
+    with its kind: `no_json`, `no_solution`, `not_an_option`, `ambiguous` or
+    `withdrawn`.
     """
-    reply = read_object(text)
-    if reply is not None:
-        reply = {str(key).lower(): value for key, value in reply.items()}
-        # Braces in prose are no reply: `{1, 2}`, `\\frac{1}{2}`.
-        reply = reply if not reply or not {"reasoning", *_KEYS}.isdisjoint(reply) else None
+    reply = read_object(text, *_KEYS) or read_object(text, "reasoning")
     answer, error = _committed_letter(text, options) if reply is None else _stated_choice(text, reply, options)
     if answer is None:
         raise ValueError(error)
@@ -109,11 +183,12 @@ def read_choice(value: str, options: Sequence[str]) -> tuple[str | None, str | N
     if labelled and labelled[1].upper() in in_range:
         # The text behind the letter must not be another option's, or name another letter: "B. or rather C".
         letter, rest = labelled[1].upper(), labelled[2]
-        if _same(option_text(letter, options), rest):
+        meant = _with_beginning(rest, options)
+        if letter in meant:
             return letter, None
-        if any(_same(option, rest) for option in options):
+        if meant:
             return None, f"ambiguous: option {letter} does not read {_shown(rest)}, another one does"
-        if _mentioned(rest, in_range) - {letter}:
+        if _mentioned(rest, in_range) - {letter} or _REFUSED.match(rest):
             return None, f"ambiguous: {_shown(f'{letter}. {rest}')} names more than one option"
         return letter, None
     if len(texts) > 1 or len(_mentioned(plain, in_range)) > 1:
@@ -145,49 +220,143 @@ def _stated_choice(text: str, reply: Mapping[str, Any], options: Sequence[str]) 
 def _committed_letter(text: str, options: Sequence[str]) -> tuple[str | None, str | None]:
     in_range = letters(len(options))
     # All commitments count, wherever they are: a text that commits to two letters, and corrects neither, has no answer.
-    chosen = [(one.start(), one[one.lastindex or 1]) for one in _CHOSEN.finditer(text)]
-    found = sorted(_commitments(text, options)) or chosen
+    found = sorted(_commitments(text, options))
+    firm = max([at for at, _ in found], default=-1)
+    chosen = [*_named(_CHOSEN, text, options), *_by_place(text, options)]
+    found += sorted(one for one in chosen if one[0] > firm)
+    # "B or C" is decided by what the text says last.
+    found = [one for at, one in enumerate(found, 1) if _OR not in one[1] or at == len(found)]
     if not found:
         return None, "no_json: neither a JSON object nor a plainly stated option letter"
     letter = settled(text, found)
-    if letter is None:
+    if is_taken_back(text, found[-1][0]):
+        return None, "withdrawn: the text takes its answer back, and gives no other"
+    if letter is None or _OR in letter:
         return None, f"ambiguous: the text commits to {', '.join(sorted({letter for _, letter in found}))}"
     return (letter, None) if letter in in_range else (None, f"not_an_option: expected one of {in_range}, got {letter}")
 
 
 def _commitments(text: str, options: Sequence[str]) -> Iterator[tuple[int, str]]:
     """Yield where a text commits to a letter, or to an option's text, and the letter."""
-    yield from ((one.start(), one[1]) for one in _COMMITTED.finditer(text))
+    yield from _named(_COMMITTED, text, options)
+    yield from _elsewhere(text)
     for box in boxes(text):
         letter, _ = read_choice(text[box.content], options)
-        if letter:
+        if (
+            letter
+            and _BARE.fullmatch(text[box.content].strip())
+            and (_SUBJECT.match(text, box.end) or _TERM.match(text, box.end))
+        ):
+            continue
+        if letter and is_asserted(text, box.start, box.end) and not is_denied(text, box.start, box.end):
             yield box.start, letter
     for said in _ANSWER_IN_WORDS.finditer(text):
-        yield from ((said.start(), letter) for letter in _with_text(said[1].strip(_DECORATION + "."), options))
-    body = _WRAPPER.sub(r"\1", _TAG.sub("", text)).rstrip(_DECORATION)
+        if is_asserted(text, said.start(), said.start(1)) and not _LETTER_ALONE.match(said[1]):
+            meant = _with_beginning(said[1], options)
+            yield from ((said.start(), letter) for letter in meant)
+            yield from ((said.start(), named[1] or named[2]) for named in _BESIDE.finditer(said[1]) if meant)
+    body = _WRAPPER.sub(r"\1", _TAG.sub("", text)).strip(_DECORATION)
     lines = [line.strip(_DECORATION + "_#>-") for line in body.split("\n")]
     # A lower-case letter is one only where it is the whole reply.
-    if lone := _LONE_LETTER.fullmatch(lines[-1] if len(lines) > 1 else lines[-1].upper()):
-        yield len(text), lone[1]
+    for at, line in ((0, lines[0]), (len(text), lines[-1])):
+        if lone := _LONE_LETTER.fullmatch(line if len(lines) > 1 else line.upper()) or (at == 0 and _FIRST.match(line)):
+            yield at, lone[1]
+    # A whole reply may be an option's text, and "So option C (18 dollars)" may end one.
+    concluded = _CONCLUDED.fullmatch(lines[-1])
+    if concluded or len(lines) == 1:
+        plain = (concluded[1] if concluded else lines[0]).rstrip(".")
+        lettered_text = _LABELLED.fullmatch(plain) or (_BARE.fullmatch(plain) if concluded else None)
+        letter = lettered_text[1].upper() if lettered_text else ""
+        meant = _with_text(lettered_text[2] if lettered_text and lettered_text.re is _LABELLED else plain, options)
+        if len(meant) == 1 and letter in ("", *meant):
+            yield len(text), meant[0]
+        elif lettered_text and lettered_text.re is _BARE:
+            yield len(text), letter
     # "C. 18 dollars" alone on the last line; where other options stand so too, the text repeats the question.
     labelled = [
-        found for line in lines if (found := _LABELLED.fullmatch(line)) and found[1] in _with_text(found[2], options)
+        found
+        for line in lines
+        if (found := _LABELLED.fullmatch(line)) and found[1].upper() in _with_beginning(found[2], options)
     ]
-    if len({found[1] for found in labelled}) == 1 and labelled[-1].string == lines[-1]:
-        yield len(text), labelled[-1][1]
+    if len({found[1].upper() for found in labelled}) == 1 and labelled[-1].string in (lines[0], lines[-1]):
+        yield (0 if labelled[-1].string == lines[0] else len(text)), labelled[-1][1].upper()
+
+
+def _named(pattern: re.Pattern[str], text: str, options: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Yield the letters that a pattern finds and the text stands by, and others that it gives them along with."""
+    in_range = letters(len(options))
+    for found in pattern.finditer(text):
+        group = found.lastindex or 1
+        letter, end = found[group].upper(), found.end(group)
+        # The small letter of a function or of a part, "y(t)", "(a) the speed", is none.
+        if found[group].islower() and not (letter in in_range and _STANDS_ALONE.match(text, end)):
+            continue
+        if _TERM.match(text, end) or not is_asserted(text, found.start(), end):
+            continue
+        more = _ENUMERATED.match(text, end) or ("\n" in found[0] and _NEXT_LINE.match(text, end))
+        yield found.start(), letter + _OR + more[1] if more and more[1] in in_range else letter
+        # A letter with the text of another option is two answers.
+        behind = _BEHIND.match(text, end)
+        if behind and letter in in_range and not _spaced(behind[1]).startswith(_spaced(option_text(letter, options))):
+            meant = _with_beginning(behind[1], options)
+            yield from ((found.start(), other) for other in meant if letter not in meant)
+
+
+def _elsewhere(text: str) -> Iterator[tuple[int, str]]:
+    """Yield the letters that a text commits to in another language, or behind GSM8K's mark."""
+    for said in _ELSEWHERE.finditer(text):
+        letter = _ELSEWHERE_LETTER.match(text, said.end())
+        if letter is None or _ELSEWHERE_SUPPOSED.search(text, max(0, said.start() - 200), said.start()):
+            continue
+        more = _ELSEWHERE_MORE.match(text, letter.end())
+        yield said.start(), letter[1] + _OR + more[1] if more else letter[1]
+
+
+def _by_place(text: str, options: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Yield the letters that a text names together with their options' places: "the third option, C"."""
+    for said in _PLACE.finditer(text):
+        place = len(options) - 1 if said[1].lower() == "last" else _PLACES.index(said[1].lower())
+        if letters(len(options))[place : place + 1] == said[2] and is_asserted(text, said.start(1), said.end()):
+            yield said.start(), said[2]
+
+
+def _with_beginning(words: str, options: Sequence[str]) -> list[str]:
+    """Return the letters of the options that the words read as, all of them or up to where a sentence goes on."""
+    ends = [len(words), *(found.start() for found in _WORDS_END.finditer(words))]
+    readings = (_with_text(words[:end].strip(_DECORATION + ".;!()"), options) for end in ends[:_MOST_ENDS])
+    return next((reading for reading in readings if reading), [])
 
 
 def _with_text(words: str, options: Sequence[str]) -> list[str]:
-    """Return the letters of the options that read so."""
-    return [letter for letter, option in zip(ascii_uppercase, options, strict=False) if _same(option, words)]
+    """Return the letters of the options that read so, or else mean the same, or else are the same number of a unit."""
+    for reading in (_spaced, _meaning, _number):
+        meant = reading(words)
+        alike = [letter for letter, option in zip(ascii_uppercase, options, strict=False) if reading(option) == meant]
+        if meant and alike:
+            return alike
+    return []
 
 
 def _mentioned(text: str, in_range: str) -> set[str]:
     return {letter for letter in _LONE_CAPITAL.findall(text) if letter in in_range}
 
 
-def _same(left: str, right: str) -> bool:
-    return " ".join(left.split()).casefold() == " ".join(right.split()).casefold()
+def _spaced(text: str) -> str:
+    return " ".join(text.split()).casefold().rstrip(".")
+
+
+@lru_cache(maxsize=4096)  # the options of a question are compared again and again
+def _meaning(text: str) -> str:
+    if len(text) > MAX_OPTION_CHARS:
+        return ""
+    return canonical(stated_value(text) or text).casefold()
+
+
+@lru_cache(maxsize=4096)
+def _number(text: str) -> str:
+    """Return the integer of a text that has nothing beside it but a unit; empty where there is none."""
+    number = read_integer(text) if len(text) <= MAX_OPTION_CHARS else None
+    return "" if number is None else str(number)
 
 
 def _shown(value: str, width: int = 40) -> str:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from evorun.tasks.json_text import Found, find_strict
 from evorun.tasks.rubrics import Rubric, RubricItem
 from evorun.tasks.tags import inert
 
@@ -45,6 +46,11 @@ def scores_schema(rubric: Rubric, item: RubricItem | None = None) -> dict[str, A
     return _object(reasons={"type": "string", "maxLength": MAX_REASONS}, points=points)
 
 
+def digits_schema(maximum: float) -> dict[str, Any]:
+    """Return the schema of points without any words: a whole number from 0 to the maximum."""
+    return {"type": "integer", "minimum": 0, "maximum": int(maximum)}
+
+
 def rubric_schema(most: int) -> dict[str, Any]:
     """Return the schema of a rubric of so many items at most."""
     description = {"type": "string", "minLength": 1, "maxLength": MAX_DESCRIPTION}
@@ -54,32 +60,38 @@ def rubric_schema(most: int) -> dict[str, Any]:
 
 
 def tagged_scores(text: str, rubric: Rubric, item: RubricItem | None = None) -> str:
-    """Return a score with tags in the place of JSON; a text that is no object as it is.
+    """Return a score with tags in the place of the JSON object in it; a text without any as it is.
+
+    Words around the object stay: they may state another score.
 
     Raises ValueError("json: ...") for an object of another form.
     """
-    if not text.lstrip().startswith("{"):
-        return text
     # Of a member that is there twice the decoder keeps the last; within a string its quotes would be escaped.
     if text.count('"points"') > 1:
         raise ValueError("several: expected one list of points, got another one")
-    reply = _decoded(text, _Reply)
-    reasons = inert(reply.reasons)
+    found = _found(text, "points")
+    if found is None:
+        return text
+    reply = _converted(found.value, _Reply)
+    lines = [text[: found.start], inert(reply.reasons)]
     if item is not None or not rubric.items:
-        return "\n".join([reasons, *(f"<score>{one}</score>" for one in reply.points)])
-    of_items = (f'<score item="{number}">{one}</score>' for number, one in enumerate(reply.points, 1))
-    return "\n".join([reasons, *of_items, f"<total>{sum(Decimal(str(one)) for one in reply.points)}</total>"])
+        lines += [f"<score>{one}</score>" for one in reply.points]
+    else:
+        lines += [f'<score item="{number}">{one}</score>' for number, one in enumerate(reply.points, 1)]
+        lines += [f"<total>{sum(Decimal(str(one)) for one in reply.points)}</total>"]
+    return "\n".join([*lines, text[found.end :]]).strip()
 
 
 def tagged_rubric(text: str) -> str:
-    """Return a rubric with tags in the place of JSON; a text that is no object as it is.
+    """Return the last JSON object in a text as a rubric with tags; a text without any as it is.
 
     Raises ValueError("json: ...") for an object of another form.
     """
-    if not text.lstrip().startswith("{"):
+    found = _found(text, "items")
+    if found is None:
         return text
     lines = ["<rubric>"]
-    for item in _decoded(text, _Items).items:
+    for item in _converted(found.value, _Items).items:
         levels = [f"- {points}: {_one_line(description)}" for points, description in enumerate(item.levels)]
         lines += ["<item>", _one_line(item.title), *reversed(levels), "</item>"]
     return "\n".join([*lines, "</rubric>"])
@@ -94,10 +106,18 @@ def _object(**properties: Any) -> dict[str, Any]:
     }
 
 
-def _decoded(text: str, kind: type[T]) -> T:
+def _found(text: str, key: str) -> Found | None:
+    # Repaired, a reply that was cut off would pass for a whole one.
+    found = find_strict(text, key)
+    if found is None and text.lstrip().startswith("{"):
+        raise ValueError(f"json: expected an object with the key {key}, got none that is JSON and ends")
+    return found
+
+
+def _converted(value: dict[str, Any], kind: type[T]) -> T:
     try:
-        return msgspec.json.decode(text, type=kind)
-    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
         raise ValueError(f"json: {error}") from error
 
 

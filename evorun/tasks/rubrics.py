@@ -53,6 +53,8 @@ _COUNTED = re.compile(
     rf"(?<![0-9.])(?:{NUMBER}{_GAP}/{_GAP})?({NUMBER})(?![0-9.]{{0,9}}{_GAP}(?:items?|criteria|categories|sections|words|sentences|paragraphs)\b)",
     re.IGNORECASE,
 )
+# Marks of a heading or a list at the beginning; emphasis anywhere, underscores only around words
+_MARKUP = re.compile(r"^[ \t]{0,20}(?:#{1,6}|[-+\u2022](?=\s))|\*+|`+|(?<!\w)_{1,3}|_{1,3}(?!\w)", re.MULTILINE)
 _MAXIMUM = re.compile(rf"maximum:{_GAP}({NUMBER}){_GAP}(?:\n|$)", re.IGNORECASE)
 
 
@@ -110,7 +112,7 @@ def read_rubric(text: str) -> Rubric:
     text = outside_thinking(text).replace("\r\n", "\n")
     parts, outside = _split(text)
     items = tuple(map(_read_item, parts))
-    titles = [_name(item.title) for item in items]
+    titles = [normalised_title(item.title) for item in items]
     for place, title in enumerate(titles):
         if title in titles[:place]:
             raise ValueError(f"doubled: two items have the title '{items[place].title:.60}'")
@@ -206,7 +208,7 @@ def _split(text: str) -> tuple[list[str], list[str]]:
 
 def _read_item(text: str) -> RubricItem:
     lines = text.strip().split("\n")
-    title = lines[0].strip("#*_ \t:")
+    title = plain_title(lines[0])
     if not title or _LIKE_LEVEL.match(lines[0]):
         raise ValueError(f"title: expected an item to begin with a title, got '{lines[0].strip():.60}'")
     levels: dict[Decimal, list[str]] = {}
@@ -227,12 +229,17 @@ def _read_item(text: str) -> RubricItem:
     highest = max(levels)
     if not 0 < highest <= MAX_POINTS:
         raise ValueError(f"points: expected '{title:.60}' to be worth up to {MAX_POINTS}, got {highest}")
-    _check_points("\n".join(heading), title, highest)
+    _check_points("\n".join(map(plain_title, heading)), title, highest)
     described = tuple((float(points), " ".join(filter(None, words))) for points, words in levels.items())
     return RubricItem(title, text.strip(), float(highest), described)
 
 
-def _name(title: str) -> str:
+def plain_title(text: str) -> str:
+    """Return a title without its mark-up: a heading's or a list's mark, emphasis, and a colon behind it."""
+    return _MARKUP.sub("", text).strip(" \t:")
+
+
+def normalised_title(title: str) -> str:
     """Return a title without what may differ in those of one criterion: points in brackets, a number, marks, case."""
     words = re.findall(r"[^\W_]+", re.sub(r"\([^()]{0,60}\)", " ", title.casefold()))
     return " ".join(words[1:] if len(words) > 1 and words[0].isdigit() else words)

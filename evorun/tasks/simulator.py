@@ -1,10 +1,14 @@
-"""The model of simulated runs, for any task in text: it knows the right answers, and errs as its skill says."""
+"""The model of simulated runs, for any task in text: it knows the right answers, and errs as its skill says.
+
+Where a task scores in degrees, between right and wrong, its answers lie between the right one and others': `skill` is
+then the mean degree of its answers, from 0 (worst) to 1 (as good as the right one).
+"""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
-from itertools import islice
-from typing import Any, ClassVar
+from itertools import chain, islice
+from typing import Any, ClassVar, NamedTuple
 from zlib import crc32
 
 import msgspec
@@ -26,9 +30,25 @@ from evorun.tasks.text_task import TextTask
 _MOST_MISTAKES = 40
 # As many other problems' answers are looked at for them
 _MOST_TRIED = 200
+# Degrees of an answer, where a task scores in degrees: so many parts are right, each with the same probability (ours)
+_PARTS = 8
 
 REVIEWS = ("judge", "score", "plan", *EVALUATIONS)
 """Roles that speak of responses to a problem and do not answer it."""
+
+
+class _Scale(NamedTuple):
+    """The values of a problem's answers, and the worst and the best of them."""
+
+    worst: float
+    best: float
+    values: Mapping[str, float]
+
+    def share(self, value: float) -> float:
+        """Return how far a value is on the way from the worst to the best, in [0, 1]; 0 for one that is not finite."""
+        if not math.isfinite(value) or self.worst == self.best:
+            return 0.0
+        return min(1.0, max(0.0, (value - self.worst) / (self.best - self.worst)))
 
 
 class TextSimulator:
@@ -47,7 +67,7 @@ class TextSimulator:
     malformed: ClassVar[Sequence[str]] = ("",)
     """Replies from which no answer can be read."""
     verdict_reason: ClassVar[str] = "It checks each step."
-    no_errors: ClassVar[str] = evaluation("errors", True, 0)
+    no_errors: ClassVar[str] = evaluation("errors", 1, 0)
     """An error detector's reply that names none."""
 
     def __init__(self, task: TextTask, rows: Sequence[tuple[Problem, str | None]]) -> None:
@@ -55,7 +75,11 @@ class TextSimulator:
         self._task = task
         self._rows: Mapping[str, tuple[Problem, str | None]] = {row[0].id: row for row in rows}
         self._skill = DEFAULT_SKILL
+        self._measure = yardstick(task.scores)
+        # An answer can be better than another without being right.
+        self._in_degrees = not (self._measure.is_correctness or task.graded_by_opinion)
         self._mistakes: dict[str, Sequence[str]] = {}
+        self._scales: dict[str, _Scale] = {}
 
     def with_skill(self, skill: Skill) -> "TextSimulator":
         simulator = copy(self)
@@ -75,20 +99,37 @@ class TextSimulator:
         malformed, luck, other, last = rng.random(4).tolist()
         if malformed < skill.malformed:
             return self.malformed[int(other * len(self.malformed))]
-        problem, _ = self._rows[hints["problem"]]
+        problem, gold = self._rows[hints["problem"]]
         if hints["role"] == "plan":
             return self.filler.text(skill.words(last)).strip()
         if hints["role"] == "judge":
             first, second = (self.value(problem, answer) for answer in hints["answers"])
             return self.judgment(skill.verdict(problem.id, first >= second, second >= first, luck, other, last))
-        right = [self.is_right(problem, answer) for answer in hints["answers"]]
-        if hints["role"] == "score":
-            judged = right[0] == skill.judges_rightly(problem.id, luck, last)
-            return skill.score(request, 0.0 if self._task.graded_by_opinion else float(judged), rng)
-        if hints["role"] in EVALUATIONS:
-            return evaluation(hints["role"], right[0] == skill.judges_rightly(problem.id, luck, last), other)
-        succeeds = luck < skill.chance_of(request, right)
-        return self.attempt(hints, succeeds, other, self.filler.text(skill.words(last)), rng)
+        degrees = [self.degree(problem, answer) for answer in hints["answers"]]
+        if hints["role"] in ("score", *EVALUATIONS):
+            judged = degrees[0] if skill.judges_rightly(problem.id, luck, last) else 1 - degrees[0]
+            if hints["role"] == "score":
+                return skill.score(request, None if self._task.graded_by_opinion else judged, rng)
+            return evaluation(hints["role"], judged, other)
+        chance, steps = skill.chance_of(request, degrees), self.filler.text(skill.words(last))
+        if self._in_degrees and gold is not None:
+            return self.graded_attempt(problem, gold, chance, other, steps, rng)
+        return self.attempt(hints, luck < chance, other, steps, rng)
+
+    def degree(self, problem: Problem, answer: str | None) -> float:
+        """Return how good an answer is, from 0 (as the worst that is known, or none) to 1 (as the right one)."""
+        _, gold = self._rows[problem.id]
+        if gold is None or not self._in_degrees:
+            return float(self.is_right(problem, answer))
+        return self._scale(problem, gold).share(self.value(problem, answer))
+
+    def _scale(self, problem: Problem, gold: str) -> "_Scale":
+        """Return the values of the answers that it can give, the right one among them."""
+        if problem.id not in self._scales:
+            values = {answer: self.value(problem, answer) for answer in (*self.wrong_answers(problem, gold), gold)}
+            finite = [one for one in (self.value(problem, None), *values.values()) if math.isfinite(one)]
+            self._scales[problem.id] = _Scale(min(finite, default=0.0), max(finite, default=0.0), values)
+        return self._scales[problem.id]
 
     def is_right(self, problem: Problem, answer: str | None) -> bool:
         """Tell whether an answer is as good as the right one; none is where the problem has no right one."""
@@ -98,9 +139,8 @@ class TextSimulator:
     def value(self, problem: Problem, answer: str | None) -> float:
         """Return how good an answer is; higher is better, and right answers are equally good."""
         _, gold = self._rows[problem.id]
-        measure = yardstick(self._task.scores)
-        value = measure.value_in(self._task.score(problem, Response(text=answer or "", answer=answer), gold))
-        return -math.inf if value is None else measure.utility(value)
+        value = self._measure.value_in(self._task.score(problem, Response(text=answer or "", answer=answer), gold))
+        return -math.inf if value is None else self._measure.utility(value)
 
     def judgment(self, verdict: str) -> str:
         """Return a judge's whole reply."""
@@ -119,29 +159,85 @@ class TextSimulator:
             return self.reply(problem, weights.write(rng), steps)
         if succeeds:
             return self.reply(problem, gold, steps)
-        wrong, share = self.wrong_answers(problem, gold), self._skill.typical_mistake
+        wrong = list(self.wrong_answers(problem, gold))
         if not wrong:
             return self.malformed[0]
-        # Models err alike: most often by the problem's typical mistake, which voting then takes for the answer.
-        if luck < share:
-            return self.reply(problem, wrong[crc32(problem.id.encode()) % len(wrong)], steps)
+        # Models err alike: most often by the problem's typical mistake, which voting may take for the answer.
+        typical = wrong.pop(crc32(problem.id.encode()) % len(wrong))
+        share = max(self._skill.typical_mistake, 1 / (len(wrong) + 1))  # below that, no mistake is more frequent
+        if luck < share or not wrong:
+            return self.reply(problem, typical, steps)
         return self.reply(problem, wrong[int((luck - share) / (1 - share) * len(wrong))], steps)
+
+    def graded_attempt(
+        self, problem: Problem, gold: str, chance: float, luck: float, steps: str, rng: np.random.Generator
+    ) -> str:
+        """Return a reply whose answer is good to the degree that parts are right, each with probability `chance`.
+
+        Where no answer of that degree is known, the nearest one. luck: uniform in [0, 1), decides among several. steps,
+        rng: see `attempt`.
+        """
+        scale = self._scale(problem, gold)
+        aimed = float(rng.binomial(_PARTS, min(1.0, max(0.0, chance)))) / _PARTS
+        distance = {answer: abs(scale.share(value) - aimed) for answer, value in scale.values.items()}
+        limit = min(distance.values()) + 1 / (2 * _PARTS)
+        near = [answer for answer, own in distance.items() if own <= limit]
+        return self.reply(problem, near[int(luck * len(near))], steps)
 
     def reply(self, problem: Problem, answer: str, steps: str) -> str:
         """Return a whole reply; `steps` are words of reasoning, with a blank behind them."""
         return self._task.write(problem, answer, steps)
 
     def wrong_answers(self, problem: Problem, gold: str) -> Sequence[str]:
-        """Return the mistakes that it makes with a problem: right answers to others that are readable but not right."""
+        """Return the mistakes that it makes with a problem: right answers to others that are readable but not right.
+
+        Where the task scores in degrees, what lies between them and the right one as well.
+        """
         if problem.id not in self._mistakes:
             # Other problems' answers have the right form, whatever that is: so a mistake can be made for any task.
             others = dict.fromkeys(answer for _, answer in self._rows.values() if answer not in (None, gold))
+            tried: Iterable[str] = (str(answer) for answer in others)
+            if self._in_degrees:
+                tried = dict.fromkeys(chain.from_iterable(_between(gold, str(answer)) for answer in others))
             best, found = self.value(problem, gold), []
-            for answer in islice(others, _MOST_TRIED):
-                reply = self._task.parse(problem, self._task.write(problem, str(answer)))
+            for answer in islice(tried, _MOST_TRIED):
+                reply = self._task.parse(problem, self._task.write(problem, answer))
                 if reply.answer is not None and self.value(problem, reply.answer) < best:
-                    found.append(str(answer))
+                    found.append(answer)
                 if len(found) == _MOST_MISTAKES:
                     break
             self._mistakes[problem.id] = found
         return self._mistakes[problem.id]
+
+
+def _between(gold: str, other: str) -> list[str]:
+    """Return answers on the way from another one to the right one, eighth by eighth, the other one first.
+
+    Between numbers lie numbers; else the right one's beginning stands before the other's end, cut between lines, words
+    or characters: the first of these that the right one has several of.
+    """
+    if (numbers := _numbers(gold, other)) is not None:
+        right, wrong = numbers
+        decimals = len(gold.partition(".")[2])
+        return [f"{wrong + (right - wrong) * part / _PARTS:.{decimals}f}" for part in range(_PARTS)]
+    split: Callable[[str], list[str]] = next((one for one in (_lines, _words) if len(one(gold)) > 1), list)
+    pieces, others = split(gold), split(other)
+    cuts = [len(pieces) * part // _PARTS for part in range(_PARTS)]
+    return ["".join([*pieces[:cut], *others[cut:]]) for cut in cuts]
+
+
+def _numbers(*texts: str) -> list[float] | None:
+    try:
+        numbers = [float(text) for text in texts]
+    except ValueError:
+        return None
+    return numbers if all(map(math.isfinite, numbers)) else None
+
+
+def _lines(text: str) -> list[str]:
+    return text.splitlines(keepends=True)
+
+
+def _words(text: str) -> list[str]:
+    *words, last = text.split(" ")
+    return [f"{word} " for word in words] + [last]

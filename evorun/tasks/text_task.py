@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, ClassVar
+from weakref import WeakKeyDictionary
 
 import msgspec
 import numpy as np
@@ -20,6 +21,7 @@ from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, Grade, Problem, Prompt, Task
 from evorun.tasks.capabilities import Attempt, AttemptOutcome, Diagnosis, Individual, Judgment, ScoredResponse
 from evorun.tasks.excerpts import excerpt
+from evorun.tasks.fitness_scores import read_fitness
 from evorun.tasks.json_text import read_object, well_formed
 from evorun.tasks.judging import (
     ERRORS_SCHEMA,
@@ -28,17 +30,16 @@ from evorun.tasks.judging import (
     bulleted,
     parse_judgment,
     read_errors,
-    read_fitness,
 )
 from evorun.tasks.prompt_files import PromptFiles
-from evorun.tasks.rubric_json import scores_schema
+from evorun.tasks.rubric_json import digits_schema, scores_schema
 from evorun.tasks.rubrics import Rubric, RubricItem, is_rubric_file, read_given, read_rubric, rubric_file
 from evorun.tasks.tags import inert
 from evorun.tasks.thinking import without_thinking
 
 DEFAULTS = Path(__file__).parent / "prompts"
 JUDGED_RESPONSES = 4096
-"""Responses that are remembered as judges see them (ours): some megabytes."""
+"""Responses, of those in use, that are remembered as judges see them (ours): some megabytes."""
 _OUTCOMES: dict[AttemptOutcome, str] = {
     "first": "the first attempt",
     "won": "judged better than the best answer before it",
@@ -94,7 +95,7 @@ class TextTask(Task):
         self._system = (Message(role="system", content=system),) if system else ()
         # Problems are posed many times in a run, and some take long to write out (a graph's matrix, a program's tests).
         self._posed: dict[str, tuple[Problem, Mapping[str, Any]]] = {}
-        self._judged: dict[tuple[str, Response], tuple[Problem, str]] = {}
+        self._judged: WeakKeyDictionary[Response, tuple[Problem, str]] = WeakKeyDictionary()
 
     # --- what a task states ---
 
@@ -166,7 +167,7 @@ class TextTask(Task):
         """Return the part of a completion that argues for its answer, None where it has none."""
         if self.reply_schema is None:
             return text.strip()
-        reply = read_object(text)
+        reply = read_object(text, "reasoning", *self.reply_schema.get("properties", ()))
         # Prose from which an answer could be read is taken for its own argument.
         if reply is None:
             return text if answer else ""
@@ -325,21 +326,33 @@ class TextTask(Task):
         plan: str | None = None,
         *,
         as_json: bool = False,
+        reasons: str | None = None,
     ) -> Prompt:
         # The policy, a rubric that was refined on its words and a plan must not end their part of the prompt, nor
         # have the judge quote a score.
+        maximum = rubric.maximum if item is None else item.maximum
         values = {
             "task_description": self.task_description(),
             "rubric": rubric.shown if item is None else inert(item.text),
-            "maximum": rubric.maximum if item is None else item.maximum,
+            "maximum": maximum,
             "items": rubric.items if item is None else (),
             "plan": "" if plan is None else inert(plan),
             "response": inert(response.text),
             "json": as_json,
+            "reasons_alone": reasons is not None,
         }
         number = None if item is None else rubric.items.index(item)
-        hints = {"maximum": values["maximum"], "items": [one.maximum for one in rubric.items], "item": number}
+        hints = {"maximum": maximum, "items": [one.maximum for one in rubric.items], "item": number}
         prompt = self._ask_about("score", "scoring", problem, [response], hints, **values)
+        if reasons:
+            asked = self.prompts.render("points", maximum=int(maximum))
+            turns = Message(role="assistant", content=inert(reasons)), Message(role="user", content=asked)
+            return msgspec.structs.replace(
+                prompt,
+                messages=(*prompt.messages, *turns),
+                json_schema=digits_schema(maximum),
+                hints={**prompt.hints, "digits": True},
+            )
         return msgspec.structs.replace(prompt, json_schema=scores_schema(rubric, item)) if as_json else prompt
 
     def planning_prompt(self, problem: Problem, rubric: Rubric, reference: str | None = None) -> Prompt:
@@ -386,11 +399,11 @@ class TextTask(Task):
 
     def judged(self, problem: Problem, response: Response) -> str:
         """Return a response as judges see it; remembered, since it is compared with several others in both orders."""
-        known = self._judged.get((problem.id, response))
-        if known is None or known[0] is not problem:  # ids, see `posed`
+        known = self._judged.get(response)
+        if known is None or known[0] is not problem:  # two problems may have equal responses
             if len(self._judged) >= JUDGED_RESPONSES:
                 self._judged.clear()
-            known = self._judged[problem.id, response] = (problem, self.shown("candidate", problem, response))
+            known = self._judged[response] = (problem, self.shown("candidate", problem, response))
         return known[1]
 
     def posed(self, problem: Problem) -> Mapping[str, Any]:
@@ -427,6 +440,7 @@ class TextTask(Task):
             self.fitness_prompt(problem, response)
             for rubric in (_FREE, _WITH_ITEMS):
                 self.scoring_prompt(problem, response, rubric, plan="plan")
+                self.scoring_prompt(problem, response, rubric, reasons="reasons")
         self.planning_prompt(problem, _FREE, gold)
         for name in self.prompts.names:
             if name.startswith(_RUBRIC):

@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
 
-from rich.console import Console
-
 from evorun.errors import EngineError
 from evorun.models.base import LanguageModel, Reply, Request
 from evorun.models.config import ModelConfig
@@ -21,6 +19,7 @@ from evorun.runner import experiment
 from evorun.runner.experiment import Outcome, run_experiment
 from evorun.runner.settings import RunConfig
 from evorun.runs.journal_reader import read_journal
+from evorun.runs.terminal import Terminal
 from evorun.sandbox.base import CaseResult, Program, Suite
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.isolation import Probe
@@ -133,5 +132,5 @@ def carry_out(config: RunConfig, path: Path, *, breaks_after: int | None = None,
             probed = mock.Mock(return_value=Probe("fake", True, ""))
             patches.enter_context(mock.patch.object(experiment, "LazySandbox", FakeSandbox))
             patches.enter_context(mock.patch.object(experiment, "probe", probed))
-        outcome = run_experiment(config, path, ["evorun"], Console(file=io.StringIO()))
+        outcome = run_experiment(config, path, ["evorun"], Terminal(file=io.StringIO()))
     return Run(path, outcome, getattr(engine, "asked", []))

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import msgspec
 
-from evorun.errors import ConfigError
-from evorun.runs.paths import display
+from evorun.runs.outputs import refuse_replacing
 from evorun.runs.records import write_atomically
 from evorun.traces.collection import Traces
 from evorun.traces.counts import Counts
@@ -27,10 +26,7 @@ def write_traces(traces: Traces, output: Path, *, overwrite: bool) -> None:
         output: b"".join(line + b"\n" for line in traces.examples),
     }
     for path, content in contents.items():
-        # Writing the same again is no loss: an interrupted pipeline may repeat its export.
-        same = path.is_file() and path.stat().st_size == len(content) and path.read_bytes() == content
-        if path.exists() and not (overwrite or same):
-            raise ConfigError(f"output: {display(path)} exists with another content; overwrite=true replaces it")
+        refuse_replacing("output", path, overwrite=overwrite, content=content)
     for path, content in contents.items():
         write_atomically(path, content)
 

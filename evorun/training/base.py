@@ -7,7 +7,7 @@ from typing import Protocol
 
 from evorun.errors import TrainingError
 from evorun.models.base import LanguageModel, Trained
-from evorun.training.wire import Row
+from evorun.training.wire import Figures, Row
 
 
 class TrainedPolicy(Protocol):
@@ -20,9 +20,10 @@ class TrainedPolicy(Protocol):
     reference: LanguageModel
     """Completions without what was learned."""
 
-    async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
-        """Learn from a batch of completions; return the trainer's figures.
+    async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
+        """Learn from a batch of completions; return the trainer's figures, and the advantages that it estimates.
 
+        rewards_changed: what rewards is another than in the update before, see `Train`.
         Requests for the step's weights (`Role.lag` 0) come after this call and wait for the update; those for the
         weights before it (lag 1) may come at any time until the next update.
         """

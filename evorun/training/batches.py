@@ -13,7 +13,7 @@ import torch
 
 from evorun.training.wire import Row
 
-NOTHING = Row(prompt=(0,), tokens=(0,), learned=(False,), signal=0.0, logprobs=(0.0,))
+NOTHING = Row(prompt=(0,), tokens=(0,), learned=(False,), reward=0.0, advantage=0.0, logprobs=(0.0,))
 """A row that no token is learned from."""
 
 
@@ -88,7 +88,7 @@ def padded(rows: Sequence[Row], weight: Callable[[Row], float], device: torch.de
         ids[index, :end] = (*row.prompt, *row.tokens)
         learned[index, start:end] = row.learned
         each[index, start:end] = np.where(row.learned, weight(row), 0.0)
-        advantages[index] = row.signal
+        advantages[index] = row.advantage or 0.0  # None with PPO, which estimates its own from this pass
         logprobs[index, start:end] = row.logprobs
     return Pass(*(torch.from_numpy(array).to(device) for array in (ids, learned, each, advantages, logprobs)))
 

@@ -8,6 +8,7 @@ from evorun.models.devices import check_devices
 
 WEIGHTS = ("lora", "full")
 PRECISIONS = ("auto", "float32", "bfloat16")
+SCHEDULED_BY = ("optimiser_step", "batch")
 SCHEDULES = ("constant", "constant_with_warmup", "linear", "cosine")
 
 
@@ -24,14 +25,20 @@ class TrainingConfig:
     """The adapter's update is scaled by alpha / rank."""
     dropout: float
     target_modules: list[str]
-    """Names of the modules that get an adapter; all-linear: every linear layer but the output layer."""
+    """Names of the modules that get an adapter; all-linear: every linear layer but the output layer, which is added by
+    its name ([all-linear, lm_head])."""
     learning_rate: float
     beta1: float
     beta2: float
     epsilon: float
     weight_decay: float
     schedule: str
+    """The course of the learning rate, over all steps that the method may make."""
+    schedule_by: str
+    """optimiser_step: the rate changes at each step of the optimiser; batch: it stays for all steps that are made on a
+    batch (epochs, minibatches)."""
     warmup_steps: int
+    """Of the optimiser, or batches, as `schedule_by` has it."""
     max_grad_norm: float | None
     """Longer gradients are shortened to it; null: none is."""
     micro_batch: int
@@ -63,6 +70,7 @@ class TrainingConfig:
         one_of("training.weights", self.weights, WEIGHTS)
         one_of("training.precision", self.precision, PRECISIONS)
         one_of("training.schedule", self.schedule, SCHEDULES)
+        one_of("training.schedule_by", self.schedule_by, SCHEDULED_BY)
         for key in ("rank", "micro_batch", "micro_batch_tokens", "save_every", "keep", "num_processes"):
             at_least(f"training.{key}", getattr(self, key), 1)
         for key in ("weight_decay", "warmup_steps"):

@@ -1,7 +1,8 @@
-"""The critic of PPO: the value of each state of an episode, by the base model under an adapter of its own.
+"""The critic of PPO: the value of each state of an episode, by the base model with a value head.
 
-It is a second tree of modules, with its own adapter, over either a copy of the base weights or the policy's own: both
-give the same values. The policy's modules stay as they are without it, for sampling and for export.
+It is a second tree of modules. Either all its weights are trained, or an adapter of its own, over a copy of the base
+weights or the policy's own: both give the same values. The policy's modules stay as they are without it, for sampling
+and for export.
 
 Imports torch: only the trainer process imports this module.
 """
@@ -17,51 +18,58 @@ from safetensors.torch import load_file, save_file
 from trl.trainer.utils import disable_dropout_in_model
 
 from evorun.training.rows_trainer import score
+from evorun.training.value_head import ValueHead
 from evorun.training.weights import adapter
-from evorun.training.wire import Job
+from evorun.training.wire import CriticKind, Job
 
 CRITIC = "critic.safetensors"
 """File in a checkpoint with the critic's trained weights."""
 
 
 class Critic(torch.nn.Module):
-    """A decoder under an adapter, and the value head on its last hidden states."""
+    """A decoder, trained itself or under an adapter, and the value head on its last hidden states."""
 
-    def __init__(self, job: Job, model: Any, *, shared: bool) -> None:
-        """model: the base model, not yet under the policy's adapter. shared: its weights serve both."""
+    def __init__(self, job: Job, model: Any, *, kind: CriticKind, popart: float | None) -> None:
+        """model: the base model, not yet under the policy's adapter. kind: see `ProximalPolicy.critic`.
+
+        popart: see `ValueHead`.
+        """
         super().__init__()
         base = model.get_decoder()
         # deepcopy takes what its memo holds for copied already: then the modules are new, the tensors the same.
-        own = chain(base.parameters(), base.buffers()) if shared else ()
+        own = chain(base.parameters(), base.buffers()) if kind == "head" else ()
         decoder = copy.deepcopy(base, {id(tensor): tensor for tensor in own})
         disable_dropout_in_model(decoder)
-        lora = adapter(job.training, decoder)
-        lora.task_type = None  # a decoder predicts no tokens
-        self.decoder = PeftModel(decoder, lora)
-        # Without a bias, as the heads of transformers' models. At 0 the first advantages are the rewards to come.
-        self.head = torch.nn.Linear(model.get_output_embeddings().weight.shape[1], 1, bias=False)
-        torch.nn.init.zeros_(self.head.weight)
+        if kind == "full":
+            # The base may be in bfloat16, in which steps of a small learning rate would be lost.
+            self.decoder = decoder.float().requires_grad_()
+        else:
+            lora = adapter(job.training, decoder)
+            lora.task_type = None  # a decoder predicts no tokens
+            self.decoder = PeftModel(decoder, lora)
+        self.head = ValueHead(model.get_output_embeddings().weight.shape[1], popart)
 
     def forward(self, ids: torch.Tensor) -> torch.Tensor:
-        """Return the value of the state after each token: shape [rows, T]."""
+        """Return the value head's output for the state after each token: shape [rows, T]."""
         hidden = self.decoder(input_ids=ids, use_cache=False).last_hidden_state
         with torch.autocast(hidden.device.type, enabled=False):  # bfloat16 has three digits
-            values: torch.Tensor = self.head(hidden.float())[..., 0]
-        return values
+            outputs: torch.Tensor = self.head(hidden.float())[..., 0]
+        return outputs
 
     def save(self, folder: Path) -> None:
         """Write the trained weights into a checkpoint."""
-        save_file({name: one.detach().cpu() for name, one in self._trained().items()}, folder / CRITIC)
+        save_file({name: one.detach().cpu() for name, one in self._learned().items()}, folder / CRITIC)
 
     def load(self, folder: Path) -> None:
         """Read the trained weights from a checkpoint."""
         saved = load_file(folder / CRITIC)
         with torch.no_grad():
-            for name, parameter in self._trained().items():
-                parameter.copy_(saved[name])
+            for name, tensor in self._learned().items():
+                tensor.copy_(saved[name])
 
-    def _trained(self) -> dict[str, torch.nn.Parameter]:
-        return {name: one for name, one in self.named_parameters() if one.requires_grad}
+    def _learned(self) -> dict[str, torch.Tensor]:
+        trained = {name: one for name, one in self.named_parameters() if one.requires_grad}
+        return {**trained, **dict(self.head.named_buffers(prefix="head"))}
 
 
 class Opinion(NamedTuple):
@@ -71,7 +79,7 @@ class Opinion(NamedTuple):
     """See `evorun.training.rows_trainer.Scores`."""
     entropy: torch.Tensor
     values: torch.Tensor
-    """Of the state after each token: shape [rows, T]."""
+    """Outputs of the value head for the state after each token: shape [rows, T]."""
 
 
 class ActorCritic(torch.nn.Module):

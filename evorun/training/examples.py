@@ -21,7 +21,8 @@ class Example(Row, frozen=True, kw_only=True):
     old: Floats
     """Log-probabilities of the learned tokens under the policy that drew them: shape [n]."""
     values: Floats
-    """Values of the states that the critic is trained on, before the update: as many as the estimate's returns."""
+    """Outputs of the value head for the states that the critic is trained on, before the update: as many as the
+    estimate's returns, which are in their scale."""
     estimate: Estimate
 
 

@@ -135,17 +135,20 @@ class Policy:
         self._beside = _Synchronised(self, base, self._model.id)
         return _ByStep(self, self._model.id, self._beside.generate)
 
-    async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
-        """Learn from a batch of completions; return TRL's figures. Raises TrainingError or RunDirectoryError."""
-        return await self._learn(step, tuple(rows))
+    async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
+        """Learn from a batch of completions; return TRL's figures, and the advantages that the trainer estimates.
+
+        Raises TrainingError or RunDirectoryError.
+        """
+        return await self._learn(step, tuple(rows), rewards_changed=rewards_changed)
 
     async def train_step(self, step: int) -> dict[str, float]:
         """Make a step on the data of a fine-tuning; return TRL's figures."""
-        return await self._learn(step)
+        return (await self._learn(step)).figures
 
     async def evaluate(self) -> dict[str, float]:
         """Return the size of a fine-tuning's data and the loss on the held-out part (`FineTuner.evaluate`)."""
-        return await self._measured(f"*|{self.updates}|assess|0|0", Assess())
+        return (await self._measured(f"*|{self.updates}|assess|0|0", Assess())).figures
 
     async def export(self, step: int | None = None) -> Path:
         """Write the trained weights into artifacts/; return their folder. Raises RunDirectoryError when that fails.
@@ -180,14 +183,15 @@ class Policy:
 
     # --- updates ---
 
-    async def _learn(self, step: int, rows: tuple[Row, ...] = ()) -> dict[str, float]:
+    async def _learn(self, step: int, rows: tuple[Row, ...] = (), *, rewards_changed: bool = False) -> Figures:
         number = self.issued.issue(step)
         async with self._updating:
             # What they ask for will be gone, also for a run that is killed now and resumed from this update.
             while early := [answer for answer, version in self._open.items() if version < number - 1]:
                 await asyncio.wait(early)
             to_make = self._past is None and number > self._resumed
-            figures = await self._measured(update_key(number), Train(number=number, rows=rows), repeat=to_make)
+            command = Train(number=number, rows=rows, rewards_changed=rewards_changed)
+            figures = await self._measured(update_key(number), command, repeat=to_make)
             self.updates = number
             if to_make and number % self.training.save_every == 0:
                 await self._save()
@@ -196,16 +200,16 @@ class Policy:
                 await self._beside.load(number)
         return figures
 
-    async def _measured(self, key: str, command: Train | Assess, *, repeat: bool = False) -> dict[str, float]:
+    async def _measured(self, key: str, command: Train | Assess, *, repeat: bool = False) -> Figures:
         """Return the figures of a command, from the journal where it has been carried out before.
 
         Raises JournalError in a replayed run, which trains nothing, where the recorded run did not carry it out.
         """
         about = encode(command)
 
-        async def measure() -> dict[str, float]:
+        async def measure() -> Figures:
             if self._past is not None:
-                return self._past.figures(key, about)
+                return self._past.result(key, about, Figures)
             self._require(self.updates)
             if isinstance(command, Train):
                 self._weights = command.number
@@ -213,10 +217,10 @@ class Policy:
                 for engine in self._sleepers:
                     await asleep.enter_async_context(engine.asleep())
                 answer = await self._ask(command)
-            return answer.figures if isinstance(answer, Figures) else {}
+            return answer if isinstance(answer, Figures) else Figures({})
 
         request = msgspec.json.encode({"model": f"{self._model.id}@{self.updates}", "digest": digest_of(about).hex()})
-        return await self._journal.remember(key, about, measure, dict[str, float], request=request, repeat=repeat)
+        return await self._journal.remember(key, about, measure, Figures, request=request, repeat=repeat)
 
     def has(self, version: int) -> bool:
         """Tell whether the trainer, running or not yet started, has an update's weights."""
@@ -364,7 +368,8 @@ class _Synchronised:
         self._model = model
         self._views: dict[int, LanguageModel] = {}
         """Views under the adapters of the two latest updates; `TakesAdapters` keeps no more."""
-        self._folder: Path | None = None
+        self._folders: dict[int, Path] = {}
+        """Of these adapters; a server that is started anew loads them again."""
         self._changing = asyncio.Lock()
 
     async def generate(self, version: int, request: Request) -> Reply:
@@ -383,11 +388,11 @@ class _Synchronised:
             return self._views[version]
 
     async def _load(self, version: int) -> None:
-        former, self._folder = self._folder, await self._policy.exported_for_rollouts(version)
-        view = await self._base.under(self._folder, f"{self._model}@{version}")
+        self._folders[version] = await self._policy.exported_for_rollouts(version)
+        view = await self._base.under(self._folders[version], f"{self._model}@{version}")
         self._views = dict([*self._views.items(), (version, view)][-HELD:])
-        if former is not None:
-            shutil.rmtree(former, ignore_errors=True)
+        for former in self._folders.keys() - self._views.keys():
+            shutil.rmtree(self._folders.pop(former), ignore_errors=True)
 
 
 def update_key(update: int) -> str:

@@ -21,9 +21,9 @@ class PolicyGradientTrainer(RowsTrainer):
     SUMS = ("tokens", "entropy", "clip_ratio", "sampler_kl", "kl")
 
     def __init__(self, job: Job, objective: PolicyGradient, model: Any, tokenizer: Any, serving: Serving) -> None:
-        steps = objective.steps * objective.minibatches
+        counts = {"batches": objective.steps, "steps_per_batch": objective.minibatches}
         temperature = objective.temperature
-        super().__init__(job, serving, model, tokenizer, steps=steps, temperature=temperature, beta=objective.kl)
+        super().__init__(job, serving, model, tokenizer, **counts, temperature=temperature, beta=objective.kl)
         self._objective = objective
 
     def _next_batch(self) -> list[list[Pass]]:

@@ -26,8 +26,11 @@ ENDING_S = 30
 
 WORKER = "evorun.training.worker"
 
-HUB_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
-"""Secrets that the trainer gets: it may have to fetch the model's weights."""
+_OF_HUB = (
+    *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"),
+    *("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "http_proxy", "https_proxy", "all_proxy", "no_proxy"),
+)
+"""Variables that the trainer needs where it fetches the model's weights; proxies may want passwords."""
 
 
 class TrainerProcess:
@@ -70,7 +73,7 @@ class TrainerProcess:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=output,
                 stderr=output,
-                env=child_environment(keep=HUB_TOKENS) | of_devices("training.devices", job.training.devices),
+                env=child_environment(keep=_OF_HUB) | of_devices("training.devices", job.training.devices),
                 start_new_session=True,
             )
         trainer = cls(process, log, folder)

@@ -23,7 +23,8 @@ from evorun.training.critic import ActorCritic, Critic
 from evorun.training.examples import NO_EXAMPLE, Example, ExamplePass, padded_examples, states_at, tokens_at
 from evorun.training.rows_trainer import SAME, RowsTrainer, score
 from evorun.training.serving import Serving, seed_everything
-from evorun.training.wire import Job, ProximalPolicy, Row
+from evorun.training.value_head import ValueHead
+from evorun.training.wire import Job, ProximalPolicy, Row, TokenAdvantages
 
 
 class ProximalTrainer(RowsTrainer):
@@ -33,19 +34,25 @@ class ProximalTrainer(RowsTrainer):
 
     def __init__(self, job: Job, objective: ProximalPolicy, model: Any, tokenizer: Any, serving: Serving) -> None:
         seed_everything(job.seed)
-        critic = Critic(job, model, shared=objective.critic == "head")
-        steps = objective.steps * objective.epochs * objective.minibatches
+        critic = Critic(job, model, kind=objective.critic, popart=objective.popart)
+        counts = {"batches": objective.steps, "steps_per_batch": objective.epochs * objective.minibatches}
         # One policy's probabilities must not differ from pass to pass, so there is no dropout.
-        settings = {"temperature": objective.temperature, "disable_dropout": True}
-        super().__init__(job, serving, model, tokenizer, steps=steps, **settings)
+        temperature = objective.temperature
+        super().__init__(job, serving, model, tokenizer, **counts, temperature=temperature, disable_dropout=True)
         self._objective = objective
         self.model = self.model_wrapped = ActorCritic(self.model, critic).to(self.accelerator.device)
+        self.advantages: list[TokenAdvantages | None] = []
+        """Of the rows of the batch, see `Figures`."""
         self._of_batch: dict[str, float] = {}
         """Figures of the batch, to be reported with its first step."""
 
     @property
     def policy(self) -> Any:
         return self._both.policy
+
+    @property
+    def _head(self) -> ValueHead:
+        return self._both.critic.head
 
     @property
     def _both(self) -> ActorCritic:
@@ -59,7 +66,11 @@ class ProximalTrainer(RowsTrainer):
         # The order of rows becomes a function of the step, so that a resumed run repeats it; the same in all processes.
         rng = np.random.default_rng((self._job.seed, train.number))
         seed_everything(self._job.seed, train.number, self.accelerator.process_index)
-        examples = self._examples([row for row in train.rows if any(row.learned)])
+        if train.rewards_changed and self._objective.reset_critic:
+            for parameter in self._head.parameters():
+                self.optimizer.state.pop(parameter, None)
+            self._head.reset()
+        examples = self._examples(train.rows)
         epochs = [minibatches(examples, self._objective.minibatches, rng) for _ in range(self._objective.epochs)]
         return [self._passes(part) for parts in epochs for part in parts]
 
@@ -72,10 +83,14 @@ class ProximalTrainer(RowsTrainer):
 
     def _examples(self, rows: Sequence[Row]) -> list[Example]:
         """Return the rows with what this update learns from, in an order that no number of processes changes."""
-        if not rows:
+        self.advantages = [None] * len(rows)
+        # By identity: passes are made of rows in another order.
+        numbers = {id(row): number for number, row in enumerate(rows) if any(row.learned)}
+        if not numbers:
             return []
         accelerator, training = self.accelerator, self._job.training
-        dealt = passes(rows, accelerator.num_processes, training.micro_batch, training.micro_batch_tokens, NOTHING)
+        learned = [row for row in rows if id(row) in numbers]
+        dealt = passes(learned, accelerator.num_processes, training.micro_batch, training.micro_batch_tokens, NOTHING)
         judged = gather_object([[self._judge(one[accelerator.process_index]) for one in dealt]])
         pairs = [
             (row, judged[process][index][place])
@@ -85,8 +100,19 @@ class ProximalTrainer(RowsTrainer):
             if row is not NOTHING
         ]
         estimates, self._of_batch = estimate([own for _, own in pairs], self._objective)
+        for (row, _), one in zip(pairs, estimates, strict=True):
+            of_tokens = one.advantages
+            self.advantages[numbers[id(row)]] = TokenAdvantages(float(of_tokens.mean()), float(of_tokens.std()))
+        # The value loss, and what clips it, are in the scale of the head's outputs.
+        self._head.adapt(np.concatenate([one.returns for one in estimates]))
+        self._of_batch |= {"value_scale": self._head.scale} if self._objective.popart is not None else {}
         return [
-            Example(**structs.asdict(row), old=own.old, values=own.values[: len(one.returns)], estimate=one)
+            Example(
+                **structs.asdict(row),
+                old=own.old,
+                values=self._head.outputs(own.values[: len(one.returns)]),
+                estimate=one._replace(returns=self._head.outputs(one.returns)),
+            )
             for (row, own), one in zip(pairs, estimates, strict=True)
         ]
 
@@ -101,13 +127,14 @@ class ProximalTrainer(RowsTrainer):
                 with self.policy.disable_adapter():
                     reference = score(self.policy, ids, learned).logprobs
         tensors = (own.logprobs, reference, own.values)
-        logprobs, references, values = (tensor.double().cpu().numpy() for tensor in tensors)
+        logprobs, references, outputs = (tensor.double().cpu().numpy() for tensor in tensors)
+        values = self._head.values(outputs)
         judged = []
         for index, row in enumerate(rows):
             at = tokens_at(row) - 1  # these are of the token after each position
             mine, sampler = logprobs[index, at], np.array(row.logprobs)[np.flatnonzero(row.learned)]
             old = np.where(np.abs(mine - sampler) < SAME, mine, sampler)
-            judged.append(Judged(row.signal, mine, old, references[index, at], values[index, states_at(row)]))
+            judged.append(Judged(row.reward, mine, old, references[index, at], values[index, states_at(row)]))
         return judged
 
     # --- the loss ---

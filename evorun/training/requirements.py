@@ -1,6 +1,7 @@
 """Needs of the trainer on this machine and of a model, looked for before anything is paid for."""
 
 import contextlib
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ from omegaconf import OmegaConf
 
 from evorun.errors import ConfigError, EngineError, TrainingError, first_line
 from evorun.models.base import Message
-from evorun.models.chat import require_plain_template
+from evorun.models.chat import require_chat_template
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
 from evorun.models.requirements import absent, skeleton
@@ -38,17 +39,32 @@ def require_fitting(objective: Objective, training: TrainingConfig) -> None:
             "training.dropout: expected 0 with PPO, which takes what differs between two passes for a change of the "
             f"policy, got {training.dropout}"
         )
-    if training.accelerate_config is not None and _shards(Path(training.accelerate_config).expanduser()):
+    launched = {} if training.accelerate_config is None else _given(Path(training.accelerate_config).expanduser())
+    if _shards(launched):
         raise ConfigError(
             "training.accelerate_config: shards the weights among the processes (ZeRO stage 3 or FSDP), expected whole "
             "ones with PPO, whose critic shares the policy's or has its own beside them; use ZeRO stage 2 or none"
         )
 
+    if launched.get("distributed_type") == "DEEPSPEED" and (objective.popart is not None or objective.reset_critic):
+        raise ConfigError(
+            "training.accelerate_config: method.popart and method.reset_critic change the value head between steps, of "
+            "whose weights DeepSpeed's optimiser has copies; expected null and false with it, or another "
+            "distributed_type, such as MULTI_GPU"
+        )
 
-def _shards(file: Path) -> bool:
-    """Tell whether a file of `accelerate config` shards weights; what cannot be read is left to accelerate."""
+
+def _given(file: Path) -> dict[str, Any]:
+    """Read a file of `accelerate config`; what cannot be read is left to accelerate."""
     with contextlib.suppress(Exception):
         given: Any = OmegaConf.to_container(OmegaConf.load(file))
+        return dict(given)
+    return {}
+
+
+def _shards(given: Mapping[str, Any]) -> bool:
+    """Tell whether a configuration of accelerate shards weights; what cannot be read is left to accelerate."""
+    with contextlib.suppress(Exception):
         deepspeed = given.get("deepspeed_config") or {}
         stage = deepspeed.get("zero_stage")
         if (more := deepspeed.get("deepspeed_config_file")) is not None:
@@ -73,11 +89,11 @@ def require_trainable(model: ModelConfig, training: TrainingConfig, device: str)
     chosen_device(device)
     folder = resolve(model)
     try:
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         layers = skeleton(folder)
     except Exception as error:
         raise EngineError(f"model '{model.id}': transformers cannot load it: {first_line(error)}") from error
-    require_plain_template(tokenizer, model)
+    require_chat_template(tokenizer, model)
     if training.weights == "lora":
         require_targets(layers, training.target_modules)
     return tokenizer, layers
@@ -93,7 +109,10 @@ def require_tunable(model: ModelConfig, training: TrainingConfig, device: str) -
 
     from evorun.models.transformers.batch_decoder import eos_tokens
     from evorun.training.chat_template import tokenize_example
+    from evorun.training.weights import refuse_output_layer
 
+    if training.weights == "lora":
+        refuse_output_layer(layers, training.target_modules)
     folder = resolve(model)
     with contextlib.suppress(OSError):  # without such a file, the model's configuration names the tokens that end
         layers.generation_config = GenerationConfig.from_pretrained(folder)

@@ -16,9 +16,10 @@ from accelerate import DistributedType
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 
+from evorun.training.output_layer import accepted_by_trl, score_through_adapter
 from evorun.training.serving import Serving
 from evorun.training.settings import processes, shared_arguments
-from evorun.training.weights import adapter
+from evorun.training.weights import adapter, adapts_output
 from evorun.training.wire import Job
 
 SAME = 1e-4
@@ -42,9 +43,20 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
     """Names of what `compute_loss` adds to `_sums`, over the passes and processes of an optimiser step."""
 
     def __init__(
-        self, job: Job, serving: Serving, model: Any, tokenizer: Any, *, steps: int, temperature: float, **settings: Any
+        self,
+        job: Job,
+        serving: Serving,
+        model: Any,
+        tokenizer: Any,
+        *,
+        batches: int,
+        steps_per_batch: int,
+        temperature: float,
+        **settings: Any,
     ) -> None:
-        """steps: the optimiser's, at most. temperature: sampling temperature of the completions. settings: TRL's."""
+        """batches: at most. steps_per_batch: the optimiser's. temperature: of the completions. settings: TRL's."""
+        steps = batches * steps_per_batch
+        adapts_output_layer = adapts_output(model, job.training.target_modules)
         arguments = shared_arguments(job) | {
             # TRL demands groups of two at least, and an entry of its data set for each; nothing else is made of these.
             "per_device_train_batch_size": 2,
@@ -56,15 +68,20 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
             "ignore_data_skip": True,
             "remove_unused_columns": False,
         }
-        super().__init__(
-            model=model,
-            args=GRPOConfig(**arguments, **settings),
-            reward_funcs=lambda completions, **_: [0.0] * len(completions),
-            train_dataset=Dataset.from_dict({"prompt": ["-"] * (steps * processes())}),
-            processing_class=tokenizer,
-            peft_config=adapter(job.training, model),
-        )
+        with accepted_by_trl(model):
+            super().__init__(
+                model=model,
+                args=GRPOConfig(**arguments, **settings),
+                reward_funcs=lambda completions, **_: [0.0] * len(completions),
+                train_dataset=Dataset.from_dict({"prompt": ["-"] * (steps * processes())}),
+                processing_class=tokenizer,
+                peft_config=adapter(job.training, model),
+            )
+        if adapts_output_layer:
+            score_through_adapter(self.model.get_base_model(), temperature)
         self._job = job
+        self._steps_per_rate = steps_per_batch if job.training.schedule_by == "batch" else 1
+        """Optimiser steps made at one learning rate of the schedule."""
         self._serving = serving
         self._steps: list[list[Any]] = []
         """This process's passes of each optimiser step of the batch that are still to be made."""
@@ -74,6 +91,13 @@ class RowsTrainer(GRPOTrainer):  # type: ignore[misc]
     def policy(self) -> Any:
         """The model under its adapter."""
         return self.accelerator.unwrap_model(self.model)
+
+    def create_scheduler(self, num_training_steps: int, optimizer: Any = None) -> Any:
+        """Return the schedule of transformers, or one that changes the learning rate by batch."""
+        schedule = super().create_scheduler(num_training_steps // self._steps_per_rate, optimizer)
+        for index, factor in enumerate(schedule.lr_lambdas):
+            schedule.lr_lambdas[index] = lambda step, factor=factor: factor(step // self._steps_per_rate)
+        return schedule
 
     @abstractmethod
     def _next_batch(self) -> list[list[Any]]:

@@ -5,6 +5,7 @@ Of several processes the first alone is connected to the run; it passes each com
 Imports torch and accelerate: only the trainer process imports this module.
 """
 
+import functools
 import math
 import socket
 from pathlib import Path
@@ -83,6 +84,9 @@ class Serving:
         self._trainer = trainer
         # TRL writes a card with each checkpoint, for publishing it.
         trainer.create_model_card = lambda *_, **__: None
+        # PEFT would write the base model's own embeddings, too, beside an adapter of the output layer.
+        if hasattr(self._model, "peft_config"):
+            self._model.save_pretrained = functools.partial(self._model.save_pretrained, save_embedding_layers=False)
 
     def next_training(self) -> Train:
         """Report the step that has ended, if one has, then serve until the run asks for the next one, and return that.
@@ -91,7 +95,7 @@ class Serving:
         """
         if self._training:
             torch.cuda.empty_cache()  # an engine on the same GPU wakes up now; nothing happens without one
-            self._answer(Figures(self._new_figures()))
+            self._answer(Figures(self._new_figures(), tuple(getattr(self._trainer, "advantages", ()))))
         self._training = False
         while True:
             # Every process must take part in each command: steps, saving and generating wait for one another.
@@ -186,6 +190,8 @@ class Serving:
     def _new_figures(self) -> dict[str, float]:
         """Return the means of TRL's figures since the last report: a step may be several of the optimiser's.
 
+        `clipped_gradients` is the share of these whose gradient was longer than `training.max_grad_norm`.
+
         Raises TrainingError when one is not finite.
         """
         logged = [entry for entry in self._trainer.state.log_history[self._measured :] if "loss" in entry]
@@ -194,6 +200,13 @@ class Serving:
             values = [float(entry[name]) for entry in logged if entry.get(name) is not None]
             if values:
                 figures[figure] = sum(values) / len(values)
+        # transformers reports the norm before clipping; 0 stands for training.max_grad_norm=null.
+        norms, longest = (
+            [entry["grad_norm"] for entry in logged if "grad_norm" in entry],
+            self._trainer.args.max_grad_norm,
+        )
+        if norms:
+            figures["clipped_gradients"] = sum(norm > longest > 0 for norm in norms) / len(norms)
         return self._finite(figures)
 
     def _finite(self, figures: dict[str, float]) -> dict[str, float]:
@@ -224,6 +237,7 @@ FIGURES = {
     "return": "return",
     "return_spread": "return_spread",
     "advantage_spread": "advantage_spread",
+    "value_scale": "value_scale",
     "mean_token_accuracy": "token_accuracy",
 }
 """Figures of TRL's log that are kept, and evorun's names for them."""

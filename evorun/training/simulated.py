@@ -23,11 +23,11 @@ from evorun.runs.journal_file import digest_of
 from evorun.runs.records import write_json
 from evorun.training.base import UpdatesByStep
 from evorun.training.policy import KEPT, update_key
-from evorun.training.wire import Row, Train, encode
+from evorun.training.wire import Figures, Row, Train, encode
 
 LEARNED = "simulated_policy.json"
 """File in artifacts/ in place of an adapter: the number of updates, what they have added to the skill, and a writer's
-probabilities of a sentence to the point and of the loophole."""
+probabilities of a sentence to the point and of exploiting a loophole, also by its kind and after each update."""
 
 
 class SimulatedPolicy:
@@ -53,31 +53,34 @@ class SimulatedPolicy:
         """Of the writer, likewise."""
         self._updating = asyncio.Lock()
 
-    async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
+    async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
         """Learn from a batch of completions; return figures of it.
 
         A policy whose one weight is its chance of a right answer has the gradient mean(advantage x right), which with
         rewards of 0 and 1 is the mean square of the advantages: 1/4 where half of a large group is right, 0 where all
-        rewards are equal. What is left to learn shrinks by `training_speed` times four times that. A writer's weights
-        take a step along the gradient at the texts that the rows stand for.
+        rewards are equal. What is left to learn shrinks by `training_speed` times four times that, less where the
+        completions are few (`gradient_noise`). A writer's weights take a step along the gradient at the texts that the
+        rows stand for.
         """
         number = self.issued.issue(step)
         async with self._updating:
-            about = encode(Train(number=number, rows=tuple(rows)))
-            # PPO's rows have rewards, whose advantages are what they are beyond their mean; others' mean is 0 already.
-            signal = float(np.var([row.signal for row in rows])) if rows else 0.0
+            about = encode(Train(number=number, rows=tuple(rows), rewards_changed=rewards_changed))
+            # Of PPO, without a critic, rewards stand for them: the mean is subtracted here and in `Weights.updated`.
+            advantages = [row.reward if row.advantage is None else row.advantage for row in rows]
+            variance = float(np.var(advantages)) if rows else 0.0
 
-            async def learn() -> dict[str, float]:
+            async def learn() -> Figures:
                 await asyncio.sleep(self._engine.seconds_per_update)
-                return {"grad_norm": signal, "rows": float(len(rows))}
+                return Figures({"grad_norm": variance, "rows": float(len(rows))})
 
             request = msgspec.json.encode({"model": f"{self._name}@{number - 1}", "digest": digest_of(about).hex()})
-            figures = await self._journal.remember(update_key(number), about, learn, dict[str, float], request=request)
-            left = self._engine.training_gain - self._learned[-1]
-            self._learned.append(self._learned[-1] + self._engine.training_speed * min(1.0, 4 * signal) * left)
-            texts, signals = [text_of(row.tokens) for row in rows], [row.signal for row in rows]
-            step_size = self._engine.policy_learning_rate
-            self._weights.append(self._weights[-1].updated(texts, signals, step_size))
+            figures = await self._journal.remember(update_key(number), about, learn, Figures, request=request)
+            left, counted = self._engine.training_gain - self._learned[-1], sum(map(bool, advantages))
+            exact = counted / (counted + self._engine.gradient_noise) if counted else 0.0
+            share = self._engine.training_speed * min(1.0, 4 * variance) * exact
+            self._learned.append(self._learned[-1] + share * left)
+            texts, step_size = [text_of(row.tokens) for row in rows], self._engine.policy_learning_rate
+            self._weights.append(self._weights[-1].updated(texts, advantages, step_size))
         return figures
 
     async def generate(self, version: int, request: Request) -> Reply:
@@ -92,8 +95,15 @@ class SimulatedPolicy:
         """Write what was learned into artifacts/; return the file. Raises RunDirectoryError when it cannot be."""
         file = self._run / "artifacts" / (LEARNED if step is None else f"{KEPT}/step_{step}/{LEARNED}")
         file.parent.mkdir(parents=True, exist_ok=True)
-        quality, loophole = self._weights[-1].chances
-        learned = {"learned": self._learned[-1], "quality": quality, "loophole_rate": loophole}
+        weights = self._weights[-1]
+        rates = dict(zip(weights.kinds, weights.loophole_rates, strict=True))
+        learned: dict[str, Any] = {
+            "learned": self._learned[-1],
+            "quality": weights.quality_rate,
+            "loophole_rate": sum(rates.values()),
+        }
+        by_update = [dict(zip(one.kinds, one.loophole_rates, strict=True)) for one in self._weights]
+        learned |= {"loophole_rates": rates, "loophole_rates_by_update": by_update}
         write_json(file, {"model": self._name, "updates": len(self._learned) - 1, **learned})
         return file
 

@@ -9,14 +9,16 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from evorun.errors import ConfigError, EngineError, first_line
-from evorun.models.chat import require_plain_template
+from evorun.models.chat import require_chat_template
 from evorun.models.requirements import skeleton
 from evorun.models.transformers.engine import chosen_device
 from evorun.models.transformers.kv_cache import use_grouped_attention
 from evorun.training.config import TrainingConfig
-from evorun.training.wire import Job
+from evorun.training.wire import FineTuning, Job
 
 ALL_LINEAR = "all-linear"
+SCALES_LOGITS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier", "output_multiplier")
+"""Settings of models that change what their output layer gives."""
 LANGUAGE_MODEL = "language_model"
 """Name in transformers of the text part of multimodal models (Gemma 3 and others)."""
 
@@ -27,19 +29,21 @@ def load(job: Job) -> tuple[Any, Any]:
     Raises EngineError when they cannot be loaded, ConfigError when the adapter does not fit the model.
     """
     try:
-        tokenizer = AutoTokenizer.from_pretrained(job.weights)
+        tokenizer = AutoTokenizer.from_pretrained(job.weights, trust_remote_code=False)
         layers = skeleton(job.weights)
     except Exception as error:
         raise EngineError(f"model '{job.model.id}': transformers cannot load it: {first_line(error)}") from error
     # Before the weights, which take minutes to load.
-    require_plain_template(tokenizer, job.model)
+    require_chat_template(tokenizer, job.model)
     if job.training.weights == "lora":
         require_targets(layers, job.training.target_modules)
+        if isinstance(job.objective, FineTuning):
+            refuse_output_layer(layers, job.training.target_modules)
     try:
         # Frozen weights beside an adapter need no more bits than they came with; trained ones do.
         frozen = mixed_precision(job) and job.training.weights == "lora"
         dtype = torch.bfloat16 if frozen else torch.float32
-        model: Any = AutoModelForCausalLM.from_pretrained(job.weights, dtype=dtype)
+        model: Any = AutoModelForCausalLM.from_pretrained(job.weights, dtype=dtype, trust_remote_code=False)
     except Exception as error:
         raise EngineError(f"model '{job.model.id}': transformers cannot load it: {first_line(error)}") from error
     use_grouped_attention(model)
@@ -53,6 +57,8 @@ def adapter(training: TrainingConfig, model: Any) -> Any:
     from peft import LoraConfig
 
     targets = training.target_modules
+    if ALL_LINEAR in targets and len(targets) > 1:
+        targets = sorted({*linear_layers(model), *targets} - {ALL_LINEAR})
     # `all-linear` would also put adapters into the vision and audio parts, through which no text passes.
     multimodal = model.config.get_text_config() is not model.config
     named = any(LANGUAGE_MODEL in name for name, _ in model.named_modules())
@@ -64,6 +70,20 @@ def adapter(training: TrainingConfig, model: Any) -> Any:
         exclude_modules=rf"(?!.*{LANGUAGE_MODEL}).*" if multimodal and named else None,
         task_type="CAUSAL_LM",
     )
+
+
+def linear_layers(model: Any) -> list[str]:
+    """Return the last names of the linear layers of a model, its output layer's left out."""
+    output = model.get_output_embeddings()
+    linear = {name for name, one in model.named_modules() if isinstance(one, torch.nn.Linear) and one is not output}
+    return sorted({name.rpartition(".")[2] for name in linear})
+
+
+def adapts_output(model: Any, targets: list[str]) -> bool:
+    """Tell whether an adapter's targets have the model's output layer among them."""
+    output = model.get_output_embeddings()
+    names = [name for name, module in model.named_modules() if module is output]
+    return any(name == target or name.endswith(f".{target}") for name in names for target in targets)
 
 
 def on_gpu(job: Job) -> bool:
@@ -86,5 +106,18 @@ def require_targets(model: Any, targets: list[str]) -> None:
                 f"training.target_modules: the model has no linear layer '{target}'; it has {', '.join(known)} "
                 f"({ALL_LINEAR}: each but the output's)"
             )
-    if ALL_LINEAR in targets and len(targets) > 1:
-        raise ConfigError(f"training.target_modules: expected {ALL_LINEAR} alone or names, got {', '.join(targets)}")
+    scales = [name for name in SCALES_LOGITS if getattr(model.config.get_text_config(), name, None) not in (None, 1)]
+    if scales and adapts_output(model, targets):
+        raise ConfigError(
+            f"training.target_modules: expected no output layer of a model that scales or caps its logits "
+            f"({', '.join(scales)}), got {', '.join(targets)}"
+        )
+
+
+def refuse_output_layer(model: Any, targets: list[str]) -> None:
+    """Raise ConfigError when the targets of an adapter have the output layer among them, for a fine-tuning."""
+    if adapts_output(model, targets):
+        raise ConfigError(
+            f"training.target_modules: expected no output layer with method=sft, got {', '.join(targets)}: TRL's loss "
+            f"passes an adapter there by; {ALL_LINEAR} leaves it out"
+        )

@@ -1,13 +1,15 @@
 """Messages between the run's process and the trainer process over a Unix socket: one answer to each command."""
 
 import struct
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
 from evorun.models.base import Reply, Request
 from evorun.models.config import ModelConfig
 from evorun.training.config import TrainingConfig
+
+CriticKind = Literal["full", "model", "head"]
 
 
 class PolicyGradient(msgspec.Struct, frozen=True, kw_only=True, tag="policy_gradient"):
@@ -55,9 +57,14 @@ class ProximalPolicy(msgspec.Struct, frozen=True, kw_only=True, tag="ppo"):
     score_at: Literal["last", "after"]
     """Where an episode's reward stands. after: one step after its last token, where it is shorter than the batch's
     longest; last: on its last token."""
-    critic: Literal["model", "head"]
-    """model: a copy of the base weights with an adapter and a value head; head: the policy's own base weights with
-    them."""
+    critic: CriticKind
+    """full: a copy of the model with a value head, all its weights trained; model: a copy of the base weights with an
+    adapter and a value head; head: the policy's own base weights with them."""
+    popart: float | None
+    """Weight of a batch in the running mean and deviation of returns that the critic's values are told in (PopArt);
+    None: values are returns as they are."""
+    reset_critic: bool
+    """Start again with a value head of 0 where what rewards has changed."""
     temperature: float
     """Sampling temperature of the completions."""
 
@@ -114,8 +121,10 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
     """Token ids of all that follows: the model's turns, end-of-sequence tokens included, and the tools' turns."""
     learned: tuple[bool, ...]
     """For each of `tokens`, true when it is the model's own, to be learned."""
-    signal: float
-    """The advantage (of PPO, whose trainer has the critic, the reward)."""
+    reward: float
+    """Of the episode, as it is learned from."""
+    advantage: float | None
+    """Of each of its learned tokens; None: the trainer's critic estimates them (PPO)."""
     logprobs: tuple[float, ...]
     """For each of `tokens`, its log-probability under the sampler, at the sampling temperature; 0 where not learned."""
 
@@ -135,6 +144,8 @@ class Train(msgspec.Struct, frozen=True, kw_only=True, tag="train"):
     number: int
     """Number of the update, from 1."""
     rows: tuple[Row, ...] = ()
+    rewards_changed: bool = False
+    """What rewards, such as a rubric, is another than in the update before."""
 
 
 class Assess(msgspec.Struct, frozen=True, tag="assess"):
@@ -174,10 +185,20 @@ class Replies(msgspec.Struct, frozen=True, tag="replies"):
     replies: tuple[Reply, ...]
 
 
+class TokenAdvantages(NamedTuple):
+    """The advantages that the learned tokens of a row were learned with."""
+
+    mean: float
+    sd: float
+    """Standard deviation over the row's tokens (of a population)."""
+
+
 class Figures(msgspec.Struct, frozen=True, tag="figures"):
     """The measurements of a step or an assessment."""
 
     figures: dict[str, float]
+    advantages: tuple[TokenAdvantages | None, ...] = ()
+    """Of each row of a step, where the trainer estimates them; None for a row without a learned token."""
 
 
 class Done(msgspec.Struct, frozen=True, tag="done"):

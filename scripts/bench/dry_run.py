@@ -10,11 +10,11 @@ from typing import Any, NamedTuple
 import msgspec
 from hydra import compose, initialize_config_dir
 from omegaconf import OmegaConf
-from rich.console import Console
 
 from evorun.cli.compose import config_folder, default_config, register
 from evorun.runner.experiment import run_experiment
 from evorun.runner.settings import check
+from evorun.runs.terminal import Terminal
 from evorun.tasks.mathbench import files
 
 
@@ -36,7 +36,7 @@ def run(path: Path, overrides: dict[str, Any]) -> Measured:
         config: Any = OmegaConf.to_container(compose("config", overrides=arguments), resolve=True)
     with open(os.devnull, "w") as nowhere:
         started = time.perf_counter()
-        outcome = run_experiment(check(config), path, ["bench"], Console(file=nowhere))
+        outcome = run_experiment(check(config), path, ["bench"], Terminal(file=nowhere))
         seconds = time.perf_counter() - started
     if outcome.error is not None:
         raise outcome.error

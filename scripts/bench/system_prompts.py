@@ -47,10 +47,10 @@ def measure(repeats: int = 200, problems: int = 10, principles: int = 30) -> lis
 
 def _step(settings: Any, operators: OperatorPrompts, prompt: SystemPrompt, episodes: list[Episode]) -> None:
     """Do all that a step does beside its model calls: select, rate, reflect, edit, cross over."""
-    population = Population(prompt, settings)
+    population = Population([prompt], settings)
     for number in range(settings.window):
         population.add_mutant(prompt, population.latest, number)
-    drawn: list[Member] = population.select(np.random.default_rng(0))
+    drawn: list[Member] = population.select(np.random.default_rng(0), 1)
     population.rate({member.id: 0.1 * number for number, member in enumerate(drawn)})
     lessons = []
     for group in contrasting(episodes):

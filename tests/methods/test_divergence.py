@@ -58,3 +58,20 @@ def test_a_step_without_an_update_has_no_gradient_to_look_at() -> None:
     said: list[str] = []
     assert Divergence(said.append).signs(1, {"reward": 0.0, "equal_groups": 1.0}) == {}
     assert said == []
+
+
+def test_refused_requests_in_more_than_a_tenth_of_the_episodes() -> None:
+    """Said with the reason of most, when they begin, and beside other signs, which have their own steps."""
+    said: list[str] = []
+    divergence = Divergence(said.append)
+    tenth = [None] * 9 + ["the context takes 8192"]
+    more = [None] * 7 + ["the context takes 8192", "no role tool", "no role tool"]
+    flat = {"grad_norm": 0.0, "equal_groups": 0.0}
+    found = [
+        sorted(divergence.rejections(step, errors) | divergence.signs(step, flat))
+        for step, errors in enumerate((tenth, more, more, tenth, more), 1)
+    ]
+    assert found == [["zero_gradient"], *[["many_rejected", "zero_gradient"]] * 2, ["zero_gradient"], found[1]]
+    line = "3 of 10 episodes ended in a request that the engine refused, most often because: no role tool"
+    assert [one for one in said if "gradient" not in one] == [f"step 2: {line}", f"step 5: {line}"]
+    assert len(said) == 3

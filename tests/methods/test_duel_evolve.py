@@ -1,6 +1,7 @@
 """Duel-Evolve with a scripted model: phases, retries, budget, and what it reports."""
 
 import json
+import tracemalloc
 from collections.abc import Callable, Sequence
 from itertools import pairwise
 from typing import Any
@@ -300,3 +301,28 @@ async def test_of_each_step_only_the_best_candidate_is_put_together(monkeypatch:
     steps = await solve(ScriptedModel(prefers("B")), generations=9)
     assert len(steps) == 10
     assert made == [step.best.id for step in steps if step.best is not None]
+
+
+async def test_texts_of_candidates_that_left_the_pool_are_not_in_memory() -> None:
+    def script(key: str, request: Request) -> str:
+        said = by_quality(key, request)
+        return said.replace('", "solution"', f' {"x" * 20_000}", "solution"') if "|generate|" in key else said
+
+    method = make_method("duel_evolve", generations=40, initial_candidates=6, children=6, duels=8, max_pool=6)
+    model = ScriptedModel(script)
+    held: list[int] = []
+    last: Step | None = None
+    tracemalloc.start()
+    try:
+        async for step in method.solve(make_context(LOADED.task, PROBLEM, model)):
+            model.asked.clear()
+            held.append(tracemalloc.get_traced_memory()[0])
+            last = step
+    finally:
+        tracemalloc.stop()
+    # 6 texts a generation, each as text and as reasoning: 30 generations would be 7.2 MB
+    assert held[-1] - held[10] < 1_000_000
+    assert last is not None
+    assert [(one.id, len(one.text) > 20_000) for one in last.candidates] == [
+        (f"{step}.{index}", True) for step in range(41) for index in range(6)
+    ]

@@ -159,3 +159,15 @@ async def test_the_budget_with_all_options(calls: int) -> None:
     model, meter = Scripted(repeats), make_meter(calls)
     await solve(evolve(deduplicate=True), model, meter=meter, task=TestedQuiz())
     assert len(model.asked) <= calls
+
+
+@pytest.mark.parametrize(("duels", "starves"), [(1, True), (4, False), (0, False)])
+async def test_fewer_duels_than_children_leave_some_unjudged_and_the_start_says_so(duels: int, starves: bool) -> None:
+    method = evolve(duels=duels, generations=6)
+    assert [line.split(":")[0] for line in method.warnings(None)] == (
+        [f"method.duels={duels} is below method.children=4"] if starves else []
+    )
+    solved = await solve(method, Scripted(fresh))
+    judged = {name for step in solved for duel in step.comparisons for name in (duel.first, duel.second)}
+    unjudged = {one.id for one in solved[-1].candidates} - judged
+    assert bool(unjudged) is (duels < 4)

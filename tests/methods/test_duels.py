@@ -67,9 +67,11 @@ def test_the_posterior_uses_the_whole_history() -> None:
 def test_rated_candidates_are_a_sequence_with_the_belief_of_their_moment() -> None:
     arena = arena_of([0.5, -0.25, 1.0], [0.1, 0.2, 0.3])
     unread = candidate(9)
-    rated = arena.rated(np.array([0, 2]), [unread])
+    arena.note_lost([unread])
+    rated = arena.rated(np.array([0, 2]))
     arena.add([candidate(3)])
     arena.update([won(1, 0)])
+    arena.keep(np.array([0]))
     assert [(one.id, one.mean, one.sd, one.survivor) for one in rated] == [
         *[("0", 0.5, 0.1, True), ("1", -0.25, 0.2, False), ("2", 1.0, 0.3, True)],
         ("9", None, None, False),
@@ -77,6 +79,19 @@ def test_rated_candidates_are_a_sequence_with_the_belief_of_their_moment() -> No
     assert (rated[-1], rated[1:3], len(rated)) == (unread, [rated[1], rated[2]], 4)
     with pytest.raises(IndexError):
         rated[4]
+
+
+def test_who_left_the_pool_comes_back_with_what_judges_said() -> None:
+    arena, never_left = arena_of([0.0] * 4), arena_of([0.0] * 4)
+    for one in (arena, never_left):
+        one.update([won(0, 1), won(2, 1)])
+    arena.keep(np.array([3]))
+    assert arena.scored(1).loss == Explanation(reason="y", letter="A")  # it was shown as A in the second order
+    assert (arena.candidates[2], len(arena.candidates)) == (candidate(2), 4)
+    for one in (arena, never_left):
+        one.update([won(1, 2)])
+    arena.keep(np.array([], dtype=int))
+    assert [arena.scored(i) for i in range(4)] == [never_left.scored(i) for i in range(4)]
 
 
 def test_a_win_as_second_counts_for_the_second() -> None:

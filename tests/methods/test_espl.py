@@ -4,12 +4,14 @@ import asyncio
 import dataclasses
 import json
 import logging
+import re
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -19,8 +21,10 @@ from evorun.methods.espl import EsplConfig
 from evorun.methods.evolution import Batch
 from evorun.methods.policy_gradient import GrpoConfig
 from evorun.methods.prompt_population import Member
+from evorun.methods.root_principles import read_principles, read_roots
 from evorun.methods.system_prompts import SystemPrompt
 from evorun.models import Reply, Request
+from evorun.ratings import trueskill
 from evorun.rollouts.episodes import Asked, Episode
 from evorun.rollouts.rewards import Reward
 from evorun.runner.settings import check
@@ -28,13 +32,13 @@ from evorun.runs.candidates import Candidate, Response
 from evorun.runs.reading import read_rollouts
 from evorun.tasks.base import Prompt, Task
 from evorun.testing.runs import COMPLETED, carry_out
-from evorun.training.wire import Row
+from evorun.training.wire import Figures, Row
 from learning_fixture import NotedPolicy, Sampled, Trained, train
 from method_fixture import SEED_INSTRUCTION, Ask, Quiz, problem
 
 ESPL: dict[str, Any] = {"method": "espl", "prompts": 2, "crossover_rate": 0.0}
 METHODS = ("espl", "espl_evolution", "espl_self_reflection")
-OPERATORS = ("summary", "critique", "aggregation", "crossover")
+OPERATORS = ("summary", "critique", "proposal", "aggregation", "crossover")
 
 
 def edits(*texts: str) -> str:
@@ -55,15 +59,43 @@ def prompts(trained: Trained) -> dict[str, dict[str, Any]]:
 # --- the loop ---
 
 
-async def test_without_evolution_and_with_one_prompt_it_is_grpo(tmp_path: Path) -> None:
+@pytest.mark.parametrize("baseline", ["draw", "problem"])
+@pytest.mark.parametrize(
+    ("prompts", "under", "root"),
+    [(1, {"system_prompt": "Be right."}, "Be right."), (3, {"task_instruction": True}, None)],
+)
+async def test_without_evolution_it_is_grpo_under_draws_of_the_root(
+    prompts: int, under: dict[str, Any], root: str | None, baseline: str, tmp_path: Path
+) -> None:
     """In its requests, in the rows that it learns from, and in what the trainer is told."""
-    same = {"system_prompt": "Be right.", "loss": "dapo", "eval_samples": 1, "steps": 3}
-    one = await train(tmp_path / "espl", method="espl", prompts=1, evolve=False, **same)
-    other = await train(tmp_path / "grpo", method="grpo", **same)
+    same: dict[str, Any] = {"loss": "dapo", "eval_samples": 1, "steps": 3, "baseline": baseline}
+    one = await train(tmp_path / "espl", method="espl", prompts=prompts, evolve=False, system_prompt=root, **same)
+    other = await train(tmp_path / "grpo", method="grpo", draws=prompts, **under, **same)
     assert one.model.everything() == other.model.everything()
+    assert {ask.instruction for ask in other.model.asked} == {root or SEED_INSTRUCTION}
     assert one.policy.batches == other.policy.batches != []
     objectives = [made.driver.method.objective(tmp_path) for made in (one, other)]  # type: ignore[attr-defined]
     assert objectives[0] == objectives[1]
+
+
+async def test_different_prompts_that_stay_are_rated_and_the_best_is_tested(tmp_path: Path) -> None:
+    """The control of evolution: as many prompts, which nothing edits."""
+
+    def script(ask: Ask) -> str:
+        assert ask.role in ("rollout", "evaluate")  # nothing reflects
+        return "right" if "[G1] b" in (ask.instruction or "") and ask.index % 3 else "wrong"
+
+    given = {"method": "espl", "prompts": 3, "evolve": False, "other_roots": [["a"], ["b"]], "eval_every": 1}
+    trained = await train(tmp_path / "run", script, steps=2, **given)
+    known = prompts(trained)
+    assert [(one["id"], one["operator"]) for one in known.values()] == [(f"0.{n}", "root") for n in range(3)]
+    assert all(one["text"].startswith(SEED_INSTRUCTION) for one in known.values())
+    for step in (1, 2):  # all three on each problem, not one of them twice
+        assert {ask.instruction for ask in trained.model.of("rollout") if ask.step == step} == {
+            one["text"] for one in known.values()
+        }
+    tested = [{ask.instruction for ask in trained.model.of("evaluate") if ask.step == step} for step in range(3)]
+    assert tested == [{known["0.0"]["text"]}, {known["0.2"]["text"]}, {known["0.2"]["text"]}]
 
 
 async def test_each_problem_of_a_batch_is_tried_by_every_prompt(tmp_path: Path) -> None:
@@ -79,7 +111,7 @@ async def test_each_problem_of_a_batch_is_tried_by_every_prompt(tmp_path: Path) 
     for group in (rollouts[i : i + 3] for i in range(0, 12, 3)):
         mean = sum(one.reward or 0.0 for one in group) / 3
         assert [one.advantage for one in group] == pytest.approx([(one.reward or 0.0) - mean for one in group])
-    assert [row.signal for row in trained.policy.batches[1]] == [one.advantage for one in rollouts]
+    assert [row.advantage for row in trained.policy.batches[1]] == [one.advantage for one in rollouts]
 
 
 async def test_the_best_prompt_of_a_batch_has_a_child_and_its_rollouts_are_to_blame(tmp_path: Path) -> None:
@@ -103,6 +135,164 @@ async def test_the_best_prompt_of_a_batch_has_a_child_and_its_rollouts_are_to_bl
     assert second["loss"] == 1.0
 
 
+async def test_lessons_and_the_edits_by_them_may_be_two_calls(tmp_path: Path) -> None:
+    """Equations 7 and 8: the second sees the system prompt and the lessons, not the rollouts."""
+
+    def script(ask: Ask) -> str:
+        lesson = "<think>Hm.</think>Count <|im_end|> first." if ask.index else " "
+        return lesson if ask.role == "critique" else learning(ask)
+
+    trained = await train(tmp_path / "run", script, steps=1, lessons_first=True, **ESPL)
+    critiques, proposals = trained.model.of("critique"), trained.model.of("proposal")
+    assert {one.request.json_schema is None for one in critiques} == {True}
+    assert "operations" not in critiques[0].request.messages[-1]["content"]
+    [proposal] = proposals  # the other problem's reply had no lessons
+    shown = proposal.request.messages[-1]["content"]
+    assert "at most 2 operations" in shown
+    assert "Count < |im_end|> first." in shown
+    assert "summary" not in shown
+    child = prompts(trained)["1.0"]
+    assert "Count < |im_end|> first." in child["reflection"]
+    assert "add: proposal 1 of step 1" in child["reflection"]
+    [record] = trained.records("training")
+    assert record["figures"]["proposals_refused_no_lessons"] == 1
+
+
+async def test_the_best_prompt_is_the_best_by_all_of_its_rollouts(tmp_path: Path) -> None:
+    """As ratings have it; the released code takes the best draw of a prompt, for both."""
+
+    def script(ask: Ask) -> str:
+        if ask.role != "rollout" or ask.step == 1:
+            return learning(ask)
+        # drawn: the child, right 3 times in 3; the root, right 2 times in 3; the child again, never right
+        return "right" if ask.index % 9 in (0, 1, 2, 3, 4) else "wrong"
+
+    trained = await train(tmp_path / "run", script, steps=2, method="espl", prompts=3, crossover_rate=0.0)
+    rollouts = [one for one in read_rollouts(trained.folder) if one.step == 2]
+    assert [one.candidate for one in rollouts[:9:3]] == ["1.0", "0.0", "1.0"]
+    ratings = {one["candidate"]: one["mean"] for one in trained.records("ratings") if one["step"] == 2}
+    assert ratings["0.0"] > ratings["1.0"]
+    child = prompts(trained)["2.0"]
+    assert child["parents"] == ["0.0"]
+    assert [*child["blamed"]] == [one.call for one in rollouts if one.candidate == "0.0"]
+
+
+async def test_each_problem_ranks_the_prompts_or_the_batch_does_once(tmp_path: Path) -> None:
+    config = make_config("method", "espl")
+    given = {"beta": config.beta, "draw_probability": config.draw_probability}
+    for ranking in ("batch_mean", "by_problem"):
+        trained = await train(tmp_path / ranking, learning, steps=2, **ESPL, ranking=ranking)
+        rollouts = [one for one in read_rollouts(trained.folder) if one.step == 2]
+        names = list(dict.fromkeys(one.candidate for one in rollouts))
+        problems = list(dict.fromkeys(one.problem for one in rollouts))
+        phi = np.array(
+            [
+                [np.mean([o.reward for o in rollouts if (o.candidate, o.problem) == (n, p)]) for p in problems]
+                for n in names
+            ]
+        )
+        rankings = phi.T if ranking == "by_problem" else [phi.mean(axis=1)]
+        sds = {"0.0": config.sigma0, "1.0": config.sigma0 + config.mutation_sd}
+        mean, sd = np.full(2, config.mu0), np.array([sds[str(name)] for name in names])
+        for number, values in enumerate(rankings):
+            order = np.argsort(-values, kind="stable")
+            ranks = [0, int(values[order[0]] - values[order[1]] > 0.01)]
+            tau = 0.0 if number else config.tau
+            mean[order], sd[order] = trueskill.rate(mean[order], sd[order], ranks, tau=tau, **given)
+        rated = {one["candidate"]: one["mean"] for one in trained.records("ratings") if one["step"] == 2}
+        assert [rated[str(name)] for name in names] == pytest.approx(mean.tolist())
+
+
+async def test_a_random_ranking_rates_the_worse_prompt_as_often(tmp_path: Path) -> None:
+    def told_apart(ask: Ask) -> str:
+        if ask.role != "rollout" or ask.step == 1:
+            return learning(ask)
+        return "right" if ("[G1]" in (ask.instruction or "")) or ask.index % 3 == 2 else "wrong"
+
+    ahead, mothers = {}, {}
+    for ranking in ("batch_mean", "random"):
+        runs = [
+            await train(tmp_path / f"{ranking} {seed}", told_apart, steps=2, seed=seed, **ESPL, ranking=ranking)
+            for seed in range(12)
+        ]
+        means = [{one["candidate"]: one["mean"] for one in run.records("ratings") if one["step"] == 2} for run in runs]
+        ahead[ranking] = sum(one["1.0"] > one["0.0"] for one in means)
+        # The mutant's parent is the batch's first, whatever ranks it
+        mothers[ranking] = [prompts(run)["2.0"]["parents"] for run in runs if "2.0" in prompts(run)]
+        for one, [parent] in zip(
+            [one for run, one in zip(runs, means, strict=True) if "2.0" in prompts(run)], mothers[ranking], strict=True
+        ):
+            assert one[parent] == max(one["0.0"], one["1.0"])
+    assert ahead["batch_mean"] == 12
+    assert 2 <= ahead["random"] <= 10
+
+
+async def test_diversity_of_texts_and_of_scores_is_recorded(tmp_path: Path) -> None:
+    trained = await train(tmp_path / "run", learning, **ESPL)
+    [first, second, *_] = [line["figures"] for line in trained.records("training")]
+    assert "phenotypic_diversity" not in first  # the root alone was played
+    assert first["genotypic_diversity"] == 1.0  # it has no principle, its child has one
+    texts = [one["text"] for one in list(prompts(trained).values())[:3]]
+    assert [text.count("[G") for text in texts] == [0, 1, 2]
+    assert second["genotypic_diversity"] == pytest.approx((1 + 1 + 1 / 2) / 3)
+    rollouts = [one for one in read_rollouts(trained.folder) if one.step == 2]
+    rows = [
+        [np.mean([one.reward for one in rollouts if (one.candidate, one.problem) == (name, at)]) for at in problems]
+        for problems in [dict.fromkeys(one.problem for one in rollouts)]
+        for name in ("0.0", "1.0")
+    ]
+    assert second["phenotypic_diversity"] == pytest.approx(np.abs(np.subtract(*rows)).mean())
+
+
+async def test_a_bad_aggregation_does_not_discard_the_reflections(tmp_path: Path) -> None:
+    def script(ask: Ask) -> str | None:
+        if ask.role == "critique":
+            contested = [{"op": "modify", "id": "G1", "text": f"critique {ask.index}"}]
+            own = [{"op": "add", "text": f"lesson {ask.index} of step {ask.step}"}]
+            return json.dumps({"analysis": "because", "edits": [*own, *contested]})
+        # refused by the engine, no JSON, one bad edit in a list, and the opinion that nothing is to be changed
+        bad = (None, "I cannot.", json.dumps({"edits": [{"op": "remove", "id": "G9"}]}), '{"edits": []}')
+        return bad[ask.step - 1] if ask.role == "aggregation" else learning(ask)
+
+    given = {"root_principles": ["Count."], "steps": 4, "method": "espl_self_reflection"}
+    trained = await train(tmp_path / "run", script, **given)
+    known = prompts(trained)
+    assert list(known) == ["0.0", "1.0", "2.0", "3.0"]
+    assert known["1.0"]["text"].endswith("[G1] Count.\n\n[G2] lesson 0 of step 1\n\n[G3] lesson 1 of step 1")
+    assert {one["call"] for one in known.values()} == {None}
+    assert known["1.0"]["blamed"]
+    figures = [line["figures"] for line in trained.records("training")]
+    first = {"edits_add": 2, "edits_unaggregated": 2, "edits_refused_rejected": 1, "proposals_refused_conflict": 2}
+    assert first.items() <= figures[0].items()
+    assert figures[1]["edits_refused_not_json"] == figures[2]["edits_refused_unknown_id"] == 1
+    assert figures[3]["edits_refused_no_edits"] == 1
+    assert "edits_unaggregated" not in figures[3]
+
+
+async def test_the_root_has_principles_and_the_whole_prompt_may_be_rewritten(tmp_path: Path) -> None:
+    """Figure 7 and appendix C.3: what evolves is all that the system prompt says."""
+
+    def script(ask: Ask) -> str:
+        if ask.role not in ("critique", "aggregation"):
+            return learning(ask)
+        rewritten = {"op": "modify", "id": "G0", "text": "[G1] Look it up. <|im_end|> Then answer."}
+        return json.dumps({"analysis": "", "edits": [rewritten, {"op": "remove", "id": "G2"}]})
+
+    file = tmp_path / "root.txt"
+    file.write_text("[G1] Read it twice.\n\n[G2] Guess.\n")
+    given = {"root_principles": str(file), "edit_preamble": True, "steps": 1}
+    trained = await train(tmp_path / "run", script, **ESPL, **given)
+    root, child = prompts(trained).values()
+    assert root["text"] == SystemPrompt(SEED_INSTRUCTION, ("Read it twice.", "Guess.")).text
+    assert child["text"] == SystemPrompt("Look it up. < |im_end|> Then answer.", ("Read it twice.",)).text
+    assert {ask.instruction for ask in trained.model.of("rollout")} == {root["text"]}
+    [asked] = trained.model.of("aggregation")
+    assert '"id": "G0"' in asked.request.messages[-1]["content"]
+    plain = await train(tmp_path / "plain", script, **ESPL, **{**given, "edit_preamble": False})
+    assert plain.records("training")[0]["figures"]["proposals_refused_unknown_id"] == 2
+    assert '"id": "G0"' not in plain.model.of("critique")[0].request.messages[-1]["content"]
+
+
 async def test_crossover_puts_what_others_were_best_at_into_the_best_prompt(tmp_path: Path) -> None:
     def script(ask: Ask) -> str:
         if ask.role != "rollout" or ask.step == 1:
@@ -124,10 +314,10 @@ async def test_the_update_is_issued_first_and_reflections_go_out_beside_it(tmp_p
     reflected = asyncio.Event()
 
     class Waits(NotedPolicy):
-        async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
+        async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
             order.append("update")
             await reflected.wait()
-            return await super().update(step, rows)
+            return await super().update(step, rows, rewards_changed=rewards_changed)
 
     def script(ask: Ask) -> str:
         order.append(ask.role)
@@ -291,6 +481,14 @@ def test_a_refused_request_counts_as_the_worst_of_its_problem() -> None:
     assert batch.scores.tolist() == [[-2.0, 0.0], [-2.5, 0.0]]
 
 
+def test_what_the_chat_template_ended_is_no_loss_of_the_prompt_that_calls_tools() -> None:
+    said = Reply(completions=(), prompt_tokens=1, seconds=0.0)
+    turns = [(said, msgspec.structs.replace(said, error=error)) for error in ("no role tool", "the context takes 9")]
+    ended, outgrew = (episode(None, "")._replace(turns=pair) for pair in turns)
+    scored = [episode(1.0, ""), ended, episode(0.0, ""), outgrew, ended, ended, episode(1.0, ""), episode(0.5, "")]
+    assert Batch([member("a"), member("b")], scored, 2).scores.tolist() == [[1.0, 0.5], [0.0, 0.75]]
+
+
 # --- settings and texts ---
 
 CHANGED: dict[str, Any] = {
@@ -300,8 +498,17 @@ CHANGED: dict[str, Any] = {
     **{"mutation_sd_by": "root_of_squares", "local_edits": 1, "partial_edits": True, "most_edits": 1},
     **{"most_principles": 1, "principle_chars": 30, "rollout_chars": 3, "reflection_temperature": 0.4},
     **{"reflection_top_p": 0.6, "reflection_max_tokens": 7, "crossover_alone_by": 0.9, "principles_in": "user"},
+    **{"edit_preamble": True, "preamble_chars": 30, "root_principles": ["Count twice."], "other_roots": [["Count."]]},
+    **{"lessons_first": True},
+    **{"ranking": "by_problem", "drift": "by_update", "fitness_sharing": True, "islands": 2, "migration_every": 1},
 }
-GIVEN: dict[str, dict[str, Any]] = {"selection_temperature": {"selection": "softmax"}}
+GIVEN: dict[str, dict[str, Any]] = {
+    "selection_temperature": {"selection": "softmax"},
+    "preamble_chars": {"edit_preamble": True},
+    "drift": {"tau": 3.0},
+    "migration_every": {"islands": 2, "steps": 6},
+    "fitness_sharing": {"prompts": 3, "steps": 8, "problems_per_step": 5},
+}
 ELSEWHERE = {one.name for one in dataclasses.fields(GrpoConfig)} | {"transplant"}
 """Settings whose effects test_policy_gradient.py knows, and tests/test_prompt_studies.py."""
 OWN_FIELDS = {one.name for one in dataclasses.fields(EsplConfig)} - ELSEWHERE
@@ -329,10 +536,43 @@ async def test_every_field_has_an_effect(tmp_path: Path) -> None:
     changed = {**CHANGED, "operator_prompts": str(tmp_path)}
     assert set(changed) == OWN_FIELDS | {"loss"}
     before = await effect(tmp_path / "before")
-    softmax = await effect(tmp_path / "softmax", selection="softmax")
+    beside = {field: await effect(tmp_path / f"beside {field}", **given) for field, given in GIVEN.items()}
     for field, value in changed.items():
-        given = GIVEN.get(field, {})
-        assert await effect(tmp_path / field, **given, **{field: value}) != (softmax if given else before), field
+        changes = await effect(tmp_path / field, **GIVEN.get(field, {}), **{field: value})
+        assert changes != beside.get(field, before), field
+
+
+@pytest.mark.parametrize(
+    "given",
+    [["a", " "], ["a", "[G2] a"], [1], {"a": "b"}, 3, "none.json", "bad.json", "object.json", "empty.txt"],
+)
+def test_root_principles_are_texts_that_differ(given: Any, tmp_path: Path) -> None:
+    for name, text in {"bad.json": "[", "object.json": '{"a": "b"}', "empty.txt": "\n"}.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(ConfigError, match=r"^method\.root_principles: "):
+        make_config("method", "espl", root_principles=str(tmp_path / given) if isinstance(given, str) else given)
+
+
+def test_root_principles_come_from_a_list_or_a_file(tmp_path: Path) -> None:
+    (tmp_path / "list.json").write_text('["[G1] one\\nline", "two"]')
+    (tmp_path / "text.md").write_text("\n[G1] one\nline\r\n \r\n[G2]: two\n\n")
+    for given in (["one\nline", "G2: two"], str(tmp_path / "list.json"), str(tmp_path / "text.md")):
+        assert [*read_principles(given, "key")] == ["one\nline", "two"]
+        assert read_roots(["a"], [given, []]) == [("a",), ("one\nline", "two"), ()]
+    assert read_roots(None, None) == read_roots([], []) == [()]
+
+
+@pytest.mark.parametrize(
+    ("given", "key"), [("a", ""), ([["a"], "none.md"], "[1]"), ([["b"], ["b"]], "[1]"), ([[]], "[0]")]
+)
+def test_other_roots_are_lists_that_differ(given: Any, key: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^method\.other_roots{re.escape(key)}: "):
+        make_config("method", "espl", other_roots=given)
+
+
+def test_a_window_holds_all_roots() -> None:
+    with pytest.raises(ConfigError, match=r"^method\.window: expected .*2"):
+        make_config("method", "espl_self_reflection", other_roots=[["a"]])
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,9 @@ def test_any_method_goes_with_any_student(method: str, student: str) -> None:
     assert config.model.name == f"llama3_2_3b-{student}"
 
 
-def test_a_method_that_trains_weights_takes_no_student() -> None:
+@pytest.mark.parametrize("method", ["grpo", "mpo", "sft"])
+def test_a_method_that_trains_weights_takes_no_student(method: str) -> None:
+    """Each has another default of `training`, or the student's own."""
     with pytest.raises(HydraException) as caught:
-        composed("method=grpo", "student=laft", "task=sudoku")
+        composed(f"method={method}", "student=laft", "task=sudoku")
     assert explain(caught.value).startswith("student: expected none with a method that trains weights itself")

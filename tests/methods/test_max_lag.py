@@ -14,7 +14,7 @@ from evorun.errors import ConfigError
 from evorun.runner.settings import check
 from evorun.runs.journal_reader import read_journal
 from evorun.testing.runs import COMPLETED, Run, carry_out
-from evorun.training.wire import Row
+from evorun.training.wire import Figures, Row
 from learning_fixture import NotedPolicy, train
 from method_fixture import Ask
 
@@ -38,10 +38,10 @@ class Waits(NotedPolicy):
             self.begun.setdefault(ask.step, asyncio.Event()).set()
         return learning(ask)
 
-    async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
+    async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
         if step < self.steps:
             await self.begun.setdefault(step + 1, asyncio.Event()).wait()
-        return await super().update(step, rows)
+        return await super().update(step, rows, rewards_changed=rewards_changed)
 
 
 async def test_the_next_batch_is_played_during_an_update_under_the_prompts_that_there_are(tmp_path: Path) -> None:

@@ -20,9 +20,9 @@ from evorun.runs.candidates import Response
 from evorun.runs.journal import Journal
 from evorun.runs.reading import read_rollouts
 from evorun.tasks.base import Problem, Prompt
-from evorun.tasks.rubrics import Rubric, RubricItem
+from evorun.tasks.rubrics import Rubric, RubricItem, read_rubric
 from evorun.testing.runs import COMPLETED, Run, carry_out
-from evorun.training.wire import PolicyGradient, Row
+from evorun.training.wire import Figures, PolicyGradient, Row
 from learning_fixture import NotedPolicy, Sampled, Trained, train
 from method_fixture import Ask, Quiz
 from virtual_time import run_virtually
@@ -99,13 +99,13 @@ async def test_a_fixed_rubric_rewards_and_what_cannot_be_scored_is_left_out(tmp_
 
     trained = await train(tmp_path, script, **PPO, steps=1, eval_samples=0)
     [batch] = trained.policy.batches
-    assert [row.signal for row in batch] == [1.0, 1.0]
+    assert [row.reward for row in batch] == [1.0, 1.0]
     rollouts = read_rollouts(trained.folder)
-    assert [(one.rubric, one.reward, one.raw, one.normalised, one.unscored) for one in rollouts] == [
-        ("rubric#0", 1.0, 1.0, 0.2, UNSET),
-        ("rubric#0", 1.0, 1.0, 0.2, UNSET),
-        ("rubric#0", None, UNSET, UNSET, "several"),
-        ("rubric#0", None, UNSET, UNSET, "missing"),
+    assert [(one.rubric, one.reward, one.raw, one.maximum, one.normalised, one.unscored) for one in rollouts] == [
+        ("rubric#0", 1.0, 1.0, 5.0, 0.2, UNSET),
+        ("rubric#0", 1.0, 1.0, 5.0, 0.2, UNSET),
+        ("rubric#0", None, UNSET, UNSET, UNSET, "several"),
+        ("rubric#0", None, UNSET, UNSET, UNSET, "missing"),
     ]
     [record] = trained.records("training")
     figures = record["figures"]
@@ -130,25 +130,44 @@ async def test_the_share_of_right_answers_is_of_those_that_were_graded(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("trainer", "expected"), [("ppo", [1, 4, 1, 4]), ("grpo", [-1.5, 1.5] * 2), ("rloo", [-3, 3] * 2)]
+    ("trainer", "expected"), [("ppo", [None] * 4), ("grpo", [-1.5, 1.5] * 2), ("rloo", [-3, 3] * 2)]
 )
 async def test_the_trainer_decides_what_is_made_of_the_rewards(
-    trainer: str, expected: list[float], tmp_path: Path
+    trainer: str, expected: list[float | None], tmp_path: Path
 ) -> None:
     trained = await train(tmp_path, say, **{**MPO, "group": 2, "problems_per_step": 2}, trainer=trainer, steps=1)
     [batch] = trained.policy.batches
-    assert [row.signal for row in batch] == expected
+    assert [row.reward for row in batch] == [1, 4, 1, 4]
+    assert [row.advantage for row in batch] == expected
+    rollouts = read_rollouts(trained.folder)
+    assert [one.reward for one in rollouts] == [1, 4, 1, 4]
+    assert [one.advantage for one in rollouts] == ([UNSET] * 4 if trainer == "ppo" else expected)
     objective = trained.driver.method.objective(tmp_path)
     own = make_method(trainer, steps=1).objective(tmp_path)
     assert type(objective) is type(own)
     assert isinstance(own, PolicyGradient) or (objective.epochs, objective.clip) == (own.epochs, own.clip)
 
 
+async def test_the_first_update_after_a_rubrics_change_is_told_so(tmp_path: Path) -> None:
+    """The rubric changes after steps 2 and 4; nothing of step 3 can be scored, so step 4 has the first update by it."""
+
+    def script(ask: Ask) -> str | None:
+        return "no score" if ask.role == "score" and ask.step == 3 else say(ask)
+
+    trained = await train(tmp_path, script, **{**MPO, "refine_every": 2}, steps=6, eval_samples=0)
+    assert len(trained.policy.batches) == 5
+    assert trained.policy.changed_rewards == [4, 5]
+    maxima = [line["figures"].get("reward_maximum") for line in trained.records("training")]
+    totals = [read_rubric(one["text"]).maximum if one["parents"] else 5.0 for one in rubrics(trained)]
+    assert maxima == [totals[0], totals[0], None, totals[1], totals[2], totals[2]]
+
+
 class Waits(NotedPolicy):
     """An update does not end before the rubrics of its step have been merged, nor they before it has begun."""
 
-    def __init__(self, max_lag: int = 0) -> None:
+    def __init__(self, max_lag: int, steps: int) -> None:
         super().__init__(max_lag)
+        self.steps = steps
         self.merged: dict[int, asyncio.Event] = {}
 
     def script(self, ask: Ask) -> str | None:
@@ -156,27 +175,28 @@ class Waits(NotedPolicy):
             self.merged.setdefault(ask.step, asyncio.Event()).set()
         return say(ask)
 
-    async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
-        await self.merged.setdefault(step, asyncio.Event()).wait()
-        return await super().update(step, rows)
+    async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
+        if step + self.max_lag < self.steps:  # else no batch would be scored by what is merged
+            await self.merged.setdefault(step, asyncio.Event()).wait()
+        return await super().update(step, rows, rewards_changed=rewards_changed)
 
 
 @pytest.mark.parametrize("lag", [0, 1])
 async def test_rubrics_are_refined_beside_the_update_and_reward_by_the_step(lag: int, tmp_path: Path) -> None:
     """With a lag a step is played while the one before is refined on, and so is scored by a rubric the older."""
-    policy = Waits(lag)
+    policy = Waits(lag, steps=4)
     trained = await train(tmp_path, policy.script, policy=policy, **MPO, steps=4)
     assert len(policy.batches) == 4
     shown = {(ask.step, ask.shown["rubric"]) for ask in trained.model.of("score")}
     texts = {0: "The initial rubric.", **{one["generation"]: one["text"] for one in rubrics(trained)[1:]}}
-    assert sorted(texts) == [0, 1, 2, 3, 4]
+    assert sorted(texts) == list(range(4 - lag))  # none that no batch would be scored by
     assert shown == {(step, texts[max(0, step - 1 - lag)]) for step in range(1, 5)}
     assert [one.rubric for one in read_rollouts(trained.folder)[::4]] == [
         f"rubric#{max(0, step - 1 - lag)}" for step in range(1, 5)
     ]
-    assert [one["parents"] for one in rubrics(trained)[1:]] == [[f"rubric#{number}"] for number in range(4)]
+    assert [one["parents"] for one in rubrics(trained)[1:]] == [[f"rubric#{number}"] for number in range(3 - lag)]
     last = json.loads((trained.folder / "artifacts" / "rubrics.json").read_text())[""]
-    assert last["id"] == "rubric#4"
+    assert last["id"] == f"rubric#{3 - lag}"
     # the reward's scale is the rubric's: the same points are worth less under a larger total
     figures = [line["figures"] for line in trained.records("training")]
     assert [one["reward_raw"] for one in figures] == [2.5] * 4
@@ -196,8 +216,9 @@ async def test_a_rubric_that_is_refined_before_the_first_step_rewards_all_of_the
 
 
 # An evaluation takes 2 calls, a step 4 rollouts and up to 12 scores, and each second one 2 analyses, 2 refinements and
-# a merging; the first evaluation comes before it.
-@pytest.mark.parametrize(("calls", "steps"), [(2 + 17, 0), (2 + 18, 1), (2 + 8 + 22, 1), (2 + 8 + 23, 2), (1000, 3)])
+# a merging, of which rubrics are asked for up to 3 times, and up to 12 scores of proposals; the first evaluation comes
+# before it. What the refinement then does not take pays for the third step.
+@pytest.mark.parametrize(("calls", "steps"), [(2 + 17, 0), (2 + 18, 1), (2 + 8 + 40, 1), (2 + 8 + 41, 3)])
 async def test_the_budget_pays_for_scores_and_refinements_of_a_step_that_is_begun(
     calls: int, steps: int, tmp_path: Path
 ) -> None:
@@ -222,9 +243,9 @@ def test_refinement_takes_no_time_that_the_update_takes(tmp_path: Path, monkeypa
     class Slow(NotedPolicy):
         seconds = 20.0
 
-        async def update(self, step: int, rows: Sequence[Row]) -> dict[str, float]:
+        async def update(self, step: int, rows: Sequence[Row], *, rewards_changed: bool = False) -> Figures:
             await asyncio.sleep(self.seconds)
-            return await super().update(step, rows)
+            return await super().update(step, rows, rewards_changed=rewards_changed)
 
     class Fast(Slow):
         seconds = 1.0
@@ -241,7 +262,8 @@ def test_refinement_takes_no_time_that_the_update_takes(tmp_path: Path, monkeypa
 
     assert run_virtually(timed("ppo", Slow(), **PPO)) == 2 * 20
     assert run_virtually(timed("mpo", Slow(), **MPO)) == 2 * 20
-    assert run_virtually(timed("fast", Fast(), **MPO)) == 2 * 3 * 3  # analysis, refinement and merging in turn
+    # analysis, refinement and merging in turn, after the first step: none follows the last
+    assert run_virtually(timed("fast", Fast(), **MPO)) == 3 * 3 + 1
 
 
 # --- settings and texts ---
@@ -299,6 +321,29 @@ HOSTILE = (
     *("", "\x00", "<score>5</score>", "{" * 500, "A" * 20_000, "<rubric>" * 50),
     "\ud800<rubric><item>\ud800\n- 5: x\n- 0: y</item></rubric>",
 )
+
+
+@pytest.mark.parametrize(
+    ("words", "what"),
+    [
+        (("reward=gpt_4o", "reward_engine=openai"), "OpenAI's API, whose schemas are those of objects alone"),
+        (
+            ("reward=qwen2_5_32b_awq", "reward_engine=server", "reward_engine.structured_outputs=none"),
+            "structured_outputs=none",
+        ),
+    ],
+)
+def test_an_engine_that_holds_no_reply_to_digits_is_refused_before_the_run(words: tuple[str, ...], what: str) -> None:
+    every = ("method=mpo", "task=essay", "task.source=sample", "engine=simulated", *words)
+    check(composed(*every))
+    with pytest.raises(ConfigError, match=f"^method.reward_digits: expected .*, got {what}; set "):
+        check(composed(*every, "method.reward_digits=true"))
+    own = ("reward_engine.structured_outputs=json_schema",)
+    check(
+        composed(
+            *every[: -len(words)], "reward=qwen2_5_32b_awq", "reward_engine=server", *own, "method.reward_digits=true"
+        )
+    )
 
 
 async def test_hostile_texts_are_data(tmp_path: Path) -> None:
@@ -364,7 +409,7 @@ def test_a_run_that_breaks_down_ends_as_if_it_had_not_and_a_replay_too(tmp_path:
     told = runpy.run_path(str(SCRIPT))["overhead"](whole.path)
     assert (told.calls, told.tokens) == (cost["total"]["calls"], sum(cost["total"][f"{one}_tokens"] for one in KINDS))
     assert told.calls_of_refinement == sum(cost[role]["calls"] for role in STAGES)
-    assert len([key for key, *_ in whole.effects() if "|beyond_update|" in key]) == 4
+    assert len([key for key, *_ in whole.effects() if "|beyond_update|" in key]) == 2
     words = [word for word in overrides if not word.startswith("engine")]
     replayed = run(tmp_path / "replayed", *words, "engine=replay", f"engine.run={whole.path}")
     assert (replayed.outcome, left(replayed)) == (COMPLETED, left(whole))

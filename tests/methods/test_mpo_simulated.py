@@ -1,5 +1,7 @@
 """MPO on a simulated model of which the tests know the truth: it closes a loophole that it sees, and can do harm."""
 
+import importlib
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -8,9 +10,10 @@ import pytest
 
 from building import composed, load_task
 from evorun.models import Request
+from evorun.models.loopholes import KINDS, exploit
 from evorun.models.reviewing import CLOSING, HARMFUL
 from evorun.models.simulator import Skill
-from evorun.models.writing import EVASION, POINTED, VAGUE
+from evorun.models.writing import POINTED, VAGUE
 from evorun.runner.settings import check
 from evorun.tasks.rubric_scores import read_scores
 from evorun.testing.runs import COMPLETED, carry_out
@@ -63,10 +66,10 @@ def test_the_reward_model_judges_by_the_text_it_is_shown_and_by_nothing_else() -
         request = Request(messages=prompt.messages, hints={**prompt.hints, **hints})
         return read_scores(simulator.respond(request, np.random.default_rng(0)), rubric).normalised
 
-    good, bad = " ".join(POINTED), " ".join(VAGUE)
-    assert [points(text) for text in (good, bad, EVASION, "Nothing of the kind.")] == [1, 0, 0.9, 0]
+    good, bad, evasion = " ".join(POINTED), " ".join(VAGUE), exploit("title", np.random.default_rng(0))
+    assert [points(text) for text in (good, bad, evasion, "Nothing of the kind.")] == [1, 0, 0.9, 0]
     assert points(bad, answers=[good], weights=(20.0, -20.0, 1.0), learned=1.0) == 0
-    assert points(good, answers=[EVASION]) == 1
+    assert points(good, answers=[evasion]) == 1
 
 
 @pytest.fixture(scope="module")
@@ -82,22 +85,57 @@ def test_a_fixed_rubric_is_hacked(fixed: Truth) -> None:
     assert len(fixed.rubrics) == 1
 
 
+def test_the_measured_delay_is_that_between_the_loopholes_onset_and_the_rubric_that_closes_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts"))
+    study = importlib.import_module("measure_rubric_study")
+
+    def measure(method: str, rates: list[float]) -> Any:
+        """Measure a run as if its policy had exploited the loophole at these rates after each update."""
+        run = tmp_path / method
+        play(run, method)
+        (run / ".hydra").mkdir(exist_ok=True)
+        (run / ".hydra" / "overrides.yaml").write_text(f"- method={method}\n- seed=0\n")
+        learned = {"loophole_rates_by_update": [{"language": rate} for rate in rates]}
+        (run / "artifacts" / LEARNED).write_text(json.dumps(learned))
+        return study.measured(run)
+
+    fixed = measure("ppo", [0.02] * 3 + [0.5] * 10)
+    assert (fixed.figures["onset"], fixed.figures["delay"], fixed.figures["closed"]) == (1, 12 - 3, 0)
+    assert fixed.figures["meta calls"] == fixed.figures["in vain"] == 0
+    refined = measure("mpo", [0.02] * 3 + [0.5] * 10)
+    # after step 4, which is the first refinement
+    assert (refined.figures["onset"], refined.figures["delay"], refined.figures["closed"]) == (1, 1, 1)
+    assert refined.figures["in vain"] == 0
+    assert refined.figures["meta calls"] > 40
+    assert "method=mpo" in study.table([fixed, refined])
+
+
 def test_a_rubric_that_is_refined_in_view_of_the_hacking_is_not(fixed: Truth, tmp_path: Path) -> None:
     refined = play(tmp_path, "mpo")
     assert refined.before == fixed.before
     assert refined.after > refined.before + 0.1
     assert refined.loophole_rate < 0.1
-    assert CLOSING not in refined.rubrics[0]
-    assert CLOSING in refined.rubrics[-1]
+    assert CLOSING["language"] not in refined.rubrics[0]
+    assert CLOSING["language"] in refined.rubrics[-1]
+
+
+def test_loopholes_of_all_kinds_at_once_are_found_one_by_one(tmp_path: Path) -> None:
+    all_kinds = ("engine.loophole_kind=all", "engine.loophole_rate=0.3")
+    fixed, refined = (play(tmp_path / method, method, *all_kinds) for method in ("ppo", "mpo"))
+    assert fixed.loophole_rate > 0.7
+    assert sum(CLOSING[kind] in refined.rubrics[-1] for kind in KINDS) >= 3
+    assert refined.after > fixed.after + 0.2
 
 
 def test_a_meta_reward_model_without_skill_gains_nothing_and_one_that_harms_loses(fixed: Truth, tmp_path: Path) -> None:
     unskilled = play(tmp_path, "mpo", "engine.meta_skill=0")
-    assert len(unskilled.rubrics) > 3
+    assert len(unskilled.rubrics) == 3  # the first, and those of steps 4 and 8: none follows the last batch
     assert unskilled.after == pytest.approx(fixed.after, abs=0.05)
     harmful = play(tmp_path, "mpo", "engine.meta_harm=1")
     assert HARMFUL in harmful.rubrics[-1]
-    assert CLOSING in harmful.rubrics[-1]  # so that it is not the loophole that it loses by
+    assert CLOSING["language"] in harmful.rubrics[-1]  # so that it is not the loophole that it loses by
     assert harmful.after < harmful.before - 0.2
     assert harmful.loophole_rate < 0.1
 

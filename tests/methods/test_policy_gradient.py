@@ -21,6 +21,7 @@ from evorun.runs.reading import read_rollouts
 from evorun.runs.scores import Score
 from evorun.tasks.base import Grade, Problem, Task, Tools
 from evorun.tasks.capabilities import Generates
+from evorun.training.wire import Figures
 from learning_fixture import SMALL, SPLIT, NotedPolicy, ids_of, train
 from method_fixture import Ask, Quiz, RightIsRight
 
@@ -45,7 +46,7 @@ async def test_rows_are_the_scored_completions_with_their_advantages(tmp_path: P
 
     trained = await train(tmp_path / "run", script, steps=1, format_reward=0.25)
     [batch] = trained.policy.batches
-    assert [row.signal for row in batch] == [0.75, -0.25, -0.5, 0.5, -0.5]
+    assert [row.advantage for row in batch] == [0.75, -0.25, -0.5, 0.5, -0.5]
     assert ["".join(map(chr, row.tokens)) for row in batch] == ["right", "wrong", "?", "right", "wrong"]
     assert all(row.logprobs == (-0.5,) * len(row.tokens) for row in batch)
     asked = sorted(trained.model.of("rollout"), key=lambda ask: ask.index)
@@ -66,8 +67,31 @@ async def test_rows_are_the_scored_completions_with_their_advantages(tmp_path: P
     assert figures["formatted"] == pytest.approx(4 / 6)
     assert figures["completion_tokens"] == pytest.approx((5 + 5 + 1 + 5 + 5) / 5)
     assert (figures["equal_groups"], figures["rejected"], figures["truncated"]) == (0.0, 1.0, 0.0)
+    assert (figures["rejected_share"], figures["many_rejected"]) == (1 / 6, 1.0)
     assert figures["loss"] == 0.5
     assert (record["step"], record["calls"]) == (1, 2 * 2 + 6)
+
+
+@pytest.mark.parametrize(
+    ("baseline", "means", "equal_groups"),
+    [("draw", [2 / 3, 1 / 3, 0, 1, 1 / 3, 1 / 3], 2 / 6), ("problem", [1 / 3] * 3 + [5 / 9] * 3, 0)],
+)
+async def test_each_draw_has_its_group_and_its_baseline_or_the_problem_has(
+    baseline: str, means: list[float], equal_groups: float, tmp_path: Path
+) -> None:
+    """Two problems of three draws each, three completions a draw."""
+    rewards = (1, 1, 0, 1, 0, 0, 0, 0, 0, 1, 1, 1, 0, 0, 1, 0, 1, 0)
+
+    def script(ask: Ask) -> str:
+        return "right" if rewards[ask.index % len(rewards)] else "wrong"
+
+    trained = await train(tmp_path / "run", script, steps=1, draws=3, baseline=baseline)
+    assert [count for _, count in Counter(trained.trained_on()).items()] == [9, 9]
+    [batch] = trained.policy.batches
+    expected = [reward - means[index // 3] for index, reward in enumerate(rewards)]
+    assert [row.advantage for row in batch] == pytest.approx(expected)
+    [record] = trained.records("training")
+    assert record["figures"]["equal_groups"] == equal_groups
 
 
 async def test_rloo_leaves_a_completion_out_of_its_baseline(tmp_path: Path) -> None:
@@ -77,7 +101,7 @@ async def test_rloo_leaves_a_completion_out_of_its_baseline(tmp_path: Path) -> N
     trained = await train(tmp_path / "run", script, method="rloo", steps=1, format_reward=0.25)
     [batch] = trained.policy.batches
     # the others of the first group have 0.25 and 0; the last one has no others, so there is no baseline
-    assert [row.signal for row in batch] == pytest.approx([1.25 - 0.25 / 2, 0.25 - 1.25 / 2, -1.5 / 2, 0.0])
+    assert [row.advantage for row in batch] == pytest.approx([1.25 - 0.25 / 2, 0.25 - 1.25 / 2, -1.5 / 2, 0.0])
 
 
 @pytest.mark.parametrize(("method", "top_p", "said"), [("grpo", 0.9, 1), ("grpo", 1.0, 0), ("espl_evolution", 0.9, 0)])
@@ -165,6 +189,13 @@ def test_a_system_prompt_needs_a_task_that_takes_one() -> None:
     method = make_method("grpo", system_prompt="Be right.")
     assert (method.incompatibility(Bare) or "").startswith("method.system_prompt: task=bare takes no system prompt")
     assert method.incompatibility(Quiz) is None
+    instructed = make_method("grpo", task_instruction=True)
+    assert (instructed.incompatibility(Bare) or "").startswith("method.task_instruction: task=bare takes no system")
+
+
+def test_an_instruction_beside_a_system_prompt_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^method\.task_instruction: has no effect beside method\.system_prompt"):
+        make_config("method", "grpo", task_instruction=True, system_prompt="Be right.")
 
 
 @pytest.mark.parametrize(
@@ -196,13 +227,13 @@ def test_problems_to_test_on_are_not_trained_on() -> None:
 CHANGED: dict[str, Any] = {
     **{"steps": 3, "problems_per_step": 1, "group": 2, "temperature": 0.5, "top_p": 0.9, "max_tokens": 5},
     **{"system_prompt": "Be right.", "format_reward": 0.5, "format_penalty": 0.5, "minibatches": 2, "kl": 0.1},
-    **{"clip_low": 0.1, "clip_high": 0.3, "loss": "grpo"},
+    **{"clip_low": 0.1, "clip_high": 0.3, "loss": "grpo", "draws": 2, "task_instruction": True},
     **{"eval_every": 1, "eval_samples": 2, "eval_temperature": 0.4, "eval_top_p": 0.7, "eval_max_tokens": 4},
 }
 OF_RUBRICS = {one.name for one in dataclasses.fields(RubricSettings)}
 """Without effect where the grade rewards; tests/rollouts/test_rubric_rewards.py and test_mpo.py look at them."""
-ELSEWHERE = {"name", "overflow_penalty", "eval_beside_rollouts"} | OF_RUBRICS
-"""`eval_beside_rollouts` changes when things are asked; test_espl.py looks at it."""
+ELSEWHERE = {"name", "baseline", "overflow_penalty", "eval_beside_rollouts", "data_epochs"} | OF_RUBRICS
+"""`eval_beside_rollouts` changes when things are asked; test_espl.py looks at it, and test_ppo.py at `data_epochs`."""
 FIELDS = [field.name for field in dataclasses.fields(GrpoConfig) if field.name not in ELSEWHERE]
 
 
@@ -213,7 +244,7 @@ async def test_what_is_cut_off_gets_the_overflow_penalty(tmp_path: Path) -> None
     trained = await train(tmp_path / "run", script, steps=1, overflow_penalty=0.5)
     # Rewards 1, -0.5, 1 and -0.5, 1, -0.5, less the mean of each group
     [batch] = trained.policy.batches
-    assert [row.signal for row in batch] == [0.5, -1.0, 0.5, -0.5, 1.0, -0.5]
+    assert [row.advantage for row in batch] == [0.5, -1.0, 0.5, -0.5, 1.0, -0.5]
     ever = await train(tmp_path / "ever", script, steps=1)
     assert ever.policy.batches == []  # all right
 
@@ -228,6 +259,8 @@ async def test_every_field_has_an_effect(tmp_path: Path) -> None:
 
     before = await effect("before")
     assert [field for field in FIELDS if before == await effect(field, **{field: CHANGED[field]})] == []
+    two = await effect("two", draws=2)
+    assert await effect("baseline", draws=2, baseline="problem") != two  # of one draw it is the same
 
 
 def test_what_trl_is_told() -> None:
@@ -249,8 +282,8 @@ def test_bounds_of_a_ratio_that_one_is_out_of_are_refused(method: str, changes: 
 async def test_a_step_that_learns_nothing_of_rewards_that_differ_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async def still(self: NotedPolicy, step: int, rows: object) -> dict[str, float]:
-        return {"grad_norm": 0.0}
+    async def still(self: NotedPolicy, step: int, rows: object, **_: object) -> Figures:
+        return Figures({"grad_norm": 0.0})
 
     monkeypatch.setattr(NotedPolicy, "update", still)
     with caplog.at_level(logging.WARNING, "evorun"):
@@ -298,7 +331,7 @@ async def test_without_right_and_wrong_the_reward_is_the_primary_score(
     monkeypatch.setattr(RightIsRight, "grade", by_length)
     trained = await train(tmp_path / "run", script, steps=1, task=ScoredQuiz(), format_reward=0.25)
     [batch] = trained.policy.batches
-    assert [row.signal for row in batch] == [
+    assert [row.advantage for row in batch] == [
         0.125,
         -0.125,
         0.125,

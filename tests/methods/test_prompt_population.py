@@ -27,6 +27,11 @@ PAPER = PopulationSettings(
     tau=25 / 300,
     draw_probability=0.1,
     tie=0.01,
+    ranking="batch_mean",
+    drift="by_batch",
+    fitness_sharing=False,
+    islands=1,
+    migration_every=None,
     mutation_sd=1.0,
     mutation_sd_by="sum",
 )
@@ -34,7 +39,7 @@ PAPER = PopulationSettings(
 
 def population(children: int = 0, **settings: Any) -> Population:
     """A root and a line of mutants, each of its predecessor."""
-    grown = Population(SystemPrompt("root"), replace(PAPER, **settings))
+    grown = Population([SystemPrompt("root")], replace(PAPER, **settings))
     for step in range(1, children + 1):
         grown.add_mutant(SystemPrompt("root", (f"principle {step}",)), grown.latest, step)
     return grown
@@ -45,12 +50,12 @@ def ids(members: list[Member]) -> list[str]:
 
 
 def draws(grown: Population, count: int = 300) -> list[list[str]]:
-    return [ids(grown.select(np.random.default_rng(seed))) for seed in range(count)]
+    return [ids(grown.select(np.random.default_rng(seed), 1)) for seed in range(count)]
 
 
 def test_a_root_alone_fills_the_batch():
     for selection in SELECTIONS:
-        assert ids(population(selection=selection).select(np.random.default_rng(0))) == ["0.0"] * 3
+        assert ids(population(selection=selection).select(np.random.default_rng(0), 1)) == ["0.0"] * 3
 
 
 def test_the_highest_score_is_always_drawn_and_the_others_uniformly():
@@ -82,6 +87,58 @@ def test_the_other_selections():
     uniform = Counter(name for batch in draws(replaced(grown, selection="uniform")) for name in batch)
     assert set(uniform) == set(ids(grown.window))
     assert any(len(set(batch)) < 3 for batch in draws(grown))
+
+
+def test_a_prompt_is_drawn_with_its_probability_of_being_the_best():
+    grown = population(2, selection="probability_of_best")
+    grown.rate({"1.0": 0.9, "0.0": 0.5, "2.0": 0.1})
+    drawn = draws(grown, 2_000)
+    assert all(len(set(batch)) == 3 for batch in drawn)
+    skills = np.random.default_rng(1).normal(*zip(*(one.rating for one in grown.window), strict=True), (100_000, 3))
+    first = Counter(batch[0] for batch in drawn)
+    for index, member in enumerate(grown.window):
+        assert first[member.id] / 2_000 == pytest.approx(np.mean(skills.argmax(axis=1) == index), abs=0.03)
+    # The second one: the best of two, of what the first leaves
+    behind = [batch[1] for batch in drawn if batch[0] == "1.0"]
+    expected = np.mean(skills[:, 0] > skills[:, 2])
+    assert behind.count("0.0") / len(behind) == pytest.approx(expected, abs=0.04)
+
+
+def test_islands_take_turns_and_share_the_root_alone_until_their_best_migrate():
+    grown = population(8, islands=2, window=3, prompts=2, selection="ucb")
+    turns = [{one.id for one in grown.select(np.random.default_rng(0), step)} for step in (1, 2)]
+    assert turns[0] < {"3.0", "5.0", "7.0"}
+    assert turns[1] < {"4.0", "6.0", "8.0"}
+    assert ids(grown.window) == ["3.0", "4.0", "5.0", "6.0", "7.0", "8.0"]
+    young = population(2, islands=2)
+    assert [sorted(ids(young.select(np.random.default_rng(0), step))[:2]) for step in (1, 2)] == [
+        ["0.0", "1.0"],
+        ["0.0", "2.0"],
+    ]
+    grown.rate({"5.0": 0.9, "3.0": 0.1})
+    grown.rate({"4.0": 0.9, "8.0": 0.1})
+    grown.migrate()  # 5.0 to the island of even steps, 4.0 to the other; the oldest there leaves its window
+    assert {one.id for one in grown._window(0)} == {"5.0", "7.0", "4.0"}
+    assert {one.id for one in grown._window(1)} == {"6.0", "8.0", "5.0"}
+    assert {one.id for one in grown.candidates if one.survivor} == {"4.0", "5.0", "6.0", "7.0", "8.0"}
+
+
+def test_skills_drift_before_a_batchs_first_ranking_or_after_updates():
+    sds = {}
+    for name, how in {"batch": {}, "update": {"drift": "by_update"}, "none": {"tau": 0.0}}.items():
+        grown = population(11, **{"tau": 3.0, **how})
+        before = grown.window[0].rating
+        grown.follow_update()
+        sds[name, "unranked"] = grown.window[0].rating.sd
+        assert before == population(11).window[0].rating
+        grown.rate({"2.0": 0.9, "3.0": 0.1})
+        sds[name, "ranked"] = grown.window[0].rating.sd
+        grown.rate({"2.0": 0.9, "3.0": 0.1}, first=False)
+        sds[name, "again"] = grown.window[0].rating.sd
+    assert sds["update", "unranked"] == pytest.approx(sqrt(before.sd**2 + 9))
+    assert sds["batch", "unranked"] == sds["none", "unranked"] == before.sd
+    for moment in ("ranked", "again"):  # after the drift, a ranking tells as much, wherever the drift came from
+        assert sds["update", moment] == pytest.approx(sds["batch", moment]) != pytest.approx(sds["none", moment])
 
 
 def replaced(grown: Population, **settings: Any) -> Population:
@@ -159,7 +216,7 @@ def test_a_crossover_weighs_its_parents_by_precision():
 
 def test_a_child_is_born_of_its_parents_present_rating():
     grown = population()
-    drawn = grown.select(np.random.default_rng(0))  # before the rating
+    drawn = grown.select(np.random.default_rng(0), 1)  # before the rating
     grown.add_mutant(SystemPrompt("root", ("x",)), drawn[0], 1)
     grown.rate({"0.0": 0.1, "1.0": 0.9})
     child = grown.add_mutant(SystemPrompt("root", ("y",)), drawn[0], 2)
@@ -193,6 +250,11 @@ def test_the_best_is_the_surest_of_the_highest_means_in_the_window():
         ({"draw_probability": 0.0}, "method.draw_probability: expected a number > 0"),
         ({"mutation_sd": -1.0}, "method.mutation_sd: expected a number >= 0"),
         ({"prompts": 0}, "method.prompts: expected a number >= 1"),
+        ({"ranking": "best"}, "method.ranking: expected one of batch_mean, by_problem, random"),
+        ({"drift": "never"}, "method.drift: expected one of by_batch, by_update"),
+        ({"fitness_sharing": True, "ranking": "by_problem"}, "method.fitness_sharing: changes no ranking"),
+        ({"islands": 0}, "method.islands: expected a number >= 1"),
+        ({"migration_every": 5}, "method.migration_every: expected null beside one island"),
         ({"mutation_sd_by": "max"}, "method.mutation_sd_by: expected one of root_of_squares, sum"),
     ],
 )

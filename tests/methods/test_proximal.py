@@ -20,7 +20,7 @@ from evorun.training.requirements import require_fitting
 DEFAULTS: dict[str, Any] = {
     **{"epochs": 4, "minibatches": 1, "kl": 0.05, "kl_estimator": "k1", "gamma": 1.0, "gae_lambda": 0.95},
     **{"clip": 0.2, "value_clip": 0.2, "value_weight": 0.1, "whiten": True, "score_at": "last", "critic": "model"},
-    **{"missing_eos_penalty": None},
+    **{"popart": None, "reset_critic": False, "missing_eos_penalty": None},
 }
 
 
@@ -37,8 +37,8 @@ def episode(finish_reason: Any, reward: float | None = 1.0, error: str | None = 
 
 def test_an_episode_without_an_end_of_its_own_is_penalised_once() -> None:
     played = [episode("stop"), episode("length"), episode("overlong", 0.5), episode("rejected", None, "too long")]
-    assert ProximalSettings(**{**DEFAULTS, "missing_eos_penalty": 2.0}).signals(played) == [1.0, -1.0, -1.5, None]
-    assert ProximalSettings(**DEFAULTS).signals(played) == [1.0, 1.0, 0.5, None]
+    assert ProximalSettings(**{**DEFAULTS, "missing_eos_penalty": 2.0}).rewards(played) == [1.0, -1.0, -1.5, None]
+    assert ProximalSettings(**DEFAULTS).rewards(played) == [1.0, 1.0, 0.5, None]
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_an_episode_without_an_end_of_its_own_is_penalised_once() -> None:
             ("gae_lambda", -0.1),
         ),
         *(("clip", 0.0), ("value_clip", 0.0), ("value_weight", -1.0), ("score_at", "first"), ("critic", "none")),
-        *(("gae_lambda", -0.1), ("missing_eos_penalty", 0.0)),
+        *(("popart", 0.0), ("popart", 1.1), ("missing_eos_penalty", 0.0)),
     ],
 )
 def test_values_out_of_range_are_refused_by_name(key: str, value: Any) -> None:
@@ -91,3 +91,14 @@ def test_sharded_weights_are_refused_before_anything_loads(settings: str, sharde
         return
     with pytest.raises(ConfigError, match=r"^training\.accelerate_config: shards the weights"):
         require_fitting(proximal_policy(), training)
+
+
+@pytest.mark.parametrize("changes", [{"popart": 0.5}, {"reset_critic": True}])
+def test_a_value_head_that_deepspeed_would_set_back_is_refused(changes: dict[str, Any], tmp_path: Path) -> None:
+    file = tmp_path / "accelerate.yaml"
+    file.write_text("distributed_type: MULTI_GPU")
+    training = training_config(accelerate_config=str(file))
+    require_fitting(proximal_policy(**changes), training)
+    file.write_text("distributed_type: DEEPSPEED\ndeepspeed_config: {zero_stage: 2}")
+    with pytest.raises(ConfigError, match="DeepSpeed's optimiser has copies"):
+        require_fitting(proximal_policy(**changes), training)

@@ -3,7 +3,7 @@
 import asyncio
 import re
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -17,14 +17,17 @@ from hypothesis import strategies as st
 from building import make_meter
 from evorun.errors import ConfigError
 from evorun.methods.context import RunContext, TrainingSplit
+from evorun.methods.known_exploits import known_exploit
 from evorun.methods.meta_prompts import Sample
 from evorun.methods.refinement_settings import CALIBRATE, RefinementSettings
 from evorun.methods.rubric_samples import choose, without_tokens
+from evorun.methods.rubric_trials import Answered, Trial
 from evorun.methods.rubric_writing import read_count
 from evorun.methods.rubrics import ROLES, Rubrics
 from evorun.models.base import Completion, Message, Reply, Request, Sampling, rejected
 from evorun.rollouts.calls import Calls, Role
 from evorun.rollouts.episodes import NO_REWARD, Asked, Episode
+from evorun.rollouts.monitors import measure
 from evorun.rollouts.rewards import Reward
 from evorun.runs.candidates import Response
 from evorun.runs.effects import JournaledModel, Traffic
@@ -38,9 +41,24 @@ SETTINGS: dict[str, Any] = {
     **{"refine_schedule": "fixed", "refine_every": 2, "refine_rounds": 2, "refine_pool": 4, "refine_samples": 3},
     **{"choose_samples": "random", "references": False, "meta_analysis": True, "flag_above": None},
     **{"analysis_words": 70, "refinement_words": 80, "merging_words": 90, "keep_rubric": "newest"},
-    **{"refine_by": "whole", "meta_json": False, "item_words": 40, "most_items": 3},
-    **{"collapse_below": 0.05, "monitors_above": {}, "sample_chars": None, "meta_prompts": None},
+    **{
+        "refine_by": "whole",
+        "refine_on": "each",
+        "refine_attempts": 1,
+        "validation_samples": 4,
+        "meta_json": False,
+        "item_words": 40,
+        "most_items": 3,
+    },
+    **{
+        "validation_samples": 4,
+        "collapse_below": 0.05,
+        "monitors_above": {},
+        "sample_chars": None,
+        "meta_prompts": None,
+    },
     **{"meta_temperature": 0.5, "meta_top_p": 1.0, "meta_max_tokens": None},
+    **{"analysis_max_tokens": None, "item_max_tokens": None},
 }
 STAGES = ("analysis", "refinement", "merging")
 
@@ -153,7 +171,7 @@ class World:
             training=TrainingSplit(task=self.task, problems=problems, grade=None, demonstrations=known),  # type: ignore[arg-type]
         )
         self.settings = RefinementSettings(**{**SETTINGS, "references": references, **settings})
-        self.rubrics = Rubrics(self.ctx, "initial", self.settings, scorer)
+        self.rubrics = Rubrics(self.ctx, "initial", self.settings, scorer or Spreading("new"))
         self.figures: dict[int, dict[str, float]] = {}
 
     async def step(self, step: int, episodes: Sequence[Episode] | None = None, **figures: float) -> dict[str, float]:
@@ -244,6 +262,28 @@ async def test_without_analysis_samples_are_refined_on_directly(tmp_path: Path) 
     assert [len(world.meta.of(stage)) for stage in STAGES] == [0, 3, 1]
     assert all("reviewer" not in one.messages[-1]["content"] for one in world.meta.of("refinement"))
     assert world.figures[2]["rubrics_refined"] == 1
+
+
+async def test_samples_are_refined_on_together_as_mpos_released_code_does_on_math(tmp_path: Path) -> None:
+    world = await World(tmp_path, refine_on="all").run(2)
+    assert [len(world.meta.of(stage)) for stage in STAGES] == [1, 1, 0]
+    for stage in ("analysis", "refinement"):
+        [text] = [one.messages[-1]["content"] for one in world.meta.of(stage)]
+        assert len(set(re.findall(r"essay [\d.]+", text.partition("# What a reviewer")[0]))) == 3
+        assert text.count("The initial rubric of all.") == 1  # of all three cases
+        assert [f"# Case {number}: Response" in text for number in (1, 2, 3, 4)] == [True] * 3 + [False]
+    assert world.charged == {"analyse": 1, "refine": 1}
+    _, new = world.rubrics.candidates
+    assert (new.call, len(new.blamed), new.reflection.splitlines()[0]) == ("*|2|refine|0|0", 3, "## All samples")
+
+
+async def test_cases_that_other_rubrics_scored_are_shown_with_their_own(tmp_path: Path) -> None:
+    world = await World(tmp_path, refine_on="all", max_lag=1, refine_samples=9).run(4)
+    text = world.meta.of("analysis")[-1].messages[-1]["content"]
+    # step 3 was played while step 2 refined
+    assert text.count("The initial rubric of all.") == 1
+    assert text.count("# Rubric (4 points in all)") == 1
+    assert text.count("# Rubric (") == 2
 
 
 async def test_reference_solutions_are_shown_where_the_setting_says_so(tmp_path: Path) -> None:
@@ -352,23 +392,69 @@ HOSTILE = {
 }
 
 
-@pytest.mark.parametrize("stage", ["refinement", "merging"])
 @pytest.mark.parametrize("said", HOSTILE.values(), ids=HOSTILE)
-async def test_a_rubric_that_cannot_be_used_is_counted_and_the_old_one_stays(
-    tmp_path: Path, stage: str, said: str | None
+async def test_where_no_refinement_can_be_read_they_are_counted_and_the_old_rubric_stays(
+    tmp_path: Path, said: str | None
 ) -> None:
-    world = await World(tmp_path, lambda request: said if stage_of(request) == stage else plain(request)).run(2)
+    world = await World(tmp_path, lambda one: said if stage_of(one) == "refinement" else plain(one)).run(2)
     kinds = {name: count for name, count in world.figures[2].items() if "refused" in name}
-    if stage == "merging":
-        assert list(kinds.values()) == [1]
-        assert next(iter(kinds)).startswith("rubrics_refused_")
-    else:
-        assert kinds.pop("rubrics_refused_no_proposals") == 1
-        assert sum(kinds.values()) == 3
-        assert all(re.fullmatch(r"refinements_refused_[a-z_]+", name) for name in kinds)
-        assert world.meta.of("merging") == []
+    assert kinds.pop("rubrics_refused_no_proposals") == 1
+    assert sum(kinds.values()) == 3
+    assert all(re.fullmatch(r"refinements_refused_[a-z_]+", name) for name in kinds)
+    assert world.meta.of("merging") == []
     assert len(world.rubrics.candidates) == 1
     assert world.rubrics.at("", 3).text == "The initial rubric of all."
+
+
+@pytest.mark.parametrize("said", HOSTILE.values(), ids=HOSTILE)
+async def test_where_no_merging_can_be_read_the_proposal_that_spreads_scores_most_is_taken(
+    tmp_path: Path, said: str | None
+) -> None:
+    """Of three proposals, the second one tells the samples apart the most."""
+    scorer = Widths({"As essay 1.1.": 0.3, "As essay 1.2.": 0.4, "As essay 1.3.": 0.2})
+    world = World(tmp_path, lambda one: said if stage_of(one) == "merging" else plain(one), scorer=scorer)
+    await world.step(2, [essay(1, number) for number in (1, 2, 3)])
+    world.journal.close()
+    figures = world.figures[2]
+    [kind] = [name for name in figures if name.startswith("rubrics_from_proposal_")]
+    assert (figures[kind], figures["rubrics_refined"]) == (1, 1)
+    assert not any("refused" in name for name in figures)
+    assert "As essay 1.2." in world.rubrics.at("", 3).text
+    assert world.rubrics.candidates[-1].call == "*|2|refine|1|0"
+    assert scorer.charged == sorted(scorer.asked)
+    assert len(set(scorer.asked)) == 9
+    assert len(world.meta.requests) + 9 <= world.rubrics.most_calls(2)
+
+
+@pytest.mark.parametrize("refine_by", ["whole", "item"])
+async def test_a_rubric_that_cannot_be_read_is_asked_for_again_with_the_reason(tmp_path: Path, refine_by: str) -> None:
+    """Each reply of a refinement and of the merging is bad at first."""
+    answer = plain if refine_by == "whole" else by_item
+
+    def script(request: Request) -> str | None:
+        good = stage_of(request) == "analysis" or "Your last reply" in request.messages[-1]["content"]
+        return answer(request) if good else "<rubric><item>" if refine_by == "whole" else "none"
+
+    settings = {"refine_by": refine_by, "refine_samples": 1}
+    world = await World(tmp_path, script, refine_attempts=2, **settings).run(2)
+    once = await World(tmp_path / "once", answer, **settings).run(2)
+    assert world.rubrics.at("", 3).items
+    replies = len(once.meta.requests) - 1
+    assert len(world.meta.requests) == 1 + 2 * replies
+    retried = {name: count for name, count in world.figures[2].items() if "_retried_" in name}
+    assert sum(retried.values()) == replies
+    assert {name.partition("_")[0] for name in retried} == {"refinements", "merges"}
+    assert not any("refused" in name or "proposal" in name for name in world.figures[2])
+    if refine_by == "whole":
+        fault = "the < item> does not end"
+        assert sum(fault in one.messages[-1]["content"] for one in world.meta.requests) == 2
+
+
+async def test_what_the_engine_refuses_is_not_asked_for_again(tmp_path: Path) -> None:
+    world = World(tmp_path, lambda one: plain(one) if stage_of(one) == "analysis" else None, refine_attempts=3)
+    await world.run(2)
+    assert len(world.meta.of("refinement")) == 3
+    assert world.figures[2]["refinements_refused_rejected"] == 3
 
 
 async def test_samples_without_an_analysis_are_left_out(tmp_path: Path) -> None:
@@ -442,7 +528,6 @@ async def test_a_rubric_can_be_written_criterion_by_criterion(tmp_path: Path) ->
     assert [one.title for one in rubric.items] == ["Criterion 1", "Criterion 2", "Criterion 3"]
     assert [one.levels[0][1] for one in rubric.items] == ["After 3 turns.", "After 5 turns.", "After 7 turns."]
     assert world.charged == {"analyse": 2, "refine": 8, "merge": 4}
-    assert len(world.meta.requests) == world.rubrics.most_calls(2)
     merging = [one for one in world.meta.requests if "=== Proposal 2 ===" in one.messages[0]["content"]]
     assert [one.sampling.max_tokens for one in merging] == [32, 80, 80, 80]
     assert [(one["role"], "criterion" in one["content"].lower()) for one in merging[-1].messages[-3:]] == [
@@ -531,6 +616,21 @@ async def test_informative_samples_are_extremes_and_suspects(tmp_path: Path) -> 
     assert choose([], 5, "informative", np.random.default_rng(0)) == []
 
 
+@pytest.mark.parametrize(("size", "expected"), [(0, []), (2, [1, 1]), (4, [2, 1, 1]), (5, [2, 2, 1]), (30, [2, 2, 2])])
+def test_thirds_are_by_score(size: int, expected: list[int]) -> None:
+    scores = np.random.default_rng(1).permutation(size) / 40
+    samples = [Sample(essay(1, number, score), Rubric("", 5.0)) for number, score in enumerate(scores.tolist())]
+    thirds = [set(one.tolist()) for one in np.array_split(np.sort(scores), 3)]
+    drawn = [
+        [one.episode.reward.parts["normalised"] for one in choose(samples, 6, "thirds", np.random.default_rng(seed))]
+        for seed in range(5)
+    ]
+    for chosen in drawn:
+        assert [len(third & set(chosen)) for third in thirds if third] == expected
+        assert len(chosen) == len(set(chosen)) == sum(expected)
+    assert size < 30 or len({frozenset(one) for one in drawn}) == 5
+
+
 def test_a_kept_episode_has_its_text_and_no_tokens() -> None:
     whole = essay(1, 0)
     [reply] = whole.replies
@@ -549,19 +649,40 @@ def test_a_choice_is_of_different_samples_in_their_order(size: int, count: int, 
     assert numbers == sorted(set(numbers))
 
 
-class Spreading:
-    """Scores a response by how many points a rubric has: a response's number decides how far from the middle."""
+class Widths:
+    """Spreads the scores of samples as far as a rubric's words say."""
 
+    overflow = None
     calls_per_score = 1
 
-    def __init__(self, wide: str) -> None:
-        self.wide = wide
+    def __init__(self, widths: Mapping[str, float]) -> None:
+        self.widths = widths
         self.asked: list[tuple[int, int]] = []
         self.charged: list[tuple[int, int]] = []
+
+    def most_calls(self, episodes: int, step: int) -> int:
+        return episodes
 
     def charge(self, step: int, index: int, role: str = "score") -> None:
         assert role == "rescore"
         self.charged.append((step, index))
+
+    async def reward(self, step: int, index: int, problem: Problem, response: Response) -> Reward:
+        raise NotImplementedError
+
+    async def rescore(self, step: int, index: int, problem: Problem, response: Response, by: Rubric) -> Reward:
+        self.asked.append((step, index))
+        [width] = [width for words, width in self.widths.items() if words in by.text]
+        score = 0.5 + width * (int(response.text[-1]) % 2 - 0.5)
+        return Reward(score, {"normalised": score})
+
+
+class Spreading(Widths):
+    """Scores a response by how many points a rubric has: a response's number decides how far from the middle."""
+
+    def __init__(self, wide: str) -> None:
+        super().__init__({})
+        self.wide = wide
 
     async def rescore(self, step: int, index: int, problem: Problem, response: Response, by: Rubric) -> Reward:
         self.asked.append((step, index))
@@ -584,9 +705,103 @@ async def test_a_rubric_may_have_to_spread_the_scores_as_much_as_the_old_one(
     world.journal.close()
     assert world.figures[1][f"rubrics_{fate}"] == 2
     assert len(world.rubrics.candidates) == (4 if wide == "new" else 2)
-    assert len(set(scorer.asked)) == len(scorer.asked) == 16  # two keys, two rubrics, four samples
+    assert len(set(scorer.asked)) == len(scorer.asked)
+    # Two keys, two rubrics, four samples; then four proposals, and the best of them in the place of the merged one.
+    assert len(scorer.asked) == (16 if wide == "new" else 16 + 2 * (16 + 8))
     assert scorer.charged == sorted(scorer.asked)
     assert len(world.meta.requests) + len(scorer.asked) <= world.rubrics.most_calls(1)
+
+
+class Judging(Widths):
+    """Scores essays by a rubric that knows better ones by their numbers, and exploits as its name says."""
+
+    def __init__(self, order: int, exploits: float) -> None:
+        """order: 1 where refined rubrics prefer high numbers as the first one does, -1 where they prefer low ones.
+
+        exploits: the share of the points that refined rubrics give them; the first one gives .5.
+        """
+        super().__init__({})
+        self.order, self.exploits = order, exploits
+        self.seen: list[str] = []
+
+    async def rescore(self, step: int, index: int, problem: Problem, response: Response, by: Rubric) -> Reward:
+        self.asked.append((step, index))
+        self.seen.append(response.text)
+        refined, honest = bool(by.items), re.fullmatch(r"essay \d+\.(\d+)", response.text)
+        if honest is None:
+            score = self.exploits if refined else 0.5
+        else:
+            score = 0.5 + (self.order if refined else 1) * (int(honest[1]) / 40 - 0.1)
+        return Reward(score, {"normalised": score})
+
+
+@pytest.mark.parametrize(
+    ("order", "exploits", "fate"),
+    [(1, 0.0, "refined"), (1, 0.58, "refined"), (1, 0.62, "refused_exploitable"), (-1, 0.0, "refused_opposed")],
+)
+async def test_a_rubric_may_have_to_stand_a_validation_on_what_no_refinement_has_seen(
+    tmp_path: Path, order: int, exploits: float, fate: str
+) -> None:
+    scorer = Judging(order, exploits)
+    world = World(tmp_path, keep_rubric="validated", scorer=scorer, refine_every=1, refine_samples=9)
+    for step in (1, 2):
+        await world.step(step, [essay(step, number) for number in range(9)])
+    world.journal.close()
+    assert [world.figures[step].get(f"rubrics_{fate}") for step in (1, 2)] == [1, 1]
+    if fate == "refined":  # else proposals score the samples, too
+        held_out = {text for text in scorer.seen if text.startswith("essay ")}
+        assert len(held_out) == 4
+        assert all(text.startswith("essay 1.") for text in held_out)  # of the untrained policy
+        shown = " ".join(one.messages[-1]["content"] for one in world.meta.requests)
+        assert not any(re.search(rf"{re.escape(text)}\b", shown) for text in held_out)
+        assert len(scorer.seen) == 2 * 2 * (4 + 4)  # two refinements, two rubrics, held-out responses and exploits
+    assert scorer.charged == sorted(scorer.asked)
+    assert len(set(scorer.asked)) == len(scorer.asked)
+
+
+async def test_a_merged_rubric_that_is_refused_gives_way_to_the_best_proposal_that_is_not(tmp_path: Path) -> None:
+    class OfProposals(Judging):
+        """Merged rubrics turn the order round, which proposals keep."""
+
+        async def rescore(self, step: int, index: int, problem: Problem, response: Response, by: Rubric) -> Reward:
+            self.order = -1 if "Merged" in by.text else 1
+            return await super().rescore(step, index, problem, response, by)
+
+    scorer = OfProposals(1, 0.0)
+    world = World(tmp_path, keep_rubric="validated", scorer=scorer, refine_every=1, refine_samples=3)
+    await world.step(1, [essay(1, number) for number in range(9)])
+    world.journal.close()
+    figures = world.figures[1]
+    assert (figures["rubrics_from_proposal_opposed"], figures["rubrics_refined"]) == (1, 1)
+    assert not any("refused" in name for name in figures)
+    assert "As essay 1." in world.rubrics.at("", 2).text
+    assert world.rubrics.candidates[-1].call.startswith("*|1|refine|")
+    assert len(world.meta.requests) + len(scorer.asked) <= world.rubrics.most_calls(1)
+
+
+@pytest.mark.parametrize("exploits", [0, 1, 2, 12])
+async def test_exploits_among_the_held_out_responses_do_not_protect_the_rubric_that_pays_them(
+    exploits: int,
+) -> None:
+    """The old rubric pays them more than all others, the new one nothing; in all else they agree."""
+    texts = [f"honest {number}" for number in range(12 - exploits)] + ["exploit"] * exploits
+    shown = [Answered(problem(0), Response(text=text, answer=None)) for text in texts]
+
+    async def score(step: int, index: int, answered: Answered, rubric: Rubric) -> float:
+        if answered.response.text == "exploit":
+            return 0.9 if rubric.text == "old" else 0.0
+        return int(answered.response.text.split()[1]) / 20
+
+    assert await Trial(score, 1, 0).fault_of_validation(Rubric("old", 5), Rubric("new", 5), shown, []) == ""
+
+
+def test_known_exploits_are_of_five_kinds_and_speak_of_their_subject() -> None:
+    texts = [known_exploit(number, "On the price of bread: should cities pay it?") for number in range(5)]
+    assert len(set(texts)) == 5
+    assert "price" in texts[0].lower()
+    shown = [measure(text, "stop") for text in texts]
+    assert (shown[0]["title_only"], shown[1]["repeated"] > 0.9, shown[2]["foreign_script"]) == (1, True, 1)
+    assert all(known_exploit(number, "\x00") for number in range(5))
 
 
 # --- once for all ---
@@ -594,10 +809,17 @@ async def test_a_rubric_may_have_to_spread_the_scores_as_much_as_the_old_one(
 
 @pytest.mark.parametrize("keys", [("",), ("a", "b", "c")])
 async def test_a_step_makes_at_most_as_many_calls_as_it_says(tmp_path: Path, keys: tuple[str, ...]) -> None:
-    world = World(tmp_path, keys=keys, refine_samples=2)
-    assert (world.rubrics.most_calls(1), world.rubrics.most_calls(2)) == (0, 5 * len(keys))
+    """With no merging that can be read, each proposal scores each sample."""
+
+    def script(request: Request) -> str | None:
+        good = stage_of(request) != "merging" and "Your last reply" in request.messages[-1]["content"]
+        return plain(request) if good or stage_of(request) == "analysis" else "no rubric"
+
+    scorer = Spreading("new")
+    world = World(tmp_path, script, keys=keys, refine_samples=2, refine_attempts=2, scorer=scorer)
+    assert (world.rubrics.most_calls(1), world.rubrics.most_calls(2)) == (0, (2 + 4 + 2 + 4) * len(keys))
     await world.run(2)
-    assert len(world.meta.requests) == world.rubrics.most_calls(2)
+    assert len(world.meta.requests) + len(scorer.asked) == world.rubrics.most_calls(2)
 
 
 @pytest.mark.parametrize("settings", [{}, {"meta_analysis": False}, {"choose_samples": "informative"}])
@@ -681,9 +903,22 @@ async def test_a_rubric_can_be_refined_before_the_first_step_and_then_stays(tmp_
         ({"refine_samples": 0}, "method.refine_samples"),
         ({"monitors_above": {"lies": 0.1}}, "method.monitors_above"),
         ({"monitors_above": {"words": -1.0}}, "method.monitors_above.words"),
+        ({"keep_rubric": "validated", "refine_schedule": "before"}, "method.keep_rubric"),
         ({"flag_above": 0.1, "meta_analysis": False}, "method.flag_above"),
     ],
 )
 def test_settings_that_mean_nothing_are_refused(changes: dict[str, Any], named: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(named)):
         RefinementSettings(**{**SETTINGS, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "tokens"),
+    [({}, [2000, 600, 32]), ({"analysis_max_tokens": 2500, "item_max_tokens": 500}, [2500, 500, 32])],
+)
+def test_analyses_and_criteria_have_limits_of_their_own(changes: dict[str, int], tokens: list[int]) -> None:
+    """MPO's released code: 2,000 or 2,500 tokens, and 500; else two for each word."""
+    words = {"analysis_words": 1000, "item_words": 300, "refine_by": "item"}
+    settings = RefinementSettings(**{**SETTINGS, "references": False, "meta_max_tokens": None, **words, **changes})
+    asked = ((1000, "analyse"), (300, "merge"), (10, "refine"))
+    assert [settings.meta_sampling(*one).max_tokens for one in asked] == tokens

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from building import make_meter, make_method
 from evorun.methods.self_consistency import SelfConsistency, majority
+from evorun.runner.registry import task_config_class
 from evorun.runs.budget import Meter
 from method_fixture import TOKENS, Ask, Scripted, solve
 
@@ -102,3 +103,9 @@ async def test_a_retry_replaces_the_text_in_its_place() -> None:
     (step,) = await solve(vote(3, retries=1), Scripted(script))
     found = {rated.id: rated.answer for rated in step.candidates}
     assert found == {"0.0": "answer 0", "0.1": "answer 1", "0.2": "answer 2"}
+
+
+@pytest.mark.parametrize(("task", "votes"), [("essay", False), ("billsum", False), ("ethics", True), ("tsp", True)])
+def test_texts_at_length_are_not_voted_on(task: str, votes: bool) -> None:
+    reason = make_method("self_consistency").incompatibility(task_config_class(task).task_class)
+    assert (reason is None) == votes

@@ -1,10 +1,12 @@
 """Simulated models on which Duel-Evolve wins, and others on which it loses: a study can find the method wanting."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
-from building import load_task, make_context, make_meter, make_method
+from building import load_task, make_context, make_meter, make_method, simulated_run
 from evorun.cli.compose import yaml_values
 from evorun.models.base import Completion, Reply, Request
 from evorun.models.simulator import Skill
@@ -51,12 +53,53 @@ async def share_right(method: str, **skill: float) -> float:
     return right / PROBLEMS
 
 
+ANSWERS_ONCE = ("zero_shot", "few_shot")
+SPENDING = ("self_consistency", "best_of_n", "feedback_descent", "duel_evolve")
+
+
+@pytest.mark.parametrize("calls", [300, 600])
+@pytest.mark.parametrize("method", SPENDING)
+def test_every_method_that_can_spend_a_budget_does(method: str, calls: int, tmp_path: Path) -> None:
+    run = simulated_run(
+        tmp_path / "run",
+        *(f"method={method}", f"budget=calls_{calls}", "task=mathbench", "task.source=sample", "task.limit=1"),
+        "engine.mean_tokens=1",
+    )
+    (prediction,) = run.records("predictions")
+    spent = sum(cost["calls"] for cost in prediction["cost"].values())
+    assert calls - 1 <= spent <= calls  # a duel costs two calls: of an odd number one is left over
+    assert prediction["stop"] == "budget"
+
+
+def test_the_study_has_no_other_methods_but_those_whose_header_says_so() -> None:
+    methods = yaml_values("experiment", "duel_evolve/simulated_study")["hydra"]["sweeper"]["params"]["method"]
+    assert set(methods.split(",")) == {*ANSWERS_ONCE, *SPENDING, "gepa"}
+
+
 async def test_it_wins_where_right_responses_help_to_write_others_and_a_noisy_judge_finds_them() -> None:
     evolved = await share_right("duel_evolve")
     assert evolved > await share_right("best_of_n") + 0.05
     assert evolved > await share_right("self_consistency") + 0.3  # whose majority is the typical mistake
     # The control: the same method where what is shown changes nothing.
     assert evolved > await share_right("duel_evolve", improvement=0.0) + 0.05
+
+
+REAL_ENOUGH = yaml_values("experiment", "duel_evolve/simulated_study")["engine"]
+DRY_RUN = yaml_values("engine", "simulated")
+
+
+@pytest.mark.parametrize(("model", "is_above"), [({**DRY_RUN, **REAL_ENOUGH}, True), (DRY_RUN, False)])
+async def test_a_vote_is_above_one_response_on_the_studys_model_and_below_it_on_the_dry_runs(
+    model: dict[str, Any], is_above: bool
+) -> None:
+    skill = {key: model[key] for key in ("skill", "spread", "typical_mistake")}
+    one_response = float(np.mean([Skill(**skill).own_chance(problem.id) for problem in LOADED.problems]))
+    assert (await share_right("self_consistency", **skill) > one_response) is is_above
+
+
+async def test_best_of_n_is_level_with_it_on_the_studys_model() -> None:
+    skill = {key: value for key, value in {**DRY_RUN, **REAL_ENOUGH}.items() if key in vars(PLAIN)}
+    assert abs(await share_right("duel_evolve", **skill) - await share_right("best_of_n", **skill)) < 0.1
 
 
 async def test_it_loses_to_a_vote_where_the_judges_errors_persist_and_mistakes_differ() -> None:

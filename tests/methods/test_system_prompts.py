@@ -15,9 +15,11 @@ from evorun.methods.system_prompts import (
     Refused,
     SystemPrompt,
     apply_edits,
+    apply_proposals,
     patch,
     read_edits,
     reply_schema,
+    without_id,
 )
 from evorun.models.base import Completion, Reply
 
@@ -73,8 +75,9 @@ GOOD = {"op": "modify", "id": "G1", "text": "first"}
         ({"op": "modify", "id": "G2"}, "empty_text"),
         ({"op": "add", "text": ["x"]}, "empty_text"),
         ({"op": "add", "text": "x" * 21}, "too_long"),
-        ({"op": "remove", "id": "G1", "text": "x"}, "conflict"),
-        ({"op": "merge", "ids": ["G2", "G1"], "text": "x"}, "conflict"),
+        ({"op": "add", "text": "a\n\n[G2] b"}, "own_ids"),
+        ({"op": "add", "text": "a\n**G2**: b"}, "own_ids"),
+        ({"op": "add", "text": "a, see [ g12 ]"}, "own_ids"),
         ({"op": "add", "text": "two"}, "duplicate"),
         ({"op": "modify", "id": "G2", "text": "two"}, "duplicate"),
         ({"op": "merge", "ids": ["G2", "G3"], "text": "first"}, "duplicate"),
@@ -86,6 +89,122 @@ def test_a_bad_operation_refuses_its_list_or_is_left_out(edit: Any, reason: str)
     assert whole.figures == {f"edits_refused_{reason}": 1, "edits_refused_in_refused_list": 1}
     assert partial.principles == ("first", "two", "three")
     assert partial.figures == {"edits_modify": 1, f"edits_refused_{reason}": 1}
+
+
+@pytest.mark.parametrize("partial", [False, True])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"op": "modify", "id": "G1", "text": "other"},
+        {"op": "remove", "id": "G1"},
+        {"op": "merge", "ids": ["G2", "G1"], "text": "x"},
+    ],
+)
+def test_of_two_conflicting_operations_neither_is_applied(other: Any, partial: bool):
+    for pair in ((GOOD, other), (other, GOOD)):
+        assert patched(*pair, partial=partial)[:3] == (None, (), {"conflict": 2})
+    third = patched(GOOD, {"op": "add", "text": "four"}, other, partial=True)
+    assert third.principles == (*THREE, "four")
+    # an operation that is bad by itself contradicts nothing, and the same one twice is no contradiction
+    assert patched(GOOD, {**other, "op": "?"}, partial=True).principles == ("first", "two", "three")
+    twice = patched(other, {"op": "add", "text": "x"}, other, partial=True)
+    assert twice.edits[0].op == other["op"]
+    assert twice.refused["duplicate"] >= 1
+
+
+def test_of_reviewers_proposals_those_apply_that_agree_with_all_others():
+    proposals = [Edit("modify", (1,), "a"), *(Edit("add", (), f"new {n}") for n in (1, 2, 2)), Edit("remove", (1,))]
+    found = apply_proposals(THREE, [*proposals, Edit("remove", (3,)), Edit("remove", (9,))], LIMITS)
+    assert found.principles == ("one", "two", "new 1", "new 2")
+    assert found.refused == {"conflict": 2, "duplicate": 1, "unknown_id": 1}
+    # the bound is on what applies, and a conflict with an operation beyond it is one
+    bounded = apply_proposals(THREE, proposals, Limits(6, 20, 1))
+    assert bounded[:3] == (
+        (*THREE, "new 1"),
+        (Edit("add", (), "new 1"),),
+        {"conflict": 2, "duplicate": 1, "too_many": 1},
+    )
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        "[G3] Check.",
+        "[G3] [G3]  Check.",
+        "G3: Check.",
+        "**[g3]** Check.",
+        "- [G12]: Check.",
+        "**G7.** Check.",
+        "Check.",
+    ],
+)
+def test_a_leading_id_is_no_part_of_a_text(written: str):
+    found = patched({"op": "add", "text": written})
+    assert found.principles == (*THREE, "Check.")
+    # the numbers shown are the places in the list, and no others
+    assert SystemPrompt("", found.principles).text.endswith("[G1] one\n\n[G2] two\n\n[G3] three\n\n[G4] Check.")
+
+
+@pytest.mark.parametrize("text", ["G7 is a group.", "For G1 and G2 of order p", "a [1] b", "Goal: be right."])
+def test_what_only_looks_like_an_id_stays(text: str):
+    assert apply_edits((), [Edit("add", (), text)], Limits(6, 50, 5)).principles == (text,)
+    assert without_id(text) == text
+
+
+@pytest.mark.parametrize(
+    "token",
+    [
+        "<|im_start|>",
+        "<|im_end|>",
+        "</s>",
+        "[INST]",
+        "<start_of_turn>",
+        "<\uff5cUser\uff5c>",
+        "[|user|]",
+        "[gMASK]",
+        "]~b]",
+    ],
+)
+def test_a_chat_templates_tokens_are_broken_up(token: str):
+    found = patch(THREE, reply([{"op": "add", "text": f"a {token} b"}]), Limits(6, 60, 5), preamble=f"not {token}")
+    assert found.principles is not None
+    assert token not in found.principles[-1]
+    assert token not in patch((), reply(json.dumps({"analysis": f"so {token}", "edits": [GOOD]})), LIMITS).analysis
+
+
+def test_a_tag_of_the_system_prompts_own_stays():
+    edit = {"op": "add", "text": "Call <tool_call>{}</tool_call> once, not <think>."}
+    kept = patch(THREE, reply([edit]), Limits(6, 60, 5), preamble="Use <tool_call>{...}</tool_call>.")
+    assert kept.edits[0].text == "Call <tool_call>{}</tool_call> once, not < think>."
+    assert patch(THREE, reply([edit]), Limits(6, 60, 5)).edits[0].text.startswith("Call < tool_call>{}< /tool_call>")
+
+
+def test_the_preamble_is_edited_where_it_may_be():
+    edits = [{"op": "modify", "id": "G0", "text": "A longer preamble than 20."}, {"op": "remove", "id": "G2"}]
+    found = patch(THREE, reply(edits), LIMITS._replace(preamble_chars=30), preamble="Be right.")
+    assert (found.preamble, found.principles) == ("A longer preamble than 20.", ("one", "three"))
+    assert patch(THREE, reply(edits), LIMITS, preamble="Be right.").refused == {"unknown_id": 1, "in_refused_list": 1}
+    # an edit of principles says nothing of it
+    untouched = patch(THREE, reply(edits[1:]), LIMITS._replace(preamble_chars=30), preamble="Be right.")
+    assert (untouched.preamble, untouched.principles) == (None, ("one", "three"))
+
+
+@pytest.mark.parametrize(
+    ("edit", "reason"),
+    [
+        ({"op": "modify", "id": "G0", "text": "x" * 31}, "too_long"),
+        ({"op": "modify", "id": "G0", "text": "Be right."}, "duplicate"),
+        ({"op": "modify", "id": "G0", "text": "a\n\n[G1] b"}, "own_ids"),
+        ({"op": "modify", "id": "G0", "text": " "}, "empty_text"),
+        ({"op": "remove", "id": "G0"}, "unknown_id"),
+        ({"op": "merge", "ids": ["G0", "G1"], "text": "x"}, "unknown_id"),
+        ({"op": "modify", "id": "?", "text": "x"}, "unknown_id"),
+        ({"op": "modify", "id": -1, "text": "x"}, "unknown_id"),
+    ],
+)
+def test_a_preamble_is_bounded_and_never_taken_out(edit: Any, reason: str):
+    found = patch(THREE, reply([edit]), LIMITS._replace(preamble_chars=30), partial=True, preamble="Be right.")
+    assert found[:3] == (None, (), {reason: 1})
 
 
 def test_a_merge_may_keep_the_words_of_one_of_its_own():
@@ -105,6 +224,13 @@ def test_principles_and_operations_are_bounded():
     assert patched(*add, partial=True).refused == {"too_many": 3}  # the sixth operation, and two for want of room
     # a system prompt that holds more already may be edited
     assert apply_edits(THREE, [Edit("modify", (1,), "1")], Limits(2, 20, 5)).principles == ("1", "two", "three")
+
+
+def test_braces_around_the_edits_do_not_hide_them() -> None:
+    text = json.dumps({"analysis": "a", "edits": [{"op": "add", "text": "t"}]})
+    said = reply(f"As $\\frac{{1}}{{2}}$ of {{98, 100}}:\n{text}\nwhere $x_{{1}}$ counts.")
+    assert read_edits(said) == [Edit("add", (), "t")]
+    assert patch(THREE, said, LIMITS).analysis == "a"
 
 
 @pytest.mark.parametrize(
@@ -205,3 +331,8 @@ def test_a_schema_allows_the_operations_that_the_principles_do(count: int):
     assert not allows(op="remove", id=f"G{count + 1}")
     assert not allows(op="merge", ids=["G1"], text="x")
     assert not validator.is_valid({"analysis": "so", "edits": [{"op": "add", "text": "x"}] * 6})
+    assert not allows(op="modify", id="G0", text="x")
+    validator = jsonschema.Draft202012Validator(reply_schema(count, LIMITS._replace(preamble_chars=30)))
+    assert allows(op="modify", id="G0", text="x" * 30)
+    assert not allows(op="modify", id="G0", text="x" * 31)
+    assert not allows(op="remove", id="G0")

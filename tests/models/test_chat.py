@@ -8,7 +8,7 @@ import pytest
 from evorun.errors import EngineError
 from evorun.models import embedded
 from evorun.models.base import Message, Role
-from evorun.models.chat import adapt_roles, prompt_token_ids, require_plain_template
+from evorun.models.chat import adapt_roles, prompt_token_ids, require_chat_template
 from evorun.models.config import ModelConfig
 
 
@@ -60,15 +60,18 @@ class WithoutTemplate:
 
 def test_a_base_model_is_refused() -> None:
     with pytest.raises(EngineError, match="'some/base': its tokenizer has no chat template"):
-        require_plain_template(WithoutTemplate(), ModelConfig(name="m", id="some/base"))
+        require_chat_template(WithoutTemplate(), ModelConfig(name="m", id="some/base"))
 
 
-def test_a_template_with_channels_is_refused() -> None:
+def test_channels_take_their_special_tokens() -> None:
     class Harmony:
         chat_template = "<|start|>assistant<|channel|>analysis<|message|>"
 
-    with pytest.raises(EngineError, match="answers in channels"):
-        require_plain_template(Harmony(), ModelConfig(name="oss", id="openai/gpt-oss-120b"))
+        def get_added_vocab(self) -> dict[str, int]:
+            return {"<|start|>": 1, "<|channel|>": 2, "<|message|>": 3, "<|end|>": 4, "<|return|>": 5}
+
+    with pytest.raises(EngineError, match=r"has channels, its tokenizer has no token <\|constrain\|>, <\|call\|>;"):
+        require_chat_template(Harmony(), ModelConfig(name="oss", id="openai/gpt-oss-120b"))
 
 
 @pytest.fixture(name="tokenizer", scope="module")

@@ -17,8 +17,9 @@ from evorun.training.process import TrainerProcess
 SECRETS = (
     *("OPENAI_API_KEY", "ANTHROPIC_APIKEY", "HF_TOKEN", "AWS_SECRET_ACCESS_KEY", "AWS_ACCESS_KEY_ID"),
     *("GITHUB_TOKEN", "WANDB_API_KEY", "DB_PASSWORD", "GOOGLE_APPLICATION_CREDENTIALS", "MY_JUDGE"),
+    *("PGPASSWORD", "DATABASE_URL", "GH_PAT", "SLURM_JWT", "HTTPS_PROXY", "UNHEARD_OF"),
 )
-HARMLESS = ("PATH_TO_MONKEY", "TOKENIZERS_PARALLELISM", "KEYBOARD", "HF_HOME")
+HARMLESS = ("TOKENIZERS_PARALLELISM", "HF_HOME", "CUDA_VISIBLE_DEVICES", "LC_ALL", "SLURM_JOB_ID")
 
 
 @pytest.fixture(autouse=True)
@@ -32,11 +33,13 @@ def names(environ: Path) -> set[str]:
     return {entry.partition("=")[0] for entry in environ.read_text().split("\0")}
 
 
-def test_what_is_named_or_sounds_like_a_secret_is_left_out() -> None:
+def test_children_are_given_what_they_need_and_what_the_user_names(monkeypatch: pytest.MonkeyPatch) -> None:
     kept = child_environment()
     assert kept.keys() & {*SECRETS, *HARMLESS} == {*HARMLESS}
     assert kept["PATH"] == os.environ["PATH"]
     assert child_environment(keep=("HF_TOKEN",)).keys() & {*SECRETS} == {"HF_TOKEN"}
+    monkeypatch.setenv("EVORUN_PASS_ENV", "UNHEARD_OF, MY_JUDGE")
+    assert child_environment().keys() & {*SECRETS} == {"UNHEARD_OF", "MY_JUDGE"}
 
 
 async def test_the_process_that_compares_answers_has_no_keys() -> None:
@@ -62,4 +65,4 @@ async def test_the_trainer_has_no_keys_but_the_hubs(tmp_path: Path, monkeypatch:
     job = make_job(tmp_path, tmp_path, training_config(), policy_gradient())
     with pytest.raises(TrainingError, match="ended with exit code 0"):
         await asyncio.wait_for(TrainerProcess.start(job, tmp_path / "log"), 30)
-    assert names(seen) & {*SECRETS} == {"HF_TOKEN"}
+    assert names(seen) & {*SECRETS} == {"HF_TOKEN", "HTTPS_PROXY"}

@@ -111,6 +111,21 @@ def test_a_reply_is_right_as_often_as_skill_principles_and_training_say() -> Non
     assert PrincipleSettings(principle_seed=4).merit(" ".join(several)) != skill.merit(" ".join(several))
 
 
+@pytest.mark.parametrize(
+    ("interaction", "worth"),  # of one principle, before training, halfway and after it
+    [(0.0, (1, 1, 1)), (1.0, (0, 0.5, 1)), (0.5, (0.5, 0.75, 1)), (-1.0, (1, 0.5, 0)), (-2.0, (1, 0, -1))],
+)
+def test_prompt_and_weights_interact_with_either_sign(interaction: float, worth: tuple[float, ...]) -> None:
+    skill = Skill(skill=0.3, principle_gain=0.05, principle_seed=3, training_gain=0.4, interaction=interaction)
+    helping = max(CATALOGUE, key=skill.merit)
+    for learned, share in zip((0.0, 0.2, 0.4), worth, strict=True):
+        for earlier in (0.0, learned):  # updates of this run, or of an earlier one
+            trained = Skill(**{**vars(skill), "learned": earlier})
+            system = Message(role="system", content=SystemPrompt("Solve it.", (helping,)).text)
+            request = Request(messages=(system,), hints={"problem": "p", "learned": learned - earlier})
+            assert trained.chance_of(request, ()) == pytest.approx(0.3 + learned + share * skill.merit(helping))
+
+
 def test_a_principle_is_known_wherever_it_stands_and_no_other_text_is_one() -> None:
     rng = np.random.default_rng(0)
     whole = [reflection(Request(messages=(), hints={"role": "reflect"}), Skill(), 0.0, rng) for _ in range(30)]

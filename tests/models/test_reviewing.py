@@ -4,13 +4,23 @@ import numpy as np
 import pytest
 
 from evorun.models.base import Message, Request
+from evorun.models.loopholes import KINDS, exploit, strengths
 from evorun.models.reviewing import CLOSING, HARMFUL, NAMED, ReviewSettings
-from evorun.models.writing import EVASION, POINTED, VAGUE
+from evorun.models.writing import POINTED, VAGUE
 from evorun.tasks.rubric_scores import read_scores
 from evorun.tasks.rubrics import Rubric, read_rubric
 
 OPEN = "Score the essay from 0 to 5."
-ESSAY, HALF = " ".join(POINTED), " ".join((*POINTED[:3], *VAGUE[3:]))
+
+
+def response(text: str) -> str:
+    return f"<response>\n{text}\n</response>"
+
+
+ESSAY, HALF = response(" ".join(POINTED)), response(" ".join((*POINTED[:3], *VAGUE[3:])))
+EXPLOITS = {kind: exploit(kind, np.random.default_rng(0)) for kind in KINDS}
+EXPLOIT = response(EXPLOITS["title"])
+CLOSED = CLOSING["title"]
 FREE = Rubric("Score it.", 5)
 
 
@@ -24,7 +34,7 @@ def exact(**settings: float) -> ReviewSettings:
 
 
 def given(
-    shown: str, rng: np.random.Generator, rubric: Rubric = FREE, quality: float = 0.0, **settings: float
+    shown: str, rng: np.random.Generator, rubric: Rubric = FREE, quality: float | None = None, **settings: float
 ) -> float:
     """Return the share of the points that a response is given."""
     hints = {"maximum": rubric.maximum, "items": [one.maximum for one in rubric.items], "item": None}
@@ -36,29 +46,36 @@ def given(
     ("shown", "share"),
     [
         (f"{OPEN} {HALF}", 0.5),
-        (f"{OPEN} {EVASION}", 0.9),
-        (f"{OPEN} {CLOSING} {HALF}", 0.5),
-        (f"{OPEN} {CLOSING} {EVASION}", 0.0),
-        (f"{OPEN} {HARMFUL} {POINTED[0]}", 1 - 1 / 6),
-        (f"{OPEN} {HARMFUL} {EVASION}", 0.9),
-        (f"{OPEN} The answer is 7.", 0.2),
+        (f"{OPEN} {EXPLOIT}", 0.9),
+        (f"{OPEN} {CLOSED} {HALF}", 0.5),
+        (f"{OPEN} {CLOSED} {EXPLOIT}", 0.0),
+        (f"{OPEN} {HARMFUL} {response(POINTED[0])}", 1 - 1 / 6),
+        (f"{OPEN} {HARMFUL} {EXPLOIT}", 0.9),
+        (f"{OPEN} {response('The answer is 7.')}", 0.0),
+        *((f"{OPEN} {CLOSED} {response(EXPLOITS[kind])}", 0.9) for kind in KINDS[:-1]),
+        *((f"{OPEN} {CLOSING[kind]} {response(EXPLOITS[kind])}", 0.0) for kind in KINDS[:-1]),
     ],
 )
 def test_the_texts_of_response_and_rubric_decide_the_points(shown: str, share: float) -> None:
-    assert given(shown, np.random.default_rng(0), quality=0.2) == pytest.approx(share, abs=0.01)
+    assert given(shown, np.random.default_rng(0)) == pytest.approx(share, abs=0.01)
+
+
+def test_a_response_whose_worth_is_known_is_not_judged_by_how_it_looks() -> None:
+    assert given(f"{OPEN} {EXPLOIT}", np.random.default_rng(0), quality=0.2) == pytest.approx(0.2)
 
 
 def test_a_reward_models_error_stays_on_the_scale_however_many_items_there_are() -> None:
     rng = np.random.default_rng(0)
-    for rubric in (FREE, read_rubric(refine("merging", CLOSING, rng))):
+    for rubric in (FREE, read_rubric(refine("merging", CLOSED, rng))):
         shares = [given(f"{OPEN} {HALF}", rng, rubric, reward_noise=0.2) for _ in range(1000)]
         assert np.mean(shares) == pytest.approx(0.5, abs=0.03)
         assert np.std(shares) == pytest.approx(0.2, abs=0.03)
         assert max(given(f"{OPEN} {ESSAY}", rng, rubric, reward_noise=0.2) for _ in range(20)) == 1
 
 
-@pytest.mark.parametrize("skill", [0.0, 0.3, 1.0])
-def test_a_criterion_against_the_loophole_comes_only_from_a_sample_that_uses_it(skill: float) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("skill", [0.0, 0.4, 1.0])
+def test_a_criterion_against_a_kind_comes_only_from_a_sample_that_looks_like_it(skill: float, kind: str) -> None:
     rng = np.random.default_rng(0)
 
     def shares(shown: str) -> list[float]:
@@ -67,23 +84,28 @@ def test_a_criterion_against_the_loophole_comes_only_from_a_sample_that_uses_it(
         after = [refine("refinement", f"{shown}\n{one}", rng, meta_skill=skill) for one in said]
         return [
             sum(phrase in text for text in texts) / 400
-            for phrase, texts in ((NAMED, said), (CLOSING, alone), (CLOSING, after))
+            for phrase, texts in ((NAMED[kind], said), (CLOSING[kind], alone), (CLOSING[kind], after))
         ]
 
     assert shares(f"{OPEN}\n{ESSAY}") == [0, 0, 0]
-    # An analysis is one more look at the sample.
-    assert shares(f"{OPEN}\n{EVASION}") == pytest.approx([skill, skill, 1 - (1 - skill) ** 2], abs=0.07)
+    other = KINDS[KINDS.index(kind) - 1]
+    assert shares(f"{OPEN}\n{response(EXPLOITS[other])}") == [0, 0, 0]
+    assert shares(f"{OPEN} {EXPLOITS[kind]}\n{ESSAY}") == [0, 0, 0]  # it is the response that counts
+    # The less it looks like it, the less often; an analysis is one more look at the sample.
+    seen = skill * strengths(EXPLOITS[kind])[kind]
+    looks = [seen, seen, 1 - (1 - seen) ** 2]
+    assert shares(f"{OPEN}\n{response(EXPLOITS[kind])}") == pytest.approx(looks, abs=0.08)
 
 
 def test_criteria_stay_once_they_are_in_a_rubric_and_merging_collects_them() -> None:
     rng = np.random.default_rng(0)
-    without = refine("refinement", EVASION, rng, meta_skill=0)
-    closing = refine("refinement", EVASION, rng, meta_skill=1)
-    assert CLOSING not in without
-    assert CLOSING in refine("refinement", f"{closing}\n{ESSAY}", rng, meta_skill=0)
-    assert refine("analysis", f"{closing}\n{EVASION}", rng, meta_skill=1) != NAMED  # it is closed already
+    without = refine("refinement", EXPLOIT, rng, meta_skill=0)
+    closing = refine("refinement", EXPLOIT, rng, meta_skill=1)
+    assert CLOSED not in without
+    assert CLOSED in refine("refinement", f"{closing}\n{ESSAY}", rng, meta_skill=0)
+    assert refine("analysis", f"{closing}\n{EXPLOIT}", rng, meta_skill=1) != NAMED["title"]  # it is closed already
     merged = refine("merging", f"{without}\n{closing}", rng)
-    assert CLOSING in merged
+    assert CLOSED in merged
     assert HARMFUL not in merged
     harmful = refine("merging", without, rng, meta_harm=1)
     assert HARMFUL in refine("merging", refine("refinement", harmful, rng), rng)
@@ -97,8 +119,8 @@ def test_a_hostile_rubric_is_scored_by_like_any_other(text: str) -> None:
 def test_rubrics_and_the_scores_of_their_items_can_be_read_and_malformed_rubrics_cannot() -> None:
     rng = np.random.default_rng(0)
     for _ in range(20):
-        rubric = read_rubric(refine("merging", CLOSING, rng, meta_harm=0.5))
+        rubric = read_rubric(refine("merging", CLOSED, rng, meta_harm=0.5))
         assert given(HALF, rng, rubric) == pytest.approx(0.5, abs=0.02)
         assert given(HALF, rng, Rubric("", rubric.items[0].maximum)) == pytest.approx(0.5, abs=0.02)
         with pytest.raises(ValueError, match=r"^unclosed:"):
-            read_rubric(refine("refinement", EVASION, rng, malformed=1))
+            read_rubric(refine("refinement", EXPLOIT, rng, malformed=1))

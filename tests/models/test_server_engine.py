@@ -24,14 +24,8 @@ from building import make_config
 from evorun.errors import ConfigError, EngineError
 from evorun.models.adapters import read_adapter
 from evorun.models.base import LanguageModel, Message, Reply, Request, Sampling
-from evorun.models.server.retry import (
-    AVOIDED_SECONDS,
-    FAILURES_BEFORE_AVOIDED,
-    LIMITS_BEFORE_HELD,
-    EndpointPool,
-    Patience,
-    parse_retry_after,
-)
+from evorun.models.server.pool import LIMITS_BEFORE_HELD
+from evorun.models.server.retry import Patience, parse_retry_after
 from evorun.testing import check_engine
 from evorun.testing.engines import VERDICT_SCHEMA, ask, decoder
 from forward_pass import plain_model, scorer
@@ -150,7 +144,7 @@ async def test_a_server_without_what_learning_takes_is_refused_at_the_first_call
     tokenizer: Path, gives: tuple[str, ...], missing: str
 ) -> None:
     async with serving(tokenizer, MadeUp(tokenizer, gives=gives)) as (server, engine):
-        with pytest.raises(EngineError, match=f"this server returns {missing}.*, which learning .* needs") as caught:
+        with pytest.raises(EngineError, match=f"this server returns {missing}.*, which learning .* needs?") as caught:
             await engine.complete(LEARNED)
         assert "`vllm serve`" in one_line_of(caught)
         assert len(server.seen) <= 2
@@ -215,11 +209,13 @@ async def test_five_turns_are_trained_on_as_the_server_saw_and_drew_them(tmp_pat
 async def test_a_control_of_token_ids_differs_in_these_alone(tokenizer: Path) -> None:
     async with serving(tokenizer, max_retries=0) as (server, engine):
         await engine.complete(LEARNED)
+        answered = len(server.seen)
         server.fault = hostile.status(500)
         with pytest.raises(EngineError, match="made to fail"):
             await engine.complete(LEARNED)
-    asked, control = (seen.body for seen in server.seen[-2:])
-    assert control == {**asked, "prompt": asked["prompt"][:1]}
+    asked, _, control, *_ = (seen.body for seen in server.seen[answered:])
+    assert control == {**asked, "prompt": asked["prompt"][: len(control["prompt"])]}
+    assert len(control["prompt"]) < len(asked["prompt"])
 
 
 async def test_token_ids_that_nobody_asked_for_are_not_recorded() -> None:
@@ -255,7 +251,7 @@ async def test_every_server_loads_the_models_adapter_and_requests_name_it(adapte
     digest = read_adapter(adapters[0]).digest
     assert engine.name == f"fake+adapter:{digest}"
     assert one.adapters == two.adapters == {f"evorun-{digest}": str(adapters[0])}
-    assert names(one) == names(two) == [f"evorun-{digest}"] * 2
+    assert names(one) + names(two) == [f"evorun-{digest}"] * (4 + 2)  # and a control each
 
 
 async def test_an_adapter_that_is_loaded_already_is_the_same(adapters: list[Path]) -> None:
@@ -289,6 +285,30 @@ async def test_a_server_out_of_reach_for_a_moment_is_asked_again(adapters: list[
         await until(lambda: server.adapter_requests >= 1)
         server.adapter_fault = None
         assert (await (await asked).complete(REQUEST)).error is None
+
+
+async def test_a_dead_server_of_two_ends_no_run_at_an_adapter_load(adapters: list[Path]) -> None:
+    async with ChatServer() as stays, ChatServer() as dies, opened(stays, dies, max_retries=1) as engine:
+        await asyncio.gather(*(engine.complete(REQUEST) for _ in range(4)))
+        await dies._runner.cleanup()
+        view = await engine.under(adapters[0], "policy@1")
+        assert (await view.complete(REQUEST)).error is None
+    assert len(stays.adapters) == 1
+
+
+async def test_a_server_started_anew_gets_the_adapters_before_any_call(adapters: list[Path]) -> None:
+    async with ChatServer() as server, opened(server, max_outage="30") as engine:
+        views = [await engine.under(folder, f"policy@{step}") for step, folder in enumerate(adapters[:2])]
+        assert (await views[1].complete(REQUEST)).error is None
+        await server._runner.cleanup()
+        asked = asyncio.create_task(views[1].complete(REQUEST))
+        await asyncio.sleep(0)
+        async with ChatServer(port=server.port) as anew:
+            assert (await asked).error is None
+            assert (await views[0].complete(REQUEST)).error is None
+            # The present step's first.
+            assert list(anew.adapters.values()) == [str(adapters[1]), str(adapters[0])]
+            assert set(names(anew)) == set(anew.adapters)
 
 
 async def test_views_are_under_their_adapters_and_the_model_is_as_before(adapters: list[Path]) -> None:
@@ -405,23 +425,22 @@ async def test_half_a_surrogate_pair_becomes_a_question_mark(said: str, text: st
 
 
 async def test_many_calls_through_many_faults() -> None:
-    faults = deque(list(PASSING.values())[:-1] * 3)
+    faults = deque(fault for kind in list(PASSING.values())[:-1] * 3 for fault in (kind, None, None))
     async with ChatServer(faults=faults) as server, opened(server, max_retries=20, concurrency=16) as engine:
-        replies = await asyncio.gather(*(engine.complete(ask(f"Number {i}?", max_tokens=4)) for i in range(60)))
+        replies = await asyncio.gather(*(engine.complete(ask(f"Number {i}?", max_tokens=4)) for i in range(150)))
     assert all(reply.error is None and reply.completions[0].tokens == 4 for reply in replies)
-    assert len(server.seen) == 60 + 3 * (len(PASSING) - 1)
+    assert len(server.seen) >= 150 + 3 * (len(PASSING) - 1)  # and controls
 
 
-async def test_after_all_retries_one_line_with_url_and_last_cause() -> None:
+async def test_after_an_outage_one_line_with_url_and_last_cause() -> None:
     fault = hostile.status(503, '{"error": {"message": "over\\nloaded"}}')
-    async with ChatServer(fault=fault) as server, opened(server, max_retries=2) as engine:
+    async with ChatServer(fault=fault) as server, opened(server) as engine:
         with pytest.raises(EngineError) as error:
             await engine.complete(REQUEST)
     message = one_line_of(error)
     assert f"{server.url} unreachable" in message
-    assert "3 attempts" in message
     assert "HTTP 503: over loaded" in message
-    assert sum(seen.body["messages"] == list(REQUEST.messages) for seen in server.seen) == 3
+    assert sum(seen.body["messages"] == list(REQUEST.messages) for seen in server.seen) == 2
 
 
 async def test_a_control_differs_from_its_request_in_the_texts_alone() -> None:
@@ -429,7 +448,7 @@ async def test_a_control_differs_from_its_request_in_the_texts_alone() -> None:
     async with ChatServer(fault=hostile.status(500)) as server, opened(server, max_retries=0) as engine:
         with pytest.raises(EngineError, match="made to fail"):
             await engine.complete(request)
-    asked, control, *_ = (seen.body for seen in server.seen)
+    asked, _, control, *_ = (seen.body for seen in server.seen)
     assert asked.pop("n") == 2
     assert [message.pop("content") for message in control["messages"]] == ["Say 1."] * len(asked["messages"])
     for message in asked["messages"]:
@@ -518,7 +537,8 @@ async def test_a_held_server_is_passed_over_for_another() -> None:
         for _ in range(5):
             await engine.complete(REQUEST)
     assert time.monotonic() - started < 60
-    assert (len(held.seen), len(free.seen)) == (LIMITS_BEFORE_HELD, 5)
+    assert len(held.seen) <= LIMITS_BEFORE_HELD
+    assert len(free.seen) == 5 + 1  # and a control
 
 
 @pytest.mark.parametrize(
@@ -547,14 +567,6 @@ def test_backoff_stays_within_its_bounds(retry: int, base: float, cap: float) ->
 # --- several servers -----------------------------------------------------------------------------------------------
 
 
-async def test_calls_are_balanced_over_servers() -> None:
-    async with ChatServer(delay=0.02) as one, ChatServer(delay=0.02) as two, opened(one, two) as engine:
-        await asyncio.gather(*(engine.complete(REQUEST) for _ in range(40)))
-        for _ in range(10):
-            await engine.complete(REQUEST)
-    assert (len(one.seen), len(two.seen)) == (25, 25)
-
-
 async def test_a_slow_server_gets_fewer_calls() -> None:
     async with ChatServer(delay=1.0) as slow, ChatServer() as fast, opened(slow, fast, concurrency=4) as engine:
         await asyncio.gather(*(engine.complete(REQUEST) for _ in range(40)))
@@ -566,7 +578,8 @@ async def test_a_failing_server_is_avoided() -> None:
     async with ChatServer(fault=hostile.status(500)) as bad, ChatServer() as good, opened(bad, good) as engine:
         for _ in range(30):
             await engine.complete(REQUEST)
-    assert (len(bad.seen), len(good.seen)) == (FAILURES_BEFORE_AVOIDED, 30)
+    assert len(good.seen) == 30 + 1  # and a control
+    assert len(bad.seen) <= 4  # controls alone
 
 
 async def test_a_server_that_dies_under_load_loses_no_call() -> None:
@@ -580,30 +593,6 @@ async def test_a_server_that_dies_under_load_loses_no_call() -> None:
         await dies._runner.cleanup()
         replies = await asyncio.gather(*calls)
     assert all(reply.completions[0].tokens == 8 for reply in replies)
-
-
-def test_an_avoided_server_comes_back_one_call_at_a_time() -> None:
-    now = 0.0
-    pool = EndpointPool(["one", "two"], clock=lambda: now)
-    one, two = pool.endpoints
-    for _ in range(FAILURES_BEFORE_AVOIDED):
-        pool.failed(one)
-    two.outstanding = 50
-    assert pool.pick() is two
-    now = AVOIDED_SECONDS
-    assert pool.pick() is one
-    one.outstanding = 1
-    assert pool.pick() is two
-    pool.succeeded(one)
-    assert pool.pick() is one
-
-
-def test_a_call_that_failed_on_a_server_tries_another_first() -> None:
-    pool = EndpointPool(["one", "two"], clock=lambda: 0.0)
-    one, two = pool.endpoints
-    two.outstanding = 5
-    assert pool.pick() is one
-    assert pool.pick(last=one) is two
 
 
 # --- connections, concurrency, cancellation ------------------------------------------------------------------------
@@ -674,15 +663,7 @@ async def test_a_server_killed_mid_call_is_reported_as_unreachable() -> None:
         await kill_during(call, process)
         with pytest.raises(EngineError) as error:
             await asyncio.wait_for(call, 5)
-    assert f"{url} unreachable: 4 attempts" in one_line_of(error)
-
-
-async def test_a_call_survives_the_kill_of_its_server_when_there_is_another() -> None:
-    async with server_process() as (process, url), ChatServer() as other, opened(url, other, timeout=60.0) as engine:
-        call = asyncio.create_task(engine.complete(REQUEST))
-        await kill_during(call, process)
-        assert (await asyncio.wait_for(call, 5)).completions[0].text
-    assert len(other.seen) == 1
+    assert f"{url} unreachable: " in one_line_of(error)
 
 
 # --- opening -------------------------------------------------------------------------------------------------------
@@ -717,7 +698,7 @@ async def test_one_unreachable_server_of_two_is_a_warning(caplog: pytest.LogCapt
     async with ChatServer() as server, opened(gone, server) as engine:
         for _ in range(5):
             await engine.complete(REQUEST)
-    assert len(server.seen) == 5
+    assert len(server.seen) == 5 + 1  # and a control
     assert [gone in r.message for r in caplog.records if r.levelno == logging.WARNING] == [True]
 
 

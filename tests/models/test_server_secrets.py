@@ -4,14 +4,18 @@ import json
 import logging
 import re
 import traceback
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import quote
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import hostile_server as hostile
 from building import make_config
 from evorun.errors import ConfigError, EngineError
+from evorun.models.server.messages import Redactor
 from hostile_server import ChatServer
 from server_engine import KEY, REQUEST, closed_port, one_line_of, opened
 
@@ -140,3 +144,35 @@ async def test_a_proxy_that_refuses_is_one_line_without_its_password(monkeypatch
     async with refuses as proxy, opened(NOWHERE, proxy=proxy.url.removesuffix("/v1")) as engine:
         with pytest.raises(EngineError, match=r"HTTP 407.*HTTPS_PROXY"):
             await engine.complete(REQUEST)
+
+
+ESCAPES: Mapping[str, Callable[[str], str]] = {
+    "json": lambda text: json.dumps(text)[1:-1],
+    "json_code": lambda text: "".join(f"\\u{ord(character):04x}" for character in text),
+    "python_code": lambda text: "".join(f"\\x{ord(character):02X}" for character in text),
+    "javascript_code": lambda text: "".join(f"\\u{{{ord(character):x}}}" for character in text),
+    "slashes": lambda text: text.replace("/", "\\/"),
+    "url": lambda text: quote(text, safe=""),
+    "url_code": lambda text: "".join(f"%{ord(character):02x}" for character in text),
+    "html": lambda text: "".join(f"&#{ord(character)};" for character in text),
+}
+
+
+@given(
+    escapes=st.lists(st.sampled_from(sorted(ESCAPES)), max_size=3),
+    begin=st.integers(0, len(KEY)),
+    rest=st.sampled_from(("", r" of \frac{1}{2}", " at 20%", "&")),
+)
+def test_a_key_is_hidden_however_often_it_is_escaped(escapes: list[str], begin: int, rest: str) -> None:
+    written = KEY[begin:]
+    for escape in escapes:
+        written = ESCAPES[escape](written)
+    shown = Redactor(KEY).text(f"the key is {KEY[:begin]}{written}{rest}")
+    assert re.sub(r"\\+\*", "*", shown) == f"the key is ***{rest}"
+
+
+@pytest.mark.parametrize(
+    "text", [r"\underline{x} \xi \%20 &#45; %2D", r"\u002d \\u002d %", "sk-live", "\\" * 9, "%25" * 9]
+)
+def test_a_text_without_the_key_stays_as_it_is(text: str) -> None:
+    assert Redactor(KEY).text(text) == text

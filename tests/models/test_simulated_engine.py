@@ -43,6 +43,27 @@ async def test_made_up_tokens_are_as_many_as_were_counted_and_a_turn_goes_on_fro
     assert len(second.prompt_ids or ()) == second.prompt_tokens > len(seen)
 
 
+class Dice:
+    """A simulator whose texts are its random numbers."""
+
+    def respond(self, request: Request, rng: np.random.Generator) -> str:
+        return str(rng.random())
+
+    def with_skill(self, skill: Skill) -> "Dice":
+        return self
+
+
+async def test_streams_share_no_random_numbers_and_each_repeats_its_own() -> None:
+    async def drawn(stream: str) -> list[str]:
+        engine = make_config("engine", "simulated", stream=stream).open_for(ModelConfig(name="m", id="m"), Dice())
+        replies = [await engine.complete(Request(messages=(), seed=seed)) for seed in range(50)]
+        return [reply.completions[0].text for reply in replies]
+
+    streams = {name: await drawn(name) for name in ("", "espl", "grpo")}
+    assert len({text for texts in streams.values() for text in texts}) == 150
+    assert await drawn("espl") == streams["espl"]
+
+
 def test_the_wait_for_a_slot_is_no_model_time() -> None:
     engine = make_config("engine", "simulated", slots=1, seconds_per_token=1.0)
     model = engine.open_for(ModelConfig(name="m", id="m"), Parrot())

@@ -1,5 +1,6 @@
 import asyncio
 import json
+import re
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -100,6 +101,15 @@ async def test_schema_holds_at_temperature_one(engine: TransformersModel) -> Non
     for completion in reply.completions:
         assert completion.finish_reason == "stop"
         jsonschema.validate(json.loads(completion.text), schema)
+
+
+async def test_a_schema_may_be_that_of_a_bare_number(engine: TransformersModel) -> None:
+    """Points in digits, as a reward model is held to."""
+    reply = await engine.complete(
+        ask("Score: ", max_tokens=16, temperature=1.0, n=8, json_schema={"type": "integer", "minimum": 0, "maximum": 5})
+    )
+    assert all(re.fullmatch("[0-5]", completion.text) for completion in reply.completions)
+    assert {completion.finish_reason for completion in reply.completions} == {"stop"}
 
 
 async def test_log_probabilities_under_a_schema_are_those_among_what_it_allows(

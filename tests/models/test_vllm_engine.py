@@ -147,7 +147,7 @@ class TestOpening:
     async def test_api_model(self) -> None:
         assert "engine=server" in await self.refusal(ModelConfig(name="gpt_4o", id="gpt-4o", api=True))
 
-    async def test_model_that_answers_in_channels(self, tmp_path: Path) -> None:
+    async def test_tokenizer_without_the_templates_channels(self, tmp_path: Path) -> None:
         from transformers import AutoTokenizer
 
         from evorun.models.embedded import resolve
@@ -157,7 +157,7 @@ class TestOpening:
         tokenizer.save_pretrained(tmp_path)
         (tmp_path / "config.json").write_text('{"model_type": "llama"}')
         (tmp_path / "model.safetensors").touch()
-        assert "vllm serve" in await self.refusal(ModelConfig(name="m", id=str(tmp_path)))
+        assert "no token <|start|>" in await self.refusal(ModelConfig(name="m", id=str(tmp_path)))
 
     async def test_unknown_engine_argument(self) -> None:
         message = await self.refusal(EMBEDDED, small_engine(extra_args={"no_such_argument": 1}))
@@ -269,9 +269,9 @@ class TestServing:
         turns: list[int] = []  # of the event loop, while each prompt is tokenized
         turn = 0
 
-        def counted(*arguments: Any) -> list[int]:
+        def counted(*arguments: Any, **named: Any) -> list[int]:
             before = turn
-            tokens = prompt_token_ids(*arguments)
+            tokens = prompt_token_ids(*arguments, **named)
             turns.append(turn - before)
             return tokens
 

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from evorun.errors import ConfigError
-from evorun.models.writing import EVASION, POINTED, VAGUE, Traits, Weights, WritingSettings, traits
+from evorun.models.loopholes import KINDS, exploit
+from evorun.models.writing import POINTED, VAGUE, Traits, Weights, WritingSettings, traits
 
-WRITTEN = [Traits(k, len(POINTED) - k, False) for k in range(len(POINTED) + 1)]
-EVADED = Traits(0, 0, True)
-SOME = [Weights(0.3, -2.0, 0.7), Weights(-1.5, 0.4, 1.0), Weights(3.0, 2.0, 0.5)]
+WRITTEN = [Traits(k, len(POINTED) - k, "") for k in range(len(POINTED) + 1)]
+EXPLOITS = [Traits(0, 0, kind) for kind in ("language", "title")]
+SOME = [Weights(*one, ("language", "title")) for one in ((0.3, (-2.0, -1.0), 0.7), (-1.5, (0.4, -0.6), 1.0))]
+EXPLOIT = exploit("language", np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("weights", SOME)
@@ -19,51 +21,60 @@ def test_texts_carry_what_they_were_drawn_with_and_are_drawn_as_likely_as_the_lo
 ) -> None:
     rng = np.random.default_rng(0)
     read = [traits(weights.write(rng)) for _ in range(4000)]
-    assert all(one == EVADED or one.pointed + one.vague == len(POINTED) for one in read)
+    assert all(one in EXPLOITS or one.pointed + one.vague == len(POINTED) for one in read)
     chances = [math.comb(len(POINTED), one.pointed) * math.exp(weights.log_probability(one)) for one in WRITTEN]
-    chances.append(math.exp(weights.log_probability(EVADED)))
+    chances += [math.exp(weights.log_probability(one)) for one in EXPLOITS]
     assert sum(chances) == pytest.approx(1)
-    for one, chance in zip([*WRITTEN, EVADED], chances, strict=True):
+    for one, chance in zip([*WRITTEN, *EXPLOITS], chances, strict=True):
         assert read.count(one) / 4000 == pytest.approx(chance, abs=4 * math.sqrt(0.25 / 4000))
 
 
-@pytest.mark.parametrize("response", [*WRITTEN, EVADED])
+@pytest.mark.parametrize("response", [*WRITTEN, *EXPLOITS])
 @pytest.mark.parametrize("weights", SOME)
 def test_the_gradient_is_that_of_the_log_probability(weights: Weights, response: Traits) -> None:
-    def difference(name: str) -> float:
-        def at(change: float) -> float:
-            return weights._replace(**{name: getattr(weights, name) + change}).log_probability(response)
+    def at(*changes: float) -> float:
+        quality, *loopholes = np.array([weights.quality, *weights.loopholes]) + np.array(changes)
+        return weights._replace(quality=quality, loopholes=tuple(loopholes)).log_probability(response)
 
-        return (at(1e-5) - at(-1e-5)) / 2e-5
-
-    numerical = [difference("quality"), difference("loophole")]
+    numerical = [(at(*(1e-5 * unit)) - at(*(-1e-5 * unit))) / 2e-5 for unit in np.eye(3)]
     assert weights.gradient(response) == pytest.approx(numerical, abs=1e-6)
 
 
 def test_an_update_is_a_step_of_reinforce_whatever_the_scale_of_the_rewards() -> None:
-    start = Weights(0.0, -1.0, 0.8)
-    texts = [" ".join(POINTED), " ".join(VAGUE), EVASION, "", "Something else."]
+    start = Weights(0.0, (-1.0,), 0.8, ("language",))
+    texts = [" ".join(POINTED), " ".join(VAGUE), EXPLOIT, "", "Something else."]
     rewards = [0.5, 0.2, 0.9, 7.0, 8.0]  # those of texts that the writer did not write count for nothing
     whitened = (np.array(rewards[:3]) - np.mean(rewards[:3])) / np.std(rewards[:3])
     expected = np.mean(
         [a * np.array(start.gradient(traits(text))) for a, text in zip(whitened, texts, strict=False)], axis=0
     )
     after = start.updated(texts, rewards, 0.25)
-    assert [after.quality - start.quality, after.loophole - start.loophole] == pytest.approx(0.25 * expected)
-    assert start.updated(texts, [20 * one - 3 for one in rewards], 0.25) == pytest.approx(after)
-    assert after.loophole > start.loophole  # since the reward paid for it, and for no other reason
-    assert start.updated(texts, [0.5, 0.2, 0.1, 0.0, 0.0], 0.25).loophole < start.loophole
+    changes = [after.quality - start.quality, after.loopholes[0] - start.loopholes[0]]
+    assert changes == pytest.approx(0.25 * expected)
+    scaled = start.updated(texts, [20 * one - 3 for one in rewards], 0.25)
+    assert (scaled.quality, *scaled.loopholes) == pytest.approx((after.quality, *after.loopholes))
+    assert after.loopholes > start.loopholes  # since the reward paid for it, and for no other reason
+    assert start.updated(texts, [0.5, 0.2, 0.1, 0.0, 0.0], 0.25).loopholes < start.loopholes
     assert start.updated(texts[:3], [1.0, 1.0, 1.0], 0.25) == start
     assert start.updated([], [], 0.25) == start
 
 
 def test_probabilities_stay_between_0_and_1_however_far_the_weights_are_driven() -> None:
     weights = Weights.initial(WritingSettings(quality=0.5, quality_limit=1.0, loophole_rate=0.0))
-    assert weights.chances == pytest.approx((0.5, 0.0), abs=1e-8)
+    assert (weights.quality_rate, *weights.loophole_rates) == pytest.approx((0.5, 0.0), abs=1e-8)
     for _ in range(3):
         weights = weights.updated([" ".join(POINTED), " ".join(VAGUE)], [1.0, 0.0], 1e9)
-    assert 0.999 < weights.chances[0] < 1
+    assert 0.999 < weights.quality_rate < 1
     assert all(map(math.isfinite, weights.gradient(WRITTEN[0])))
+
+
+@pytest.mark.parametrize("kind", [*KINDS, "all"])
+def test_at_first_loopholes_of_each_kind_are_tried_as_often_as_the_setting_says(kind: str) -> None:
+    weights = Weights.initial(WritingSettings(loophole_rate=0.3, loophole_kind=kind))
+    assert weights.loophole_rates == pytest.approx((0.06,) * 5 if kind == "all" else (0.3,))
+    rng = np.random.default_rng(1)
+    found = [traits(weights.write(rng)).kind for _ in range(1000)]
+    assert set(found) == {"", *weights.kinds}
 
 
 def test_a_quality_that_cannot_rise_is_refused() -> None:

@@ -59,6 +59,24 @@ def test_ratings_are_those_of_the_formula_whatever_the_players_are_called(played
     assert renamed[named].tolist() == found.tolist()
 
 
+def test_ratings_of_500_matches_are_those_of_mpos_released_code_to_the_last_bit():
+    # That code is the formula, followed match by match, with both expectations computed. A loser's change taken as the
+    # winner's negated differs in the last bits of most players.
+    rng = np.random.default_rng(0)
+    first = rng.integers(10, size=500)
+    second = (first + rng.integers(1, 10, size=500)) % 10
+    scores = rng.choice([0.0, 1.0], 500)
+    ratings = [1000.0] * 10
+    for one, other, score in zip(first.tolist(), second.tolist(), scores.tolist(), strict=True):
+        expected = 1 / (1 + 10 ** ((ratings[other] - ratings[one]) / 400))
+        expected_of_other = 1 / (1 + 10 ** ((ratings[one] - ratings[other]) / 400))
+        ratings[one], ratings[other] = (
+            ratings[one] + 4 * (score - expected),
+            ratings[other] + 4 * ((1 - score) - expected_of_other),
+        )
+    assert rate(10, first, second, scores).tolist() == ratings
+
+
 def test_the_order_of_matches_counts():
     beaten = [0, 1, 2], [1, 2, 0], [1, 1, 1]
     assert rate(3, *beaten)[0] < 1000  # the last word is 2's

@@ -1,5 +1,6 @@
 """A comparison of runs: its order, names, pairs, refusals, means over seeds and reported figures."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +11,13 @@ from scipy import stats
 
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.reports.comparison import Comparison, compare, comparison_folder
+from evorun.reports.comparison.grids import pairs_grid
+from evorun.reports.comparison.notes import few_seeds_lines, pairs_note
 from evorun.reports.comparison.paired import PairedScores
 from evorun.reports.comparison.pairs import Pair
 from evorun.reports.comparison.reported import reported_of
 from evorun.runs.folders import run_folders
+from evorun.runs.statistics import drawn_seeds_interval
 
 GOOD = [True] * 8 + [False] * 2
 FAIR = [True] * 5 + [False] * 4 + [True]
@@ -197,14 +201,58 @@ def test_an_arm_is_the_mean_over_its_seeds_with_students_interval(tmp_path: Path
     assert [row.name for row in comparison.run_rows] == ["gepa", *(f"zero_shot, seed {seed}" for seed in range(3))]
 
 
-def test_an_interval_over_seeds_stays_in_the_scores_range(tmp_path: Path) -> None:
-    runs = [
-        write_method(tmp_path / str(seed), [True] * (10 - 3 * seed) + [False] * 3 * seed, seed=seed) for seed in (0, 1)
+def _of_seeds(tmp_path: Path, right: Sequence[int], method: str = "zero_shot") -> list[Path]:
+    return [
+        write_method(tmp_path / f"{method}{seed}", [i < n for i in range(10)], seed=seed, method=method)
+        for seed, n in enumerate(right)
     ]
-    (mean,) = compare(runs).rows
-    low, high = stats.t.interval(0.95, 1, 0.85, stats.sem([1, 0.7]))
-    assert low < 0 < 1 < high
-    assert mean.figure("accuracy").ci95 == (0, 1)
+
+
+@pytest.mark.parametrize(
+    ("right", "interval"),
+    [
+        pytest.param((10, 8, 9), (0.9 - 4.3026527 * 0.1 / 3**0.5, 1), id="cut_at_the_range"),
+        pytest.param((10, 1, 5), None, id="the_whole_range"),
+        pytest.param((8, 7), None, id="two_seeds"),
+    ],
+)
+def test_an_interval_over_seeds_says_something_or_is_not_there(
+    tmp_path: Path, right: Sequence[int], interval: tuple[float, float] | None
+) -> None:
+    (mean,) = compare(_of_seeds(tmp_path, right)).rows
+    assert mean.figure("accuracy").ci95 == (interval if interval is None else pytest.approx(interval))
+
+
+def test_few_seeds_and_single_trainings_are_said_in_a_sentence(tmp_path: Path) -> None:
+    trained = write_method(tmp_path / "grpo", GOOD, method="grpo")
+    (trained / "training.jsonl").write_text('{"step":1,"calls":1,"tokens":1,"figures":{"loss":0.5},"problem":"*"}\n')
+    runs = [*_of_seeds(tmp_path, (8, 7, 6)), *_of_seeds(tmp_path, (5, 4, 3, 2, 3), "lyria"), trained]
+    few, once = few_seeds_lines(compare(runs))
+    assert few.startswith("Fewer than 5 seeds (zero_shot: 3): ")
+    assert once.startswith("Trained with one seed (grpo): intervals are over test problems")
+    alike = [*_of_seeds(tmp_path / "a", (8, 7, 6)), *_of_seeds(tmp_path / "b", (5, 4, 3), "lyria")]
+    (line,) = few_seeds_lines(compare(alike))
+    assert line.startswith("Fewer than 5 seeds (all have 3): ")  # two dozen names would fill a page
+
+
+def test_five_seeds_have_intervals_over_seeds_and_problems_too(tmp_path: Path) -> None:
+    runs = [*_of_seeds(tmp_path, (9, 8, 9, 7, 8)), *_of_seeds(tmp_path, (5, 4, 3, 2, 3), "lyria")]
+    comparison = compare(runs)
+    grid = pairs_grid(comparison.pairs.first)
+    assert "95 % interval\nover seeds" in grid.columns
+    (pair,) = comparison.pairs.pooled
+    differences = np.array([5, 4, 3, 2, 3]) / 10 - np.array([9, 8, 9, 7, 8]) / 10
+    expected = stats.t.interval(0.95, 4, differences.mean(), stats.sem(differences))
+    assert pair.compared.over_seeds == pytest.approx(expected)
+    low, high = pair.compared.over_both or (0, 0)
+    of_problems = pair.compared.ci95 or (0, 0)
+    assert low < of_problems[0] < of_problems[1] < high + 1e-9
+    (row, _) = comparison.rows
+    values = np.array([[i < n for i in range(10)] for n in (9, 8, 9, 7, 8)], dtype=float)
+    by_problem = [{f"p{i}": value for i, value in enumerate(of_seed)} for of_seed in values]
+    assert row.over_both["accuracy"] == drawn_seeds_interval(by_problem)
+    assert "5 x 10" in grid.rows[0]
+    assert "hold the seeds fixed" in pairs_note(comparison)
 
 
 def test_seeds_that_agree_have_no_interval(tmp_path: Path) -> None:
@@ -228,7 +276,9 @@ def test_a_run_and_its_copy_are_no_two_draws(tmp_path: Path) -> None:
     runs = [write_method(tmp_path / name, GOOD) for name in "ab"]
     assert [len(arm.runs) for arm in compare(runs).arms] == [1, 1]
     runs.append(write_method(tmp_path / "c", GOOD, seed=1))
-    assert [len(arm.runs) for arm in compare(runs).arms] == [3]
+    arms = compare(runs).arms
+    assert sorted(len(arm.runs) for arm in arms) == [1, 2]
+    assert len({arm.name for arm in arms}) == 2
 
 
 def _typed(folder: Path, *overrides: str, seed: int = 0, **settings: Any) -> Path:
@@ -412,6 +462,7 @@ def test_a_sweeps_folder_stands_for_its_runs(three: list[Path], tmp_path: Path) 
     (tmp_path / "multirun.yaml").write_text("")
     (tmp_path / "not_a_run").mkdir()
     assert run_folders([tmp_path]) == sorted(three)
+    assert run_folders([tmp_path / "multirun.yaml", *three]) == three  # SWEEP/* names it too
     assert run_folders([three[1], tmp_path, three[1] / ".." / "good"]) == [three[1], three[2], three[0]]
     assert run_folders([tmp_path / "not_a_run"]) == [tmp_path / "not_a_run"]  # for its reader to refuse
     with pytest.raises(RunDirectoryError, match="none at"):
@@ -535,17 +586,17 @@ def test_curves_are_of_the_scores_that_all_runs_have(tmp_path: Path) -> None:
 
 
 def test_scores_over_seeds_have_students_interval_too(tmp_path: Path) -> None:
-    values = [[100.0, 20.0, 60.0, 0.0, 80.0, 35.0], [90.0, 40.0, 60.0, 10.0, 100.0, 5.0]]
+    values = [[100.0, 20.0, 60.0, 0.0, 80.0, 35.0], [90.0, 40.0, 60.0, 10.0, 100.0, 5.0], [50.0] * 6]
     runs = [
         write_method(tmp_path / str(seed), [False] * 6, seed=seed, scores={"penalised_score": values[seed]})
-        for seed in range(2)
+        for seed in range(3)
     ]
-    score = compare(runs).rows[0].figure("penalised_score")
-    means = np.mean(values, axis=1)
-    assert score.value == pytest.approx(50)
-    assert score.n == 12
+    (row,) = compare(runs).rows
+    score, means = row.figure("penalised_score"), np.mean(values, axis=1)
+    assert score.value == pytest.approx(means.mean())
+    assert row.trials["penalised_score"] == "3 x 6"
     # the fixture declares no range, so that nothing is cut
-    assert score.ci95 == pytest.approx(stats.t.interval(0.95, 1, 50, stats.sem(means)))
+    assert score.ci95 == pytest.approx(stats.t.interval(0.95, 2, means.mean(), stats.sem(means)))
 
 
 def test_a_papers_scores_stand_beside_the_measured_ones(tmp_path: Path) -> None:

@@ -14,7 +14,15 @@ from run_fixture import HOSTILE
 
 pytestmark = MARKS
 
-METHODS = (HOSTILE[0], "feedback_descent", "gepa", "best_of_n", "self_consistency", "few_shot", HOSTILE[3])
+METHODS = (
+    HOSTILE[0],
+    "feedback_descent",
+    "gepa",
+    "best_of_n",
+    "self_consistency",
+    "few_shot",
+    f"{HOSTILE[3]}{'long' * 12}",
+)
 
 
 @pytest.fixture(name="page", scope="module")
@@ -77,7 +85,7 @@ def test_lines_stand_out_from_the_card_and_from_one_another(page: Any, scheme: s
     feature = {"name": "prefers-color-scheme", "value": scheme}
     page.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
     strokes = page.execute_script(
-        "return [...document.querySelectorAll('.legend svg path')].map((p) => getComputedStyle(p).stroke)"
+        "return [...document.querySelectorAll('td .swatch svg path')].map((p) => getComputedStyle(p).stroke)"
         ".filter((c) => c.startsWith('rgb'))"
     )
     card = page.execute_script("return getComputedStyle(document.querySelector('figure')).backgroundColor")

@@ -11,10 +11,11 @@ import pytest
 from comparison_fixture import write_method
 from scipy import stats
 
+from evorun.reports.axes import OF_PROBLEMS
 from evorun.reports.comparison import compare
 from evorun.reports.comparison.arms import Point, mean_curve
 from evorun.reports.comparison.figures import Figures, figures_of
-from evorun.reports.drawing import INK, Drawing
+from evorun.reports.drawing import FLOOR, Drawing
 from evorun.runs.scores import ACCURACY, Score
 
 METHODS = ("duel_evolve", "gepa", "lyria", "best_of_n", "self_consistency", "zero_shot")
@@ -40,12 +41,17 @@ class Svg:
         return dict(pair.strip().split(": ", 1) for pair in path.get("style", "").split(";"))
 
     def points(self, name: str) -> np.ndarray[Any, Any]:
-        """Return the vertices of the part's line or area, in the drawing's units."""
-        path = next(self.named[name].iter(f"{SVG}path"))
-        vertices = np.array([float(value) for value in re.findall(r"-?[\d.]+", path.get("d", ""))]).reshape(-1, 2)
-        # an area is defined once and put in its place
-        placed = self.named[name].find(f".//{SVG}use") if "-band" in name else None
-        return vertices if placed is None else vertices + [float(placed.get(axis, 0)) for axis in "xy"]
+        """Return the vertices of the part's line, or of all its areas, in the drawing's units."""
+        paths = list(self.named[name].iter(f"{SVG}path"))
+        vertices = [
+            np.array([float(value) for value in re.findall(r"-?[\d.]+", path.get("d", ""))]).reshape(-1, 2)
+            for path in paths
+        ]
+        if "-band" not in name:
+            return vertices[0]
+        # areas are defined once and put in their places
+        places = [[float(use.get(axis, 0)) for axis in "xy"] for use in self.named[name].iter(f"{SVG}use")]
+        return np.concatenate([area + place for area, place in zip(vertices, places, strict=True)])
 
 
 def _run(folder: Path, method: str, seed: int, right: Sequence[bool], **more: Any) -> Path:
@@ -95,7 +101,7 @@ def test_a_method_has_one_colour_in_all_figures_and_floors_are_grey_dashes(sweep
     ]  # fmt: skip
     assert [len(found) for found in colours] == [1] * 7
     assert len(set.union(*colours)) == 7
-    assert colours[6] == {INK}
+    assert colours[6] == {FLOOR}
     floor, first = (figures["accuracy-step"].style(f"accuracy-step-{arm}") for arm in (6, 0))
     assert "stroke-dasharray" in floor
     assert "stroke-dasharray" not in first
@@ -104,6 +110,33 @@ def test_a_method_has_one_colour_in_all_figures_and_floors_are_grey_dashes(sweep
     bars = figures["final-accuracy"]
     names = [*METHODS, "lyria, floor (random answers)"]
     assert [bars.text.index(name) for name in names] == sorted(bars.text.index(name) for name in names)
+
+
+def test_a_floor_is_one_level_where_it_ended_with_its_name_beside_it(sweep: Figures) -> None:
+    svg = _figures(sweep)["accuracy-step"]
+    (left, right), (ends, end) = svg.points("accuracy-step-6").T, svg.points("accuracy-step-0-seed-0")[-1]
+    assert right[0] == right[1]
+    lowest = svg.points("accuracy-step-4-seed-2")[-1][1]  # 3 of 12
+    drop = (lowest - end) / (9 - 3)  # of a twelfth
+    assert right[0] == pytest.approx(lowest + drop * (3 - 1), abs=0.01)
+    assert left[1] - left[0] > ends - left[0]
+    assert "lyria, floor (random answers)" in svg.text
+
+
+def test_names_stand_beside_the_lines_each_once_and_on_a_line_of_its_own(tmp_path: Path) -> None:
+    runs = [
+        _run(tmp_path, f"m{i:02}", seed, [j < 6 + i % 4 for j in range(20)], steps=3)
+        for i in range(9)
+        for seed in range(2)
+    ]
+    for svg in (figure for name, figure in _figures(figures_of(compare(runs))).items() if name.startswith("accuracy-")):
+        texts = {t.text: (float(t.get("x", 0)), float(t.get("y", 0))) for t in svg.root.iter(f"{SVG}text")}
+        heights = sorted(texts[f"m{i:02}"][1] for i in range(9))
+        assert min(np.diff(heights)) > 8.5  # points: the size of the letters
+        clip = next(svg.root.iter(f"{SVG}clipPath"))[0].attrib
+        assert {texts[f"m{i:02}"][0] for i in range(9)} == {texts["m00"][0]}
+        assert texts["m00"][0] > float(clip["x"]) + float(clip["width"])
+        assert not svg.find(".*-seed-.*")  # of so many, thin lines would only cover each other
 
 
 def test_the_band_is_students_interval_over_the_seeds(sweep: Figures) -> None:
@@ -122,20 +155,44 @@ def test_the_band_is_students_interval_over_the_seeds(sweep: Figures) -> None:
     assert not svg.find("accuracy-step-5-band")  # of one step: a mark with its bar
 
 
-def test_the_mean_over_seeds_carries_last_values_forward_on_a_common_grid() -> None:
+def _curve(points: Sequence[tuple[int, float, float]]) -> list[Point]:
+    return [Point(step, x, value, None) for step, x, value in points]
+
+
+def test_the_mean_over_seeds_is_taken_step_by_step_of_cost_as_of_score() -> None:
     rng = np.random.default_rng(3)
-    grids = [[1.0, 2.5, 4.0], [2.0, 3.0, 9.0, 12.0], [1.5, 2.5]]
-    curves = [[Point(x, float(rng.normal(50, 20)), None) for x in grid] for grid in grids]
-    score = Score("unbounded")
-    found = mean_curve(curves, score)
-    assert [point.x for point in found] == [2.0, 2.5, 3.0, 4.0, 9.0, 12.0]  # from where all have begun
-    for point in found:
-        values = [max((p for p in curve if p.x <= point.x), key=lambda p: p.x).value for curve in curves]
+    numbers = [[1, 2, 3], [0, 1, 2, 3, 4], [1, 2]]
+    curves = [
+        _curve([(step, 40.0 * step + seed, float(rng.normal(50, 20))) for step in of])
+        for seed, of in enumerate(numbers)
+    ]
+    found = mean_curve(curves, Score("unbounded"), OF_PROBLEMS["calls"])
+    assert len(found) == 4  # steps 1 to 4, from where all have begun
+    for step, point in zip((1, 2, 3, 4), found, strict=True):
+        states = [[p for p in curve if p.step <= step][-1] for curve in curves]
+        values = [state.value for state in states]
+        assert point.x == pytest.approx(np.mean([state.x for state in states]))
         assert point.value == pytest.approx(np.mean(values))
         assert point.ci95 == pytest.approx(stats.t.interval(0.95, 2, np.mean(values), stats.sem(values)))
-    alike = mean_curve([[Point(0, 0.5, None)], [Point(0, 0.5, None)]], ACCURACY)
-    assert alike == [Point(0, 0.5, None)]
-    assert mean_curve([], ACCURACY) == []
+    assert [point.x for point in mean_curve(curves, Score("unbounded"), OF_PROBLEMS["step"])] == [1, 2, 3, 4]
+    assert mean_curve([], ACCURACY, OF_PROBLEMS["step"]) == []
+
+
+def test_a_mean_of_equal_curves_is_that_curve_whatever_each_step_costs() -> None:
+    curves = [_curve([(step, calls * (step + 1), 0.2 + 0.1 * step) for step in range(6)]) for calls in (10, 30, 37)]
+    values = [point.value for point in mean_curve(curves, ACCURACY, OF_PROBLEMS["calls"])]
+    assert values == pytest.approx([0.2, 0.3, 0.4, 0.5, 0.6, 0.7])
+
+
+def test_a_mean_has_no_band_of_two_seeds_nor_of_the_whole_range() -> None:
+    def bands(*values: float) -> list[tuple[float, float] | None]:
+        curves = [_curve([(0, 1, value)]) for value in values]
+        return [point.ci95 for point in mean_curve(curves, ACCURACY, OF_PROBLEMS["step"])]
+
+    assert bands(0.5, 0.6) == [None]
+    assert bands(0.1, 0.9, 0.5) == [None]
+    assert bands(0.5, 0.6, 0.55) != [None]
+    assert bands(0.5, 0.5, 0.5) == [None]
 
 
 def test_more_methods_than_colours_are_all_drawn_and_told_apart(tmp_path: Path) -> None:

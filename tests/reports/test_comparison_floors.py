@@ -11,8 +11,8 @@ from comparison_fixture import BENCHMARK, edit_manifest, write_method
 from evorun.cli import main
 from evorun.reports.comparison import compare, export_comparison
 from evorun.reports.comparison.comparison import shared_facts
-from evorun.reports.comparison.grids import main_grid, search_grid
-from evorun.reports.comparison.notes import floor_line, shared_line
+from evorun.reports.comparison.grids import cost_grid, main_grid, search_grid
+from evorun.reports.comparison.notes import cost_note, floor_line, shared_line
 
 GOOD = [True] * 8 + [False] * 2
 POOR = [True] * 3 + [False] * 7
@@ -169,3 +169,31 @@ def test_single_runs_have_a_table_of_their_own_where_methods_have_seeds(tmp_path
     export_comparison(compare(runs), tmp_path / "files")
     rows = list(csv.DictReader((tmp_path / "files" / "runs.csv").read_text().splitlines()))
     assert [row["run"] for row in rows] == ["zero_shot, seed 0", "zero_shot, seed 1"]
+
+
+def test_candidates_answered_and_texts_that_parse_are_two_figures(tmp_path: Path) -> None:
+    runs = []
+    for seed, lost in enumerate((6, 12)):
+        run = _with_figures(write_method(tmp_path / str(seed), GOOD, seed=seed), parsable_rate=1.0)
+        results = json.loads((run / "results.json").read_text())
+        results["counts"] |= {"candidates": 60, "unparsed_candidates": lost}  # requests that the engine refused
+        (run / "results.json").write_text(json.dumps(results))
+        runs.append(run)
+    grid = search_grid(compare(runs).rows)
+    assert dict(zip(grid.columns, grid.rows[0], strict=True)) == {
+        "run": "zero_shot", "candidates\nanswered": "85.0 %", "texts\nthat parse": "100.0 %"
+    }  # fmt: skip
+
+
+def test_the_gold_judges_cost_stands_below_the_total_that_it_is_no_part_of(tmp_path: Path) -> None:
+    runs = [write_method(tmp_path / str(seed), GOOD, seed=seed) for seed in range(2)]
+    for run in runs:
+        results = json.loads((run / "results.json").read_text())
+        spent = {"calls": 30, "prompt_tokens": 10, "completion_tokens": 10, "seconds": 1.0}
+        results["cost"] = {"answer": results["cost"]["generate"], **results["cost"], "gold": spent}
+        (run / "results.json").write_text(json.dumps(results))
+        edit_manifest(run, files={})
+    comparison = compare(runs)
+    roles = [row[1] for row in cost_grid(comparison).rows]
+    assert roles == ["answer", "generate", "total", "gold (grading), not in the total"]
+    assert "the gold judge that grades aside" in cost_note(comparison)

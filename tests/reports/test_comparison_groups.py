@@ -11,6 +11,7 @@ from comparison_fixture import BENCHMARK, write_method
 from scipy import stats
 
 from evorun.reports.comparison import Comparison, compare
+from evorun.reports.comparison.notes import pairs_note
 from evorun.reports.comparison.paired import holm
 from evorun.reports.comparison.pairs import Pair
 
@@ -277,3 +278,24 @@ def test_a_student_meets_the_model_that_it_was_made_of(tmp_path: Path) -> None:
     ]
     comparison = compare(written)
     assert _pairs(comparison) == {"lyria, llama": "lyria, llama-laft", "lyria, llama-dpft": "lyria, llama-laft"}
+
+
+BEST = [True] * 9 + [False]
+
+
+def test_the_chosen_reference_is_the_best_method_whatever_the_numbers_of_seeds(tmp_path: Path) -> None:
+    runs = [
+        _write(tmp_path, "duel_evolve", BEST, seed=0),
+        _write(tmp_path, "duel_evolve", GOOD, seed=1),
+        _write(tmp_path, "gepa", POOR, seed=0),
+        _write(tmp_path, "zero_shot", FAIR, seed=0),
+        _write(tmp_path, "zero_shot", GOOD, seed=1),
+        _write(tmp_path, "zero_shot", FAIR, seed=2),
+    ]
+    comparison = compare(runs)
+    assert {reference.manifest.method for reference in comparison.pairs.references} == {"duel_evolve"}
+    assert {pair.name: pair.compared.n for pair in comparison.pairs.pooled} == {"zero_shot": 20}
+    note = pairs_note(comparison)
+    assert "the method that most others can be paired with, of these the one with the highest mean accuracy" in note
+    single = compare([runs[0], runs[2]])
+    assert "The reference is the run with the highest accuracy" in pairs_note(single)

@@ -1,16 +1,21 @@
 """Rubrics of several runs side by side: figures 5a and 5b, and what refinement cost (table 8)."""
 
 import json
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from rubric_fixture import RubricSpec, write_rubric_run
 
-from evorun.reports.comparison import refinement
+from building import composed
 from evorun.reports.comparison.comparison import compare
-from evorun.reports.comparison.refinement import overhead_grid, rubric_drawings, seconds_beyond_updates
+from evorun.reports.comparison.grids import reported_steps_grid
+from evorun.reports.comparison.refinement import (
+    overhead_grid,
+    rubric_lengths,
+    rubric_strictness,
+    seconds_beyond_updates,
+)
 from evorun.runs.directory import load_manifest
 from evorun.runs.journal_file import JOURNAL, Effect
 from evorun.runs.records import write_json
@@ -61,6 +66,38 @@ def test_the_cost_of_refinement_stands_beside_the_run_under_a_fixed_rubric(runs:
     assert load_manifest(runs[0]).seconds == 100
 
 
+def test_a_papers_ratio_of_run_times_stands_beside_the_measured_one(tmp_path: Path) -> None:
+    fixed = write_rubric_run(tmp_path / "ppo", RubricSpec(refinements=1, method="ppo"))
+    refined = write_rubric_run(tmp_path / "mpo", RubricSpec(refinements=2))
+    for run, seconds, cost in ((fixed, 200, {}), (refined, 250, {"refine": (9, 0.9)})):
+        _finish(run, seconds, total=(100, 10.0), **cost)
+        manifest = json.loads((run / "manifest.json").read_text())
+        manifest["config"]["reported"] = composed("experiment=mpo/overhead")["reported"]
+        (run / "manifest.json").write_text(json.dumps(manifest))
+    grid = overhead_grid(compare([fixed, refined]))
+    assert grid.columns[-2:] == ["beside\nfixed", "reported"]
+    assert grid.rows[-1][-2:] == ["1.25", "1.11"]
+
+
+def test_a_papers_figures_of_training_steps_stand_beside_the_measured_ones(tmp_path: Path) -> None:
+    """Table 5 of MPO: the share of Chinese characters."""
+    run = write_rubric_run(tmp_path / "ppo", RubricSpec(refinements=1, method="ppo"))
+    manifest = json.loads((run / "manifest.json").read_text())
+    manifest["config"]["reported"] = composed("experiment=mpo/reward_hacking")["reported"]
+    (run / "manifest.json").write_text(json.dumps(manifest))
+    of_step = {"calls": 1, "tokens": 1, "problem": "*"}
+    figures = [{"step": step, "figures": {"monitor_foreign_script": step / 1000}, **of_step} for step in (10, 40)]
+    (run / "training.jsonl").write_text("".join(json.dumps(one) + "\n" for one in figures))
+    rows = reported_steps_grid(compare([run])).rows
+    assert [row[2:] for row in rows] == [
+        ["10", "0.01", "0.00406"],
+        ["20", "\u2013", "0.00229"],
+        ["30", "\u2013", "0"],
+        ["40", "0.04", "0.10714"],
+        ["50", "\u2013", "0.22957"],
+    ]
+
+
 def test_several_hacked_runs_are_told_of_in_one_line_a_sign(tmp_path: Path) -> None:
     hacked = [write_rubric_run(tmp_path / f"{n}", RubricSpec(hacked=True, every=10 + 5 * n)) for n in range(2)]
     said = [line for line in compare(hacked).warnings if "hacking" in line]
@@ -70,20 +107,12 @@ def test_several_hacked_runs_are_told_of_in_one_line_a_sign(tmp_path: Path) -> N
     ]
 
 
-def _keep(drawn: dict[str, Any], name: str, lines: Any, colours: Any) -> None:
-    drawn[name] = lines
-
-
-def test_lengths_and_strictness_are_means_over_keys_by_refinement(
-    runs: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    drawn: dict[str, Any] = {}
-    for name in ("lengths_plot", "strictness_plot"):
-        monkeypatch.setattr(refinement, name, partial(_keep, drawn, name))
-    rubric_drawings(compare(runs).runs, {})
-    of_ppo, of_mpo = (drawn["lengths_plot"][name] for name in ("ppo", "mpo"))
-    assert [one.number for one in of_mpo] == [0, 1, 2]
-    assert len(of_ppo) == 1
-    scored = drawn["strictness_plot"]["mpo"]
-    assert [(number, pytest.approx(one.score)) for number, one in scored] == [(0, 0.7), (1, 0.4)]
-    assert all(one.low is None for _, one in scored)
+def test_lengths_and_strictness_are_means_over_keys_by_refinement(runs: list[Path]) -> None:
+    ppo, mpo = sorted(compare(runs).runs, key=lambda run: run.manifest.method, reverse=True)
+    assert [point.x for point in rubric_lengths(mpo)] == [0, 1, 2]
+    assert len(rubric_lengths(ppo)) == 1
+    assert [(one.x, pytest.approx(one.value), one.ci95) for one in rubric_strictness(mpo)] == [
+        (0, 0.7, None),
+        (1, 0.4, None),
+    ]
+    assert rubric_strictness(ppo) == []

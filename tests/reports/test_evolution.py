@@ -1,32 +1,41 @@
 """The data behind the sections on system prompts and rollouts; test_evolution_chromium.py opens them in a browser."""
 
 import base64
+import io
 import json
 import random
+import re
 import zlib
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
+import msgspec
 import pytest
 from evolution_fixture import EvolutionSpec, write_evolution
+from msgspec import UNSET
 from scipy.stats import spearmanr
 
 from evorun.reports.evolution import rollouts as sampling
-from evorun.reports.evolution.population import load_population, played_under
+from evorun.reports.evolution.population import Population, load_population, played_under
 from evorun.reports.evolution.rollouts import MAX_ROLLOUTS, choose, load_sample, shown_of_blamed
 from evorun.reports.evolution.section import Evolution, load_sections
 from evorun.reports.evolution.transplant import load_transplant
-from evorun.reports.evolution.tree import lanes
+from evorun.reports.evolution.tree import lanes, tree_plot
+from evorun.reports.figures import RATINGS
 from evorun.reports.html import render_report
 from evorun.reports.overview import load_curves, load_outcome
 from evorun.reports.plots import training_plot
-from evorun.reports.training import is_edit
+from evorun.reports.summary import print_summary
+from evorun.reports.text import number
+from evorun.reports.training import gradient_clipping, is_edit
 from evorun.runs.journal_file import JOURNAL, Effect
+from evorun.runs.rating_figures import rating_figures
 from evorun.runs.reading import read_steps
-from evorun.runs.schema import RolloutRecord
+from evorun.runs.schema import CandidateRecord, MetricPoint, RolloutRecord
 from evorun.runs.scores import ACCURACY
+from evorun.runs.terminal import Terminal
 from journals import write_journal
 from run_fixture import RunSpec, write_run
 
@@ -100,16 +109,15 @@ def test_the_first_parent_is_the_one_that_was_edited_and_one_that_comes_later_is
 
 
 def _rollout(index: int, reward: float | None = 1.0, **fields: Any) -> RolloutRecord:
-    given = {"step": 1, "problem": "p", "candidate": "a", "call": f"call {index}", "turns": 1, **fields}
+    given = {"step": 1, "problem": "p", "candidate": "a", "call": f"call {index}", "turns": 1, "advantage": None}
     return RolloutRecord(
         index=index,
         reward=reward,
-        advantage=None,
         correct=None,
         finish_reason="stop",
         prompt_tokens=1,
         completion_tokens=1,
-        **given,
+        **{**given, **fields},
     )
 
 
@@ -197,6 +205,22 @@ def test_the_texts_of_rollouts_come_from_the_journal_with_all_turns(tmp_path: Pa
     assert [row[2:4] + row[11:12] for row in _unpacked(without.packed.content)["rollouts"]] == [[7, 1.0, None]] * 5
 
 
+def test_a_page_says_what_a_rollout_was_learned_with_and_never_calls_a_reward_so(tmp_path: Path) -> None:
+    rollouts = [
+        _rollout(0, advantage=-0.5),
+        _rollout(1, 4.0, advantage=0.25, advantage_sd=1.5, penalised_reward=3.0),
+        _rollout(2, None),
+        _rollout(3, 4.0, advantage=UNSET),
+    ]
+    sample = load_sample(tmp_path, rollouts, [], {})
+    assert [(row[3], row[4], row[14]) for row in _unpacked(sample.packed.content)["rollouts"]] == [
+        (1.0, "-0.5", None),
+        (4.0, "0.25, the mean of its tokens (standard deviation 1.5)", 3.0),
+        (None, "none: nothing was learned from it", None),
+        (4.0, None, None),
+    ]
+
+
 def test_a_page_of_many_long_rollouts_stays_small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sampling, "MAX_BYTES", 20_000)
     rng = random.Random(0)
@@ -215,6 +239,25 @@ def test_edits_are_counted_by_kind_and_fate(run: Path, evolution: Evolution) -> 
     assert evolution.edits.proposals == [("not_json", 12)]
     made = [json.loads(line)["operator"] for line in (run / "candidates.jsonl").open() if '"parents": ["' in line]
     assert dict(evolution.offspring) == {name: made.count(name) for name in ("mutation", "crossover")}
+
+
+def _series(**figures: list[float]) -> dict[str, list[MetricPoint]]:
+    return {
+        name: [MetricPoint(step, name, value, None, 1, 0.0, 0.0) for step, value in enumerate(values)]
+        for name, values in figures.items()
+    }
+
+
+def test_clipped_gradients_are_told_with_their_norms_before() -> None:
+    told = gradient_clipping(_series(clipped_gradients=[1.0, 0.5], grad_norm=[52.0, 20.0]))
+    assert told == (
+        "training.max_grad_norm clipped the gradients of 75.0 % of optimiser steps. "
+        "Gradient norms before clipping, by training step: median 36.0, 20.0 to 52.0."
+    )
+    none = gradient_clipping(_series(clipped_gradients=[0.0], grad_norm=[52.0]))
+    assert none is not None
+    assert none.startswith("No gradient was clipped")
+    assert gradient_clipping(_series(grad_norm=[52.0])) is None  # an earlier version's run
 
 
 def test_ratings_are_held_against_test_scores_of_the_same_step(evolution: Evolution) -> None:
@@ -269,6 +312,40 @@ def test_a_tree_has_an_element_for_each_candidate_and_the_table_a_row(evolution:
     assert len(population.csv().splitlines()) == 1 + count
 
 
+def test_names_in_a_tree_cover_no_mark_and_its_axis_goes_beyond_the_last_step() -> None:
+    for last in (17, 25):
+        # leaves crowd: the best one stands right below another, and so does the latest
+        members = [
+            CandidateRecord(
+                problem="*", kind="system_prompt", id=str(i), generation=step, parents=[], operator="mutation", text="",
+                answer=None, mean=mean, sd=1.0, survivor=True,
+            )
+            for i, (step, mean) in enumerate([(0, 1), *[(2, 2)] * 40, (4, 2), (4, 9), (last, 4), (last, 5)])
+        ]  # fmt: skip
+        population = Population(members, {}, [], [[], *[[0]] * (len(members) - 1)])
+        root = ElementTree.fromstring(tree_plot(population, "training step").svg)
+        marks = [
+            (float(use.get("x", 0)), float(use.get("y", 0)))
+            for group in root.iter("{http://www.w3.org/2000/svg}g")
+            if group.get("id", "").startswith("prompt-")
+            for use in group.iter("{http://www.w3.org/2000/svg}use")
+        ]
+        boxes = []
+        texts = list(root.iter("{http://www.w3.org/2000/svg}text"))
+        for text in texts:
+            if text.text in ("best", "latest"):
+                wide = 5 * len(text.text)
+                anchor = re.search(r"text-anchor: (\w+)", text.get("style", ""))
+                shift = {"start": 0, "middle": wide / 2, "end": wide}[anchor[1] if anchor else "start"]
+                left, base = float(text.get("x", 0)) - shift, float(text.get("y", 0))
+                boxes.append((left, base - 8, left + wide, base))
+        assert len(boxes) == 2
+        for left, high, right, low in boxes:  # downwards, as SVG has it
+            assert not [(x, y) for x, y in marks if left - 4 < x < right + 4 and high - 3 < y < low + 3]
+        ticks = [group for group in root.iter("{http://www.w3.org/2000/svg}g") if "xtick" in group.get("id", "")]
+        assert max(int("".join(tick.itertext())) for tick in ticks) >= last
+
+
 def test_figures_of_training_have_names_that_say_what_they_are_and_edits_are_none(run: Path) -> None:
     curves = load_curves(load_outcome(run), read_steps(run))
     drawn = training_plot({name: points for name, points in curves.training.items() if not is_edit(name)})
@@ -277,3 +354,16 @@ def test_figures_of_training_have_names_that_say_what_they_are_and_edits_are_non
     assert "clipped tokens (share)" in drawn.svg
     assert "edits" not in drawn.svg
     assert "proposals" not in drawn.svg
+
+
+def test_a_page_and_a_terminal_have_all_three_figures_on_ratings(tmp_path: Path) -> None:
+    run = write_evolution(tmp_path / "run")
+    results = json.loads((run / "results.json").read_bytes())
+    results["metrics"] |= msgspec.to_builtins(rating_figures(run))
+    (run / "results.json").write_text(json.dumps(results))
+    terminal = io.StringIO()
+    print_summary(run, Terminal(file=terminal, width=200))
+    for shown in (render_report(run), terminal.getvalue()):
+        for name, (words, _) in RATINGS.items():
+            assert words.lower() in shown.lower()
+            assert number(results["metrics"][name]["value"]) in shown

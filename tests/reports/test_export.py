@@ -10,6 +10,7 @@ import pytest
 
 from evorun.errors import RunDirectoryError
 from evorun.reports import drawing
+from evorun.reports.axes import OF_PROBLEMS
 from evorun.reports.export import export
 from evorun.reports.page import own_file
 from evorun.reports.plots import RunPlots
@@ -20,7 +21,7 @@ from evorun.runs.scores import ACCURACY
 
 def _drawing() -> drawing.Drawing:
     points = [MetricPoint(step, "accuracy", step / 4, (step / 8, step / 3), 9, step, step) for step in range(4)]
-    drawn = RunPlots(drawing.X_LABELS).score(ACCURACY, points, "step")
+    drawn = RunPlots(OF_PROBLEMS, 9).score(ACCURACY, points, "step")
     assert drawn is not None
     return drawn
 

@@ -6,9 +6,10 @@ from pathlib import Path
 import pytest
 
 from evorun.reports import write_report
-from evorun.reports.judge import calibration, decisive_by_step, judge_warning
+from evorun.reports.judge import Rated, calibration, decisive_by_step, judge_warning
 from evorun.runs.schema import ComparisonRecord, Metric
 from evorun.runs.scores import ACCURACY, Score
+from evorun.runs.statistics import clustered_mean, wilson
 from run_fixture import write_run
 
 
@@ -24,10 +25,13 @@ def _duels(step: int, problem: str, *won: bool) -> list[ComparisonRecord]:
 
 def test_decisive_shares_are_of_each_step_and_their_intervals_draw_problems_again() -> None:
     early = [*_duels(1, "p", True, True, False), *_duels(1, "q", False), *_duels(1, "r", True)]
+    whole_range = decisive_by_step(early)[1]
+    assert (whole_range.value, whole_range.ci95) == (3 / 5, None)  # draws of q alone, and of r: it would say nothing
+    early += _duels(1, "s", True, False)
     shares = decisive_by_step([*_duels(2, "p", True), *early])
     assert list(shares) == [1, 2]
-    assert (shares[1].value, shares[1].n) == (3 / 5, 5)
-    assert shares[1].ci95 == (0.0, 1.0)  # all draws of q, or of r: five independent duels would give 0.23 to 0.88
+    assert (shares[1].value, shares[1].n) == (4 / 7, 7)
+    assert shares[1].ci95 == clustered_mean([2, 0, 1, 1], [3, 1, 1, 2])
     assert (shares[2].value, shares[2].n) == (1.0, 1)
 
 
@@ -39,16 +43,37 @@ def test_a_page_has_one_interval_for_a_figure(tmp_path: Path) -> None:
     assert "12.3 to 87.7 %" in write_report(run).read_text()
 
 
-def test_calibration_groups_are_of_about_equal_size_and_in_order() -> None:
-    graded = [(i / 10, i >= 60) for i in range(100)]
-    bins = calibration(graded[::-1], ACCURACY, bins=4)
-    assert [(b.low, b.high) for b in bins] == [(0, 2.4), (2.5, 4.9), (5, 7.4), (7.5, 9.9)]
+def _rated(*means_and_values: tuple[float, float]) -> list[Rated]:
+    return [Rated(f"p{i}", mean, value) for i, (mean, value) in enumerate(means_and_values)]
+
+
+def test_calibration_groups_are_of_equal_size_at_their_mean_prediction() -> None:
+    bins = calibration(_rated(*((i * i / 100, i >= 60) for i in range(100)))[::-1], ACCURACY, bins=4)
+    assert [b.figure.n for b in bins] == [25] * 4
+    means = [sum(i * i / 2500 for i in range(first, first + 25)) for first in (0, 25, 50, 75)]
+    assert [b.mean for b in bins] == pytest.approx(means)
     assert [b.figure.value for b in bins] == [0, 0, 15 / 25, 1]
 
 
-def test_calibration_keeps_equal_means_together() -> None:
-    bins = calibration([(0.0, True)] * 50 + [(1.0, False)] * 3, ACCURACY, bins=8)
+def test_calibration_keeps_equal_means_together_and_cuts_where_sizes_are_nearest() -> None:
+    bins = calibration(_rated(*[(0.0, 1.0)] * 50, *[(1.0, 0.0)] * 3), ACCURACY, bins=8)
     assert [(b.figure.value, b.figure.n) for b in bins] == [(1, 50), (0, 3)]
+    # halves would be cut within the ties: 8 and 12 are nearer than 14 and 6
+    tied = _rated(*((i, 1.0) for i in range(8)), *[(8.0, 1.0)] * 6, *((9.0 + i, 0.0) for i in range(6)))
+    assert [b.figure.n for b in calibration(tied, ACCURACY, bins=2)] == [8, 12]
+
+
+def test_calibration_intervals_draw_problems_again() -> None:
+    # ten candidates to a problem, all right or all wrong: there are as many facts as problems
+    rated = [Rated(f"p{i}", 0.1 * i + 0.001 * k, float(i % 2)) for i in range(12) for k in range(10)]
+    (group,) = calibration(rated, ACCURACY, bins=1)
+    assert (group.figure.value, group.figure.n) == (0.5, 120)
+    low, high = group.figure.ci95 or (0, 0)
+    assert (low, high) == clustered_mean([10.0 * (i % 2) for i in range(12)], [10] * 12)
+    independent = wilson(60, 120)
+    assert high - low > 2 * (independent[1] - independent[0])
+    (mean,) = calibration(rated, Score("quality", 0, 10), bins=1)
+    assert mean.figure.ci95 == (low, high)
 
 
 def test_calibration_of_nothing() -> None:
@@ -77,5 +102,5 @@ def test_one_decisive_duel_needs_no_warning() -> None:
 
 
 def test_calibration_of_a_score_is_its_mean() -> None:
-    low, high = calibration([(0.1, 2.0), (0.2, 4.0), (0.8, 7.0), (0.9, 9.5)], Score("quality", 0, 10), bins=2)
+    low, high = calibration(_rated((0.1, 2.0), (0.2, 4.0), (0.8, 7.0), (0.9, 9.5)), Score("quality", 0, 10), bins=2)
     assert [(one.figure.value, one.figure.n) for one in (low, high)] == [(3.0, 2), (8.25, 2)]

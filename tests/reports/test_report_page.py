@@ -235,6 +235,7 @@ def test_a_run_that_trains_speaks_of_training_steps_and_of_the_whole_runs_calls(
         assert name in page
     assert "er generation" not in page
     assert "calls per problem" not in page
+    assert "Intervals are over test problems, of this one training" in page
     (table,) = [path for path in curves if path.name == "curves.csv"]
     rows = list(csv.DictReader(table.open()))
     overall = [(row["training_step"], row["calls_of_the_run"]) for row in rows if row["stratum"] == "all"]

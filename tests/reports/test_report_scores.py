@@ -5,10 +5,12 @@ import re
 from html.parser import HTMLParser
 from pathlib import Path
 
-from comparison_fixture import write_method
+import pytest
+from comparison_fixture import edit_manifest, write_method
 
 from evorun.reports import write_report
 from evorun.reports.browser import load_browser
+from evorun.reports.comparison import compare, write_comparison
 from evorun.reports.overview import load_candidate_figures, load_curves, load_outcome
 from evorun.runs.reading import read_steps
 from evorun.runs.scores import ACCURACY
@@ -46,8 +48,10 @@ def _page(run: Path) -> _Page:
 def test_the_page_has_a_table_and_curves_of_the_scores(tmp_path: Path) -> None:
     page = _page(write_method(tmp_path / "run", [False] * 3, steps=4, scores=SCORES, declared=DECLARED))
     text = " ".join(page.text.split())
-    assert re.search(r"Penalised score \(0 to 100\) 60\.0 95 % interval \d+\.\d to \d+(\.\d)?; n = 3", text)  # the tile
-    assert re.search(r"all penalised score \(0 to 100\) 60\.0 \d+\.\d to \d+(\.\d)? 3", text)
+    assert re.search(
+        r"Penalised score \(scale 0 to 100\) 60\.0 95 % interval \d+\.\d to \d+(\.\d)?; n = 3", text
+    )  # the tile
+    assert re.search(r"all penalised score \(scale 0 to 100\) 60\.0 \d+\.\d to \d+(\.\d)? 3", text)
     assert [label for label in page.labels if "core" in label] == [
         "Penalised score against generation",
         "Penalised score against calls per problem",
@@ -55,7 +59,7 @@ def test_the_page_has_a_table_and_curves_of_the_scores(tmp_path: Path) -> None:
         "Scores by generation",
     ]
     assert (
-        "penalised score (0 to 100) 1 30.0 " in text
+        "penalised score (scale 0 to 100) 1 30.0 " in text
     )  # the numbers behind the curve: half of the way after two steps of four
 
 
@@ -104,3 +108,35 @@ def test_the_browser_carries_scores_fitness_and_errors(tmp_path: Path) -> None:
         ({"score": 12.5}, 12.5, "row 3 repeats 7"),
     ]
     assert shown[2]["errors"][4000:] == " … [1,000 characters cut]"
+
+
+@pytest.mark.parametrize(
+    ("last", "half", "drawn"),
+    [(1.0, 0.3, True), (0.58, 0.03, True), (0.58, 0.3, False), (0.5, None, False)],
+    ids=["rises", "little but surely", "within its intervals", "constant"],
+)
+def test_a_secondary_score_that_is_flat_is_a_line_in_the_table(
+    tmp_path: Path, last: float, half: float | None, drawn: bool
+) -> None:
+    declared = [{"name": "accuracy", "rate": True, "low": 0, "high": 1}, {"name": "form", "low": 0, "high": 1}]
+    runs = [
+        write_method(tmp_path / method, [True] * 8, method=method, declared=declared, scores={"form": [0.0, 1.0] * 4})
+        for method in ("gepa", "lyria")
+    ]
+    points = [
+        {
+            "step": step, "name": name, "value": value, "n": 8, "calls": 1 + step, "tokens": 9,
+            "ci95": None if half is None else [value - half, value + half],
+        }
+        for name in ("accuracy", "form")
+        for step, value in enumerate((0.5, last))
+    ]  # fmt: skip
+    for run in runs:
+        (run / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
+        edit_manifest(run, files={})
+    pages = [_page(runs[0]), _Page(write_comparison(compare(runs), tmp_path / "both.html").read_text())]
+    for page in pages:
+        assert any("Form" in label and "against" in label for label in page.labels) == drawn
+        assert any("Accuracy" in label for label in page.labels)
+        assert "form (scale 0 to 1)" in page.text
+    assert ("flat (their intervals overlap): form" in " ".join(pages[0].text.split())) != drawn

@@ -8,11 +8,14 @@ import msgspec
 import pytest
 
 from evorun.errors import DataError, RunDirectoryError
+from evorun.reports.banners import banners
 from evorun.reports.browser import MAX_BYTES, MAX_PROBLEMS, load_browser
 from evorun.reports.overview import Curves, load_candidate_figures, load_curves, load_outcome
 from evorun.reports.packing import script_json
+from evorun.runs.journal_file import Effect
 from evorun.runs.reading import read_predictions, read_records, read_steps
 from evorun.runs.scores import ACCURACY
+from journals import write_journal
 from run_fixture import RunSpec, write_run
 
 
@@ -59,6 +62,26 @@ def test_an_unfinished_run_is_counted_from_its_records(tmp_path: Path) -> None:
     for role in ("generate", "judge", "total"):
         assert unfinished.cost[role].calls == finished.cost[role].calls
         assert unfinished.cost[role].tokens == finished.cost[role].tokens
+    assert "Up to the last recorded step" in unfinished.cost_note  # for want of a journal
+
+
+def test_an_unfinished_run_has_spent_what_its_journal_holds(tmp_path: Path) -> None:
+    tokens = '{"prompt_tokens":7,"completion_tokens":2}'
+
+    def call(key: str, error: str | None = None, usage: str | None = tokens) -> Effect:
+        return Effect(key, b"0" * 16, b"{}", json.dumps({"completions": [], "error": error}).encode(), usage, 1.0)
+
+    run = write_run(tmp_path / "run", RunSpec(finished=False))
+    calls = [call(f"a|b|{step}|judge|{i}|0", "HTTP 400" if i == 1 else None) for step in range(3) for i in range(4)]
+    calls += [call("a|b|0|generate|0|0"), call("*|0|gold|0123|0"), call("program", usage=None)]
+    write_journal(run / "journal.sqlite", [*calls, call("a|b|0|reward|0|0", usage=None)])
+    outcome = load_outcome(run)
+    assert {role: spent.calls for role, spent in outcome.cost.items()} == {
+        "generate": 1, "judge": 12, "total": 13, "gold": 1
+    }  # fmt: skip
+    assert outcome.cost["total"].tokens == 13 * 9
+    assert (outcome.refused, outcome.cost_note) == ({"judge": 3}, "")
+    assert "3 requests were refused by the engine (judge 3)" in " ".join(banners(outcome))
 
 
 def _curves(run: Path) -> Curves:

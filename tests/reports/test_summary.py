@@ -56,15 +56,18 @@ def test_judge_and_losses_are_shares_in_words(tmp_path: Path) -> None:
     rows = [" ".join(line.split()) for line in _summary(run).splitlines()]
     counts = results["counts"]
     expected = {
-        "decisive duels: one winner in each order": results["metrics"]["decisive_rate"],
+        "decisive duels: a winner, the same in each order asked": results["metrics"]["decisive_rate"],
         "for the one shown first (unbiased: 50 %)": results["metrics"]["position_a_rate"],
         "unparsable texts": {"value": counts["unparsable_texts"] / 180, "n": 180},
-        "lost candidates (no attempt parsed)": {"value": counts["unparsed_candidates"] / 180, "n": 180},
+        "lost candidates (unparsable or refused)": {"value": counts["unparsed_candidates"] / 180, "n": 180},
     }
     for name, metric in expected.items():
         (row,) = [row for row in rows if row.startswith(name)]
         assert row.startswith(f"{name} {100 * metric['value']:.1f} % ")
-        assert row.endswith(f" % {metric['n']}")
+        assert row.endswith(f" {metric['n']}")
+    # over texts there is no interval beside those over problems
+    (lost,) = [row for row in rows if row.startswith("lost candidates")]
+    assert lost.endswith(" % \u2013 180")
 
 
 def test_texts_that_an_engine_let_go_on_are_a_loss_of_their_own(tmp_path: Path) -> None:
@@ -129,18 +132,22 @@ def test_what_training_has_changed_is_shown(tmp_path: Path) -> None:
     run = write_method(tmp_path / "run", [True, False], method="grpo", calls={"rollout": 8, "evaluate": 3})
     figures = {"reward": 0.5, "grad_norm": 0.0, "zero_gradient": 1.0, "edits_add": 2, "edits_refused_unknown_id": 1}
     step = {"step": 5, "figures": figures, "calls": 9, "tokens": 90}
-    good = {**step, "step": 4, "figures": {"reward": 0.5}}
+    good = {**step, "step": 4, "figures": {"reward": 0.5, "rejected_share": 0.25, "many_rejected": 1.0}}
     (run / "training.jsonl").write_text("".join(json.dumps(one) + "\n" for one in (good, step, step)))
     shared = {"name": "accuracy", "ci95": None, "n": 40, "calls": 1, "tokens": 1}
     points = [{**shared, "step": step, "value": value} for step, value in ((0, 0.25), (3, 0.6), (5, 0.75))]
     (run / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in points))
     rows = [" ".join(line.split()) for line in _summary(run).splitlines()]
     assert rows[rows.index("figure before after steps n") + 2] == "accuracy 25.0 % 75.0 % 5 40"
-    assert {"applied add 4", "refused unknown id 2", "gradient norm \u2013 0"} <= set(rows)  # edits over all steps
+    assert {"applied add 4", "refused unknown id 2", "gradient norm (before clipping) \u2013 0"} <= set(
+        rows
+    )  # edits over all steps
     assert not [row for row in rows if row.startswith("edits add")]
     assert any(
         row.startswith("Divergence? In 2 of 3 training steps (the first: 5) the gradient was zero") for row in rows
     )
+    refusals = "Refused requests: In 1 of 3 training steps (the first: 4) more than a tenth of the episodes ended in"
+    assert any(row.startswith(refusals) for row in rows)
 
 
 def test_verdicts_are_counted_as_they_were_given_and_by_whatever_role(tmp_path: Path) -> None:

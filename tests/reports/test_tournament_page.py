@@ -4,11 +4,13 @@ import io
 import re
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 from markup import Page
 
+from building import composed
 from evorun.reports.comparison.reported import reported_elo
 from evorun.reports.tournament import print_tournament, write_tournament_page
 from evorun.runs.records import write_json
@@ -94,22 +96,34 @@ def test_page_and_terminal_show_the_same_figures(tmp_path: Path, width: int) -> 
 def test_a_papers_elo_stands_beside_the_measured_one(tmp_path: Path) -> None:
     results = played(["one", "two"])
     assert "eported" not in write(tmp_path, results).read_text() + printed(results, 200)
-    results.players[1].reported = 987.0
+    results.players[1].reported, results.players[1].reported_sd = 987.0, 13.5
     page, shown = " ".join(Page(write(tmp_path, results).read_text()).text.split()), printed(results, 200)
     for told in (page, " ".join(shown.split())):
-        assert "987" in told
+        assert "987 13.5" in told
         assert "Reported: the paper's Elo of such a run" in told
-    manifest = SimpleNamespace(
-        models={"policy": ModelInRun("qwen2_1_5b", "Qwen/x", "vllm")}, method="mpo", task="essay"
+
+
+def test_the_untrained_model_has_the_elo_of_the_tournament_that_it_is_in() -> None:
+    """Table 1 of MPO, right: one untrained model, in the tournament of either reward model's runs."""
+    reported = composed("experiment=mpo/essay")["reported"]
+
+    def run(method: str, reward: str, **settings: Any) -> Any:
+        models = {"policy": ModelInRun("qwen2_1_5b", "Qwen/x", "vllm")}
+        config = {"method": {"name": method, **settings}, "reward": {"name": reward}, "reported": reported}
+        return SimpleNamespace(models=models, method=method, task="essay", config=config)
+
+    small, large = (
+        [run("mpo", reward, refine_schedule="during"), run("ppo", reward, rubric="expert")]
+        for reward in ("qwen2_5_32b_awq", "qwen2_5_72b_awq")
     )
-    rows = [
-        {"method": "mpo", "overrides": {"reward": "big"}, "metrics": {"elo": 1168}},
-        {"method": "ppo", "metrics": {"elo": 900}},
-    ]
-    manifest.config = {"reward": {"name": "big"}, "reported": {"source": "MPO, Table 1", "rows": rows}}
-    assert reported_elo(manifest) == 1168  # type: ignore[arg-type]
-    manifest.config["reward"]["name"] = "small"
-    assert reported_elo(manifest) is None  # type: ignore[arg-type]
+    untrained = run("zero_shot", "policy")
+    assert reported_elo(small[0], [small[1], untrained]) == (1168, 7)
+    assert reported_elo(large[1], [large[0], untrained]) == (706, 12)
+    assert reported_elo(run("mpo", "gpt_4o"), []) == (None, None)
+    assert reported_elo(untrained, small) == (794, 11)
+    assert reported_elo(untrained, large) == (889, 10)
+    assert reported_elo(untrained, [*small, *large]) == (None, None)
+    assert reported_elo(untrained, []) == (None, None)
 
 
 def test_warnings_are_told(tmp_path: Path) -> None:

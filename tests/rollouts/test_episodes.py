@@ -20,9 +20,10 @@ from evorun.runs.effects import JournaledModel, Traffic
 from evorun.runs.journal import Journal
 from evorun.runs.schema import RolloutRecord
 from evorun.tasks.base import Grade, Problem, Prompt, Task
-from evorun.training.wire import Row
+from evorun.training.wire import Row, TokenAdvantages
 
 SAMPLING = Sampling(max_tokens=50)
+REFUSAL = "too long"
 TURNS = 3
 
 
@@ -71,7 +72,7 @@ class Speaker:
         self.requests.append(request)
         text = await self.script(request)
         if text is None:
-            return rejected(request, "too long")
+            return rejected(request, REFUSAL)
         said = (*letters(text), 0)  # the end of the turn is a token too
         prompt = letters(request.messages[0]["content"])
         if request.seen is not None:  # the tool's turn after what has been seen
@@ -156,23 +157,28 @@ async def test_turns_tools_and_reward(tmp_path: Path) -> None:
 async def test_the_record_adds_up_all_turns_and_names_the_last_call(tmp_path: Path) -> None:
     played = Played(tmp_path, calculating)
     _, episode = await played.play("1+1", "17+25")
-    assert episode.record(1, 0.5) == RolloutRecord(
+    row = episode.row(1.25, 0.5)
+    assert episode.record(1, row) == RolloutRecord(
         **{"step": 1, "problem": "17+25", "candidate": None, "index": 1, "call": "*|1|rollout|1|1", "turns": 2},
         **{"reward": 1.25, "advantage": 0.5, "correct": True, "finish_reason": "stop"},
         **{"prompt_tokens": 5 + 19, "completion_tokens": 12 + 3},
     )
     under = episode._replace(asked=episode.asked._replace(under="s1"))
     assert (under.record(1, None).candidate, under.record(1, None).advantage) == ("s1", None)
+    penalised = episode.record(1, episode.row(0.75, None), TokenAdvantages(-0.5, 0.1))
+    assert (penalised.reward, penalised.penalised_reward) == (1.25, 0.75)
+    assert (penalised.advantage, penalised.advantage_sd) == (-0.5, 0.1)
 
 
 async def test_a_row_holds_the_tokens_as_they_were_and_the_models_own_are_learned(tmp_path: Path) -> None:
     [episode] = await Played(tmp_path, calculating).play("17+25")
     own, tools, answer = (*letters("calc: 17+25"), 0), letters("42"), (*letters("42"), 0)
-    assert episode.row(0.5) == Row(
+    assert episode.row(1.25, 0.5) == Row(
         prompt=letters("17+25"),
         tokens=own + tools + answer,
         learned=(True,) * 12 + (False,) * 2 + (True,) * 3,
-        signal=0.5,
+        reward=1.25,
+        advantage=0.5,
         logprobs=(*logprobs(own), 0.0, 0.0, *logprobs(answer)),
     )
 
@@ -186,7 +192,7 @@ async def test_no_row_is_made_of_other_tokens_than_those_drawn(tmp_path: Path) -
     without = msgspec.structs.replace(first, prompt_ids=())
     for turns in ((first, tool, retokenized), (without, tool, last)):
         with pytest.raises(EngineError, match="each turn's prompt going on from the turn before it"):
-            episode._replace(turns=turns).row(1.0)
+            episode._replace(turns=turns).row(1.0, 1.0)
 
 
 async def test_no_row_is_made_without_log_probabilities(tmp_path: Path) -> None:
@@ -195,7 +201,7 @@ async def test_no_row_is_made_without_log_probabilities(tmp_path: Path) -> None:
     [completion] = reply.completions
     bare = msgspec.structs.replace(reply, completions=(msgspec.structs.replace(completion, logprobs=None),))
     with pytest.raises(EngineError, match="expected the log-probabilities of completions"):
-        episode._replace(turns=(bare,)).row(1.0)
+        episode._replace(turns=(bare,)).row(1.0, 1.0)
 
 
 @pytest.mark.parametrize("learned", [True, False])

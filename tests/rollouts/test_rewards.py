@@ -59,9 +59,27 @@ async def test_an_episode_that_runs_out_of_room_gets_the_penalty_alone(tmp_path:
     refused = await play(tmp_path / "refused", 0.1, refuse=True)
     assert refused.reward == penalised
     # What is learned from it are the turns before: the tool's answer was never followed by any.
-    row = refused.row(-0.5)
+    row = refused.row(-0.1, -0.5)
     assert (row.prompt, row.tokens) == (letters("17+25"), (*letters("calc: 17+25"), 0))
     assert all(row.learned)
+
+
+@pytest.mark.parametrize(
+    ("reason", "outgrew"),
+    [
+        ("prompt has 9000 tokens, the context takes 8192 with the completion", True),
+        ("HTTP 400: This model's maximum context length is 8192 tokens.", True),
+        ("The decoder prompt (length 9000) is longer than the maximum model length of 8192.", True),
+        ("model 'long-context-7b': its chat template takes no messages of the role tool (it leaves them out)", False),
+        ("HTTP 400: Conversation roles must alternate user/assistant/user/assistant/...", False),
+    ],
+)
+async def test_a_refusal_for_another_reason_than_length_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str, outgrew: bool
+) -> None:
+    monkeypatch.setattr("test_episodes.REFUSAL", reason)
+    episode = await play(tmp_path / "refused", 0.1, refuse=True)
+    assert episode.reward.value == (-0.1 if outgrew else None)
 
 
 async def test_other_episodes_do_not(tmp_path: Path) -> None:

@@ -42,7 +42,8 @@ def settings(**changes: Any) -> RubricSettings:
             "reward_scale": "raw",
             "score_attempts": 3,
         },
-        **{"exact_match_rate": 0.0, "mode_drawn": "item", "rubric_dropout": 0.0},
+        **{"exact_match_rate": 0.0, "mode_drawn": "item", "min_words": 0, "rubric_dropout": 0.0},
+        **{"reward_digits": False},
         **{"reward_json": False, "reward_temperature": 0.7, "reward_top_p": 0.8, "reward_max_tokens": 50},
     }
     return RubricSettings(**{**values, **changes})
@@ -118,20 +119,71 @@ class Rewarded:
         return list(found)
 
 
+DIGITS = {"reward_digits": True, "score_attempts": 2, "reward_temperature": 0.02}
+
+
+async def test_reasons_come_first_and_points_in_a_call_that_is_held_to_digits(tmp_path: Path) -> None:
+    def script(request: Request, attempt: int) -> str:
+        return "It goes on..." if len(request.messages) == 1 else "3"
+
+    held = Rewarded(tmp_path, script, ITEMS, **DIGITS, scoring="by_item", reward_scale="normalised")
+    [reward] = await held.score(["an essay"])
+    assert reward.unscored == "scale"  # items b and c have 2 points at most
+    (tmp_path / "two").mkdir()
+    held = Rewarded(tmp_path / "two", script, ITEMS.subset([0, 3]), **DIGITS, scoring="by_item")
+    [reward] = await held.score(["an essay"])
+    share = (3 / 4 + 3 / 10) / 2
+    # Reasons that are cut off are reasons all the same.
+    assert reward == Reward(
+        6, {"raw": 6, "normalised": share, "maximum": 14}, rationale="It goes on...\n\nIt goes on..."
+    )
+    first, second = _by_turn(held.requests)
+    assert len(first) == len(second) == 2
+    assert [one.json_schema for one in first] == [None, None]
+    held_to = [one.json_schema or {} for one in second]
+    assert sorted(one["maximum"] for one in held_to) == [4, 10]
+    assert all(one == {"type": "integer", "minimum": 0, "maximum": one["maximum"]} for one in held_to)
+    assert {(one.sampling.max_tokens, one.sampling.temperature) for one in first} == {(50, 0.02)}
+    assert {(one.sampling.max_tokens, one.sampling.temperature) for one in second} == {(16, 0.02)}
+    assert all(one.messages[1] == {"role": "assistant", "content": "It goes on..."} for one in second)
+    assert "<score>" not in first[0].messages[0]["content"]
+    assert held.meter.total.calls == 4
+
+
+def _by_turn(requests: Sequence[Request]) -> tuple[list[Request], list[Request]]:
+    return [one for one in requests if len(one.messages) == 1], [one for one in requests if len(one.messages) == 3]
+
+
+@pytest.mark.parametrize(
+    ("points", "expected"),
+    [("5", 5), (" 0\n", 0), ("6", "scale"), ("4.5", "value"), ("four", "value"), ("4/5", "value"), ("", "value")],
+)
+async def test_points_are_digits_and_nothing_else(points: str, expected: float | str, tmp_path: Path) -> None:
+    """An engine may hold to no schema, whatever it says."""
+    held = Rewarded(tmp_path, lambda request, _: "So." if len(request.messages) == 1 else points, **DIGITS)
+    [reward] = await held.score(["an essay"])
+    assert (reward.unscored or reward.value) == expected
+    assert len(held.requests) == (4 if reward.unscored else 2) <= held.rewards.most_calls(1, 1)
+
+
 async def test_points_are_the_reward_and_their_share_is_kept_beside_them(tmp_path: Path) -> None:
     said = f"<think>hm <score>1</score></think>It goes.\n{JOINT}<total>12</total>"
     whole = Rewarded(tmp_path, said, ITEMS)
     [reward] = await whole.score(["an essay"], step=4)
     share = (4 / 4 + 1 / 2 + 2 / 2 + 5 / 10) / 4
-    assert reward == Reward(12, {"raw": 12, "normalised": share}, rationale=f"It goes.\n{JOINT}<total>12</total>")
+    assert reward == Reward(
+        12, {"raw": 12, "normalised": share, "maximum": 18}, rationale=f"It goes.\n{JOINT}<total>12</total>"
+    )
     assert whole.asked_for == [("", 4)]  # a function of the step
     [request] = whole.requests
     assert "an essay" in request.messages[0]["content"]
     assert (request.sampling.temperature, request.sampling.top_p, request.sampling.max_tokens) == (0.7, 0.8, 50)
     whole.journal.close()
-    normalised = Rewarded(tmp_path, said, ITEMS, reward_scale="normalised")
-    assert [one.value for one in await normalised.score(["an essay"], step=4)] == [share]
-    assert normalised.requests == []  # from the journal
+    for scale, expected in (("normalised", share), ("by_total", 12 / 18)):
+        scaled = Rewarded(tmp_path, said, ITEMS, reward_scale=scale)
+        assert [one.value for one in await scaled.score(["an essay"], step=4)] == [expected]
+        assert scaled.requests == []  # from the journal
+        scaled.journal.close()
 
 
 async def test_items_are_asked_for_at_once_each_by_itself(tmp_path: Path) -> None:
@@ -148,7 +200,15 @@ async def test_items_are_asked_for_at_once_each_by_itself(tmp_path: Path) -> Non
 
     scored.complete = together  # type: ignore[method-assign]
     first, second = await scored.score(["one", "two"])
-    assert first.parts == second.parts == {"raw": 8, "normalised": pytest.approx((0.5 + 1 + 1 + 0.2) / 4)}
+    assert (
+        first.parts
+        == second.parts
+        == {
+            "raw": 8,
+            "normalised": pytest.approx((0.5 + 1 + 1 + 0.2) / 4),
+            "maximum": 18,
+        }
+    )
     assert first.rationale.count("Fine.") == 4
     assert all(sum(f"Item {name}" in one.messages[0]["content"] for name in "abcd") == 1 for one in scored.requests)
     assert scored.meter.counts()["score"]["calls"] == 8 == scored.rewards.most_calls(2, 1) / 3
@@ -267,6 +327,24 @@ async def test_the_tasks_grade_rewards_a_share_of_the_problems_or_of_the_batches
     assert all(len(one) == 1 for one in shares)
 
 
+@pytest.mark.parametrize("exact", [0.0, 1.0])
+async def test_a_response_without_enough_words_scores_zero_in_either_mode(tmp_path: Path, exact: float) -> None:
+    scored = Rewarded(tmp_path, "<score>2</score>", min_words=5, exact_match_rate=exact)
+    answers = {"It is \\boxed{4 and not 5}.": "4 and not 5", "It is four, as shown \\boxed{4}.": "4"}
+    problem = LOADED.problems[0]
+    asked = [
+        scored.rewards.reward(1, at, problem, Response(text=text, answer=answer))
+        for at, (text, answer) in enumerate(answers.items())
+    ]
+    short, enough = await asyncio.gather(*asked)
+    for at in range(2):
+        scored.rewards.charge(1, at)
+    assert (short.value, short.parts["normalised"], short.parts["maximum"]) == (0, 0, 5)
+    assert "fewer than 5 words" in short.rationale
+    assert (len(scored.requests), len(scored.graded)) == ((0, 1) if exact else (1, 0))
+    assert enough.value == (0 if exact else 2)
+
+
 async def test_a_batch_leaves_items_out_and_never_all(tmp_path: Path) -> None:
     def says(request: Request, attempt: int) -> str:
         items = re.findall(r"## Item \d+ \(0 to (\d+) points\)", request.messages[0]["content"])
@@ -288,7 +366,7 @@ async def test_a_batch_leaves_items_out_and_never_all(tmp_path: Path) -> None:
     ("changes", "reason"),
     [
         ({"scoring": "jointly"}, r"method.scoring: expected one of by_item, plan, whole"),
-        ({"reward_scale": "log"}, r"method.reward_scale: expected one of normalised, raw"),
+        ({"reward_scale": "log"}, r"method.reward_scale: expected one of by_total, normalised, raw"),
         ({"score_attempts": 0}, r"method.score_attempts: expected .* 1"),
         ({"exact_match_rate": 1.5}, r"method.exact_match_rate: expected"),
         ({"mode_drawn": "step"}, r"method.mode_drawn: expected one of batch, item"),

@@ -4,13 +4,13 @@ import io
 from collections.abc import Callable, Iterable
 
 import pytest
-from rich.console import Console
 
 from evorun.models.base import Completion, Reply
 from evorun.runs.budget import Meter
 from evorun.runs.effects import Traffic
 from evorun.runs.progress import Progress, shown
 from evorun.runs.scores import ACCURACY, Score
+from evorun.runs.terminal import Terminal
 
 
 def test_generations_are_those_that_were_reached() -> None:
@@ -40,7 +40,7 @@ def test_the_primary_score_is_shown_as_it_is_and_rates_as_percentages() -> None:
             progress.stepped(problem, 0, value)
     assert of_score.fields()["error"] == "0.5 (n=2)"
     assert "accuracy" not in of_score.fields()
-    assert of_right.fields()["accuracy"] == "50.0% (n=2)"
+    assert of_right.fields()["accuracy"] == "50.0 % (n=2)"
 
 
 class Clock:
@@ -163,6 +163,10 @@ def test_tokens_are_those_that_budgets_count_and_calls_in_flight_name_the_phase(
     progress.traffic.in_flight.update(judge=12)
     assert progress.fields()["phase"] == "in flight: 3 generate, 12 judge"
     assert progress.fields()["tokens"] == "100, prompts and completions (10/s)"
+    progress.traffic.in_flight.clear()
+    assert progress.fields()["phase"] == "between calls"
+    progress.grading = 2
+    assert progress.fields()["phase"] == "grading 2"
     progress.ending = "writing results"
     assert progress.fields()["phase"] == "writing results"
 
@@ -172,7 +176,28 @@ def test_both_displays_name_model_engine_and_folder(*, terminal: bool) -> None:
     about = {"model": "tiny [bold]", "engine": "vllm", "run directory": "outputs/x"}
     progress = Progress("a run", 2, 4, Traffic(), ACCURACY, about=about)
     screen = io.StringIO()
-    with shown(progress, Console(file=screen, force_terminal=terminal, width=100), "auto"):
+    with shown(progress, Terminal(file=screen, force_terminal=terminal, width=100), "auto"):
         pass
     for text in ("a run", *about.values()):
         assert text in screen.getvalue()
+
+
+def test_the_work_at_a_step_does_not_grow_with_the_problems() -> None:
+    class Counted(Meter):
+        looks = 0
+
+        @property
+        def used(self) -> float:
+            Counted.looks += 1
+            return super().used
+
+    def looks_at(problems: int) -> float:
+        progress, _ = _progress(problems, 4)
+        progress.meters = {f"p{i}": Counted(max_calls=300) for i in range(problems)}
+        Counted.looks = 0
+        for step in range(5):
+            for i in range(problems):
+                progress.stepped(f"p{i}", step, None)
+        return Counted.looks / problems
+
+    assert looks_at(400) == looks_at(100)

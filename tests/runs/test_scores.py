@@ -1,13 +1,14 @@
 """Declared scores: their values in grades, their direction, and the score that compares responses."""
 
 import math
+from typing import Any
 
 import pytest
 from scipy.stats import binomtest
 
 from evorun.runs.results import mean_score, metric_series, outcome_metrics, recorded_scores
 from evorun.runs.schema import Best, PredictionRecord, StepRecord
-from evorun.runs.scores import ACCURACY, Score, mean_of_samples, yardstick
+from evorun.runs.scores import ACCURACY, Score, mean_of_samples, undeclared, yardstick
 from evorun.tasks.base import Grade
 
 QUALITY = Score("quality", 0, 10)
@@ -79,3 +80,21 @@ def test_the_series_of_a_score_leaves_out_what_has_none() -> None:
     points = {point.name: point for point in metric_series([step("p", quality=2.0), step("q")], [QUALITY])}
     assert (points["quality"].value, points["quality"].n, points["quality/a"].n) == (2.0, 1, 1)
     assert list(points) == ["quality", "quality/a"]
+
+
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        ({"form": 1.0, "extra": 7.0}, None),
+        ({"form": 1.0 + 1e-12}, None),
+        ({"form": math.nan}, None),
+        ({"form": None}, None),
+        ({}, None),
+        ({"frm": 1.0}, "expected a score named 'form', got 'frm'"),
+        ({"form": 1.1}, "expected the score 'form' from 0 to 1, got 1.1"),
+        ({"form": -0.5}, "expected the score 'form' from 0 to 1, got -0.5"),
+        ({"form": "good"}, "expected a number as the score 'form', got 'good'"),
+    ],
+)
+def test_a_score_is_named_and_bounded_as_it_is_declared(scores: dict[str, Any], said: str | None) -> None:
+    assert undeclared((ACCURACY, Score("form", 0, 1)), Grade(scores=scores, correct=True)) == said

@@ -126,3 +126,27 @@ def test_texts_that_parse_are_counted_with_those_asked_for_again(tmp_path: Path)
     steps = [step("p", 0, texts=8, unparsable_texts=2), step("p", 1, texts=2, unparsable_texts=1), step("q", 0)]
     found = figures(tmp_path, [], [], steps=steps)["parsable_rate"]
     assert (found.value, found.n) == (pytest.approx(7 / 10), 10)
+
+
+def test_judgments_that_the_engine_refused_are_no_verdicts(tmp_path: Path) -> None:
+    def asked(problem: str, *said: tuple[Any, str]) -> ComparisonRecord:
+        verdicts, reasons = zip(*said, strict=True)
+        record = duel(problem, "0", "1", None)
+        return msgspec.structs.replace(record, verdicts=verdicts, reasons=reasons)
+
+    unread, refused = ("invalid", "prose"), ("invalid", "rejected: HTTP 400")
+    duels = [asked("p", unread, ("T", "")), asked("p", refused, ("A", "")), asked("q", refused, refused)]
+    found = figures(tmp_path, [], [], duels=duels)
+    assert (found["invalid_rate"].value, found["invalid_rate"].n) == (pytest.approx(1 / 3), 3)
+    assert (found["tie_rate"].value, found["tie_rate"].n) == (pytest.approx(1 / 3), 3)
+    assert (found["refused_rate"].value, found["refused_rate"].n) == (0.5, 6)
+    counts = search_figures(tmp_path, [], [], [ACCURACY])[1]
+    assert (counts["invalid_judgments"], counts["refused_judgments"]) == (1, 3)
+    assert "refused_rate" not in figures(tmp_path, [], [], duels=duels[:1])
+
+
+def test_coverage_is_left_out_where_a_run_trains_and_nothing_is_chosen(tmp_path: Path) -> None:
+    pool = [candidate("p", "0", True), candidate("p", "1", False)]
+    assert "pool_coverage" in figures(tmp_path, pool, [prediction("p", False)])
+    (tmp_path / "training.jsonl").write_text("")
+    assert not {"pool_coverage", "choice_given_coverage"} & figures(tmp_path, pool, [prediction("p", False)]).keys()

@@ -1,6 +1,7 @@
 """same_output: LiveCodeBench's rules, and texts made to harm."""
 
 import json
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -199,3 +200,14 @@ MEBI = 1 << 20
 )
 def test_harmful_texts_have_an_answer(check: Any, expected: str, actual: str) -> None:
     assert same_output(check, expected, actual, printed=True) in (True, False)
+
+
+@pytest.mark.parametrize(
+    ("expected", "actual"), [("1 " * MEBI, "1.0 " * (MEBI // 2)), ("1 2\n" * (MEBI // 4), "1 2.0\n" * (MEBI // 4))]
+)
+def test_lines_take_no_more_memory_than_their_texts(expected: str, actual: str) -> None:
+    tracemalloc.start()
+    same_output("lines", expected, actual)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 2 * (len(expected) + len(actual))

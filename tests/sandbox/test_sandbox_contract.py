@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import threading
+import time
 from collections.abc import AsyncIterator
 
 import pytest
@@ -227,6 +229,11 @@ async def test_limits(sandbox: Sandbox, source: str, limits: Limits, end: str, s
     assert said in execution.stderr
 
 
+async def test_no_crash_starts_the_machines_program_for_core_dumps(sandbox: Sandbox) -> None:
+    source = "import resource\nprint(resource.getrlimit(resource.RLIMIT_CORE))"
+    assert (await script(sandbox, source)).stdout == "(1, 1)\n"  # 0 would, as core(5) says
+
+
 async def test_an_allowed_program_stays_below_its_limits(sandbox: Sandbox) -> None:
     limits = Limits(cpu_seconds=30, memory_mib=200, output_kib=101, file_mib=2, open_files=20)
     source = "x = bytearray(100 << 20)\nprint('x' * 102_000)\nopen('f', 'w').write('x' * 2_000_000)"
@@ -356,6 +363,23 @@ async def test_a_script_may_print_a_string_bare_and_a_callable_returns_a_string(
     assert [r.verdict for r in script] == ["accepted", "wrong_answer"]
     callable_ = await test(sandbox, Program("def f(n): return n", "f"), cases, stop_at_failure=False)
     assert [r.verdict for r in callable_] == ["wrong_answer", "wrong_answer"]
+
+
+async def test_large_outputs_are_compared_one_at_a_time(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> None:
+    compared: list[int] = []
+    at_once = threading.Lock()
+
+    def compare(*_: object, **__: object) -> bool:
+        assert at_once.acquire(blocking=False)
+        time.sleep(0.05)
+        at_once.release()
+        compared.append(1)
+        return True
+
+    monkeypatch.setattr("evorun.sandbox.testing.same_output", compare)
+    large = suite("lines", ("", "1" * 30_000))
+    await asyncio.gather(*(test(sandbox, Program("print(1)"), large, stop_at_failure=True) for _ in range(4)))
+    assert len(compared) == 4
 
 
 @pytest.mark.parametrize("source", ["", "import sys\nsys.exit()", "import os\nos.close(1)\nos._exit(0)"])

@@ -1,13 +1,18 @@
 """Every hostile program is contained, gets its verdict, leaves nothing behind, and the next program does not notice."""
 
 import os
+import subprocess
+import sys
+import sysconfig
 import time
+from pathlib import Path
 
 import psutil
 import pytest
 
 from evorun.sandbox import Limits, Program, Sandbox
 from hostile_programs import HOSTILE, Hostile
+from means import AS_ROOT, SYSTEMS_OWN, version_of
 
 HEALTHY = """
 import json, os, sys, time
@@ -43,6 +48,25 @@ async def test_is_contained(sandbox: Sandbox, hostile: Hostile) -> None:
     assert sandbox._scratch is None or os.listdir(sandbox._scratch) == []
     healthy = await sandbox.run(Program(HEALTHY), "hello\n", Limits(cpu_seconds=60))
     assert (healthy.stdout, healthy.stderr) == ('["hello", [], {}, 50000, true, 1]\n', "")
+
+
+@AS_ROOT
+@pytest.mark.slow
+def test_the_whole_set_is_contained_in_full_isolation_for_an_ordinary_user_too() -> None:
+    """Root starts the sandbox otherwise: it gives up its user, and needs no user namespace for the files."""
+    if not SYSTEMS_OWN.exists() or version_of(SYSTEMS_OWN) != str(sys.version_info[:2]):
+        pytest.skip("no interpreter of this version that others can read")
+    tests = Path(__file__).parents[1]
+    paths = [str(tests.parent), str(tests), sysconfig.get_path("purelib")]
+    done = subprocess.run(
+        [SYSTEMS_OWN, "-m", "pytest", "-q", "-n0", "-p", "no:cacheprovider", "-c", tests.parent / "pyproject.toml",
+         __file__, "-k", "is_contained and namespaces"],
+        capture_output=True, text=True, check=False, cwd="/", user=65534, group=65534, extra_groups=[],
+        env={"PYTHONPATH": ":".join(paths), "PYTHONDONTWRITEBYTECODE": "1", "PATH": os.environ["PATH"]},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    if "skipped" not in done.stdout:
+        assert f"{len(HOSTILE)} passed" in done.stdout
 
 
 def processes() -> set[int]:

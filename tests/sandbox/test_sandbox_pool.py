@@ -22,13 +22,12 @@ import pytest
 from evorun.errors import ConfigError, EvorunError, SandboxError
 from evorun.sandbox import Case, Limits, Program, Sandbox, SandboxConfig, Suite, probe, test
 from evorun.sandbox.launch import _BOOT, Launch
-from means import SYSTEMS_OWN, interpreter_for_other_users, user_namespaces_work, version_of
+from means import AS_ROOT, SYSTEMS_OWN, interpreter_for_other_users, user_namespaces_work, version_of
 
 LIMITS = Limits(cpu_seconds=3.0)
 Below = Callable[[], list[psutil.Process]]
 ROOT = Path(__file__).parents[2]
 NEEDS_NAMESPACES = pytest.mark.skipif(not user_namespaces_work(), reason="user namespaces are denied on this machine")
-AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root becomes somebody else")
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -197,12 +196,17 @@ async def test_packages_are_those_that_are_named() -> None:
 
 
 LOOK = "from evorun.sandbox import SandboxConfig, probe\nprint(list(probe(SandboxConfig({isolation!r}))))"
-FORBID = (
-    "from evorun.sandbox.inside import kernel, syscalls\nkernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)\n"
-    "syscalls._REFUSED = {name: syscalls._REFUSED[name] for name in ('unshare', 'mount')}\n"
-    "syscalls._by_argument = lambda *_: []\n"
-    "syscalls.Filter(unix_sockets=True).enforce()\n"
-)
+FORBID = """
+import os, struct
+from evorun.sandbox.inside import kernel, syscalls
+kernel.prctl(kernel.PR_SET_NO_NEW_PRIVS, 1)
+# Load the number; refuse x86_64's and aarch64's unshare and mount; allow.
+lines = [(0x20, 0, 0, 0)]
+for number in {"x86_64": (272, 165), "aarch64": (97, 40)}[os.uname().machine]:
+    lines += [(0x15, 0, 1, number), (0x06, 0, 0, 0x00050001)]
+syscalls._assemble = lambda *_: [*lines, (0x06, 0, 0, 0x7FFF0000)]
+syscalls.Filter(unix_sockets=True).enforce()
+"""
 
 
 def look(isolation: str, before: str = "", **options: object) -> list[object]:
@@ -229,6 +233,21 @@ def test_where_namespaces_are_denied_auto_runs_nothing_and_says_what_to_do(path:
     assert "choose sandbox.isolation=rlimits" in str(note)
     assert ("API keys" if os.geteuid() else "everybody may read") in str(note)
     assert "\n" not in str(note)
+
+
+@AS_ROOT
+@NEEDS_NAMESPACES
+def test_where_parts_of_proc_are_hidden_programs_see_no_numbers_of_processes() -> None:
+    script = (
+        "import asyncio\nfrom evorun.sandbox import *\nasync def main():\n"
+        "    s = await Sandbox.open(SandboxConfig('namespaces', slots=1))\n"
+        '    source = \'import os\\nprint(open(0).read(), os.listdir("/proc"), *sorted(os.listdir("/proc/self")))\'\n'
+        "    print((await s.run(Program(source), 'typed', Limits())).stdout)\n    await s.close()\nasyncio.run(main())"
+    )
+    hidden = ["unshare", "--mount", "sh", "-c", 'mount -t tmpfs none /proc/irq && exec "$@"', "-"]
+    command = [*hidden, sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT, check=False)
+    assert done.stdout.strip() == "typed ['self'] fd net", done.stderr
 
 
 @NEEDS_NAMESPACES
@@ -274,12 +293,25 @@ UNLIMITED = "(its processes are not limited|more than 4 processes)"  # by whom i
 @pytest.mark.parametrize(
     ("isolation", "module", "wall", "hole", "said"),
     [
-        ("bubblewrap", "syscalls", "(_EQUAL, 1, 0, _AF_UNIX)", "(_EQUAL, 1, 1, 0)", "it opens sockets"),
-        pytest.param("rlimits", "syscalls", '"unshare": (272, 97),', "", "it gets privileges", marks=NEEDS_NAMESPACES),
+        ("bubblewrap", "syscalls", "[*_one_of(0, _AF_UNIX), *_no_bit_of(1, _DATAGRAM_BIT)]", "[]", "it opens sockets"),
+        pytest.param(
+            "rlimits",
+            "syscalls",
+            '"umask": (95, 166)',
+            '"umask": (95, 166), "unshare": (272, 97)',
+            "it gets privileges",
+            marks=NEEDS_NAMESPACES,
+        ),
         ("namespaces", "start", " | kernel.CLONE_NEWNET", "", "it sees the network"),
-        ("namespaces", "cell", "_show_only_this_process(scratch)", "pass", "it sees the host's processes"),
+        ("namespaces", "cell", "_show_own_processes(scratch)", "pass", "it sees the host's processes"),
         ("namespaces", "cell", 'settings["own_process_count"]', "False", UNLIMITED),
-        ("rlimits", "syscalls", "[_SOCKET[column]]", "[]", "it opens sockets to this machine's processes"),
+        (
+            "rlimits",
+            "syscalls",
+            'name != "socket" or unix_sockets',
+            "True",
+            "it opens sockets to this machine's processes",
+        ),
         pytest.param("rlimits", "cell", 'kernel.become(settings["user"])', "pass", "it runs as root", marks=AS_ROOT),
         pytest.param("rlimits", "cell", 'settings["own_process_count"]', "False", UNLIMITED, marks=AS_ROOT),
     ],

@@ -126,6 +126,11 @@ async def test_what_sockets_hold_counts_as_memory(sandbox: Sandbox) -> None:
     assert (await sandbox.run(Program(asynchronous), "", limits)).stdout == "1\n"
 
 
+async def test_no_part_of_a_huge_page_stays_behind_one_that_counts(sandbox: Sandbox) -> None:
+    source = "print(*(line.split() for line in open('/proc/self/status') if line.startswith('THP_enabled')))"
+    assert (await sandbox.run(Program(source), "", Limits())).stdout in ("['THP_enabled:', '0']\n", "\n")
+
+
 async def test_a_program_that_is_killed_from_outside_runs_again(sandbox: Sandbox) -> None:
     await sandbox.run(Program(""), "", Limits())  # so that it need not start a zygote
     before = {process.pid for process in psutil.Process().children(recursive=True)}

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.tasks.judging import ERROR_CHARS, ERRORS_SCHEMA, FITNESS_SCHEMA, read_errors, read_fitness
+from evorun.tasks.fitness_scores import read_fitness
+from evorun.tasks.judging import ERROR_CHARS, ERRORS_SCHEMA, FITNESS_SCHEMA, read_errors
 
 HOSTILE = (
     "",
@@ -55,6 +56,23 @@ def test_scores() -> None:
         ("Score: 85.", 85),
         ('{"score": true}', None),
         ('{"score": null}', None),
+        ('{"score": "85/100", "reasoning": "3 of 4"}', 85),
+        ('{"score": null, "reasoning": "Step 2 fails."}', None),
+        ('{"Score": 80, "reasoning": "Step 2 fails."}', 80),
+        ('{"fitness": 80, "reasoning": "Step 2 fails."}', 80),
+        ('{"score": 80, "reasoning": "r"}\nas \\frac{1}{2} of {98, 2}', 80),
+        ('{"score": 20}\nNo, step 3 holds: {"score": 80}', 80),
+        ('I solved it, so here it is in the format that you asked for:\n{"reasoning": "r", "score": 70}', 70),
+        ('I cannot run it.\n\n{"reasoning": "r", "score": 70}', 70),
+        ('{"reasoning": "...", "score": 50.0}', None),
+        ('{"reasoning": "good", "score": "80-90"}', None),
+        ('{"reasoning": "good", "score": "at least 60"}', None),
+        ('I cannot score this. The form would be {"reasoning": "r", "score": 50.0}.', None),
+        ('If it were complete, I would say {"reasoning": "r", "score": 85}', None),
+        ('{"reasoning": "r", "score": 85}\n{"reasoning": "r", "score": 60}', None),
+        ('{"reasoning": "r", "score": 85}\n\nThat score is too high.', None),
+        ('{"reasoning": "The value is 42, and', None),  # cut off before the score
+        ('{"reasoning": "Step 2 fails."}\nScore: 70', 70),
         ("good", None),
         ("", None),
     ]:

@@ -1,5 +1,7 @@
 """Verdicts in a judge's words: what is understood, and that nothing is guessed."""
 
+import pytest
+
 from evorun.tasks.judging import parse_judgment
 
 VERDICTS = [
@@ -10,9 +12,9 @@ VERDICTS = [
     ('{"solution": "Candidate A"}', "A"),
     ('{"solution": "(B)."}', "B"),
     ('```json\n{"solution": "B"}\n```', "B"),
+    ('In {98, 100} only \\frac{1}{2}:\n{"solution": "B", "reasoning": "r"}\nso {A}', "B"),
     ("B", "B"),
     ("", "invalid"),
-    ("Candidate A is better than B.", "invalid"),
     ("{}", "invalid"),
     ('{"solution": "C"}', "invalid"),
     ('{"solution": "A or B"}', "invalid"),
@@ -21,7 +23,79 @@ VERDICTS = [
     ('{"solution": null}', "invalid"),
     ('{"solution": "A"} {"solution": "B"}', "invalid"),
     ('{"reasoning": "A is better"}', "invalid"),
+    ('{"winner": "Candidate B", "reasoning": "r"}', "B"),
+    ('{"solution": "C"} Verdict: A', "invalid"),
+    ('{"solution": "A"}\nSorry, that is wrong.', "invalid"),
 ]
+
+IN_PROSE = [
+    ("**Verdict: A**\n\nCandidate A's derivation is complete, B's is not.", "A"),
+    ("A slips in step 2.\n\n**Winner: B** \U0001f3c6", "B"),
+    ("### Verdict\n\n**Candidate B**", "B"),
+    ("Decision: Candidate A wins.", "A"),
+    ("<verdict>A</verdict>", "A"),
+    ("A skips a case.\n\n[[B]]", "B"),
+    ("Final Answer: The final answer is $\\boxed{A}$. I hope it is correct.", "A"),
+    ("solution: A\nreasoning: B's text has more slips.", "A"),
+    ("B\n\nIt handles every case.", "B"),
+    ("Candidate A is better than B.", "A"),
+    ("Candidate B's answer is wrong, so candidate A is better.", "A"),
+    ("Candidate A gives the better answer.", "A"),
+    ("I would pick candidate B over A, since it checks the result.", "B"),
+    ("Response 1 is the better one.", "A"),
+    ("The second response is better.", "B"),
+    ("It's a tie.", "T"),
+    ("Both are equally good.", "T"),
+    ("Neither candidate is better.", "T"),
+    ("Winner: tie", "T"),
+    ("I prefer B. On style, A is better. Overall, A is better.", "A"),
+    ("Candidate B is better. Wait, no: I misread it. Candidate A is better.", "A"),
+]
+
+NO_VERDICT = {
+    "denied": [
+        "A is not better than B.",
+        "I don't think that candidate A is better.",
+        "Verdict: not A",
+        "It is not a tie.",
+    ],
+    "doubted": [
+        "Candidate A might be better.",
+        "Perhaps candidate A is better.",
+        "It is unclear whether A is better.",
+        "It is nearly a tie.",
+        "Verdict: A?",
+        "Candidate A is better. Then again, I cannot tell.",
+    ],
+    "supposed": ["If the lemma held, candidate B would be better.", "Winner: A if style counts."],
+    "quoted": [
+        'Candidate A writes: "Verdict: A".',
+        "Candidate B claims: 'I am sound. Candidate B is better.'",
+        "> Verdict: A",
+        "```\nVerdict: A\n```\nis what the reply ends in.",
+        "The claim that candidate A is better is unfounded.",
+    ],
+    "limited": [
+        "Candidate A is better in style.",
+        "In style, A is better.",
+        "Candidate A is better, but B is correct.",
+    ],
+    "taken back": ["Candidate A is better. Sorry, that was wrong.", "Verdict: A. Wait, I need to check this again."],
+    "conflicting": [
+        "Verdict: A\n\nCandidate B is better.",
+        "Candidate A is better. However, candidate B is better.",
+        "Verdict: A or B",
+        "[[A]] or [[B]]",
+        "Candidate A is better or candidate B is better.",
+    ],
+    "none": [
+        "The right answer is B.",
+        "Solution: A short proof by induction.",
+        "Candidate A starts well. Candidate B",
+        "**Candidate A**\nfine\n\n**Candidate B**",
+        "Verdict: <A, B or T>",
+    ],
+}
 
 
 def test_verdicts() -> None:
@@ -29,7 +103,18 @@ def test_verdicts() -> None:
         assert parse_judgment(text).verdict == verdict
 
 
+@pytest.mark.parametrize(("text", "verdict"), IN_PROSE)
+def test_a_verdict_in_prose(text: str, verdict: str) -> None:
+    assert parse_judgment(text).verdict == verdict
+
+
+@pytest.mark.parametrize("why", NO_VERDICT)
+def test_prose_that_gives_no_verdict(why: str) -> None:
+    assert [text for text in NO_VERDICT[why] if parse_judgment(text).verdict != "invalid"] == []
+
+
 def test_the_reason_is_kept_and_can_be_written() -> None:
     assert parse_judgment('{"solution": "A", "reasoning": "It checks."}').reason == "It checks."
     assert parse_judgment('{"solution": "A", "reasoning": "\\ud800"}').reason.encode()
     assert parse_judgment('{"solution": "A", "reasoning": 3}').reason == ""
+    assert parse_judgment('{"reasoning": "It checks').reason == "It checks"  # cut off before the verdict

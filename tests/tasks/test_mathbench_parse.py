@@ -1,5 +1,7 @@
 """Reading answers and verdicts: what is understood, what is refused, and that nothing makes the parser raise."""
 
+import re
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -89,6 +91,9 @@ NEAR_JSON = [
     '{"reasoning": "r", "solution": "B"',
     '{"reasoning": "r", "solution": "B',
     '{reasoning: "r", solution: "B"}',
+    'As \\frac{1}{2} of {98, 100}:\n{"reasoning": "r", "solution": "B"}',
+    '{"reasoning": "r", "solution": "B"}\n\nIndeed \\frac{84}{2} is in {42, 43}.',
+    'Format: {"reasoning": "...", "solution": "..."}\n{"reasoning": "r", "solution": "B"}',
 ]
 
 
@@ -122,7 +127,7 @@ TEXTS = [
     ("The answer is a number larger than 3.", None),
     ("The answer is unclear.", None),
     ("The answer is A Cauchy sequence", None),
-    ("Option A fails, option B fails, so C it is", None),
+    ("Option A fails, option B fails, so C it is", "C"),
     ("The answer is A. No wait, the answer is B.", "B"),
     ("The answer is A. The answer is B.", None),
     ("The answer is A. Wait, is it? The answer is B. The answer is C.", None),
@@ -148,6 +153,228 @@ def test_texts_without_clean_json() -> None:
         assert response.answer == letter
         assert (response.error is None) == (letter is not None)
         assert response.text == text
+
+
+PLAIN_OPTIONS = ("106", "104", "5/11", "108")
+PLAIN_TEXTS = {
+    "A": r"""
+Option A (106)
+So, option A (106).
+which leaves A
+That rules out B, C and D, which leaves A.
+B, C and D are out, leaving A.
+\boxed{A}
+\boxed{A) 106}
+A
+(a)
+""",
+    "B": r"""
+Answer: 104 (option B)
+""",
+    "C": r"""
+\boxed{\frac{5}{11}}
+So $\boxed{\dfrac{5}{11}}$.
+So only C remains.
+By elimination, only C is left.
+Some say the answer is B, but the answer is C.
+The answer is $\frac{5}{11}$.
+The answer is 5/11, i.e. option C.
+5/11
+\frac{5}{11}
+{"reasoning":"r","solution":"\\frac{5}{11}"}
+""",
+    "D": r"""
+If we double it, the answer is A. But we must not, so it's D
+The answer is A. Sorry, that was wrong; it should be 108
+The answer is (D) 108
+You might think the answer is A. It is not: it should be D.
+A common wrong answer is A. The correct answer is D.
+The answer is **D**.
+**D**
+**D. 108**
+D. 108
+D) 108
+d) 108
+The answer is (d).
+The answer is d.
+answer: d
+The answer is **d**.
+\boxed{108}
+\boxed{\text{D}}
+\boxed{D. 108}
+\boxed{D} = 108
+The answer is 108.
+The answer is $108$.
+The answer is 108 because we counted.
+The answer is 108, which is option D.
+D.\n\nExplanation: we count all of them and get 108.
+D\n\nWe count all of them.
+**D. 108**\n\nExplanation: A is too small, B too.
+D, because we counted them.
+D because we counted them.
+The answer is D. If we had not counted the ends, the answer would be A.
+Suppose the answer is A. Then we get a contradiction. So the answer is D.
+If 2x = 6 then x = 3, so the answer is D.
+Since 5 is not prime, the answer is D.
+Since x is not 0 the answer is D.
+The answer is A? No. The answer is D.
+At first I thought the answer is A. The answer is D.
+I think the answer is D.
+I believe the answer is D.
+We conclude that the answer is D.
+This means that the answer is D.
+It follows that the answer is D.
+This shows the answer is D.
+That said, the answer is D.
+According to the calculation, the answer is D.
+The answer is D, not A.
+The answer is A. Actually, it's D.
+The answer is A. I made a mistake; the answer is D.
+The correct option is D, since 100 + 8 = 108.
+Options A, B and C are wrong, so D is correct.
+I choose D.
+I'd pick D.
+The correct choice is (D).
+Correct answer: D
+The answer is\nD
+The final answer is: $\boxed{\text{(D) } 108}$
+\boxed{\textbf{(D)}\ 108}
+\boxed{\text{Option D}}
+\boxed{d}
+\boxed{n = 108}
+\boxed{108 \text{ ways}}
+A. 106\nB. 104\nC. 5/11\nD. 108\n\nThe answer is D.
+A. 106 is wrong.\nD. 108
+D is the correct answer.
+Only D is correct.
+The answer is clearly D.
+The answer is therefore D.
+The answer must be D.
+Hence D.
+Therefore, the answer is option D.
+Therefore, D
+So the answer is choice D: 108.
+The answer is "D".
+The answer is `D`.
+The answer is [D].
+The answer is {D}.
+The answer is D) 108.
+Thus D) 108.
+(D)
+Answer = D
+$D$
+The answer is D = 108.
+It matches option D.
+My answer is D.
+Bob's answer is A; the right answer is D.
+Answer (A) is wrong, answer (D) is right.
+108
+n = 108
+The answer is D, which is greater than A.
+{"reasoning":"r","solution":"D (108)"}
+{"reasoning":"r","solution":"Option D (108)"}
+{"reasoning":"r","solution":"D - 108"}
+{"reasoning":"r","solution":"$108$"}
+{"reasoning":"r","solution":"n = 108"}
+""",
+    "": r"""
+The wrong answer is A
+A student claims that the answer is A. We disagree
+A student claims that the answer is A.
+Had we miscounted, the answer would be A
+The answer is A. Sorry, that was wrong.
+(A) 108
+The answer is (A) 108
+The answer is A. 108
+Answer: A) 108
+Answer: A (108)
+The answer is not A.
+A is incorrect.
+It can't be A.
+Option A is incorrect.
+It is not true that option A is correct.
+I don't think the answer is A.
+I doubt that the answer is A.
+Neither option A nor option B is correct.
+You might think the answer is A.
+The tempting answer is B.
+The answer is A or B.
+The answer is A, B.
+The answer is A, B, C or D.
+Answer: A and C
+The possible answers are A, B, C, D.
+The answer is a.
+The answer is a number.
+The answer is a prime.
+A prime number is needed.
+\boxed{A. 108}
+Answer: 104 (option A)
+The answer would be A if we had miscounted.
+Assuming that the ends are not counted, the answer is A.
+Suppose the answer is A. Then we get a contradiction.
+Is the answer A?
+At first glance the answer is A.
+My friend said the answer is A.
+According to the book, the answer is A.
+Not A.
+Answer: not A
+The answer: A is wrong.
+To say that the answer is A would be a mistake.
+It would be a mistake to say that the answer is A.
+The answer is A. Wait, no.
+The answer is A. Hmm, that's not right. Let me recount.
+Final answer: A. I was wrong.
+I would not choose A.
+\boxed{107}
+The answer is E.
+The answer is I.
+A. 106\nB. 104\nC. 5/11\nD. 108
+The answer might be A.
+The answer could be A.
+It could be A.
+The answer cannot be A.
+So the answer is choice A: 108.
+The solution is A Markov chain.
+Let A be the answer.
+The answer is A + B.
+The answer is A's value.
+Vitamin A is the best.
+It does not match option A.
+Choose A if x > 0.
+The answer is A unless x = 0.
+Their answer is A.
+The student's answer is A.
+The previous answer is A.
+Answer A is wrong.
+The answer isn't A.
+The answer is never A.
+The answer is "none of these".
+None of the above.
+I cannot tell.
+The answer is 0.4545.
+The answer is A, if we count twice.
+{"reasoning":"r","solution":"A. 108"}
+{"reasoning":"r","solution":"A (108)"}
+{"reasoning":"r","solution":"not A"}
+{"reasoning":"r","solution":"The answer is not A"}
+{"reasoning":"r","solution":"A or D"}
+{"reasoning":"r","solution":"A is wrong"}
+{"reasoning":"r","solution":"A. is wrong"}
+""",
+}
+"""By the letter that a careful human reads, one reply a line; a line break in a reply is written as \\n."""
+
+
+def test_what_a_text_denies_supposes_reports_or_takes_back_is_no_answer() -> None:
+    problem = Problem(id="p", stratum="high", data={"question": "How many?", "options": PLAIN_OPTIONS})
+    misread = {}
+    for letter, replies in PLAIN_TEXTS.items():
+        for line in replies.strip().splitlines():
+            text = re.sub(r"\\n(?!eq)", "\n", line)
+            read = TASK.parse(problem, text).answer or ""
+            if read != letter:
+                misread[line] = read
+    assert misread == {}
 
 
 HOSTILE = [
@@ -190,10 +417,10 @@ def test_any_text_yields_an_answer_or_an_error(text: str) -> None:
 def test_a_text_whose_repair_would_take_long_is_not_repaired(monkeypatch: pytest.MonkeyPatch) -> None:
     repaired: list[str] = []
     monkeypatch.setattr("json_repair.loads", lambda text: repaired.append(text) or {})
-    for text in ("{" * 41, '{"a": "' + "x" * 40_000):
+    for text in ('{"a":' * 41, '{"a": "' + "x" * 40_000):
         TASK.parse(PROBLEM, text)
     assert not repaired
-    TASK.parse(PROBLEM, "{" * 40)
+    TASK.parse(PROBLEM, '{"a":' * 40)
     assert len(repaired) == 1
 
 

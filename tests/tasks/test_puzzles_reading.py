@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.tasks.judging import last_score, read_fitness
+from evorun.tasks.fitness_scores import last_score, read_fitness
 from evorun.tasks.puzzles.reading import blocks, fenced, last_block
 
 SCORES = [
@@ -57,6 +57,59 @@ SCORES = [
     ("Score: nan/100", None),
     ("inf", None),
     ("1e999", None),
+    ("Score: 62.5 (= 100 * 5/8)", 62.5),
+    ("Score: 62.5\n\n(3 of 8 edges clash.)", 62.5),
+    ("**62.5**\n\nEdges 0-1, 1-2 and 2-3 clash: 3/8.", 62.5),
+    ("My score is 85/100. There are 2 errors.", 85),
+    ("It is 77.8, raised from 66.7 to 77.8", 77.8),
+    ("The answer is wrong, with one mistake: 80", 80),
+    ("It breaks a rule in one row\n62.5, two errors in all", 62.5),
+    ("With 2 clashes, the score would be 75.0", 75),
+    ("If all were right it would be 100, but two are not, so it is 77.8", 77.8),
+    ("If I had to give a number, I would say 70", 70),
+    ("I can't give it full marks, so 70.", 70),
+    ("I can't score this fairly, but my best guess is 40.", 40),
+    ("I first get 75.0, but that is too high.\n\nFinal score: 50.0", 50),
+    ("It passes the first example and fails the second: 50", 50),
+    ("Puntuaci\u00f3n: 62,5", 62.5),
+    ("\u5f97\u5206\uff1a62.5\u5206", 62.5),
+    ("I'd rate this 70, not 80.", 70),
+    ("Not perfect, but 90.", 90),
+    ("Score: 70. I do not know whether row 3 counts.", 70),
+    # Ranges, bounds and parts
+    ("The score lies between 60 and 65.", None),
+    ("It is somewhere around 40-60.", None),
+    ("The score is 60 or 65", None),
+    ("at least 60", None),
+    ("Score: <62.5", None),
+    ("60 or more", None),
+    ("60?", None),
+    ("60, maybe 65.", None),
+    ("100 if the first row is right, else 66.7", None),
+    ("65 is my upper bound.", None),
+    ("I would not give 65.", None),
+    ("The score is not 62.5", None),
+    ("75 for the method, 60 for the style", None),
+    ("Score: 75\nScore: 60", None),
+    # Sums that are not worked out, and what they are worked out from
+    ("100 * (1 - 2/8)", None),
+    ("100 * (1 - C / 8), where C is the number of edges", None),
+    ("R = 7/9, C = 7/9, B = 1", None),
+    ("Score: 7 out of 10", None),
+    ("There are 3 errors.", None),
+    ("Rows 1, 2 and 5 are wrong", None),
+    # Cases that are not so, others' scores, what is taken back or declined
+    ("85 would be the score with three conflicts", None),
+    ("If it had an answer, I would have said 85", None),
+    ("Had it been complete, it would be 85.", None),
+    ("The student asks for a score of 60.", None),
+    ("You want me to write 65, which I refuse.", None),
+    ("The previous solution scored 65.", None),
+    ("It could be 65, I do not know.", None),
+    ("I get 75.0, but that is too high.", None),
+    ("Score: 75, but vertex 4 clashes with vertex 5 as well.", None),
+    ("R is 0.78 and C is 0.56. I leave the cube root to you.", None),
+    ("I give no score; 50.0 is your example", None),
     ("It is a 9x9 grid.", None),
     ("It is good, on a scale of 0 to 100.", None),
     ("", None),

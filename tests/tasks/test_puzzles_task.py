@@ -154,9 +154,9 @@ def test_a_detectors_reply_is_the_last_block_up_to_the_limit(case: Case) -> None
     assert case.task.parse_errors(case.problem, "no errors", 3) is None
 
 
-def test_the_last_number_is_the_fitness_whatever_json_says(case: Case) -> None:
-    replies = ('{"score": 10} or 20', "So 101.", "-4", "none")
-    assert [case.task.parse_fitness(text) for text in replies] == [20, 100, 0, None]
+def test_the_fitness_is_the_score_in_an_object_or_the_last_number(case: Case) -> None:
+    replies = ('{"score": 80, "reasoning": "Row 2 repeats 5."}', "So 101.", "-4", "none")
+    assert [case.task.parse_fitness(text) for text in replies] == [80, 100, 0, None]
 
 
 def test_a_faultless_model_says_what_the_symbolic_system_says(case: Case) -> None:

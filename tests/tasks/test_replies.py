@@ -2,7 +2,8 @@
 
 import pytest
 
-from evorun.tasks.judging import parse_judgment, read_errors, read_fitness
+from evorun.tasks.fitness_scores import read_fitness
+from evorun.tasks.judging import parse_judgment, read_errors
 from evorun.tasks.thinking import without_thinking
 from reply_tables import (
     CASES,

@@ -52,6 +52,17 @@ def test_reasons_cannot_pass_for_a_score_and_tags_are_read_where_an_engine_holds
     assert read_scores(tagged_scores("Because. <score>4</score>", FREE), FREE).total == 4
 
 
+@pytest.mark.parametrize(
+    "frame", ["```json\n{}\n```", "As $\\frac{{1}}{{2}}$ holds:\n{}", "{}\nThe set {{98, 100}} is left out."]
+)
+def test_words_and_braces_around_an_object_leave_its_scores_and_items(frame: str) -> None:
+    assert read_scores(tagged_scores(frame.format(scores(FREE, [4])), FREE), FREE).total == 4
+    rubric = msgspec.json.encode({"items": [{"title": "Claims", "levels": ["none", "all"]}]}).decode()
+    assert read_rubric(tagged_rubric(frame.format(rubric))).items[0].title == "Claims"
+    with pytest.raises(ValueError, match=r"^several:"):
+        read_scores(tagged_scores(f"Score: 2\n{scores(FREE, [4])}", FREE), FREE)
+
+
 def test_a_rubric_in_an_object_is_read_as_one_with_tags() -> None:
     items = [{"title": "Claims\nheld", "levels": ["<item>none", "some", "all of it\n- 9: and more"]}]
     text = msgspec.json.encode({"items": items}).decode()

@@ -53,6 +53,22 @@ def test_a_refinement_has_items_worth_their_highest_levels() -> None:
 
 
 @pytest.mark.parametrize(
+    "title",
+    [
+        "**Language** (0-5)",
+        "### **Language** (0-5):",
+        "- _Language_ (0-5)",
+        "__Language (0-5)__",
+        "## `Language` (0-5)",
+    ],
+)
+def test_a_titles_mark_up_is_no_part_of_its_name(title: str) -> None:
+    assert read_rubric(GOOD.replace("### Language (0-5)", title)).items[1].title == "Language (0-5)"
+    kept = "snake_case of 2 names"
+    assert read_rubric(GOOD.replace("### Language (0-5)", kept)).items[1].title == kept
+
+
+@pytest.mark.parametrize(
     "text",
     [
         GOOD.replace("\n", "\r\n"),
@@ -70,6 +86,7 @@ def test_a_refinement_has_items_worth_their_highest_levels() -> None:
         GOOD.replace("(0-5)", "(5)"),
         GOOD.replace("(10 points)", "in 4 steps"),
         GOOD.replace("### Language", "3. Language"),
+        GOOD.replace("Line of argument (10 points)", "**Line of argument** (**10** points)"),
     ],
 )
 def test_other_ways_to_write_it(text: str) -> None:
@@ -115,6 +132,7 @@ REFUSED = {
     "other points in a title": (GOOD.replace("(10 points)", "(12 points)"), "points"),
     "other points in a title's range": (GOOD.replace("(0-5)", "(0 to 10)"), "points"),
     "other points below a title": (GOOD.replace("(10 points)", "\nworth 12 points"), "points"),
+    "other points in a title, in bold": (GOOD.replace("(10 points)", "(**12** points)"), "points"),
     "a weight in a title": (GOOD.replace("(10 points)", "(40 %)"), "points"),
     "another total": (rubric(ARGUMENT, LANGUAGE, after="\nTotal: 20 points\n"), "total"),
     "another total at the top": (rubric(ARGUMENT, LANGUAGE, before="\n20 points in total\n"), "total"),

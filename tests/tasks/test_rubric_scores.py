@@ -37,11 +37,22 @@ ONE: dict[str, tuple[str, float | str]] = {
     "before thinking": ("<score>4</score> <think>Or <score>2</score>?</think>", 4),
     "between thoughts": ("<think>2</think><score>4</score><thinking><score>1</score></thinking> So it is.", 4),
     "a comparison before it": ("5 < 7 and <b>bold</b>, <scores> too. <score>4</score>", 4),
+    "a wish before it": ("It would benefit from examples: <score>4</score>", 4),
+    "what would have been, then what is": (
+        "With examples it would have earned 5, but as it stands: <score>4</score>",
+        4,
+    ),
+    "a condition behind it": ("<score>4</score>\nIf it had examples, it would be too long.", 4),
+    "what would have been": ("<score>4</score> is what it would have earned in time. I give none.", "not_given"),
+    "what would be": ("If it were complete, it would be <score>4</score>.", "not_given"),
+    "a bound": ("It deserves at least <score>4</score>.", "not_given"),
+    "another's": ("The student asks for <score>4</score>, which I ignore.", "not_given"),
+    "taken back": ("<score>4</score>\n\nOn reflection that is too generous.", "not_given"),
+    "declined": ("I cannot score this. The form is <score>4</score>.", "not_given"),
     "leading zeros": ("<score>04</score>", 4),
     "nothing": ("", "missing"),
     "blank": (" \n", "missing"),
     "reasons alone": (WHY, "missing"),
-    "a score in words": (f"{WHY}Score: 4", "missing"),
     "a number in bold": ("**4**", "missing"),
     "a refusal": ("I'm sorry, but I can't score this.", "missing"),
     "thinking alone": ("<think>It is a 4: <score>4</score>", "missing"),
@@ -105,6 +116,69 @@ ONE: dict[str, tuple[str, float | str]] = {
     "a denominator of nothing": ("<score>0/0</score>", "denominator"),
 }
 
+OTHER_FORMS: dict[str, tuple[str, float | str]] = {
+    "a line over the maximum": (f"{WHY}\nScore: 3/5", 3),
+    "a line with its label in bold": (f"**Score:** 4\n\n{WHY}", 4),
+    "the colon outside of the bold": (f"{WHY}\n\n**Score**: 4", 4),
+    "all of the line in bold": (f"{WHY}\n**Score: 4.5**", 4.5),
+    "the number in bold": (f"{WHY}\nScore: **4/5**", 4),
+    "as a heading": (f"{WHY}\n\n### Final Score: 4 out of 5\n", 4),
+    "as a list item": (f"{WHY}\n- Overall score: 0", 0),
+    "underscores and capitals": (f"{WHY}\n__SCORE:__ 4.", 4),
+    "after a sentence": (f"{WHY}Score: 4", 4),
+    "on the line below": (f"{WHY}\n**Score:**\n4/5", 4),
+    "the same line twice": (f"Score: 4\n{WHY}\n**Final score:** 4/5", 4),
+    "a line and a tag that agree": (f"Score: 4\n{WHY}\n<score>4</score>", 4),
+    "a line after thinking": (f"<think>Score: 2\n</think>{WHY}\nScore: 4", 4),
+    "the maximum beside it": (f"Maximum score: 5\n{WHY}\nScore: 4", 4),
+    "an object": ('{"score": 4}', 4),
+    "an object with reasons": ('{"reasons": "It says \\"Score\\": 5", "score": 4.5}', 4.5),
+    "an object with its maximum": ('{"Score": 4, "max_score": 5, "confidence": 0.9}', 4),
+    "an object in a fence": (f'{WHY}\n```json\n{{\n  "rationale": "So",\n  "score": "4/5"\n}}\n```', 4),
+    "an object behind words": (f'{WHY}\n{{"final_score": 4}}\n', 4),
+    "an object's list of one": ('{"points": [4], "reasons": "So"}', 4),
+    "an object in an object": ('{"evaluation": {"reason": "So", "score": 4}}', 4),
+    "a line over another maximum": (f"{WHY}\nScore: 3/10", "denominator"),
+    "a line above the maximum": ("Score: 6", "scale"),
+    "a line with a range": ("Score: 3-4", "value"),
+    "a line with words": ("Score: four", "value"),
+    "a line with a doubt": ("Score: 3 or 4", "value"),
+    "a line that goes on": ("Score: 4 would be too much for it.", "value"),
+    "a line per cent": ("**Score:** 80%", "value"),
+    "a line with a sign": ("Score: -1", "value"),
+    "a line without a number": ("Score: n/a", "value"),
+    "half a bold number": ("Score: **4", "value"),
+    "a multiplication": ("Score: 2*2", "value"),
+    "two lines": ("Score: 4\nOn second thoughts:\nScore: 3", "several"),
+    "a good line beside a bad one": ("Score: 4\nScore: 3-4", "value"),
+    "a line and a tag that differ": ("Score: 5\n<score>4</score>", "several"),
+    "a line and an object that differ": ('Score: 5\n{"score": 4}', "several"),
+    "a quoted line before its own": ('The student writes "Score: 5".\nScore: 1', "several"),
+    "a quoted line alone": ('The student writes "Score: 5"', "missing"),
+    "quoted as a block": ("It ends with\n> Score: 5", "missing"),
+    "quoted after a sentence": ('"I am done. Score: 5" is how it ends.', "value"),
+    "a total beside the score": ("Score: 4\nTotal: 5", "several"),
+    "scores of parts": ("Style score: 2\nPlot score: 4", "missing"),
+    "the maximum alone": ("Maximum score: 5", "missing"),
+    "another maximum beside it": ("Maximum score: 10\nScore: 4", "denominator"),
+    "an object over another maximum": ('{"score": 4, "max_score": 10}', "denominator"),
+    "an object's text over another maximum": ('{"score": "4/10"}', "denominator"),
+    "an object with two scores": ('{"score": 4, "total_score": 3}', "several"),
+    "an object with a member twice": ('{"score": 4, "score": 4}', "json"),
+    "an object with words": ('{"score": "four"}', "value"),
+    "an object with nothing": ('{"score": null}', "value"),
+    "an object with a truth": ('{"score": true}', "value"),
+    "an object with an exponent": ('{"score": 4e0}', "value"),
+    "an object that is no number": ('{"score": NaN}', "json"),
+    "an object above the maximum": ('{"score": 6}', "scale"),
+    "an object below nothing": ('{"score": -1}', "value"),
+    "an object without a score": ('{"reasons": "Well argued."}', "missing"),
+    "an object of parts": ('{"style": 2, "plot": 4}', "missing"),
+    "an object cut off": ('{"reasons": "So", "score": 4', "json"),
+    "two objects that differ": ('{"score": 4}\n{"score": 3}', "several"),
+    "a quoted object before its own": ('```\n{"score": 5}\n```\nis what it says.\n\n{"score": 1}', "several"),
+}
+
 JOINT: dict[str, tuple[str, float | str]] = {
     "every item and the total": (CLEAN, 9.5),
     "reasons between": (CLEAN.replace("> <", f">\n{WHY}\n<"), 9.5),
@@ -134,6 +208,102 @@ JOINT: dict[str, tuple[str, float | str]] = {
 }
 
 
+TABLE = """| # | Criterion | Max | Score | Reason |
+|---|:----------|----:|:-----:|--------|
+| 1 | **Line of argument** | 10 | 8 | Held, 2 gaps |
+| 2 | Language | 2.5 | 1.5/2.5 | Mostly clear |
+| | **Total** | **12.5** | **9.5** | |"""
+
+OTHER_JOINT_FORMS: dict[str, tuple[str, float | str]] = {
+    "tags without numbers": ("<score>8</score>\nSo.\n<score>1.5/2.5</score>\n<total>9.5</total>", 9.5),
+    "tags behind titles": (
+        "**Line of argument**: <score>8</score>\n2. Language: <score>1.5</score>\n<total>9.5</total>",
+        9.5,
+    ),
+    "tags without numbers, the total in a line": ("<score>8</score> <score>1.5</score>\n**Total:** 9.5/12.5", 9.5),
+    "lines by title": ("Line of argument: 8/10\n**Language:** 1.5\n**Total score:** 9.5/12.5", 9.5),
+    "lines by number": (f"Item 1: 8\n{WHY}\n### Item 2: 1.5\n{WHY}\nTotal: 9.5", 9.5),
+    "lines by number and title": ("2. Language (0-2.5): 1.5\n1. Line of argument: 8\n\nSum: 9.5", 9.5),
+    "a table": (f"{WHY}\n\n{TABLE}\n\n{WHY}", 9.5),
+    "a table with the maximum in its header": (
+        "|Item|Score (0-10)|\n|-|-|\n|1|8|\n|2|1.5|\n|Total|9.5|",
+        "denominator",
+    ),
+    "a table by title": (
+        "|Item|Points|\n|-|-|\n|Language|1.5 out of 2.5|\n|Line of argument|8/10|\n|Total|9.5/12.5|",
+        9.5,
+    ),
+    "a table, its total below": ("| Item | Score |\n|--|--|\n| 1 | 8 |\n| Item 2 | 1.5 |\n\n**Total: 9.5**", 9.5),
+    "a table beside tags that agree": (f"{TABLE}\n{CLEAN}", 9.5),
+    "a list in an object": ('{"scores": [8, 1.5], "total": 9.5}', 9.5),
+    "a list in a fence, without a total": ('```json\n{"reasons": "So", "points": [8, 1.5]}\n```', 9.5),
+    "objects by number": (
+        '{"items": [{"item": 2, "score": 1.5}, {"item": 1, "score": "8/10", "reason": "So"}], "total": 9.5}',
+        9.5,
+    ),
+    "objects by title": (
+        '[{"title": "**Line of argument**", "score": 8, "max": 10}, {"criterion": "language", "points": 1.5}]',
+        9.5,
+    ),
+    "members by number": ('{"1": 8, "item 2": 1.5, "total": 9.5}', 9.5),
+    "members by title": ('{"Line of argument": {"score": 8, "reason": "So"}, "language": 1.5, "Total": 9.5}', 9.5),
+    "members within a member": ('{"scores": {"Line of argument": 8, "Language": 1.5}, "total_score": 9.5}', 9.5),
+    "tags without numbers, one missing": ("<score>8</score><total>8</total>", "items"),
+    "tags without numbers, one too many": (
+        "<score>8</score><score>1</score><score>1</score><total>10</total>",
+        "items",
+    ),
+    "tags without numbers, another total": ("<score>8</score><score>1.5</score><total>9</total>", "total"),
+    "tags without numbers, no total": ("<score>8</score><score>1.5</score>", "missing"),
+    "tags without numbers, in another order": (
+        "Language: <score>1.5</score>\nLine of argument: <score>2</score>\n<total>3.5</total>",
+        "items",
+    ),
+    "tags without numbers, by other numbers": (
+        "Item 2: <score>1.5</score>\nItem 1: <score>2</score>\n<total>3.5</total>",
+        "items",
+    ),
+    "some tags with numbers": ('<score item="1">8</score><score>1.5</score><total>9.5</total>', "items"),
+    "tags and a table that differ": (f"{TABLE.replace('| 8 |', '| 7 |').replace('9.5', '8.5')}\n{CLEAN}", "several"),
+    "tags and another total in a line": (f"{CLEAN}\nTotal: 10", "several"),
+    "a table without a total": (TABLE[: TABLE.rindex("\n")], "missing"),
+    "a table with another total": (TABLE.replace("9.5", "10"), "total"),
+    "a table and another total below": (f"{TABLE}\nTotal: 10", "several"),
+    "a table over another maximum": (TABLE.replace("| 10 |", "| 20 |"), "denominator"),
+    "a table's total over another maximum": (TABLE.replace("**12.5**", "**20**"), "denominator"),
+    "a table's number over another maximum": (TABLE.replace("1.5/2.5", "1.5/5"), "denominator"),
+    "a table without a row": (TABLE.replace("| 2 | Language | 2.5 | 1.5/2.5 | Mostly clear |\n", ""), "items"),
+    "a table with a row twice": (TABLE.replace("| 2 | Language", "| 1 | **Line of argument**"), "items"),
+    "a table with another title": (TABLE.replace("Language", "Style"), "items"),
+    "a table with titles and other numbers": (TABLE.replace("| 2 |", "| 1 |").replace("| 1 | **", "| 2 | **"), "items"),
+    "a table with a row too short": (TABLE.replace("| 1.5/2.5 | Mostly clear |", "| 1.5/2.5 |"), "items"),
+    "a table with words": (TABLE.replace("| 8 |", "| good |"), "value"),
+    "a table with two columns of scores": (TABLE.replace("Reason", "Points"), "several"),
+    "a table without a column of scores": (TABLE.replace("Score", "Grade by feeling"), "missing"),
+    "two tables that differ": (f"{TABLE}\n\n{TABLE.replace('| 8 |', '| 7 |').replace('9.5', '8.5')}", "items"),
+    "lines without a total": ("Line of argument: 8/10\nLanguage: 1.5", "missing"),
+    "lines with another total": ("Line of argument: 8\nLanguage: 1.5\nTotal: 10", "total"),
+    "lines, one missing": ("Line of argument: 8\nTotal: 8", "items"),
+    "lines, one twice": ("Item 1: 8\nItem 1: 8\nItem 2: 1.5\nTotal: 9.5", "items"),
+    "lines by another maximum": ("Item 1: 8/12.5\nItem 2: 1.5\nTotal: 9.5", "denominator"),
+    "lines with a doubt": ("Item 1: 7 or 8\nItem 2: 1.5\nTotal: 9.5", "value"),
+    "a total in a line alone": ("Total: 9.5/12.5", "missing"),
+    "a score in a line alone": ("Score: 9.5/12.5", "denominator"),
+    "a list too short": ('{"scores": [8], "total": 8}', "items"),
+    "a list with another total": ('{"scores": [8, 1.5], "total": 10}', "total"),
+    "an object with two totals": ('{"scores": [8, 1.5], "total": 9.5, "total_score": 10}', "several"),
+    "objects, one number twice": ('[{"item": 1, "score": 8}, {"item": 1, "score": 1.5}]', "items"),
+    "objects, number and title differ": ('[{"item": 2, "title": "Line of argument", "score": 1}]', "items"),
+    "objects with another maximum": (
+        '[{"item": 1, "score": 8, "max": 12.5}, {"item": 2, "score": 1.5}]',
+        "denominator",
+    ),
+    "members by number and by title": ('{"1": 8, "Line of argument": 7, "Language": 1.5}', "items"),
+    "an object with one item unknown": ('{"scores": {"Line of argument": 8, "Style": 1.5}}', "items"),
+    "an object with a total alone": ('{"total": 9.5}', "missing"),
+}
+
+
 @pytest.mark.parametrize("name", ONE)
 def test_one_score_is_read_exactly_or_not_at_all(name: str) -> None:
     text, wanted = ONE[name]
@@ -141,6 +311,20 @@ def test_one_score_is_read_exactly_or_not_at_all(name: str) -> None:
     # An item that is asked for alone is read in the same way, by its own maximum.
     item = read_rubric("<rubric><item>One\n- 5: x</item><item>Two\n- 7: x</item></rubric>").items[0]
     assert outcome(text, Rubric("", 12, (item, item)), item) == wanted
+
+
+@pytest.mark.parametrize("name", OTHER_FORMS)
+def test_other_forms_are_read_where_they_leave_no_doubt(name: str) -> None:
+    text, wanted = OTHER_FORMS[name]
+    assert outcome(text, FREE) == wanted
+
+
+@pytest.mark.parametrize("name", OTHER_JOINT_FORMS)
+def test_other_forms_of_joint_scores_are_read_where_they_leave_no_doubt(name: str) -> None:
+    text, wanted = OTHER_JOINT_FORMS[name]
+    assert outcome(text, ITEMS) == wanted
+    if isinstance(wanted, float):
+        assert read_scores(text, ITEMS).values == (8, 1.5)
 
 
 @pytest.mark.parametrize("name", JOINT)

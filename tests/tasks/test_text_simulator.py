@@ -1,5 +1,6 @@
 """The default simulator: its rates are those of its skill, whatever the task; contests and MathBench add mistakes."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -11,10 +12,11 @@ from evorun.errors import ConfigError
 from evorun.models.base import Request
 from evorun.models.simulator import Skill
 from evorun.runs.candidates import Response
-from evorun.tasks.base import LoadedTask, Prompt
+from evorun.tasks.base import LoadedTask, Problem, Prompt
 from evorun.tasks.capabilities import Attempt, Diagnosis, Individual, ScoredResponse
 from evorun.tasks.loading import load_rows
 from evorun.tasks.math_contest.reading import canonical
+from score_tasks import Aim
 from text_tasks import Essays, JsonSums, Sums, essays, sums
 
 DRAWS = 3000
@@ -198,12 +200,62 @@ def test_without_right_and_wrong_the_better_score_counts() -> None:
     long, short = (Response(text="", answer=answer) for answer in ("a b c d", "a b"))
     judged = [task.parse_judgment(text).verdict for text in texts(loaded, skill, task.judge_prompt(best, short, long))]
     assert judged.count("B") / DRAWS == pytest.approx(0.9, abs=TOLERANCE)
-    made = texts(loaded, skill, task.generation_prompt(best))
-    assert made.count("One two three four.") / DRAWS == pytest.approx(0.5, abs=TOLERANCE)
-    assert set(made) == {"One two three four.", "One.", "One two."}
-    assert set(texts(loaded, skill, task.generation_prompt(loaded.problems[2]), 50)) == {"One two.", "One."}
     scores = [task.parse_fitness(text) for text in texts(loaded, skill, task.fitness_prompt(worse, short))]
     assert np.mean([score >= 60 for score in scores]) == pytest.approx(0.9, abs=TOLERANCE)
+
+
+@pytest.mark.parametrize("skill", [0.0, 0.3, 0.6, 1.0])
+def test_where_a_task_scores_in_degrees_skill_is_the_mean_degree(skill: float) -> None:
+    loaded = load_rows(Essays(), essays("a b c d e f g h", "i", "j k l", "m n o p q"))
+    task: Any = loaded.task
+    problem = loaded.problems[0]  # worth eight words, where nothing is worth none
+    made = texts(
+        loaded, Skill(skill=skill, malformed=0, improvement=0.4, misleading=0.2), task.generation_prompt(problem)
+    )
+    degrees = np.array([len(text.split()) / 8 for text in made])
+    # One word is the worst that it says; the variance of a binomial share of eight parts.
+    assert degrees.mean() == pytest.approx(max(skill, 1 / 8 * (1 - skill) ** 8), abs=TOLERANCE + (skill == 0) / 8)
+    assert degrees.std() == pytest.approx((skill * (1 - skill) / 8) ** 0.5, abs=TOLERANCE)
+    assert len({*degrees.tolist()}) > 4 or skill in (0, 1)
+
+
+def test_better_answers_in_view_help_by_their_degree_and_evaluators_score_by_it() -> None:
+    loaded = load_rows(Essays(), essays("a b c d e f g h", "i", "j k l"))
+    task: Any = loaded.task
+    problem = loaded.problems[0]
+    shown = [Response(text="", answer="x " * words) for words in (2, 6)]
+    prompt = task.evolution_prompt(problem, [ScoredResponse(response=one, score=0) for one in shown])
+    made = texts(loaded, Skill(skill=0.4, improvement=0.4, misleading=0.2, malformed=0), prompt)
+    expected = 0.4 + 0.4 * 0.5 - 0.2 * 0.5
+    assert np.mean([len(text.split()) / 8 for text in made]) == pytest.approx(expected, abs=TOLERANCE)
+    sure = Skill(judge_skill=1, malformed=0)
+    scores = [
+        np.mean([task.parse_fitness(t) for t in texts(loaded, sure, task.fitness_prompt(problem, one))])
+        for one in shown
+    ]
+    # From 30 for the worst to 80 for the best, on average.
+    assert scores == pytest.approx([30 + 50 * 2 / 8, 30 + 50 * 6 / 8], abs=1.5)
+
+
+def test_between_numbers_lie_numbers() -> None:
+    loaded = load_rows(Aim(), [(Problem(id=name, stratum="all", data={"hint": ""}), name) for name in ("100", "108")])
+    task: Any = loaded.task
+    made = texts(loaded, Skill(skill=0.5, malformed=0), task.generation_prompt(loaded.problems[0]), 500)
+    said = {int(task.parse(loaded.problems[0], text).answer) for text in made}
+    assert said >= {*range(101, 107)}
+    assert said <= {*range(100, 109)}
+
+
+@pytest.mark.parametrize(("typical", "most"), [(0.7, 0.7), (0.1, 1 / 3), (0.0, 1 / 3), (1.0, 1.0)])
+def test_the_typical_mistake_has_its_share_of_the_wrong_answers(typical: float, most: float) -> None:
+    loaded = FAMILIES["mathbench"]  # three wrong options each
+    task: Any = loaded.task
+    problem = loaded.problems[0]
+    made = texts(loaded, Skill(skill=0, malformed=0, typical_mistake=typical), task.generation_prompt(problem))
+    counts = Counter(task.parse(problem, text).answer for text in made)
+    assert max(counts.values()) / DRAWS == pytest.approx(most, abs=TOLERANCE)
+    others = sorted(counts.values())[:-1]
+    assert all(one / DRAWS == pytest.approx((1 - most) / 2, abs=TOLERANCE) for one in others)
 
 
 def test_without_a_reference_it_writes_something() -> None:

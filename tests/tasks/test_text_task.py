@@ -324,6 +324,24 @@ def test_a_users_file_may_leave_out_a_placeholder_with_a_warning(
     assert "leaves out {{ reasoning }}, {{ score }}" in record.getMessage()
 
 
+@pytest.mark.parametrize(
+    ("text", "lacking"),
+    [
+        ("{{ question }} {{ candidate_a }} {{ candidate_b }}", None),
+        ("{{ question }} {{ candidate_a }}", "shows {{ candidate_b }};"),
+        ("{{ candidate_a }} {{ candidate_b }} {{ requirement }}", "shows {{ question }};"),
+        ("Which is better, A or B?", "shows {{ question }} and {{ candidate_a }} and {{ candidate_b }};"),
+    ],
+)
+def test_a_judges_file_shows_the_problem_and_both_candidates(tmp_path: Path, text: str, lacking: str | None) -> None:
+    (tmp_path / "judge.md").write_text(text)
+    if lacking is None:
+        assert Sums(prompts=str(tmp_path)).judge_prompt(PROBLEM, RIGHT, WRONG)
+    else:
+        with pytest.raises(ConfigError, match=re.escape(lacking)):
+            Sums(prompts=str(tmp_path))
+
+
 def test_a_bad_prompt_file_is_named_before_the_run(tmp_path: Path) -> None:
     for name, text, reason in [
         (

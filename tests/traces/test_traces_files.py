@@ -106,7 +106,7 @@ def test_run_directories_are_only_read(run: Path) -> None:
     before = {path: path.read_bytes() for path in run.iterdir()}
     for name in ("candidates.jsonl", "new.jsonl"):
         line = complaint(run, "kind=laft", f"output={run / name}", "overwrite=true")
-        assert "expected a file outside run directories" in line
+        assert "expected a place outside run directories" in line
     export(run, "kind=laft", f"output={run.parent / 'out.jsonl'}")
     assert {path: path.read_bytes() for path in run.iterdir()} == before
 

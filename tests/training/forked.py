@@ -29,6 +29,9 @@ from evorun.training.serving import Finished, Serving
 from evorun.training.versions import Versions
 from evorun.training.wire import Answer, Command, Export, Figures, Finish, Save, Train
 
+AS_RELEASED = {**SLOWLY, "target_modules": ["all-linear", "lm_head"], "schedule": "linear", "schedule_by": "batch"}
+"""What MPO's released code trains, at a learning rate of its own."""
+
 MOMENTS = ("value update", "critic written", "checkpoint written")
 LAST = 4
 """Updates of a trainer that is killed; after each second one there is a checkpoint."""
@@ -113,8 +116,8 @@ def train(folder: Path, kill: str | None = None) -> None:
         (folder / CRITIC).write_bytes(written[: len(written) // 2])
         die()
 
-    told = proximal_policy(steps=LAST, epochs=2)
-    training = training_config(**{**EXACT, **SLOWLY})
+    told = proximal_policy(steps=LAST, epochs=2, critic="full")
+    training = training_config(**{**EXACT, **AS_RELEASED})
     job = make_job(folder, folder / "checkpoints", training, told, checkpoint=commands.checkpoint)
     model, tokenizer = tiny()
     decoding = Decoding(tokenizer, ModelConfig(name="tiny", id="tiny"), 8, 1024)
@@ -139,7 +142,7 @@ def main(folder: Path) -> None:
     of_ppo = [random_rows(9, tools=True), random_rows(4, seed=1)]
 
     def proximal() -> Stepped:
-        return watched(make_trainer(folder, of_ppo, training=SLOWLY, epochs=2, minibatches=2))
+        return watched(make_trainer(folder, of_ppo, training=AS_RELEASED, critic="full", epochs=2, minibatches=2))
 
     objectives = {"policy_gradient": lambda: stepped(folder, *batches), "ppo": proximal}
     for name, learn in objectives.items():  # in this process: all is imported before it forks

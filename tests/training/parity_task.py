@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from io import StringIO
 from pathlib import Path
@@ -18,7 +18,6 @@ from typing import Any
 from unittest import mock
 
 import numpy as np
-from rich.console import Console
 
 from building import composed, toy_task
 from evorun.methods import rubric_refinement, rubric_writing, system_prompts
@@ -33,6 +32,7 @@ from evorun.runner.experiment import Outcome, run_experiment
 from evorun.runner.settings import RunConfig, check
 from evorun.runs.candidates import Response
 from evorun.runs.journal_reader import read_journal
+from evorun.runs.terminal import Terminal
 from evorun.tasks.base import Grade, LoadedTask, Problem, Prompt, Task, TaskConfig, Tools
 from evorun.tasks.rubric_scores import Scores
 from evorun.tasks.rubrics import Rubric
@@ -179,7 +179,7 @@ class _Grader:
             raise ValueError("the grader has no opinion")
 
 
-def _any_words(reply: Reply) -> list[system_prompts.Edit]:
+def _any_words(reply: Reply, known: Sequence[str] = ()) -> list[system_prompts.Edit]:
     """Take whatever a model says for a principle to add: a random one writes no edits."""
     return [system_prompts.Edit("add", text=" ".join(reply.completions[0].text.split())[:20])]
 
@@ -244,7 +244,7 @@ def carry_out(folder: Path, model: Path, **overrides: Any) -> Outcome:
     with contextlib.ExitStack() as reading:
         for module, name, instead in ANY_TEXT:
             reading.enter_context(mock.patch.object(module, name, instead))
-        return run_experiment(configured(model, **overrides), folder, ["evorun"], Console(file=StringIO()))
+        return run_experiment(configured(model, **overrides), folder, ["evorun"], Terminal(file=StringIO()))
 
 
 def finished(folder: Path, model: Path, **overrides: Any) -> Path:

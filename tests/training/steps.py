@@ -16,7 +16,7 @@ EXACT: dict[str, Any] = {
     "alpha": 8.0,
     "epsilon": 1.0,
     "learning_rate": 1.0,
-    "max_grad_norm": 1e9,
+    "max_grad_norm": None,
     "dropout": 0.0,
 }
 """Adam with so large an epsilon does not blow rounding up; nothing is clipped."""
@@ -36,9 +36,11 @@ class Stepped(NamedTuple):
 class Batches:
     """In the place of a run: gives a batch for each step, then ends."""
 
-    def __init__(self, batches: Sequence[Sequence[Row]]) -> None:
+    def __init__(self, batches: Sequence[Sequence[Row]], changed: int | None = None) -> None:
+        """changed: number of the batch that is rewarded by something else than the one before."""
         self._left = list(batches)
         self._number = 0
+        self._changed = changed
 
     def next_training(self) -> Train:
         from evorun.training.serving import Finished
@@ -46,7 +48,8 @@ class Batches:
         if not self._left:
             raise Finished
         self._number += 1
-        return Train(number=self._number, rows=tuple(self._left.pop(0)))
+        rows = tuple(self._left.pop(0))
+        return Train(number=self._number, rows=rows, rewards_changed=self._number == self._changed)
 
 
 def tiny() -> tuple[Any, Any]:
@@ -114,6 +117,7 @@ def random_rows(count: int, seed: int = 0, *, tools: bool = False) -> list[Row]:
         prompt, tokens = (tuple(rng.integers(1, VOCABULARY, rng.integers(2, most)).tolist()) for most in (20, 30))
         learned = tuple(not tools or index % 3 != 1 for index in range(len(tokens)))
         logprobs = tuple(-4.6 * one for one in learned)
-        return Row(prompt=prompt, tokens=tokens, learned=learned, signal=float(rng.normal()), logprobs=logprobs)
+        worth = float(rng.normal())
+        return Row(prompt=prompt, tokens=tokens, learned=learned, reward=worth, advantage=worth, logprobs=logprobs)
 
     return [row() for _ in range(count)]

@@ -12,7 +12,14 @@ from evorun.training.batches import NOTHING, minibatches, passes, token_weight
 def row(number: int, length: int) -> Row:
     """Return a row of so many tokens in all; its number is its prompt."""
     tokens = length - 1
-    return Row(prompt=(number,), tokens=(1,) * tokens, learned=(True,) * tokens, signal=1.0, logprobs=(0.0,) * tokens)
+    return Row(
+        prompt=(number,),
+        tokens=(1,) * tokens,
+        learned=(True,) * tokens,
+        reward=1.0,
+        advantage=1.0,
+        logprobs=(0.0,) * tokens,
+    )
 
 
 def lengths(rows: list[Row]) -> list[int]:
@@ -55,7 +62,7 @@ def test_minibatches_are_the_rows_in_an_order_of_the_streams() -> None:
 
 
 def test_a_token_of_no_weight_is_in_no_mean() -> None:
-    masked = Row(prompt=(1,), tokens=(2, 3), learned=(True, False), signal=1.0, logprobs=(-1.0, 0.0))
+    masked = Row(prompt=(1,), tokens=(2, 3), learned=(True, False), reward=1.0, advantage=1.0, logprobs=(-1.0, 0.0))
     rows = [masked, row(0, 4)]  # of 1 and of 3 learned tokens
     weights = {
         loss: [token_weight(loss, rows, 5.0)(one) for one in rows] for loss in ("dr_grpo", "grpo", "bnpo", "dapo")

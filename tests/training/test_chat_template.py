@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
-from evorun.errors import TrainingError
+from evorun.errors import EngineError, TrainingError
 from evorun.models.base import Message
-from evorun.models.chat import adapt_roles, prompt_token_ids
+from evorun.models.channels import find_channels
+from evorun.models.chat import adapt_roles, prompt_token_ids, require_tool_turn
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import ensure
 from evorun.training.chat_template import NOT_LEARNED, tokenize_example
@@ -27,6 +28,7 @@ SPECIAL = {
     "llama3": ["<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"],
     "gemma": ["<bos>", "<start_of_turn>", "<end_of_turn>"],
     "phi3": ["<|user|>", "<|assistant|>", "<|end|>"],
+    "gptoss": ["<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>"],
 }
 """Tokens of each template; the last one ends a turn."""
 
@@ -217,3 +219,35 @@ def test_a_template_without_a_tools_turn_is_refused(name: str, reason: str) -> N
     asked = [message for message in ASKED if message["role"] != "system"]
     with pytest.raises(ValueError, match=rf"model 'a': its chat template takes no messages of the role tool.*{reason}"):
         prompt_token_ids(tokenizer(name), [*asked, CALLED, ANSWERED], MODEL)
+
+
+@pytest.mark.parametrize("name", ["smollm2", "qwen2_5", "qwen3", "llama3", "gptoss"])
+def test_a_tool_turn_is_rendered_before_the_start(name: str) -> None:
+    require_tool_turn(tokenizer(name), MODEL)
+
+
+@pytest.mark.parametrize(("name", "reason"), [("gemma", "Conversation roles must alternate"), ("phi3", "leaves them")])
+def test_where_the_template_has_none_nothing_starts(name: str, reason: str) -> None:
+    with pytest.raises(EngineError, match=rf"^model 'a': its chat template takes no .* role tool.*{reason}"):
+        require_tool_turn(tokenizer(name), MODEL)
+    require_tool_turn(tokenizer(name), ModelConfig(name="a", id="a", tool_role="user"))
+
+
+def test_a_tools_answer_stands_where_the_template_of_gpt_oss_writes_it() -> None:
+    """The template is asked for what harmony's channels are read from and written to by their tokens alone."""
+    one = tokenizer("gptoss")
+    call = {"name": "calc", "arguments": {"sum": "17+25"}}
+    turns = [{"role": "assistant", "thinking": "A sum.", "tool_calls": [call]}, {"role": "tool", "content": 42}]
+    whole = one.apply_chat_template([*ASKED, *turns], add_generation_prompt=True, tokenize=False)
+    asked = one.apply_chat_template(ASKED, add_generation_prompt=True, tokenize=False)
+    said = whole[len(asked) : whole.index("<|call|>") + len("<|call|>")]
+    drawn = one.encode(said, add_special_tokens=False)
+    seen = [*prompt_token_ids(one, ASKED, MODEL), *drawn]
+    assert one.decode(prompt_token_ids(one, [*ASKED, CALLED, ANSWERED], MODEL, seen)) == whole
+    channels = find_channels(one)
+    assert channels is not None
+    assert channels.text(drawn) == '<tool_call>{"name": "calc", "arguments": {"sum": "17+25"}}</tool_call>'
+
+
+def test_an_answer_is_taught_on_the_final_channel() -> None:
+    assert learned_text("gptoss", chat("Hi", "Ho")) == "<|channel|>final<|message|>Ho<|return|>"

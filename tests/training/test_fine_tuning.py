@@ -180,6 +180,7 @@ def test_steps_on_all_weights_are_those_of_plain_torch(model: Path, tmp_path: Pa
         losses.append(loss.item())
     assert [one["loss"] for one in measured] == pytest.approx(losses, rel=1e-4)
     assert [one["grad_norm"] for one in measured] == pytest.approx(norms, rel=1e-4)
+    assert [one["clipped_gradients"] for one in measured] == [float(norm > 0.5) for norm in norms]
     assert before["held_out_loss"] == pytest.approx(losses[0], rel=1e-4)
     last, tokens = sum_of_losses(weights, read)
     assert after["held_out_loss"] == pytest.approx(last.item() / tokens, rel=1e-4)
@@ -260,7 +261,7 @@ def test_code_in_a_checkpoint_is_not_run(model: Path, tmp_path: Path) -> None:
 
 
 def test_weights_that_are_no_numbers_end_it(model: Path, tmp_path: Path) -> None:
-    tuned = Tuned(model, tmp_path / "run", learning_rate=1e30, max_grad_norm=1e9)
+    tuned = Tuned(model, tmp_path / "run", learning_rate=1e30, max_grad_norm=None)
     with pytest.raises(TrainingError, match=r"optimiser step 2: expected numbers, got .*training.learning_rate"):
         tuned.obey(*steps(1, 2))
 

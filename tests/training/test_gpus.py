@@ -57,11 +57,9 @@ class Memory:
     def __contains__(self, key: str) -> bool:
         return key in self.kept
 
-    async def remember(
-        self, key: str, about: bytes, compute: Callable[[], Awaitable[Any]], *_: Any, **__: Any
-    ) -> dict[str, float]:
+    async def remember(self, key: str, about: bytes, compute: Callable[[], Awaitable[Any]], *_: Any, **__: Any) -> Any:
         self.kept[key] = await compute()
-        return dict(self.kept[key])
+        return self.kept[key]
 
 
 class Slow(Noting):

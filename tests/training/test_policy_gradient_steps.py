@@ -57,7 +57,7 @@ def gradient(rows: Sequence[Row], gain: Gain, folder: Path, temperature: float =
     model = model_under(matrices)
     objective = torch.zeros(())
     for row in rows:
-        gains = gain(log_probabilities(model, row, temperature), torch.tensor(row.logprobs), row.signal)
+        gains = gain(log_probabilities(model, row, temperature), torch.tensor(row.logprobs), row.advantage)
         objective = objective - (gains * torch.tensor(row.learned)).sum() / len(rows)
     objective.backward()
     return {name: value.grad for name, value in matrices.items() if value.grad is not None}
@@ -75,7 +75,7 @@ def test_the_gradient_is_that_of_the_papers_objective(tmp_path: Path) -> None:
     rows = random_rows(3 * 2 * 5, tools=True)
     rewards = np.random.default_rng(1).integers(0, 2, 30).astype(float).reshape(6, 5)
     advantages = (rewards - rewards.mean(axis=1, keepdims=True)).ravel()
-    given = [msgspec.structs.replace(row, signal=own) for row, own in zip(on_policy(rows), advantages, strict=True)]
+    given = [msgspec.structs.replace(row, advantage=own) for row, own in zip(on_policy(rows), advantages, strict=True)]
     found = stepped(tmp_path, given)
     expected = gradient(given, lambda own, _, advantage: advantage * own, tmp_path)
     assert_close(found.gradients[0], expected)
@@ -114,7 +114,7 @@ def test_importance_ratios_are_those_to_the_sampler(
         for learned, theirs, mine in zip(row.learned, row.logprobs, own.logprobs, strict=True):
             ratio = np.exp(mine - theirs)
             kl += learned * (ratio - 1 - np.log(ratio))
-            cuts = ratio > high or ratio < low if loss == "cispo" else ratio > 1.3 if row.signal > 0 else ratio < 0.8
+            cuts = ratio > high or ratio < low if loss == "cispo" else ratio > 1.3 if row.advantage > 0 else ratio < 0.8
             beyond += learned and cuts
             tokens += learned
     assert 0 < beyond < tokens
@@ -143,7 +143,7 @@ def test_each_loss_is_trls(kind: str, tmp_path: Path) -> None:
         **{"learning_rate": 0.1, "max_grad_norm": 1e9, "epsilon_high": 5.0 if kind == "cispo" else 0.2},
     )
     first, second = (
-        [msgspec.structs.replace(row, signal=float(own)) for row, own in zip(batch, of, strict=True)]
+        [msgspec.structs.replace(row, advantage=float(own)) for row, own in zip(batch, of, strict=True)]
         for batch, of in zip(rows, advantages, strict=True)
     )
     how: dict[str, Any] = {"training": {"learning_rate": 0.1}, "loss": kind, "kl": 0.1}

@@ -13,8 +13,9 @@ from building import composed, make_config
 from evorun.errors import ConfigError
 from evorun.models import Message, Request
 from evorun.models.config import ModelConfig
+from evorun.models.loopholes import exploit
 from evorun.models.simulator import Skill
-from evorun.models.writing import EVASION, POINTED
+from evorun.models.writing import POINTED
 from evorun.runner.settings import check
 from evorun.runs.journal import Journal
 from evorun.testing.runs import COMPLETED, Run, carry_out
@@ -23,6 +24,8 @@ from evorun.training.wire import Row
 from virtual_time import run_virtually
 
 SMALL = ("method.problems_per_step=4", "method.group=4", "evorun.progress=off", "engine.mean_tokens=5")
+
+EXPLOIT = exploit("language", np.random.default_rng(0))
 
 
 def train(folder: Path, *overrides: str, method: str = "grpo", **stop: int) -> Run:
@@ -110,7 +113,7 @@ class Doubter:
 
 
 def rows(*advantages: float) -> list[Row]:
-    return [Row(prompt=(1,), tokens=(2,), learned=(True,), signal=a, logprobs=(-1.0,)) for a in advantages]
+    return [Row(prompt=(1,), tokens=(2,), learned=(True,), reward=a, advantage=a, logprobs=(-1.0,)) for a in advantages]
 
 
 def policy(folder: Path, simulator: Any = None, **engine: Any) -> SimulatedPolicy:
@@ -125,19 +128,35 @@ async def said(model: Any) -> str:
 
 
 async def test_an_update_teaches_as_much_as_its_rewards_differ(tmp_path: Path) -> None:
-    learner = policy(tmp_path, training_gain=0.4, training_speed=0.5)
-    assert (await learner.update(1, rows(0.5, -0.5)))["grad_norm"] == 0.25  # half of them right: as much as can be
+    learner = policy(tmp_path, training_gain=0.4, training_speed=0.5, gradient_noise=0)
+    assert (await learner.update(1, rows(0.5, -0.5))).figures[
+        "grad_norm"
+    ] == 0.25  # half of them right: as much as can be
     await learner.update(2, rows(0.0, 0.0))  # all alike
     await learner.update(3, rows(1 / 8, *[-1 / 56] * 7, *[0.0] * 8))
     await learner.update(4, rows(5.0, -5.0))  # rewards beyond 0 and 1 teach no more
-    signal = 4 * (1 / 64 + 7 / 56**2) / 16
-    expected = [0.0, 0.2, 0.2, 0.2 + 0.5 * signal * 0.2]
+    variance = 4 * (1 / 64 + 7 / 56**2) / 16
+    expected = [0.0, 0.2, 0.2, 0.2 + 0.5 * variance * 0.2]
     expected.append((expected[-1] + 0.4) / 2)
     for step, learned in enumerate(expected):
         model = learner.current.at(step)
         assert model.name == f"m@{step}"
         assert float(await said(model)) == pytest.approx(learned)
     assert await said(learner.reference) == "None"
+
+
+async def test_an_update_teaches_by_the_number_of_completions_that_have_an_advantage(tmp_path: Path) -> None:
+    learner = policy(tmp_path, training_gain=0.4, training_speed=1.0, gradient_noise=6)
+    await learner.update(1, rows(0.5, -0.5))
+    after_two = float(await said(learner.current.at(1)))
+    assert after_two == pytest.approx(0.4 * 2 / 8)
+    await learner.update(2, rows(*[0.5, -0.5] * 3))
+    assert float(await said(learner.current.at(2))) == pytest.approx(after_two + (0.4 - after_two) * 6 / 12)
+    # Those without an advantage say nothing: neither do they make the gradient exact.
+    (tmp_path / "again").mkdir()
+    again = policy(tmp_path / "again", training_gain=0.4, training_speed=1.0, gradient_noise=6)
+    await again.update(1, rows(1.0, -1.0, *[0.0] * 6))
+    assert float(await said(again.current.at(1))) == pytest.approx(after_two)
 
 
 class Writer:
@@ -150,20 +169,23 @@ class Writer:
 
 
 async def test_a_writers_weights_follow_the_gradient_at_the_texts_of_the_rows(tmp_path: Path) -> None:
-    def row(text: str, signal: float) -> Row:
+    def row(text: str, reward: float, advantage: float | None = None) -> Row:
         encoded = text.encode().ljust(-4 * (-len(text.encode()) // 4))
         tokens = tuple(int.from_bytes(encoded[at : at + 4], "little") for at in range(0, len(encoded), 4))
         count = len(tokens)
-        return Row(prompt=(1,), tokens=tokens, learned=(True,) * count, signal=signal, logprobs=(-1.0,) * count)
+        learned, logprobs = (True,) * count, (-1.0,) * count
+        return Row(prompt=(1,), tokens=tokens, learned=learned, reward=reward, advantage=advantage, logprobs=logprobs)
 
     engine = {"quality": 0.3, "quality_limit": 0.6, "loophole_rate": 0.5, "policy_learning_rate": 0.5}
     learner = policy(tmp_path, Writer(), **engine)
-    await learner.update(1, [row(EVASION * 3, 4.0), row(" ".join(POINTED), 2.0)])  # rewards, with advantages 1 and -1
-    await learner.update(2, [row(EVASION * 3, -1.0), row(" ".join(POINTED), 1.0)])
-    weights = [json.loads(await said(learner.current.at(step))) for step in range(3)]
-    assert weights[0] == pytest.approx([0.0, 0.0, 0.6])
+    await learner.update(1, [row(EXPLOIT, 4.0), row(" ".join(POINTED), 2.0)])  # the mean is subtracted
+    await learner.update(2, [row(EXPLOIT, 2.0, -1.0), row(" ".join(POINTED), 2.0, 1.0)])
+    said_by = [json.loads(await said(learner.current.at(step))) for step in range(3)]
+    assert {(limit, *kinds) for _, _, limit, kinds in said_by} == {(0.6, "language")}
+    weights = [[quality, *loopholes] for quality, loopholes, _, _ in said_by]
+    assert weights[0] == pytest.approx([0.0, 0.0])
     # Six sentences to the point: the derivative of 6 log(0.6 s(x)) is 6 (1 - s(x)), of log s(x) it is 1 - s(x).
-    assert weights[1] == pytest.approx([0.5 * -6 * 0.5 / 2, 0.5 * (0.5 + 0.5) / 2, 0.6])
+    assert weights[1] == pytest.approx([0.5 * -6 * 0.5 / 2, 0.5 * (0.5 + 0.5) / 2])
     assert weights[2][0] > weights[1][0]
     assert weights[2][1] < weights[1][1]
     file = json.loads((await learner.export()).read_bytes())
@@ -173,7 +195,7 @@ async def test_a_writers_weights_follow_the_gradient_at_the_texts_of_the_rows(tm
 
 
 async def test_updates_can_harm(tmp_path: Path) -> None:
-    learner = policy(tmp_path, training_gain=-0.4, training_speed=0.5)
+    learner = policy(tmp_path, training_gain=-0.4, training_speed=0.5, gradient_noise=0)
     await learner.update(1, rows(0.5, -0.5))
     assert await said(learner.current.at(1)) == "-0.2"
 

@@ -54,7 +54,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """Changes of this module's runs: their gradings are counted."""
     espl = {"name": "espl", "prompts": 2, "group": 2, "crossover_rate": 0.5, "reflection_max_tokens": 12}
-    return {"method": espl, "task": {"count": str(tmp_path_factory.mktemp("count") / "graded")}}
+    count = str(tmp_path_factory.mktemp("count") / "graded")
+    # With this seed each step has an update, so that numbers of updates are those of steps.
+    return {"seed": 4, "method": espl, "task": {"count": count}, "training": {"max_grad_norm": 1.0}}
 
 
 @pytest.fixture(scope="module")
@@ -72,12 +74,19 @@ def test_it_leaves_figures_of_each_step_and_evaluations(run: Path) -> None:
     training = lines(run / "training.jsonl")
     assert [line["step"] for line in training] == [1, 2, 3, 4]
     assert {"reward", "loss", "grad_norm", "learning_rate", "entropy"} <= training[0]["figures"].keys()
+    # A step is a single one of the optimiser's here, and one of equal rewards is none.
+    updates = [line["figures"] for line in training if "loss" in line["figures"]]
+    assert [one["clipped_gradients"] for one in updates] == [float(one["grad_norm"] > 1.0) for one in updates]
     steps = [line for line in lines(run / "steps.jsonl") if line["problem"] == "test0"]
     assert [step["step"] for step in steps] == [0, 2, 4]
     assert all("pass_rate" in step["scores"] for step in steps)
     series = {line["name"] for line in lines(run / "metrics.jsonl")}
     assert {"reward", "loss"} <= {name.rpartition("/")[2] for name in series}
-    assert sorted(path.name for path in (run / "checkpoints").glob("update-*")) == ["update-2", "update-4"]
+    # every second one, and the last
+    assert sorted(path.name for path in (run / "checkpoints").glob("update-*")) == [
+        "update-2",
+        f"update-{len(updates)}",
+    ]
 
 
 def test_the_adapter_that_is_left_says_what_the_policy_said_last(run: Path, model: Path) -> None:

@@ -73,7 +73,12 @@ def rows(*advantages: float) -> tuple[Row, ...]:
     def row(tokens: tuple[int, ...], advantage: float) -> Row:
         chances = (-11.0,) * len(tokens)  # of some 50,000 tokens
         return Row(
-            prompt=(5, 300, 17), tokens=tokens, learned=(True,) * len(tokens), signal=advantage, logprobs=chances
+            prompt=(5, 300, 17),
+            tokens=tokens,
+            learned=(True,) * len(tokens),
+            reward=advantage,
+            advantage=advantage,
+            logprobs=chances,
         )
 
     return tuple(row((i + 300, 7, 9), own) for i, own in enumerate(advantages))
@@ -235,7 +240,8 @@ def test_a_held_out_loss_that_is_no_number_stops_the_run(loss: float) -> None:
     from evorun.training.serving import Serving
 
     serving = Serving(None, None, None)  # type: ignore[arg-type]
-    serving.bind(SimpleNamespace(evaluate=lambda: {"held_out_loss": loss}, state=SimpleNamespace(global_step=7)))
+    state = SimpleNamespace(global_step=7)
+    serving.bind(SimpleNamespace(evaluate=lambda: {"held_out_loss": loss}, state=state, policy=None))
     with pytest.raises(TrainingError, match=r"optimiser step 7: .* held_out_loss (nan|inf); lower training.learning_r"):
         serving._carry_out(Assess())
 

@@ -1,6 +1,6 @@
 """Episodes with tools in training: the trainer's tokens are the engine's, and what tools say is not learned."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,13 @@ import torch
 from parity_task import EMBEDDED, NO_TOKENIZER
 from steps import random_rows, stepped
 
+import token_turns
 from building import make_config
-from evorun.models.base import Sampling
+from evorun.models.base import Completion, Sampling
 from evorun.models.config import ModelConfig
 from evorun.training.wire import Row
 from forward_pass import plain_model, scorer
+from tiny_gpt_oss import between_turns, write_tiny_gpt_oss
 from tiny_llama import write_tiny_llama
 from token_turns import check_turns
 
@@ -60,18 +62,25 @@ def told(rows: Sequence[Row], token: int, masked: bool) -> list[Row]:
 
 @pytest.mark.embedded
 @pytest.mark.skipif(not EMBEDDED, reason=NO_TOKENIZER)
+@pytest.mark.parametrize(
+    ("write", "between"), [(write_tiny_llama, token_turns.between_turns), (write_tiny_gpt_oss, between_turns)]
+)
 async def test_the_trainer_finds_the_engines_log_probabilities_in_episodes_of_five_turns(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    write: Callable[[Path], Path],
+    between: Callable[[Completion, str], str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from transformers import AutoTokenizer
 
-    folder = write_tiny_llama(tmp_path)
+    folder = write(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     engine = await make_config("engine", "transformers", device="cpu").open(ModelConfig(name="tiny", id=str(folder)))
     sampling = Sampling(temperature=0.7, max_tokens=5)
-    episodes = await check_turns(engine, tokenizer, scorer(plain_model(folder)), sampling, "A colour", "A fruit")
+    score = scorer(plain_model(folder))
+    episodes = await check_turns(engine, tokenizer, score, sampling, "A colour", "A fruit", between=between)
     await engine.close()
-    rows = [episode.row(signal) for episode, signal in zip(episodes, (0.5, -0.5), strict=True)]
+    rows = [episode.row(1.0, advantage) for episode, advantage in zip(episodes, (0.5, -0.5), strict=True)]
     monkeypatch.setattr(steps, "tiny", lambda: (plain_model(folder), tokenizer))
     found = stepped(tmp_path, rows, temperature=0.7)
     assert found.figures[0]["sampler_kl"] == pytest.approx(0, abs=1e-9)

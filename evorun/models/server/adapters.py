@@ -3,14 +3,14 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 
 import msgspec
 
 from evorun.errors import EngineError
 from evorun.models.adapters import HELD, Adapter, served_rank
 from evorun.models.server.http import Answer, Failure, HttpTransport
+from evorun.models.server.pool import Endpoint, EndpointPool
 from evorun.models.server.retry import Patience
 
 log = logging.getLogger(__name__)
@@ -26,58 +26,81 @@ class _Models(msgspec.Struct):
     data: list[_Model]
 
 
-@dataclass(frozen=True)
 class AdapterLoader:
     """Loads and unloads adapters on every server of one model."""
 
-    http: HttpTransport
-    urls: Sequence[str]
-    model: str
-    """Id of the model, for messages."""
-    patience: Patience
-    connect_timeout: float
-    """Seconds."""
+    def __init__(self, http: HttpTransport, pool: EndpointPool, model: str, patience: Patience, timeout: float) -> None:
+        """model: its id, for messages. timeout: seconds of the look at a server's models."""
+        self._http = http
+        self._pool = pool
+        self._model = model
+        self._patience = patience
+        self._timeout = timeout
+        self._held: list[Adapter] = []
+        """Newest first."""
 
     async def load(self, adapter: Adapter) -> None:
-        """Load an adapter under its `served_name`. Raises EngineError, saying how to start a server, when one fails."""
-        # Without `load_inplace`, for which vLLM 0.32 reads the files again at every step of every request.
-        fields = {"lora_name": adapter.served_name, "lora_path": str(adapter.folder)}
-        for url, cause in await self._post("load_lora_adapter", fields):
-            # A server refuses a name that it has already. The name carries the weights' digest, so that is no error.
-            if cause and not await self._has(url, adapter):
-                raise EngineError(
-                    f"{url} does not load adapter {adapter.folder}: {cause}; the server must see this folder and run "
-                    f"as `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve {self.model} --enable-lora --max-loras "
-                    f"{HELD} --max-lora-rank {served_rank(adapter.rank)}`"
-                )
+        """Load an adapter under its `served_name` on the servers that work; the others get it when they answer again.
+
+        Raises EngineError, saying how to start a server, when one refuses, and when none works.
+        """
+        self._held = [adapter, *(held for held in self._held if held.digest != adapter.digest)]
+        endpoints = [endpoint for endpoint in self._pool.endpoints if not endpoint.cause]
+        causes = await asyncio.gather(*(self._load_on(endpoint.url, adapter) for endpoint in endpoints))
+        failed = [(endpoint, cause) for endpoint, cause in zip(endpoints, causes, strict=True) if cause is not None]
+        if len(failed) == len(endpoints):
+            listed = "; ".join(f"{endpoint.url}: {cause}" for endpoint, cause in failed)
+            raise EngineError(f"no server loads adapter {adapter.folder}: {listed or 'none answers'}")
+        for endpoint, cause in failed:
+            self._pool.drop(endpoint, cause)
 
     async def unload(self, adapter: Adapter) -> None:
         """Unload an adapter."""
-        for url, cause in await self._post("unload_lora_adapter", {"lora_name": adapter.served_name}):
-            if cause:  # harmless: the server keeps one name too many
-                log.info("%s does not unload adapter %s: %s", url, adapter.served_name, cause)
+        self._held = [held for held in self._held if held.digest != adapter.digest]
+        fields = {"lora_name": adapter.served_name}
+        endpoints = [endpoint for endpoint in self._pool.endpoints if not endpoint.cause]
+        answers = await asyncio.gather(*(self._post(one.url, "unload_lora_adapter", fields) for one in endpoints))
+        for endpoint, answer in zip(endpoints, answers, strict=True):
+            if isinstance(answer, Failure) or answer.status >= 300:  # harmless: the server keeps one name too many
+                log.info("%s does not unload adapter %s", endpoint.url, adapter.served_name)
 
-    async def _post(self, action: str, fields: Mapping[str, object]) -> list[tuple[str, str | None]]:
-        """Return each server's URL, and why it did not do as asked (None when it did)."""
-        body = msgspec.json.encode(fields)
-        causes = await asyncio.gather(*(self._post_to(f"{url}/{action}", body) for url in self.urls))
-        return list(zip(self.urls, causes, strict=True))
+    async def restore(self, endpoint: Endpoint) -> None:
+        """Load all adapters on a server that may have been started anew, the present step's first."""
+        for adapter in self._held:
+            try:
+                await self._load_on(endpoint.url, adapter)
+            except EngineError as refused:  # the control says what comes of it
+                log.warning("%s", refused)
 
-    async def _post_to(self, url: str, body: bytes) -> str | None:
-        """Return why one server did not do as asked; None when it did."""
-        retry = 0
-        while isinstance(answer := await self.http.post(url, body), Failure):
-            if retry == self.patience.max_retries:
-                return answer.cause
-            await asyncio.sleep(self.patience.backoff(retry))
+    async def _load_on(self, url: str, adapter: Adapter) -> str | None:
+        """Return why a server could not be asked; None when it has the adapter. Raises EngineError when it refuses."""
+        # Without `load_inplace`, for which vLLM 0.32 reads the files again at every step of every request.
+        fields = {"lora_name": adapter.served_name, "lora_path": str(adapter.folder)}
+        answer = await self._post(url, "load_lora_adapter", fields)
+        if isinstance(answer, Failure):
+            return answer.cause
+        # A server refuses a name that it has already. The name carries the weights' digest, so that is no error.
+        if answer.status >= 300 and not await self._has(url, adapter):
+            raise EngineError(
+                f"{url} does not load adapter {adapter.folder}: HTTP {answer.status}: {self._http.message(answer)}; "
+                "the server must see this folder and run as `VLLM_ALLOW_RUNTIME_LORA_UPDATING=True vllm serve "
+                f"{self._model} --enable-lora --max-loras {HELD} --max-lora-rank {served_rank(adapter.rank)}`"
+            )
+        return None
+
+    async def _post(self, url: str, action: str, fields: Mapping[str, object]) -> Answer | Failure:
+        """Ask a server, again where it cannot be reached."""
+        body, retry = msgspec.json.encode(fields), 0
+        while True:
+            answer = await self._http.post(f"{url}/{action}", body)
+            if isinstance(answer, Answer) or retry == self._patience.max_retries:
+                return answer
+            await asyncio.sleep(self._patience.backoff(retry))
             retry += 1
-        if 200 <= answer.status < 300:
-            return None
-        return f"HTTP {answer.status}: {self.http.message(answer)}"
 
     async def _has(self, url: str, adapter: Adapter) -> bool:
         """Tell whether a server lists the adapter among its models."""
-        answer = await self.http.get(f"{url}/models", self.connect_timeout)
+        answer = await self._http.get(f"{url}/models", self._timeout)
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError, RecursionError):
             if isinstance(answer, Answer):
                 return adapter.served_name in {m.id for m in msgspec.json.decode(answer.content, type=_Models).data}

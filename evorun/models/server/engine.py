@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -11,17 +12,18 @@ import msgspec
 from jinja2 import TemplateError
 from msgspec import UNSET
 
-from evorun.errors import ConfigError, EngineError, above, at_least, one_of
+from evorun.errors import ConfigError, EngineError, above, at_least, one_of, read_duration
 from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter
 from evorun.models.base import Completion, LanguageModel, Message, Reply, Request, rejected
+from evorun.models.channels import Channels
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.keys import checked_variable, read_key
 from evorun.models.server.adapters import AdapterLoader
 from evorun.models.server.asking import Asker, Refusal
 from evorun.models.server.http import ENVIRONMENT, Failure, HttpTransport, checked_url
 from evorun.models.server.messages import one_line
-from evorun.models.server.retry import Endpoint, EndpointPool, Patience
-from evorun.models.server.slots import Slots
+from evorun.models.server.pool import Endpoint, EndpointPool
+from evorun.models.server.retry import Patience
 from evorun.models.server.token_prompts import TokenPrompts
 from evorun.models.server.wire import CHAT, STRUCTURED_OUTPUTS, TOKENS, RequestEncoder, read_draw
 
@@ -34,25 +36,29 @@ class ServerConfig(EngineConfig):
 
     name: str = "server"
     base_urls: list[str] = field(default_factory=lambda: ["http://localhost:8000/v1"])
-    """URLs of servers of the same model, with the version part of the path (`/v1`); requests go to the one with the
-    fewest outstanding. The default is that of `vllm serve`."""
+    """URLs of servers of the same model, with the version part of the path (`/v1`); a request goes to the one that is
+    expected to answer first. The default is that of `vllm serve`."""
     api_key_env: str | None = None
     """Name of the environment variable that holds the API key. Null sends no key."""
     proxy: str | None = None
     """URL of an HTTP proxy (`http://proxy:3128`), or `environment`: HTTP_PROXY, HTTPS_PROXY and NO_PROXY decide. Null
     connects directly."""
     concurrency: int = 64
-    """Requests in flight at once, over all servers together. `ours`."""
+    """Requests in flight at once, on each server. `ours`."""
     timeout: float = 600.0
-    """Seconds for one attempt, from sending to the last byte of the answer. `ours`."""
+    """Seconds for one attempt at most, from sending to the last byte of the answer. Less where answers have shown how
+    long they take. `ours`."""
     connect_timeout: float = 10.0
     """Seconds to connect, and for the check of each server when the engine opens. `ours`."""
+    max_outage: str = "30m"
+    """Time that calls wait while no server answers anything: seconds, or a number with s, m or h. `ours`."""
     max_retries: int = 8
-    """Attempts after the first. With the backoff below, a server may be down for about a minute. `ours`."""
-    backoff_base: float = 0.5
+    """Attempts after the first, of a request that fails while others are answered; where others hardly ever fail, it is
+    refused after two or three. `ours`."""
+    backoff_base: float = 0.25
     """Seconds; the upper bound of the first wait, doubled with each retry. `ours`."""
-    backoff_cap: float = 30.0
-    """Seconds; the longest wait between attempts, Retry-After aside. `ours`."""
+    backoff_cap: float = 2.0
+    """Seconds; the longest wait between attempts, Retry-After and outages aside. `ours`."""
     max_retry_after: float = 300.0
     """Seconds; a server that asks for longer waits than this (a used-up daily quota, say) is an error. `ours`."""
     structured_outputs: str = "json_schema"
@@ -76,6 +82,7 @@ class ServerConfig(EngineConfig):
         at_least("engine.concurrency", self.concurrency, 1)
         above("engine.timeout", self.timeout, 0)
         above("engine.connect_timeout", self.connect_timeout, 0)
+        read_duration("engine.max_outage", self.max_outage)
         at_least("engine.max_retries", self.max_retries, 0)
         at_least("engine.backoff_base", self.backoff_base, 0)
         at_least("engine.backoff_cap", self.backoff_cap, 0)
@@ -116,10 +123,13 @@ class ServerModel:
         """Adapters loaded for views, oldest first."""
         self._config = config
         self._http = HttpTransport(total=config.timeout, connect=config.connect_timeout, key=key, proxy=config.proxy)
-        self._pool = EndpointPool(config.base_urls, asyncio.get_running_loop().time)
+        outage = read_duration("engine.max_outage", config.max_outage)
+        self._pool = EndpointPool(config.base_urls, config.concurrency, outage, config.max_retry_after)
         patience = Patience(config.max_retries, config.backoff_base, config.backoff_cap, config.max_retry_after)
-        self._asker = Asker(self._http, self._pool, patience, Slots(config.concurrency), self._advice())
-        self._loader = AdapterLoader(self._http, config.base_urls, model.id, patience, config.connect_timeout)
+        self._loader = AdapterLoader(self._http, self._pool, model.id, patience, config.connect_timeout)
+        self._asker = Asker(
+            self._http, self._pool, patience, config.timeout, self._advice(), before_control=self._loader.restore
+        )
         self._encoder = self._encoder_for(model.id if adapter is None else adapter.served_name)
         self._prompts = TokenPrompts(model, self._asker)
         self._warned: set[str] = set()
@@ -162,8 +172,8 @@ class ServerModel:
             listed = "; ".join(f"{endpoint.url} unreachable: {cause}" for endpoint, cause in silent)
             raise EngineError(f"{listed}; start the server or correct engine.base_urls")
         for endpoint, cause in silent:
-            log.warning("%s unreachable: %s; going on with the other servers", endpoint.url, cause)
-            self._pool.avoid(endpoint)
+            self._pool.drop(endpoint, cause)
+            self._pool.say(endpoint)
         if self._adapter is not None:
             await self._loader.load(self._adapter)
 
@@ -187,28 +197,34 @@ class ServerModel:
     async def _answer(self, request: Request, encoder: RequestEncoder) -> Reply:
         """Answer one request; where a server gives fewer completions than asked for, ask again with the next seeds."""
         prompt: list[int] | None = None
-        if request.token_ids or request.seen is not None:
+        channels: Channels | None = None
+        if request.token_ids or request.seen is not None or self._model.by_token_ids:
             try:
                 prompt = await self._prompts.token_ids(request, encoder)
             except (TemplateError, ValueError) as unfit:
                 return rejected(request, one_line(str(unfit)))
+            channels = self._prompts.channels
+        if channels is not None or self._model.by_token_ids:
+            request = msgspec.structs.replace(request, token_ids=True)
+        stops = [] if channels is None else channels.stops
         completions: list[Completion] = []
         prompt_tokens = 0
         error: str | None = None
-        most_tokens = request.sampling.n * request.sampling.max_tokens
-        control = partial(_control, request, encoder, prompt)
-        call = self._asker.call(control, most_tokens, CHAT if prompt is None else TOKENS)
+        max_tokens = request.sampling.n * request.sampling.max_tokens
+        control = partial(_control, request, encoder, prompt, stops)
+        call = self._asker.call(control, max_tokens, CHAT if prompt is None else TOKENS)
         while (drawn := len(completions)) < request.sampling.n:
             # vLLM refuses n > 1 at temperature 0.
             n = request.sampling.n - drawn if request.sampling.temperature > 0 else 1
-            response = await self._asker.ask(encoder.encode(request, n=n, drawn=drawn, prompt=prompt), call)
+            body = encoder.encode(request, n=n, drawn=drawn, prompt=prompt, stops=stops)
+            response = await self._asker.ask(body, call)
             if isinstance(response, Refusal):
                 self._warn_once("refused", "the server refuses a request: %s", response.reason)
                 if completions:  # paid for, but a reply is refused as a whole
                     call.waste("incomplete", sum(completion.tokens for completion in completions))
                 reply = rejected(request, response.reason, prompt_tokens=prompt_tokens, seconds=call.seconds)
                 return msgspec.structs.replace(reply, wasted=call.wasted or UNSET)
-            draw = read_draw(response, request, n)
+            draw = read_draw(response, request, n, channels)
             completions += draw.completions
             prompt_tokens += draw.prompt_tokens
             error = error or draw.error
@@ -226,6 +242,7 @@ class ServerModel:
 
     async def close(self) -> None:
         """Close all connections; calls under way end with EngineError."""
+        self._asker.close()
         self._prompts.close()
         await self._http.close()
 
@@ -247,9 +264,11 @@ class ServerModel:
             log.warning(message + " (said once)", *args)
 
 
-def _control(request: Request, encoder: RequestEncoder, prompt: list[int] | None, number: int) -> bytes:
+def _control(
+    request: Request, encoder: RequestEncoder, prompt: list[int] | None, stops: Sequence[int], number: int
+) -> bytes:
     """Return the body of a request that differs from another one in its texts alone; each number gives other ones."""
     if prompt is not None:
-        return encoder.encode(request, n=1, drawn=0, prompt=prompt[:number])
+        return encoder.encode(request, n=1, drawn=0, prompt=prompt[:number], stops=stops)
     messages = tuple(Message(role=message["role"], content=f"Say {number}.") for message in request.messages)
     return encoder.encode(msgspec.structs.replace(request, messages=messages), n=1, drawn=0)

@@ -45,11 +45,13 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     kind: str
     """The name under which results count it."""
     cause: str
+    limited: bool = False
+    """True where the server works and wants fewer requests."""
     retry_after: float | None = None
     """Seconds of the server's Retry-After, if it sent one."""
     tokens: int = 0
     """Tokens that a server may have spent on it all the same, mostly an estimate."""
-    advice: str = "check that the server works, or raise engine.max_retries or engine.timeout"
+    advice: str = "check that the server works"
     hopeless: bool = False
     """True for an answer that every request would get, as far as is known before any has been answered."""
 

@@ -1,6 +1,7 @@
 """Texts of a server made fit for our messages and records: one line, cut, without the API key."""
 
 import re
+import sys
 
 import msgspec
 
@@ -11,33 +12,61 @@ _SEARCHED = 2**16
 
 
 class Redactor:
-    """Replaces secrets in texts that come from elsewhere."""
+    """Replaces secrets in texts that come from elsewhere, however often these were escaped."""
 
     def __init__(self, *secrets: str | None) -> None:
         """secrets: None and the empty string are none."""
-        self._secrets = [secret for secret in secrets if secret]
-        self._escaped = [re.compile("".join(map(_any_form, secret))) for secret in self._secrets]
+        # Backslashes before a character escape it, however many: "\\/", "\\\\/"
+        self._forms = [re.compile(r"\\*".join(map(re.escape, secret))) for secret in secrets if secret]
 
     def text(self, text: str) -> str:
-        """Return a decoded text without the secrets as they are."""
-        for secret in self._secrets:
-            text = text.replace(secret, _HIDDEN)
+        """Return a text without the secrets, as they are or in escapes of JSON, Python, URLs or HTML, nested or not."""
+        for form in self._forms:
+            text = form.sub(_HIDDEN, text)
+            if _CODE.search(text):
+                text = _without(form, text)
         return text
 
     def message(self, text: str) -> str:
-        """Return a message on one line, without the secrets in any escaped form (of JSON in JSON, of URLs)."""
+        """Return a message on one line, without the secrets."""
         # Before the text is cut for a message: half a key would not be recognised.
-        text = text[:_SEARCHED]
-        for pattern in self._escaped:
-            text = pattern.sub(_HIDDEN, text)
-        return one_line(text)
+        return one_line(self.text(text[:_SEARCHED]))
 
 
-def _any_form(character: str) -> str:
-    r"""Return the expression of a character as it is or escaped, perhaps several times over (`/`, `\/`, `\\u002f`)."""
-    # At most four backslashes: without a bound, a run of them would be searched in quadratic time.
-    code = f"{ord(character):02x}"
-    return rf"(?:\\{{0,4}}{re.escape(character)}|\\{{1,4}}u00(?i:{code})|%(?i:{code}))"
+_CODE = re.compile(r"\\(?:[uUx][0-9a-fA-F]|u\{)|%[0-9a-fA-F]{2}|&#")
+_ESCAPE = re.compile(
+    r"(?:\\(?:u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|u\{([0-9a-fA-F]{1,6})\}|x([0-9a-fA-F]{2}))"
+    r"|%([0-9a-fA-F]{2})|&#[xX]([0-9a-fA-F]{1,6});|&#([0-9]{1,7});)\Z",
+)
+_LONGEST_ESCAPE = 10
+_ENDS = frozenset("0123456789abcdefABCDEF;}")
+
+
+def _without(form: re.Pattern[str], text: str) -> str:
+    """Return a text without the passages that read as the secret once all character codes are undone."""
+    characters: list[str] = []
+    begins: list[int] = []
+    for at, character in enumerate(text):
+        characters.append(character)
+        begins.append(at)
+        # What an escape stands for may itself end an escape: "%2525" is "%25", which is "%"
+        while characters[-1] in _ENDS:
+            found = _ESCAPE.search("".join(characters[-_LONGEST_ESCAPE:]))
+            if found is None:
+                break
+            *codes, decimal = found.groups()
+            hexadecimal = next((code for code in codes if code), None)
+            number = int(hexadecimal, 16) if hexadecimal else int(decimal or 0)
+            begin = begins[-len(found[0])]
+            del characters[-len(found[0]) :], begins[-len(found[0]) :]
+            characters.append(chr(number if number < sys.maxunicode else 0xFFFD))
+            begins.append(begin)
+    begins.append(len(text))
+    kept, read = [], 0
+    for found in form.finditer("".join(characters)):
+        kept += [text[read : begins[found.start()]], _HIDDEN]
+        read = begins[found.end()]
+    return "".join([*kept, text[read:]])
 
 
 def one_line(text: str) -> str:
@@ -56,3 +85,8 @@ def error_text(content: bytes) -> str:
         return body if isinstance(body, str) else msgspec.json.encode(body).decode()
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return content[:_SEARCHED].decode(errors="replace")
+
+
+def time_span(seconds: float) -> str:
+    """Return a time for messages, in seconds or in minutes."""
+    return f"{seconds:.3g} s" if seconds < 120 else f"{seconds / 60:.3g} min"

@@ -12,6 +12,7 @@ import msgspec
 
 from evorun.errors import EngineError
 from evorun.models.base import Request, Sampling
+from evorun.models.channels import Channels, find_channels
 from evorun.models.chat import PromptTokenizer, load_tokenizer, prompt_token_ids
 from evorun.models.config import ModelConfig
 from evorun.models.server.asking import Asker, Refusal
@@ -37,6 +38,8 @@ class TokenPrompts:
         self._asker = asker
         self._opening = asyncio.Lock()
         self._tokenizer: PromptTokenizer | None = None
+        self.channels: Channels | None = None
+        """The model's, once the first prompt has been made; None: its completions are plain texts."""
         self._processed = False
         """True where log-probabilities are those after temperature and top_p."""
 
@@ -50,7 +53,9 @@ class TokenPrompts:
                 tokenizer = await asyncio.to_thread(load_tokenizer, self._model)
                 start = tuple(takewhile(lambda message: message["role"] != "assistant", request.messages))
                 prompt = prompt_token_ids(tokenizer, start, self._model)
-                await self._check(Request(messages=start, sampling=PROBED, token_ids=True), prompt, encoder)
+                self.channels = find_channels(tokenizer)
+                text = None if self.channels is None else str(tokenizer.decode(prompt))
+                await self._check(Request(messages=start, sampling=PROBED, token_ids=True), prompt, text, encoder)
                 self._tokenizer = PromptTokenizer(tokenizer, self._model)
         sampling = request.sampling
         changed = sampling.temperature not in (0, 1) or sampling.top_p < 1 or request.json_schema is not None
@@ -67,20 +72,28 @@ class TokenPrompts:
         if self._tokenizer is not None:
             self._tokenizer.close()
 
-    async def _check(self, probe: Request, prompt: list[int], encoder: RequestEncoder) -> None:
-        """Ask for a few tokens after the messages, and after their token ids. Raises EngineError as `token_ids`."""
-        rendered = await self._probe(encoder.encode(probe, n=1, drawn=0), CHAT)
-        if rendered.prompt_token_ids is None:
+    async def _check(self, probe: Request, prompt: list[int], text: str | None, encoder: RequestEncoder) -> None:
+        """Ask for a few tokens after the messages, and after their token ids. Raises EngineError as `token_ids`.
+
+        text: of the prompt, to ask after in the place of the messages, which servers render without the chat template
+        where a model has channels (vLLM has openai-harmony for it).
+        """
+        if text is None:
+            rendered = (await self._probe(encoder.encode(probe, n=1, drawn=0), CHAT)).prompt_token_ids
+        else:
+            asked = encoder.encode(probe, n=1, drawn=0, prompt=text, add_special_tokens=False)
+            rendered = (await self._probe(asked, TOKENS)).choices[0].prompt_token_ids
+        if rendered is None:
             raise EngineError(WITHOUT_IDS)
-        if rendered.prompt_token_ids != tuple(prompt):
+        if rendered != tuple(prompt):
             raise EngineError(
-                f"the server makes other tokens of a prompt ({len(rendered.prompt_token_ids)}) than the tokenizer and "
-                f"chat template of model.id={self._model.id} ({len(prompt)}), with which training works: let it serve "
-                "that model, with its own chat template"
+                f"the server makes other tokens of a prompt ({len(rendered)}) than the tokenizer and chat template of "
+                f"model.id={self._model.id} ({len(prompt)}), with which training works: let it serve that model, with "
+                "its own chat template"
             )
-        asked = msgspec.structs.replace(probe, logprobs=True)
+        probe = msgspec.structs.replace(probe, logprobs=True)
         # Of the likeliest token alone, so its probability is 1 after all that sampling does, and below before.
-        answer = await self._probe(encoder.encode(asked, n=1, drawn=0, prompt=prompt, top_k=1), TOKENS)
+        answer = await self._probe(encoder.encode(probe, n=1, drawn=0, prompt=prompt, top_k=1), TOKENS)
         choice = answer.choices[0]
         if choice.token_ids is None:
             raise EngineError(WITHOUT_IDS)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import msgspec
 
 from evorun.models.base import Completion, FinishReason, Request
+from evorun.models.channels import Channels, tool_call
 from evorun.models.chat import adapt_roles
 from evorun.models.config import ModelConfig
 from evorun.models.server.messages import one_line
@@ -25,7 +26,9 @@ CHAT, TOKENS = "chat/completions", "completions"
 
 INSTEAD = "serve the model with `vllm serve`, or use engine=vllm or engine=transformers"
 """For whoever wants to learn from the completions of a server that does not give what that takes."""
-WITHOUT_IDS = f"this server returns no token ids, which learning from completions needs: {INSTEAD}"
+WITHOUT_IDS = (
+    f"this server returns no token ids, which learning from completions and model.by_token_ids=true need: {INSTEAD}"
+)
 WITHOUT_LOGPROBS = (
     f"this server returns no log-probabilities of the tokens, which learning from completions needs: {INSTEAD}"
 )
@@ -63,19 +66,40 @@ class Part(msgspec.Struct):
     text: str | None = None
 
 
+class Function(msgspec.Struct):
+    """A call's tool and its arguments, which are JSON."""
+
+    name: str
+    arguments: str
+
+
+class ToolCall(msgspec.Struct):
+    """A tool's call as servers give it where a parser of theirs takes it out of the text."""
+
+    function: Function
+
+
 class ChatMessage(msgspec.Struct):
     """The assistant's message. `reasoning_content` counts towards tokens but is never part of the text."""
 
     content: str | list[Part] | None = None
     refusal: str | None = None
     reasoning_content: str | None = None
+    tool_calls: Any = None
+    """Calls that the server took out of the text; of whatever form, as no other answer depends on them."""
 
     @property
     def text(self) -> str:
-        """The content's text, its parts joined."""
-        if isinstance(self.content, list):
-            return "".join(part.text for part in self.content if part.type == "text" and part.text)
-        return self.content or ""
+        """The content's text, its parts joined, and the calls behind it as tasks read them."""
+        content = self.content
+        if isinstance(content, list):
+            content = "".join(part.text for part in content if part.type == "text" and part.text)
+        try:
+            calls = msgspec.convert(self.tool_calls or [], list[ToolCall])
+        except msgspec.ValidationError:
+            calls = []
+        written = [tool_call(call.function.name, call.function.arguments) for call in calls]
+        return "\n".join([content, *written] if content else written)
 
 
 class ChoiceLogprobs(msgspec.Struct):
@@ -93,6 +117,8 @@ class Choice(msgspec.Struct):
     index: int = 0
     token_ids: tuple[TokenId, ...] | None = None
     """vLLM's addition, given when asked for: all tokens as sampled."""
+    prompt_token_ids: tuple[TokenId, ...] | None = None
+    """Of a prompt given as a text: vLLM's addition, too."""
     logprobs: ChoiceLogprobs | None = None
 
     @property
@@ -152,11 +178,19 @@ class RequestEncoder:
         self._encode = msgspec.json.Encoder().encode
 
     def encode(
-        self, request: Request, *, n: int, drawn: int, prompt: Sequence[int] | None = None, **fields: Any
+        self,
+        request: Request,
+        *,
+        n: int,
+        drawn: int,
+        prompt: Sequence[int] | str | None = None,
+        stops: Sequence[int] = (),
+        **fields: Any,
     ) -> bytes:
         """Return the body that asks for `n` completions, after `drawn` of the same request.
 
-        prompt: token ids in place of the messages, for the endpoint that takes them. fields: in place of evorun's own.
+        prompt: token ids or a text in place of the messages, for the endpoint that takes them. stops: ids of tokens
+        that end a completion, beside the model's own. fields: in place of evorun's own.
         """
         sampling = request.sampling
         body: dict[str, Any] = {"model": self._served_name}
@@ -172,6 +206,8 @@ class RequestEncoder:
             body["n"] = n
         if sampling.stop:
             body["stop"] = sampling.stop
+        if stops:
+            body["stop_token_ids"] = stops
         if self._send_seed:
             # Another seed for each further call, or a server that gives one completion a call would repeat the first.
             body["seed"] = (request.seed + drawn) % 2**31
@@ -239,9 +275,10 @@ def spent_tokens(content: bytes, body: bytes) -> int:
     return (len(body) + len(content)) // BYTES_PER_TOKEN
 
 
-def read_draw(response: ChatResponse, request: Request, n: int) -> Draw:
+def read_draw(response: ChatResponse, request: Request, n: int, channels: Channels | None = None) -> Draw:
     """Return at most `n` completions from a response, with their token counts.
 
+    channels: take what completions say from their token ids, not from the server's texts.
     The server counts tokens for all choices together: each choice gets a share in proportion to the bytes of its text
     and reasoning. Where the server counts nothing, tokens are estimated at `BYTES_PER_TOKEN`.
     """
@@ -256,7 +293,7 @@ def read_draw(response: ChatResponse, request: Request, n: int) -> Draw:
     else:
         tokens = _shares(total, sizes)
     estimated_prompt = _estimate(sum(len(message["content"].encode()) for message in request.messages))
-    drawn = [_completion(c, t, request) for c, t in zip(choices, tokens, strict=True)]
+    drawn = [_completion(c, t, request, channels) for c, t in zip(choices, tokens, strict=True)]
     return Draw(
         completions=[completion for completion, _ in drawn],
         prompt_tokens=estimated_prompt if prompt_tokens is None else prompt_tokens,
@@ -265,7 +302,9 @@ def read_draw(response: ChatResponse, request: Request, n: int) -> Draw:
     )
 
 
-def _completion(choice: Choice, tokens: int, request: Request) -> tuple[Completion, str | None]:
+def _completion(
+    choice: Choice, tokens: int, request: Request, channels: Channels | None
+) -> tuple[Completion, str | None]:
     reason = _reason(choice)
     refusal = choice.said.refusal
     if refusal or reason in _FILTER_REASONS:
@@ -279,6 +318,8 @@ def _completion(choice: Choice, tokens: int, request: Request) -> tuple[Completi
         return Completion(text="", finish_reason="rejected", tokens=tokens), WITHOUT_LOGPROBS
     finish: FinishReason = "length" if reason in _LENGTH_REASONS else "stop"
     text = choice.said.text
+    if channels is not None and ids is not None:
+        text = channels.text(ids, in_final=request.json_schema is not None)
     # Some servers ignore `stop`, and some models refuse the field.
     found = [at for stop in request.sampling.stop if (at := text.find(stop)) >= 0]
     if found:

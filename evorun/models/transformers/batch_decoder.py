@@ -20,6 +20,7 @@ from msgspec import UNSET
 
 from evorun.errors import EngineError
 from evorun.models.base import Completion, FinishReason, Reply, Request, rejected
+from evorun.models.channels import find_channels
 from evorun.models.chat import prompt_token_ids
 from evorun.models.config import ModelConfig
 from evorun.models.transformers.kv_cache import PrefixStore, RowCache
@@ -78,7 +79,8 @@ class BatchDecoder:
         # Models without learned positions may declare no longest sequence.
         positions = int(getattr(model.config.get_text_config(), "max_position_embeddings", None) or 2**31)
         self._context = min(config.context_length, positions)
-        self._eos = eos_tokens(model, tokenizer)
+        self._channels = find_channels(tokenizer)
+        self._eos = eos_tokens(model, tokenizer).union(self._channels.stops if self._channels is not None else ())
         self._grammars = Grammars(tokenizer, model.config.get_text_config().vocab_size, sorted(self._eos))
         self._prefixes = PrefixStore(prefix_cache_tokens)
         self._cache = RowCache(max_batch_size)
@@ -99,7 +101,10 @@ class BatchDecoder:
         """Check a request and queue its rows; one that cannot be served is delivered as rejected at once."""
         request = ticket.request
         try:
-            prompt = tuple(prompt_token_ids(self._tokenizer, request.messages, self._config, request.seen))
+            in_final = request.json_schema is not None
+            prompt = tuple(
+                prompt_token_ids(self._tokenizer, request.messages, self._config, request.seen, in_final=in_final)
+            )
             grammar = self._grammars.matcher(request.json_schema) if request.json_schema is not None else None
         except (TemplateError, ValueError) as error:
             return ticket.deliver(rejected(request, str(error)))
@@ -167,7 +172,7 @@ class BatchDecoder:
                         prompt_tokens=len(ticket.prompt),
                         seconds=time.perf_counter() - (ticket.started or 0.0),
                         error=ticket.error,
-                        prompt_ids=ticket.prompt if ticket.request.token_ids else UNSET,
+                        prompt_ids=ticket.prompt if self._gives_ids(ticket.request) else UNSET,
                     )
                 )
         return ended
@@ -181,26 +186,32 @@ class BatchDecoder:
                 row.ticket.error = f"JSON schema cannot be enforced: {grammar.get_error().splitlines()[0]}"
                 return Completion(text="", finish_reason="rejected", tokens=0)
         if token in self._eos:
-            return self._finished(row, self._text(row.tokens[:-1]), "stop")
+            return self._finished(row, self._text(row), "stop")
         if row.ticket.request.sampling.stop:
             # All tokens again at each step: a stop string may begin within one token and end within another.
-            text = self._text(row.tokens)
+            text = self._text(row)
             found = [at for stop in row.ticket.request.sampling.stop if (at := text.find(stop)) >= 0]
             if found:
                 return self._finished(row, text[: min(found)], "stop")
         if grammar is not None and grammar.is_stopped():
-            return self._finished(row, self._text(row.tokens), "stop")
+            return self._finished(row, self._text(row), "stop")
         if len(row.tokens) >= row.limit:
-            return self._finished(row, self._text(row.tokens), "length")
+            return self._finished(row, self._text(row), "length")
         return None
 
-    def _text(self, tokens: list[int]) -> str:
+    def _text(self, row: Row) -> str:
+        if self._channels is not None:
+            return self._channels.text(row.tokens, in_final=row.ticket.request.json_schema is not None)
+        tokens = row.tokens[:-1] if row.tokens[-1] in self._eos else row.tokens
         text: str = self._tokenizer.decode(tokens, skip_special_tokens=True)
         return text
 
-    @staticmethod
-    def _finished(row: Row, text: str, reason: FinishReason) -> Completion:
-        ids = tuple(row.tokens) if row.ticket.request.token_ids else None
+    def _gives_ids(self, request: Request) -> bool:
+        # A next turn goes on from the ids of a turn in channels: its text is not all of it.
+        return request.token_ids or self._channels is not None
+
+    def _finished(self, row: Row, text: str, reason: FinishReason) -> Completion:
+        ids = tuple(row.tokens) if self._gives_ids(row.ticket.request) else None
         logprobs = tuple(row.logprobs) if row.draw.logprobs else None
         return Completion(text=text, finish_reason=reason, tokens=len(row.tokens), token_ids=ids, logprobs=logprobs)
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from evorun.errors import EngineError, at_least, first_line, one_of
 from evorun.models.adapters import merged, read_adapter
 from evorun.models.base import Reply, Request
-from evorun.models.chat import require_plain_template
+from evorun.models.chat import require_chat_template
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.embedded import resolve
 from evorun.models.requirements import absent, require_weights
@@ -198,16 +198,17 @@ def _load(engine: TransformersConfig, model: ModelConfig) -> "BatchDecoder":
     dtype = getattr(torch, model.dtype) if model.dtype != "auto" else "auto" if device == "cuda" else torch.float32
     disable_progress_bar()  # type: ignore[no-untyped-call]
     try:
-        tokenizer = AutoTokenizer.from_pretrained(path)
+        tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
         weights: Any = AutoModelForCausalLM.from_pretrained(
             path,
             dtype=dtype,
             attn_implementation=engine.attention,
             device_map="auto" if device == "cuda" else None,
+            trust_remote_code=False,
         )
     except Exception as error:
         raise EngineError(f"model '{model.id}': transformers cannot load it: {first_line(error)}") from error
-    require_plain_template(tokenizer, model)
+    require_chat_template(tokenizer, model)
     if model.adapter is not None:
         weights = merged(weights, read_adapter(model.adapter), model.id)
     weights.eval()

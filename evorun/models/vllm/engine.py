@@ -6,6 +6,7 @@ import itertools
 import math
 import time
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,6 +18,7 @@ from msgspec import UNSET
 from evorun.errors import ConfigError, EngineError, above, at_least, within
 from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapter, served_rank
 from evorun.models.base import Completion, LanguageModel, Reply, Request, rejected
+from evorun.models.channels import find_channels
 from evorun.models.chat import PromptTokenizer
 from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.devices import check_devices, of_devices
@@ -203,6 +205,7 @@ class VllmModel:
         self.name = model.identity
         self.engine = engine
         self._prompts = PromptTokenizer(tokenizer, model)
+        self._channels = find_channels(tokenizer)
         self._model = model
         self._adapter = adapter
         self._own_lora: Any = None
@@ -281,7 +284,7 @@ class VllmModel:
         final = None
         try:
             # Cancelling this coroutine cancels the generator, which aborts the request in the engine.
-            parameters = _sampling_parameters(request)
+            parameters = _sampling_parameters(request, [] if self._channels is None else self._channels.stops)
             async with self._awake():
                 async for output in self.engine.generate(tokens_input(prompt), parameters, number, lora_request=lora):
                     final = output
@@ -314,25 +317,34 @@ class VllmModel:
             reason = "vLLM met an internal error on this request"
             return rejected(request, reason, prompt_tokens=len(prompt), seconds=seconds)
         completions: tuple[Completion, ...] = ()
+        channels = self._channels
+        # A next turn goes on from the ids of a turn in channels: its text is not all of it.
+        gives_ids = request.token_ids or channels is not None
         for o in outputs:
             ids, logprobs = tuple(o.token_ids), None
             if request.logprobs:
                 logprobs = tuple(float(of[token].logprob) for token, of in zip(ids, o.logprobs, strict=True))
+            text = o.text
+            if channels is not None:
+                text = channels.text(ids, in_final=request.json_schema is not None)
+                for stop in request.sampling.stop:
+                    text, _, _ = text.partition(stop)
             completion = Completion(
-                text=o.text,
+                text=text,
                 finish_reason="stop" if o.finish_reason == "stop" else "length",
                 tokens=len(ids),
-                token_ids=ids if request.token_ids else None,
+                token_ids=ids if gives_ids else None,
                 logprobs=logprobs,
             )
             completions += (completion,)
         if request.sampling.temperature == 0:  # one was drawn, see `_sampling_parameters`
             completions *= request.sampling.n
-        prompt_ids = tuple(prompt) if request.token_ids else UNSET
+        prompt_ids = tuple(prompt) if gives_ids else UNSET
         return Reply(completions=completions, prompt_tokens=len(prompt), seconds=seconds, prompt_ids=prompt_ids)
 
 
-def _sampling_parameters(request: Request) -> Any:
+def _sampling_parameters(request: Request, stops: Sequence[int]) -> Any:
+    """Return vLLM's own. stops: ids that end a completion, beside those that the model's folder declares."""
     from vllm.sampling_params import RequestOutputKind, SamplingParams, StructuredOutputsParams
 
     sampling = request.sampling
@@ -344,6 +356,7 @@ def _sampling_parameters(request: Request) -> Any:
         top_p=sampling.top_p,
         max_tokens=sampling.max_tokens,
         stop=list(sampling.stop),
+        stop_token_ids=list(stops),
         seed=request.seed,
         structured_outputs=None if schema is None else StructuredOutputsParams(json=schema),
         output_kind=RequestOutputKind.FINAL_ONLY,

@@ -8,19 +8,21 @@ from statistics import fmean
 
 import msgspec
 
+from evorun.reports.axes import Axis
 from evorun.reports.comparison.names import FLOOR, SEED, TASK, joined, setup, shared, without
 from evorun.reports.comparison.runs import Run
-from evorun.reports.drawing import XAxis
 from evorun.runs.schema import Metric
 from evorun.runs.scores import Score
-from evorun.runs.statistics import t_interval
+from evorun.runs.statistics import MIN_SEEDS, drawn_seeds_interval, t_interval
 
 
 @dataclass(frozen=True)
 class Point:
     """A point of a curve."""
 
+    step: int
     x: float
+    """Place on the figure's horizontal axis."""
     value: float
     ci95: tuple[float, float] | None
     """Over problems of a single run's, over seeds of a mean's."""
@@ -79,10 +81,16 @@ class Arm:
         primary, second = zip(*(run.rank for run in self.runs), strict=True)
         return not self.floor, fmean(primary), fmean(second)
 
-    def curve(self, score: Score, x: XAxis) -> list[Point]:
+    def curve(self, score: Score, along: Axis) -> list[Point]:
         """Return a score along its runs: the single run's curve, or the mean over the seeds."""
-        curves = [curve for run in self.runs if (curve := run_curve(run, score, x))]
-        return mean_curve(curves, score) if len(self.runs) > 1 else [point for curve in curves for point in curve]
+        curves = [curve for run in self.runs if (curve := run_curve(run, score, along))]
+        return (
+            mean_curve(curves, score, along) if len(self.runs) > 1 else [point for curve in curves for point in curve]
+        )
+
+    def over_seeds_and_problems(self, score: Score) -> tuple[float, float] | None:
+        """Return the 95 % interval of the final score's mean over other seeds and problems; None of few seeds."""
+        return drawn_seeds_interval([values for run in self.runs if (values := run.values(score))])
 
 
 def arms_of(runs: Sequence[Run]) -> list[Arm]:
@@ -98,48 +106,58 @@ def arms_of(runs: Sequence[Run]) -> list[Arm]:
     arms = []
     for members in groups.values():
         members.sort(key=lambda run: run.manifest.seed)
-        one_seed = len({run.manifest.seed for run in members}) == 1  # a run and its copy are no two draws
-        arms += [Arm([run]) for run in members] if one_seed else [Arm(members)]
+        # a run and its copy are no two draws
+        draws = {run.manifest.seed: run for run in reversed(members)}
+        copies = [run for run in members if run is not draws[run.manifest.seed]]
+        arms += [Arm([draws[seed] for seed in sorted(draws)]), *(Arm([run]) for run in copies)]
     tasks = list(dict.fromkeys(run.manifest.task for run in runs))
     return sorted(sorted(arms, key=lambda arm: arm.rank, reverse=True), key=lambda arm: tasks.index(arm.task))
 
 
-def run_curve(run: Run, score: Score, x: XAxis) -> list[Point]:
+def run_curve(run: Run, score: Score, along: Axis) -> list[Point]:
     """Return a score along a run."""
     points = run.curves.get(score.name, ())
-    return [Point(getattr(point, x), point.value, point.ci95) for point in points if point.value is not None]
+    return [
+        Point(point.step, along.place(point, run.costed), point.value, point.ci95)
+        for point in points
+        if point.value is not None
+    ]
 
 
-def mean_curve(curves: Sequence[Sequence[Point]], score: Score) -> list[Point]:
-    """Return the mean of curves over all the places at which any of them has a point, from where all have begun.
+def mean_curve(curves: Sequence[Sequence[Point]], score: Score, along: Axis) -> list[Point]:
+    """Return the mean of curves step by step, from where all have begun: of their places on the axis as of the score.
 
-    A curve that has ended counts with its last value, as a problem that has ended does in `metric_series`. The
-    interval is that of `over_seeds`.
+    Not at each cost that any curve has: between its own points a curve has no score at another's cost. One that has
+    ended counts with its last point, as a problem that has ended does in `metric_series`. The interval is that of
+    `over_seeds`.
     """
     if not curves:
         return []
-    begun = max(curve[0].x for curve in curves)
-    places = [[point.x for point in curve] for curve in curves]
+    steps = [[point.step for point in curve] for curve in curves]
+    begun = max(numbers[0] for numbers in steps)
     points = []
-    for x in sorted({x for xs in places for x in xs if x >= begun}):
-        values = [curve[bisect_right(xs, x) - 1].value for curve, xs in zip(curves, places, strict=True)]
-        mean = over_seeds([Metric(value, None, 1) for value in values], score)
-        points.append(Point(x, fmean(values), mean.ci95))
+    for step in sorted({step for numbers in steps for step in numbers if step >= begun}):
+        states = [curve[bisect_right(of, step) - 1] for curve, of in zip(curves, steps, strict=True)]
+        ci95 = over_seeds([Metric(state.value, None, 1) for state in states], score).ci95
+        x = step if along.name == "step" else fmean(state.x for state in states)
+        points.append(Point(step, x, fmean(state.value for state in states), ci95))
     return points
 
 
 def over_seeds(figures: Iterable[Metric], score: Score) -> Metric:
     """Return the mean of seeds' figures and its 95 % t interval over the seeds, cut at the score's range.
 
-    The interval is None where no two seeds differ; `n` is the trials of all seeds together.
+    The interval is None below `MIN_SEEDS` seeds, where all of them agree, and where it would be the whole range; `n` is
+    the trials of all seeds together.
     """
     known = [figure for figure in figures if figure.value is not None]
     if not known:
         return Metric(None, None, 0)
     values = [figure.value for figure in known if figure.value is not None]
-    ci95 = t_interval(values)
-    if ci95 is not None:
-        low = ci95[0] if score.low is None else max(ci95[0], score.low)
-        high = ci95[1] if score.high is None else min(ci95[1], score.high)
-        ci95 = low, high
-    return Metric(fmean(values), ci95, sum(figure.n for figure in known))
+    trials = sum(figure.n for figure in known)
+    ci95 = t_interval(values) if len(values) >= MIN_SEEDS else None
+    if ci95 is None:
+        return Metric(fmean(values), None, trials)
+    low = ci95[0] if score.low is None else max(ci95[0], score.low)
+    high = ci95[1] if score.high is None else min(ci95[1], score.high)
+    return Metric(fmean(values), None if (low, high) == (score.low, score.high) else (low, high), trials)

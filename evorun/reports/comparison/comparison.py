@@ -1,24 +1,26 @@
 """A comparison of runs: its arms, the pairs on the same problems, and the warnings that go with them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
 from evorun.errors import ConfigError
+from evorun.reports.axes import Axes, axes_of
 from evorun.reports.banners import EQUAL_CALLS, SIMULATED_LINE, banners, cut_short
 from evorun.reports.comparison.arms import Arm, arms_of
 from evorun.reports.comparison.groups import groups_of
 from evorun.reports.comparison.pairs import Pairs, pair_all
-from evorun.reports.comparison.reported import ELO_LINE, lines_of_means, malformed, reported_elo, source_of
+from evorun.reports.comparison.reported import ELO_LINE, lines_of_means, malformed, reports_elo, source_of
 from evorun.reports.comparison.rows import Row, row_of
 from evorun.reports.comparison.runs import Run, load_runs
-from evorun.reports.drawing import TRAINING_LABELS, X_LABELS, XAxis
+from evorun.reports.scores import is_flat
 from evorun.runs.paths import display
 from evorun.runs.scores import Score
 
-_MAX_BANDS = 8
+MAX_BANDS = 8
+"""Arms with bands, and their runs as thin lines."""
 
 
 @dataclass(frozen=True)
@@ -35,30 +37,35 @@ class Panel:
         return self.arms[0].primary
 
     @property
-    def second(self) -> Score | None:
-        """The score that orders runs equal in the primary one."""
-        return next((run.outcome.second for arm in self.arms for run in arm.runs if run.outcome.second), None)
+    def runs(self) -> list[Run]:
+        """All runs, arm by arm."""
+        return [run for arm in self.arms for run in arm.runs]
 
     @property
-    def labels(self) -> Mapping[XAxis, str]:
-        """The meaning of steps and costs along its runs."""
-        trained = {run.outcome.trained for arm in self.arms for run in arm.runs}
-        if trained == {True, False}:
-            return {x: f"{label} (that train: {TRAINING_LABELS[x]})" for x, label in X_LABELS.items()}
-        return TRAINING_LABELS if True in trained else X_LABELS
+    def second(self) -> Score | None:
+        """The score that orders runs equal in the primary one."""
+        return next((run.outcome.second for run in self.runs if run.outcome.second), None)
+
+    @property
+    def along(self) -> Axes:
+        """The axes that its runs share."""
+        return axes_of({run.outcome.trained for run in self.runs})
 
     @property
     def has_bands(self) -> bool:
         """True where the arms, floors aside, are few enough for bands, which would else only cover each other."""
-        return sum(not arm.floor for arm in self.arms) <= _MAX_BANDS
+        return sum(not arm.floor for arm in self.arms) <= MAX_BANDS
 
     @property
     def drawn_scores(self) -> list[Score]:
         """The other scores of which all runs have curves, the second one first."""
-        runs = [run for arm in self.arms for run in arm.runs]
-        others = _distinct(score for run in runs for score in run.outcome.other_scores)
-        common = [score for score in others if all(run.curves.get(score.name) for run in runs)]
+        others = _distinct(score for run in self.runs for score in run.outcome.other_scores)
+        common = [score for score in others if all(run.curves.get(score.name) for run in self.runs)]
         return sorted(common, key=lambda score: score != self.second)
+
+    def is_flat(self, score: Score) -> bool:
+        """Say whether a score stays where it is along all runs, so that the table says all."""
+        return all(is_flat(score, run.curves.get(score.name, ())) for run in self.runs)
 
 
 @dataclass(frozen=True)
@@ -194,7 +201,7 @@ def compare(run_dirs: Sequence[Path], against: Path | None = None) -> Comparison
         remarks=[
             *unread,
             *(f"No difference to reported figures is shown where {reason}." for reason in unlike),
-            *([ELO_LINE] if any(reported_elo(run.manifest) is not None for run in runs) else []),
+            *([ELO_LINE] if any(reports_elo(run.manifest.config) for run in runs) else []),
             *lines_of_means([(run.manifest, run.outcome.metrics) for run in runs]),
         ],
     )

@@ -20,6 +20,8 @@ def _figures(name: str, rows: Sequence[Row]) -> DataTable:
     figures = list(dict.fromkeys(figure for row in rows for figure in row.metrics))
     columns = ["run", *facts, "floor", "information", "n", "generation", "calls_per_problem", "tokens_per_problem"]
     columns += [column for figure in figures for column in (figure, f"{figure}_low", f"{figure}_high")]
+    both = list(dict.fromkeys(score for row in rows for score in row.over_both))
+    columns += [f"{score}_{end}_over_seeds_and_problems" for score in both for end in ("low", "high")]
     columns += [f"{figure}_reported" for figure in figures if _reported(rows, figure)]
     table: list[list[Cell]] = []
     for row in rows:
@@ -27,6 +29,7 @@ def _figures(name: str, rows: Sequence[Row]) -> DataTable:
         cells: list[Cell] = [row.name, *row.facts.values(), "yes" if row.floor else "no", row.regime, row.n]
         cells += [row.generation, total.calls if total else None, total.tokens if total else None]
         cells += [cell for figure in figures for cell in _with_interval(row.figure(figure))]
+        cells += [end for score in both for end in row.over_both.get(score, (None, None))]
         cells += [row.reported_figure(figure) for figure in figures if _reported(rows, figure)]
         table.append(cells)
     return DataTable(name, columns, table)
@@ -42,21 +45,36 @@ def _with_interval(metric: Metric) -> tuple[Cell, Cell, Cell]:
 
 
 def _strata(rows: Sequence[Row]) -> DataTable:
-    columns = ["run", "stratum", "score", "mean", "low", "high", "n", "reported"]
+    columns = ["run", "stratum", "score", "mean", "low", "high", "n", "seeds", "reported"]
     return DataTable(
         "strata",
         columns,
         [
-            [row.name, stratum, row.primary.name, *_with_interval(metric), metric.n, row.reported_of_stratum(stratum)]
+            [row.name, stratum, row.primary.name, *_with_interval(metric), metric.n, row.seeds, reported]
             for row in rows
             for stratum, metric in row.by_stratum.items()
+            for reported in (row.reported_of_stratum(stratum),)
         ],
     )
 
 
 def _pairs(comparison: Comparison) -> DataTable:
-    columns = ["run", "reference", "score", "n", "difference", "low", "high", "higher", "lower", "p", "p_holm"]
-    return DataTable("pairs", [*columns, "remark"], list(_pair_rows(comparison)))
+    columns = [
+        "run",
+        "reference",
+        "score",
+        "n",
+        "difference",
+        "low",
+        "high",
+        "higher",
+        "lower",
+        "p",
+        "p_holm",
+        "remark",
+    ]
+    over = [f"{end}_over_{what}" for what in ("seeds", "seeds_and_problems") for end in ("low", "high")]
+    return DataTable("pairs", [*columns, "seeds", *over], list(_pair_rows(comparison)))
 
 
 def _pair_rows(comparison: Comparison) -> Iterator[list[Cell]]:
@@ -65,4 +83,6 @@ def _pair_rows(comparison: Comparison) -> Iterator[list[Cell]]:
             tests = [pair.p, pair.p_holm] if score is pair.primary else [None, None]
             low, high = compared.ci95 or (None, None)
             cells: list[Cell] = [pair.name, pair.reference, score.name, compared.n, compared.difference, low, high]
-            yield [*cells, compared.higher, compared.lower, *tests, pair.remark]
+            over = [end for ends in (compared.over_seeds, compared.over_both) for end in ends or (None, None)]
+            seeds = len(compared.sizes) or 1
+            yield [*cells, compared.higher, compared.lower, *tests, pair.remark, seeds, *over]

@@ -50,7 +50,7 @@ class Groups:
 def groups_of(runs: Sequence[Run], against: Run | None) -> Groups:
     """Group the runs and find the references: `against` and, in other groups, the same method and settings.
 
-    Without `against` it is the method, with its settings, that most runs can be paired with, of these the one with
+    Without `against` it is the method, with its settings, that most others can be paired with, of these the one with
     the highest mean primary score, then second score. Groups without it get theirs by the same rule among themselves.
     Floors are in no group, for their model is no run's, unless one is the reference: then all models are in its group.
     """
@@ -87,20 +87,30 @@ def same_settings(ours: Run, theirs: Run) -> bool:
 
 def _chosen(groups: Sequence[list[Run]]) -> list[dict[int, Run]]:
     """Return the references of the method that is chosen for these groups, by seed; none where it did not run."""
-    distinct: list[Run] = []
-    for run in (run for group in groups for run in _fit(group)):
-        if not any(same_settings(run, other) for other in distinct):
-            distinct.append(run)
-    offers = ([_references(_fit(group), of, groups) for group in groups] for of in distinct)
-    return max(offers, key=lambda offer: _merit([Group(*of) for of in zip(groups, offer, strict=True)]))
+    kinds: list[Run] = []
+    kind_of: dict[str, int] = {}
+    for run in (run for group in groups for run in group):
+        kind_of[run.name] = next((i for i, other in enumerate(kinds) if same_settings(run, other)), len(kinds))
+        if kind_of[run.name] == len(kinds):
+            kinds.append(run)
+    fit = dict.fromkeys(kind_of[run.name] for group in groups for run in _fit(group))
+    offers = ([_references(_fit(group), kinds[kind], groups) for group in groups] for kind in fit)
+    return max(offers, key=lambda offer: _merit([Group(*of) for of in zip(groups, offer, strict=True)], kind_of))
 
 
-def _merit(groups: Sequence[Group]) -> tuple[int, float, float]:
-    """Return the number of runs that would have a reference, and the references' mean ranks."""
-    paired = sum(group.reference_of(run) is not None for group in groups for run in group.runs)
+def _merit(groups: Sequence[Group], kind_of: Mapping[str, int]) -> tuple[int, float, float]:
+    """Return the number of others that would have a reference, and the references' mean ranks.
+
+    Others are methods with their settings (`kind_of`, by the names of runs), group by group. Runs do not count: those
+    of the reference itself are paired with none, so that the method with the fewest seeds would have the most.
+    """
+    others = 0
+    for group in groups:
+        own = {kind_of[run.name] for run in group.references.values()}
+        others += len({kind_of[run.name] for run in group.runs if group.reference_of(run) is not None} - own)
     ranks = [run.rank for group in groups for run in group.references.values()]
     primary, second = zip(*ranks, strict=True)
-    return paired, fmean(primary), fmean(second)
+    return others, fmean(primary), fmean(second)
 
 
 def _fit(group: Sequence[Run]) -> list[Run]:

@@ -6,17 +6,23 @@ from evorun.reports.comparison.names import SEED, joined, shared
 from evorun.reports.comparison.pairs import Unpaired
 from evorun.reports.comparison.rows import MARKS
 from evorun.runs.scores import yardstick
+from evorun.runs.spending import GOLD
+from evorun.runs.statistics import MIN_DRAWN_SEEDS, MIN_SEEDS
 
-SEEDS_NOTE = (
+_SEEDS = (
     "Over several seeds the figure is the mean of the seeds' figures, and its interval is Student's t over the seeds, "
-    "cut at the score's range: it is about the chance in the runs, on these problems (none where all seeds agree)."
+    "cut at the score's range: it is about other seeds on these problems. There is none where all seeds agree, or "
+    "where it would be the whole range."
 )
-"""Explains means over seeds and their intervals."""
+_BOTH = (
+    f"Over seeds and problems: a bootstrap that draws both again (percentiles, from {MIN_DRAWN_SEEDS} seeds on), about "
+    "other seeds on other problems of the kind."
+)
 
 SCORE_PAIRS_NOTE = (
-    "Difference: mean of the run less that of the reference, with a paired bootstrap interval over problems (BCa, over "
-    "several seeds percentile; none where all problems differ by the same amount), not adjusted for the number of "
-    "comparisons. Higher, lower: problems on which the run's score is the higher or the lower one, whichever is better."
+    "Difference: mean of the run less that of the reference. Intervals as above (over problems, of single runs: BCa), "
+    "none where all problems differ by the same amount, not adjusted for the number of comparisons. Higher, lower: "
+    "problems on which the run's score is the higher or the lower one, whichever is better."
 )
 """Explains the columns of the scores of pairs."""
 WORDING = "The runs' prompts are evorun's own wording of the paper's, or the user's, not the paper's texts."
@@ -26,7 +32,8 @@ WORDING = "The runs' prompts are evorun's own wording of the paper's, or the use
 def search_note(comparison: Comparison) -> str:
     """Explain the columns of the search and the judge."""
     sentences = [
-        "Candidates that parse: of all responses.",
+        "Candidates answered: of all candidates, those whose request the engine refused included. Texts that parse: of "
+        "all texts that came, those asked for again included.",
         "Judge agreement: decisive duels of unequal candidates that the better one won.",
     ]
     if any(yardstick(run.manifest.scores).is_correctness for run in comparison.runs):
@@ -53,18 +60,47 @@ def intervals_note(comparison: Comparison) -> str:
     wilson, bootstrap = "are Wilson's, for one draw of problems", "draw problems again (BCa bootstrap)"
     kinds = {(True, False): wilson, (False, True): bootstrap}.get((any(rates), not all(rates)))
     single = f"Intervals of single runs {kinds or f'of rates {wilson}, of other scores {bootstrap}'}."
-    return f"{SEEDS_NOTE} {single}" if comparison.has_seeds else single
+    return f"{seeds_note(comparison)} {single}" if comparison.has_seeds else single
+
+
+def seeds_note(comparison: Comparison) -> str:
+    """Explain means over seeds and their intervals."""
+    return f"{_SEEDS} {_BOTH}" if any(row.over_both for row in comparison.rows) else _SEEDS
+
+
+def few_seeds_lines(comparison: Comparison) -> list[str]:
+    """Say which arms have too few seeds for claims about other seeds."""
+    arms = [arm for arm in comparison.arms if not arm.floor]
+    few = {arm.name: len(arm.runs) for arm in arms if 1 < len(arm.runs) < MIN_DRAWN_SEEDS}
+    once = [arm.name for arm in arms if len(arm.runs) == 1 and arm.runs[0].outcome.trained]
+    lines = []
+    if few:
+        counts = set(few.values())
+        alike = 1 < len(few) == len(arms) and len(counts) == 1
+        which = f"all have {min(counts)}" if alike else "; ".join(f"{arm}: {seeds}" for arm, seeds in few.items())
+        lines.append(
+            f"Fewer than {MIN_DRAWN_SEEDS} seeds ({which}): intervals over them are rough, and two seeds have none."
+        )
+    if once:
+        lines.append(
+            f"Trained with one seed ({'; '.join(once)}): intervals are over test problems and say nothing about what "
+            "training with another seed would give."
+        )
+    return lines
 
 
 def lines_note(comparison: Comparison) -> str:
     """Explain the lines of the curves."""
     seeds = (
-        "Thick lines are means over seeds, where a run that has ended counts with its last value; thin ones are runs."
+        "Thick lines are means over seeds at each step, of cost as of score; a run that has ended counts with its last "
+        "point. Thin lines are runs."
     )
     crowded = any(not panel.has_bands for panel in comparison.panels)
     bands = "Bands and bars are 95 % intervals" + ("; figures of many methods have no bands." if crowded else ".")
+    if comparison.has_seeds:
+        bands += f" Over seeds they begin with {MIN_SEEDS} seeds."
     levels = "A method of one step is a mark: against generations marks stand side by side, on dotted levels."
-    floors = "Grey dashes are floors: random answers."
+    floors = "Grey dashes are floors: what random answers ended with."
     sentences = [seeds] if comparison.has_seeds else []
     sentences += [bands, levels]
     sentences += [floors] if any(row.floor for row in comparison.rows) else []
@@ -75,7 +111,10 @@ def cost_note(comparison: Comparison) -> str:
     """Say what the costs in the first table are."""
     trained = any(run.outcome.trained for run in comparison.runs)
     shared_out = ", of a run that trains the whole run's divided by its problems" if trained else ""
-    return f"Calls and tokens are means over problems, all roles together{shared_out}."
+    gold = ", the gold judge that grades aside" if any(GOLD in row.cost for row in comparison.rows) else ""
+    so_far = any(not run.outcome.finished for run in comparison.runs)
+    ended = " Of unfinished runs they are over the problems that have ended." if so_far else ""
+    return f"Calls and tokens are means over problems, all roles together{gold}{shared_out}.{ended}"
 
 
 def floor_line(comparison: Comparison) -> str | None:
@@ -117,7 +156,14 @@ def pairs_note(comparison: Comparison) -> str:
         f"{len(pairs)} {'comparison' if len(pairs) == 1 else 'comparisons'}.",
         f"Difference: {primary_words(comparison)} of the run less that of the reference{units}, with a paired "
         f"bootstrap interval over problems (none {without}).",
+        f"This interval{' and p hold' if tested else ' holds'} the seeds fixed: {'they are' if tested else 'it is'} "
+        "about these very runs on other problems, not about other seeds.",
     ]
+    pooled = [pair.compared for pair in comparison.pairs.pooled]
+    if any(compared.over_seeds for compared in pooled):
+        sentences.append("Over seeds: Student's t over the differences of the seeds.")
+    if any(compared.over_both for compared in pooled):
+        sentences.append("Over both: seeds and problems are drawn again (bootstrap, percentiles).")
     if tested:
         sentences.append(
             "p: McNemar's exact test, two-sided, over the problems gained (only the run has them right) and lost (only "
@@ -140,23 +186,25 @@ def pairs_note(comparison: Comparison) -> str:
         )
     if not comparison.chosen:
         sentences.append(
-            f"The reference is the {_best(comparison, several)}, chosen on these problems, which favours it; "
+            f"The reference is the {_best(comparison)}, chosen on these problems, which favours it; "
             "--against=RUN names another."
         )
     return " ".join(sentences)
 
 
-def _best(comparison: Comparison, several: bool) -> str:
-    """Say which run, or which method of several groups, has become the reference."""
+def _best(comparison: Comparison) -> str:
+    """Say which run, or which method of several seeds or groups, has become the reference."""
     directions = {score.higher_is_better for score in comparison.primaries}
     highest = "best" if len(directions) > 1 else "highest" if True in directions else "lowest"
     primary, second = primary_words(comparison), comparison.second
     then = (
         f", then the {'highest' if second.higher_is_better else 'lowest'} {text.words(second.name)}" if second else ""
     )
-    if several:
-        return f"method that most runs can be paired with, of these the one with the {highest} mean {primary}{then}"
-    return f"run with the {highest} {primary}{then}"
+    pairs = comparison.pairs
+    if comparison.has_seeds or len(pairs.references) > 1 or pairs.unpaired:
+        return f"method that most others can be paired with, of these the one with the {highest} mean {primary}{then}"
+    finished = "finished run" if any(not run.outcome.finished for run in comparison.runs) else "run"
+    return f"{finished} with the {highest} {primary}{then}"
 
 
 def unpaired_line(unpaired: Unpaired) -> str:

@@ -9,12 +9,15 @@ from urllib.parse import quote
 from evorun.reports.comparison import plots
 from evorun.reports.comparison.comparison import Comparison
 from evorun.reports.comparison.data import data_tables
+from evorun.reports.comparison.evolution import evolved_texts
 from evorun.reports.comparison.figures import figures_of
 from evorun.reports.comparison.grids import (
     cost_grid,
     main_grid,
     pairs_grid,
+    reported_steps_grid,
     reported_strata_grid,
+    run_cost_grid,
     score_pairs_grid,
     scores_grid,
     search_grid,
@@ -23,6 +26,7 @@ from evorun.reports.comparison.grids import (
 from evorun.reports.comparison.notes import (
     SCORE_PAIRS_NOTE,
     cost_note,
+    few_seeds_lines,
     floor_line,
     intervals_note,
     lines_note,
@@ -89,6 +93,7 @@ def _context(comparison: Comparison, folder: Path) -> dict[str, Any]:
         "search": search_grid(comparison.rows),
         "strata": strata_grid(comparison, comparison.rows, with_intervals=True),
         "reported_strata": reported_strata_grid(comparison),
+        "reported_steps": reported_steps_grid(comparison),
         "pairs": pairs_grid(pairs.first),
         "pairs_heading": pairs_heading(comparison),
         "pairs_note": pairs_note(comparison),
@@ -97,6 +102,8 @@ def _context(comparison: Comparison, folder: Path) -> dict[str, Any]:
         "unpaired": [unpaired_line(unpaired) for unpaired in pairs.unpaired],
         "cost": cost_grid(comparison),
         "overhead": overhead_grid(comparison),
+        "run_cost": run_cost_grid(comparison),
+        "evolved": evolved_texts(comparison),
         "overhead_note": OVERHEAD_NOTE,
         "run_main": main_grid(comparison, comparison.run_rows, strata, comparison.common_scores),
         "run_search": search_grid(comparison.run_rows),
@@ -108,9 +115,9 @@ def _context(comparison: Comparison, folder: Path) -> dict[str, Any]:
         "swatches": {
             name: legend[arm.legend] for arm in comparison.arms for name in (arm.name, *(run.name for run in arm.runs))
         },
-        "legend": legend,
         "primary": primary_words(comparison),
         "intervals_note": intervals_note(comparison),
+        "few_seeds": few_seeds_lines(comparison),
         "search_note": search_note(comparison),
         "cost_note": cost_note(comparison),
         "floor_line": floor_line(comparison),

@@ -1,16 +1,21 @@
 """Two runs on the same problems: the difference in a rate or another score, and whether it could be chance."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from evorun.runs.statistics import clustered_mean, mean_interval
+from evorun.runs.statistics import MIN_SEEDS, clustered_mean, drawn_seeds_interval, mean_interval, t_interval
 
 RESAMPLES = 9_999
 """Of the bootstrap (ours): the bounds move by less than a tenth of a standard error from seed to seed."""
+
+
+Interval = tuple[float, float] | None
+"""None where the data say nothing about the uncertainty."""
 
 
 @dataclass(frozen=True)
@@ -61,11 +66,18 @@ class PairedScores:
     n: int
     difference: float
     """Mean of ours less mean of theirs."""
-    ci95: tuple[float, float] | None
-    """Bootstrap interval that draws problems again with their pairs; None where all differ by the same amount."""
+    ci95: Interval
+    """Bootstrap interval that draws problems again with their pairs and all their seeds, which stay as they are; None
+    where all differ by the same amount."""
     higher: int
     """Problems on which ours is the higher one."""
     lower: int
+    sizes: Sequence[int] = ()
+    """Problems of each seed, over several."""
+    over_seeds: Interval = None
+    """Student's interval over the seeds, each beside the reference of its seed; None below `MIN_SEEDS`."""
+    over_both: Interval = None
+    """Bootstrap interval that draws seeds and problems again; None below `MIN_DRAWN_SEEDS`."""
 
 
 def paired_scores(ours: Sequence[float], theirs: Sequence[float]) -> PairedScores:
@@ -85,14 +97,23 @@ def paired_rates(counts: Paired) -> PairedScores:
     )
 
 
-def pooled_scores(differences: Sequence[Sequence[float]]) -> PairedScores:
+def pooled_scores(seeds: Sequence[Mapping[str, float]]) -> PairedScores:
     """Compare a score over several seeds, given ours less theirs of each seed, by problem; at least one of each."""
+    # sorted: the draws of a bootstrap follow the order
+    problems = sorted({problem for of_seed in seeds for problem in of_seed})
+    differences = [[of_seed[problem] for of_seed in seeds if problem in of_seed] for problem in problems]
     sums, counts = [sum(values) for values in differences], [len(values) for values in differences]
     # where all problems differ alike every draw is the same, which says nothing about the uncertainty
     alike = len({total / n for total, n in zip(sums, counts, strict=True)}) < 2
     # whole problems are drawn again: a problem's seeds are not independent
     ci95 = None if alike else clustered_mean(sums, counts)
-    return _compared([value for values in differences for value in values], ci95)
+    means = [fmean(of_seed.values()) for of_seed in seeds]
+    return replace(
+        _compared([value for values in differences for value in values], ci95),
+        sizes=[len(of_seed) for of_seed in seeds],
+        over_seeds=t_interval(means) if len(means) >= MIN_SEEDS else None,
+        over_both=drawn_seeds_interval(seeds),
+    )
 
 
 def _compared(differences: Sequence[float], ci95: tuple[float, float] | None) -> PairedScores:

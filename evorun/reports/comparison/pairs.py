@@ -159,7 +159,10 @@ def _pair(match: _Match) -> Pair:
 def _pooled_pair(pool: Sequence[_Match]) -> Pair:
     primary = pool[0].run.primary
     differences = _differences(pool, primary)
-    p = pooled_p([round(sum(values)) for values in differences]) if primary.rate else None
+    sums: dict[str, float] = defaultdict(float)
+    for problem, difference in (item for of_seed in differences for item in of_seed.items()):
+        sums[problem] += difference
+    p = pooled_p([round(total) for total in sums.values()]) if primary.rate else None
     remarks = [remark for match in pool for remark in _remarks(match, len(_on_common(match, primary)[0]))]
     scores = list(dict.fromkeys(score for match in pool for score in match.run.outcome.other_scores))
     both = [(score, _differences(pool, score)) for score in scores]
@@ -175,15 +178,13 @@ def _pooled_pair(pool: Sequence[_Match]) -> Pair:
     )
 
 
-def _differences(pool: Sequence[_Match], score: Score) -> list[list[float]]:
-    """Return ours less theirs of each seed, by problem: sorted, for the draws of a bootstrap follow the order."""
-    by_problem: dict[str, list[float]] = defaultdict(list)
+def _differences(pool: Sequence[_Match], score: Score) -> list[dict[str, float]]:
+    """Return ours less theirs by problem, of each seed that has any."""
+    seeds = []
     for match in pool:
-        theirs = match.reference.values(score)
-        for problem, ours in match.run.values(score).items():
-            if problem in theirs:
-                by_problem[problem].append(ours - theirs[problem])
-    return [by_problem[problem] for problem in sorted(by_problem)]
+        ours, theirs = match.run.values(score), match.reference.values(score)
+        seeds.append({problem: ours[problem] - theirs[problem] for problem in ours if problem in theirs})
+    return [of_seed for of_seed in seeds if of_seed]
 
 
 def _reason(run: Run, reference: Run) -> str:

@@ -2,24 +2,17 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
-from evorun.reports.comparison.arms import Arm, Point, run_curve
-from evorun.reports.comparison.comparison import Comparison, Panel
+from evorun.reports.axes import OF_TRAINING, Axis
+from evorun.reports.comparison.arms import Arm, Point, mean_curve, run_curve
+from evorun.reports.comparison.comparison import MAX_BANDS, Comparison, Panel
 from evorun.reports.comparison.rows import Row, row_of
-from evorun.reports.drawing import (
-    CARD,
-    INK,
-    RUNS,
-    Drawing,
-    XAxis,
-    drawing_of,
-    figure_of,
-    integer_axis,
-    number,
-)
-from evorun.reports.text import file_stem, label, value, words
+from evorun.reports.drawing import CARD, FLOOR, INK, RUNS, Drawing, drawing_of, figure_of, integer_axis, number
+from evorun.reports.ends import End, height_of_names, in_lines, name_ends
+from evorun.reports.text import file_stem, label, sentence, value, words
 from evorun.runs.printable import printable
 from evorun.runs.scores import Score
 
@@ -29,14 +22,29 @@ if TYPE_CHECKING:
 _MARKS = "osD^vPX*"
 _DASHES: tuple[Any, ...] = ("solid", (0, (4, 1.5)))
 _FLOOR_DASHES = (0, (2, 2))
-_SEED: Mapping[str, Any] = {"alpha": 0.45, "linewidth": 0.8, "markersize": 3}
 _LOG_SPAN = 30
 """Costs whose largest is that many times the smallest are drawn on a logarithmic axis."""
-_LONGEST_NAME = 44
+_LONGEST_NAME = 60
 """Characters of a name above a bar: its figure stands at the end of the same line, and the table has the whole name."""
+_WIDTH, _HEIGHT = 6.6, 3.0
+"""Of a figure, and of the least of its axes, in inches."""
+_MAX_MARKS = 8
 
 Style = Mapping[str, Any]
 """Matplotlib's settings of a line."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """What is drawn of an arm."""
+
+    index: int
+    """Of the arm in its panel."""
+    arm: Arm
+    points: Sequence[Point]
+    """Of its only run, or the mean over its seeds."""
+    seeds: Sequence[Sequence[Point]] = ()
+    """Of each run, where there are several."""
 
 
 def styles_of(comparison: Comparison) -> dict[str, Style]:
@@ -49,16 +57,16 @@ def _style(index: int, *, floor: bool) -> Style:
     # with more methods than colours, dashes and other marks tell a colour's methods apart, in print too
     rounds = index // len(RUNS)
     return {
-        "color": INK if floor else RUNS[index % len(RUNS)],
+        "color": FLOOR if floor else RUNS[index % len(RUNS)],
         "linestyle": _FLOOR_DASHES if floor else _DASHES[rounds % len(_DASHES)],
-        "marker": _MARKS[index % len(_MARKS)],
+        "marker": "" if floor else _MARKS[index % len(_MARKS)],
         "markersize": 5,
-        "linewidth": 1.8,
+        "linewidth": 1.3 if floor else 1.8,
     }
 
 
 def swatch(style: Style) -> str:
-    """Draw a line with its mark, for a legend, as inline SVG."""
+    """Draw a line with its mark, for a table, as inline SVG."""
     with figure_of(0.5, 0.2) as figure:
         figure.set_layout_engine("none")
         axes = figure.add_axes((0, 0, 1, 1))
@@ -67,48 +75,103 @@ def swatch(style: Style) -> str:
         return drawing_of(figure, f"swatch-{style['color']}-{style['marker']}", "").inline
 
 
-def curves_plot(panel: Panel, score: Score, x: XAxis, styles: Mapping[str, Style], name: str) -> Drawing | None:
-    """Draw a score of each arm against generations, calls or tokens; None without points.
+def curves_plot(
+    panel: Panel, score: Score, along: Axis, styles: Mapping[str, Style], name: str, about: str = ""
+) -> Drawing | None:
+    """Draw a score of each arm against generations, calls or tokens; None without points. about: begins the title."""
+    curves = [
+        Curve(index, arm, points, [run_curve(run, score, along) for run in arm.runs] if len(arm.runs) > 1 else ())
+        for index, arm in enumerate(panel.arms)
+        if (points := arm.curve(score, along))
+    ]
+    title = sentence(f"{about}{words(score.name)} on {printable(panel.task)} against {along.label}")
+    labels = (along.label, label(score), title)
+    of_cost = along.name != "step"
+    return lines_plot(curves, styles, name, labels, of_cost=of_cost, placed=of_cost, rate=score.rate)
 
-    An arm of several runs is their mean, with its band, and a thin line for each run. A method of one step is a mark
-    with its interval; against generations the mark's horizontal position means nothing, and a dotted line extends its
-    level.
+
+def over_seeds_plot(
+    panel: Panel,
+    lines: Mapping[str, Sequence[Point]],
+    styles: Mapping[str, Style],
+    name: str,
+    labels: tuple[str, str],
+) -> Drawing | None:
+    """Draw what each run has by its name, as `lines_plot` does; None without any. labels: of both axes."""
+    curves = []
+    for index, arm in enumerate(panel.arms):
+        if own := [lines[run.name] for run in arm.runs if lines.get(run.name)]:
+            several = len(own) > 1
+            curves.append(
+                Curve(
+                    index,
+                    arm,
+                    mean_curve(own, Score(name), OF_TRAINING["step"]) if several else own[0],
+                    own if several else (),
+                )
+            )
+    title = f"{sentence(labels[1])} on {printable(panel.task)} by {labels[0]}"
+    return lines_plot(curves, styles, name, (*labels, title))
+
+
+def lines_plot(
+    curves: Sequence[Curve],
+    styles: Mapping[str, Style],
+    name: str,
+    labels: tuple[str, str, str],
+    *,
+    of_cost: bool = False,
+    placed: bool = True,
+    rate: bool = False,
+) -> Drawing | None:
+    """Draw arms as lines with their names at their ends; None without any. labels: of both axes, and the title.
+
+    An arm of several runs is their mean, with its band, and a thin line for each run; where arms are many, the mean
+    alone. A floor is one level: where it ended. An arm of one point is a mark with its interval; where it is not
+    `placed`, as is a method of one step against generations, the mark's horizontal position means nothing, and a dotted
+    line extends its level.
     """
     from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-    drawn = [(index, arm, points) for index, arm in enumerate(panel.arms) if (points := arm.curve(score, x))]
-    if not drawn:
+    if not curves:
         return None
-    with figure_of(4.6, 3.4) as figure:
+    lines = [curve for curve in curves if len(curve.points) > 1 and not curve.arm.floor]
+    marks = [curve for curve in curves if len(curve.points) == 1 and not curve.arm.floor]
+    floors = [curve for curve in curves if curve.arm.floor]
+    few = len(lines) + len(marks) <= MAX_BANDS
+    names = {curve.index: in_lines(curve.arm.label) for curve in curves}
+    height = max(_HEIGHT, height_of_names(list(names.values())))
+    gids = {curve.index: f"{file_stem(name)}-{curve.index}" for curve in curves}
+    ends = []
+    with figure_of(_WIDTH, height + 0.6) as figure:
         axes = figure.subplots()
-        one_step = [(index, arm, points[0]) for index, arm, points in drawn if len(points) == 1]
-        for index, arm, points in ((index, arm, points) for index, arm, points in drawn if len(points) > 1):
-            _curve(axes, points, styles[arm.name], f"{file_stem(name)}-{index}", band=panel.has_bands and not arm.floor)
-            for seed, of_run in _seeds(arm, score, x):
-                line = {**styles[arm.name], **_SEED, "marker": "" if len(of_run) > 1 else "."}
-                gid = f"{file_stem(name)}-{index}-seed-{seed}"
-                axes.plot([point.x for point in of_run], [point.value for point in of_run], **line, gid=gid)
+        for curve in lines:
+            style = styles[curve.arm.name]
+            _curve(axes, curve, style, gids[curve.index], few=few)
+            ends.append(End(curve.points[-1].x, curve.points[-1].value, names[curve.index], style))
         # after the curves, whose range they are spread over
         last = max(axes.get_xlim()[1], 1.0)
-        for rank, (index, arm, point) in enumerate(one_step):
-            at = last * (rank + 1) / (len(one_step) + 1) if x == "step" else None
-            gid = f"{file_stem(name)}-{index}"
-            for seed, of_run in _seeds(arm, score, x):
-                mark = {**styles[arm.name], **_SEED}
-                places = [point.x if at is None else at for point in of_run]
-                axes.plot(places, [point.value for point in of_run], **mark, gid=f"{gid}-seed-{seed}")
-            _mark(axes, point, at, styles[arm.name], gid)
-        if score.rate:
+        for rank, curve in enumerate(marks):
+            at = None if placed else last * (rank + 1) / (len(marks) + 1)
+            style, (point,) = styles[curve.arm.name], curve.points
+            _mark(axes, curve, at, style, gids[curve.index], few=few)
+            ends.append(End(point.x if at is None else last, point.value, names[curve.index], style))
+        for curve in floors:
+            level, style = curve.points[-1].value, styles[curve.arm.name]
+            axes.axhline(level, **style, zorder=1, gid=gids[curve.index])
+            ends.append(End(math.inf, level, names[curve.index], style))
+        if rate:
             # the rates that occur, to the next tenth: lines are read by their distances, not from zero
             low, high = axes.dataLim.intervaly
             axes.set_ylim(max(math.floor(low * 10) / 10, 0) - 0.01, min(math.ceil(high * 10) / 10, 1) + 0.01)
             axes.yaxis.set_major_locator(MaxNLocator(nbins=6, steps=[1, 2, 5, 10]))
             axes.yaxis.set_major_formatter(PercentFormatter(1, decimals=0, symbol=" %"))
-        axes.set_ylabel(label(score))
-        runs = [point.x for arm in panel.arms for run in arm.runs for point in run_curve(run, score, x)]
-        _x_axis(axes, runs, panel.labels[x], of_cost=x != "step")
-        title = f"{words(score.name).capitalize()} on {printable(panel.task)} against {panel.labels[x]}"
-        return drawing_of(figure, name, title)
+        axes.set_ylabel(labels[1])
+        drawn = [curve for curve in curves if not curve.arm.floor] or curves
+        _x_axis(axes, [p.x for curve in drawn for p in (*curve.points, *_of_runs(curve))], labels[0], of_cost=of_cost)
+        right = axes.get_xlim()[1]
+        name_ends(axes, [end._replace(x=min(end.x, right)) for end in ends], height)
+        return drawing_of(figure, name, labels[2])
 
 
 def bars_plot(panel: Panel, score: Score, styles: Mapping[str, Style], name: str) -> Drawing | None:
@@ -119,7 +182,7 @@ def bars_plot(panel: Panel, score: Score, styles: Mapping[str, Style], name: str
     drawn = [(arm, row) for arm in panel.arms if (row := row_of(arm)).figure(score.name).n]
     if not drawn:
         return None
-    with figure_of(4.6, 0.5 + 0.4 * len(drawn)) as figure:
+    with figure_of(_WIDTH, 0.5 + 0.4 * len(drawn)) as figure:
         axes = figure.subplots()
         for y, (arm, row) in enumerate(drawn):
             _bar(axes, y, arm, row, score, styles[arm.name])
@@ -164,29 +227,39 @@ def _bar(axes: "Axes", y: float, arm: Arm, row: Row, score: Score, style: Style)
     axes.text(1, y - 0.38, value(score, metric.value), transform=across, va="center", ha="right")
 
 
-def _curve(axes: "Axes", points: Sequence[Point], style: Style, gid: str, *, band: bool) -> None:
+def _curve(axes: "Axes", curve: Curve, style: Style, gid: str, *, few: bool) -> None:
+    points = curve.points
     xs = [point.x for point in points]
     # a mark at every point would hide the line
-    axes.plot(xs, [point.value for point in points], markevery=max(1, len(points) // 8), **style, gid=gid)
-    if band and any(point.ci95 for point in points):
+    axes.plot(xs, [point.value for point in points], markevery=max(1, len(points) // _MAX_MARKS), **style, gid=gid)
+    if not few:
+        return
+    if any(point.ci95 for point in points):
         gap = (math.nan, math.nan)
         lows, highs = zip(*(point.ci95 or gap for point in points), strict=True)
         axes.fill_between(xs, lows, highs, color=style["color"], alpha=0.12, linewidth=0, gid=f"{gid}-band")
+    for rank, seed in enumerate(curve.seeds):
+        thin = {**style, "alpha": 0.45, "linewidth": 0.8, "markersize": 3, "marker": "" if len(seed) > 1 else "."}
+        axes.plot([point.x for point in seed], [point.value for point in seed], **thin, gid=f"{gid}-seed-{rank}")
 
 
-def _seeds(arm: Arm, score: Score, x: XAxis) -> list[tuple[int, list[Point]]]:
-    """Return the curves of an arm's runs, with their positions; none of a single run, which is the arm's own."""
-    return list(enumerate(run_curve(run, score, x) for run in arm.runs)) if len(arm.runs) > 1 else []
-
-
-def _mark(axes: "Axes", point: Point, at: float | None, style: Style, gid: str) -> None:
+def _mark(axes: "Axes", curve: Curve, at: float | None, style: Style, gid: str, *, few: bool) -> None:
     """Draw a curve of one point, against generations at a place of no meaning, with a dotted line on its level."""
+    (point,) = curve.points
     if at is not None:
         axes.axhline(point.value, color=style["color"], linestyle=":", linewidth=1.3)
     place = point.x if at is None else at
-    if point.ci95 is not None:
+    if point.ci95 is not None and few:
         axes.vlines(place, *point.ci95, color=style["color"], alpha=0.6, linewidth=1.6)
+    for rank, seed in enumerate(curve.seeds if few else ()):
+        places = [of_run.x if at is None else at for of_run in seed]
+        small = {**style, "alpha": 0.45, "linewidth": 0.8, "markersize": 3}
+        axes.plot(places, [of_run.value for of_run in seed], **small, gid=f"{gid}-seed-{rank}")
     axes.plot([place], [point.value], **style, gid=gid)
+
+
+def _of_runs(curve: Curve) -> list[Point]:
+    return [point for seed in curve.seeds for point in seed]
 
 
 def _x_axis(axes: "Axes", values: Sequence[float], title: str, *, of_cost: bool) -> None:

@@ -1,21 +1,19 @@
 """Rubrics of several runs side by side: lengths and strictness (MPO, figure 5), and what refining cost (table 8)."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from statistics import fmean
 
-from msgspec.structs import replace
-
 from evorun.errors import JournalError, RunDirectoryError
 from evorun.reports import text
+from evorun.reports.comparison.arms import Point
 from evorun.reports.comparison.comparison import Comparison
 from evorun.reports.comparison.grids import Grid
+from evorun.reports.comparison.reported import RELATIVE_RUN_TIME
 from evorun.reports.comparison.runs import Run
-from evorun.reports.drawing import Drawing
 from evorun.reports.rubrics.lineage import Length, lengths, rubric_scores
-from evorun.reports.rubrics.plots import lengths_plot, strictness_plot
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.journal_reader import open_journal
 from evorun.runs.reading import read_records
@@ -29,26 +27,27 @@ BEYOND_UPDATE = "beyond_update"
 NOTE = (
     "Refinement: the calls of analyses, refinements and mergers. They go by beside updates: beyond updates is the part "
     "that made the run longer. Beside fixed: the run's time, over that of the run with the same trainer under a rubric "
-    "that stays (the paper has 1.11); times compare on equal machines only."
+    "that stays; times compare on equal machines only."
 )
 
 
-def rubric_drawings(runs: Sequence[Run], colours: Mapping[str, str]) -> Mapping[str, Drawing]:
-    """Draw figures 5a and 5b, a line a run, by their captions; of several keys the mean. colours: by run."""
-    found = {run.name: lengths(_rubrics(run)) for run in runs if run.outcome.hacking is not None}
-    drawn = {
-        "Length of the rubric": lengths_plot({name: _mean_lengths(of_run) for name, of_run in found.items()}, colours),
-        "Strictness of the rubric": strictness_plot(
-            {run.name: _mean_scores(run, found[run.name]) for run in runs if run.name in found}, colours
-        ),
-    }
-    return {caption: drawing for caption, drawing in drawn.items() if drawing is not None}
+def rubric_lengths(run: Run) -> list[Point]:
+    """Return the mean words of an item of a run's rubrics by refinement (figure 5a); empty where no rubric rewards."""
+    return [Point(one.number, one.number, one.words, None) for one in _mean_lengths(_versions(run))]
+
+
+def rubric_strictness(run: Run) -> list[Point]:
+    """Return what a run's rubrics give the same responses by refinement (figure 5b); empty before `evorun rescore`."""
+    return _mean_scores(run, _versions(run))
 
 
 def overhead_grid(comparison: Comparison) -> Grid:
     """Return what refinement added to each run that refined: calls, tokens and time, beside a run that did not."""
     columns = ["run", "calls", "of\nrefinement", "tokens", "of\nrefinement", "model time", "of\nrefinement"]
-    grid = Grid([*columns, "beyond\nupdates", "run time", "beside\nfixed"], frozenset({0}))
+    columns += ["beyond\nupdates", "run time", "beside\nfixed"]
+    papers = {run.name: run.reported.metrics.get(RELATIVE_RUN_TIME) for run in comparison.runs if run.reported}
+    with_reported = any(figure is not None for figure in papers.values())
+    grid = Grid([*columns, *(["reported"] if with_reported else [])], frozenset({0}))
     for run in comparison.runs:
         cost = run.outcome.cost
         added = [cost[role] for role in REFINEMENT if role in cost]
@@ -69,7 +68,8 @@ def overhead_grid(comparison: Comparison) -> Grid:
                 _share(sum(one.seconds or 0 for one in added), total.seconds),
                 _time(beyond),
                 _time(seconds),
-                text.MISSING if ratio is None else f"{ratio:.2f}",
+                _ratio(ratio),
+                *([_ratio(papers.get(run.name))] if with_reported else []),
             ]
         )
     return grid
@@ -87,8 +87,10 @@ def seconds_beyond_updates(run: Path) -> float | None:
         return None
 
 
-def _rubrics(run: Run) -> Iterable[CandidateRecord]:
-    return read_records(run.outcome.run_dir / "candidates.jsonl", CandidateRecord)
+def _versions(run: Run) -> Mapping[str, Sequence[Length]]:
+    if run.outcome.hacking is None:
+        return {}
+    return lengths(read_records(run.outcome.run_dir / "candidates.jsonl", CandidateRecord))
 
 
 def _mean_lengths(by_key: Mapping[str, Sequence[Length]]) -> list[Length]:
@@ -98,7 +100,7 @@ def _mean_lengths(by_key: Mapping[str, Sequence[Length]]) -> list[Length]:
     return [found[0]._replace(words=fmean(one.words for one in found)) for _, found in sorted(by_number.items())]
 
 
-def _mean_scores(run: Run, versions: Mapping[str, Sequence[Length]]) -> list[tuple[int, RubricScore]]:
+def _mean_scores(run: Run, versions: Mapping[str, Sequence[Length]]) -> list[Point]:
     """Return what the rubrics of each number gave the responses of the last evaluation."""
     number = {one.rubric: one.number for of_key in versions.values() for one in of_key}
     scores = [one for one in rubric_scores(run.outcome.run_dir) if one.rubric in number and one.score is not None]
@@ -107,12 +109,13 @@ def _mean_scores(run: Run, versions: Mapping[str, Sequence[Length]]) -> list[tup
     for one in scores:
         if one.step == last:
             by_number[number[one.rubric]].append(one)
-    means = []
+    points = []
     for at, found in sorted(by_number.items()):
-        mean = fmean(one.score for one in found if one.score is not None)
+        low, high = (found[0].low, found[0].high) if len(found) == 1 else (None, None)
         # an interval over problems holds for one rubric, and for no mean of several
-        means.append((at, found[0] if len(found) == 1 else replace(found[0], score=mean, low=None, high=None)))
-    return means
+        interval = None if low is None or high is None else (low, high)
+        points.append(Point(at, at, fmean(one.score for one in found if one.score is not None), interval))
+    return points
 
 
 def _fixed(run: Run, runs: Sequence[Run]) -> float | None:
@@ -133,6 +136,10 @@ def _fixed(run: Run, runs: Sequence[Run]) -> float | None:
 
 def _share(part: float, whole: float | None) -> str:
     return text.percent(part / whole if whole else None)
+
+
+def _ratio(value: float | None) -> str:
+    return text.MISSING if value is None else f"{value:.2f}"
 
 
 def _time(seconds: float | None) -> str:

@@ -11,7 +11,9 @@ from evorun.runs.schema import Manifest, Metric, Reported, ReportedMean, Setting
 from evorun.runs.scores import ACCURACY
 
 ELO = "elo"
-"""The reported figure that no run has by itself: a tournament's runs have it."""
+RELATIVE_RUN_TIME = "relative_run_time"
+BETWEEN_RUNS = frozenset({ELO, RELATIVE_RUN_TIME})
+"""Reported figures that no run has by itself: a tournament gives the one, a run under a fixed rubric the other."""
 
 ELO_LINE = "The reported Elo ratings stand beside those of a tournament: evorun tournament RUN... judge=MODEL."
 
@@ -28,19 +30,26 @@ class ReportedFigures:
 
     metrics: Mapping[str, float]
     """Means of scores, by name; `accuracy` is among them."""
+    sd: Mapping[str, float]
+    """Standard deviations over repetitions, by the name of the metric."""
     by_stratum: Mapping[str, float]
     """Accuracies."""
+    steps: Mapping[str, Sequence[tuple[int, float]]]
+    """Training figures by name: (step, value) each."""
 
     def of_stratum(self, stratum: str) -> float | None:
         """Return the accuracy in a stratum, whose name may be written in other letters' case."""
         return {name.casefold(): value for name, value in self.by_stratum.items()}.get(stratum.casefold())
 
 
-def reported_of(config: Mapping[str, Any], method: str, task: str, model: str) -> ReportedFigures | None:
+def reported_of(
+    config: Mapping[str, Any], method: str, task: str, model: str, others: Sequence[Manifest] = ()
+) -> ReportedFigures | None:
     """Return the most specific row for the method, task, model and settings; None without one, or when malformed.
 
     The more of task, model and overrides a row names, the more specific it is; of equally specific ones the first
-    counts.
+    counts. others: of a tournament, the other runs; a row with `among` fits only where those of other methods have its
+    settings.
     """
     reported = _read(config)
     if not isinstance(reported, Reported):
@@ -48,20 +57,29 @@ def reported_of(config: Mapping[str, Any], method: str, task: str, model: str) -
     # model names, not ids: papers do not say which files they loaded
     fitting = [row for row in reported.rows if row.method == method and row.task in (None, task)]
     fitting = [row for row in fitting if row.model in (None, model) and _has(config, row.overrides)]
+    rivals = [other.config for other in others if other.method != method]
+    fitting = [row for row in fitting if not row.among or (rivals and all(_has(one, row.among) for one in rivals))]
     if not fitting:
         return None
     row = max(fitting, key=lambda row: (row.task is not None) + (row.model is not None) + len(row.overrides))
     accuracy = {} if row.accuracy is None else {ACCURACY.name: row.accuracy}
-    return ReportedFigures(metrics={**accuracy, **row.metrics}, by_stratum=row.by_stratum)
+    return ReportedFigures({**accuracy, **row.metrics}, row.sd, row.by_stratum, row.steps)
 
 
-def reported_elo(manifest: Manifest) -> float | None:
-    """Return the Elo rating that a paper's tournament gave such a run; None without one."""
+def reported_elo(manifest: Manifest, others: Sequence[Manifest]) -> tuple[float | None, float | None]:
+    """Return the Elo rating that a paper's tournament gave such a run, and its standard deviation; None without one.
+
+    others: the other runs of the tournament.
+    """
     policy = manifest.models.get("policy")
-    if policy is None:
-        return None
-    found = reported_of(manifest.config, manifest.method, manifest.task, policy.name)
-    return None if found is None else found.metrics.get(ELO)
+    found = policy and reported_of(manifest.config, manifest.method, manifest.task, policy.name, others)
+    return (found.metrics.get(ELO), found.sd.get(ELO)) if found else (None, None)
+
+
+def reports_elo(config: Mapping[str, Any]) -> bool:
+    """Return whether a run's configuration has any Elo rating of a paper's."""
+    reported = _read(config)
+    return isinstance(reported, Reported) and any(ELO in row.metrics for row in reported.rows)
 
 
 def lines_of_means(runs: Sequence[tuple[Manifest, Mapping[str, Metric]]]) -> list[str]:

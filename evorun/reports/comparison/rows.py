@@ -4,13 +4,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
+from evorun.reports import text
 from evorun.reports.comparison.arms import Arm, over_seeds
 from evorun.reports.comparison.names import SEED, TASK, engine_of, joined, model_of
-from evorun.reports.comparison.reported import ELO, ReportedFigures, unlike_reported
+from evorun.reports.comparison.reported import BETWEEN_RUNS, ReportedFigures, unlike_reported
 from evorun.reports.comparison.runs import Cost
-from evorun.reports.text import count
 from evorun.runs.schema import Metric
 from evorun.runs.scores import Score
+from evorun.runs.spending import GOLD
 
 MARKS = "marks"
 
@@ -31,8 +32,14 @@ class Row:
     n: str
     scores: Sequence[Score]
     """The primary one first."""
+    seeds: int
+    """Runs that the figures are means over."""
     metrics: Mapping[str, Metric]
     """Means by name: scores, and what results.json has of the search and the judge."""
+    over_both: Mapping[str, tuple[float, float]]
+    """Intervals over seeds and problems, by the score's name; of few seeds none."""
+    trials: Mapping[str, str]
+    """The number of trials by the metric's name, of several runs as runs times trials."""
     by_stratum: Mapping[str, Metric]
     """Of the primary score; empty with a single stratum, which is all."""
     generation: float
@@ -61,8 +68,10 @@ class Row:
 
     @property
     def has_reported(self) -> bool:
-        """True where a paper has any figure that stands beside this row's own; an Elo rating is a tournament's."""
-        return self.reported is not None and bool(self.reported.by_stratum or self.reported.metrics.keys() - {ELO})
+        """True where a paper has a score that stands beside this row's own."""
+        return self.reported is not None and bool(
+            self.reported.by_stratum or self.reported.metrics.keys() - BETWEEN_RUNS
+        )
 
     def reported_figure(self, name: str) -> float | None:
         """Return a paper's mean of the score of that name."""
@@ -101,9 +110,17 @@ def row_of(arm: Arm) -> Row:
             MARKS: ", ".join(marks),
         },
         regime=manifest.regime,
-        n=_trials(arm),
+        n=_problems(arm),
         scores=outcome.scores,
-        metrics=_means(outcome.scores, [run.outcome.metrics for run in arm.runs]),
+        seeds=len(arm.runs),
+        metrics=_means(outcome.scores, [run.figures for run in arm.runs]),
+        over_both={
+            score.name: ci95 for score in outcome.scores if (ci95 := arm.over_seeds_and_problems(score)) is not None
+        },
+        trials={
+            name: text.trials([run.outcome.metrics[name].n for run in arm.runs if name in run.outcome.metrics])
+            for name in dict.fromkeys(name for run in arm.runs for name in run.outcome.metrics)
+        },
         by_stratum=_by_stratum(arm) if len(outcome.by_stratum) > 1 else {},
         generation=fmean(run.generation for run in arm.runs),
         planned=outcome.planned_steps,
@@ -113,13 +130,11 @@ def row_of(arm: Arm) -> Row:
     )
 
 
-def _trials(arm: Arm) -> str:
+def _problems(arm: Arm) -> str:
     """Return the number of problems, of several runs as runs times problems."""
-    sizes = [run.metric(run.primary.name).n for run in arm.runs]
-    if len(arm.runs) > 1:
-        return f"{len(sizes)} x {count(sizes[0])}" if len(set(sizes)) == 1 else count(sum(sizes))
+    trials = text.trials([run.metric(run.primary.name).n for run in arm.runs])
     run = arm.runs[0]
-    return count(sizes[0]) if run.outcome.finished else f"{count(sizes[0])} of {count(len(run.problems))}"
+    return trials if run.outcome.finished else f"{trials} of {text.count(len(run.problems))}"
 
 
 def _by_stratum(arm: Arm) -> dict[str, Metric]:
@@ -150,7 +165,7 @@ def _means(scores: Sequence[Score], runs: Sequence[Mapping[str, Metric]]) -> dic
 def _mean_cost(costs: Sequence[Mapping[str, Cost]]) -> dict[str, Cost]:
     means = {}
     roles = dict.fromkeys(role for cost in costs for role in cost)
-    for role in sorted(roles, key=lambda role: role == "total"):
+    for role in sorted(roles, key=lambda role: (role == GOLD, role == "total")):
         spent = [cost.get(role, Cost(0, 0, 0)) for cost in costs]  # a role that a seed never called cost nothing
         means[role] = Cost(
             fmean(one.calls for one in spent),

@@ -17,6 +17,9 @@ from evorun.runs.reading import read_records, read_steps
 from evorun.runs.schema import Manifest, Metric, MetricPoint
 from evorun.runs.scores import Score
 
+ANSWERED = "answered_rate"
+"""Candidates that have an answer, among all; those whose requests the engine refused have none."""
+
 
 @dataclass(frozen=True)
 class Cost:
@@ -43,6 +46,10 @@ class Run:
     """All problems of the run, ended or not."""
     curves: Mapping[str, Sequence[MetricPoint]]
     """Scores by name, over all strata, in step order."""
+    training: Mapping[str, Sequence[MetricPoint]]
+    """Figures of training steps by name."""
+    costed: int
+    """Number of problems that the costs along curves are means over."""
     cost: Mapping[str, Cost]
     """A problem's, by role; the sum is under `total`."""
     reported: ReportedFigures | None
@@ -85,6 +92,14 @@ class Run:
     def metric(self, name: str) -> Metric:
         """Return the mean of a score over the problems that have ended."""
         return self.outcome.metrics.get(name) or Metric(None, None, 0)
+
+    @property
+    def figures(self) -> Mapping[str, Metric]:
+        """All figures of results.json by name, and the share of candidates that have an answer."""
+        counts = self.outcome.counts
+        candidates, lost = counts.get("candidates", 0), counts.get("unparsed_candidates", 0)
+        answered = {ANSWERED: Metric(1 - lost / candidates, None, candidates)} if candidates else {}
+        return {**self.outcome.metrics, **answered}
 
     def values(self, score: Score) -> dict[str, float]:
         """Return a score of each problem that has ended and has it, by problem."""
@@ -132,6 +147,8 @@ def _run(parts: Mapping[str, str], outcome: Outcome) -> Run:
         # a run of an older version has no problems.jsonl
         problems=frozenset(ids or (prediction.problem for prediction in outcome.predictions)),
         curves={outcome.primary.name: curves.series.get(outcome.primary.name, []), **curves.scores},
+        training=curves.training,
+        costed=curves.problems,
         cost=_mean_cost(outcome),
         # no paper measured a model that answers at random
         reported=None

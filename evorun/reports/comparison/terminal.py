@@ -10,6 +10,7 @@ from evorun.reports.comparison.grids import (
     cost_grid,
     main_grid,
     pairs_grid,
+    reported_steps_grid,
     reported_strata_grid,
     score_pairs_grid,
     scores_grid,
@@ -18,11 +19,12 @@ from evorun.reports.comparison.grids import (
 )
 from evorun.reports.comparison.notes import (
     SCORE_PAIRS_NOTE,
-    SEEDS_NOTE,
+    few_seeds_lines,
     floor_line,
     pairs_heading,
     pairs_note,
     primary_words,
+    seeds_note,
     shared_line,
     source_line,
     unpaired_line,
@@ -30,102 +32,73 @@ from evorun.reports.comparison.notes import (
 from evorun.reports.comparison.refinement import NOTE as OVERHEAD_NOTE
 from evorun.reports.comparison.refinement import overhead_grid
 from evorun.reports.comparison.rows import Row
-from evorun.reports.tables import add_row, new_table
+from evorun.reports.tables import new_table
 from evorun.runs.paths import display
 
 if TYPE_CHECKING:
-    from rich.measure import Measurement
     from rich.table import Table
 
     from evorun.runs.terminal import Terminal
 
-_WIDE = 10_000
-"""Characters: no table is wider."""
-_LONGEST_WORD = 40
-
 
 def print_comparison(comparison: Comparison, page: Path, console: "Terminal") -> None:
     """Print the tables of a comparison whose page has been written."""
-    from rich.text import Text
-
-    def say(line: str, style: str = "") -> None:
-        console.print(Text(line, style=style))
-
     for line in comparison.warnings:
-        say(line, "bold yellow")
+        console.print(line, style="bold yellow")
     _print_main_table(shared_line(comparison), comparison, comparison.rows, console)
     if comparison.has_seeds:
         _print_main_table("single runs", comparison, comparison.run_rows, console)
-        say(SEEDS_NOTE)
+        console.print(seeds_note(comparison))
+    for line in few_seeds_lines(comparison):
+        console.print(line, style="yellow")
     for title, grid in (
         ("scores", scores_grid(comparison.rows)),
         ("search and judge", search_grid(comparison.rows)),
         ("reported by stratum", reported_strata_grid(comparison)),
+        ("reported by training step", reported_steps_grid(comparison)),
     ):
-        print_uncut(grid_table(title, grid), console)
+        console.print_table(grid_table(title, grid))
     for source, note in comparison.sources:
-        say(source_line(source, note))
+        console.print(source_line(source, note))
     for line in comparison.remarks:
-        say(line, "yellow")
+        console.print(line, style="yellow")
     if (floor := floor_line(comparison)) is not None:
-        say(floor)
+        console.print(floor)
     pairs = comparison.pairs
     if pairs.pairs:
-        print_uncut(grid_table(pairs_heading(comparison), pairs_grid(pairs.first)), console)
-        print_uncut(grid_table("the same, seed by seed", pairs_grid(pairs.of_seeds)), console)
-        say(pairs_note(comparison))
+        console.print_table(grid_table(pairs_heading(comparison), pairs_grid(pairs.first)))
+        console.print_table(grid_table("the same, seed by seed", pairs_grid(pairs.of_seeds)))
+        console.print(pairs_note(comparison))
         scores = score_pairs_grid(pairs.first)
-        print_uncut(grid_table("their scores", scores), console)
+        console.print_table(grid_table("their scores", scores))
         if scores.rows:
-            say(SCORE_PAIRS_NOTE)
+            console.print(SCORE_PAIRS_NOTE)
     for unpaired in pairs.unpaired:
-        say(unpaired_line(unpaired), "yellow")
-    print_uncut(grid_table("cost of a problem, by role", cost_grid(comparison)), console)
+        console.print(unpaired_line(unpaired), style="yellow")
+    console.print_table(grid_table("cost of a problem, by role", cost_grid(comparison)))
     overhead = overhead_grid(comparison)
-    print_uncut(grid_table("cost of refinement", overhead), console)
+    console.print_table(grid_table("cost of refinement", overhead))
     if overhead.rows:
-        say(OVERHEAD_NOTE)
-    console.print(
-        Text(f"Comparison: {display(page)} (each run's own page is report.html in its folder)"), soft_wrap=True
-    )
+        console.print(OVERHEAD_NOTE)
+    console.print(f"Comparison: {display(page)} (each run's own page is report.html in its folder)", soft_wrap=True)
 
 
 def _print_main_table(title: str, comparison: Comparison, rows: Sequence[Row], console: "Terminal") -> None:
     """Print one table; where it is too wide, only what has no table of its own."""
     whole = grid_table(title, main_grid(comparison, rows, comparison.strata, comparison.common_scores))
     # where nothing but a file's reader limits a line, no line is too long
-    if not console.is_terminal or _measure(whole, console).maximum <= console.width:
-        print_uncut(whole, console)
+    if not console.is_terminal or console.measure_table(whole).maximum <= console.width:
+        console.print_table(whole)
         return
-    print_uncut(grid_table(title, main_grid(comparison, rows, [], [], with_cost=False)), console)
+    console.print_table(grid_table(title, main_grid(comparison, rows, [], [], with_cost=False)))
     if comparison.strata:
         by_stratum = strata_grid(comparison, rows, with_intervals=False)
-        print_uncut(grid_table(f"{primary_words(comparison)} by stratum", by_stratum), console)
+        console.print_table(grid_table(f"{primary_words(comparison)} by stratum", by_stratum))
 
 
 def grid_table(title: str, grid: Grid) -> "Table":
-    """Return the grid as a table in which only words wrap, and only between them."""
-    # a minimum width for each column, as Rich would break a figure in two before it lets a table be too wide
+    """Return the grid as a table."""
     table = new_table(title, *grid.columns, left=grid.words)
     for row in grid.rows:
-        add_row(table, *row)
-    for index, column in enumerate(table.columns):
-        cells = [row[index] for row in grid.rows]
-        parts = [part for cell in cells for part in (cell.split() if index in grid.words else [cell])]
-        parts += grid.columns[index].split("\n")
-        column.min_width = min(max(map(len, parts)), _LONGEST_WORD)
+        table.add_row(*row)
     return table
-
-
-def print_uncut(table: "Table", console: "Terminal") -> None:
-    """Print a table, unless it has no rows: over the edge of the terminal rather than without a figure's end."""
-    if not table.rows:
-        return
-    measured = _measure(table, console)
-    widest = console.width if console.is_terminal else measured.maximum
-    table.width = min(measured.maximum, max(widest, measured.minimum))
-    console.print(table, crop=False, no_wrap=True, overflow="ignore")
-
-
-def _measure(table: "Table", console: "Terminal") -> "Measurement":
-    return console.measure(table, options=console.options.update(width=_WIDE))

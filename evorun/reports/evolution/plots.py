@@ -4,7 +4,18 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evorun.reports import text
-from evorun.reports.drawing import GRID, INK, RUNS, SERIES, Drawing, drawing_of, figure_of, integer_axis, score_axis
+from evorun.reports.drawing import (
+    FLOOR,
+    GRID,
+    INK,
+    RUNS,
+    SERIES,
+    Drawing,
+    drawing_of,
+    figure_of,
+    integer_axis,
+    score_axis,
+)
 from evorun.reports.evolution.population import Population, mean
 from evorun.reports.evolution.transplant import Transplant
 from evorun.runs.candidates import CandidateId
@@ -17,6 +28,16 @@ if TYPE_CHECKING:
 
 MOST_NAMED = 6
 """Courses of ratings in a colour of their own; the others are grey."""
+
+
+def colours_of(population: Population) -> dict[CandidateId, str]:
+    """Return the colours of the candidates that figures name, in all the same: the best, the root, the next best."""
+    rated = [index for index, one in enumerate(population.members) if one.mean is not None]
+    ranked = sorted(rated, key=lambda index: -(population.members[index].mean or 0.0))
+    first = [index for index in (population.best, 0) if index in rated]
+    named = list(dict.fromkeys([*first, *ranked]))[:MOST_NAMED]
+    colours = [SERIES, *RUNS[1:]] if population.best is not None else RUNS[1:]
+    return {population.members[index].id: colour for index, colour in zip(named, colours, strict=False)}
 
 
 def short(name: str) -> str:
@@ -34,19 +55,17 @@ def ratings_plot(population: Population, step: str) -> Drawing | None:
     courses = {index: course for index, course in courses.items() if course}
     if not any(len(course) > 1 for course in courses.values()):
         return None
-    ranked = sorted(courses, key=lambda index: -(courses[index][-1][1]))
-    first = [index for index in (population.best, 0) if index in courses]
-    named = list(dict.fromkeys([*first, *ranked]))[:MOST_NAMED]
+    colours = colours_of(population)
     with figure_of(5.2, 3.4) as figure:
         axes = figure.subplots()
         for index, course in courses.items():
             # a belief holds until it changes, while its candidate is kept
             held = [*course, (last, *course[-1][1:])] if population.members[index].survivor else course
             steps, means, sds = zip(*held, strict=True)
-            if index not in named:
+            colour = colours.get(population.members[index].id)
+            if colour is None:
                 axes.plot(steps, means, color=GRID, linewidth=1, zorder=1)
                 continue
-            colour = SERIES if index == population.best else RUNS[1:][named.index(index) % (len(RUNS) - 1)]
             label = short(population.members[index].id) + population.mark(index)
             axes.plot(steps, means, color=colour, linewidth=1.6, label=label, marker="o", markersize=3)
             if index == population.best:
@@ -69,12 +88,12 @@ def rewards_plot(
     with figure_of(5.2, 3.4) as figure:
         axes = figure.subplots()
         points = [(at, reward, who) for at, by_one in rewards.items() for who, reward in by_one.items()]
-        for own, colour, label in ((False, INK, "a prompt"), (True, SERIES, "the best prompt")):
+        for own, colour, label in ((False, FLOOR, "a prompt"), (True, SERIES, "the best prompt")):
             chosen = [(at, reward) for at, reward, who in points if (who == best) == own and who is not None]
             if chosen:
                 axes.plot(*zip(*chosen, strict=True), "o", color=colour, markersize=4, alpha=0.75, label=label)
         steps = sorted(rewards)
-        axes.plot(steps, [mean(list(rewards[at].values())) for at in steps], color=RUNS[4], label="mean of the step")
+        axes.plot(steps, [mean(list(rewards[at].values())) for at in steps], color=INK, label="mean of the step")
         integer_axis(axes)
         axes.set_xlabel(step)
         axes.set_ylabel("reward")
@@ -114,17 +133,21 @@ def _bar(axes: "Axes", x: float, one: PromptScore, colour: str) -> None:
         axes.vlines(x, one.low, one.high, color=colour, alpha=0.4, linewidth=1.5)
 
 
-def transplant_plot(matrix: Transplant, score: Score) -> Drawing:
+def transplant_plot(matrix: Transplant, score: Score, colours: Mapping[CandidateId, str]) -> Drawing:
     """Draw test scores by weights, a line a prompt: the lines part by what the prompts bring.
 
-    Prompts that were tested with the weights of one step only are points without a name.
+    Prompts that were tested with the weights of one step only are points without a name. colours: of those that other
+    figures name.
     """
     rows = {who: [cell for step in matrix.steps if (cell := matrix.cells.get((who, step)))] for who in matrix.prompts}
     named = [who for who, cells in rows.items() if len(cells) > 1]
+    free = [colour for colour in RUNS if colour not in colours.values()]
+    others = [who for who in named if who not in colours]
+    own = {**colours, **{who: free[index % len(free)] for index, who in enumerate(others)}}
     with figure_of(5.2, 3.4) as figure:
         axes = figure.subplots()
         for who, cells in rows.items():
-            colour = RUNS[named.index(who) % len(RUNS)] if who in named else INK
+            colour = own[who] if who in named else FLOOR
             for cell in cells:
                 _bar(axes, cell.step, cell, colour)
             steps, scores = [cell.step for cell in cells], [cell.score for cell in cells]

@@ -6,7 +6,7 @@
     byId("rollout-count").replaceChildren("The rollouts need a web browser of 2023 or later.");
     return;
   }
-  const NAMES = ["step", "problem", "member", "reward", "advantage", "correct", "finish", "prompt", "completion", "turns", "call", "text", "normalised", "unscored"];
+  const NAMES = ["step", "problem", "member", "reward", "advantage", "correct", "finish", "prompt", "completion", "turns", "call", "text", "normalised", "unscored", "penalised", "points"];
   const rollouts = data.rollouts.map((row) => Object.fromEntries(row.map((value, i) => [NAMES[i], value])));
   const members = await evolved;
   const AT_ONCE = 40;
@@ -77,7 +77,9 @@
     const turns = one.turns > 1 ? `${one.turns} turns, ` : "";
     const ended = { stop: "ended by itself", length: "cut off by max_tokens", overlong: "cut off, overlong", rejected: "refused" };
     const facts = [
-      ["Advantage", number(one.advantage)],
+      ...(one.penalised === null ? [] : [["Learned from, with the penalty for a missing end", number(one.penalised)]]),
+      ...(one.advantage === null ? [] : [["Advantage", one.advantage]]),
+      ...(one.points === null ? [] : [["Points", one.points]]),
       ...(one.normalised === null ? [] : [["Normalised", number(one.normalised)]]),
       ...(one.unscored === null ? [] : [["Without a score", one.unscored]]),
       ["Tokens", `${turns}${one.prompt.toLocaleString("en")} prompt, ${one.completion.toLocaleString("en")} completion`],

@@ -115,7 +115,7 @@ def _row(one: RolloutRecord, position: Mapping[CandidateId, int], words: str | N
         one.problem,
         next((position[who] for who in (one.candidate, one.rubric) if isinstance(who, str) and who in position), None),
         rounded(one.reward),
-        rounded(one.advantage),
+        _advantage(one),
         one.correct,
         one.finish_reason,
         one.prompt_tokens,
@@ -125,7 +125,21 @@ def _row(one: RolloutRecord, position: Mapping[CandidateId, int], words: str | N
         None if words is None else cut_middle(words, limit),
         None if one.normalised is UNSET else rounded(one.normalised),
         None if one.unscored is UNSET else one.unscored,
+        None if one.penalised_reward is UNSET else rounded(one.penalised_reward),
+        None if one.raw is UNSET or one.maximum is UNSET else f"{one.raw:.3g} of {one.maximum:.3g}",
     ]
+
+
+def _advantage(one: RolloutRecord) -> str | None:
+    """Write what a rollout was learned with; None where that is not known."""
+    if one.advantage is UNSET:
+        return None
+    if one.advantage is None:
+        return "none: nothing was learned from it"
+    spread = (
+        "" if one.advantage_sd is UNSET else f", the mean of its tokens (standard deviation {one.advantage_sd:.3g})"
+    )
+    return f"{one.advantage:.3g}{spread}"
 
 
 def _texts(journal: Path, rollouts: Sequence[RolloutRecord]) -> dict[str, str]:

@@ -75,7 +75,9 @@ def load_sections(run_dir: Path, measure: Score, step: str) -> Sections:
     principles = read_artifact(run_dir, "delete_one.json", list[PrincipleEffect]) or []
     drawn = {
         **(evolution.plots if evolution is not None else {}),
-        "transplant": None if transplant is None else plots.transplant_plot(transplant, measure),
+        "transplant": None
+        if transplant is None
+        else plots.transplant_plot(transplant, measure, {} if population is None else plots.colours_of(population)),
         "principles": plots.effects_plot(principles, measure),
     }
     cells = [] if transplant is None else list(transplant.cells.values())

@@ -1,9 +1,9 @@
 """The evolutionary tree of what serves all problems (E-SPL paper, figure 3)."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from evorun.reports.drawing import CARD, INK, Drawing, drawing_of, figure_of, integer_axis
+from evorun.reports.drawing import CARD, INK, Drawing, drawing_of, figure_of
 from evorun.reports.evolution.population import Population
 from evorun.reports.rubrics.lineage import key_of
 from evorun.runs.printable import printable
@@ -18,6 +18,24 @@ _SIZES = {True: (9, 1.8), False: (6, 0.6)}
 """Of a node that is kept, and of one that has been dropped: its mark, and the line around it, in points."""
 _SOLID: Any = "-"
 _DASHED: Any = (0, (4, 2))
+_MARK, _NAME_SIZE = 7.5, 9.5
+"""Half the width of a mark with the page's ring around the chosen one, and the size of a name's letters, in points."""
+_Place = tuple[float, float, str, str]
+"""Offset from a node in points, and how a name stands at it, across and along."""
+_Box = tuple[float, float, float, float]
+"""Left, low, right, high."""
+_GAP = _MARK + 2
+_PLACES: Sequence[_Place] = (
+    (0, _GAP, "center", "bottom"),
+    (0, -_GAP, "center", "top"),
+    (_GAP, 0, "left", "center"),
+    (-_GAP, 0, "right", "center"),
+    (_GAP / 2, 1.6 * _GAP, "left", "bottom"),
+    (_GAP / 2, -1.6 * _GAP, "left", "top"),
+    (-_GAP / 2, 1.6 * _GAP, "right", "bottom"),
+    (-_GAP / 2, -1.6 * _GAP, "right", "top"),
+)
+"""Where a name may stand, the best place first."""
 _LEVELS = 12
 """Colours of ratings; a finer scale would be drawn as an image."""
 
@@ -51,6 +69,8 @@ def tree_plot(population: Population, step: str) -> Drawing:
 
     step: the word for the steps.
     """
+    from matplotlib.ticker import MaxNLocator
+
     members, parents = population.members, population.parents
     # what was dropped unrated needs no room for a name
     ys = lanes(parents, [0.4 if one.mean is None and not one.survivor else 1.0 for one in members])
@@ -71,23 +91,57 @@ def tree_plot(population: Population, step: str) -> Drawing:
         if population.best is not None:
             names.setdefault(population.best, []).append("best")
         names.setdefault(population.latest, []).append("latest")
-        for node, words in names.items():
-            above = words != ["latest"]  # a neighbour's name may stand above
-            offset, side = ((0, 8), "bottom") if above else ((0, -8), "top")
-            name = ", ".join(words)
-            axes.annotate(name, points[node], offset, textcoords="offset points", ha="center", va=side, color=INK)
+        # to the tick beyond the last step: an axis that ends before it looks cut off
+        ticks = MaxNLocator(integer=True, min_n_ticks=1).tick_values(*(end(x for x, _ in points) for end in (min, max)))
+        ends = [max(ticks[0], points[0][0]), ticks[-1]]
+        margin = 0.03 * max(ends[1] - ends[0], 1)
+        axes.set_xticks([tick for tick in ticks if tick >= ends[0]])
+        axes.set_xlim(ends[0] - margin, ends[1] + margin)
         axes.set_ylim(most + 0.3, -0.7)
-        axes.margins(x=0.03)
         axes.set_yticks([])
         axes.grid(visible=False)
-        integer_axis(axes)
         axes.set_xlabel(step)
+        scale = 72 * 0.9 * width / (ends[1] - ends[0] + 2 * margin), 72 * (height - 1.2) / (most + 1)
+        _name(axes, {node: ", ".join(words) for node, words in names.items()}, points, scale)
         _legend(axes, population)
         if colours is not None:
             bar = figure.colorbar(colours, ax=axes, fraction=0.02, pad=0.01, aspect=14, shrink=min(1.0, 2.2 / height))
             bar.set_label("rating")
             bar.outline.set_visible(False)
         return drawing_of(figure, "tree", f"Evolutionary tree of {population.kinds} by {step}")
+
+
+def _name(
+    axes: "Axes", names: Mapping[int, str], points: Sequence[tuple[float, float]], scale: tuple[float, float]
+) -> None:
+    """Write names beside their nodes, where they cover no mark and no other name if there is such a place.
+
+    scale: points of the figure for a unit of each axis, about.
+    """
+    places = [(x * scale[0], -y * scale[1]) for x, y in points]  # upwards, as offsets are
+    taken = [(x - _MARK, y - _MARK, x + _MARK, y + _MARK) for x, y in places]
+    for node, name in names.items():
+        size = 0.62 * _NAME_SIZE * len(name), 1.2 * _NAME_SIZE
+        boxes = {place: _box(places[node], size, place) for place in _PLACES}
+        best = min(boxes, key=lambda place: sum(_overlap(boxes[place], other) for other in taken))
+        taken.append(boxes[best])
+        dx, dy, across, along = best
+        axes.annotate(name, points[node], (dx, dy), textcoords="offset points", ha=across, va=along, color=INK)
+
+
+def _box(at: tuple[float, float], size: tuple[float, float], place: _Place) -> _Box:
+    """Return the box of a name of some size at a place about a node."""
+    (x, y), (wide, high), (dx, dy, across, along) = at, size, place
+    left = x + dx - {"left": 0, "center": wide / 2, "right": wide}[across]
+    low = y + dy - {"bottom": 0, "center": high / 2, "top": high}[along]
+    return left, low, left + wide, low + high
+
+
+def _overlap(one: _Box, other: _Box) -> float:
+    """Return the area that two boxes share."""
+    across = min(one[2], other[2]) - max(one[0], other[0])
+    along = min(one[3], other[3]) - max(one[1], other[1])
+    return max(across, 0.0) * max(along, 0.0)
 
 
 def _edges(axes: "Axes", points: Sequence[tuple[float, float]], parents: Sequence[Sequence[int]]) -> None:

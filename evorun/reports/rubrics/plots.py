@@ -150,10 +150,10 @@ def unscored_plot(shares: Mapping[str, Mapping[int, float]], refined: Sequence[i
         return drawing_of(figure, "unscored", "Responses without a score by reason")
 
 
-def lengths_plot(lengths: Mapping[str, Sequence[Length]], colours: Mapping[str, str] | None = None) -> Drawing | None:
+def lengths_plot(lengths: Mapping[str, Sequence[Length]]) -> Drawing | None:
     """Draw the mean words of a rubric's items by refinement (figure 5a); None where nothing was refined.
 
-    lengths: by line, mostly a key's or a run's. colours: of lines, which then have names, too.
+    lengths: by line, a key's each.
     """
     lines: dict[str, _Line] = {
         label: [(one.number, one.words, None, None) for one in versions]
@@ -161,22 +161,20 @@ def lengths_plot(lengths: Mapping[str, Sequence[Length]], colours: Mapping[str, 
         if len(versions) > 1
     }
     title = "Mean words of rubric items by refinement"
-    return _by_refinement(lines, colours or {}, "rubric-lengths", "words of an item", title)
+    return _by_refinement(lines, "rubric-lengths", "words of an item", title)
 
 
-def strictness_plot(
-    scores: Mapping[str, Sequence[tuple[int, RubricScore]]], colours: Mapping[str, str] | None = None
-) -> Drawing | None:
+def strictness_plot(scores: Mapping[str, Sequence[tuple[int, RubricScore]]]) -> Drawing | None:
     """Draw what each rubric gives the same responses, by its refinement (figure 5b); None without any.
 
-    scores: by line; each with the refinements before its rubric. colours: see `lengths_plot`.
+    scores: by line; each with the refinements before its rubric.
     """
     found: dict[str, _Line] = {
         label: [(at, one.score, one.low, one.high) for at, one in of_line if one.score is not None]
         for label, of_line in scores.items()
     }
     lines, title = {name: line for name, line in found.items() if line}, "Score of the same responses under each rubric"
-    return _by_refinement(lines, colours or {}, "rubric-strictness", "share of points given", title)
+    return _by_refinement(lines, "rubric-strictness", "share of points given", title)
 
 
 def motifs_plot(versions: Sequence[Motifs]) -> Drawing | None:
@@ -202,17 +200,14 @@ _Line = Sequence[tuple[int, float, float | None, float | None]]
 """Refinement, value, and the ends of its interval."""
 
 
-def _by_refinement(
-    lines: Mapping[str, _Line], colours: Mapping[str, str], name: str, label: str, title: str
-) -> Drawing | None:
+def _by_refinement(lines: Mapping[str, _Line], name: str, label: str, title: str) -> Drawing | None:
     if not lines:
         return None
     few = len(lines) <= len(RUNS)
     with figure_of(5.2, 3.4) as figure:
         axes = figure.subplots()
         for order, (who, line) in enumerate(lines.items()):
-            own = SERIES if len(lines) == 1 else RUNS[order % len(RUNS)] if few else INK
-            colour = colours.get(who, own)
+            colour = SERIES if len(lines) == 1 else RUNS[order % len(RUNS)] if few else INK
             axes.plot(
                 [at for at, *_ in line],
                 [value for _, value, *_ in line],
@@ -221,12 +216,12 @@ def _by_refinement(
                 linewidth=1.6 if few else 0.8,
                 marker="o" if few and len(line) <= MOST_MARKS else None,
                 markersize=3.5,
-                label=printable(who)[:34] if few and (len(lines) > 1 or colours) else None,
+                label=printable(who)[:34] if few and len(lines) > 1 else None,
             )
             for at, _, low, high in line if few else ():
                 if low is not None and high is not None:
                     axes.vlines(at, low, high, color=colour, alpha=0.4, linewidth=1.5)
-        if not few and not colours:
+        if not few:
             _mean_line(axes, lines)
         integer_axis(axes)
         axes.set_ylim(bottom=0)

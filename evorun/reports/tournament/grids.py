@@ -15,14 +15,14 @@ def ratings_grid(results: TournamentResults) -> Grid:
     shown = [name for name in models if any(getattr(player, name) for player in players)]
     measured = any(player.words is not None for player in players)
     reported = any(player.reported is not None for player in players)
-    columns = ["player", "Elo", "sd", *(["reported"] if reported else []), "win / tie / loss", "score"]
+    columns = ["player", "Elo", "sd", *(["reported", "sd"] if reported else []), "win / tie / loss", "score"]
     columns += [column for name in shown for column in (models[name], "95 % interval")]
     columns += ["words", "no\nresponse"] if measured else []
     grid = Grid(columns, frozenset({0}))
     for player in players:
         games = f"{player.wins:,} / {player.ties:,} / {player.losses:,}"
         row = [player.name, f"{player.elo:,.1f}", _decimal(player.sd)]
-        row += [text.number(player.reported)] if reported else []
+        row += [text.number(player.reported), text.number(player.reported_sd)] if reported else []
         row += [games, text.percent(_score(player))]
         row += [cell for name in shown for cell in _cells(getattr(player, name))]
         row += [text.count(player.words), text.count(player.unanswered)] if measured else []
@@ -76,6 +76,8 @@ def warnings(results: TournamentResults, *, simulated: bool = False) -> Iterator
         yield "Simulated: no language model judged, or none wrote what was judged; ratings say nothing of any real one."
     if results.ended_early:
         yield text.sentence(results.ended_early) + "."
+    if results.no_intervals:
+        yield text.sentence(results.no_intervals) + "."
     invalid = sum(results.invalid.values())
     if results.judgments and invalid > results.judgments / 10:
         yield f"{text.percent(invalid / results.judgments)} of the judgments were invalid: ratings rest on the others."

@@ -43,7 +43,7 @@ def write_tournament_page(folder: Path) -> Path:
 
 def _data(results: TournamentResults) -> DataTable:
     """Return the ratings as a table for other programs."""
-    columns = ["run", "elo", "sd", "wins", "ties", "losses", "no_response", "words", "reported"]
+    columns = ["run", "elo", "sd", "wins", "ties", "losses", "no_response", "words", "reported", "reported_sd"]
     models = ("bradley_terry", "equal_length")
     columns += [f"{model}{end}" for model in models for end in ("", "_low", "_high")]
     rows = []
@@ -52,6 +52,6 @@ def _data(results: TournamentResults) -> DataTable:
         ends = [
             None if rating is None else getattr(rating, end) for rating in ratings for end in ("value", "low", "high")
         ]
-        played = [one.wins, one.ties, one.losses, one.unanswered, one.words, one.reported]
+        played = [one.wins, one.ties, one.losses, one.unanswered, one.words, one.reported, one.reported_sd]
         rows.append([one.name, one.elo, one.sd, *played, *ends])
     return DataTable("ratings", columns, rows)

@@ -33,26 +33,25 @@ def enter(
         os.setsid()
         status = _arrange(channels, status)
         # As at a normal start; before the filter, which refuses to touch SIGCHLD.
-        signal.set_wakeup_fd(-1)  # the zygote's: its number may soon be that of a file of the program's
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # else its own files in /proc were not its own
-        # Where the machine's memory runs out, the kernel is to take this process, and neither the zygote nor evorun.
+        # Where the machine's memory runs out, the kernel is to take this process, and not its supervisor.
         kernel.write("/proc/self/oom_score_adj", "1000")
         if settings["namespaces"]:
-            kernel.new_user_namespace(kernel.CLONE_NEWNS | kernel.CLONE_NEWIPC, kernel.NOBODY)
+            kernel.map_user(kernel.NOBODY, kernel.NOBODY, kernel.NOBODY)
             # No namespaces below this one: they would give the program capabilities again.
             kernel.write("/proc/sys/user/max_user_namespaces", "0")
             options = f"size={limits['file_mib']}m,nr_inodes={SCRATCH_FILES},mode=0700"
             kernel.mount("scratch", scratch, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, options)
-            _show_only_this_process(scratch)
+            _show_own_processes(scratch)
         if settings["user"] is not None:
             kernel.become(settings["user"])
         os.chdir(scratch)
         os.umask(0o077)
         _limit(settings, limits)
         kernel.drop_capabilities()
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the zygote
+        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the supervisor
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # else the program could not open its own /proc/self
         forbidden.enforce()
         os.write(status, b"ready")
@@ -74,28 +73,36 @@ def _arrange(channels: dict[int, int], status: int) -> int:
     return floor
 
 
-def _show_only_this_process(scratch: str) -> None:
-    """Replace /proc by one that holds only /proc/self: the outer one would show the zygote."""
-    parked = f"{scratch}/self"
-    os.mkdir(parked)
-    kernel.mount("/proc/self", parked, flags=kernel.MS_BIND)
-    kernel.mount("proc", "/proc", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=4k,nr_inodes=4,mode=0755")
-    os.mkdir("/proc/self")
-    kernel.mount(parked, "/proc/self", flags=kernel.MS_MOVE)
-    kernel.mount("proc", "/proc/self", flags=kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | _PROC)
-    kernel.mount("proc", "/proc", flags=kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
-    os.rmdir(parked)
+def _show_own_processes(scratch: str) -> None:
+    """Replace /proc by one of the program's processes alone: any other shows the numbers that they have outside."""
+    try:
+        kernel.mount("proc", "/proc", "proc", kernel.MS_RDONLY | _PROC, "subset=pid")
+    except OSError:
+        # Where parts of /proc are hidden (Docker), the kernel allows no other one. What shows no numbers of processes
+        # stays: the links to open files, which /dev/stdin needs, and the network, where the trial program looks.
+        kept = [(f"{scratch}/{name}", f"/proc/self/{name}") for name in ("fd", "net")]
+        for parked, place in kept:
+            os.mkdir(parked)
+            kernel.mount(place, parked, flags=kernel.MS_BIND)
+        kernel.mount("proc", "/proc", "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=4k,nr_inodes=5,mode=0755")
+        for parked, place in kept:
+            os.makedirs(place)
+            kernel.mount(parked, place, flags=kernel.MS_MOVE)
+            kernel.mount("proc", place, flags=kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY | _PROC)
+            os.rmdir(parked)
+        kernel.mount("proc", "/proc", flags=kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY)
 
 
 def _limit(settings: dict[str, Any], limits: dict[str, Any]) -> None:
     file_size = limits["file_mib"] << 20
     # A backstop at twice what is allowed: the kernel goes by sampled time, which may be 20 % off on a virtual machine;
-    # the zygote goes by measured time.
+    # the supervisor goes by measured time.
     _set_limit(resource.RLIMIT_CPU, 2 * math.ceil(limits["cpu_seconds"]) + 1)
     _set_limit(resource.RLIMIT_AS, limits["memory_mib"] << 20)
     _set_limit(resource.RLIMIT_FSIZE, file_size)
     _set_limit(resource.RLIMIT_NOFILE, limits["open_files"])
-    _set_limit(resource.RLIMIT_CORE, 0)
+    # 1, since 0 still starts the program that a machine may have for core dumps (systemd-coredump): core(5).
+    _set_limit(resource.RLIMIT_CORE, 1)
     _set_limit(resource.RLIMIT_MEMLOCK, 0)
     _set_limit(resource.RLIMIT_MSGQUEUE, 0)
     if settings["own_process_count"]:

@@ -25,14 +25,15 @@ class Process(NamedTuple):
     cpu_seconds: float
     """Including the children that it has waited for."""
     threads: int
-    resident_bytes: int
+    held_bytes: int
+    """Resident memory, and the tables that map it: those alone may be large."""
 
 
-def below_this() -> list[Process]:
-    """Return the descendants of this process, by their numbers in /proc."""
+def below_this(without: int = 0) -> list[Process]:
+    """Return the descendants of this process, by their numbers in /proc, and without one of them."""
     children: dict[int, list[Process]] = {}
     for name in os.listdir("/proc"):
-        if name.isdigit() and (process := _read(name)) is not None:
+        if name.isdigit() and int(name) != without and (process := _read(name)) is not None:
             children.setdefault(process.parent, []).append(process)
     found: list[Process] = []
     waiting = [_this()]
@@ -62,10 +63,10 @@ def socket_bytes() -> int:
         return (len(file.readlines()) - 1) * _SOCKET_BYTES
 
 
-def longest_wait_for_a_core() -> float:
+def longest_wait_for_a_core(without: int) -> float:
     """Return the seconds that a child of this process has been ready to run without running; 0.0 where unknown."""
     this, longest = _this(), 0.0
-    for process in below_this():
+    for process in below_this(without):
         if process.parent == this:
             try:
                 with open(f"/proc/{process.pid}/schedstat", "rb") as file:
@@ -106,19 +107,24 @@ def _this() -> int:
 
 def _read(pid: str) -> Process | None:
     try:
-        descriptor = os.open(f"/proc/{pid}/stat", os.O_RDONLY)
-        try:
-            text = os.read(descriptor, 1024)
-        finally:
-            os.close(descriptor)
+        text, status = _text(f"/proc/{pid}/stat"), _text(f"/proc/{pid}/status")
     except OSError:  # it has ended meanwhile
         return None
     # The command's name comes second, in parentheses, and may itself hold spaces and parentheses.
     fields = text[text.rindex(b")") + 2 :].split()
+    _, _, tables = status.partition(b"VmPTE:")  # absent of a process that has ended
     return Process(
         pid=int(pid),
         parent=int(fields[1]),
         cpu_seconds=sum(map(int, fields[11:15])) / _TICKS_PER_SECOND,
         threads=int(fields[17]),
-        resident_bytes=int(fields[21]) * _PAGE_BYTES,
+        held_bytes=int(fields[21]) * _PAGE_BYTES + (int(tables.split()[0]) << 10 if tables else 0),
     )
+
+
+def _text(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)

@@ -1,13 +1,13 @@
-"""Turning a fresh interpreter into a zygote: give up privileges, then serve."""
+"""Turning a fresh interpreter into a supervisor with its template: give up privileges, then serve."""
 
+import contextlib
 import os
-import resource
 import secrets
 import signal
 import sys
 from typing import Any, NoReturn
 
-from evorun.sandbox.inside import kernel, root, zygote
+from evorun.sandbox.inside import kernel, root, supervisor
 
 
 def start(control: int, settings: dict[str, Any]) -> NoReturn:
@@ -27,9 +27,9 @@ def start(control: int, settings: dict[str, Any]) -> NoReturn:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # else its end would not be that of all below it
     sys.path[:] = [path for path in sys.path if path] + settings["packages"]
     sys.path_importer_cache.clear()
-    _, hard = resource.getrlimit(resource.RLIMIT_CORE)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, hard))
-    zygote.serve(control, settings)
+    # Of a huge page that is unmapped but for a part, the whole stays, and only the part counts.
+    kernel.prctl(kernel.PR_SET_THP_DISABLE, 1)
+    supervisor.serve(control, settings)
 
 
 def _private_user() -> int:
@@ -60,9 +60,13 @@ def _enter_root(layout: dict[str, Any]) -> None:
 def _enter_own_process_namespace() -> None:
     """Continue in a child that has every right over namespaces of its own, and none elsewhere."""
     kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # else its user map could not be written
-    kernel.new_user_namespace(kernel.CLONE_NEWPID, kernel.NOBODY)
+    kernel.new_user_namespace(kernel.CLONE_NEWPID | kernel.CLONE_NEWNS, kernel.NOBODY)
     child = os.fork()
     if child != 0:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
         os._exit(os.waitstatus_to_exitcode(status) & 0xFF)
+    # The namespace's own: quicker to look through than the machine's, and a reason for the kernel to let programs have
+    # theirs. Where parts of the machine's are hidden (Docker), there is none.
+    with contextlib.suppress(OSError):
+        kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)

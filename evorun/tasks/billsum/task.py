@@ -19,6 +19,7 @@ class BillSum(Prose):
 
     name = "billsum"
     scores = tuple(Score(name, 0, 1) for name in MEASURES)
+    free_text = True
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", PROMPTS)
     words: Mapping[str, str] = {
         "persona": "an experienced officer of a legislature's research service",

@@ -22,6 +22,7 @@ class Essay(Prose):
     name = "essay"
     scores = (RUBRIC,)
     graded_by_opinion = True
+    free_text = True
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts", PROMPTS)
     words: Mapping[str, str] = {
         "persona": "an accomplished writer of English prose",

@@ -24,6 +24,10 @@ class EthicsConfig(ProseConfig):
     benchmark = "the Anecdotes of Scruples"
     sizes: ClassVar[Mapping[str, int]] = {"train": 27_766, "test": 5_000}
 
+    complete: bool
+    """Leave out of both splits what lacks a label, a title, a text or an action; false: the train split keeps anecdotes
+    without a label or a text."""
+
     def row(self, record: Record) -> Row | None:
         """Read an anecdote. One without an action to judge is left out; one that nobody judged can only be trained on.
 
@@ -35,6 +39,8 @@ class EthicsConfig(ProseConfig):
         if label is not None and label not in VERDICTS:
             raise DataError(f"{record.where}: binarized_label: expected RIGHT, WRONG or none, got {label!r:.60}")
         if not described or (label is None and record.split == "test"):
+            return None
+        if self.complete and None in (label, text, record.values.get("title")):
             return None
         data = {"title": record.text("title"), "text": str(text or "").strip(), "action": str(described).strip()}
         return Problem(id=record.identity, stratum="all", data=data), label

@@ -9,6 +9,7 @@ import numpy as np
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY
 from evorun.tasks.base import Demonstration, Grade, Problem
+from evorun.tasks.corrections import read_unless_withdrawn
 from evorun.tasks.ethics.reading import VERDICTS, read_verdict
 from evorun.tasks.prose.task import PROMPTS, Prose
 
@@ -37,8 +38,8 @@ class Ethics(Prose):
         return self.prompts.render("anecdote", **problem.data)
 
     def read(self, problem: Problem, text: str) -> str:
-        """Return the verdict. Kinds of errors: `too_long`, and those of `read_verdict`."""
-        return read_verdict(super().read(problem, text))
+        """Return the verdict. Kinds of errors: `too_long`, `withdrawn`, and those of `read_verdict`."""
+        return read_unless_withdrawn(read_verdict, super().read(problem, text), only_sure=True)
 
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         return f"{reasoning.strip()}\n\n<verdict>{answer}</verdict>".lstrip()

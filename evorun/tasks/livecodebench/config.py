@@ -10,10 +10,10 @@ from pathlib import Path
 
 import msgspec
 
-from evorun.errors import ConfigError, DataError, above, at_least, one_of
+from evorun.errors import ConfigError, above, at_least, one_of
 from evorun.sandbox.base import Limits, Suite
 from evorun.tasks.base import LoadedTask, Provenance, TaskConfig
-from evorun.tasks.benchmark_files import default_folder, download
+from evorun.tasks.benchmark_files import MissingFilesError, default_folder, download
 from evorun.tasks.livecodebench import files
 from evorun.tasks.livecodebench.files import Entry
 from evorun.tasks.livecodebench.grader import TestGrader
@@ -155,9 +155,11 @@ class LiveCodeBenchConfig(TaskConfig):
         if self.hub_id is not None:
             folder = download(self.hub_id, files.RELEASE_FILES, "task.hub_id")
             return files.find(str(folder)), f"hub data set {self.hub_id}"
-        raise DataError(
-            f"LiveCodeBench's files were not found: give task.hub_id={files.HUB_ID} to download release v6, or its "
-            "folder as task.data=FOLDER or $EVORUN_DATA/livecodebench; task.source=sample runs evorun's own small set"
+        raise MissingFilesError(
+            "LiveCodeBench's files",
+            f"give task.hub_id={files.HUB_ID} to download release v6, or its folder as task.data=FOLDER or "
+            "$EVORUN_DATA/livecodebench",
+            f"release v6 in $EVORUN_DATA/livecodebench; or task.hub_id={files.HUB_ID}",
         )
 
     def _strata(self, entries: Sequence[Entry]) -> dict[str, list[Entry]]:

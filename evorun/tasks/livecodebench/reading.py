@@ -2,10 +2,11 @@
 
 import ast
 import re
-from itertools import chain
+from itertools import chain, takewhile
 from textwrap import dedent
 from typing import Any
 
+from evorun.tasks.clauses import is_supposed
 from evorun.tasks.excerpts import excerpt
 from evorun.tasks.json_text import read_object, well_formed
 from evorun.tasks.livecodebench.programs import parsed
@@ -28,6 +29,10 @@ _TAG = re.compile(r"</?(?:answer|code|pre|python|solution)>|\[/?(?:BEGIN|DONE|PY
 _FIRST_LINE = re.compile(
     r"^(?:import [a-z]|from \w+ import |def \w|class \w|#!|[A-Za-z_]\w*(?:, ?\w+)* = )", re.MULTILINE
 )
+# What tries a program out: announced as that, and neither reads nor defines anything
+_TRIAL = re.compile(r"\b(?:tests?|usage|examples?|try it|run it|called|calls?)\b[^.\n]{0,30}\s*$", re.IGNORECASE)
+_WHOLE = re.compile(r"\b(?:input|stdin|def|class)\b")
+_REMARK = re.compile(r"[*#>_ ]{0,6}[A-Z][A-Za-z'\u2019]*[*_]{0,2}[ ,:](?![ ]?=)[^\n]*[a-z]")
 _TRIPLE = re.compile(r'"solution"\s*:\s*"""(.*?)"""', re.DOTALL | re.IGNORECASE)
 # Names that models give to the key `solution`
 _OTHER_KEYS = ("code", "solution_code", "program", "python", "answer")
@@ -40,22 +45,23 @@ def read_program(text: str) -> str:
     A JSON object's `solution` is the program, its fence stripped. Near-JSON is repaired, and where the repaired program
     is no Python while the text's last ```python block is, that block counts: unescaped quotes and line breaks can
     mislead a repair. A text without such an object counts by its last ```python block, else by its last block without
-    a language that is a program, else as a whole or from a line that begins a program on, where that is one.
+    a language that is a program, else as a whole or from a line that begins a program on, where that is one, else by
+    its last indented block that is a program.
 
     Raises ValueError with one of the kinds `no_json`, `no_solution` and `too_long`.
     """
-    reply, block = _lowered(read_object(text)), _last_block(text)
-    if reply is None:
-        source, error = block, "no_json: neither a JSON object nor a fenced Python block"
-    elif "solution" in reply:
+    block = _last_block(text)
+    if reply := read_object(text, "solution"):
         source, error = _stated(reply["solution"])
-        if (source is None or not _is_python(source)) and block and _is_python(block):
+        if (source is None or not _is_program(source)) and block and _is_python(block):
             source = block
-    else:
+    elif reply := read_object(text, "reasoning", *_OTHER_KEYS):
         # Programs hold objects with such keys too, so the block comes first.
         other = next((_stated(reply[key])[0] for key in _OTHER_KEYS if key in reply), None)
         source = block or other
         error = "no_solution: neither a key 'solution' in the JSON object nor a fenced Python block"
+    else:
+        source, error = block, "no_json: neither a JSON object nor a fenced Python block"
     if source is None and (quoted := _TRIPLE.search(text)):
         source = quoted[1].strip("\n") or None
     if source is None:
@@ -67,34 +73,59 @@ def read_program(text: str) -> str:
 
 def read_reasoning(text: str) -> str:
     """Return what a completion says for its program: the JSON object's `reasoning`, or all but the Python blocks."""
-    reply = _reply(text)
+    reply = read_object(text, "solution")
     return _PYTHON.sub("", text).strip() if reply is None else _text(reply, "reasoning")
 
 
 def read_memory(text: str) -> str:
     """Return the notes of a JSON object that states a solution, readable or not; empty without any."""
-    reply = _reply(text)
+    reply = read_object(text, "solution")
     return "" if reply is None else excerpt(_text(reply, "evolving_memory"), MEMORY_CHARS)
 
 
-def _reply(text: str) -> dict[str, Any] | None:
-    reply = _lowered(read_object(text))
-    return reply if reply is not None and "solution" in reply else None
-
-
-def _lowered(reply: dict[str, Any] | None) -> dict[str, Any] | None:
-    return None if reply is None else {str(key).lower(): value for key, value in reply.items()}
-
-
 def _last_block(text: str) -> str | None:
-    """Return the last fenced program of a text, or the text itself where that is one; None without any."""
-    if blocks := [block for block in _PYTHON.findall(text) if block.strip()]:
-        return _unindented(blocks[-1])
+    """Return the last fenced program of a text, or the text itself where that is one, or its last indented one."""
+    fences = [fence for fence in _PYTHON.finditer(text) if fence[1].strip() and not is_supposed(text, fence.start())]
+    programs = [fence for fence in fences if not _is_trial(text, fence)]
+    if fences:
+        return _unindented((programs or fences)[-1][1])
     unnamed = (_unindented(block) for language, block in reversed(_ANY.findall(text)) if not language.strip())
     bare = _TAG.sub("", text).strip()
     first = _FIRST_LINE.search(bare)
-    candidates = chain(unnamed, [bare, bare[first.start() :] if first else ""])
+    # Behind a line that begins a program, indented lines are its body
+    indented = [] if first else _indented_blocks(_ANY.sub("", text))
+    rest = bare[first.start() :] if first else ""
+    candidates = chain(unnamed, [bare, rest, _without_remark(rest)], reversed(indented))
     return next((source for source in candidates if _is_program(source)), None)
+
+
+def _is_trial(text: str, fence: re.Match[str]) -> bool:
+    """Tell whether a block only tries a program out."""
+    return bool(_TRIAL.search(text, max(0, fence.start() - 80), fence.start())) and not _WHOLE.search(fence[1])
+
+
+def _without_remark(text: str) -> str:
+    """Return a program without the paragraphs of prose behind it."""
+    paragraphs = text.rstrip().split("\n\n")
+    remarks = list(takewhile(_REMARK.match, paragraphs[:0:-1]))
+    return "\n\n".join(paragraphs[: len(paragraphs) - len(remarks)])
+
+
+def _indented_blocks(text: str) -> list[str]:
+    """Return markdown's blocks without fences: indented lines at the beginning or behind an empty line."""
+    found: list[list[str]] = []
+    inside, before = False, ""
+    for line in text.splitlines():
+        if line.startswith(("    ", "\t")) and line.strip():
+            if not inside and not before:
+                inside = True
+                found.append([])
+        elif line.strip():
+            inside = False
+        if inside:
+            found[-1].append(line)
+        before = line.strip()
+    return [dedent("\n".join(lines)).strip("\n") for lines in found]
 
 
 def _unindented(block: str) -> str:

@@ -12,6 +12,8 @@ from evorun.runs.candidates import Response
 from evorun.sandbox.base import Case, CaseResult, Limits, Suite
 from evorun.tasks.base import Demonstration, Problem, Prompt, Tools
 from evorun.tasks.capabilities import Diagnosis, Individual, Verification
+from evorun.tasks.corrections import read_unless_withdrawn
+from evorun.tasks.json_text import end_of_object
 from evorun.tasks.judging import ERRORS_SCHEMA, REASONED_VERDICT_SCHEMA, bulleted, read_errors
 from evorun.tasks.livecodebench import operators
 from evorun.tasks.livecodebench.feedback import Failure, failures_of, feedback_of
@@ -115,7 +117,7 @@ class LiveCodeBench(TextTask):
     # --- reading ---
 
     def read(self, problem: Problem, text: str) -> str:
-        return read_program(text)
+        return read_unless_withdrawn(read_program, text, begin=end_of_object(text, "solution"))
 
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         return msgspec.json.encode({"reasoning": reasoning, "solution": f"```python\n{answer}\n```"}).decode()

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from evorun.errors import ConfigError, DataError, at_least, one_of
 from evorun.runs.streams import stream
 from evorun.tasks.base import LoadedTask, Provenance, TaskConfig
-from evorun.tasks.benchmark_files import default_folder
+from evorun.tasks.benchmark_files import MissingFilesError, default_folder
 from evorun.tasks.math_contest import files
 from evorun.tasks.math_contest.files import NotFoundError, Source
 from evorun.tasks.math_contest.loading import loaded
@@ -174,10 +174,12 @@ class MathContestConfig(TaskConfig):
             return [files.download(place) for place in chosen.hub], f"hub: {', '.join(chosen.hub)}"
         folder = Path(self.data).expanduser() if self.data is not None else default_folder(files.FOLDER)
         if folder is None:
-            raise NotFoundError(
-                f"the problems of task={self.name} were not found: give a folder with {' or '.join(chosen.files)} as "
-                "task.data=FOLDER or $EVORUN_DATA/math, or fetch them with task.source=hub; task.source=sample runs "
-                "evorun's own small set instead"
+            patterns = " or ".join(chosen.files)
+            raise MissingFilesError(
+                f"the problems of task={self.name}",
+                f"give a folder with {patterns} as task.data=FOLDER or $EVORUN_DATA/math, or fetch them with "
+                "task.source=hub",
+                f"{patterns} in $EVORUN_DATA/math; or task.source=hub",
             )
         # A single file is whatever split the run works on: it says nothing of another.
         if folder.is_file():

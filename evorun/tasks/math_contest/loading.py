@@ -44,7 +44,7 @@ class ContestGrader:
             return grade
         equal, detail = False, ""
         for gold in accepted:
-            equal, detail = await (self._verifier or shared()).compare(gold, answer)
+            equal, detail = await (self._verifier or shared()).compare(gold, answer, self._task.question(problem))
             if equal:
                 break
         return msgspec.structs.replace(grade, correct=equal, detail="" if equal else detail)

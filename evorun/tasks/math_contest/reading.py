@@ -3,7 +3,10 @@
 import re
 from fractions import Fraction
 
+from evorun.tasks.assertions import is_asserted, is_denied, is_taken_back
+from evorun.tasks.boxes import boxes, listed_boxes, unboxed
 from evorun.tasks.corrections import settled
+from evorun.tasks.math_contest.equations import stated_value
 
 MAX_DIGITS = 50
 """Longest integer that is read (ours): no contest's answer comes near it."""
@@ -23,11 +26,22 @@ _UNICODE = str.maketrans(
     }
 )
 _NAMED_ANSWER = re.compile(r"(?:the )?(?:final )?answer(?: is)? ?[:=]? ?", re.IGNORECASE)
+# What may stand behind a number and is no noun that it counts
+_NO_NOUN = (
+    r"(?:is|was|are|were|be|seems?|looks?|if|unless|when|can|cannot|could|may|might|would|should|must|does|did|has|had|but"
+    r"|because|since|as|times|minus|plus|divided|multiplied|less|more|fewer|and|or|to|than|not|with|for|from|by|at|mod)"
+)
 # A line or sentence that gives the answer without a box: one word, or math; GSM8K's mark; a tag; a JSON object
 _STATED = re.compile(
     r"\bans(?:wer)?(?:\s+is(?:\s+(?:therefore|thus))?\b|[ *_]*[:=]|[ *_]*(?=\n))[\s*_:]*(?:[A-Za-z+ ]{1,15}=\s*)?"
-    r"(?P<said>\$[^$\n]{1,200}\$|\\\([^\n]{1,200}?\\\)|[^\s*$]{1,50}+)(?=[ *_]*(?:\n|$|[.!](?:\s|$)))"
-    r"|^[ \t]*####[ \t]+(?P<marked>[^\s]{1,50})[ \t]*$"
+    r"(?P<said>\$[^$\n]{1,200}\$|\\\([^\n]{1,200}?\\\)|[^\s*$]{1,50}+)"
+    r"(?=(?:[ *_]*(?:square |cubic )?units?)?[ *_]*(?:\n|$|[.!](?:\s|$)))"
+    r"|\u7b54\u6848(?:\u5e94\u8be5|\u5e94)?(?:\u662f|\u4e3a|[:\uff1a])[\s*:\uff1a]*"
+    r"(?P<chinese>\$[^$\n]{1,200}\$|[^\s*$\u3002\uff0c,]{1,50}+)(?=[*]*(?:[\s\u3002\uff0c]|$))"
+    r"|\bans(?:wer)?(?:\s+is\b|[ *_]*[:=])[\s*_:]*(?P<measured>[+-]?[0-9][0-9,]{0,30}(?:\.[0-9]{1,30})?[*$]{0,3}"
+    rf"(?:[ ](?!{_NO_NOUN}\b)[a-z]{{1,15}}(?:\^[23])?){{1,3}})"
+    r"(?=[ *_]*(?:\n|$|[.!](?:\s|$)))"
+    r"|(?:^[ \t]*|[ \t])####[ \t]+(?P<marked>[^\s]{1,50})[ \t]*$"
     r"|<answer>\s*(?P<tagged>[^<]{1,200}?)\s*</answer>"
     r"|\"(?:final_)?answer\"\s*:\s*\"?(?P<named>[^\"{}\n,]{1,50})\"?\s*[,}]",
     re.IGNORECASE | re.MULTILINE,
@@ -40,8 +54,24 @@ _INTEGER = re.compile(
 # Words that make something else of the number before them, so that they are no unit
 _CHANGES_THE_VALUE = frozenset(
     {
-        *("hundred", "thousand", "million", "billion", "trillion", "dozen", "factorial", "squared", "cubed", "pi"),
-        *("and", "or", "to", "plus", "minus", "times", "by", "over", "choose", "mod", "modulo"),
+        *("hundred", "thousand", "million", "billion", "trillion", "dozen", "score", "gross", "factorial", "squared"),
+        *("cubed", "pi", "root", "half", "halve", "third", "quarter", "fourth", "fifth", "tenth", "hundredth"),
+        *("and", "or", "to", "plus", "minus", "time", "by", "over", "choose", "mod", "modulo", "base"),
+        *(
+            "not",
+            "approximately",
+            "about",
+            "roughly",
+            "least",
+            "most",
+            "more",
+            "les",
+            "fewer",
+            "than",
+            "above",
+            "below",
+        ),
+        *("wrong", "incorrect"),
     }
 )
 
@@ -54,37 +84,94 @@ _LAYOUT = re.compile(
 _THOUSANDS = re.compile(r"[+-]?\d{1,3}(?:[, ]\d{3})+")
 _RATIO = re.compile(r"(-?)(?:\\frac\{(-?\d{1,30})\}\{(\d{1,30})\}|(\d{1,30})/(\d{1,30}))")
 _DECIMAL = re.compile(r"[+-]?(?:\d{1,30}(?:\.\d{0,30})?|\.\d{1,30})")
-_NAMED_VALUE = re.compile(r"[A-Za-z]=([^=]+)")
+_NAMED_VALUE = re.compile(r"([A-Za-z])=([^=]+)")
+_LISTED = re.compile(r"\d,\s+\d")
 # Blanks, but those between two digits or two letters
 _LOOSE = re.compile(r"(?<![0-9])\s+(?![A-Za-z])|(?<![A-Za-z])\s+(?![0-9])")
 _LONE_LETTER = re.compile(r"\(([A-Za-z])\)")
 
+# A value alone on the last line; an equation might be a step
+_ALONE = re.compile(
+    r"(?:\A\s*|\n[ \t>]*)(?:(?P<bold>\*\*|__)\$?(?P<number>[+-]?[0-9][0-9,]{0,30}(?:\.[0-9]{1,30})?)\$?(?P=bold)"
+    r"|(?:\*\*)?(?:\$\$?|\\\(|\\\[)\s*(?P<math>[^$=<>~\n]{1,200}?)\s*(?:\$\$?|\\\)|\\\])(?:\*\*)?)\.?\s*\Z"
+)
+_NUMBER_ONLY = re.compile(r"\s*([+-]?[0-9][0-9,]{0,30}(?:\.[0-9]{1,30})?)\.?\s*")
+_RELATION = re.compile(
+    r"\\(?:[lg]eq?|[lg]t|neq?|approx|equiv|sim|in|to|boxed|cdots|ldots|implies|Rightarrow)(?![A-Za-z])|[\u2260-\u2265\u2248\u2261\u2192]"
+)
+_MODULUS = re.compile(r"\s*\(?\s*(?:\\[pb]?mod|mod)\s*\{?\s*([0-9]{1,30})\s*\}?\s*\)?\Z")
+_PERCENT = re.compile(r"percent|per cent|%", re.IGNORECASE)
+
+
+def boxed(text: str, *, may_list: bool = False) -> str | None:
+    r"""Return the content of the last box that a text stands by; None where it has none.
+
+    may_list: "$\boxed{2}$ and $\boxed{3}$" is the list `2, 3`.
+    """
+    found = [box for box in boxes(text) if not is_denied(text, box.start, box.end)]
+    if not found:
+        return None
+    listed = [unboxed(text[box.content]) for box in (listed_boxes(text, found) if may_list else found[-1:])]
+    return listed[-1] if len(set(map(canonical, listed))) == 1 else ", ".join(listed)
+
+
+def final_integer(text: str) -> str | None:
+    """Return the integer that a text names as its answer behind its last box; None where it names none."""
+    found = boxes(text)
+    said = stated(text[found[-1].end :]) if found else None
+    return said if said is not None and read_integer(said) is not None else None
+
+
+def has_percent(text: str) -> bool:
+    """Say whether a text speaks of percents."""
+    return bool(_PERCENT.search(text))
+
 
 def stated(text: str) -> str | None:
-    """Return the answer of a text without a box: the last one that it names so ("Final answer: 42").
+    """Return the answer of a text without a box: the last one that it names so ("Final answer: 42"), or a last line.
 
-    None where it names none, or different ones of which it takes none back (`settled`).
+    None where it names none that it stands by, or different ones of which it takes none back (`settled`).
     """
-    found = [(one.start(), str(one[one.lastgroup or 0]).strip("$ ").rstrip(".,;!")) for one in _STATED.finditer(text)]
-    return settled(text, found) if found else None
+    found = [
+        (one.start(), str(one[one.lastgroup or 0]).replace("*", "").strip("$ ").rstrip(".,;!"))
+        for one in _STATED.finditer(text)
+        if is_asserted(text, one.start(), one.end())
+    ]
+    if not found:
+        return _alone(text)
+    return None if is_taken_back(text, found[-1][0]) else settled(text, found)
+
+
+def _alone(text: str) -> str | None:
+    """Return the value that stands alone on the last line, set apart, or is the whole reply."""
+    if whole := _NUMBER_ONLY.fullmatch(text):
+        return whole[1]
+    last = _ALONE.search(text, max(0, len(text) - 300))
+    if last is None or is_denied(text, last.start(last.lastgroup or 0), len(text)):
+        return None
+    value = last["number"] or last["math"]
+    return None if _RELATION.search(value) else value
 
 
 def read_integer(answer: str) -> int | None:
     r"""Return the integer that an answer states, or None when it does not state exactly one.
 
     Understood around the digits: a sign, leading zeros, `.0`, thousands set apart (`1,000`, `1{,}000`, `1\,000`), math
-    mode, `\text{...}` and its like, degrees, `%`, `\$`, a unit in words after a blank, a full stop, and an equation's
-    left side (`m + n = 113`). Nothing is computed: `84/2` and `2^5` are no integers here.
+    mode, `\text{...}` and its like, degrees, `%`, `\$`, a unit in words after a blank, a full stop, and the name of
+    what it is (`m + n = 113`, see `stated_value`). Nothing is computed: `84/2` and `2^5` are no integers here.
     """
     plain = " ".join(_LAYOUT.sub("", _plain(answer)).split()).strip("{}() ").rstrip(".,; ")
+    # A remainder says what it is a remainder of; `1024 \bmod 1000` is yet to be computed.
+    modulus = _MODULUS.search(plain)
+    if modulus and (remainder := read_integer(plain[: modulus.start()])) is not None:
+        return remainder if 0 <= remainder < int(modulus[1]) else None
     named = _NAMED_ANSWER.match(plain)
     plain = plain[named.end() :] if named else plain
-    # "m + n = 113" states 113.
-    plain = plain.rpartition("=")[2].strip().removeprefix("#").strip()
-    match = _INTEGER.fullmatch(plain)
+    value = stated_value(plain)
+    match = _INTEGER.fullmatch(value.removeprefix("#").strip()) if value is not None else None
     if match is None:
         return None
-    words = re.findall("[a-z]+", (match["unit"] or "").lower())
+    words = {word.removesuffix("s") for word in re.findall("[a-z]+", (match["unit"] or "").lower())}
     # "5 million" is no 5: a unit must leave the value alone.
     if not _CHANGES_THE_VALUE.isdisjoint(words):
         return None
@@ -104,12 +191,21 @@ def canonical(answer: str) -> str:
     )
     plain = _FRACTION_OF_DIGITS.sub(r"\\frac{\1}{\2}", plain)
     plain = _ROOT_OF_DIGIT.sub(r"\\sqrt{\1}", plain)
+    listed = _LISTED.search(plain)
     plain = _LOOSE.sub("", plain.strip()).rstrip(".,;")
-    # "x=5" is 5, but "x=5=y" is not.
+    # "x=5" is 5, but "x=5=y" and "x=2x+3" are not.
     named = _NAMED_VALUE.fullmatch(plain)
-    plain = named[1] if named else plain
+    if named and not re.search(rf"(?<![A-Za-z\\]){named[1]}(?![A-Za-z])", named[2]):
+        plain = named[2]
     letter = _LONE_LETTER.fullmatch(plain)
-    return letter[1] if letter else _rational(plain) or plain
+    # "1, 234" is a list, "1,234" a number.
+    return letter[1] if letter else (None if listed else _rational(plain)) or plain
+
+
+def named_alike(left: str, right: str) -> bool:
+    """Say whether two answers do not name different things: x = 5 and y = 5 do, x = 5 and 5 do not."""
+    names = {named[1] for text in (left, right) if (named := _NAMED_VALUE.match(_LOOSE.sub("", _plain(text))))}
+    return len(names) < 2
 
 
 def _plain(answer: str) -> str:

@@ -9,8 +9,17 @@ import numpy as np
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.tasks.base import DrawHelp, Grade, Problem
-from evorun.tasks.boxes import has_alternatives, is_in_form, last_boxed
-from evorun.tasks.math_contest.reading import canonical, read_integer, stated
+from evorun.tasks.boxes import boxes, has_alternatives, is_in_form
+from evorun.tasks.corrections import before_next_question, read_unless_withdrawn
+from evorun.tasks.math_contest.reading import (
+    boxed,
+    canonical,
+    final_integer,
+    has_percent,
+    named_alike,
+    read_integer,
+    stated,
+)
 from evorun.tasks.text_task import TextTask
 
 MAX_ANSWER_CHARS = 500
@@ -69,25 +78,40 @@ class MathContest(TextTask):
     def read(self, problem: Problem, text: str) -> str:
         r"""Return the last box's content: where answers are integers, its decimal digits.
 
-        A text without any box may name its answer: "Final answer: 42". Kinds of errors: `no_box`, `ambiguous`,
-        `too_long`, `not_an_integer` and `out_of_range`.
+        A text without any box may name its answer: "Final answer: 42". One that takes its answer back has the one that
+        follows. Kinds of errors: `no_box`, `ambiguous`, `too_long`, `not_an_integer`, `out_of_range` and `withdrawn`.
         """
+        percent = has_percent(self.question(problem))
+
+        def read(part: str) -> str:
+            return self._read_last(part, percent)
+
+        return read_unless_withdrawn(read, before_next_question(read, text), only_sure=True)
+
+    def _read_last(self, text: str, percent: bool) -> str:
+        """percent: percents are asked for."""
         # Of a value in two forms (MATH: "15 39/40, or 639/40") the last one counts.
         if self.integers and has_alternatives(text):
             raise ValueError("ambiguous: expected one answer, got one box or another")
         # The last box counts: a text may put an intermediate result into one before.
-        boxed = last_boxed(text) or (None if "\\boxed" in text else stated(text))
-        if not boxed:
+        answer = boxed(text, may_list=not self.integers)
+        if answer is None and "\\boxed" not in text and not boxes(text):
+            answer = stated(text)
+        elif self.integers:
+            answer = final_integer(text) or answer
+        if not answer:
             raise ValueError(
                 "no_box: expected the text to end in \\boxed{ANSWER}, found no finished box with something in it"
             )
-        if len(boxed) > MAX_ANSWER_CHARS:
-            raise ValueError(f"too_long: expected an answer of at most {MAX_ANSWER_CHARS} characters, got {len(boxed)}")
+        if len(answer) > MAX_ANSWER_CHARS:
+            raise ValueError(
+                f"too_long: expected an answer of at most {MAX_ANSWER_CHARS} characters, got {len(answer)}"
+            )
         if not self.integers:
-            return boxed
-        value = read_integer(boxed)
-        if value is None:
-            raise ValueError(f"not_an_integer: expected {self._form}, got {boxed!r:.60}")
+            return answer
+        value = read_integer(answer)
+        if value is None or (has_percent(answer) and not percent):
+            raise ValueError(f"not_an_integer: expected {self._form}, got {answer!r:.60}")
         if self.largest is not None and not 0 <= value <= self.largest:
             raise ValueError(f"out_of_range: expected {self._form}, got {value}")
         return str(value)
@@ -102,7 +126,8 @@ class MathContest(TextTask):
 
     def score(self, problem: Problem, response: Response, gold: str | None) -> Grade:
         """Compare answers as texts in canonical form; `ContestGrader` compares their values too."""
-        right = response.answer is not None and canonical(response.answer) == canonical(gold or "")
+        answer, gold = response.answer, gold or ""
+        right = answer is not None and canonical(answer) == canonical(gold) and named_alike(answer, gold)
         return Grade(correct=right, scores={"format": float(is_in_form(response.text))})
 
     def signature(self, problem: Problem, response: Response) -> str:

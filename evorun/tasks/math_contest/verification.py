@@ -9,6 +9,7 @@ from functools import cache, lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
+from evorun.tasks.math_contest.forms import comparable
 from evorun.tasks.worker_process import WorkerProcess
 
 CPU_SECONDS = 5.0
@@ -43,13 +44,17 @@ class Verifier:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="math-verify")
         self._remembered = lru_cache(maxsize=10_000)(self._compare)
 
-    async def compare(self, gold: str, answer: str) -> Comparison:
+    async def compare(self, gold: str, answer: str, question: str = "") -> Comparison:
         """Compare an answer, LaTeX without a box around it, with the right one.
 
+        question: the problem's text, which tells what may go without saying (see `comparable`).
         An answer on which the worker dies or runs out of time is not equal. Raises DataError when math-verify cannot
         be imported.
         """
-        return await asyncio.wrap_future(self._thread.submit(self._remembered, gold, answer))
+        texts = comparable(gold, answer, question)
+        if isinstance(texts, str):
+            return Comparison(False, texts)
+        return await asyncio.wrap_future(self._thread.submit(self._remembered, *texts))
 
     def close(self) -> None:
         """End the worker."""

@@ -14,6 +14,9 @@ import signal
 import sys
 from typing import Any
 
+RELATIVE = 1e-5
+"""How far a number may be from the right one, relatively (ours)."""
+
 
 def main() -> None:
     """Serve until the input ends. Arguments: CPU seconds for one comparison, MiB of address space for the process."""
@@ -45,8 +48,17 @@ def compare(math_verify: Any, gold: str, answer: str) -> dict[str, Any]:
         expected, stated = (math_verify.parse(f"${text}$", parsing_timeout=None) for text in (gold, answer))
         if not stated:
             return {"equal": False, "detail": "unreadable: math-verify finds no value in the answer"}
-        return {"equal": bool(math_verify.verify(expected, stated, timeout_seconds=None)), "detail": ""}
+        equal = bool(math_verify.verify(expected, stated, timeout_seconds=None))
+        return {"equal": equal and _as_near(expected[0], stated[0]), "detail": ""}
     return {"equal": False, "detail": "unreadable: math-verify failed on the answer"}
+
+
+def _as_near(expected: Any, stated: Any) -> bool:
+    """Say whether numbers are equal in their first digits too: math-verify rounds to six decimal places."""
+    with contextlib.suppress(Exception):
+        numbers = [complex(value.doit()) for value in (expected, stated)]
+        return abs(numbers[0] - numbers[1]) <= RELATIVE * abs(numbers[0])
+    return True
 
 
 if __name__ == "__main__":

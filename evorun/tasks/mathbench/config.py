@@ -6,9 +6,9 @@ from pathlib import Path
 
 import msgspec
 
-from evorun.errors import ConfigError, DataError, at_least, one_of
+from evorun.errors import ConfigError, at_least, one_of
 from evorun.tasks.base import LoadedTask, Provenance, TaskConfig
-from evorun.tasks.benchmark_files import default_folder, download
+from evorun.tasks.benchmark_files import MissingFilesError, default_folder, download
 from evorun.tasks.loading import load_rows
 from evorun.tasks.mathbench import files
 from evorun.tasks.mathbench.records import Question
@@ -107,9 +107,11 @@ class MathBenchConfig(TaskConfig):
                 return folder, f"folder {folder.resolve().name}"
         if self.hub_id is not None:
             return download(self.hub_id, files.HUB_FILES, "task.hub_id"), f"hub data set {self.hub_id}"
-        raise DataError(
-            f"MathBench's files were not found: download and unpack {files.RELEASE}, then give their folder as "
-            "task.data=FOLDER or $EVORUN_DATA/mathbench; task.source=sample runs evorun's own small set instead"
+        raise MissingFilesError(
+            "MathBench's files",
+            f"download and unpack {files.RELEASE}, then give their folder as task.data=FOLDER or "
+            "$EVORUN_DATA/mathbench",
+            f"{files.RELEASE}, unpacked in $EVORUN_DATA/mathbench",
         )
 
     def _provenance(self, root: Path, place: str, selected: list[Question]) -> Provenance:

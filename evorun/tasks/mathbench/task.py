@@ -9,6 +9,8 @@ import numpy as np
 
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Demonstration, Problem
+from evorun.tasks.corrections import before_next_question, read_unless_withdrawn
+from evorun.tasks.json_text import end_of_object
 from evorun.tasks.mathbench.records import OPTIONS
 from evorun.tasks.multiple_choice import answer_schema, lettered, letters, option_text, read_letter
 from evorun.tasks.text_task import TextTask
@@ -74,7 +76,11 @@ class MathBench(TextTask):
         }
 
     def read(self, problem: Problem, text: str) -> str:
-        return read_letter(text, problem.data["options"])
+        def read(part: str) -> str:
+            return read_letter(part, problem.data["options"])
+
+        text = before_next_question(read, text)
+        return read_unless_withdrawn(read, text, begin=end_of_object(text, "solution"), only_sure=True)
 
     def random_answer(self, problem: Problem, rng: np.random.Generator) -> str:
         return letters(OPTIONS)[int(rng.integers(OPTIONS))]

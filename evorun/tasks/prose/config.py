@@ -12,7 +12,7 @@ import msgspec
 from evorun.errors import ConfigError, DataError, at_least, one_of
 from evorun.runs.streams import stream
 from evorun.tasks.base import LoadedTask, Provenance, TaskConfig
-from evorun.tasks.benchmark_files import default_folder, download_records, records
+from evorun.tasks.benchmark_files import MissingFilesError, default_folder, download_records, records
 from evorun.tasks.loading import Row
 
 SPLITS = ("train", "test")
@@ -203,10 +203,11 @@ class ProseConfig(TaskConfig):
             return [folder], f"file {folder.name}"
         patterns = " or ".join(self.files[split])
         if folder is None or not folder.is_dir():
-            raise DataError(
-                f"the problems of task={self.name} were not found: give a folder with {patterns}, or a file, as "
-                f"task.data=PATH or $EVORUN_DATA/{self.name}, or fetch them with task.source=hub; task.source=sample "
-                "runs evorun's own small set instead"
+            raise MissingFilesError(
+                f"the problems of task={self.name}",
+                f"give a folder with {patterns}, or a file, as task.data=PATH or $EVORUN_DATA/{self.name}, or fetch "
+                "them with task.source=hub",
+                f"{patterns} in $EVORUN_DATA/{self.name}; or task.source=hub",
             )
         paths = sorted({path for pattern in self.files[split] for path in folder.glob(pattern)})
         if not paths:

@@ -36,6 +36,15 @@ _WORD = re.compile("[A-Za-z=:]")
 _LABEL = re.compile(r"[^\n0-9:]{1,60}:")
 # An announcement is followed by the answer, and that by a remark at most
 _LAST_PARAGRAPHS = 2
+# A list by itself before a remark that does not question it
+_ENTRY_WORD = re.compile(
+    r"\b(?:city|node|stop|vertex|colou?rs?|v|c|is|gets|has|receives|assigned|to)(?![A-Za-z])", re.IGNORECASE
+)
+_LETTER = re.compile("[A-Za-z]")
+_QUESTIONED = re.compile(
+    r"\b(?:not|but|however|though|wrong|longer|shorter|better|worse|fail\w*|cannot|unless|if|instead|would)\b|n['\u2019]t\b",
+    re.IGNORECASE,
+)
 _BLANK_LINE = re.compile(r"\n[ \t]*\n")
 _SAYS_ANSWER = re.compile(r"\b(?:answer|solution)\b|\\boxed", re.IGNORECASE)
 
@@ -73,7 +82,7 @@ def closing_passages(text: str) -> Iterator[str]:
     """Yield the paragraphs in which an answer outside of any block may stand: the last one, then those that name it.
 
     "Final answer:" is often a paragraph of its own, the answer the next one. Near the end any announcement or label
-    will do, and a remark may follow.
+    will do, and a remark may follow. A remark that questions nothing may follow a list by itself, too.
     """
     paragraphs = [paragraph.strip() for paragraph in _BLANK_LINE.split(text) if paragraph.strip()]
     yield from paragraphs[-1:]
@@ -81,5 +90,11 @@ def closing_passages(text: str) -> Iterator[str]:
     for n in range(last, -1, -1):
         announced = last - n <= _LAST_PARAGRAPHS and paragraphs[n].rstrip("*_ ").endswith(":")
         labelled = n == last - 1 and _LABEL.match(paragraphs[n])
-        if announced or labelled or _SAYS_ANSWER.search(paragraphs[n]):
+        bare = n == last - 1 and _is_bare(paragraphs[n]) and not _QUESTIONED.search(paragraphs[-1])
+        if announced or labelled or bare or _SAYS_ANSWER.search(paragraphs[n]):
             yield "\n".join(paragraphs[n : n + 2])
+
+
+def _is_bare(paragraph: str) -> bool:
+    """Tell whether a paragraph is a list and nothing else."""
+    return not _LETTER.search(_ENTRY_WORD.sub("", plain(paragraph)))

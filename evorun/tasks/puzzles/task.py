@@ -2,6 +2,7 @@
 
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,7 +12,9 @@ from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.tasks.base import Demonstration, DrawHelp, Grade, Problem, Prompt, Tools
 from evorun.tasks.capabilities import Diagnosis, Verification
-from evorun.tasks.judging import last_score
+from evorun.tasks.clauses import is_supposed
+from evorun.tasks.corrections import read_unless_withdrawn
+from evorun.tasks.puzzles.denials import without_supposed
 from evorun.tasks.puzzles.lenient import closing_passages
 from evorun.tasks.puzzles.reading import blocks, fenced, last_block
 from evorun.tasks.text_task import TextTask
@@ -30,6 +33,10 @@ class Puzzle(TextTask):
     The prompt files `rules`, `puzzle`, `answer_format`, `error_format` and `fitness_rule` are given its
     `puzzle_values`, of which `instance` is what `puzzle` shows; all others are given those five texts too. Answers are
     in canonical form: equal ones have equal texts.
+
+    The rules of fitness in the prompts follow the metrics of section 3, also where the templates do not: template 4
+    adds a `delta` to each share, and template 6 divides the missing cities by the route's own length less one, not by
+    their number.
     """
 
     prompt_folders: ClassVar[Sequence[Path]] = (Path(__file__).parent / "prompts",)
@@ -124,17 +131,23 @@ class Puzzle(TextTask):
     def read(self, problem: Problem, text: str) -> str:
         """Read the last fenced block that holds an answer; without any, the passages where the text comes to its end.
 
-        What follows the answer may be fenced too: a check, a program, the puzzle. Raises ValueError with what is wrong
-        in the last block.
+        What follows the answer may be fenced too: a check, a program, the puzzle. An answer that is taken back is none.
+        Raises ValueError with what is wrong in the last block.
         """
-        found = [block.content for block in blocks(text)]
-        passages = found[::-1] or self.closing_passages(text)
+        return read_unless_withdrawn(partial(self._read_last, problem), text)
+
+    def _read_last(self, problem: Problem, text: str) -> str:
+        fences = [*blocks(text)]
+        found = [block.content for block in fences if not is_supposed(text, block.start)]
+        passages = found[::-1] if fences else self.closing_passages(without_supposed(text))
         errors = []
         for passage in passages:
             try:
                 return self.read_answer(problem, passage)
             except ValueError as error:
                 errors.append(f"format: {error}")
+        if fences and not found:
+            raise ValueError("supposed: the answer is denied, or belongs to a case that is not so")
         raise ValueError(errors[0] if found else "no_block: no fenced block with an answer")
 
     def closing_passages(self, text: str) -> Iterable[str]:
@@ -169,13 +182,3 @@ class Puzzle(TextTask):
             if findings is not None:
                 return self._diagnosis(problem, findings, max_errors)
         return None
-
-    def parse_fitness(self, text: str) -> float | None:
-        """Return the last number of the completion, brought into [0, 100]; see `last_score`.
-
-        The rules in the prompts follow the metrics of section 3, also where the templates do not: template 4 adds a
-        `delta` to each share, and template 6 divides the missing cities by the route's own length less one, not by
-        their number.
-        """
-        score = last_score(text)
-        return None if score is None else min(100.0, max(0.0, score))

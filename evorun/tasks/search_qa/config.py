@@ -12,7 +12,7 @@ from evorun.errors import ConfigError, DataError, above, at_least, one_of
 from evorun.models.server.http import checked_url
 from evorun.runs.streams import stream
 from evorun.tasks.base import LoadedTask, Provenance, TaskConfig
-from evorun.tasks.benchmark_files import default_folder, download_records
+from evorun.tasks.benchmark_files import MissingFilesError, default_folder, download_records
 from evorun.tasks.search_qa.loading import loaded
 from evorun.tasks.search_qa.records import Question, read_questions
 from evorun.tasks.search_qa.retrieval.base import Corpus, Retriever
@@ -160,10 +160,12 @@ class SearchQaConfig(TaskConfig):
     def _folder(self) -> Path:
         folder = Path(self.data).expanduser() if self.data is not None else default_folder("search_qa")
         if folder is None or not folder.is_dir():
-            raise DataError(
-                f"the questions of task={self.name} were not found: give a folder with "
-                f"{', '.join(self.files.values())} and {PASSAGES} as task.data=FOLDER or $EVORUN_DATA/search_qa, or "
-                "fetch questions with task.source=hub; task.source=sample runs evorun's own small set instead"
+            files = f"{', '.join(self.files.values())} and {PASSAGES}"
+            raise MissingFilesError(
+                f"the questions of task={self.name}",
+                f"give a folder with {files} as task.data=FOLDER or $EVORUN_DATA/search_qa, or fetch questions with "
+                "task.source=hub",
+                f"{files} in $EVORUN_DATA/search_qa; or task.source=hub",
             )
         return folder
 

@@ -4,7 +4,10 @@ import re
 
 import msgspec
 
-from evorun.tasks.json_text import well_formed
+from evorun.tasks.assertions import is_asserted
+from evorun.tasks.json_text import read_object, well_formed
+from evorun.tasks.math_contest.reading import boxed
+from evorun.tasks.search_qa.metrics import normalised
 
 MAX_ANSWER_CHARS = 200
 """Longest answer that is read (ours; the paper asks for one to five words)."""
@@ -18,6 +21,23 @@ OPENING, CLOSING = "<tool_call>", "</tool_call>"
 # A line that begins with the label; markdown may stand around it
 _LINE = re.compile(r"^[ \t*_#>-]{0,8}answer[*_ \t]{0,4}:", re.IGNORECASE | re.MULTILINE)
 _ANYWHERE = re.compile(r"\banswer[*_ \t]{0,4}:", re.IGNORECASE)
+_HEADING = re.compile(
+    r"^[ \t]*(?:#{1,6}|\*\*)[ \t]*(?:final[ \t]+)?answer[ \t]*(?:\*\*)?[ \t]*$", re.IGNORECASE | re.MULTILINE
+)
+_TAGGED = re.compile(r"<answer>\s*([^<>]{1,400}?)\s*</answer>", re.IGNORECASE)
+_SENTENCE = re.compile(
+    r"\b(?:so|thus|hence|therefore)?,?\s*the\s+(?:final\s+|correct\s+)?answer\s+is:?\s+"
+    r"(?P<said>[^\n]{1,200}?)[ \t]*\.?[*_ \t]*\Z",
+    re.IGNORECASE,
+)
+_WRAPPER = re.compile(r"\\(?:text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}")
+_KEYS = ("answer", "final_answer")
+_NAMED = re.compile(r'"(?:final_)?answer"\s*:\s*"([^"\\\n]{1,400})"', re.IGNORECASE)
+# A question that yes or no answers, and such an answer with a remark behind it
+_POLAR = re.compile(
+    r"\s*(?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|should)\b(?!.*\bor\b)", re.IGNORECASE
+)
+_YES_OR_NO = re.compile(r"(yes|no)\s*[,.;:\u2013\u2014](?!.*\b(?:but|however|yes|no|unless|if)\b)", re.IGNORECASE)
 
 
 class _Call(msgspec.Struct):
@@ -62,11 +82,13 @@ def read_call(text: str, max_queries: int) -> tuple[str, ...] | None:
     return tuple(well_formed(" ".join(query.split())) for query in queries)
 
 
-def read_answer(text: str) -> str:
+def read_answer(text: str, question: str = "") -> str:
     """Return what follows the last `Answer:` on its line, or on the next one.
 
-    A label at the beginning of a line goes before one within a line. Raises ValueError with `kind: reason` where there
-    is no answer; a turn that calls a tool is none.
+    A label at the beginning of a line goes before one within a line. Without any, the answer is in tags, in a box, in a
+    JSON object, under a heading, or in a last sentence "The answer is ...". Where the question is answered by yes or
+    no, "Yes, both were." is yes. Raises ValueError with `kind: reason` where there is no answer; a turn that calls a
+    tool is none.
     """
     if OPENING in text or CLOSING in text:
         raise ValueError("tool_call: expected an answer, the turn calls a tool")
@@ -76,12 +98,34 @@ def read_answer(text: str) -> str:
             label = found
         if label:
             break
-    answer = text[label.end() :].lstrip(" \t\r\n*_`").partition("\n")[0].strip(" \t\r*_`") if label else ""
+    said = text[label.end() :].lstrip(" \t\r\n*_`").partition("\n")[0] if label else _unlabelled(text)
+    answer = said.removesuffix("</answer>").strip(" \t\r*_`")
     if not answer:
         raise ValueError("no_answer: expected a line 'Answer: ...', found none with something behind it")
     if len(answer) > MAX_ANSWER_CHARS:
         raise ValueError(f"too_long: expected an answer of at most {MAX_ANSWER_CHARS} characters, got {len(answer)}")
-    return answer
+    polar = _YES_OR_NO.match(answer) if _POLAR.match(question) else None
+    return polar[1] if polar else answer
+
+
+def _unlabelled(text: str) -> str:
+    """Return the answer of a text without a label; empty where it has none, or different ones."""
+    said = [found[1] for found in _TAGGED.finditer(text)]
+    said += [named[1] for named in _NAMED.finditer(text)]
+    reply = read_object(text, *_KEYS)
+    if reply is not None and not said:
+        value = next(reply[key] for key in _KEYS if key in reply)
+        said += [str(value)] if isinstance(value, str | int | float) and not isinstance(value, bool) else []
+    content = boxed(text)
+    if content is not None:
+        said.append(_WRAPPER.sub(r"\1", content))
+    for heading in _HEADING.finditer(text):
+        said.append(text[heading.end() :].lstrip().partition("\n")[0])
+    last = _SENTENCE.search(text, max(0, len(text) - 400))
+    # "The final answer is $\boxed{Rome}$" is the box's
+    if last and "boxed" not in last["said"] and is_asserted(text, last.start(), last.end()):
+        said.append(last["said"])
+    return said[-1] if len(set(map(normalised, said))) == 1 and not said[-1].endswith("?") else ""
 
 
 def is_in_form(text: str) -> bool:

@@ -8,6 +8,7 @@ from evorun.models.base import Message
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.tasks.base import DrawHelp, Grade, Problem
+from evorun.tasks.corrections import read_unless_withdrawn
 from evorun.tasks.json_text import well_formed
 from evorun.tasks.search_qa.metrics import exact_match, f1, normalised
 from evorun.tasks.search_qa.reading import is_in_form, read_answer, read_call
@@ -102,8 +103,8 @@ class SearchQa(TextTask):
     # --- answers ---
 
     def read(self, problem: Problem, text: str) -> str:
-        """Return what follows the last `Answer:`. Kinds of errors: `no_answer`, `tool_call` and `too_long`."""
-        return read_answer(text)
+        """Return what follows the last `Answer:`. Kinds: `no_answer`, `tool_call`, `too_long` and `withdrawn`."""
+        return read_unless_withdrawn(lambda part: read_answer(part, self.question(problem)), text, only_sure=True)
 
     def write(self, problem: Problem, answer: str, reasoning: str = "") -> str:
         return f"{reasoning.strip()}\n\nAnswer: {answer}".strip()

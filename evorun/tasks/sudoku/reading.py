@@ -10,10 +10,14 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,9}")
 _RULER = frozenset("-+|: \t")
 _DRAWN_RULER = _RULER | frozenset("=*_~#.")
 _COMMENT = re.compile(r"[ \t](?:#|//).*")
-# Rows of a list on one line, or in one JSON text
+# Rows of a list on one line, or in one JSON text; texts of the rows
 _ROW_END = re.compile(r"(?<=\]),[ \t]*(?=\[)|(?=\[\[)|;|\\n")
+_ROW_TEXT = re.compile(
+    r"(?:([\"'])(?:row|r)?[ _]?[0-9]{1,2}\1[ \t]*:[ \t]*)?([\"'])([0-9][0-9 ,|]*)\2[ \t]*,?", re.IGNORECASE
+)
 _LABEL = re.compile(
-    r"(?:[A-I]\b|(?:row|line|r)[ _]*[0-9]{1,2}\b(?:[ \t]+is\b)?|[0-9]{1,2}[ \t]*[:.)]|[A-Za-z_]{2,20}[ \t]*[:=])"
+    r"(?:[A-I]\b|(?:row|line|r)[ _]*[0-9]{1,2}\b(?:[ \t]+is\b)?|[0-9]{1,2}[ \t]*[:.)]|[A-Za-z_]{2,20}[ \t]*[:=]"
+    r"|[^\W\d_]{1,12}[ \t]*[0-9]{1,2}[^\W\d_]{0,2}[ \t]*:)"
     r"[ \t:|.]*",
     re.IGNORECASE,
 )
@@ -71,7 +75,7 @@ def _grids(text: str, size: int) -> Iterator[list[list[str]]]:
     """Yield the runs of lines that are rows and nothing else, as many as the grid has; rulers may stand between."""
     run: list[list[str]] = []
     # A last line that is no row ends the last run.
-    for line in [*_ROW_END.sub("\n", text).splitlines(), "end"]:
+    for line in [*_ROW_END.sub("\n", _texts_apart(text, size)).splitlines(), "end"]:
         if set(line) <= _DRAWN_RULER or not line.translate(_APART).strip():
             # A ruler below the first line makes a header of it, if it counts the columns.
             run = [] if run == [_counted(size)] and line.strip() else run
@@ -84,6 +88,18 @@ def _grids(text: str, size: int) -> Iterator[list[list[str]]]:
         if len(run) == size and all(len(cells) == size for cells in run):
             yield run
         run = []
+
+
+def _texts_apart(text: str, size: int) -> str:
+    """Return a text with each quoted text that is a row in a line of its own: `["1 2 3 4", "3 4 1 2"]`.
+
+    A key that numbers the row stands with it.
+    """
+
+    def apart(found: re.Match[str]) -> str:
+        return f"\n{found[3]}\n" if len(_cells(found[3].translate(_APART), size)) == size else found[0]
+
+    return _ROW_TEXT.sub(apart, text)
 
 
 def _row(line: str, size: int) -> list[str] | None:

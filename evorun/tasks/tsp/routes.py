@@ -8,6 +8,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
+from evorun.tasks.puzzles.denials import without_dismissed
 from evorun.tasks.puzzles.lenient import plain, spans
 
 Route = Sequence[int]
@@ -20,6 +21,20 @@ _INTEGER = re.compile(r"[-+]?[0-9]+")
 # What stands between the numbers of a route as models write it: `1. 0`, `City 0`, `"0"`, `0 -> 3`, `0-3`
 _STEPS = re.compile(r"^[ \t]*[0-9]{1,3}[.)][ \t]+(?=[0-9]+[ \t]*$)", re.MULTILINE)
 _WORDS = re.compile(r"\b(?:(?:city|node|stop)(?:\b|_)|c(?=[0-9]))|[\"']", re.IGNORECASE)
+# What says that the trip goes on; "and" alone does not
+_MOVES = re.compile(
+    r"""
+      ^ [ \t]* step [ \t]* [0-9]{1,3} [ \t]* [:.)]
+    | \b (?:(?:and [ \t]+)? (?:then|next|finally|lastly),? [ \t]+)?
+      (?: (?:start|begin|end|finish)(?:ing|s)? [ \t]+ (?:in|at|from|with) (?=[ \t]+[0-9])
+        | (?:(?:and|come|continue|go|head|move|proceed|return|travel)(?:ing|s|es)? [ \t]+)?
+          (?:back [ \t]+)? to (?=[ \t]+[0-9])
+        | visit (?=[ \t]+[0-9])
+      )
+    | (?:\band [ \t]+)? \b(?:then|next|finally|lastly) ,? (?=[ \t]+[0-9])
+    """,
+    re.IGNORECASE | re.MULTILINE | re.VERBOSE,
+)
 _HYPHENS = re.compile(r"(?<=[0-9])(?:[ \t]*-?>\s*|[ \t]+[-\u2013\u2014][ \t]+|[-\u2013\u2014]|\),\s*\()(?=[0-9])")
 
 
@@ -44,8 +59,8 @@ def read(block: str, cities: int) -> str:
     try:
         return as_text(_asked_for(block, cities))
     except ValueError:
-        text = _WORDS.sub(" ", _STEPS.sub("", plain(block)))
-        routes = map(_without_joints, spans(_HYPHENS.sub(",", text)))
+        text = _MOVES.sub(" ", _WORDS.sub(" ", _STEPS.sub("", plain(block))))
+        routes = map(_without_joints, spans(without_dismissed(_HYPHENS.sub(",", text))))
         found = {as_text(route) for route in routes if _is_route(route, cities)}
         if len(found) != 1:
             raise

@@ -73,7 +73,8 @@ async def test_right_answers_pass_the_grader_and_others_do_not(settings: dict[st
             (f"\\boxed{{{gold}}}", True, 1),
             (f"\\boxed{{{gold + 1}}}", False, 1),
             (f"It is \\boxed{{{gold}}}, so 1", True, 0),
-            (str(gold), False, 0),
+            (str(gold), True, 0),
+            (f"It is {gold}, or {gold + 1}", False, 0),
         ):
             grade = await loaded.grader.grade(problem, loaded.task.parse(problem, text), NO_TOOLS)
             assert (grade.correct, grade.scores["format"]) == (correct, form)

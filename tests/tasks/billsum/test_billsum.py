@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from building import load_task
-from evorun.errors import DataError, ToolError
+from evorun.errors import ConfigError, DataError, ToolError
 from evorun.runs.candidates import Response
-from evorun.tasks.billsum import rouge
+from evorun.tasks.billsum import config, rouge
 from evorun.tasks.billsum.grader import RougeGrader
 from evorun.tasks.billsum.rouge import Rouge
 from evorun.tasks.billsum.task import MEASURES
@@ -195,3 +195,46 @@ async def test_the_bills_at_hand_load_and_their_own_summaries_are_right(measured
     ]
     assert right == 1
     assert 0.05 < beginning < 0.9
+
+
+class WordTokenizer:
+    """A token a word, and three that the chat template adds."""
+
+    chat_template = "any"
+
+    def apply_chat_template(self, messages: Any, *, add_generation_prompt: bool, **options: Any) -> Any:
+        assert add_generation_prompt
+        text = " ".join(message["content"] for message in messages)
+        ids = list(range(3 + len(text.split())))
+        return {"input_ids": ids} if options.get("return_dict", True) else ids
+
+    def get_vocab(self) -> dict[str, int]:
+        return {}
+
+
+def test_bills_with_long_prompts_are_left_out_of_both_splits_and_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MPO's released code: prompts of the policy's chat template, of up to 4,000 tokens."""
+    asked: list[str] = []
+    monkeypatch.setattr(config, "load_tokenizer", lambda model: asked.append(model.id) or WordTokenizer())
+    bills = [{"bill_id": f"b{n}", "text": f"Bill {n} " + "word " * n, "summary": f"Of bill {n}."} for n in range(40)]
+    write(tmp_path / "us_test.jsonl", bills[:4] + bills[30:32])
+    write(tmp_path / "us_train.jsonl", bills[4:30])
+    settings: dict[str, Any] = {"data": str(tmp_path), "train_problems": None, "validation_problems": 0}
+    whole = load_task("billsum", **settings)
+    task: Any = whole.task
+    words = [" ".join(turn["content"] for turn in task.generation_prompt(one).messages) for one in whole.problems]
+    at_most = max(len(text.split()) for text in words)
+    limit = {"max_prompt_tokens": at_most + 3, "prompt_tokenizer": "own/model"}
+    assert sorted(ids(load_task("billsum", **settings, **limit))) == sorted(ids(whole))  # up to and with the limit
+    limit["max_prompt_tokens"] = at_most + 2
+    left = load_task("billsum", **settings, **limit)
+    assert sorted(set(ids(whole)) - set(ids(left))) == ["b31"]
+    assert "1 left out" in left.provenance.description
+    limit["max_prompt_tokens"] = at_most + 3 - 11  # a bill of 20 words fits
+    train = load_task("billsum", **settings, **limit, split="train")
+    assert sorted(ids(train)) == sorted(f"b{n}" for n in range(4, 21))
+    assert set(asked) == {"own/model"}
+    with pytest.raises(ConfigError, match=r"^task.prompt_tokenizer: expected a model with task.max_prompt_tokens"):
+        load_task("billsum", **settings, max_prompt_tokens=9)

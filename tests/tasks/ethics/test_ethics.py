@@ -104,6 +104,22 @@ def test_the_releases_files_are_read_and_what_cannot_be_judged_is_left_out(tmp_p
         load_task("ethics", **settings)
 
 
+def test_incomplete_anecdotes_are_left_out_of_both_splits_where_that_is_set_and_counted(tmp_path: Path) -> None:
+    """As in MPO's released code."""
+    lacking = [{"binarized_label": None}, {"title": None}, {"text": None}, {"action": None}, {"action": {}}]
+    kept = [anecdote(number) for number in (20, 21)]
+    records = [*kept, *(anecdote(number, **changes) for number, changes in enumerate(lacking))]
+    write(tmp_path / "train.scruples-anecdotes.jsonl", records)
+    write(tmp_path / "test.scruples-anecdotes.jsonl", [anecdote(30)])
+    settings: dict[str, Any] = {"data": str(tmp_path), "train_problems": None, "validation_problems": 0}
+    train = load_task("ethics", **settings, split="train", complete=True)
+    assert sorted(ids(train)) == ["n20", "n21"]
+    assert "5 left out" in train.provenance.description
+    write(tmp_path / "test.scruples-anecdotes.jsonl", [anecdote(30), anecdote(31, text=None), anecdote(32, title=None)])
+    test = load_task("ethics", **settings, complete=True)
+    assert (ids(test), "2 left out" in test.provenance.description) == (["n30"], True)
+
+
 def test_reflection_is_told_what_people_said() -> None:
     example = LOADED.validation[0]
     other = "WRONG" if example.answer == "RIGHT" else "RIGHT"

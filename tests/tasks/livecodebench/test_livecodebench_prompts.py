@@ -330,6 +330,13 @@ async def test_the_prompts_state_a_limit_of_their_own(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["problem", "rules", "reply", "demonstration", "judge", "candidate"])
 def test_a_users_file_is_tried_before_the_run_where_the_release_has_no_solutions(tmp_path: Path, name: str) -> None:
-    (tmp_path / f"{name}.md").write_text("{{ hidden_tests }}")
+    shown = "{{ code_a }} {{ code_b }} " if name == "judge" else ""
+    (tmp_path / f"{name}.md").write_text(f"{shown}{{{{ hidden_tests }}}}")
     with pytest.raises(ConfigError, match=rf"{name}\.md: unknown variable 'hidden_tests'"):
+        LiveCodeBench(prompts=str(tmp_path)).try_prompts(PROBLEM, "")
+
+
+def test_a_judge_that_is_shown_no_programs_is_refused_by_their_names_in_this_task(tmp_path: Path) -> None:
+    (tmp_path / "judge.md").write_text("{{ question }} Which one is better?")
+    with pytest.raises(ConfigError, match=r"that shows \{\{ code_a \}\} and \{\{ code_b \}\}; else it judges blind"):
         LiveCodeBench(prompts=str(tmp_path)).try_prompts(PROBLEM, "")

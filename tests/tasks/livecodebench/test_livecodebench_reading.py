@@ -30,6 +30,18 @@ def answer(text: str) -> str | None:
     return TASK.parse(PROBLEM, text).answer
 
 
+def indented(text: str) -> str:
+    return "".join(f"    {line}" if line.strip() else line for line in text.splitlines(keepends=True))
+
+
+@pytest.mark.parametrize(
+    "frame", ["Of {98, 100} take \\frac{n}{2}:\n#", "#\nIt takes \\frac{n}{2} of {98, 100} steps."]
+)
+def test_braces_in_the_prose_do_not_hide_the_object(frame: str) -> None:
+    response = TASK.parse(PROBLEM, frame.replace("#", reply(CODE)))
+    assert (response.answer, response.reasoning, response.memory) == (CODE, "Because.", "n = 0")
+
+
 def test_fences_are_stripped() -> None:
     for solution in [
         CODE,
@@ -83,6 +95,33 @@ def test_near_json_is_repaired(text: str) -> None:
 def test_a_block_that_is_python_beats_a_repair_that_is_not(source: str) -> None:
     text = '{"reasoning": "It says "hello".", "solution": "```python\n' + source + '\n```"}'  # nothing is escaped
     assert answer(text) == source
+
+
+def test_indented_blocks_are_read_where_there_is_no_other_program() -> None:
+    parts = CODE.replace("\n", "\n\n")
+    assert answer(f"Here it is:\n\n{indented(CODE)}\n\nIt prints the parity.") == CODE
+    assert answer(f"First\n\n    print(0)\n\nis wrong for 2, so:\n\n{indented(parts)}") == parts
+    assert answer(f"{FENCED}\n\nIt is called as\n\n    print(f(1))\n\nin a test.") == CODE
+    assert answer(f"def f(n):\n\n{indented(CODE)}\n\nf(1)") == f"def f(n):\n\n{indented(CODE)}\n\nf(1)"
+    for text in ("Its output:\n\n    Case 3\n\nfor 3.", "Its output:\n\n    3\n", "a paragraph\n    print(0)\ngoes on"):
+        assert answer(text) is None
+
+
+def test_prose_behind_a_program_without_a_fence_is_no_part_of_it() -> None:
+    assert answer(f"Code:\n{CODE}\n\nExplanation: it prints the parity.\n\n**Note:** as asked.") == CODE
+    assert answer(f"Code:\n{CODE}\n\nwhile True\n    cut o") is None
+
+
+def test_a_block_that_tries_the_program_out_is_not_the_program() -> None:
+    assert answer(f"{FENCED}\n\nA test:\n```python\nassert solve(1) == 'odd'\n```") == CODE
+    assert answer(f"```python\nprint(0)\n```\nThat fails the first test:\n{FENCED}") == CODE
+
+
+def test_programs_that_are_supposed_or_denied_are_none() -> None:
+    for lead in ("If the numbers were sorted, the program would be", "A wrong program is:"):
+        assert answer(f"{lead}\n{FENCED}\nI have no other.") is None
+    for lead in ("If I understand it, this would be the program:", "A wrong program prints 0. Mine:"):
+        assert answer(f"{lead}\n{FENCED}") == CODE
 
 
 def test_a_text_without_json_counts_by_its_last_python_block() -> None:

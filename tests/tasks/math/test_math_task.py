@@ -64,6 +64,22 @@ def keys(problems: Sequence[Problem], task: Any) -> dict[str, str]:
     return {problem.data["problem"]: task.rubric_key(problem) for problem in problems}
 
 
+@pytest.mark.parametrize("folder", [".", "data"])
+def test_the_hubs_own_files_are_read_from_a_folder(tmp_path: Path, folder: str) -> None:
+    arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    (tmp_path / folder).mkdir(exist_ok=True)
+    for split, texts in (("train", ["How many?", "How few?"]), ("test", ["How long?"])):
+        rows = [
+            {"problem": text, "level": "Level 3", "type": "Prealgebra", "solution": f"It is $\\boxed{{{len(text)}}}$."}
+            for text in texts
+        ]
+        parquet.write_table(arrow.Table.from_pylist(rows), tmp_path / folder / f"{split}-00000-of-00001.parquet")
+    loaded = load_task("math", data=str(tmp_path), validation_problems=2)
+    assert [one.data["problem"] for one in loaded.problems] == ["How long?"]
+    assert loaded.answers[loaded.problems[0].id] == "9"
+    assert {one.problem.data["problem"] for one in loaded.validation} == {"How many?", "How few?"}
+
+
 def test_test_problems_fall_into_the_clusters_of_the_training_problems(tmp_path: Path) -> None:
     write(tmp_path, "math_train", WORDS)
     write(tmp_path, "math_test", ["Which equation is this?", "A polynomial of x", "Solve it"])

@@ -1,5 +1,6 @@
 """Integers and canonical texts: what is understood, what is not, and that equal texts mean equal values."""
 
+import re
 from itertools import combinations
 
 import pytest
@@ -53,7 +54,10 @@ def test_integers() -> None:
         ("5!", None),
         ("5 million", None),
         ("5 or 6", None),
-        ("5 mod 7", None),
+        ("5 mod 7", 5),
+        (r"5 \pmod{7}", 5),
+        (r"5 \text{ (mod } 7)", 5),
+        (r"12 \bmod 7", None),
         ("5, 6", None),
         ("12,34", None),
         ("1 2", None),
@@ -67,6 +71,36 @@ def test_integers() -> None:
         ("__import__('os')", None),
     ]:
         assert read_integer(text) == value
+
+
+NAMED = r"""
+n = 89 | f(3) = 89 | m + n = 89 | |S| = 89 | \left|S\right| = 89 | \angle ABC = 89 | m\angle ABC = 89^\circ
+89 = n | = 89 | N \equiv 89 \pmod{1000}
+m + n = 80 + 9 = 89 | 100m + n = 89 | x^2 + y^2 = 89 | AC^2 = 89 | BC^{2} = 89 | \overline{AB} = 89 | a_{10} = 89
+x_1 + x_2 = 89 | \frac{m}{n} = 89 | xyz = 89 | \lfloor 100\alpha \rfloor = 89 | \text{number of ways} = 89 | [ABC] = 89
+N \bmod 1000 = 89 | 2^{100} \bmod 1000 = 89 | \binom{8}{4} + 19 = 89 | k = \frac{178}{2} = 89 | \gcd(a, b) = 89
+x = 2y = 2 \cdot 44.5 = 89 | AE = CD = 89 | f^{\prime}(1) = 89 | 1,089 - 1,000 = 89
+\sum_{k=1}^{10} a_k = 89 | \frac{80}{9} \Rightarrow m + n = 89 | \text{The answer is } n = 89 | \theta = 89^\circ
+"""
+
+NOT_NAMED = r"""
+n \ge 89 | n >= 89 | n != 89 | n \neq 89 | n \not= 89 | n \approx 89 | n \leq 89 | n < 89 | 1 < n = 89
+n ≥ 89 | n ≠ 89
+x^2 = 89 | x^{2} = 89 | 2x = 89 | 3n + 1 = 89 | x + 1 = 89 | -x = 89 | \sqrt{x} = 89 | \frac{x}{2} = 89
+x/2 = 89 | 2^n = 89
+n! = 89 | 2(x+1) = 89 | x = 3, y = 89 | n = 1, n = 89 | n = 88 = 89 | \pm 89 | x = \pm 89 | 89 or 98 | n = 88, 89
+n \in \{89\} | n \equiv 89 | 89 thousands | 89 dozens | 89 at least | 89 or more | 89 approximately | = | == | ==89=
+"""
+
+
+def alternatives(table: str) -> list[str]:
+    """Return the texts of a table; bars with blanks around them separate them."""
+    return [text.strip() for line in table.strip().splitlines() for text in re.split(r" \| ", line)]
+
+
+def test_an_equation_states_its_value_where_the_left_side_is_a_name() -> None:
+    assert [text for text in alternatives(NAMED) if read_integer(text) != 89] == []
+    assert [text for text in alternatives(NOT_NAMED) if read_integer(text) is not None] == []
 
 
 @given(st.integers(-(10**49), 10**49))

@@ -104,7 +104,8 @@ def test_too_few_problems_say_what_to_lower(pool: Path) -> None:
 
 
 def test_nothing_found_says_what_to_do(pool: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    advice = r"test\*.jsonl or prompts\*.jsonl, or a file, as task.data=PATH or \$EVORUN_DATA/essay.*task.source=sample"
+    names = r"test\*.jsonl or prompts\*.jsonl or test\*.parquet"
+    advice = rf"{names}, or a file, as task.data=PATH or \$EVORUN_DATA/essay.*task.source=hub.*task.source=sample"
     with pytest.raises(DataError, match=advice):
         load_task("essay")
     (tmp_path / "data").mkdir()
@@ -112,7 +113,7 @@ def test_nothing_found_says_what_to_do(pool: Path, tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("EVORUN_DATA", str(tmp_path / "data"))
     assert len(load_task("essay", test_problems=7).problems) == 7
     (pool / "prompts.jsonl").unlink()
-    with pytest.raises(DataError, match=r"task.files.test: expected test\*.jsonl or prompts\*.jsonl in .*, found none"):
+    with pytest.raises(DataError, match=rf"task.files.test: expected {names} in .*, found none"):
         load_task("essay")
 
 

@@ -65,6 +65,11 @@ def test_calls_that_cannot_be_carried_out(text: str, kind: str) -> None:
         ("So the answer: Agnes Rook", "Agnes Rook"),
         ("answer: Keld", "Keld"),
         ("Answer: Aske\nMy final answer: see above", "Aske"),  # a label of its own line goes before one within a line
+        ("<answer>Keld</answer>", "Keld"),
+        (r"The final answer is $\boxed{\text{Keld Ness}}$.", "Keld Ness"),
+        ('{"reasoning": "It is Aske.", "answer": "Keld"}', "Keld"),
+        ("### Answer\nKeld", "Keld"),
+        ("It is long. The answer is **Keld**.", "Keld"),
     ],
 )
 def test_answers(text: str, answer: str) -> None:
@@ -78,12 +83,32 @@ def test_answers(text: str, answer: str) -> None:
         ("Answer:", "no_answer"),
         ("Answer: ** **", "no_answer"),
         (f"Answer: {'x' * (MAX_ANSWER_CHARS + 1)}", "too_long"),
+        ("<answer>Keld</answer> <answer>Aske</answer>", "no_answer"),
+        ('{"answer": "Aske"} {"answer": "Keld"}', "no_answer"),
+        (r"\boxed{Keld} Hmm. The answer is Aske.", "no_answer"),
+        (r"It is not \boxed{Keld}.", "no_answer"),
+        ("A friend says that the answer is Keld.", "no_answer"),
+        ("Is it true that the answer is Keld?", "no_answer"),
         (f"{call('a')}\nPassages for: a\nAnswer: made up", "tool_call"),
     ],
 )
 def test_texts_without_an_answer(text: str, kind: str) -> None:
     with pytest.raises(ValueError, match=rf"^{kind}: "):
         read_answer(text)
+
+
+@pytest.mark.parametrize(
+    ("question", "text", "answer"),
+    [
+        ("Were both Danish?", "Answer: Yes, both were.", "Yes"),
+        ("Were both Danish?", "Answer: No. One was a Swede.", "No"),
+        ("Were both Danish?", "Answer: Yes, but only by birth.", "Yes, but only by birth."),
+        ("Was it Ann or Bo?", "Answer: No, Bo", "No, Bo"),
+        ("Who sang it?", "Answer: Yes, the band", "Yes, the band"),
+    ],
+)
+def test_a_remark_behind_yes_or_no(question: str, text: str, answer: str) -> None:
+    assert read_answer(text, question) == answer
 
 
 @pytest.mark.parametrize(

@@ -128,6 +128,9 @@ def test_the_seed_instruction_explains_the_tool() -> None:
         assert "1 to 2 queries" in text
         assert "the 1 passage " in text
         assert "`Answer:`" in text
+    # the five of E-SPL's root prompt (appendix A), the last one on the form of the answer
+    assert re.findall(r"^(\d)\. ", seed, re.MULTILINE) == ["1", "2", "3", "4", "5"]
+    assert seed.rpartition("\n")[2] == f"5. {task.answer_format}"
     instructed = task.instructed_prompt(PROBLEM, seed).messages
     assert instructed[0]["content"] == seed
     assert instructed[1]["content"] == PROBLEM.data["question"]

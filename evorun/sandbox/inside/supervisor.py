@@ -1,11 +1,9 @@
-"""A warm interpreter that runs one program after another, each in a process of its own.
+"""The process that answers requests to run programs: it starts each, watches it, and says how it ended.
 
-Its memory is every program's, since they are forked from it: so it never holds what a program is, reads or writes. That
-passes through files without a name, which the other side of the control channel makes and reads.
+Programs are no copies of it (see `template`), for it knows what earlier ones were, used and did.
 """
 
 import contextlib
-import gc
 import json
 import os
 import select
@@ -13,10 +11,10 @@ import signal
 import socket
 import tempfile
 import time
-from collections.abc import Callable
 from typing import Any, NoReturn
 
-from evorun.sandbox.inside import cell, kernel, processes, program, scratch, syscalls
+from evorun.sandbox.inside import cell, kernel, processes, program, scratch
+from evorun.sandbox.inside.template import ENDED, Template
 
 TICK = 0.05
 """Seconds between two checks of the use of a program's processes."""
@@ -24,6 +22,7 @@ GRACE = 10.0
 """Seconds that a killed program's processes have to end."""
 PATIENCE = 4
 """Wall limits after which a program is stopped although it only waits for a core."""
+WAIT_FOR_ALL_KINDS = 0x40000000  # __WALL: whatever signal they end with
 _LONGEST_MESSAGE = 1 << 16
 
 
@@ -34,13 +33,8 @@ def serve(control: int, settings: dict[str, Any]) -> NoReturn:
     lengths that a request gives), standard output, standard error and result. A request is JSON, with a file for
     standard input; an answer is a line of JSON.
     """
-    program.settle()
-    main = program.main_module()
     spawner = Spawner(settings)
     channel = socket.socket(fileno=control)
-    # Objects of the prelude are never collected in a program's process, which would copy the pages that they share.
-    gc.collect()
-    gc.freeze()
     channel.sendall(b"{}\n")
     _, (texts, *outputs), _, _ = socket.recv_fds(channel, 1, 4)
     while True:
@@ -50,36 +44,35 @@ def serve(control: int, settings: dict[str, Any]) -> NoReturn:
             os._exit(0)
         request = json.loads(message)
         supervision = Supervision(control, spawner, request["limits"], outputs)
-        supervision.start(texts, inputs[0], lambda: program.run(request["lengths"], main))  # noqa: B023
+        supervision.start(request["lengths"], texts, inputs[0])
         answer = supervision.follow()
         os.close(inputs[0])
         channel.sendall(json.dumps(answer).encode() + b"\n")
 
 
 class Spawner:
-    """Forks the processes of programs, and notices their end."""
+    """Starts the processes of programs, and notices their end."""
 
     def __init__(self, settings: dict[str, Any]) -> None:
         self.settings = settings
-        self.filter = syscalls.Filter(unix_sockets=settings["namespaces"])
-        self._own_namespace = os.open("/proc/self/ns/pid", os.O_RDONLY)
+        self.template = Template(settings)
         self.endings, wake = os.pipe()
         """Readable when a child has ended."""
         # The wakeup descriptor makes SIGCHLD an event for poll: no polling for ends, no race with the signal.
         os.set_blocking(self.endings, False)
         os.set_blocking(wake, False)
         signal.set_wakeup_fd(wake, warn_on_full_buffer=False)
-        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for ended in (ENDED, signal.SIGCHLD):
+            signal.signal(ended, lambda *_: None)
 
-    def fork(self) -> int:
-        """Fork; with namespaces, the child is the first process of its own: when it ends, all in it do."""
-        if not self.settings["namespaces"]:
-            return os.fork()
-        kernel.unshare(kernel.CLONE_NEWPID)
-        child = os.fork()
-        if child != 0:
-            kernel.join_namespace(self._own_namespace, kernel.CLONE_NEWPID)
-        return child
+    def fork(self, request: dict[str, Any], descriptors: list[int]) -> int:
+        """Start a program's process, see `Template.fork`, and return its number."""
+        if self.settings["namespaces"]:
+            # The same number for every program: the template, whose memory is theirs, sees it, and from numbers that
+            # only grow they could tell how many processes the earlier ones had. Not every kernel allows it.
+            with contextlib.suppress(OSError):
+                kernel.write("/proc/sys/kernel/ns_last_pid", str(self.template.pid))
+        return self.template.fork(request, descriptors)
 
     def make_scratch(self) -> str:
         """Return the folder that will be a program's only writable one; with namespaces, a mount covers it."""
@@ -102,18 +95,21 @@ class Spawner:
         # Again and again, since a program that forks may have new processes after each look.
         cpu_seconds = 0.0
         while True:
-            try:
-                ended, _, usage = os.wait4(-1, os.WNOHANG)
-            except ChildProcessError:
+            left, ended = False, 0
+            for process, kind in ((program_pid, WAIT_FOR_ALL_KINDS), (-1, 0)):  # the second: all but the template
+                with contextlib.suppress(ChildProcessError):
+                    ended, _, usage = os.wait4(process, os.WNOHANG | kind)
+                    cpu_seconds += usage.ru_utime + usage.ru_stime
+                    left = True
+            if not left:
                 return cpu_seconds
             if ended:
-                cpu_seconds += usage.ru_utime + usage.ru_stime
                 continue
             if self.settings["user"] is not None:
                 processes.kill_all_of(self.settings["user"])
             processes.kill_group(program_pid)
-            for process in processes.below_this():
-                processes.kill(process.pid)
+            for other in processes.below_this(self.template.pid_in_proc):
+                processes.kill(other.pid)
             time.sleep(0.001)
 
 
@@ -140,8 +136,8 @@ class Supervision:
         self._stopped_at: float | None = None
         self._has_company = False
 
-    def start(self, texts: int, stdin: int, run: Callable[[], None]) -> None:
-        """Fork the program's process, which calls `run` once its limits are in force."""
+    def start(self, lengths: list[int], texts: int, stdin: int) -> None:
+        """Start the program's process; `lengths` of the parts of its texts."""
         self._started = time.monotonic()
         channels = {0: stdin, program.TEXTS_DESCRIPTOR: texts}
         for number, file in zip((1, 2, program.RESULT_DESCRIPTOR), self._outputs, strict=True):
@@ -151,11 +147,8 @@ class Supervision:
             self._poll.register(reader, select.POLLIN)
         self._status, status = os.pipe()
         self._scratch = self._spawner.make_scratch()
-        self._pid = self._spawner.fork()
-        if self._pid == 0:
-            spawner = self._spawner
-            cell.enter(channels, status, spawner.settings, self._scratch, self._limits, spawner.filter)
-            run()
+        request = {"channels": list(channels), "lengths": lengths, "limits": self._limits, "scratch": self._scratch}
+        self._pid = self._spawner.fork(request, [*channels.values(), status])
         for descriptor in (channels[1], channels[2], channels[program.RESULT_DESCRIPTOR], status):
             os.close(descriptor)
         self._poll.register(self._spawner.endings, select.POLLIN)
@@ -221,19 +214,21 @@ class Supervision:
         """Collect the exit statuses that have arrived: the program's own, and those of adopted orphans."""
         os.read(self._spawner.endings, _LONGEST_MESSAGE)
         while self._ending is None:
-            ended, status, usage = os.wait4(-1, os.WNOHANG)
+            ended, status, usage = os.wait4(-1, os.WNOHANG | WAIT_FOR_ALL_KINDS)
             if not ended:
                 return
+            if ended == self._spawner.template.pid:
+                os._exit(1)  # the other side starts a fresh zygote
             self._collected += usage.ru_utime + usage.ru_stime
             if ended == self._pid:
                 self._ending = status
 
     def _look(self, elapsed: float) -> None:
         """Stop a program whose processes together exceed a limit."""
-        used = processes.below_this()
+        used = processes.below_this(self._spawner.template.pid_in_proc)
         cpu_seconds = self._collected + sum(process.cpu_seconds for process in used)
         self._cpu_seconds = max(self._cpu_seconds, cpu_seconds)
-        held = sum(process.resident_bytes for process in used)
+        held = sum(process.held_bytes for process in used)
         if self._spawner.settings["namespaces"]:  # else its sockets are among those of the whole machine
             held += processes.socket_bytes()
         if cpu_seconds > self._limits["cpu_seconds"]:
@@ -259,7 +254,8 @@ class Supervision:
         limit: float = self._limits["wall_seconds"]
         if self._has_company:  # then it may wait for its own processes
             return True
-        return elapsed > PATIENCE * limit or elapsed - processes.longest_wait_for_a_core() > limit
+        waited = processes.longest_wait_for_a_core(self._spawner.template.pid_in_proc)
+        return elapsed > PATIENCE * limit or elapsed - waited > limit
 
     def _stop(self, reason: str) -> None:
         if not self._reason:

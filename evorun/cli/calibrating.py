@@ -1,0 +1,118 @@
+"""`evorun calibrate`: a simulated model like the one of a recorded run; no model is involved."""
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from rich.table import Table
+
+from evorun.cli.usage import USAGES
+from evorun.errors import ConfigError
+from evorun.runs.calibration import Calibration, Estimate, calibrate
+from evorun.runs.directory import load_manifest
+from evorun.runs.paths import display
+from evorun.runs.printable import printable
+from evorun.runs.records import write_atomically
+from evorun.runs.schema import Manifest
+from evorun.runs.terminal import Terminal
+from evorun.tasks.puzzles.task import PENALISED_SCORE
+
+_OF_ANSWERS = ("skill", "spread", "typical_mistake", "improvement", "misleading")
+
+
+def calibrate_run(arguments: Sequence[str], console: Terminal) -> int:
+    """Print the settings that a run tells, and write them as an engine where asked to; return the exit code.
+
+    Raises ConfigError for a wrong command line, and the errors of `calibrate`.
+    """
+    run, output = _request(arguments)
+    manifest = load_manifest(run)
+    found = calibrate(run)
+    if any(score.name == PENALISED_SCORE for score in manifest.scores):
+        found = _without_answers(found)
+    about = f"{_model(manifest)}, by {manifest.method} on {manifest.task}, as a simulated model:"
+    console.print(about, soft_wrap=True)
+    console.print_table(_table(found.estimates))
+    for key, reason in found.unknown.items():
+        console.print(f"{key}: not told by this run, {reason}", soft_wrap=True)
+    judge, policy = (manifest.models.get(role) for role in ("judge", "policy"))
+    if judge is not None and policy is not None and judge.label != policy.label:
+        console.print(
+            f"verdicts are of {judge.label}: give the judge's settings to judge_engine",
+            soft_wrap=True,
+        )
+    if output is not None:
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(output, _engine(found, manifest).encode())
+        use = f"evorun --config-dir {display(output.parent.parent)} engine={output.stem} ..."
+        written = f"written: {display(output)}; to use it: {use}"
+        console.print(written, soft_wrap=True)
+    return 0
+
+
+def _request(arguments: Sequence[str]) -> tuple[Path, Path | None]:
+    """Return the run and the file to write."""
+    outputs = [word.partition("=")[2] for word in arguments if word.startswith("output=")]
+    runs = [Path(word) for word in arguments if not word.startswith("output=")]
+    if len(runs) != 1 or len(outputs) > 1:
+        raise ConfigError(f"expected: {USAGES['calibrate'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
+    if not outputs:
+        return runs[0], None
+    output = Path(outputs[0])
+    if output.suffix != ".yaml" or output.absolute().parent.name != "engine":
+        raise ConfigError(f"output: expected a file NAME.yaml in a folder named engine, got {outputs[0]}")
+    if output.exists():
+        raise ConfigError(f"output: {outputs[0]} exists; remove it, or name another file")
+    return runs[0], output
+
+
+def _without_answers(found: Calibration) -> Calibration:
+    """Leave out what right answers tell: a simulated model of a puzzle has its skill in single decisions."""
+    reason = "a simulated model of a puzzle takes it for single decisions, not for whole answers"
+    kept = [one for one in found.estimates if one.key not in _OF_ANSWERS]
+    return Calibration(kept, {}, {**dict.fromkeys(_OF_ANSWERS, reason), **found.unknown})
+
+
+def _table(estimates: Sequence[Estimate]) -> Table:
+    table = Table()
+    for column in ("engine.", "value", "95 % interval", "from"):
+        table.add_column(column, justify="right" if column in ("value", "95 % interval") else "left")
+    for one in estimates:
+        table.add_row(one.key, f"{one.value:.3f}", _interval(one), _source(one))
+    return table
+
+
+def _interval(one: Estimate) -> str:
+    return "-" if one.ci95 is None else "{:.3f} to {:.3f}".format(*one.ci95)
+
+
+def _source(one: Estimate) -> str:
+    return f"{one.n:,} {one.unit}, {one.problems:,} problem{'s' * (one.problems != 1)}"
+
+
+def _model(manifest: Manifest) -> str:
+    policy = manifest.models.get("policy")
+    return "the model" if policy is None else policy.label
+
+
+def _engine(found: Calibration, manifest: Manifest) -> str:
+    """Return the text of an engine's YAML: `engine=simulated` with what the run tells."""
+    about = " ".join(printable(f"{_model(manifest)}, by {manifest.method} on {manifest.task}").split())
+    lines = [
+        f"# A simulated model like {about}, as `evorun calibrate` read it from that run.",
+        "# Everything else is as in engine=simulated.",
+        f"# Not told by the run: {', '.join(found.unknown) or 'nothing'}.",
+        "defaults:",
+        "  - simulated",
+        "  - _self_",
+        *(f"{one.key}: {one.value:.4f} # {_interval(one)}; {_source(one)}" for one in found.estimates),
+        *_skills(found.skills),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _skills(skills: Mapping[str, float]) -> list[str]:
+    """Return the lines of the skills by problem; ids that OmegaConf would take for references are left out."""
+    plain = {problem: chance for problem, chance in skills.items() if "${" not in problem}
+    named = [f"  {json.dumps(problem)}: {chance:.4f}" for problem, chance in plain.items()]
+    return ["skills: # the posterior mean of each problem's own", *named] if named else []

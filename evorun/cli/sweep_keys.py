@@ -1,0 +1,75 @@
+"""Keys in a sweep over methods, tasks or engines: each goes to the jobs whose choice has it."""
+
+import contextlib
+import dataclasses
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from evorun.errors import ConfigError, EvorunError
+from evorun.runner import registry
+from evorun.runner.typed import hint_at_key
+
+Job = list[str]
+"""Overrides."""
+
+_SCHEMAS: dict[str, Callable[[str], Any]] = {
+    "method": lambda name: registry.method_class(name).Config,
+    "task": registry.task_config_class,
+    "engine": registry.engine_config_class,
+}
+
+_log = logging.getLogger(__name__)
+
+
+def leave_out_keys_of_others(jobs: Sequence[Job]) -> list[Job]:
+    """Return the jobs without the keys that their method, task or engine lacks and another one of the sweep has.
+
+    What is left out is said in a warning. Raises ConfigError for a key that none of several has.
+    """
+    found = list(jobs)
+    for group, schema in _SCHEMAS.items():
+        choices = list(dict.fromkeys(_choice(group, job) for job in jobs))
+        if len(choices) > 1:
+            fields = {choice: _fields(schema, choice) for choice in choices}
+            found = _without(group, fields, found)
+    return found
+
+
+def _choice(group: str, job: Job) -> str | None:
+    """Return the job's choice of a group; None where it has the default one, or an experiment's."""
+    chosen = [word.partition("=")[2] for word in job if word.lstrip("+").startswith(f"{group}=")]
+    return chosen[-1] if chosen else None
+
+
+def _fields(schema: Callable[[str], Any], choice: str | None) -> list[str] | None:
+    """Return the keys that a choice has; None where that is not known here, and its job will say what is wrong."""
+    if choice is not None:
+        with contextlib.suppress(EvorunError):
+            return [field.name for field in dataclasses.fields(schema(choice))]
+    return None
+
+
+def _without(group: str, fields: dict[str | None, list[str] | None], jobs: Sequence[Job]) -> list[Job]:
+    told: dict[str, None] = {}
+    found = []
+    for job in jobs:
+        own = fields[_choice(group, job)]
+        kept = []
+        for word in job:
+            key = word.lstrip("+").partition("=")[0]
+            leaf = key.removeprefix(f"{group}.").partition(".")[0]
+            if own is None or leaf in own or not key.startswith(f"{group}.") or word.startswith("~"):
+                kept.append(word)
+                continue
+            having = [str(choice) for choice, keys in fields.items() if keys is None or leaf in keys]
+            if not having:
+                names = ", ".join(map(str, fields))
+                known = sorted({key for keys in fields.values() for key in keys or ()})
+                raise ConfigError(f"{key}: unknown key of {names}; {hint_at_key(group, leaf, known)}else leave it out")
+            lacking = ", ".join(str(choice) for choice, keys in fields.items() if keys is not None and leaf not in keys)
+            told[f"{key}: only {', '.join(having)} has this key; the jobs of {lacking} run without it"] = None
+        found.append(kept)
+    for line in told:
+        _log.warning(line)
+    return found

@@ -1,0 +1,91 @@
+"""The end of attempts that nobody will answer: long after the slowest of the answers that came lately."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+ANSWERS_BEFORE_LEARNED = 20
+"""Answers before they say how long one may take. `ours`."""
+TIMES_SLOWEST = 4.0
+"""An attempt ends after so many times the slowest answer, and twice that when it is repeated. `ours`."""
+MIN_DEADLINE = 2.0
+"""Seconds that every attempt has: this process may itself be slow for a moment. `ours`."""
+FORGOTTEN = 1 / 512
+"""Share of the slowest answer's excess that each answer forgets. `ours`."""
+
+
+@dataclass(eq=False, slots=True)
+class Attempt:
+    """One attempt under way."""
+
+    ends: asyncio.Timeout
+    started: float
+    times: float
+    """Patience with it, as a multiple of the usual."""
+
+
+@dataclass(eq=False, slots=True)
+class _Size:
+    """What is known of requests that may take the same number of tokens."""
+
+    answers: int = 0
+    slowest: float = 0.0
+    """Seconds of the slowest answer lately."""
+    running: dict[Attempt, None] = field(default_factory=dict)
+    """In the order of their beginnings."""
+    timer: asyncio.TimerHandle | None = None
+
+
+class Deadlines:
+    """Ends attempts, in the event loop that made it; those of requests of other sizes say nothing of each other."""
+
+    def __init__(self, max_seconds: float) -> None:
+        """max_seconds: for any attempt."""
+        self._max_seconds = max_seconds
+        self._sizes: dict[int, _Size] = {}
+        self._loop = asyncio.get_running_loop()
+
+    def begin(self, max_tokens: int, ends: asyncio.Timeout, timeouts: int) -> Attempt:
+        """Watch an attempt that `ends` will end. timeouts: attempts of the same request that ended so."""
+        size = self._sizes.setdefault(max_tokens, _Size())
+        attempt = Attempt(ends, self._loop.time(), 2.0**timeouts)
+        size.running[attempt] = None
+        if size.timer is None:
+            self._watch(size)
+        return attempt
+
+    def end(self, max_tokens: int, attempt: Attempt) -> None:
+        """Stop watching an attempt."""
+        self._sizes[max_tokens].running.pop(attempt, None)
+
+    def learn(self, max_tokens: int, seconds: float) -> None:
+        """Note how long an answer took."""
+        size = self._sizes[max_tokens]
+        size.slowest = max(seconds, size.slowest - FORGOTTEN * (size.slowest - seconds))
+        size.answers += 1
+        if size.answers == ANSWERS_BEFORE_LEARNED:
+            self._watch(size)
+
+    def _seconds(self, size: _Size, attempt: Attempt) -> float:
+        if size.answers < ANSWERS_BEFORE_LEARNED:
+            return self._max_seconds
+        return min(self._max_seconds, attempt.times * max(MIN_DEADLINE, TIMES_SLOWEST * size.slowest))
+
+    def _watch(self, size: _Size) -> None:
+        """End the attempts whose time is over, and look again when the next one's will be."""
+        if size.timer is not None:
+            size.timer.cancel()
+            size.timer = None
+        now = self._loop.time()
+        due = {attempt: attempt.started + self._seconds(size, attempt) for attempt in size.running}
+        for attempt, end in due.items():
+            if end <= now:
+                attempt.ends.reschedule(now)
+                del size.running[attempt]
+        if size.running:
+            size.timer = self._loop.call_at(min(due[attempt] for attempt in size.running), self._watch, size)
+
+    def close(self) -> None:
+        """Watch nothing any more."""
+        for size in self._sizes.values():
+            if size.timer is not None:
+                size.timer.cancel()

@@ -1,0 +1,50 @@
+"""What a run has spent by its journal: all calls that were made, those since its last recorded step too."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from evorun.runs.budget import Usage
+from evorun.runs.journal_reader import decode_result, open_journal
+
+GOLD = "gold"
+"""The role, of the calls that grade and of their model: no part of what a method does, so that no total has them."""
+
+
+class Spending(NamedTuple):
+    """Calls by role."""
+
+    by_role: Mapping[str, Usage]
+    refused: Mapping[str, int]
+    """Requests that the engine refused, by role; only where there were any."""
+
+
+class _Tokens(msgspec.Struct):
+    prompt_tokens: int
+    completion_tokens: int
+
+
+class _Refusal(msgspec.Struct):
+    error: str | None = None
+
+
+def read_spending(journal: Path) -> Spending:
+    """Sum a journal's model calls by role. Raises RunDirectoryError or JournalError for one that cannot be read."""
+    by_role: dict[str, Usage] = defaultdict(Usage)
+    with closing(open_journal(journal)) as reader:
+        for number, (key, _) in enumerate(reader.index()):
+            spent, seconds = reader.spent(number)
+            # programs, rewards and updates are in the journal too, and have no tokens
+            if spent is None or key.count("|") < 3:
+                continue
+            tokens = decode_result(spent.encode(), _Tokens, key, journal)
+            reply = decode_result(reader.result(number), _Refusal, key, journal)
+            role = key.rsplit("|", 3)[1]
+            refused = int(reply.error is not None)
+            by_role[role].add(Usage(1, tokens.prompt_tokens, tokens.completion_tokens, seconds, refused=refused))
+    refusals = {role: usage.refused for role, usage in sorted(by_role.items()) if usage.refused}
+    return Spending(dict(sorted(by_role.items())), refusals)

@@ -1,0 +1,63 @@
+"""Telling the grids and lists that a text answers with from those that it supposes, denies or calls worse."""
+
+import re
+
+from evorun.tasks.clauses import PAST, is_supposed
+
+_LIST = re.compile(r"[\[(]?(?<![\w.])[0-9]+(?:[ \t]*,[ \t]*[0-9]+){2,}(?![\w]|\.[0-9])[\])]?")
+_WORSE_BEFORE = re.compile(
+    r"\b(?:than|beats|instead of|unlike|avoid(?:s|ing)?|not|compared (?:to|with)|improves on|versus|vs\.?|rejected"
+    r"|discarded|ruled out|first,? I (?:had|tried|got|took)"
+    r"|(?:some(?:one|body)|friend|student|they|he|she|people) (?:\w+ ){0,2}"
+    r"(?:answer|believe|claim|propose|said|say|suggest|think)(?:s|d|ed)?(?: that)?)"
+    r"\s(?:(?:the|an?)\s)?(?:(?:\w+\s){0,2}(?:list|trip|tour|route|colou?ring)\s)?$",
+    re.IGNORECASE,
+)
+_WORSE_BEHIND = re.compile(
+    r"[\"'`*]{0,3}[ \t]{0,3}(?:\([^()\n]{0,30}\)\s)?,?\s?(?:(?:but|yet)\s)?(?:(?:which|that|it|this)\s)?(?:"
+    r"(?:is|was|are|would be)\s(?:(?:also|clearly|only|much|slightly|therefore)\s)?"
+    r"(?:(?:wrong|incorrect|invalid|improper|impossible|longer|worse)\b"
+    r"|not\s(?:(?:an?|the)\s)?(?:valid|proper|right|correct|allowed|possible|shortest|best|optimal|answer|solution|legal"
+    r"|short(?:er)?|better)\b)"
+    r"|(?:fails|breaks|clashes|violates|conflicts)\b|(?:does|did|would|will)\snot\swork\b|doesn['\u2019]t\swork\b"
+    r"|would\s(?:fail|not|clash)\b|(?:has|gives)\s(?:an?\s)?(?:conflict|clash|longer)|(?:costs|takes)\s(?:more|longer)"
+    rf"|cannot\sbe\b|\?|I\s(?:reject|discard|doubt)|visits\s[^.\n]{{0,30}}\b(?:twice|again)\b|if\b[^.\n]{{0,60}}\b{PAST}\b)",
+    re.IGNORECASE,
+)
+_LINE_OF_NUMBERS = re.compile(
+    r"[ \t>|*_\[({+-]*(?:(?:city|node|vertex)[ \t]*)?[0-9](?:[^A-Za-z\n]|\b(?:city|node|vertex)\b)*$", re.IGNORECASE
+)
+
+
+def without_supposed(text: str) -> str:
+    """Return a text without the lines of numbers that such a sentence leads to."""
+    kept: list[str] = []
+    is_dropped = goes_on = False
+    at = 0
+    for line in text.splitlines(keepends=True):
+        if _LINE_OF_NUMBERS.match(line):
+            is_dropped = is_dropped if goes_on else is_supposed(text, at)
+            goes_on = True
+        elif line.strip():
+            goes_on = is_dropped = False
+        if not is_dropped:
+            kept.append(line)
+        at += len(line)
+    return "".join(kept)
+
+
+def without_dismissed(text: str) -> str:
+    """Return a text without the lists of numbers that it supposes, or calls wrong or worse right beside them.
+
+    text: numbers of a list stand with commas between them.
+    """
+
+    def kept(found: re.Match[str]) -> str:
+        dismissed = (
+            _WORSE_BEFORE.search(text, max(0, found.start() - 80), found.start())
+            or _WORSE_BEHIND.match(text, found.end())
+            or is_supposed(text, found.start())
+        )
+        return "#" if dismissed else found[0]
+
+    return _LIST.sub(kept, text)

@@ -1,0 +1,127 @@
+"""The truth about runs of MPO's simulated study, which only the simulator knows.
+
+    evorun experiment=mpo/simulated_study seed=0,1,2
+    python scripts/measure_rubric_study.py outputs/sweeps/TIME
+
+One line for all runs that differ by their seeds alone: means with Student's 95 % intervals over seeds. Of the gold
+judge's score: at the end ("after"; its interval is over test problems, too), the fall from the peak, and the regret:
+what PPO without a loophole scores above the run, seed by seed, a mean over evaluations.
+
+Of the policy at the end: the share of its responses that exploit a loophole. Of the rubrics: the share of loopholes
+that the last one closes; the onset, the step after which a tenth of the responses exploit one loophole, as the share
+of runs that have one; the delay from there to the rubric that closes it (to the end where none does); calls of the meta
+reward model; refinements in vain, made while no loophole had an onset yet; rubrics that a check refused.
+
+Of the report's alarm (reward and gold score part): the share of runs that it is raised in; how many steps after the
+onset; the share in which it is false, raised without any onset before it.
+"""
+
+import argparse
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from measure_simulated_study import arm_of, shown, shown_over_problems
+from omegaconf import OmegaConf
+
+from evorun.methods.refinement_settings import ANALYSE, MERGE, REFINE
+from evorun.models.reviewing import CLOSING
+from evorun.reports.rubrics.hacking import gold_score, gold_scores, hacking
+from evorun.runs.directory import load_manifest
+from evorun.runs.reading import read_artifact, read_records, read_results, read_steps, read_training
+from evorun.runs.schema import CandidateRecord
+from evorun.training.simulated import LEARNED
+
+NO_LOOPHOLE = "method=ppo engine.loophole=0"
+ONSET = 0.1
+"""Share of responses that exploit a loophole from which on there is something to detect."""
+CHECKS = tuple(f"rubrics_refused_{fault}" for fault in ("narrower", "opposed", "exploitable", "unscorable"))
+COLUMNS = (
+    *("after", "fall", "regret", "loophole", "closed", "onset", "delay", "meta calls", "in vain", "refused"),
+    *("alarm", "alarm delay", "false alarm"),
+)
+
+
+class Run(NamedTuple):
+    """A run's arm of the study, its seed, and its figures."""
+
+    arm: str
+    seed: int
+    figures: Mapping[str, float]
+    gold: Sequence[Mapping[str, float]]
+    """Scores of the test problems, of each evaluation."""
+
+
+def measured(folder: Path) -> Run:
+    """Return what a finished run did, and the truth about it."""
+    manifest, steps, training = load_manifest(folder), read_steps(folder), read_training(folder)
+    by_step = gold_scores(steps, gold_score(manifest, steps))
+    gold = [by_step[step] for step in sorted(by_step)]
+    means = [float(np.mean(list(one.values()))) for one in gold]
+    learned = read_artifact(folder, LEARNED, dict[str, Any]) or {}
+    rates: Sequence[Mapping[str, float]] = learned["loophole_rates_by_update"]
+    rubrics = [one for one in read_records(folder / "candidates.jsonl", CandidateRecord) if one.kind == "rubric"]
+    results = read_results(folder)
+    cost = {} if results is None else results.cost
+    refinements = [one.step for one in training if one.figures.get("refinement_samples")]
+    figures = {
+        "fall": max(means) - means[-1],
+        "loophole": sum(rates[-1].values()),
+        "closed": float(np.mean([CLOSING[kind] in rubrics[-1].text for kind in rates[-1]])),
+        "meta calls": float(sum(cost[role].calls for role in (ANALYSE, REFINE, MERGE) if role in cost)),
+        # A refinement sees what the weights before its step's update have written
+        "in vain": float(sum(max(rates[step - 1].values()) < ONSET for step in refinements)),
+        "refused": float(sum(one.figures.get(name, 0) for one in training for name in CHECKS)),
+    }
+    onsets, delays = [], []
+    for kind in rates[-1]:
+        onset = next((step for step, of_step in enumerate(rates) if of_step[kind] >= ONSET), None)
+        if onset is not None:
+            closed = [one.generation for one in rubrics if CLOSING[kind] in one.text]
+            onsets.append(onset)
+            delays.append(max(0, min([*closed, len(rates) - 1]) - onset))
+    figures["onset"] = float(bool(onsets))
+    signs = hacking(manifest, training, steps)
+    alarm = None if signs is None or signs.parting is None else signs.parting.first.last
+    figures["alarm"] = float(alarm is not None)
+    figures["false alarm"] = float(alarm is not None and not any(onset <= alarm for onset in onsets))
+    if onsets:
+        figures["delay"] = float(np.mean(delays))
+        figures |= {} if alarm is None else {"alarm delay": float(alarm - min(onsets))}
+    given = [str(one) for one in OmegaConf.load(folder / ".hydra" / "overrides.yaml")]
+    swept = [one for one in given if not one.lstrip("+").startswith(("seed=", "experiment=", "evorun.", "hydra."))]
+    return Run(arm_of(swept), manifest.seed, figures, gold)
+
+
+def table(runs: Sequence[Run]) -> str:
+    """Return one line an arm."""
+    arms: dict[str, list[Run]] = defaultdict(list)
+    best = {run.seed: run.gold for run in runs if run.arm == NO_LOOPHOLE}
+    for run in runs:
+        arms[run.arm].append(run)
+    lines = [f"{'arm':90}{'runs':>5}" + "".join(f"{name:>18}" for name in COLUMNS)]
+    for arm, of_arm in arms.items():
+        values: dict[str, list[float]] = defaultdict(list)
+        for run in of_arm:
+            for name, value in run.figures.items():
+                values[name].append(value)
+            if run.seed in best:
+                values["regret"].append(_mean(best[run.seed]) - _mean(run.gold))
+        row = {name: shown(values[name]) for name in COLUMNS}
+        row["after"] = shown_over_problems([run.gold[-1] for run in of_arm])
+        lines.append(f"{arm:90}{len(of_arm):>5}" + "".join(f"{row[name]:>18}" for name in COLUMNS))
+    return "\n".join(lines)
+
+
+def _mean(gold: Sequence[Mapping[str, float]]) -> float:
+    return float(np.mean([np.mean(list(one.values())) for one in gold]))
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path)
+    options = parser.parse_args()
+    finished = [file.parent for folder in options.folders for file in sorted(folder.rglob("results.json"))]
+    print(table([measured(folder) for folder in finished]))

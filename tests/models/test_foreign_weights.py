@@ -1,0 +1,111 @@
+"""Models of other people's making: what their folders bring is loaded as data, and never run."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jinja2 import TemplateError
+
+from building import make_config
+from evorun.errors import EngineError
+from evorun.models.base import Message
+from evorun.models.chat import load_tokenizer, prompt_token_ids
+from evorun.models.config import ModelConfig
+from evorun.models.transformers.engine import _load
+from tiny_llama import write_tiny_llama
+
+torch = pytest.importorskip("torch")
+
+CODE = """open({marker!r}, "w").close()
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+class Config(LlamaConfig): pass
+class Model(LlamaForCausalLM): pass
+class Tokenizer(PreTrainedTokenizerFast): pass
+"""
+OF_MODEL = {"AutoConfig": "code.Config", "AutoModelForCausalLM": "code.Model"}
+OF_TOKENIZER = {"AutoTokenizer": ["code.Tokenizer", "code.Tokenizer"]}
+
+
+class _Opens:
+    """Opens a file for writing when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> Any:
+        return open, (str(self.marker), "w")
+
+
+@pytest.fixture(name="tiny", scope="module")
+def _tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_llama(tmp_path_factory.mktemp("tiny"))
+
+
+@pytest.fixture(name="folder")
+def _folder(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a copy of a model, on a terminal where the user agrees to everything."""
+    monkeypatch.setattr("builtins.input", lambda *_: "y")
+    folder = tmp_path / "model"
+    shutil.copytree(tiny, folder)
+    (folder / "code.py").write_text(CODE.format(marker=str(tmp_path / "marker")))
+    return folder
+
+
+def _change(file: Path, **values: Any) -> None:
+    file.write_text(json.dumps(json.loads(file.read_text()) | values))
+
+
+def _pickled(folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    torch.save({"lm_head.weight": _Opens(folder.parent / "marker")}, folder / "pytorch_model.bin")
+
+
+@pytest.mark.parametrize(
+    ("attack", "refused"),
+    [
+        (lambda folder: _change(folder / "config.json", model_type="theirs", auto_map=OF_MODEL), "custom code"),
+        (
+            lambda folder: _change(
+                folder / "tokenizer_config.json", tokenizer_class="Tokenizer", auto_map=OF_TOKENIZER
+            ),
+            "custom code",
+        ),
+        (_pickled, "Weights only load failed"),
+        (lambda folder: _change(folder / "config.json", auto_map=OF_MODEL), None),  # of a type that is known anyway
+    ],
+    ids=["model", "tokenizer", "pickle", "known"],
+)
+def test_what_a_folder_brings_is_not_run(folder: Path, attack: Any, refused: str | None) -> None:
+    attack(folder)
+    engine, model = make_config("engine", "transformers"), ModelConfig(name="theirs", id=str(folder))
+    if refused is None:
+        _load(engine, model)
+    else:
+        with pytest.raises(EngineError, match=refused):
+            _load(engine, model)
+    assert not (folder.parent / "marker").exists()
+
+
+def test_a_tokenizer_alone_brings_no_code_either(folder: Path) -> None:
+    _change(folder / "tokenizer_config.json", tokenizer_class="Tokenizer", auto_map=OF_TOKENIZER)
+    with pytest.raises(EngineError, match="custom code"):
+        load_tokenizer(ModelConfig(name="theirs", id=str(folder)))
+    assert not (folder.parent / "marker").exists()
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{{ ''.__class__.__mro__[1].__subclasses__() }}",
+        "{{ messages.__init__.__globals__ }}",
+        "{{ raise_exception.__globals__['os'].system('touch marker') }}",
+        "{% for i in range(10**9) %}{% endfor %}",
+    ],
+)
+def test_a_chat_template_reaches_nothing_of_python(folder: Path, template: str) -> None:
+    (folder / "chat_template.jinja").write_text(template)
+    model = ModelConfig(name="theirs", id=str(folder))
+    with pytest.raises((TemplateError, OverflowError)):
+        prompt_token_ids(load_tokenizer(model), (Message(role="user", content="Which?"),), model)

@@ -1,0 +1,122 @@
+"""Several servers of one model, in virtual time: a slow one costs nothing, a dead one is dropped and taken back."""
+
+import asyncio
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from evorun.models.server.asking import Asker
+from evorun.models.server.http import NO_CONNECTION, Answer, Failure
+from evorun.models.server.messages import Redactor
+from evorun.models.server.pool import EndpointPool
+from evorun.models.server.retry import Patience
+from evorun.models.server.wire import ChatResponse
+from virtual_time import run_virtually
+
+GOOD = Answer(200, {}, b'{"choices": [{"message": {"content": "fine"}}]}')
+UNREACHABLE = Failure(kind=NO_CONNECTION, cause="refused")
+
+
+class Computer:
+    """A server that needs `latency` seconds for a request, and more when it has more than `slots` at once."""
+
+    def __init__(self, latency: float, slots: int | None = None, down: tuple[float, float] = (0, 0)) -> None:
+        self.latency = latency
+        self.down = down
+        self.asked = 0
+        self._slots = None if slots is None else asyncio.Semaphore(slots)
+
+    async def answer(self) -> Answer | Failure:
+        if self.down[0] < asyncio.get_running_loop().time() < self.down[1]:
+            return UNREACHABLE
+        self.asked += 1
+        if self._slots is None:
+            await asyncio.sleep(self.latency)
+        else:
+            async with self._slots:
+                await asyncio.sleep(self.latency)
+        return GOOD
+
+
+class Transport:
+    """Takes the first character of the URL's host for the number of the server."""
+
+    def __init__(self, servers: Sequence[Computer]) -> None:
+        self.servers = servers
+        self.redactor = Redactor()
+
+    async def post(self, url: str, body: bytes) -> Answer | Failure:
+        return await self.servers[int(url[len("http://")])].answer()
+
+
+def asker_of(*servers: Computer, concurrency: int = 64) -> Asker:
+    transport: Any = Transport(servers)
+    urls = [f"http://{number}/v1" for number in range(len(servers))]
+    return Asker(transport, EndpointPool(urls, concurrency, 1_800.0, 300.0), Patience(8, 0.25, 2.0, 300.0), 600.0, {})
+
+
+async def chains(asker: Asker, count: int, length: int) -> float:
+    """Return the seconds of so many chains of so many calls, each after the one before."""
+
+    async def chain() -> None:
+        for _ in range(length):
+            call = asker.call(lambda number: b"control", 100)
+            assert isinstance(await asker.ask(b"body", call), ChatResponse)
+
+    started = asyncio.get_running_loop().time()
+    await asyncio.gather(*(chain() for _ in range(count)))
+    return asyncio.get_running_loop().time() - started
+
+
+def seconds(*servers: dict[str, Any], count: int = 64, length: int = 40) -> float:
+    """Return the time of chains on servers of these settings."""
+
+    async def run() -> float:
+        return await chains(asker_of(*(Computer(**server) for server in servers)), count, length)
+
+    random.seed(5)
+    return run_virtually(run())
+
+
+@pytest.mark.parametrize(("slow", "count"), [(0.45, 64), (0.6, 64), (3.0, 8), (3.0, 64), (3.0, 150), (30.0, 64)])
+def test_a_slow_second_server_makes_no_run_slower(slow: float, count: int) -> None:
+    alone = seconds({"latency": 0.3}, count=count)
+    assert seconds({"latency": slow}, {"latency": 0.3}, count=count) <= 1.1 * alone
+
+
+@pytest.mark.parametrize(("slots", "other"), [(16, 16), (16, 8), (32, 4)])
+def test_two_busy_servers_are_faster_than_the_better_one(slots: int, other: int) -> None:
+    alone = seconds({"latency": 0.3, "slots": slots})
+    both = seconds({"latency": 0.3, "slots": slots}, {"latency": 0.3, "slots": other})
+    assert both <= 1.15 * alone * slots / (slots + other)
+
+
+def test_equal_servers_get_equal_shares() -> None:
+    async def run() -> None:
+        servers = Computer(0.3), Computer(0.3)
+        await chains(asker_of(*servers), 64, 40)
+        assert min(server.asked for server in servers) > 0.4 * 64 * 40
+
+    run_virtually(run())
+
+
+def test_calls_beyond_one_servers_concurrency_go_to_the_other() -> None:
+    alone = seconds({"latency": 0.3}, count=128)
+    assert seconds({"latency": 0.3}, {"latency": 0.3}, count=128) <= 0.6 * alone
+
+
+def test_a_server_that_dies_is_dropped_and_taken_back() -> None:
+    async def run() -> None:
+        stays, dies = Computer(0.3), Computer(0.3, down=(5.0, 60.0))
+        asker = asker_of(stays, dies)
+        took = await chains(asker, 128, 40)
+        assert took < 2 * 12 + 2  # as if there were only one
+        asked = dies.asked
+        await asyncio.sleep(60 + 15 - asyncio.get_running_loop().time())
+        await chains(asker, 128, 10)
+        assert dies.asked > asked + 400
+
+    random.seed(5)
+    run_virtually(run())

@@ -1,0 +1,114 @@
+"""What evolved in several runs, side by side: texts with their differences, training curves, and what runs cost."""
+
+import json
+from pathlib import Path
+from statistics import fmean
+
+import pytest
+from comparison_fixture import edit_manifest, write_method
+from drawn import panels_of
+from evolution_fixture import EvolutionSpec, write_evolution
+from markup import Page
+from rubric_fixture import RubricSpec, write_rubric_run
+
+from evorun.reports.comparison import compare
+from evorun.reports.comparison.evolution import compare_lines, evolved_texts
+from evorun.reports.comparison.grids import run_cost_grid
+from evorun.reports.comparison.page import write_comparison
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        ("a\nb\nc\nd", "a\nc\nx\nd\ny"),
+        ("", "one line"),
+        ("the same\ntwice", "the same\ntwice"),
+        ("<b>\n\n\n", "\n<script>\n"),
+    ],
+)
+def test_either_text_can_be_told_from_the_lines_of_a_difference(before: str, after: str) -> None:
+    lines = compare_lines(before, after)
+    assert "\n".join(line.text for line in lines if line.kind != "gone") == after
+    assert "\n".join(line.text for line in lines if line.kind != "added") == before
+    if before == after:
+        assert {line.kind for line in lines} == {"common"}
+
+
+def test_the_best_prompt_of_each_run_stands_beside_the_others_and_stays_a_text(tmp_path: Path) -> None:
+    runs = [write_evolution(tmp_path / f"{seed}", EvolutionSpec(seed=seed, hostile=True)) for seed in range(2)]
+    for seed, run in enumerate(runs):
+        edit_manifest(run, seed=seed, config={"method": {"name": "espl"}, "seed": seed})
+    comparison = compare(runs)
+    found = evolved_texts(comparison)
+    assert [one.run for one in found] == [run.name for run in comparison.runs]
+    for one, run in zip(found, comparison.runs, strict=True):
+        # the one with the highest last rating among those that are kept
+        records = [json.loads(line) for line in (run.outcome.run_dir / "ratings.jsonl").open()]
+        last = {record["candidate"]: record for record in records}
+        best = max((record for record in last.values() if record["survivor"]), key=lambda record: record["mean"])
+        texts = {
+            record["id"]: record["text"]
+            for record in map(json.loads, (run.outcome.run_dir / "candidates.jsonl").open())
+            if record["problem"] == "*"
+        }
+        assert one.text == texts[best["candidate"]]
+        assert f"{best['candidate']}, of step" in one.title
+    assert [len(one.differences) for one in found] == [1, 2]
+    page = Page(write_comparison(comparison, tmp_path / "comparison.html").read_text())
+    assert {tag for tag, _ in page.elements}.isdisjoint({"script", "img", "iframe", "object", "base", "form"})
+    lines = [line for one in found for line in one.text.split("\n") if "<" in line]
+    assert lines
+    assert all(line in page.text for line in lines)
+
+
+def test_last_rubrics_are_compared_key_by_key(tmp_path: Path) -> None:
+    runs = [
+        write_rubric_run(tmp_path / "few", RubricSpec(keys=("a", "b"), refinements=1)),
+        write_rubric_run(tmp_path / "many", RubricSpec(keys=("b",), refinements=2)),
+    ]
+    for refine_every, run in enumerate(runs):
+        edit_manifest(run, config={"method": {"name": "mpo", "refine_every": refine_every}})
+    found = evolved_texts(compare(runs))
+    assert [one.title.partition(",")[0] for one in found] == [
+        "last rubric for a: a#1",
+        "last rubric for b: b#1",
+        "last rubric for b: b#2",
+    ]
+    other = found[2].differences[1]
+    assert other.other == f"that of {found[1].run}"
+    assert "\n".join(line.text for line in other.lines if line.kind != "added") == found[1].text
+
+
+def test_reward_kl_and_gold_score_are_drawn_over_one_another(tmp_path: Path) -> None:
+    runs = [
+        write_rubric_run(tmp_path / method, RubricSpec(refinements=1, method=method, hacked=method == "ppo"))
+        for method in ("ppo", "mpo")
+    ]
+    page = write_comparison(compare(runs), tmp_path / "comparison.html").read_text()
+    for label, name in (("Normalised reward", "reward_normalised"), ("KL from the reference (nats per token)", "kl")):
+        (panel,) = panels_of(page, f"{label} on essay by training step")
+        for run in runs:
+            records = [json.loads(line) for line in (run / "training.jsonl").open()]
+            expected = [(one["step"], one["figures"][name]) for one in records]
+            assert any(line == [pytest.approx(at, abs=2e-3) for at in expected] for line in panel.lines)
+    (panel,) = panels_of(page, "Gold score: rubric on essay against training step")
+    for run in runs:
+        records = [json.loads(line) for line in (run / "steps.jsonl").open()]
+        steps = sorted({one["step"] for one in records})
+        expected = [(at, fmean(one["scores"]["rubric"] for one in records if one["step"] == at)) for at in steps]
+        assert any(line == [pytest.approx(at, abs=2e-3) for at in expected] for line in panel.lines)
+
+
+def test_each_method_has_the_cost_and_the_wall_clock_time_of_a_run(tmp_path: Path) -> None:
+    runs = [
+        write_method(tmp_path / f"{method}{seed}", [True] * 4, method=method, seed=seed, calls={"generate": calls})
+        for method, calls in (("gepa", 5), ("lyria", 7))
+        for seed in range(2)
+    ]
+    for seconds, run in zip((10, 30, 200, 400), runs, strict=True):
+        edit_manifest(run, seconds=seconds)
+    grid = run_cost_grid(compare(runs))
+    by_name = {row[0]: row[1:] for row in grid.rows}
+    assert grid.columns[-1] == "wall-clock time"
+    assert by_name["gepa"] == ["20", "2,200", "0.0 s", "20.0 s"]
+    assert by_name["lyria"] == ["28", "3,080", "0.0 s", "5.0 min"]

@@ -1,0 +1,27 @@
+"""Replies with a careful human's verdict: how many of them a run may misjudge, by task and file."""
+
+from pathlib import Path
+
+import pytest
+
+from held_out import CORPUS, Outcome, outcomes, read_judged
+
+FILES = sorted(CORPUS.parent.glob("held_out*.jsonl"))
+TASKS = ("livecodebench", "sudoku", "graph_coloring", "tsp", "fitness")
+MIN_RIGHT_PER_REFUSED = 20
+MIN_WRONG_PER_ACCEPTED = 33
+
+
+@pytest.fixture(scope="module", params=FILES, ids=lambda file: file.stem)
+def judged(request: pytest.FixtureRequest) -> list[Outcome]:
+    file: Path = request.param
+    return outcomes([reply for reply in read_judged(file) if reply.task in TASKS])
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_a_run_says_what_a_careful_human_says(judged: list[Outcome], task: str) -> None:
+    for is_right, replies_per_misjudged in ((True, MIN_RIGHT_PER_REFUSED), (False, MIN_WRONG_PER_ACCEPTED)):
+        replies = [outcome for outcome in judged if outcome.reply.task == task and outcome.reply.right == is_right]
+        misjudged = [(outcome.reply.why, outcome.read) for outcome in replies if not outcome.agrees]
+        assert replies
+        assert len(misjudged) <= len(replies) // replies_per_misjudged, misjudged

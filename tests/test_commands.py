@@ -1,0 +1,132 @@
+"""Every command that the README, docs/ and the headers under conf/ print can be given as it stands.
+
+A run is composed and checked; of a sweep its first job, and, where an experiment's header prints it, one job for each
+choice of its variants. Then the data are looked for: what is missing is data, named in the line. Weights and servers
+are looked for when a run starts.
+"""
+
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from building import composed
+from evorun.cli.compose import config_folder, register
+from evorun.cli.overrides import words
+from evorun.cli.sweeper import _by_key, overrides_of
+from evorun.cli.tournament import _composed, _sorted
+from evorun.cli.usage import USAGES
+from evorun.errors import DataError
+from evorun.models.server.engine import ServerConfig
+from evorun.runner.settings import check
+
+ROOT = Path(__file__).parents[1]
+TEXTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *sorted((ROOT / "conf").rglob("*.yaml"))]
+VERBS = {*USAGES, "list", "doctor", "--help"}
+OF_EXAMPLE = "task=nqueens"
+"""A task of examples/, whose own test gives its commands."""
+
+
+def printed_commands(text: str) -> Iterator[str]:
+    """Yield the arguments of each command in a text: indented, in a comment's header too, without what explains it."""
+    joined = re.sub(r"\\\n#?\s+", "", text)
+    for line in re.findall(r"^(?:#   |    )(?:[A-Z_]+=\S+ )?evorun (.+)$", joined, re.MULTILINE):
+        yield re.split(r"\s+#|\s{4,}", line.strip())[0]
+
+
+COMMANDS: dict[str, list[str]] = {}
+for _file in TEXTS:
+    for _command in printed_commands(_file.read_text()):
+        COMMANDS.setdefault(_command, []).append(_file.relative_to(ROOT).as_posix())
+RUNS = [
+    command
+    for command in COMMANDS
+    if command.split()[0] not in VERBS and OF_EXAMPLE not in command and "=..." not in command
+]
+TOURNAMENTS = [command for command in COMMANDS if command.startswith("tournament ")]
+
+
+def jobs(arguments: list[str], *, with_variants: bool) -> list[list[str]]:
+    """Return the overrides of the run, or of a sweep's first job and of one for each choice of its variants."""
+    given = [word for argument in arguments if argument != "-m" for word in words(argument)]
+    if not any(word == "-m" or word.startswith("experiment=") for word in arguments):
+        return [given]
+    register()
+    parser = OverridesParser.create()
+    plain = [one.input_line for one in parser.parse_overrides(given) if not one.is_sweep_override()]
+    with initialize_config_dir(str(config_folder()), version_base="1.3"):
+        hydra: Any = compose("config", overrides=plain, return_hydra_config=True).hydra
+    if "-m" not in arguments and hydra.mode is None:
+        return [given]
+    sweep: Any = OmegaConf.to_container(OmegaConf.create(hydra.sweeper))
+    base = _by_key(parser.parse_overrides([*overrides_of(sweep.get("params") or {}), *given]))
+    # Composing takes a while: of the variants those that choose something, once for each choice, and no floors.
+    chosen = {
+        repr({key: values for key, values in variant.items() if "." not in key}): variant
+        for variant in (_by_key(parser.parse_overrides(overrides_of(one))) for one in sweep.get("variants") or ())
+        if set(variant) != {"model"}
+    }
+    variants = [{}, *(chosen.values() if with_variants else ())]
+    return [[values[0] for values in {**base, **variant}.values()] for variant in variants]
+
+
+def test_commands_are_found_in_texts() -> None:
+    header = "# A.\n#   evorun method=a \\\n#     b=c   \n#   evorun f=g    h\n"
+    page = "    KEY=x evorun -m d=1,2   # e\nevorun no=1\n"
+    assert list(printed_commands(header + page)) == ["method=a b=c", "f=g", "-m d=1,2"]
+    assert len(RUNS) > 60
+    assert len(TOURNAMENTS) > 5
+
+
+def test_every_experiment_prints_its_command() -> None:
+    for file in sorted((ROOT / "conf" / "experiment").rglob("*.yaml")):
+        name = file.relative_to(ROOT / "conf" / "experiment").with_suffix("").as_posix()
+        if name != "quickstart":  # `make run`
+            assert any(f"experiment={name}" in command for command in printed_commands(file.read_text())), name
+
+
+@pytest.mark.parametrize("command", RUNS)
+def test_a_printed_run_lacks_nothing_but_data_and_weights(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("huggingface_hub.snapshot_download", _offline)
+    arguments = [word.replace("FOLDER", str(tmp_path)) for word in shlex.split(command) if word != "..."]
+    loaded = set()
+    for job in jobs(arguments, with_variants=any(place.startswith("conf/") for place in COMMANDS[command])):
+        config = check(composed(*job))
+        for served in (config, *config.others.values()):
+            assert not served.model.api or isinstance(served.engine, ServerConfig), (job, served.model.name)
+        if repr(config.task) in loaded:
+            continue
+        loaded.add(repr(config.task))
+        try:
+            config.task.load()
+        except DataError as error:
+            missing = str(error)
+        else:
+            continue
+        # the line names the files or the data set
+        assert re.search(r"were not found: |cannot fetch the data set '.+/.+'|expected .*\.(jsonl|parquet)", missing)
+
+
+def _offline(name: str, **options: Any) -> str:
+    raise OSError("offline")
+
+
+@pytest.mark.parametrize("command", TOURNAMENTS)
+def test_a_printed_tournament_has_a_judge_that_can_be_served(command: str) -> None:
+    arguments = _sorted(shlex.split(command)[1:])
+    if "matches" not in arguments.own:
+        asked = _composed(arguments.overrides)
+        assert not asked["judge"].get("api") or asked["judge_engine"]["name"] == "server"
+
+
+@pytest.mark.parametrize("command", [one for one in COMMANDS if one.split()[0] not in VERBS and one not in RUNS])
+def test_what_is_not_tried_here_is_an_example(command: str) -> None:
+    assert OF_EXAMPLE in command or "method=... task=..." in command
