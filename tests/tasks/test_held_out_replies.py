@@ -7,9 +7,10 @@ import pytest
 from held_out import CORPUS, Outcome, outcomes, read_judged
 
 FILES = sorted(CORPUS.parent.glob("held_out*.jsonl"))
-TASKS = ("livecodebench", "sudoku", "graph_coloring", "tsp", "fitness")
+TASKS = ("mathbench", "aime", "math500", "livecodebench", "sudoku", "graph_coloring", "tsp", "judge", "fitness")
 MIN_RIGHT_PER_REFUSED = 20
 MIN_WRONG_PER_ACCEPTED = 33
+OTHER_FORMS = ("aime", "math500", "search_qa", "sudoku")
 
 
 @pytest.fixture(scope="module", params=FILES, ids=lambda file: file.stem)
@@ -25,3 +26,10 @@ def test_a_run_says_what_a_careful_human_says(judged: list[Outcome], task: str) 
         misjudged = [(outcome.reply.why, outcome.read) for outcome in replies if not outcome.agrees]
         assert replies
         assert len(misjudged) <= len(replies) // replies_per_misjudged, misjudged
+
+
+@pytest.mark.parametrize("task", OTHER_FORMS)
+def test_an_answer_in_another_form_than_the_one_asked_for_is_read(task: str) -> None:
+    replies = [reply for reply in read_judged(CORPUS.parent / "other_forms.jsonl") if reply.task == task]
+    assert {reply.verdict for reply in replies} == {"right", "wrong"}
+    assert not [(outcome.reply.reply, outcome.read) for outcome in outcomes(replies) if not outcome.agrees]

@@ -96,6 +96,11 @@ _UNIT_NAMES = {
 }
 _UNITS = {name: unit for unit, names in _UNIT_NAMES.items() for name in names.split()}
 
+# Of two letters and more: `25\pi m` may be a product
+_BARE_UNIT = re.compile(
+    rf"(?<=[\w}}])[ ]+((?:square |cubic )?(?:{'|'.join(name for name in _UNITS if len(name) > 1)})s?(?:\^[23])?)\Z"
+)
+
 _LESS, _LESS_OR_EQUAL, _MORE, _MORE_OR_EQUAL, _OTHER = "<≤>≥≠"
 _SIGNS = (
     (re.compile(r"\\leqslant|\\leq|\\le(?![A-Za-z])|<=|\\nless"), _LESS_OR_EQUAL),
@@ -160,6 +165,7 @@ def _rewritten(text: str, question: str) -> str:
     text = _SIZE.sub("", text.translate(_UNICODE)).strip().rstrip(".")
     text = _UNICODE_ROOT.sub(lambda root: rf"\sqrt{{{root[1] or root[2] or root[3]}}}", text)
     text = _GROUPED.sub(lambda group: "{" + group[1].replace(",", "") + "}", _TEX_THOUSANDS.sub("", text))
+    text = _BARE_UNIT.sub(r"\\text{ \1}", text)
     text = _REPEATING.sub(_fraction, _ROOT_OF_DIGITS.sub(r"\\sqrt{\1}", text))
     text = _ARTICLE.sub(r"\1", _MEMBER.sub("", text.strip()))
     text = _NAMED_BASE.sub(lambda base: f"_{{{_BASE_WORDS.get(base[1], base[1])}}}", text)

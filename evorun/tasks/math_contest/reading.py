@@ -1,11 +1,14 @@
 """Meaning of a boxed answer: an integer, or a text that is equal for answers written nearly alike."""
 
 import re
+from collections.abc import Mapping
 from fractions import Fraction
+from typing import Any
 
 from evorun.tasks.assertions import is_asserted, is_denied, is_taken_back
 from evorun.tasks.boxes import boxes, listed_boxes, unboxed
 from evorun.tasks.corrections import settled
+from evorun.tasks.json_text import find_object
 from evorun.tasks.math_contest.equations import stated_value
 
 MAX_DIGITS = 50
@@ -31,19 +34,25 @@ _NO_NOUN = (
     r"(?:is|was|are|were|be|seems?|looks?|if|unless|when|can|cannot|could|may|might|would|should|must|does|did|has|had|but"
     r"|because|since|as|times|minus|plus|divided|multiplied|less|more|fewer|and|or|to|than|not|with|for|from|by|at|mod)"
 )
-# A line or sentence that gives the answer without a box: one word, or math; GSM8K's mark; a tag; a JSON object
+_KEYS = ("answer", "final_answer", "solution")
+# What JSON makes of a LaTeX command whose backslash was not escaped
+_CONTROL = re.compile("[\b\f\t\r](?=[A-Za-z])")
+_COMMANDS = {"\b": r"\b", "\f": r"\f", "\t": r"\t", "\r": r"\r"}
+_BRACKETED = r"[\[({][^\n\[\](){}$*]{1,80}[\])}]"
+# A line or sentence that gives the answer without a box: math, a bracketed value, or one word; GSM8K's mark; a tag
 _STATED = re.compile(
-    r"\bans(?:wer)?(?:\s+is(?:\s+(?:therefore|thus))?\b|[ *_]*[:=]|[ *_]*(?=\n))[\s*_:]*(?:[A-Za-z+ ]{1,15}=\s*)?"
-    r"(?P<said>\$[^$\n]{1,200}\$|\\\([^\n]{1,200}?\\\)|[^\s*$]{1,50}+)"
+    r"\bans(?:wer)?(?:\s+is(?:\s+(?:therefore|thus))?\b|[ *_]*[:=]|[ *_]*(?=\n)|\.[*_]{1,3}(?=\s))[\s*_:]*"
+    r"(?:[A-Za-z+ ]{1,15}=\s*)?"
+    r"(?P<said>\$[^$\n]{1,200}\$|\\\([^\n]{1,200}?\\\)"
+    rf"|{_BRACKETED}(?:[ ]?\u222a[ ]?{_BRACKETED}){{0,4}}|[^\s*$]{{1,50}}+)"
     r"(?=(?:[ *_]*(?:square |cubic )?units?)?[ *_]*(?:\n|$|[.!](?:\s|$)))"
     r"|\u7b54\u6848(?:\u5e94\u8be5|\u5e94)?(?:\u662f|\u4e3a|[:\uff1a])[\s*:\uff1a]*"
     r"(?P<chinese>\$[^$\n]{1,200}\$|[^\s*$\u3002\uff0c,]{1,50}+)(?=[*]*(?:[\s\u3002\uff0c]|$))"
-    r"|\bans(?:wer)?(?:\s+is\b|[ *_]*[:=])[\s*_:]*(?P<measured>[+-]?[0-9][0-9,]{0,30}(?:\.[0-9]{1,30})?[*$]{0,3}"
-    rf"(?:[ ](?!{_NO_NOUN}\b)[a-z]{{1,15}}(?:\^[23])?){{1,3}})"
+    r"|\bans(?:wer)?(?:\s+is\b|[ *_]*[:=])[\s*_:]*(?P<measured>[+-]?[0-9][0-9,]{0,30}(?:\.[0-9]{1,30})?\u03c0?[*$]{0,3}"
+    rf"(?:[ ](?!{_NO_NOUN}\b)[a-z]{{1,15}}(?:\^[23]|[\u00b2\u00b3])?){{1,3}})"
     r"(?=[ *_]*(?:\n|$|[.!](?:\s|$)))"
     r"|(?:^[ \t]*|[ \t])####[ \t]+(?P<marked>[^\s]{1,50})[ \t]*$"
-    r"|<answer>\s*(?P<tagged>[^<]{1,200}?)\s*</answer>"
-    r"|\"(?:final_)?answer\"\s*:\s*\"?(?P<named>[^\"{}\n,]{1,50})\"?\s*[,}]",
+    r"|<answer>\s*(?P<tagged>[^<]{1,200}?)\s*</answer>",
     re.IGNORECASE | re.MULTILINE,
 )
 
@@ -130,16 +139,31 @@ def has_percent(text: str) -> bool:
 def stated(text: str) -> str | None:
     """Return the answer of a text without a box: the last one that it names so ("Final answer: 42"), or a last line.
 
-    None where it names none that it stands by, or different ones of which it takes none back (`settled`).
+    A JSON object names it, too. None where it names none that it stands by, or different ones of which it takes none
+    back (`settled`).
     """
+    object_ = find_object(text, *_KEYS)
+    begin, end = (object_.start, object_.end) if object_ else (len(text), len(text))
+    named = object_ is not None and is_asserted(text, begin, end) and not is_denied(text, begin, end)
     found = [
-        (one.start(), str(one[one.lastgroup or 0]).replace("*", "").strip("$ ").rstrip(".,;!"))
-        for one in _STATED.finditer(text)
-        if is_asserted(text, one.start(), one.end())
+        (match.start(), str(match[match.lastgroup or 0]).replace("*", "").strip("$ ").rstrip(".,;!"))
+        for match in _STATED.finditer(text)
+        if not begin <= match.start() < end and is_asserted(text, match.start(), match.end())
     ]
+    if object_ and named and (value := _stated_in(object_.value)):
+        found = sorted([*found, (begin, value)])
     if not found:
         return _alone(text)
     return None if is_taken_back(text, found[-1][0]) else settled(text, found)
+
+
+def _stated_in(reply: Mapping[str, Any]) -> str | None:
+    """Return the answer of a JSON object: a number or a text, which may lead up to it."""
+    value = next(reply[key] for key in _KEYS if key in reply)
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    text = _CONTROL.sub(lambda found: _COMMANDS[found[0]], str(value))
+    return (stated(text) or text).strip("$ ")
 
 
 def _alone(text: str) -> str | None:

@@ -4,7 +4,7 @@ import re
 
 import msgspec
 
-from evorun.tasks.assertions import is_asserted
+from evorun.tasks.assertions import is_asserted, is_denied
 from evorun.tasks.json_text import read_object, well_formed
 from evorun.tasks.math_contest.reading import boxed
 from evorun.tasks.search_qa.metrics import normalised
@@ -30,9 +30,24 @@ _SENTENCE = re.compile(
     r"(?P<said>[^\n]{1,200}?)[ \t]*\.?[*_ \t]*\Z",
     re.IGNORECASE,
 )
+# The last line, or the end of the last sentence, in bold; GSM8K's mark
+_BOLD = re.compile(
+    r"(?:(?:\A|\n)[ \t]*|\b(?:is|was|are|were)[ \t]+)\*\*(?P<said>[^*\n]{1,200})\*\*[ \t]*\.?\s*\Z", re.IGNORECASE
+)
+_MARKED = re.compile(r"^[ \t]*####[ \t]+(?P<said>[^\n]{1,200})\s*\Z", re.MULTILINE)
+# A name in bold with a remark behind it: "**Rome**, the capital"
+_REMARKED = re.compile(r"\*\*([^*\n]{1,100})\*\*,(?!.*(?:\*\*|\b(?:not|or|but|however|unless|if)\b))", re.IGNORECASE)
+# A whole reply of a few words that are no sentence
+_WORDS = re.compile(r"\s*(?P<said>[A-Z0-9$][^\s?]*(?:[ ][^\s?]+){0,4}?)\.?\s*")
+_NO_NAME = re.compile(
+    r"\b(?:I|me|my|it|we|let|need|search|not|none|nothing|unknown|unclear|unsure|maybe|perhaps|probably|possibly|likely|or"
+    r"|might|could|would|should|will|can|cannot|if|is|was|are|were|be|either|sorry|answer|done|sure|yes)\b|\b(?-i:may)\b"
+    r"|n['\u2019]t\b|[:{}<>*#|]",
+    re.IGNORECASE,
+)
 _WRAPPER = re.compile(r"\\(?:text|textbf|mathrm|mathbf)\s*\{([^{}]*)\}")
-_KEYS = ("answer", "final_answer")
-_NAMED = re.compile(r'"(?:final_)?answer"\s*:\s*"([^"\\\n]{1,400})"', re.IGNORECASE)
+_KEYS = ("answer", "final_answer", "solution")
+_NAMED = re.compile(r'"(?:(?:final_)?answer|solution)"\s*:\s*"([^"\\\n]{1,400})"', re.IGNORECASE)
 # A question that yes or no answers, and such an answer with a remark behind it
 _POLAR = re.compile(
     r"\s*(?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|should)\b(?!.*\bor\b)", re.IGNORECASE
@@ -86,9 +101,9 @@ def read_answer(text: str, question: str = "") -> str:
     """Return what follows the last `Answer:` on its line, or on the next one.
 
     A label at the beginning of a line goes before one within a line. Without any, the answer is in tags, in a box, in a
-    JSON object, under a heading, or in a last sentence "The answer is ...". Where the question is answered by yes or
-    no, "Yes, both were." is yes. Raises ValueError with `kind: reason` where there is no answer; a turn that calls a
-    tool is none.
+    JSON object, under a heading, in a last sentence "The answer is ...", in bold at the end, or a few words by itself.
+    Where the question is answered by yes or no, "Yes, both were." is yes. Raises ValueError with `kind: reason` where
+    there is no answer; a turn that calls a tool is none.
     """
     if OPENING in text or CLOSING in text:
         raise ValueError("tool_call: expected an answer, the turn calls a tool")
@@ -124,7 +139,15 @@ def _unlabelled(text: str) -> str:
     last = _SENTENCE.search(text, max(0, len(text) - 400))
     # "The final answer is $\boxed{Rome}$" is the box's
     if last and "boxed" not in last["said"] and is_asserted(text, last.start(), last.end()):
-        said.append(last["said"])
+        remarked = _REMARKED.match(last["said"])
+        said.append(remarked[1] if remarked else last["said"])
+    for pattern in (_BOLD, _MARKED):
+        found = pattern.search(text, max(0, len(text) - 400))
+        if found and not is_denied(text, found.start("said"), len(text)) and is_asserted(text, *found.span()):
+            said.append(found["said"])
+    whole = _WORDS.fullmatch(text)
+    if whole and not said and not _NO_NAME.search(whole["said"]):
+        said.append(whole["said"])
     return said[-1] if len(set(map(normalised, said))) == 1 and not said[-1].endswith("?") else ""
 
 

@@ -1,8 +1,10 @@
 """Reading a completed grid: the lines that were asked for, or a list or table that means one grid."""
 
+import json
 import re
 from collections.abc import Iterator
 
+from evorun.tasks.json_text import find_object
 from evorun.tasks.puzzles.lenient import plain
 from evorun.tasks.sudoku.grid import EMPTY
 
@@ -11,7 +13,9 @@ _RULER = frozenset("-+|: \t")
 _DRAWN_RULER = _RULER | frozenset("=*_~#.")
 _COMMENT = re.compile(r"[ \t](?:#|//).*")
 # Rows of a list on one line, or in one JSON text; texts of the rows
-_ROW_END = re.compile(r"(?<=\]),[ \t]*(?=\[)|(?=\[\[)|;|\\n")
+_ROW_END = re.compile(r"(?<=\]),[ \t]*(?=\[)|(?=\[\[)|;|\\n|[ \t]/[ \t]")
+_LIST = re.compile(r"\[[^\[\]]*\]")
+_KEYS = ("solution", "answer", "grid", "board")
 _ROW_TEXT = re.compile(
     r"(?:([\"'])(?:row|r)?[ _]?[0-9]{1,2}\1[ \t]*:[ \t]*)?([\"'])([0-9][0-9 ,|]*)\2[ \t]*,?", re.IGNORECASE
 )
@@ -29,16 +33,27 @@ def read(block: str, size: int) -> str:
     """Return the canonical text of a completed grid. Raises ValueError with what is wrong.
 
     Besides the canonical form: blanks and empty lines around rows, rows of digits without blanks (up to 9 x 9), rulers
-    of `|`, `-` and `+`, commas and brackets, labels of rows and columns, and text before and behind the rows. A text
-    with two different grids has none. A number need not lie in 1..n: that is an error of the answer, not of its form.
+    of `|`, `-` and `+`, commas and brackets, labels of rows and columns, and text before and behind the rows; a JSON
+    object's solution, be it a text or lists. A text with two different grids has none. A number need not
+    lie in 1..n: that is an error of the answer, not of its form.
     """
     try:
         return _asked_for(block, size)
     except ValueError:
-        grids = {_text(grid) for grid in _grids(plain(block), size)}
+        grids = {_text(grid) for grid in _grids(plain(_solution_in(block)), size)}
         if len(grids) != 1:
             raise
         return grids.pop()
+
+
+def _solution_in(block: str) -> str:
+    """Return a JSON object's solution as a text, each list of cells on a line; without any, the whole block."""
+    reply = find_object(block, *_KEYS)
+    value = next(reply.value[key] for key in _KEYS if key in reply.value) if reply else None
+    if isinstance(value, str) and "\n" in value:
+        return value
+    text = json.dumps(value) if isinstance(value, list) else block
+    return _LIST.sub(lambda cells: " ".join(cells[0].split()), text)
 
 
 def _asked_for(block: str, size: int) -> str:
