@@ -29,7 +29,12 @@ from evorun.tasks.search_qa.loading import SearchGrader
 from evorun.tasks.tsp.task import Tsp
 
 CORPUS = Path(__file__).parent / "replies" / "held_out.jsonl"
-_GENERATED = ("sudoku", "graph_coloring")
+_SETTINGS: dict[str, dict[str, Any]] = {
+    "sudoku": {"validation_instances": 0},
+    "graph_coloring": {"validation_instances": 0},
+    "arithmetic": {"validation_problems": 0},
+}
+_CONTESTS = ("aime", "math500", "arithmetic")
 _AT_ONCE = 4
 
 
@@ -115,7 +120,7 @@ def _problem_of(reply: Judged) -> tuple[Problem, Any, Grader]:
     problem = _problem(data)
     if reply.task == "search_qa":
         return problem, task, SearchGrader(task, {"p": gold})
-    if reply.task in ("aime", "math500"):
+    if reply.task in _CONTESTS:
         return problem, task, ContestGrader(task, {"p": [gold]})
     return problem, task, GoldGrader(task, {"p": gold})
 
@@ -131,8 +136,7 @@ def _problem(data: dict[str, Any]) -> Problem:
 
 @cache
 def _task(name: str) -> Any:
-    settings: dict[str, Any] = {"validation_instances": 0} if name in _GENERATED else {"source": "sample"}
-    return load_task(name, limit=1, **settings).task
+    return load_task(name, limit=1, **_SETTINGS.get(name, {"source": "sample"})).task
 
 
 @cache

@@ -14,6 +14,12 @@ _BARE = re.compile(r"[ \t]*([^\s${}\\]+)")
 _OPENING = re.compile(r"\s*\{")
 _OR = re.compile(r"[\s$.,;*()\[\]\\]*(?:or|and|/)[\s$.,;*()\[\]\\]*")
 _AND = re.compile(r"[\s$()\[\]\\*]*(?:,|,?\s*\band\b)[\s$()\[\]\\*]*")
+# A box of the instructions, which a model repeats
+_PLACEHOLDER = re.compile(
+    r"\\{1,2}(?:boxed|fbox)\s*\{\s*(?:\\text\s*\{\s*)?(?:[<\[(]\s*)?(?:(?:(?:your|the|final|exact)\s+)*answer(?:\s+here)?"
+    r"|\.{2,}|\\[cl]?dots|\?+|_+)\s*(?:[>\])]\s*)?\}{1,2}",
+    re.IGNORECASE,
+)
 _TRAILING = ".,;:!?)*"
 # As many boxes directly inside each other are taken off
 _MOST_BOXES = 4
@@ -75,6 +81,11 @@ def boxes(text: str) -> list[Box]:
     # A box that is still open at the end was cut off, and so were all braces around it.
     unfinished = max([unfinished, *(one.box for one in stack if one.box is not None)])
     return found if found and unfinished < found[-1].end else []
+
+
+def without_placeholders(text: str) -> str:
+    r"""Return a text without boxes that hold no answer, but the place for one: `\boxed{ANSWER}`."""
+    return _PLACEHOLDER.sub(" ", text)
 
 
 def last_boxed(text: str) -> str | None:

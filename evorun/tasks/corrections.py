@@ -25,7 +25,7 @@ _IS_WRONG = (
     r"|\s+(?:does|did)(?:\s+not|n['\u2019]t)\s+(?:work|compile)(?=\s*[.,;:!\n]|\s*\Z)"
     r"|\s+(?:has|contains)\s+(?:an?|some)\s+(?:mistake|error|bug)s?"
     r"|\s+(?:does|did)(?:\s+not|n['\u2019]t)\s+(?:solve|satisfy|complete)\s+(?:it|this|the|all)\b"
-    r"|\s+(?:breaks|violates|offends\s+against)\s+(?:an?|the|one|some)\s+(?:\w+\s+){0,3}(?:rule|constraint)s?)(?!\s+(?:to|of|if|unless|when|only)\b)"
+    r"|\s+(?:breaks|violates|offends\s+against|(?:seems|appears)\s+to\s+(?:break|violate|offend\s+against))\s+(?:an?|the|one|some)\s+(?:\w+\s+){0,3}(?:rule|constraint)s?)(?!\s+(?:to|of|if|unless|when|only)\b)"
 )
 _EARLIER = r"(?![^.\n]{0,80}\b(?:earlier|before|first|initial(?:ly)?|previous(?:ly)?)\b)"
 _WITHDRAWAL = (
@@ -38,6 +38,12 @@ _WITHDRAWAL = (
     r"|(?<!earlier )(?<!earlier, )(?<!first )(?<!first, )"
     rf"\bI(?:\s+have|['\u2019]ve)?\s+(?:made|see|found|spotted|notice)\s+(?:an?|my)\s+(?:mistake|error)\b{_EARLIER}"
     r"|\blet\s+me\s+(?:fix|correct|redo|revise|start\s+over|try\s+again)\b"
+    r"|\b(?:I|we)(?:['\u2019]ll)?\s+(?:have|need|must|ought)\s+(?:to\s+)?(?:re-?(?:do|count|compute|calculate|start|consider)"
+    r"|(?:start|begin|count|try|compute|do\s+(?:it|this|that))\s+(?:over|again)|go\s+back)\b"
+    rf"|\bI\s+(?:do\s+not|don['\u2019]t|cannot|can['\u2019]?t)\s+(?:really\s+|quite\s+)?(?:trust|believe(?:\s+in)?|stand\s+by|vouch\s+for)"
+    rf"\s+{_THAT}(?!\s+(?:was|would|to))"
+    # What begins with such a word and ends without a new answer, or the old one upheld, is left open
+    r"|(?:^|(?<=[.!?\u2026*`}$]\s)|(?<=\bbut\s)|(?<=\boh\s)|(?<=\boh,\s))[\s*_>]{0,5}(?:wait|hmm+|hm|hold\s+on|hang\s+on)\b(?=\s*[,.:!\u2026\u2013\u2014-])"
     rf"|\bhere(?:\s+is|['\u2019]s)\s+(?:the|a|my)\s+(?:fix|correction|(?:corrected|fixed)\s+(?:{_NOUN}|version))\b"
     rf"|\b(?:corrected|fixed|revised)\s+(?:{_NOUN}|version)\b[^\n.:]{{0,40}}:"
 )
@@ -46,13 +52,14 @@ _CANNOT = r"(?:(?:could|can)(?:\s+not|not|n['\u2019]t)|(?:was|am|['\u2019]m)\s+(
 _WHOLE = rf"(?:it|this|(?:the|this)\s+(?:puzzle|problem|graph|instance|{_NOUN}))"
 _NONE_FOUND = (
     rf"\bI\s+(?:(?:have|found|find|know)\s+no|(?:do\s+not|don['\u2019]t)\s+have\s+(?:an?|any))\s+(?:valid\s+|proper\s+|correct\s+|full\s+)?{_NOUN}{_CLAUSE_END}"
+    rf"|\bI\s+have\s+no\s+(?:(?:other|better)\s+)?{_NOUN}\s+of\s+my\s+own\b"
     rf"|\bI\s+{_CANNOT}\s+(?:solve|complete|colou?r|fill)\s+{_WHOLE}(?:\s+itself)?{_CLAUSE_END}"
     rf"|(?:^|[.!?]\s)[\s*_>]{{0,5}}(?:there\s+is|(?:the|this)\s+(?:puzzle|problem|graph|instance)\s+has)\s+no\s+(?:valid\s+|proper\s+|correct\s+)?"
     rf"(?:completion|{_NOUN}){_CLAUSE_END}"
     rf"|\bI\s+{_CANNOT}\s+find\s+(?:an?|any)\s+(?:valid\s+|proper\s+|correct\s+)?(?:completion|{_NOUN})"
     rf"(?:\s+that\s+does(?:\s+not|n['\u2019]t)?)?{_CLAUSE_END}"
 )
-_SURE = re.compile(_WITHDRAWAL, re.IGNORECASE)
+_SURE = re.compile(_WITHDRAWAL, re.IGNORECASE | re.MULTILINE)
 # A sentence that calls the answer wrong or goes on from it; elsewhere it may speak of another option, or of a deed
 _ANY = re.compile(
     rf"{_WITHDRAWAL}|{_NONE_FOUND}|(?:^|[.!?]\s)[\s*_>]{{0,5}}(?:"
@@ -64,7 +71,9 @@ _ANY = re.compile(
 )
 _AFFIRMATION = re.compile(
     rf"\b(?:{_THAT}|everything|all)(?:\s+(?:is|was|are)|['\u2019]s)\s+(?:(?:actually|indeed|in\s+fact|still|all)\s+){{0,2}}"
-    r"(?:right|correct|valid|fine|ok(?:ay)?|consistent)\b|\b(?:stands|still\s+holds)\b",
+    r"(?:right|correct|valid|fine|ok(?:ay)?|consistent)\b|\b(?:stands|(?:still|indeed)\s+holds|(?:checks|works)\s+out|matches|agrees|confirm(?:s|ed)|as\s+before)\b|\bstill\s+[\s$*\\]{0,4}\d"
+    r"|\bnothing\s+(?:is|was)\s+(?:wrong|missing)\b|(?:^|[.!?:\u2026\u2013\u2014]\s)[\s*_]{0,3}(?:yes|okay|ok|good|fine)\b"
+    r"|\bis\s+(?:indeed\s+)?(?:right|correct|fine|consistent|the\s+same)\b",
     re.IGNORECASE,
 )
 # Fenced blocks and comments speak of a program's own values

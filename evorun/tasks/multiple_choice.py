@@ -8,6 +8,7 @@ from typing import Any
 
 from evorun.tasks.assertions import is_asserted, is_denied, is_taken_back
 from evorun.tasks.boxes import boxes
+from evorun.tasks.conclusions import emphasized
 from evorun.tasks.corrections import settled
 from evorun.tasks.json_text import read_object
 from evorun.tasks.math_contest.equations import stated_value
@@ -52,7 +53,8 @@ _CHOSEN = re.compile(
     r"[(\[]?([A-Z])(?=[)\]*_$]*(?:[.,;(]|\s*$|\s*\n|\s+(?i:as\s+the|is\s+left|remains|because|since)\b))"
     r"|(?i:\b(?:so|thus|hence|therefore|it's|it\s+is),?\s+(?:it\s+is\s+|it's\s+)?(?:option\s+)?)[*_$]*[(\[]?([A-Z])"
     r"(?=[)\]*_$]*\.?[*_]*\s*$)"
-    r"|(?:(?i:\b(?:option|choice|only|so|thus|hence|therefore)),?[\s*_$]+|(?<![\w'] )(?<!\w))[(\[]?([A-Z])[)\]*_$]*\s+"
+    r"|(?:(?i:\b(?:option|choice|only|so|thus|hence|therefore)),?[\s*_$]+"
+    r"|(?<![\w'] )(?<!\w))[(\[]?([A-Z])[)\]*_$]*\s+(?:\([^()\n]{1,100}\)\s+)?"
     r"(?i:it\s+is\b|is\s+(?:the\s+)?(?:only\s+)?(?:correct|right|best|answer)\b|remains\b|is\s+(?:the\s+only\s+(?:one|option|choice)\s+)?left\b"
     r"|is\s+the\s+only\s+(?:possible|remaining|one|option|choice))"
 )
@@ -224,6 +226,7 @@ def _committed_letter(text: str, options: Sequence[str]) -> tuple[str | None, st
     firm = max([at for at, _ in found], default=-1)
     chosen = [*_named(_CHOSEN, text, options), *_by_place(text, options)]
     found += sorted(one for one in chosen if one[0] > firm)
+    found = found or _emphasized(text, options)
     # "B or C" is decided by what the text says last.
     found = [one for at, one in enumerate(found, 1) if _OR not in one[1] or at == len(found)]
     if not found:
@@ -300,6 +303,12 @@ def _named(pattern: re.Pattern[str], text: str, options: Sequence[str]) -> Itera
         if behind and letter in in_range and not _spaced(behind[1]).startswith(_spaced(option_text(letter, options))):
             meant = _with_beginning(behind[1], options)
             yield from ((found.start(), other) for other in meant if letter not in meant)
+
+
+def _emphasized(text: str, options: Sequence[str]) -> list[tuple[int, str]]:
+    """Return the letters of what the last sentence has in bold, where all of it means options."""
+    meant = [read_choice(value.text, options)[0] for value in emphasized(text)]
+    return [(len(text), letter) for letter in meant if letter] if all(meant) else []
 
 
 def _elsewhere(text: str) -> Iterator[tuple[int, str]]:

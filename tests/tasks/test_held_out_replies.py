@@ -8,15 +8,18 @@ from held_out import CORPUS, Outcome, outcomes, read_judged
 
 FILES = sorted(CORPUS.parent.glob("held_out*.jsonl"))
 TASKS = ("mathbench", "aime", "math500", "livecodebench", "sudoku", "graph_coloring", "tsp", "judge", "fitness")
+TASKS += ("search_qa", "ethics")
+EXACT_MATCH = ("'the river' before the name",)
+"""Right replies to search questions that SQuAD's exact match, which the metric is by definition, does not count."""
 MIN_RIGHT_PER_REFUSED = 20
 MIN_WRONG_PER_ACCEPTED = 33
-OTHER_FORMS = ("aime", "math500", "search_qa", "sudoku")
+OTHER_FORMS = ("mathbench", "arithmetic", "aime", "math500", "search_qa", "sudoku", "graph_coloring", "tsp")
 
 
 @pytest.fixture(scope="module", params=FILES, ids=lambda file: file.stem)
 def judged(request: pytest.FixtureRequest) -> list[Outcome]:
     file: Path = request.param
-    return outcomes([reply for reply in read_judged(file) if reply.task in TASKS])
+    return outcomes([reply for reply in read_judged(file) if reply.task in TASKS and reply.why not in EXACT_MATCH])
 
 
 @pytest.mark.parametrize("task", TASKS)

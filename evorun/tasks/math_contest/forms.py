@@ -28,6 +28,8 @@ _UNICODE = str.maketrans(
 _UNICODE_ROOT = re.compile(r"\u221a\s*(?:\{([^{}]*)\}|\(([^()]*)\)|(\d+|[A-Za-z]))")
 _ROOT_OF_DIGITS = re.compile(r"\\sqrt\s*(\d+)")
 _SIZE = re.compile(r"\\(?:left|right|bigl?|bigr?|Bigl?|Bigr?|displaystyle)(?![A-Za-z])")
+# The space below a row of a matrix
+_ROW_SPACE = re.compile(r"(\\\\)\s*\[\s*-?[0-9.]+\s*(?:pt|ex|em|mm|cm|in)\s*\]")
 _TEX_THOUSANDS = re.compile(r"(?<=\d)(?:\{,\}|,\\!|\\,)\s*(?=\d{3}(?!\d))")
 _GROUPED = re.compile(r"(?<!\\)\{(-?\d{1,3}(?:,\d{3})+)\}")
 _REPEATING = re.compile(r"(\d*)\.(\d*)\\overline\s*\{(\d+)\}")
@@ -43,6 +45,11 @@ _NUMBER_WORDS = {
 }
 _NAMED_BASE = re.compile(r"_\s*\{?\s*\\(?:text|mathrm|mbox|textrm)\s*\{\s*([a-z]+)\s*\}\s*\}?")
 _BASE_WORDS = {**_NUMBER_WORDS, "sixteen": "16"}
+# Functions without a backslash; "5 sec" is a time
+_PLAIN_FUNCTION = re.compile(
+    r"(?<![\\A-Za-z{])(?<!\d )(?<!\d)(arc(?:sin|cos|tan)|sin|cos|tan|cot|sec|csc|ln|log)(?=\s*(?:\("
+    r"|[a-z](?![a-z])|\\|\^|\d))"
+)
 # math-verify takes the degrees away, and the sine of 30 for one of radians
 _OF_DEGREES = re.compile(
     r"\\(sin|cos|tan|cot|sec|csc)\s*(?:\(|\{)?\s*(\d+(?:\.\d+)?)\s*\^\s*(?:\{\s*\\circ\s*\}|\\circ)\s*(?:\)|\})?"
@@ -162,10 +169,11 @@ _RANGES = ("tuple", "interval", "union")
 
 def _rewritten(text: str, question: str) -> str:
     """Return a text in the notation that math-verify reads rightly."""
-    text = _SIZE.sub("", text.translate(_UNICODE)).strip().rstrip(".")
+    text = _ROW_SPACE.sub(r"\1", _SIZE.sub("", text.translate(_UNICODE))).strip().rstrip(".")
     text = _UNICODE_ROOT.sub(lambda root: rf"\sqrt{{{root[1] or root[2] or root[3]}}}", text)
     text = _GROUPED.sub(lambda group: "{" + group[1].replace(",", "") + "}", _TEX_THOUSANDS.sub("", text))
     text = _BARE_UNIT.sub(r"\\text{ \1}", text)
+    text = _PLAIN_FUNCTION.sub(r"\\\1 ", text)
     text = _REPEATING.sub(_fraction, _ROOT_OF_DIGITS.sub(r"\\sqrt{\1}", text))
     text = _ARTICLE.sub(r"\1", _MEMBER.sub("", text.strip()))
     text = _NAMED_BASE.sub(lambda base: f"_{{{_BASE_WORDS.get(base[1], base[1])}}}", text)

@@ -7,6 +7,7 @@ from typing import Any
 
 from evorun.tasks.assertions import is_asserted, is_denied, is_taken_back
 from evorun.tasks.boxes import boxes, listed_boxes, unboxed
+from evorun.tasks.conclusions import concluded
 from evorun.tasks.corrections import settled
 from evorun.tasks.json_text import find_object
 from evorun.tasks.math_contest.equations import stated_value
@@ -44,6 +45,7 @@ _STATED = re.compile(
     r"\bans(?:wer)?(?:\s+is(?:\s+(?:therefore|thus))?\b|[ *_]*[:=]|[ *_]*(?=\n)|\.[*_]{1,3}(?=\s))[\s*_:]*"
     r"(?:[A-Za-z+ ]{1,15}=\s*)?"
     r"(?P<said>\$[^$\n]{1,200}\$|\\\([^\n]{1,200}?\\\)"
+    r"|(?:\([A-Z]\)|[A-Z][.)])[ ][A-Za-z][^\n.,;]{1,60}"
     rf"|{_BRACKETED}(?:[ ]?\u222a[ ]?{_BRACKETED}){{0,4}}|[^\s*$]{{1,50}}+)"
     r"(?=(?:[ *_]*(?:square |cubic )?units?)?[ *_]*(?:\n|$|[.!](?:\s|$)))"
     r"|\u7b54\u6848(?:\u5e94\u8be5|\u5e94)?(?:\u662f|\u4e3a|[:\uff1a])[\s*:\uff1a]*"
@@ -97,6 +99,7 @@ _NAMED_VALUE = re.compile(r"([A-Za-z])=([^=]+)")
 _LISTED = re.compile(r"\d,\s+\d")
 # Blanks, but those between two digits or two letters
 _LOOSE = re.compile(r"(?<![0-9])\s+(?![A-Za-z])|(?<![A-Za-z])\s+(?![0-9])")
+_LETTERED = re.compile(r"\(?([A-Z])\s?(?:\)|[.:])[.:]?\s+(.+)")
 _LONE_LETTER = re.compile(r"\(([A-Za-z])\)")
 
 # A value alone on the last line; an equation might be a step
@@ -124,6 +127,15 @@ def boxed(text: str, *, may_list: bool = False) -> str | None:
     return listed[-1] if len(set(map(canonical, listed))) == 1 else ", ".join(listed)
 
 
+def option_letter(answer: str, question: str) -> str | None:
+    r"""Return the letter of an answer `(C) Plane` or `\text{C. Plane}` where the question has that option."""
+    lettered = _LETTERED.fullmatch(_plain(answer))
+    if lettered is None:
+        return None
+    option = re.search(rf"\({lettered[1]}\)\s*([^\n(]+)", question)
+    return lettered[1] if option and option[1].strip(" .").casefold() == lettered[2].strip(" .").casefold() else None
+
+
 def final_integer(text: str) -> str | None:
     """Return the integer that a text names as its answer behind its last box; None where it names none."""
     found = boxes(text)
@@ -136,8 +148,8 @@ def has_percent(text: str) -> bool:
     return bool(_PERCENT.search(text))
 
 
-def stated(text: str) -> str | None:
-    """Return the answer of a text without a box: the last one that it names so ("Final answer: 42"), or a last line.
+def stated(text: str, question: str = "") -> str | None:
+    """Return the answer of a text without a box: the last one that it names so ("Final answer: 42"), or its conclusion.
 
     A JSON object names it, too. None where it names none that it stands by, or different ones of which it takes none
     back (`settled`).
@@ -153,7 +165,7 @@ def stated(text: str) -> str | None:
     if object_ and named and (value := _stated_in(object_.value)):
         found = sorted([*found, (begin, value)])
     if not found:
-        return _alone(text)
+        return _alone(text) or concluded(text, question)
     return None if is_taken_back(text, found[-1][0]) else settled(text, found)
 
 

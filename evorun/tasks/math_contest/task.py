@@ -9,7 +9,7 @@ import numpy as np
 from evorun.runs.candidates import Response
 from evorun.runs.scores import ACCURACY, Score
 from evorun.tasks.base import DrawHelp, Grade, Problem
-from evorun.tasks.boxes import boxes, has_alternatives, is_in_form
+from evorun.tasks.boxes import boxes, has_alternatives, is_in_form, without_placeholders
 from evorun.tasks.corrections import before_next_question, read_unless_withdrawn
 from evorun.tasks.math_contest.reading import (
     boxed,
@@ -17,6 +17,7 @@ from evorun.tasks.math_contest.reading import (
     final_integer,
     has_percent,
     named_alike,
+    option_letter,
     read_integer,
     stated,
 )
@@ -81,22 +82,22 @@ class MathContest(TextTask):
         A text without any box may name its answer: "Final answer: 42". One that takes its answer back has the one that
         follows. Kinds of errors: `no_box`, `ambiguous`, `too_long`, `not_an_integer`, `out_of_range` and `withdrawn`.
         """
-        percent = has_percent(self.question(problem))
+        question = self.question(problem)
 
         def read(part: str) -> str:
-            return self._read_last(part, percent)
+            return self._read_last(part, question)
 
         return read_unless_withdrawn(read, before_next_question(read, text), only_sure=True)
 
-    def _read_last(self, text: str, percent: bool) -> str:
-        """percent: percents are asked for."""
+    def _read_last(self, text: str, question: str) -> str:
+        text = without_placeholders(text)
         # Of a value in two forms (MATH: "15 39/40, or 639/40") the last one counts.
         if self.integers and has_alternatives(text):
             raise ValueError("ambiguous: expected one answer, got one box or another")
         # The last box counts: a text may put an intermediate result into one before.
         answer = boxed(text, may_list=not self.integers)
         if answer is None and "\\boxed" not in text and not boxes(text):
-            answer = stated(text)
+            answer = stated(text, question)
         elif self.integers:
             answer = final_integer(text) or answer
         if not answer:
@@ -108,9 +109,9 @@ class MathContest(TextTask):
                 f"too_long: expected an answer of at most {MAX_ANSWER_CHARS} characters, got {len(answer)}"
             )
         if not self.integers:
-            return answer
+            return option_letter(answer, question) or answer
         value = read_integer(answer)
-        if value is None or (has_percent(answer) and not percent):
+        if value is None or (has_percent(answer) and not has_percent(question)):
             raise ValueError(f"not_an_integer: expected {self._form}, got {answer!r:.60}")
         if self.largest is not None and not 0 <= value <= self.largest:
             raise ValueError(f"out_of_range: expected {self._form}, got {value}")

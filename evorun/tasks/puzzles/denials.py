@@ -3,6 +3,7 @@
 import re
 
 from evorun.tasks.clauses import PAST, is_supposed
+from evorun.tasks.puzzles.reading import Block
 
 _LIST = re.compile(r"[\[(]?(?<![\w.])[0-9]+(?:[ \t]*,[ \t]*[0-9]+){2,}(?![\w]|\.[0-9])[\])]?")
 _WORSE_BEFORE = re.compile(
@@ -27,6 +28,34 @@ _WORSE_BEHIND = re.compile(
 _LINE_OF_NUMBERS = re.compile(
     r"[ \t>|*_\[({+-]*(?:(?:city|node|vertex)[ \t]*)?[0-9](?:[^A-Za-z\n]|\b(?:city|node|vertex)\b)*$", re.IGNORECASE
 )
+_OR = re.compile(r"\s*[*_]{0,2}(?:or|alternatively|(?:possibly|perhaps|maybe)\s+also)\b[^\n]{0,80}\s*", re.IGNORECASE)
+_OFFERED = re.compile(
+    r"\b(?:one of (?:these|those|them|the (?:two|following))|either (?:one|of|this|the)\b|(?:decide|choose|tell"
+    r"|say|check) (?:between|which)"
+    r"|(?:not|un)\s?sure which|which (?:one |of (?:them|these|the two) )?is\b)|\beither\b[^.\n]{0,20}$",
+    re.IGNORECASE | re.MULTILINE,
+)
+_DECIDED = re.compile(
+    r"\b(?:I|we|my)\b[^.\n]{0,60}\b(?:(?P<first>first|former)|second|latter|last)\b"
+    r"|\bthe (?:(?P<former>first|former)|second|latter|last)(?: (?:one|\w+))? is (?:the\b|right|correct|better"
+    r"|shorter|my|it)",
+    re.IGNORECASE,
+)
+
+
+def chosen(text: str, one: Block, other: Block) -> Block | None:
+    """Return which of two neighbouring fenced blocks with different answers a text answers with.
+
+    That is the last one, but where the two are offered as alternatives, the one that the text decides on; None where it
+    leaves that open.
+    """
+    between, behind = text[one.end : other.start], text[other.end :]
+    decided = _DECIDED.search(behind)
+    if _OR.fullmatch(between) or (
+        not between.strip() and _OFFERED.search(f"{text[: one.start][-200:]}\n{behind[:200]}")
+    ):
+        return None if decided is None else one if decided["first"] or decided["former"] else other
+    return other
 
 
 def without_supposed(text: str) -> str:

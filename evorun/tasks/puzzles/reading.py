@@ -23,6 +23,8 @@ class Block(NamedTuple):
     start: int
     """Index of its opening fence in the text."""
     content: str
+    end: int
+    """Index of the first character after its closing fence."""
 
 
 def blocks(text: str) -> Iterator[Block]:
@@ -35,14 +37,14 @@ def blocks(text: str) -> Iterator[Block]:
     # Fences are paired in order, an odd one at the end opens a block that the token limit has cut off.
     for fence in _FENCE.finditer(text):
         if opening is not None:
-            yield _block(text, opening, fence.start())
+            yield _block(text, opening, fence.start(), fence.end())
             opening = None
         elif fence["whole"] is not None:
-            yield Block(fence.start(), fence["whole"].strip())
+            yield Block(fence.start(), fence["whole"].strip(), fence.end())
         else:
             opening = fence
     if opening is not None:
-        yield _block(text, opening, len(text))
+        yield _block(text, opening, len(text), len(text))
 
 
 def last_block(text: str) -> Block | None:
@@ -56,5 +58,5 @@ def fenced(content: str) -> str:
     return f"```\n{content}\n```"
 
 
-def _block(text: str, opening: re.Match[str], end: int) -> Block:
-    return Block(opening.start(), text[opening.end() : end].strip())
+def _block(text: str, opening: re.Match[str], closing: int, end: int) -> Block:
+    return Block(opening.start(), text[opening.end() : closing].strip(), end)

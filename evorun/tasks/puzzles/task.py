@@ -14,9 +14,9 @@ from evorun.tasks.base import Demonstration, DrawHelp, Grade, Problem, Prompt, T
 from evorun.tasks.capabilities import Diagnosis, Verification
 from evorun.tasks.clauses import is_supposed
 from evorun.tasks.corrections import read_unless_withdrawn
-from evorun.tasks.puzzles.denials import without_supposed
+from evorun.tasks.puzzles.denials import chosen, without_supposed
 from evorun.tasks.puzzles.lenient import closing_passages
-from evorun.tasks.puzzles.reading import blocks, fenced, last_block
+from evorun.tasks.puzzles.reading import Block, blocks, fenced, last_block
 from evorun.tasks.text_task import TextTask
 from evorun.tasks.thinking import without_thinking
 
@@ -138,17 +138,32 @@ class Puzzle(TextTask):
 
     def _read_last(self, problem: Problem, text: str) -> str:
         fences = [*blocks(text)]
-        found = [block.content for block in fences if not is_supposed(text, block.start)]
-        passages = found[::-1] if fences else self.closing_passages(without_supposed(text))
-        errors = []
-        for passage in passages:
-            try:
-                return self.read_answer(problem, passage)
-            except ValueError as error:
-                errors.append(f"format: {error}")
+        found = [block for block in fences if not is_supposed(text, block.start)]
         if fences and not found:
             raise ValueError("supposed: the answer is denied, or belongs to a case that is not so")
+        passages = [block.content for block in reversed(found)] or self.closing_passages(without_supposed(text))
+        errors = []
+        for behind, passage in enumerate(passages, 1):
+            try:
+                answer = self.read_answer(problem, passage)
+            except ValueError as error:
+                errors.append(f"format: {error}")
+                continue
+            return self._chosen(problem, text, found[: len(found) - behind + 1], answer)
         raise ValueError(errors[0] if found else "no_block: no fenced block with an answer")
+
+    def _chosen(self, problem: Problem, text: str, found: Sequence[Block], answer: str) -> str:
+        """Return the answer, or the one in the block before it where the text offers both and chooses that one."""
+        if len(found) < 2:
+            return answer
+        try:
+            other = self.read_answer(problem, found[-2].content)
+        except ValueError:
+            return answer
+        choice = found[-1] if other == answer else chosen(text, *found[-2:])
+        if choice is None:
+            raise ValueError("ambiguous: expected one answer, got two, between which the text does not decide")
+        return answer if choice is found[-1] else other
 
     def closing_passages(self, text: str) -> Iterable[str]:
         """Return the parts of a text without fenced blocks in which its answer may stand, the likeliest first."""

@@ -52,6 +52,12 @@ _NAMED = re.compile(r'"(?:(?:final_)?answer|solution)"\s*:\s*"([^"\\\n]{1,400})"
 _POLAR = re.compile(
     r"\s*(?:is|are|was|were|am|do|does|did|has|have|had|can|could|will|would|should)\b(?!.*\bor\b)", re.IGNORECASE
 )
+# What stands in the form that was asked for, not filled in
+_PLACEHOLDER = re.compile(
+    r"[\[<{(][^\[\]<>{}()]*\b(?:answer|your|name|words?|here)\b[^\[\]<>{}()]*[\]>})]\.?|[.\u2026_?\[\]<> ]+",
+    re.IGNORECASE,
+)
+_EITHER = re.compile(r"(?P<either>either\s+)?(?P<one>.+?)\s+or\s+(?P<other>.+?)\.?", re.IGNORECASE)
 _YES_OR_NO = re.compile(r"(yes|no)\s*[,.;:\u2013\u2014](?!.*\b(?:but|however|yes|no|unless|if)\b)", re.IGNORECASE)
 
 
@@ -119,6 +125,10 @@ def read_answer(text: str, question: str = "") -> str:
         raise ValueError("no_answer: expected a line 'Answer: ...', found none with something behind it")
     if len(answer) > MAX_ANSWER_CHARS:
         raise ValueError(f"too_long: expected an answer of at most {MAX_ANSWER_CHARS} characters, got {len(answer)}")
+    if _PLACEHOLDER.fullmatch(answer):
+        raise ValueError(f"no_answer: expected an answer, got the place for one: {answer!r:.60}")
+    if label and _is_undecided(answer, f"{question}\n{text[: label.start()]}"):
+        raise ValueError(f"ambiguous: expected one answer, got {answer!r:.60}")
     polar = _YES_OR_NO.match(answer) if _POLAR.match(question) else None
     return polar[1] if polar else answer
 
@@ -149,6 +159,17 @@ def _unlabelled(text: str) -> str:
     if whole and not said and not _NO_NAME.search(whole["said"]):
         said.append(whole["said"])
     return said[-1] if len(set(map(normalised, said))) == 1 and not said[-1].endswith("?") else ""
+
+
+def _is_undecided(answer: str, before: str) -> bool:
+    """Say whether an answer is "X or Y" of two things that stand one by one before it, not a name with an "or"."""
+    either = _EITHER.fullmatch(answer)
+    if either is None:
+        return False
+    parts = (either["one"].casefold(), either["other"].casefold())
+    return bool(either["either"]) or (
+        answer.casefold() not in before.casefold() and all(part in before.casefold() for part in parts)
+    )
 
 
 def is_in_form(text: str) -> bool:
