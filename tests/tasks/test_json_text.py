@@ -92,7 +92,7 @@ def test_a_reply_that_is_only_json_is_always_read(value: object, indent: int | N
     assert read_object(text, "solution") == json.loads(text)
 
 
-@pytest.mark.timeout(60)  # quadratic time would take hours
+@pytest.mark.timeout(600)  # quadratic time would take hours
 @pytest.mark.parametrize("piece", ["{", '{"', '{"a":', '{"a": x', '{"a": "', '{"a\\', "{a:", '"\\', '{"a": [', "{'a"])
 def test_a_hundred_thousand_braces_do_not_hide_the_object_nor_take_long(piece: str) -> None:
     started = time.thread_time()
