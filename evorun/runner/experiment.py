@@ -23,7 +23,7 @@ from evorun.runner.driver import Driver
 from evorun.runner.gold import GraderTools, MethodTools
 from evorun.runner.process import logging_to, stop_on_signals
 from evorun.runner.requirements import require_parts
-from evorun.runner.served import open_lazily, role_warnings
+from evorun.runner.served import crowded_gpus, open_lazily, role_warnings
 from evorun.runner.settings import RunConfig
 from evorun.runner.stages import with_student
 from evorun.runner.training_runs import (
@@ -101,6 +101,7 @@ def run_experiment(
             for line in config.method.warnings(min(limits, default=None)):
                 log.warning(line)
             roles = role_warnings(config.others, config.method, config.task)
+            roles += crowded_gpus(ServedModel(config.model, config.engine), config.others)
             for line in (*roles, *shared_gpus(config), *grades_own_reward(config), *trains_too_little(config)):
                 log.warning(line)
             if manifest.sandbox is not None and not manifest.sandbox.full:

@@ -9,8 +9,10 @@ from evorun.methods.base import Method
 from evorun.models.auto import automatic_engine
 from evorun.models.base import LanguageModel
 from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
+from evorun.models.devices import visible_gpus
 from evorun.models.lazy import LazyModel
 from evorun.models.simulated import SimulatedConfig
+from evorun.models.vllm.engine import VllmConfig
 from evorun.runner import registry
 from evorun.runner.oracle import ORACLE, ORACLE_MODEL, OracleConfig, OracleJudge
 from evorun.runner.typed import name_of, typed
@@ -106,6 +108,31 @@ def role_warnings(others: Mapping[str, ServedModel], method: Method, task: TaskC
     if "gold" in given and not task.task_class.graded_by_opinion:
         lines.append(f"gold: has no effect, the grades of task={task.name} are no opinions")
     return lines
+
+
+def crowded_gpus(own: ServedModel, others: Mapping[str, ServedModel]) -> list[str]:
+    """Return what to say where vLLM engines would take more than all the memory of a GPU of this machine.
+
+    own: the policy's model and its engine. Roles with one model on one engine share it.
+    """
+    engines: dict[str, ServedModel] = {}
+    for role, served in {"": own, **others}.items():
+        if isinstance(served.engine, VllmConfig) and served not in engines.values():
+            engines[f"{role}_engine" if role else "engine"] = served
+    for device in range(len(visible_gpus())):
+        shares = {
+            key: one.engine.gpu_memory_utilization
+            for key, one in engines.items()
+            if isinstance(one.engine, VllmConfig) and device in (one.engine.devices or range(one.engine.gpus))
+        }
+        if sum(shares.values()) > 1:
+            last = list(shares)[-1]
+            return [
+                f"{' and '.join(shares)}: vLLM engines that would take {sum(shares.values()):.0%} of the memory of GPU "
+                f"{device}; give each GPUs of its own, such as {last}=vllm {last}.devices=[{device + 1}], or a part "
+                f"of one, such as {last}.gpu_memory_utilization=0.45"
+            ]
+    return []
 
 
 def _served(config: Mapping[str, Any], role: str, own: ServedModel) -> list[ServedModel]:

@@ -11,9 +11,11 @@ from test_policy import ASKED, Noting, answer, rows
 
 from building import composed
 from evorun.models.base import LanguageModel, Reply, Request, Sampling
+from evorun.models.config import ServedModel
 from evorun.models.devices import VISIBLE
 from evorun.models.lazy import LazyModel
 from evorun.models.vllm.sleep import SleepMode
+from evorun.runner.served import crowded_gpus
 from evorun.runner.settings import check
 from evorun.runner.training_runs import shared_gpus, trainer_devices
 from evorun.training.wire import Answer, Command, Train
@@ -46,6 +48,29 @@ def test_the_trainer_has_gpus_that_vllm_leaves_free_and_an_overlap_is_said(
     lines = shared_gpus(config)
     assert len(lines) == said
     assert all("share GPU 0" in line and "engine.sleep=true" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "more", "said"),
+    [
+        ("0,1,2", (), "reward_engine and meta_engine: vLLM engines that would take 180% of the memory of GPU 0; "),
+        ("0,1,2", ("meta_engine.devices=[1]",), None),
+        ("0,1,2", ("meta=qwen2_5_32b_awq",), None),  # one engine for both
+        ("0,1,2", ("engine=vllm", "meta_engine.devices=[1]"), "engine and reward_engine: "),
+        ("0,1,2", ("reward_engine.tensor_parallel_size=2", "meta_engine.devices=[1]"), "of GPU 1; "),
+        ("0", ("reward_engine.gpu_memory_utilization=0.4", "meta_engine.gpu_memory_utilization=0.5"), None),
+        ("", (), None),
+    ],
+)
+def test_vllm_engines_that_do_not_fit_on_a_gpu_together_are_said(
+    gpus: str, more: tuple[str, ...], said: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VISIBLE, gpus)
+    words = ("experiment=mpo/essay", "method=mpo", "reward_engine=vllm", "meta_engine=vllm", *more)
+    config = check(composed(*words))
+    lines = crowded_gpus(ServedModel(config.model, config.engine), config.others)
+    assert len(lines) == (said is not None)
+    assert said is None or said in lines[0]
 
 
 class Memory:
