@@ -196,18 +196,22 @@ class ProseConfig(TaskConfig):
             return [self.sample / f"{split}.jsonl"], "sample"
         if self.source == "hub":
             if not self.hub[split]:
-                raise ConfigError(f"task.hub.{split}: expected hub data sets with task.source=hub, got none")
+                raise ConfigError(
+                    f"task.hub.{split}: expected hub data sets with task.source=hub, got none; give a folder with the "
+                    f"files of {self.benchmark}, as task.data=PATH"
+                )
             return [path for place in self.hub[split] for path in download_records(place)], "hub"
         folder = Path(self.data).expanduser() if self.data is not None else default_folder(self.name)
         if folder is not None and folder.is_file():
             return [folder], f"file {folder.name}"
         patterns = " or ".join(self.files[split])
         if folder is None or not folder.is_dir():
+            on_hub = bool(self.hub[split])
             raise MissingFilesError(
                 f"the problems of task={self.name}",
-                f"give a folder with {patterns}, or a file, as task.data=PATH or $EVORUN_DATA/{self.name}, or fetch "
-                "them with task.source=hub",
-                f"{patterns} in $EVORUN_DATA/{self.name}; or task.source=hub",
+                f"give a folder with {patterns}, or a file, as task.data=PATH or $EVORUN_DATA/{self.name}"
+                + ", or fetch them with task.source=hub" * on_hub,
+                f"{patterns} in $EVORUN_DATA/{self.name}" + "; or task.source=hub" * on_hub,
             )
         paths = sorted({path for pattern in self.files[split] for path in folder.glob(pattern)})
         if not paths:

@@ -131,8 +131,14 @@ def test_the_hubs_files_of_each_split_are_read(pool: Path, monkeypatch: pytest.M
     assert asked == [("zaemyung/writing_prompts_collection", f"*{split}*") for split in ("test", "train")]
     assert {one.split("-")[0] for one in ids(loaded)} == {"test"}
     assert {one.problem.id.split("-")[0] for one in loaded.validation} == {"train"}
-    with pytest.raises(ConfigError, match=r"task.hub.test: expected hub data sets with task.source=hub, got none"):
-        load_task("essay", source="hub", hub={"train": [], "test": []})
+
+
+def test_a_data_set_that_is_on_no_hub_is_asked_for_as_a_folder() -> None:
+    with pytest.raises(ConfigError, match=r"^task\.hub\.test: expected hub data sets .*, got none; .*task\.data=PATH$"):
+        load_task("ethics", source="hub")
+    with pytest.raises(DataError, match=r"^the problems of task=ethics were not found: .*task\.data=PATH") as missing:
+        load_task("ethics")
+    assert "hub" not in str(missing.value)
 
 
 @pytest.mark.parametrize(
