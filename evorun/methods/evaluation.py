@@ -52,12 +52,17 @@ class EvaluationSettings:
 class RepeatedEvaluationSettings(EvaluationSettings):
     """Hyperparameters of evaluations between steps, part of the configuration of every method that trains."""
 
-    eval_every: int
-    """Training steps between two evaluations; there is one before the first step and one after the last, too."""
+    eval_every: int | None
+    """Training steps between two evaluations; null: none in between. There is one before the first step and one after
+    the last, too."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least("method.eval_every", self.eval_every, 1)
+
+    def evaluates_after(self, step: int) -> bool:
+        """Tell whether an evaluation follows a step that is not the last."""
+        return self.eval_every is not None and step % self.eval_every == 0
 
 
 def answer_prompt(task: Any, problem: Problem, system_prompt: str, *, after_problem: bool = False) -> Prompt:

@@ -210,7 +210,7 @@ class Reinforcement(DatasetLevel):
             early = bool(ctx.max_lag)
             start = parts.start(step + 1) if early else None
             ahead = await self._learn_from(parts, step, batch, start)
-            if step % config.eval_every == 0:
+            if config.evaluates_after(step):
                 if config.eval_beside_rollouts and not early:
                     start, early = parts.start(step + 1, tests.most_calls), True
                 async with asyncio.TaskGroup() as together:  # both by the weights after this step's update

@@ -119,7 +119,7 @@ class Sft(DatasetLevel):
         for step in range(1, steps + 1):
             figures = await policy.train_step(step)
             evaluated = step == steps
-            if not evaluated and step % self.config.eval_every == 0:
+            if not evaluated and self.config.evaluates_after(step):
                 needed = 2 * evaluations.most_calls  # for this evaluation and the last one
                 evaluated = ctx.shared.affordable(needed, ROLE) == needed
             if evaluated and "held_out_loss" in data:

@@ -158,6 +158,11 @@ async def test_evaluations_come_first_last_and_in_between(tmp_path: Path) -> Non
     assert all(ask.request.token_ids and ask.request.logprobs for ask in trained.model.of("rollout"))
 
 
+async def test_without_evaluations_in_between_there_are_the_first_and_the_last(tmp_path: Path) -> None:
+    trained = await train(tmp_path, steps=5, eval_every=None)
+    assert [line["step"] for line in trained.records("steps") if line["problem"] == "p0"] == [0, 5]
+
+
 async def test_an_evaluation_answers_by_the_greedy_text_and_rates_by_the_others(tmp_path: Path) -> None:
     trained = await train(tmp_path, lambda ask: "right" if ask.index else "wrong", steps=1, eval_samples=2)
     evaluated = [(line["correct"], line["scores"]["pass_rate"]) for line in trained.records("steps")]
