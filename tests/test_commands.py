@@ -24,6 +24,7 @@ from evorun.cli.tournament import _composed, _sorted
 from evorun.cli.usage import USAGES
 from evorun.errors import DataError
 from evorun.models.server.engine import ServerConfig
+from evorun.models.vllm.engine import VllmConfig
 from evorun.runner.settings import check
 
 ROOT = Path(__file__).parents[1]
@@ -34,10 +35,16 @@ OF_EXAMPLE = "task=nqueens"
 
 
 def printed_commands(text: str) -> Iterator[str]:
-    """Yield the arguments of each command in a text: indented, in a comment's header too, without what explains it."""
+    """Yield the arguments of each command in a text, without what explains it.
+
+    A command is indented, in a comment's header too. A run's may also be in backquotes, or end a comment's line.
+    """
     joined = re.sub(r"\\\n#?\s+", "", text)
     for line in re.findall(r"^(?:#   |    )(?:[A-Z_]+=\S+ )?evorun (.+)$", joined, re.MULTILINE):
         yield re.split(r"\s+#|\s{4,}", line.strip())[0]
+    run = r"evorun ((?:-m )?[a-z_/]+="
+    inline = re.findall(rf"`{run}[^`{{}}]+)`", joined) + re.findall(rf"^#.*: {run}.+)$", joined, re.MULTILINE)
+    yield from (" ".join(command.split()) for command in inline)
 
 
 COMMANDS: dict[str, list[str]] = {}
@@ -80,6 +87,8 @@ def test_commands_are_found_in_texts() -> None:
     header = "# A.\n#   evorun method=a \\\n#     b=c   \n#   evorun f=g    h\n"
     page = "    KEY=x evorun -m d=1,2   # e\nevorun no=1\n"
     assert list(printed_commands(header + page)) == ["method=a b=c", "f=g", "-m d=1,2"]
+    prose = "So `evorun h=1\nk=2`, `evorun resume RUN_DIR` and\n# One alone: evorun -m l=3\n# evorun m=4\n"
+    assert list(printed_commands(prose)) == ["h=1 k=2", "-m l=3"]
     assert len(RUNS) > 60
     assert len(TOURNAMENTS) > 5
 
@@ -89,6 +98,14 @@ def test_every_experiment_prints_its_command() -> None:
         name = file.relative_to(ROOT / "conf" / "experiment").with_suffix("").as_posix()
         if name != "quickstart":  # `make run`
             assert any(f"experiment={name}" in command for command in printed_commands(file.read_text())), name
+
+
+def test_scripts_that_texts_name_are_there() -> None:
+    named = {name for file in TEXTS for name in re.findall(r"\bscripts/[\w/]+\.(?:py|sh)", file.read_text())}
+    # Those of MPO's released code, which conf/ cites, are in its own folders.
+    own = {name for name in named if "mpo_experiments" not in name and not name.endswith("scripts/mpo.py")}
+    assert len(own) > 10
+    assert [name for name in sorted(own) if not (ROOT / name).is_file()] == []
 
 
 @pytest.mark.parametrize("command", RUNS)
@@ -102,6 +119,9 @@ def test_a_printed_run_lacks_nothing_but_data_and_weights(
         config = check(composed(*job))
         for served in (config, *config.others.values()):
             assert not served.model.api or isinstance(served.engine, ServerConfig), (job, served.model.name)
+        if config.training is not None and isinstance(config.engine, VllmConfig):
+            # Of most models vLLM takes no adapter there (`require_served_targets`, which needs the model's own files).
+            assert "lm_head" not in config.training.target_modules, job
         if repr(config.task) in loaded:
             continue
         loaded.add(repr(config.task))
