@@ -63,6 +63,16 @@ def test_a_variable_in_a_file_is_refused_without_its_content(tmp_path: Path, mon
     assert SECRET not in "".join(path.read_text() for path in written if path.is_file())
 
 
+def test_a_later_job_is_looked_at_without_its_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("EVORUN_TEST_SECRET", SECRET)
+    (tmp_path / "conf" / "budget").mkdir(parents=True)
+    (tmp_path / "conf" / "budget" / "mine.yaml").write_text("name: mine\ncalls: ${oc.env:EVORUN_TEST_SECRET}\n")
+    small = ("task.limit=1", "method.generations=0", "hydra.sweep.dir=sweep", "evorun.progress=off")
+    done = evorun_here("--config-dir", "conf", "-m", *DRY_RUN, *small, "budget=unlimited,mine", cwd=tmp_path)
+    assert "a later job of this sweep cannot run (budget=mine): budget.calls: " in done.stderr
+    assert SECRET not in done.stderr + done.stdout
+
+
 @pytest.mark.parametrize("typed", TYPED.values(), ids=TYPED.keys())
 def test_a_secret_typed_for_a_resume_is_not_shown(typed: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("EVORUN_TEST_SECRET", SECRET)

@@ -4,6 +4,7 @@ import itertools
 import json
 import re
 import signal
+import sys
 import time
 from pathlib import Path
 from unittest import mock
@@ -16,6 +17,7 @@ from evorun.cli.naming import LONGEST, job_name
 from evorun.cli.sweep_keys import leave_out_keys_of_others
 from evorun.errors import ConfigError
 from evorun_process import DRY_RUN, SMALL, evorun, evorun_here, start
+from token_server import write_byte_tokenizer
 
 KEYS = st.sampled_from(["seed", "method.c", "task.c", "method.c.d", "model", "model.id", "engine@x", "method.c_d"])
 VALUES = st.text(alphabet="aA01._-/[], =", max_size=50)
@@ -101,6 +103,28 @@ def jobs_of(tmp_path: Path, *arguments: str) -> list[str]:
     assert done.returncode == 0, done.stderr
     assert len(list((tmp_path / "sweep").iterdir())) == 1 + len(asked)  # a folder each, and multirun.yaml
     return asked
+
+
+def test_an_arm_that_cannot_run_is_named_before_the_first_one_begins(tmp_path: Path) -> None:
+    """A chat template without a tool's turn: the server that answers renders by itself, the trainer could not."""
+    template = "{% for m in messages if m.role != 'tool' %}<|im_start|>{{ m.content }}<|im_end|>{% endfor %}"
+    folder = write_byte_tokenizer(tmp_path / "model", template=template)
+    (folder / "config.json").write_text("{}")
+    (folder / "model.safetensors").touch()
+
+    def begin(*_: object) -> str:
+        print("begun", file=sys.stderr)
+        return "completed"
+
+    task, model = ("task=search_qa", "task.source=sample"), ("model=local", f"model.id={folder}", "engine=server")
+    words = ("-m", "method=zero_shot,grpo,rloo", *task, *model, "seed=0,1", "hydra.sweep.dir=sweep")
+    with mock.patch("evorun.cli.running.carry_out", begin):
+        done, again = evorun_here(*words, cwd=tmp_path), evorun_here(*words, cwd=tmp_path)
+    said = done.stderr.splitlines()
+    assert [line.partition(":")[0] for line in said] == ["error", "error", *["begun"] * 6]  # a line for all seeds
+    assert said[0].startswith("error: a later job of this sweep cannot run (method=grpo): ")
+    assert "its chat template takes no messages of the role tool" in said[0]
+    assert again.stderr.splitlines() == ["begun"] * 6  # what has begun needs no more than its journal
 
 
 def test_a_key_on_the_command_line_takes_the_place_of_the_swept_one(tmp_path: Path) -> None:

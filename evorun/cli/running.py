@@ -51,6 +51,20 @@ def carry_out(
     return outcome.status
 
 
+def obstacle(config: Mapping[str, Any]) -> str | None:
+    """Return why a run cannot begin, as far as its settings and this machine tell without its data; None if it can."""
+    from evorun.runner.registry import blaming_plugins
+    from evorun.runner.requirements import require_parts
+    from evorun.runner.settings import check
+
+    try:
+        with blaming_plugins():
+            require_parts(check(config))
+    except EvorunError as error:
+        return str(error)
+    return None
+
+
 def _report(path: Path, config: Mapping[str, Any], console: Terminal, *, transplants: bool) -> None:
     if transplants:
         from evorun.cli.studies import transplant

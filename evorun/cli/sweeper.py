@@ -6,16 +6,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
 
-from evorun.cli.naming import withdraw
-from evorun.cli.overrides import words
+from evorun.cli.naming import SWEEP, withdraw
+from evorun.cli.output import complain
+from evorun.cli.overrides import as_typed, words
+from evorun.cli.plain import plain, with_absolute_paths
+from evorun.cli.secrets import refuse_secrets
 from evorun.cli.sweep_end import Sweep
 from evorun.cli.sweep_keys import leave_out_keys_of_others
-from evorun.errors import ConfigError
+from evorun.errors import ConfigError, EvorunError
 
 _plugins = Plugins.instance()  # executes Hydra's own modules anew: a class imported before would not be the one it uses
 
@@ -38,6 +43,8 @@ class VariantSweeper(BasicSweeper):
     ) -> None:
         super().__init__(max_batch_size=max_batch_size, params={} if params is None else params)  # type: ignore[arg-type]
         self.variants = variants
+        self._continues = False
+        """The sweep began before: its jobs may need no more than their journals."""
 
     def _parse_config(self) -> list[str]:
         return overrides_of(self.params)
@@ -45,6 +52,7 @@ class VariantSweeper(BasicSweeper):
     def sweep(self, arguments: list[str]) -> Any:
         try:
             self._check()
+            self._continues = (Path(self.config.hydra.sweep.dir) / SWEEP).exists()  # type: ignore[union-attr]
             return super().sweep(arguments)
         except Exception as error:
             if type(error).__module__.startswith("submitit."):
@@ -73,6 +81,23 @@ class VariantSweeper(BasicSweeper):
                 "the cluster, or leave the launcher out to run the jobs here, one after the other"
             )
 
+    def validate_batch_is_legal(self, batch: Sequence[Sequence[str]]) -> None:
+        """Compose all jobs; name those that cannot run before an earlier one takes its hours."""
+        assert self.config is not None and self.hydra_context is not None  # noqa: S101, PT018 - Hydra has set it up
+        composed = [self.hydra_context.config_loader.load_sweep_config(self.config, list(job)) for job in batch]
+        # A machine that only submits jobs need not be able to run them.
+        if self._continues or self.config.hydra.launcher.get("_target_") != IN_THIS_PROCESS:
+            return
+        common = set.intersection(*map(set, batch))
+        found: dict[str, str | None] = {}
+        for job, config in zip(batch, composed, strict=True):
+            arm = " ".join(as_typed(word) for word in job if word not in common and not word.startswith("seed="))
+            if arm not in found:
+                found[arm] = _obstacle(config)
+                # The first job says so itself, at once, and so does each one after others that cannot run.
+                if found[arm] is not None and None in found.values():
+                    complain(f"a later job of this sweep cannot run ({arm}): {found[arm]}")
+
     def split_arguments(self, overrides: list[Override], max_batch_size: int | None) -> list[list[list[str]]]:  # type: ignore[override]
         """Return the jobs' overrides, in batches: the product first, then each variant of it."""
         assert self.config is not None and self.hydra_context is not None  # noqa: S101, PT018 - Hydra has set it up
@@ -81,6 +106,19 @@ class VariantSweeper(BasicSweeper):
         in_this_process = self.config.hydra.launcher.get("_target_") == IN_THIS_PROCESS
         begun.append(Sweep(Path(self.config.hydra.sweep.dir).absolute(), jobs, in_this_process))
         return list(self.split_overrides_to_chunks(jobs, max_batch_size))
+
+
+def _obstacle(composed: DictConfig) -> str | None:
+    """Return why a composed job cannot run, as far as can be told without its data; None if it can."""
+    from evorun.cli.running import obstacle
+
+    HydraConfig.instance().set_config(composed)  # which the names of arms read
+    try:
+        values = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
+        refuse_secrets(values)  # before any is resolved, and shown in an error
+        return obstacle(with_absolute_paths(plain(values)))
+    except EvorunError as error:
+        return str(error)
 
 
 def jobs_of_sweep(
