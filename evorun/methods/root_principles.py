@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from evorun.errors import ConfigError
-from evorun.methods.system_prompts import without_id
+from evorun.methods.system_prompts import OWN_ID, without_id
 from evorun.runs.files import read_regular
 
 
@@ -36,7 +36,8 @@ def read_principles(given: Any, key: str) -> tuple[str, ...]:
 
     given: a list of texts, or the path of a file: a JSON list of them where its name ends in .json, else plain text
     with blank lines between principles. None: there are none. key: the setting, for what is wrong with it. Raises
-    ConfigError for anything else, for a principle without words, and for one that is there twice.
+    ConfigError for anything else, for a principle without words or with an id within its text, and for one that is
+    there twice.
     """
     texts = _in_file(Path(given).expanduser(), key) if isinstance(given, str) else [] if given is None else given
     if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
@@ -46,6 +47,11 @@ def read_principles(given: Any, key: str) -> tuple[str, ...]:
         if not one or one in principles[: number - 1]:
             fault = "is there twice" if one else "has no words"
             raise ConfigError(f"{key}: expected principles that differ, number {number} {fault}")
+        if found := OWN_ID.search(one):
+            raise ConfigError(
+                f"{key}: expected one principle an entry, number {number} has the id {found[0].strip()} in its text; "
+                "make two entries of it, or leave the id out"
+            )
     return principles
 
 

@@ -44,7 +44,8 @@ _BRACKETED_ID = r"\[\s?[Gg]\s?\d{1,5}\s?\]"
 _LEADING_ID = re.compile(
     rf"(?:[-*_`]{{0,3}}\s?[*_`]{{0,3}}(?:{_BRACKETED_ID}|[Gg]\d{{1,5}}(?=[*_`]{{0,3}}[:.)]))[*_`:.)]{{0,4}}\s*)+"
 )
-_OWN_ID = re.compile(rf"{_BRACKETED_ID}|^[-*_`\s]{{0,5}}[Gg]\d{{1,5}}[*_`]{{0,3}}[:.)]", re.MULTILINE)
+OWN_ID = re.compile(rf"{_BRACKETED_ID}|^[-*_`\s]{{0,5}}[Gg]\d{{1,5}}[*_`]{{0,3}}[:.)]", re.MULTILINE)
+"""Finds an id within a principle's text, where it would pass for the beginning of another principle."""
 
 
 class Limits(NamedTuple):
@@ -292,7 +293,7 @@ def _fault(texts: Sequence[str], edit: Edit, limits: Limits) -> Reason | None:
         return "empty_text"
     if len(edit.text) > (limits.preamble_chars or 0 if rewrites else limits.principle_chars):
         return "too_long"
-    if _OWN_ID.search(edit.text):
+    if OWN_ID.search(edit.text):
         return "own_ids"
     replaced = edit.ids if edit.op == "merge" else ()
     return "duplicate" if edit.text in (one for at, one in enumerate(texts) if at not in replaced) else None

@@ -544,7 +544,19 @@ async def test_every_field_has_an_effect(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "given",
-    [["a", " "], ["a", "[G2] a"], [1], {"a": "b"}, 3, "none.json", "bad.json", "object.json", "empty.txt"],
+    [
+        ["a", " "],
+        ["a", "[G2] a"],
+        ["[G1] a\n\n[G2] b"],
+        ["a\nG2: b"],
+        [1],
+        {"a": "b"},
+        3,
+        "none.json",
+        "bad.json",
+        "object.json",
+        "empty.txt",
+    ],
 )
 def test_root_principles_are_texts_that_differ(given: Any, tmp_path: Path) -> None:
     for name, text in {"bad.json": "[", "object.json": '{"a": "b"}', "empty.txt": "\n"}.items():
