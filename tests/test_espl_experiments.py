@@ -15,7 +15,7 @@ from evorun.cli.sweeper import jobs_of_sweep, overrides_of
 from evorun.runs.journal_reader import read_journal
 
 SAMPLING = {"temperature": 0.6, "top_p": 0.95, "max_tokens": 15_000}
-"""Of the authors' code and its README's commands: on contests, of rollouts and of evaluations."""
+"""Of the authors' code and its README's commands: on contests, of rollouts, evaluations and reflections."""
 
 
 def arms(figure: str, task: str | None = None) -> list[list[str]]:
@@ -41,6 +41,9 @@ def test_every_arm_plays_as_many_rollouts_and_is_tested_by_as_many_samples(figur
         if figure != "figure13":  # the authors' code has no agentic search
             assert {key: method[key] for key in SAMPLING} == SAMPLING
             assert {key: method[f"eval_{key}"] for key in SAMPLING} == SAMPLING
+            if "evolve" in method:
+                assert {key: method[f"reflection_{key}"] for key in SAMPLING} == SAMPLING
+                assert method["rollout_chars"] >= 4 * SAMPLING["max_tokens"]  # appendix A.2: whole rollouts
 
 
 @pytest.mark.parametrize(
