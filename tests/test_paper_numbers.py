@@ -10,6 +10,8 @@ from omegaconf import OmegaConf
 from building import composed
 from evorun.cli.compose import config_folder
 from evorun.runner import registry
+from evorun.runner.pairings import TournamentSettings
+from evorun.tasks.livecodebench.reading import MEMORY_CHARS
 
 MATHBENCH, LIVECODEBENCH = "mathbench", "livecodebench"
 FIGURES = {MATHBENCH: "figure2", LIVECODEBENCH: "figure3"}
@@ -98,6 +100,38 @@ E_SPL_EVOLUTION: dict[str, tuple[Any, str]] = {
 }
 """The E-SPL paper's numbers for evolution, each with its section."""
 
+ESPL, CROSSOVER = "espl", "method.crossover_rate"
+Reported = set[tuple[str, str | None, float | None, float]]
+"""Method, task, crossover rate where it is not the default, success rate."""
+E_SPL_CONTESTS: Reported = {
+    ("grpo", "dapo_aime25", None, 0.563),  # 4.2
+    (ESPL, "dapo_aime25", None, 0.606),  # 4.2
+    ("grpo", "hmmt", None, 0.500),  # 4.2
+    (ESPL, "hmmt", None, 0.527),  # 4.2
+    ("grpo", "beyond_aime", None, 0.388),  # 4.2
+    ("espl_evolution", "beyond_aime", None, 0.400),  # abstract
+    (ESPL, "beyond_aime", 0.0, 0.451),  # 4.2 and Figure 14: without crossover
+}
+E_SPL_REPORTED: dict[str, Reported] = {
+    "figure11": E_SPL_CONTESTS,
+    "figure12": E_SPL_CONTESTS,  # the curves of the same runs
+    "figure13": {
+        ("grpo", None, None, 0.442),  # 4.2
+        ("espl_evolution", None, None, 0.340),  # 4.2
+        (ESPL, None, None, 0.486),  # 4.2
+    },
+    "figure14": {
+        ("grpo", "hmmt", None, 0.500),  # 4.2
+        ("grpo", "beyond_aime", None, 0.388),  # 4.2
+        (ESPL, "hmmt", 0.2, 0.527),
+        (ESPL, "hmmt", 0.0, 0.516),
+        (ESPL, "beyond_aime", 0.2, 0.425),
+        (ESPL, "beyond_aime", 0.0, 0.451),
+    },
+    "figure15": set(),
+}
+"""The E-SPL paper's success rates as its text and captions give them."""
+
 E_SPL_DATA: dict[str, dict[str, Any]] = {
     "dapo_aime25": {"task.train.draw": 100, "task.test.years": [2025]},  # 4.1
     "beyond_aime": {"task.train.years": [2022, 2023, 2024], "task.test.size": 100},  # 4.1
@@ -174,8 +208,24 @@ MPO: tuple[tuple[str, str, Any, str], ...] = (
     ("ethics", "method.refine_every", 10, "3.3.2, K.2"),
     ("ethics", "method.steps", None, "K.2: one epoch, of 20 refinements"),
     ("ethics", "method.data_epochs", 1, "K.2"),
+    ("ethics", "task.train_problems", 13_000, "3.3.2"),
+    ("math", "method.refine_every", 30, "3.3.3, K.3"),
+    ("math", "method.steps", None, "K.3: one epoch"),
+    ("math", "method.data_epochs", 1, "K.3"),
+    ("math", "method.scoring", "plan", "3.3.3: plan, then execute"),
+    ("math", "method.plan_reference", True, "K.3"),
+    ("math", "method.exact_match_rate", 0.5, "3.3.3: two modes with equal probability"),
+    ("math", "method.mode_drawn", "item", "3.3.3: at random"),
+    ("math", "task.clusters", 3, "3.3.3, K.3: 21 categories of seven subjects"),
+    ("math", "task.train.size", 7_500, "3.3.3"),
+    ("math", "task.test.size", 5_000, "3.3.3"),
 )
-"""The numbers of the MPO paper; tests/tasks/math/test_math_task.py has those of mathematics."""
+"""The numbers of the MPO paper."""
+MPO_MODELS = {  # section 3.1
+    "model": "Qwen/Qwen2-1.5B-Instruct",
+    "reward": "Qwen/Qwen2.5-32B-Instruct-AWQ",
+    "meta": "Qwen/Qwen2.5-32B-Instruct-AWQ",
+}
 
 
 MPO_RELEASED: dict[str, Any] = {
@@ -303,11 +353,22 @@ def test_elsewhere_the_adapter_of_ppo_has_ten_times_the_rate_that_all_weights_ha
         assert config.training.learning_rate == pytest.approx(10 * MPO_RELEASED["training.learning_rate"])
 
 
-@pytest.mark.parametrize("task", ["essay", "billsum", "ethics"])
+def test_mpos_models_and_matches_are_the_papers() -> None:
+    config = composed("experiment=mpo/billsum")
+    assert {role: config[role]["id"] for role in MPO_MODELS} == MPO_MODELS
+    settings = TournamentSettings()
+    assert (settings.matches_per_repetition, settings.repetitions, settings.k) == (2000, 5, 4)  # Table 1, section 3.2
+
+
+@pytest.mark.parametrize("task", ["essay", "billsum", "ethics", "math"])
 def test_mpo_has_its_papers_numbers(task: str) -> None:
     config = OmegaConf.create(composed("method=mpo", f"task={task}"))
     expected = {key: value for of_task, key, value, _ in MPO if of_task == task}
     assert {key: OmegaConf.select(config, key) for key in expected} == expected
+
+
+def test_the_evolving_memory_has_the_papers_length() -> None:
+    assert MEMORY_CHARS == 500  # A.1
 
 
 def test_the_table_has_every_method_of_the_paper_on_both_tasks() -> None:
@@ -374,6 +435,19 @@ def test_e_spl_has_its_papers_numbers(method: str, task: str) -> None:
     assert selected(expected, f"method={method}", f"task={task}") == expected
 
 
+@pytest.mark.parametrize("figure", E_SPL_REPORTED)
+def test_e_spls_experiments_carry_what_the_paper_reports(figure: str) -> None:
+    experiment = yaml.safe_load((config_folder() / "experiment" / "espl" / f"{figure}.yaml").read_text())
+    rows = [
+        (row["method"], row.get("task"), row.get("overrides", {}).get(CROSSOVER), *row["metrics"].values())
+        for row in experiment["reported"]["rows"]
+    ]
+    assert sorted(map(str, rows)) == sorted(map(str, E_SPL_REPORTED[figure]))
+    # section 4.1: the models
+    model = "gpt_oss_120b" if figure == "figure13" else "deepseek_v3_1"
+    assert {"override /model": model} in experiment["defaults"]
+
+
 def test_self_reflection_is_mutation_alone_on_a_population_of_one() -> None:
     expected = {"method.prompts": 1, "method.window": 1, "method.crossover_rate": 0.0}  # section 4.1
     assert selected(expected, "method=espl_self_reflection", "task=hmmt") == expected
@@ -402,8 +476,17 @@ def test_lyrias_ablations_sweep_over_the_papers_values(name: str) -> None:
     key, values = LYRIA_SWEEPS[name]
     params = experiment["hydra"]["sweeper"]["params"]
     assert (str(params[key]), params["task"].split(",")) == (values, [*PUZZLES])
+    assert experiment["task"]["limit"] == 10  # section 4.3
+    beside = {"generations": {"population": 10}, "population": {"generations": 10}}.get(name, {})  # 4.3.1
+    assert beside.items() <= experiment.get("method", {}).items()
     if name == "external":  # both rates are one
         assert experiment["method"]["external_mutation_rate"] == "${.external_crossover_rate}"
+
+
+@pytest.mark.parametrize("task", PUZZLES)
+def test_students_search_as_long_as_the_papers(task: str) -> None:
+    expected = {"method.samples": 300, "task.instances": 50, "model.name": "llama3_2_3b"}  # section 5.2
+    assert selected(expected, f"experiment=laft/{task}", "method=best_of_n") == expected
 
 
 @pytest.mark.parametrize("student", STUDENTS)
