@@ -203,6 +203,20 @@ async def test_each_problem_ranks_the_prompts_or_the_batch_does_once(tmp_path: P
         assert [rated[str(name)] for name in names] == pytest.approx(mean.tolist())
 
 
+@pytest.mark.parametrize(
+    ("method", "reply", "drifts"), [("espl", None, True), ("espl", "right", False), ("espl_evolution", None, False)]
+)
+async def test_skills_drift_with_an_update_of_the_weights_and_not_without(
+    method: str, reply: str | None, drifts: bool, tmp_path: Path
+) -> None:
+    """Of the root alone, which no ranking moves; where all rewards are equal there is no update."""
+    given = {"method": method, "drift": "by_update", "tau": 3.0, "prompts": 2, "evolve": False}
+    trained = await train(tmp_path / "run", lambda ask: reply or learning(ask), steps=1, **given)
+    [*_, last] = trained.records("ratings")
+    sigma0 = make_config("method", "espl").sigma0
+    assert last["sd"] == pytest.approx((sigma0**2 + 9) ** 0.5 if drifts else sigma0)
+
+
 async def test_a_random_ranking_rates_the_worse_prompt_as_often(tmp_path: Path) -> None:
     def told_apart(ask: Ask) -> str:
         if ask.role != "rollout" or ask.step == 1:
