@@ -65,7 +65,7 @@ HOSTILE = [
     Hostile("memfd_hoard", "import os\nfor i in range(20):\n    os.truncate(os.memfd_create('m'), 1 << 20)", (ERROR,)),
     Hostile(
         "hoards_in_sockets",  # of connections that nobody accepts, and whose senders are closed
-        "import socket, time\nlistener = socket.socket(socket.AF_UNIX)\nlistener.bind('')\nlistener.listen(4096)\n"
+        "import socket, time\nlistener = socket.socket(socket.AF_UNIX)\nlistener.bind('\\0a')\nlistener.listen(4096)\n"
         "for _ in range(4000):\n    s = socket.socket(socket.AF_UNIX)\n    s.setblocking(False)\n"
         "    s.connect(listener.getsockname())\n    s.send(bytes(1 << 16))\n    s.close()\ntime.sleep(60)",
         (MEMORY, ERROR),
@@ -124,8 +124,8 @@ HOSTILE = [
         (ERROR, TIME, MEMORY),
     ),
     Hostile(
-        "fork_bomb_of_sessions",
-        "import os\nwhile True:\n    try:\n        if os.fork() == 0: os.setsid()\n    except OSError: pass",
+        "fork_bomb_of_groups",
+        "import os\nwhile True:\n    try:\n        if os.fork() == 0: os.setpgid(0, 0)\n    except OSError: pass",
         (ERROR, TIME, MEMORY),
     ),
     Hostile(
@@ -158,7 +158,7 @@ HOSTILE = [
     Hostile(
         "daemon_left_behind",
         _child(
-            "os.setsid()\n    if os.fork() == 0:\n        for i in range(9): os.close(i) if i > 3 else None\n"
+            "os.setpgid(0, 0)\n    if os.fork() == 0:\n        for i in range(9): os.close(i) if i > 3 else None\n"
             "        time.sleep(60)"
         )
         + "print('bye')",
@@ -271,6 +271,18 @@ HOSTILE = [
         "",
         "another_user",
     ),
+    Hostile(
+        "marks_devices",
+        "import os\nopen('/dev/null', 'w').write('x')\n"
+        "for path in ('/dev/null', '/dev/full', '/dev/random', '/dev/urandom'):\n"
+        "    try: os.utime(path)\n    except OSError: continue\n    print(path)",
+        (OK,),
+        "",
+        "walls",
+    ),
+    Hostile("numbers_sessions", "import os\nif os.fork(): os.wait()\nelse:\n    os.setsid()\n    print(1)", (OK,), ""),
+    Hostile("numbers_events", "import os\nprint(os.eventfd(0))", (ERROR,), ""),
+    Hostile("lets_the_kernel_choose_a_name", "import socket\nsocket.socket(socket.AF_UNIX).bind('')", (ERROR,)),
     Hostile("connects", "import socket\nsocket.create_connection(('192.0.2.1', 80), timeout=60)", (ERROR,), ""),
     Hostile("connects_here", "import socket\nsocket.create_connection(('127.0.0.1', 22), timeout=60)", (ERROR,), ""),
     Hostile("resolves_names", "import socket\nprint(socket.gethostbyname('example.org'))", (ERROR,), ""),

@@ -7,7 +7,8 @@ class Means(NamedTuple):
     """One way: the first program has the number `x` of `bits` bits, the second prints its guess at it.
 
     at_once: the second runs beside the first, in another slot, since what the first does ends with it. passes_in: the
-    isolations that let something through (rlimits: as any user).
+    isolations that let something through (rlimits: as any user). counted_by_user: something passes wherever slots
+    share a user of this machine, for only root has others to give.
     """
 
     name: str
@@ -16,6 +17,7 @@ class Means(NamedTuple):
     read: str
     at_once: bool = False
     passes_in: tuple[str, ...] = ()
+    counted_by_user: bool = False
 
 
 _COMMON = """
@@ -39,7 +41,8 @@ _PIDS = """
 def count():
     r, w = os.pipe()
     if os.fork() == 0:
-        line = next(line for line in open("/proc/self/status") if line.startswith("NSpid"))
+        lines = [line for line in open("/proc/self/status") if line.startswith(("NSpid", "Pid"))]
+        line = lines[-1]  # gVisor shows the second alone
         os.write(w, line.split()[1].encode())
         os._exit(0)
     os.wait()
@@ -80,6 +83,48 @@ def siblings():
     for name in filter(str.isdigit, os.listdir("/proc")):
         with contextlib.suppress(OSError):
             if open(f"/proc/{name}/stat").read().rpartition(")")[2].split()[1] == str(os.getppid()): yield int(name)
+"""
+_SESSIONS = """
+def count(): return int(re.search("[0-9]+", open("/proc/self/autogroup").read())[0])
+def step(n):
+    for _ in range(n):
+        if os.fork() == 0:
+            try: os.setsid()
+            except OSError: os._exit(1)
+            os._exit(0)
+        if os.wait()[1]: return
+"""
+_FREE_NAMES = """
+import socket
+def count():
+    with socket.socket(socket.AF_UNIX) as s:
+        s.bind("")  # the kernel gives it one
+        return int(s.getsockname()[1:], 16)
+def step(n):
+    for _ in range(n): count()
+"""
+_DEVICES = """
+FIRST, *DEVICES = ("/dev/full", "/dev/null", "/dev/random", "/dev/urandom")
+def touch(path):
+    time.sleep(0.05)
+    with contextlib.suppress(OSError): os.utime(path)
+"""
+_PIPES = """
+def full_pipes():
+    made = []
+    with contextlib.suppress(OSError):
+        while True: made += os.pipe()
+    return [w for w in made[1::2] if fcntl.fcntl(w, 1032) < 65536]
+def in_children(many, work):
+    for i in range(many):
+        if os.fork() == 0:
+            work()
+            time.sleep(60)
+"""
+_EVENTS = """
+def count():
+    found = os.eventfd(0)
+    return int(re.search("eventfd-id: *([0-9]+)", open(f"/proc/self/fdinfo/{found}").read())[1])
 """
 _STAY = "\ntime.sleep(60)"
 _WAIT = """
@@ -142,14 +187,14 @@ MEANS = [
         5,
         _PIDS + "advance(count, step, 32, x)",
         _PIDS + "guess = reading(count, 32)",
-        passes_in=("rlimits",),
+        passes_in=("gvisor", "rlimits"),
     ),
     Means(
         "numbers of pipes",
         4,
         _INODES + "advance(count, step, 4096, x)",
         _INODES + "guess = reading(count, 4096)",
-        passes_in=("bubblewrap", "namespaces", "rlimits"),
+        passes_in=("bubblewrap", "namespaces", "gvisor", "rlimits"),
     ),
     Means(
         "CPU time of the parent's children",
@@ -157,6 +202,23 @@ MEANS = [
         _CPU + "advance(count, step, 4, x)",
         _CPU + "guess = reading(count, 4)",
         passes_in=("rlimits",),
+    ),
+    Means(
+        "numbers of sessions", 5, _SESSIONS + "advance(count, step, 16, x)", _SESSIONS + "guess = reading(count, 16)"
+    ),
+    Means(
+        "names that the kernel gives to sockets",
+        8,
+        _FREE_NAMES + "advance(count, step, 1, x)",
+        _FREE_NAMES + "guess = reading(count, 1)",
+    ),
+    Means(
+        "times of devices",
+        3,
+        _DEVICES + "touch(FIRST)\nfor path, bit in zip(DEVICES, bits_of(x)):\n    if bit: touch(path)",
+        _DEVICES + "def at(path): return os.stat(path).st_mtime_ns\n"
+        "guess = number(at(path) > at(FIRST) for path in DEVICES)",
+        passes_in=("gvisor", "rlimits"),
     ),
     Means(
         "files",
@@ -212,6 +274,29 @@ MEANS = [
         _RANGES + "for i, bit in enumerate([*bits_of(x), 1]):\n"
         "    if bit: fcntl.lockf(file, fcntl.LOCK_SH, 1, i)" + _STAY,
         _RANGES + _WAIT + "wait(lambda: locked(BITS))\nguess = number(map(locked, range(BITS)))",
+        at_once=True,
+    ),
+    Means(
+        "room in pipes",
+        4,
+        # Of 1,024 pipes of a user 16 pages long, the first takes 64 for each step.
+        _PIPES
+        + "def take(n=32): made = [os.pipe() for _ in range(n)]; time.sleep(60)\nin_children(2 * x, take)"
+        + _STAY,
+        _PIPES + _WAIT + "wait(lambda: False)\n"
+        "r, w = os.pipe()\n"
+        "def look():\n    for i in range(32):\n        p = os.pipe()\n"
+        "        os.write(w, b'x' if fcntl.fcntl(p[1], 1032) == 65536 else b'y')\n        keep.append(p)\n"
+        "keep = []\nin_children(31, look)\ntime.sleep(1)\n"
+        "guess = min(15, round((1024 - 1 - os.read(r, 9999).count(b'x')) / 64))",
+        at_once=True,
+        counted_by_user=True,
+    ),
+    Means(
+        "numbers of event descriptors",
+        4,
+        _EVENTS + "events = [os.eventfd(0) for _ in range(4 * x)]" + _STAY,
+        _EVENTS + _WAIT + "wait(lambda: False)\nguess = count() // 4 % 16",
         at_once=True,
     ),
     Means(

@@ -22,7 +22,6 @@ REMEDY = (
     "install bubblewrap and allow user namespaces (docs/sandbox.md says how), or choose sandbox.isolation=rlimits, "
     f"where {UNSHIELDED_AS_ROOT if os.geteuid() == 0 else UNSHIELDED}"
 )
-_UNPRIVILEGED = 65534
 # From here on RLIMIT_NPROC counts the processes of a user namespace; before, those of the user on the whole machine.
 _FIRST_KERNEL_THAT_COUNTS_BY_NAMESPACE = (5, 14)
 
@@ -85,7 +84,7 @@ def launches(config: SandboxConfig) -> Iterator[Launch]:
     if config.isolation in ("auto", "bubblewrap"):
         yield from _bubblewrap(config)
     if config.isolation in ("auto", "namespaces"):
-        settings = _settings(config, drop_to=_UNPRIVILEGED if os.geteuid() == 0 else None, build_root=True)
+        settings = _settings(config, give_up_root=os.geteuid() == 0, build_root=True)
         yield Launch("namespaces", True, _interpreter(), settings)
 
 
@@ -98,7 +97,7 @@ def _bubblewrap(config: SandboxConfig) -> Iterator[Launch]:
         # The kernel does not limit root's number of processes: programs run under another user.
         rights = ["--cap-drop", "ALL", "--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID"]
         command = [bwrap, *rights, *options, *_interpreter()]
-        yield Launch("bubblewrap", True, command, _settings(config, drop_to=_UNPRIVILEGED))
+        yield Launch("bubblewrap", True, command, _settings(config, give_up_root=True))
     command = [bwrap, "--unshare-user", *options, *_interpreter()]
     yield Launch("bubblewrap", True, command, _settings(config))
 
@@ -124,22 +123,22 @@ def _bubblewrap_options(layout: Layout) -> list[str]:
 
 def _settings(
     config: SandboxConfig,
-    drop_to: int | None = None,
+    give_up_root: bool = False,
     build_root: bool = False,
     namespaces: bool = True,
     private_user: bool = False,
 ) -> dict[str, Any]:
     """Return the settings of `inside.start`.
 
-    drop_to: the user and group that the zygote and its programs run under. private_user: programs run under a user that
-    nobody else has; the supervisor stays root, to end them.
+    give_up_root: the zygote and its programs run under a user that nobody else has. private_user: the programs alone
+    do; the supervisor stays root, to end them.
     """
     major, minor, *_ = os.uname().release.split(".")
     counts_by_namespace = (int(major), int(minor)) >= _FIRST_KERNEL_THAT_COUNTS_BY_NAMESPACE
     return {
         "namespaces": namespaces,
         "own_process_count": counts_by_namespace if namespaces else private_user,
-        "drop_to": drop_to,
+        "give_up_root": give_up_root,
         "private_user": private_user,
         "build_root": build_root,
         "layout": asdict(layout(config)) if namespaces else None,

@@ -151,7 +151,7 @@ def isolation(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def test_our_own_end_ends_everything(isolation: str) -> None:
-    source = "import os, time\nif os.fork() == 0:\n    os.setsid()\n    os.fork()\nwhile True: time.sleep(1)"
+    source = "import os, time\nif os.fork() == 0:\n    os.setpgid(0, 0)\n    os.fork()\nwhile True: time.sleep(1)"
     script = (
         f"import asyncio, sys\nsys._base_executable = {getattr(sys, '_base_executable', sys.executable)!r}\n"
         "from evorun.sandbox import *\nasync def main():\n"

@@ -31,7 +31,7 @@ async def test_programs_pass_nothing_on_but_by_the_means_that_are_named(isolatio
     for means, bits in found.items():
         print(f"{bits:5.1f} of {means.bits:2}  {means.name}")
     assert {means.name for means, bits in found.items() if bits} <= {
-        means.name for means in MEANS if isolation in means.passes_in
+        means.name for means in MEANS if isolation in means.passes_in or (means.counted_by_user and os.geteuid() != 0)
     }
 
 

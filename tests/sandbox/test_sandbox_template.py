@@ -95,10 +95,11 @@ HOARD = """
 import socket, time
 def listener():
     s = socket.socket(socket.AF_UNIX)
-    s.bind("")  # a free name
+    s.bind(f"\\0{len(listeners)}")
     s.listen(4096)
     return s
-listeners = [listener()]
+listeners = []
+listeners.append(listener())
 for _ in range(2000):
     s = socket.socket(socket.AF_UNIX)
     s.setblocking(False)

@@ -10,7 +10,8 @@ _MOUNT_SETATTR = 442  # the same on every architecture
 _AT_FDCWD = -100
 _AT_RECURSIVE = 0x8000
 _NOSUID = 0x2
-_READ_ONLY = 0x1 | _NOSUID | 0x4  # and no devices
+_READ_ONLY = 0x1
+_NODEV = 0x4
 
 
 def enter(layout: dict[str, Any], where: str) -> None:
@@ -24,11 +25,11 @@ def enter(layout: dict[str, Any], where: str) -> None:
     shown = [(os.open(path, os.O_PATH), path) for path in layout["shown"]]
     kernel.mount("root", where, "tmpfs", kernel.MS_NOSUID | kernel.MS_NODEV, "size=1m,mode=0755")
     for source, target in shown:
-        _bind(f"/proc/self/fd/{source}", where + target, _READ_ONLY)
+        _bind(f"/proc/self/fd/{source}", where + target, _READ_ONLY | _NOSUID | _NODEV)
     for path in layout["hidden"]:
         kernel.mount("hidden", where + path, "tmpfs", kernel.MS_RDONLY, "size=4k")
     for source, target in packages:
-        _bind(f"/proc/self/fd/{source}", where + target, _READ_ONLY)
+        _bind(f"/proc/self/fd/{source}", where + target, _READ_ONLY | _NOSUID | _NODEV)
     for path, target in layout["links"]:
         os.makedirs(os.path.dirname(where + path), exist_ok=True)
         os.symlink(target, where + path)
@@ -55,6 +56,19 @@ def _bind(source: str, target: str, attributes: int) -> None:
         os.makedirs(os.path.dirname(target), exist_ok=True)
         os.close(os.open(target, os.O_CREAT | os.O_WRONLY, 0o644))
     kernel.mount(source, target, flags=kernel.MS_BIND | kernel.MS_REC)
+    _set_attributes(target, attributes)
+
+
+def keep_times_of_devices(paths: list[str]) -> None:
+    """Make mounts of devices read-only: they can still be written to, but no program can set their times.
+
+    Those stay on the machine, so that later programs could read them. Raises OSError.
+    """
+    for path in paths:
+        _set_attributes(path, _READ_ONLY)
+
+
+def _set_attributes(target: str, attributes: int) -> None:
     # mount_setattr, since MS_REMOUNT changes only the topmost of nested mounts.
     wanted = (ctypes.c_uint64 * 4)(attributes, 0, 0, 0)
     kernel.system_call(

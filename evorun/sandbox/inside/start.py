@@ -15,11 +15,12 @@ def start(control: int, settings: dict[str, Any]) -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other side ends us when it is interrupted
     if settings["build_root"]:
         _enter_root(settings["layout"])
-    if settings["drop_to"] is not None:
-        kernel.become(settings["drop_to"])
+    if settings["give_up_root"]:
+        # For each zygote another: what the kernel counts by user (pages in pipes) concerns its programs alone.
+        kernel.become(_private_user())
     settings["user"] = _private_user() if settings["private_user"] else None
     if settings["namespaces"]:
-        _enter_own_process_namespace()
+        _enter_own_process_namespace(settings["layout"]["devices"])
     else:
         kernel.prctl(kernel.PR_SET_DUMPABLE, 0)  # else a program of the same user could open our memory
         kernel.prctl(kernel.PR_SET_CHILD_SUBREAPER, 1)  # a program's orphans become our children
@@ -54,13 +55,16 @@ def _enter_root(layout: dict[str, Any]) -> None:
         kernel.unshare(flags)
     except PermissionError:  # not root: a user namespace gives the right
         kernel.new_user_namespace(flags, kernel.NOBODY)
+    with contextlib.suppress(OSError):  # kernels without cgroups; programs would see the names of ours
+        kernel.unshare(kernel.CLONE_NEWCGROUP)
     root.enter(layout, layout["scratch"])
 
 
-def _enter_own_process_namespace() -> None:
+def _enter_own_process_namespace(devices: list[str]) -> None:
     """Continue in a child that has every right over namespaces of its own, and none elsewhere."""
     kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # else its user map could not be written
     kernel.new_user_namespace(kernel.CLONE_NEWPID | kernel.CLONE_NEWNS, kernel.NOBODY)
+    root.keep_times_of_devices(devices)
     child = os.fork()
     if child != 0:
         kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)

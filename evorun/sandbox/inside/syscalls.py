@@ -9,7 +9,9 @@ from collections.abc import Iterable
 from evorun.sandbox.inside import kernel
 
 # scripts/record_system_calls.py records what programs call. To that come the same calls as other C libraries and
-# machines make them. Numbers for x86_64 and for aarch64, which lacks the older ones.
+# machines make them. Without setsid and eventfd: the kernel numbers sessions and event descriptors for the whole
+# machine and shows it (/proc/self/autogroup, fdinfo), so that programs could tell how many others had made.
+# Numbers for x86_64 and for aarch64, which lacks the older ones.
 # fmt: off
 ALLOWED: dict[str, tuple[int | None, int | None]] = {
     # files
@@ -33,9 +35,9 @@ ALLOWED: dict[str, tuple[int | None, int | None]] = {
     # events
     "poll": (7, None), "ppoll": (271, 73), "select": (23, None), "pselect6": (270, 72),
     "epoll_create": (213, None), "epoll_create1": (291, 20), "epoll_ctl": (233, 21), "epoll_wait": (232, None),
-    "epoll_pwait": (281, 22), "epoll_pwait2": (441, 441), "eventfd": (284, None), "eventfd2": (290, 19),
+    "epoll_pwait": (281, 22), "epoll_pwait2": (441, 441),
     # sockets
-    "accept": (43, 202), "accept4": (288, 242), "bind": (49, 200), "connect": (42, 203), "listen": (50, 201),
+    "accept": (43, 202), "accept4": (288, 242), "connect": (42, 203), "listen": (50, 201),
     "getpeername": (52, 205), "getsockname": (51, 204), "getsockopt": (55, 209), "shutdown": (48, 210),
     "sendto": (44, 206), "recvfrom": (45, 207), "sendmsg": (46, 211), "recvmsg": (47, 212),
     # memory
@@ -45,7 +47,7 @@ ALLOWED: dict[str, tuple[int | None, int | None]] = {
     "fork": (57, None), "vfork": (58, None), "execve": (59, 221), "execveat": (322, 281), "exit": (60, 93),
     "exit_group": (231, 94), "wait4": (61, 260), "waitid": (247, 95), "kill": (62, 129), "tkill": (200, 130),
     "tgkill": (234, 131), "getpid": (39, 172), "getppid": (110, 173), "gettid": (186, 178), "getpgid": (121, 155),
-    "getpgrp": (111, None), "getsid": (124, 156), "setsid": (112, 157), "setpgid": (109, 154),
+    "getpgrp": (111, None), "getsid": (124, 156), "setpgid": (109, 154),
     "getuid": (102, 174), "geteuid": (107, 175), "getgid": (104, 176), "getegid": (108, 177),
     "getgroups": (115, 158), "getresuid": (118, 148), "getresgid": (120, 150), "getrlimit": (97, 163),
     "setrlimit": (160, 164), "getrusage": (98, 165), "getpriority": (140, 141), "times": (100, 153),
@@ -101,7 +103,8 @@ _NEW_NAMESPACES = 0x7E020080
 _CLONE_PIDFD, _CLONE_PARENT = 0x1000, 0x8000
 _AF_UNIX = 1
 _DATAGRAM_BIT = 2  # of the type of a socket: set in SOCK_DGRAM and SOCK_RAW
-_SO_SNDBUF, _SO_RCVBUF = 7, 8
+_SO_SNDBUF, _SO_RCVBUF, _SO_PASSCRED = 7, 8, 16
+_LENGTH_OF_NO_NAME = 2
 _SIGCHLD = 17
 # F_DUPFD, GETFD, SETFD, GETFL, SETFL, SETLK, SETLKW, OFD_SETLK, OFD_SETLKW, DUPFD_CLOEXEC, GETPIPE_SZ, GET_SEALS
 _FILE_COMMANDS = (0, 1, 2, 3, 4, 6, 7, 37, 38, 1030, 1032, 1034)
@@ -132,7 +135,9 @@ CHECKED: dict[str, tuple[int, int, list[Line]]] = {
     "clone": (56, 220, _no_bit_of(0, _NEW_NAMESPACES | _CLONE_PIDFD | _CLONE_PARENT)),
     "socket": (41, 198, _UNIX_STREAM),
     "socketpair": (53, 199, _UNIX_STREAM),
-    "setsockopt": (54, 208, _none_of(2, _SO_SNDBUF, _SO_RCVBUF)),
+    # Before Linux 6.0, names that the kernel chooses count those of the whole machine.
+    "bind": (49, 200, _none_of(2, _LENGTH_OF_NO_NAME)),
+    "setsockopt": (54, 208, _none_of(2, _SO_SNDBUF, _SO_RCVBUF, _SO_PASSCRED)),
     # The kernel forgets the CPU time of children whose parent ignores their end; all others are counted.
     "rt_sigaction": (13, 134, _none_of(0, _SIGCHLD)),
     # Without locks of others, leases and notices, by which programs could tell each other something, and longer pipes.
@@ -179,7 +184,10 @@ class Filter:
 
     def enforce(self) -> None:
         """Refuse all other calls to this process and its children for good; needs no_new_privs. Raises OSError."""
-        kernel.system_call(self._number, _SET_MODE_FILTER, _KEEP_SPECULATION, self._program)
+        try:
+            kernel.system_call(self._number, _SET_MODE_FILTER, _KEEP_SPECULATION, self._program)
+        except OSError:  # gVisor's kernel does not know the flag
+            kernel.system_call(self._number, _SET_MODE_FILTER, 0, self._program)
 
 
 def _assemble(column: int, architecture: int, unix_sockets: bool) -> list[Line]:
