@@ -96,7 +96,7 @@ def host_files(files, evorun, limit):
     def identity(path):
         status = os.stat(path)
         return [status.st_dev, status.st_ino]
-    return any(succeeds(os.stat, path) and identity(path) == there for path, there in files)
+    return any(succeeds(os.stat, path) and there in (None, identity(path)) for path, there in files)
 
 def host_processes(files, evorun, limit):
     "it sees the host's processes"
@@ -114,6 +114,8 @@ _ALWAYS = ["privileges", "environment", "own_folder", "sockets"]
 _FULLY = [*_ALWAYS, "system_folders", "host_files", "host_processes", "network"]
 _AS_THIS_USER = [*_ALWAYS, "unix_sockets"]
 _AS_ANOTHER_USER = ["another_user", *_AS_THIS_USER, "root_files", "signals", "system_folders"]
+# Without the files of root: what is in there is the container's, and holds no secret.
+_IN_CONTAINER = ["another_user", *_AS_THIS_USER, "signals", "system_folders", "host_files", "network"]
 
 
 async def find_breach(zygote: Zygote, launch: Launch, private: Sequence[Path]) -> str:
@@ -123,18 +125,27 @@ async def find_breach(zygote: Zygote, launch: Launch, private: Sequence[Path]) -
     ZygoteLost.
     """
     settings = launch.settings
-    if launch.full:
+    seen = _files([*_ours(), *private])
+    if launch.in_container:
+        claims, needed = _IN_CONTAINER, [target for _, target in settings["layout"]["packages"]]
+        # Another kernel numbers files otherwise: any of that name is ours. Folders there hold the interpreter, too.
+        seen = [(path, None) for path in _without_folders(seen)]
+    elif launch.full:
         claims, needed = _FULLY, [target for _, target in settings["layout"]["packages"]]
     else:
         claims, needed = _AS_ANOTHER_USER if settings["private_user"] else _AS_THIS_USER, settings["packages"]
     if settings["own_process_count"]:
         claims = [*claims, "processes"]
-    arguments = [claims, needed, _files([*_ours(), *private]), os.getpid(), _LIMITS.processes]
+    arguments = [claims, needed, seen, os.getpid(), _LIMITS.processes]
     stdin = "\n".join(msgspec.json.encode(argument).decode() for argument in arguments)
     execution = await zygote.run(Program(_TRIAL, entry="look"), stdin, _LIMITS)
     if execution.value is None:
         return f"a trial program ended with {execution.end}: {execution.stderr.strip().rpartition(chr(10))[2]}"
     return msgspec.json.decode(execution.value, type=str)
+
+
+def _without_folders(files: Sequence[tuple[str, object]]) -> list[str]:
+    return [path for path, _ in files if not os.path.isdir(path)]
 
 
 def _ours() -> list[Path]:
@@ -143,12 +154,12 @@ def _ours() -> list[Path]:
     return [Path(__file__), Path("/etc/passwd"), Path("/home"), *(Path(folder) for folder in folders if folder)]
 
 
-def _files(paths: Sequence[Path]) -> list[tuple[str, tuple[int, int]]]:
+def _files(paths: Sequence[Path]) -> list[tuple[str, tuple[int, int] | None]]:
     """Return absolute paths with what tells a file from another of the same name: its device and number there.
 
     In the place of a missing file stands the folder that it would be in.
     """
-    found = []
+    found: list[tuple[str, tuple[int, int] | None]] = []
     for path in paths:
         there = next(one for one in (path.resolve(), *path.resolve().parents) if os.path.exists(one))
         found.append((str(there), (there.stat().st_dev, there.stat().st_ino)))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from evorun.errors import ConfigError, at_least, one_of
 
-CHOICES = ("auto", "bubblewrap", "namespaces", "rlimits")
+CHOICES = ("auto", "bubblewrap", "namespaces", "gvisor", "rlimits")
 
 
 @dataclass
@@ -13,8 +13,9 @@ class SandboxConfig:
     """Isolation of untrusted programs, and the number that run at once."""
 
     isolation: str = "auto"
-    """auto: bubblewrap, else namespaces (without the bwrap program): full isolation, or no program runs. rlimits: only
-    limits, where neither works; docs/sandbox.md says what programs can do there."""
+    """auto: bubblewrap, else namespaces (without the bwrap program): full isolation, or no program runs. gvisor: a
+    kernel of its own, by gVisor's runsc program; as root. rlimits: only limits, where nothing else works;
+    docs/sandbox.md says what programs can do there."""
     slots: int | None = None
     """Programs at a time. Null: one for each core that this process may use."""
     packages: list[str] = field(default_factory=lambda: ["numpy"])

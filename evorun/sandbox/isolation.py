@@ -18,7 +18,7 @@ class Probe(NamedTuple):
     """The result of probing the sandbox."""
 
     isolation: str
-    """bubblewrap | namespaces | rlimits | none"""
+    """bubblewrap | namespaces | gvisor | rlimits | none"""
     full: bool
     """No network, no files but the interpreter's, nothing left behind."""
     note: str

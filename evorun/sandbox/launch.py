@@ -1,5 +1,6 @@
 """The ways to start a zygote, best first: the files that it sees, its command and its settings."""
 
+import contextlib
 import os
 import shutil
 from collections.abc import Iterator
@@ -7,8 +8,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from evorun.sandbox import gvisor
 from evorun.sandbox.config import SandboxConfig, package_folders
-from evorun.sandbox.layout import PACKAGES, Layout, interpreter, layout
+from evorun.sandbox.layout import PACKAGES, SCRATCH, Layout, interpreter, layout
 
 UNSHIELDED = (
     "programs can read and change this user's files, read the environments of this user's processes (API keys) and end "
@@ -18,10 +20,19 @@ UNSHIELDED_AS_ROOT = (
     "programs can read what everybody may read here, write into folders such as /tmp and see all processes; they run "
     "as a user of their own and have no network"
 )
-REMEDY = (
-    "install bubblewrap and allow user namespaces (docs/sandbox.md says how), or choose sandbox.isolation=rlimits, "
-    f"where {UNSHIELDED_AS_ROOT if os.geteuid() == 0 else UNSHIELDED}"
-)
+NEEDS = {
+    "auto": (
+        "bwrap",
+        "; install bubblewrap and allow user namespaces (docs/sandbox.md says how), or choose "
+        f"sandbox.isolation=rlimits, where {UNSHIELDED_AS_ROOT if os.geteuid() == 0 else UNSHIELDED}",
+    ),
+    "gvisor": (
+        "runsc",
+        "; install gVisor's runsc program (gvisor.dev) and run as root, or choose sandbox.isolation=auto",
+    ),
+    "rlimits": ("", ""),
+}
+"""By `sandbox.isolation`, the program that it starts and what to do where it does not work."""
 # From here on RLIMIT_NPROC counts the processes of a user namespace; before, those of the user on the whole machine.
 _FIRST_KERNEL_THAT_COUNTS_BY_NAMESPACE = (5, 14)
 
@@ -53,7 +64,19 @@ for name, source in message["modules"]:
     exec(compile(source, name, "exec"), module.__dict__)
 module.start(control, message["settings"])
 """.replace("STACK_BYTES", str(512 << 20))
-_MODULES = ("kernel", "syscalls", "processes", "scratch", "program", "cell", "template", "supervisor", "root", "start")
+_MODULES = (
+    "kernel",
+    "syscalls",
+    "processes",
+    "scratch",
+    "program",
+    "cell",
+    "template",
+    "supervisor",
+    "root",
+    "relay",
+    "start",
+)
 
 
 @dataclass(frozen=True)
@@ -66,6 +89,19 @@ class Launch:
     """Without its last word, the number of the control channel."""
     settings: dict[str, Any]
     note: str = ""
+    runsc: str = ""
+    """gVisor's program, which runs the command in a container."""
+
+    @property
+    def in_container(self) -> bool:
+        """Whether the control channel is its standard input, which carries bytes alone."""
+        return bool(self.runsc)
+
+    def started(self, control: int, files: contextlib.ExitStack) -> list[str]:
+        """Return the command that starts a zygote on a control channel; `files` closes what it needs."""
+        if self.in_container:
+            return gvisor.container_command(self.runsc, Layout(**self.settings["layout"]), [*self.command, "0"], files)
+        return [*self.command, str(control)]
 
     def boot_message(self) -> dict[str, Any]:
         """Return the first message to the interpreter: the modules that it runs, and their settings."""
@@ -81,11 +117,24 @@ def launches(config: SandboxConfig) -> Iterator[Launch]:
         is_root = os.geteuid() == 0
         settings = _settings(config, namespaces=False, private_user=is_root)
         yield Launch("rlimits", False, _interpreter(), settings, UNSHIELDED_AS_ROOT if is_root else UNSHIELDED)
+    if config.isolation == "gvisor":
+        yield from _gvisor(config)
     if config.isolation in ("auto", "bubblewrap"):
         yield from _bubblewrap(config)
     if config.isolation in ("auto", "namespaces"):
         settings = _settings(config, give_up_root=os.geteuid() == 0, build_root=True)
         yield Launch("namespaces", True, _interpreter(), settings)
+
+
+def _gvisor(config: SandboxConfig) -> Iterator[Launch]:
+    runsc = shutil.which("runsc")
+    if runsc is None:
+        return
+    settings = _settings(config, namespaces=False, private_user=True)
+    # gVisor counts no processes of a user: the supervisor does.
+    settings |= {"gvisor": True, "own_process_count": False, "packages": [PACKAGES], "scratch_parent": SCRATCH}
+    settings["layout"] = asdict(layout(config))
+    yield Launch("gvisor", True, _interpreter(), settings, runsc=runsc)
 
 
 def _bubblewrap(config: SandboxConfig) -> Iterator[Launch]:
@@ -140,6 +189,7 @@ def _settings(
         "own_process_count": counts_by_namespace if namespaces else private_user,
         "give_up_root": give_up_root,
         "private_user": private_user,
+        "gvisor": False,
         "build_root": build_root,
         "layout": asdict(layout(config)) if namespaces else None,
         "packages": [PACKAGES] if namespaces else list(package_folders(config.packages)),

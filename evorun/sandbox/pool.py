@@ -14,7 +14,7 @@ from evorun.sandbox.cgroups import parent_of_groups
 from evorun.sandbox.check import find_breach
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.inside.scratch import remove
-from evorun.sandbox.launch import REMEDY, Launch, launches
+from evorun.sandbox.launch import NEEDS, Launch, launches
 from evorun.sandbox.zygotes import NoAnswer, Zygote, ZygoteLost
 
 _HARMLESS = Limits(wall_seconds=60.0)
@@ -24,7 +24,7 @@ class Sandbox:
     """Runs programs, `slots` of them at a time, in the event loop that it was opened in."""
 
     isolation: str
-    """bubblewrap | namespaces | rlimits"""
+    """bubblewrap | namespaces | gvisor | rlimits"""
     fully_isolated: bool
     """No network, no files but the interpreter's, nothing left behind."""
     note: str
@@ -85,8 +85,8 @@ class Sandbox:
                 _remove(scratch)
                 raise
             return cls(launch, slots, first, scratch, groups)
-        found = "; ".join(dict.fromkeys(failures)) or "bwrap is not installed"
-        remedy = "" if config.isolation == "rlimits" else f"; {REMEDY}"
+        program, remedy = NEEDS.get(config.isolation, NEEDS["auto"])
+        found = "; ".join(dict.fromkeys(failures)) or f"{program} is not installed"
         raise SandboxError(f"sandbox.isolation={config.isolation}: {found}{remedy}")
 
     async def run(self, program: Program, stdin: str, limits: Limits) -> Execution:

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import fcntl
 import os
 import signal
 import socket
@@ -15,6 +14,7 @@ import msgspec
 from evorun.errors import SandboxError
 from evorun.sandbox.base import End, Execution, Limits, Program
 from evorun.sandbox.cgroups import MemoryGroup, make_group
+from evorun.sandbox.exchange import Exchange, SharedFiles, Stream, read_answer
 from evorun.sandbox.launch import Launch
 
 START_SECONDS = 20.0
@@ -38,18 +38,16 @@ class Zygote:
     def __init__(
         self,
         process: asyncio.subprocess.Process,
-        channel: socket.socket,
         reader: asyncio.StreamReader,
         writer: asyncio.StreamWriter,
-        exchanged: list[int],
+        exchange: Exchange,
         files: contextlib.ExitStack,
         group: MemoryGroup | None,
     ) -> None:
         self._process = process
-        self._channel = channel
         self._reader = reader
         self._writer = writer
-        self._exchanged = exchanged
+        self._exchange = exchange
         self._files = files
         self._group = group
 
@@ -65,15 +63,14 @@ class Zygote:
         try:
             # A file, not a pipe: nobody has to read it while the zygote writes.
             errors = files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115 - closed with the zygote
-            exchanged = [_unnamed_file(files) for _ in range(4)]
             group = make_group(groups) if groups else None
             if group:
                 files.callback(group.remove)
             with theirs:
-                command = [*launch.command, str(theirs.fileno())]
+                command = launch.started(theirs.fileno(), files)
                 process = await asyncio.create_subprocess_exec(
                     *(group.started_in_it(command) if group else command),
-                    stdin=asyncio.subprocess.DEVNULL,
+                    stdin=theirs.fileno() if launch.in_container else asyncio.subprocess.DEVNULL,
                     stdout=asyncio.subprocess.DEVNULL,
                     stderr=errors,
                     cwd="/",
@@ -81,7 +78,9 @@ class Zygote:
                     start_new_session=True,  # a terminal's Ctrl-C is for us alone; and `_kill` ends the whole group
                     pass_fds=(theirs.fileno(),),
                 )
-            zygote = cls(process, ours, *await asyncio.open_connection(sock=ours), exchanged, files, group)
+            reader, writer = await asyncio.open_connection(sock=ours)
+            exchange = Stream(reader, writer) if launch.in_container else SharedFiles(ours, reader, files)
+            zygote = cls(process, reader, writer, exchange, files, group)
         except BaseException as error:
             ours.close()
             if process is not None:
@@ -99,7 +98,7 @@ class Zygote:
             if isinstance(error, TimeoutError):
                 said = said or f"no answer in {START_SECONDS:g} s"
                 raise NoAnswer(f"{launch.isolation} does not work here: {said}") from None
-            if isinstance(error, (ZygoteLost, OSError)):
+            if isinstance(error, (EOFError, OSError)):
                 raise SandboxError(f"{launch.isolation} does not work here: {said or error}") from None
             raise
         return zygote
@@ -108,8 +107,8 @@ class Zygote:
         message = msgspec.json.encode(launch.boot_message())
         self._writer.write(len(message).to_bytes(4, "big") + message)
         async with asyncio.timeout(START_SECONDS):
-            await self._receive()
-        socket.send_fds(self._channel, [b"\n"], self._exchanged)
+            await read_answer(self._reader)
+        self._exchange.begin()
 
     async def run(self, program: Program, stdin: str, limits: Limits) -> Execution:
         """Run a program. Raises ZygoteLost; after that, and when cancelled, only `kill` and `stop` may be called."""
@@ -123,30 +122,17 @@ class Zygote:
                 "lengths": [len(source), len(entry), len(arguments)],
             }
         )
-        texts_file, *outputs = self._exchanged
-        with contextlib.ExitStack() as files:
-            try:
-                _replace(texts_file, source + entry + arguments)
-                stdin_file = _unnamed_file(files)
-                _replace(stdin_file, typed)
-                # So that nobody can grow it: its pages count as no program's memory.
-                fcntl.fcntl(stdin_file, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW)
-            except OSError as error:
-                raise SandboxError(f"cannot hand a program its input: {error}") from None
-            try:
-                if self._group:
-                    self._group.limit((limits.memory_mib + limits.file_mib << 20) + (limits.output_kib << 10))
-                    kills = self._group.kills()
-                socket.send_fds(self._channel, [request], [stdin_file])
-                async with asyncio.timeout(_PATIENCE * wall + _GRACE_SECONDS):
-                    answer = await self._receive()
-                written = [os.pread(file, length, 0) for file, length in zip(outputs, answer["lengths"], strict=True)]
-                for file in outputs:
-                    os.ftruncate(file, 0)
-                if self._group and self._group.kills() > kills:
-                    answer["reason"] = answer["reason"] or "memory"
-            except (OSError, TimeoutError) as error:
-                raise ZygoteLost(f"no answer: {error!r}") from None
+        try:
+            if self._group:
+                self._group.limit((limits.memory_mib + limits.file_mib << 20) + (limits.output_kib << 10))
+                kills = self._group.kills()
+            self._exchange.ask(request, source + entry + arguments, typed)
+            async with asyncio.timeout(_PATIENCE * wall + _GRACE_SECONDS):
+                answer, written = await self._exchange.receive()
+            if self._group and self._group.kills() > kills:
+                answer["reason"] = answer["reason"] or "memory"
+        except (OSError, EOFError, TimeoutError) as error:
+            raise ZygoteLost(f"no answer: {error!r}") from None
         return _execution(program, limits, answer, written)
 
     async def kill(self) -> None:
@@ -165,25 +151,6 @@ class Zygote:
             async with asyncio.timeout(2):
                 await self._process.wait()
         await self.kill()
-
-    async def _receive(self) -> dict[str, Any]:
-        line = await self._reader.readline()
-        if not line.endswith(b"\n"):
-            raise ZygoteLost("the zygote ended")
-        answer: dict[str, Any] = msgspec.json.decode(line)
-        return answer
-
-
-def _unnamed_file(files: contextlib.ExitStack) -> int:
-    """Return the descriptor of an empty file in memory, closed with `files`."""
-    descriptor = os.memfd_create("evorun-sandbox", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-    files.callback(os.close, descriptor)
-    return descriptor
-
-
-def _replace(descriptor: int, content: bytes) -> None:
-    os.ftruncate(descriptor, 0)
-    os.pwrite(descriptor, content, 0)
 
 
 def _kill(process: asyncio.subprocess.Process) -> None:

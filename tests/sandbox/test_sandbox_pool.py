@@ -139,10 +139,12 @@ async def test_a_zygote_that_is_killed_is_replaced_and_its_program_runs_again(be
     assert below() == []
 
 
-@pytest.fixture(params=["bubblewrap", "namespaces", "rlimits"])
+@pytest.fixture(params=["bubblewrap", "namespaces", "gvisor", "rlimits"])
 def isolation(request: pytest.FixtureRequest) -> Iterator[str]:
     """Each isolation that can work here, with an interpreter that it can use."""
-    if request.param != "rlimits" and not user_namespaces_work():
+    if request.param == "gvisor" and (not shutil.which("runsc") or os.geteuid() != 0):
+        pytest.skip("runsc is not installed, or this is not root")
+    if request.param in ("bubblewrap", "namespaces") and not user_namespaces_work():
         pytest.skip("user namespaces are denied on this machine")
     if request.param == "bubblewrap" and not shutil.which("bwrap"):
         pytest.skip("bwrap is not installed")
@@ -383,6 +385,12 @@ def test_without_bubblewrap_auto_uses_namespaces() -> None:
     if found[0] == "none":
         pytest.skip("namespaces are denied on this machine")
     assert found == ["namespaces", True, ""]
+
+
+async def test_without_runsc_gvisor_is_refused_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nonexistent")
+    with pytest.raises(SandboxError, match=r"^sandbox\.isolation=gvisor: runsc is not installed; install [^\n]*$"):
+        await opened(isolation="gvisor")
 
 
 @AS_ROOT

@@ -51,7 +51,8 @@ def enter(
         os.umask(0o077)
         _limit(settings, limits)
         kernel.drop_capabilities()
-        kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the supervisor
+        if not settings["gvisor"]:  # whose supervisor ends all of its namespace
+            kernel.prctl(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)  # end with the supervisor
         kernel.prctl(kernel.PR_SET_DUMPABLE, 1)  # else the program could not open its own /proc/self
         forbidden.enforce()
         os.write(status, b"ready")
@@ -104,7 +105,8 @@ def _limit(settings: dict[str, Any], limits: dict[str, Any]) -> None:
     # 1, since 0 still starts the program that a machine may have for core dumps (systemd-coredump): core(5).
     _set_limit(resource.RLIMIT_CORE, 1)
     _set_limit(resource.RLIMIT_MEMLOCK, 0)
-    _set_limit(resource.RLIMIT_MSGQUEUE, 0)
+    if not settings["gvisor"]:  # which cannot set it
+        _set_limit(resource.RLIMIT_MSGQUEUE, 0)
     if settings["own_process_count"]:
         _set_limit(resource.RLIMIT_NPROC, limits["processes"])
     elif not settings["namespaces"]:  # the user's other processes count too, and may become more meanwhile

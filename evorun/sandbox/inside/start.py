@@ -7,12 +7,14 @@ import signal
 import sys
 from typing import Any, NoReturn
 
-from evorun.sandbox.inside import kernel, root, supervisor
+from evorun.sandbox.inside import kernel, relay, root, supervisor
 
 
 def start(control: int, settings: dict[str, Any]) -> NoReturn:
     """Serve on `control`; `settings` are those of `launch.Launch`. Raises OSError when the kernel refuses a step."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the other side ends us when it is interrupted
+    if settings["gvisor"]:
+        control = relay.enter(control)
     if settings["build_root"]:
         _enter_root(settings["layout"])
     if settings["give_up_root"]:
@@ -29,7 +31,8 @@ def start(control: int, settings: dict[str, Any]) -> NoReturn:
     sys.path[:] = [path for path in sys.path if path] + settings["packages"]
     sys.path_importer_cache.clear()
     # Of a huge page that is unmapped but for a part, the whole stays, and only the part counts.
-    kernel.prctl(kernel.PR_SET_THP_DISABLE, 1)
+    with contextlib.suppress(OSError):  # a kernel that has none (gVisor's)
+        kernel.prctl(kernel.PR_SET_THP_DISABLE, 1)
     supervisor.serve(control, settings)
 
 

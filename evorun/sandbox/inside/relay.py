@@ -1,0 +1,71 @@
+"""A supervisor behind a channel that carries bytes alone: no open file passes from one kernel to another (gVisor).
+
+This process holds texts and outputs of every program. It is no ancestor's copy of any: the supervisor starts as its
+child before the first one comes.
+"""
+
+import fcntl
+import json
+import os
+import select
+import socket
+from typing import NoReturn
+
+from evorun.sandbox.inside import kernel
+
+
+def enter(control: int) -> int:
+    """Continue in a child, and return the channel on which it is to serve (see `supervisor.serve`)."""
+    ours, theirs = socket.socketpair()
+    # gVisor knows no subreapers but the first process of a namespace.
+    kernel.unshare(kernel.CLONE_NEWPID)
+    child = os.fork()
+    if child == 0:
+        ours.close()
+        os.close(control)
+        kernel.mount("proc", "/proc", "proc", kernel.MS_NOSUID | kernel.MS_NODEV | kernel.MS_NOEXEC)
+        return theirs.detach()
+    theirs.close()
+    try:
+        _relay(socket.socket(fileno=control), ours)
+    finally:
+        os._exit(1)
+
+
+def _relay(outside: socket.socket, inside: socket.socket) -> NoReturn:
+    """Pass on requests and answers, until one side is closed."""
+    texts, *outputs = files = [os.memfd_create("evorun") for _ in range(4)]
+    source = outside.makefile("rb")
+    answers = inside.makefile("rb")
+    outside.sendall(answers.readline())  # it is ready
+    socket.send_fds(inside, [b"\n"], files)
+    while True:
+        sizes = [int(size) for size in source.readline().split()]
+        if not sizes:
+            os._exit(0)
+        request, program, typed = (source.read(size) for size in sizes)
+        _replace(texts, program)
+        stdin = os.memfd_create("evorun", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        _replace(stdin, typed)
+        fcntl.fcntl(stdin, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW)
+        socket.send_fds(inside, [request], [stdin])
+        os.close(stdin)
+        # Nothing comes from outside now but the end, and then the program is to end as well.
+        waiting = select.poll()
+        waiting.register(inside, select.POLLIN)
+        waiting.register(outside, select.POLLIN)
+        if any(descriptor == outside.fileno() for descriptor, _ in waiting.poll()):
+            os._exit(1)
+        answer = answers.readline()
+        if not answer:
+            os._exit(1)
+        lengths = json.loads(answer)["lengths"]
+        outside.sendall(answer)
+        for file, length in zip(outputs, lengths, strict=True):
+            outside.sendall(os.pread(file, length, 0))
+            os.ftruncate(file, 0)
+
+
+def _replace(descriptor: int, content: bytes) -> None:
+    os.ftruncate(descriptor, 0)
+    os.pwrite(descriptor, content, 0)
