@@ -29,6 +29,8 @@ PROPERTIES = {INK: "--muted", GRID: "--grid", SERIES: "--series", CARD: "--card"
 
 _PAGE = 10.4
 """Width of a page in inches of a figure."""
+_LEGEND_SIZE = 8.5
+"""Of the names in a legend, in points."""
 
 _STYLE: Any = {
     "text.parse_math": False,  # a stratum's name may hold dollar signs
@@ -85,6 +87,22 @@ def integer_axis(axes: "Axes") -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+
+
+def legend_above(axes: "Axes") -> None:
+    """Name the lines above the axes, where no line runs through a name, in a figure that is higher by as much."""
+    figure = axes.get_figure(root=True)
+    names = axes.get_legend_handles_labels()[1]
+    if figure is None or not names:
+        return
+    # in points: a line's sample and the longest name, beside the numbers of the vertical axis
+    across = 42 + 0.6 * _LEGEND_SIZE * max(map(len, names))
+    columns = min(max(int((72 * figure.get_figwidth() - 60) / across), 1), len(names))
+    rows = -(-len(names) // columns)
+    figure.set_figheight(figure.get_figheight() + 1.4 * _LEGEND_SIZE / 72 * rows)
+    axes.legend(
+        loc="lower left", bbox_to_anchor=(0, 1), borderpad=0, ncols=columns, frameon=False, fontsize=_LEGEND_SIZE
+    )
 
 
 @contextmanager

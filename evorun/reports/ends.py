@@ -17,6 +17,11 @@ _CHARACTERS, _LINES = 34, 2
 """Of a name: so many characters a line, and so many lines; tables have it whole."""
 
 
+_LEADER: Mapping[str, Any] = {"arrowstyle": "-", "linewidth": 0.6, "alpha": 0.6, "shrinkA": 0}
+_LED = 0.85
+"""Of the axes' width: from ends before it a leader would cross the figure and look like data."""
+
+
 class End(NamedTuple):
     """The right end of a line, where its name stands."""
 
@@ -27,9 +32,9 @@ class End(NamedTuple):
     """Matplotlib's settings of the line."""
 
 
-def in_lines(name: str) -> str:
-    """Break a name, which may be foreign, into the lines that it has beside a figure."""
-    return "\n".join(wrap(printable(name), _CHARACTERS, max_lines=_LINES, placeholder=" …"))
+def in_lines(name: str, characters: int = _CHARACTERS) -> str:
+    """Break a name, which may be foreign, into the lines that it has beside or above a figure."""
+    return "\n".join(wrap(printable(name), characters, max_lines=_LINES, placeholder=" …"))
 
 
 def height_of_names(names: Sequence[str]) -> float:
@@ -39,6 +44,8 @@ def height_of_names(names: Sequence[str]) -> float:
 
 def name_ends(axes: "Axes", ends: Sequence[End], height: float) -> None:
     """Write the names of lines beside the axes, each with its mark, at the height of its end or as near as room allows.
+
+    A thin leader joins a name to an end near it.
 
     height: of the axes, in inches. Call it when the limits are final.
     """
@@ -57,15 +64,17 @@ def name_ends(axes: "Axes", ends: Sequence[End], height: float) -> None:
         places[i] = min(places[i], ceiling - room[i] / 2)
         ceiling = places[i] - room[i] / 2
     across = axes.transAxes
+    at = (axes.transData - across).transform([(end.x, end.y) for end in ends])
     for i, end in enumerate(ends):
         look = {**end.style, "alpha": 1.0, "linewidth": 0.7, "clip_on": False, "markersize": 4.5}
-        axes.annotate(
-            "",
-            (end.x, end.y),
-            (1.02, places[i]),
-            textcoords=across,
-            annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": end.style["color"], "linewidth": 0.6, "alpha": 0.6, "shrinkA": 0},
-        )
+        if at[i][0] > _LED:
+            axes.annotate(
+                "",
+                (end.x, end.y),
+                (1.02, places[i]),
+                textcoords=across,
+                annotation_clip=False,
+                arrowprops={**_LEADER, "color": end.style["color"]},
+            )
         axes.plot([1.02, 1.05, 1.08], [places[i]] * 3, transform=across, markevery=[1], **look)
         axes.text(1.1, places[i], end.name, transform=across, va="center", fontsize=_NAME_SIZE, linespacing=1.0)

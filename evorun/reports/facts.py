@@ -32,7 +32,8 @@ def tiles(outcome: Outcome, figures: CandidateFigures) -> list[Tile]:
     tiles = []
     for score in filter(None, (outcome.primary, outcome.second)):
         if (metric := outcome.metrics.get(score.name)) is not None:
-            note = f"95 % interval {text.value_interval(score, metric.ci95)}; n = {text.count(metric.n)}"
+            interval = f"95 % interval {text.value_interval(score, metric.ci95)}; " if metric.ci95 else ""
+            note = f"{interval}n = {text.count(metric.n)}"
             tiles.append(Tile(text.sentence(text.label(score)), text.value(score, metric.value), note))
     ended = "all ended" if outcome.finished else "so far"
     tiles.append(

@@ -111,7 +111,7 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "wasted_rows": text.wasted_rows(outcome.wasted),
         "rating_rows": figure_rows(outcome.metrics, RATINGS, shares=False),
         "search_rows": figure_rows(outcome.metrics, SEARCH),
-        "dropped": _dropped(steps),
+        "search_note": _search_note(outcome, steps),
         "judge_rows": figure_rows(outcome.metrics, JUDGE),
         "judge_warning": judge_warning(outcome.metrics),
         "gradient_clipping": gradient_clipping(curves.training),
@@ -132,12 +132,17 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     }
 
 
-def _dropped(steps: Sequence[StepRecord]) -> str | None:
-    """Return a sentence on the candidates that a search dropped; None for a search that counts none."""
+def _search_note(outcome: Outcome, steps: Sequence[StepRecord]) -> str:
+    """Say what the figures of the search tell apart, what their intervals are over, and what the search dropped."""
+    sentences = ["Intervals are over problems: texts of one problem are not independent."]
+    if "pool_coverage" in outcome.metrics:
+        lost = "An answer is lost where nothing good was proposed, or it was not recognised, or it could not be read."
+        sentences.insert(0, lost)
     pruned, capped = (int(sum(step.extra.get(name, 0) for step in steps)) for name in ("pruned", "capped"))
-    if not pruned and not capped:
-        return None
-    return f"Dropped from the pools: {text.count(pruned)} by the confidence rule, {text.count(capped)} by max_pool."
+    if pruned or capped:
+        dropped = f"{text.count(pruned)} by the confidence rule, {text.count(capped)} by max_pool"
+        sentences.append(f"Dropped from the pools: {dropped}.")
+    return " ".join(sentences)
 
 
 def _plots(

@@ -15,6 +15,7 @@ from evorun.reports.drawing import (
     score_axis,
     unit_axis,
 )
+from evorun.reports.ends import in_lines
 from evorun.reports.figures import training_words
 from evorun.reports.judge import Bin
 from evorun.reports.text import label, words
@@ -29,7 +30,8 @@ MAX_PANELS = 12
 """Strata that get a panel of their own; all of them are in the table."""
 MAX_TRAINING_PANELS = 24
 """Figures of training steps that do: PPO has some twenty."""
-
+_TITLE = 40
+"""Characters of a line of a panel's title: so many stand side by side in a third of a page."""
 
 MOST_MARKS = 40
 """Points of a curve that are marked one by one; the marks of more would be a thick line."""
@@ -113,7 +115,7 @@ def _panels(
             _curve(axes, points, steps)
             if shared is not None:
                 score_axis(axes, shared)
-            axes.set_title(name_of_panel[:40])
+            axes.set_title(in_lines(name_of_panel, _TITLE))
         for axes in grid.flat[len(drawn) :]:
             axes.remove()
         if shared is not None:

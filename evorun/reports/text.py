@@ -163,10 +163,15 @@ def wasted_rows(wasted: Mapping[str, Wasted]) -> list[tuple[str, str, str]]:
     ]
 
 
+def role_words(role: str) -> str:
+    """Name a role in a table of costs."""
+    return f"{role} (grading), not in the total" if role == GOLD else role
+
+
 def cost_row(role: str, spent: RoleCost) -> tuple[str, str, str, str, str]:
     """Return a row of the cost table: role, calls, prompt tokens, completion tokens, model seconds."""
     return (
-        f"{role} (grading), not in the total" if role == GOLD else role,
+        role_words(role),
         count(spent.calls),
         count(spent.prompt_tokens),
         count(spent.completion_tokens),

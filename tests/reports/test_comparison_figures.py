@@ -155,6 +155,17 @@ def test_the_band_is_students_interval_over_the_seeds(sweep: Figures) -> None:
     assert not svg.find("accuracy-step-5-band")  # of one step: a mark with its bar
 
 
+def test_no_leader_crosses_the_figure_to_a_line_that_ends_early(tmp_path: Path) -> None:
+    runs = [_run(tmp_path, f"m{steps}", 0, [i < 6 for i in range(9)], steps=steps) for steps in (2, 60)]
+    svg = _figures(figures_of(compare(runs)))["accuracy-step"]
+    clip = next(svg.root.iter(f"{SVG}clipPath"))[0].attrib
+    left, width = float(clip["x"]), float(clip["width"])
+    leaders = [svg.points(name) for name in svg.find(r"patch_\d+")]
+    starts = [xs.min() for xs, _ in (path.T for path in leaders) if xs.max() > left + width + 1 and len(xs) < 4]
+    assert len(starts) == 1  # of the one that goes on to the end
+    assert starts[0] > left + 0.85 * width
+
+
 def _curve(points: Sequence[tuple[int, float, float]]) -> list[Point]:
     return [Point(step, x, value, None) for step, x, value in points]
 
@@ -189,7 +200,7 @@ def test_a_mean_has_no_band_of_two_seeds_nor_of_the_whole_range() -> None:
         curves = [_curve([(0, 1, value)]) for value in values]
         return [point.ci95 for point in mean_curve(curves, ACCURACY, OF_PROBLEMS["step"])]
 
-    assert bands(0.5, 0.6) == [None]
+    assert bands(0.5, 0.501) == [None]  # Student's would be from .494 to .507
     assert bands(0.1, 0.9, 0.5) == [None]
     assert bands(0.5, 0.6, 0.55) != [None]
     assert bands(0.5, 0.5, 0.5) == [None]

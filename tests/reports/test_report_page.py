@@ -240,6 +240,8 @@ def test_a_run_that_trains_speaks_of_training_steps_and_of_the_whole_runs_calls(
     rows = list(csv.DictReader(table.open()))
     overall = [(row["training_step"], row["calls_of_the_run"]) for row in rows if row["stratum"] == "all"]
     assert overall == [("0", "6.0"), ("1", "12.0"), ("2", "18.0")]  # 2 calls a step for each of 3 problems
+    of_strata = {(row["training_step"], row["calls_of_the_run"]) for row in rows if row["stratum"] != "all"}
+    assert of_strata == set(overall)  # what serves all problems is spent for each stratum alike
 
 
 def test_the_search_is_taken_apart_with_what_it_dropped(tmp_path: Path) -> None:
@@ -254,6 +256,56 @@ def test_the_search_is_taken_apart_with_what_it_dropped(tmp_path: Path) -> None:
     right = {json.loads(line)["problem"] for line in (run / "candidates.jsonl").open() if json.loads(line)["correct"]}
     assert f'<td>A right candidate in the pool</td><td class="num">{100 * len(right) / 9:.1f} %</td>' in page
     assert '<td>Parsable texts</td><td class="num">75.0 %</td>' in page
+
+
+def test_what_the_search_lost_is_said_where_a_choice_was_made(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    steps = [json.loads(line) for line in (run / "steps.jsonl").open()]
+    lines = "".join(json.dumps({**step, "extra": {"texts": 4}}) + "\n" for step in steps)
+    (run / "steps.jsonl").write_text(lines)
+    write_results(run, (ACCURACY,), {})
+    lost, over = (
+        "An answer is lost where nothing good was proposed",
+        "Intervals are over problems: texts of one problem",
+    )
+    page = write_report(run).read_text()
+    assert lost in page
+    assert over in page
+    (run / "training.jsonl").write_text('{"step": 1, "calls": 1, "tokens": 1, "figures": {"reward": 1}}\n')
+    write_results(run, (ACCURACY,), {})
+    page = write_report(run).read_text()
+    assert over in page
+    assert lost not in page  # each problem is answered anew at the end
+
+
+def test_refusals_of_the_judge_and_cost_of_the_gold_judge_have_lines_of_their_own(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    duels = [json.loads(line) for line in (run / "comparisons.jsonl").open()]
+    refused = {"verdicts": ["invalid", "invalid"], "reasons": ["rejected: HTTP 400"] * 2, "outcome": None}
+    lines = "".join(json.dumps({**duel, **(refused if i < 36 else {})}) + "\n" for i, duel in enumerate(duels))
+    (run / "comparisons.jsonl").write_text(lines)
+    write_results(run, (ACCURACY,), {})
+    path = run / "results.json"
+    results = json.loads(path.read_text())
+    results["cost"]["gold"] = {"calls": 30, "prompt_tokens": 10, "completion_tokens": 10, "seconds": 1.0}
+    path.write_text(json.dumps(results))
+    page = write_report(run).read_text()
+    assert '<td>Judgments that the engine refused</td><td class="num">10.0 %</td>' in page  # 36 of 9 times 40 duels
+    rest = [verdict for duel in duels[36:] for verdict in duel["verdicts"]]
+    unread = 100 * rest.count("invalid") / len(rest)
+    assert f'<td>Unparsable verdicts</td><td class="num">{unread:.1f} %</td>' in page
+    assert '<td>gold (grading), not in the total</td><td class="num">30</td>' in page
+
+
+def test_a_score_without_an_interval_has_none_in_its_tile(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run")
+    results = json.loads((run / "results.json").read_text())
+    assert "95 % interval" in write_report(run).read_text().partition("</dl>")[0]
+    results["metrics"]["accuracy"]["ci95"] = None
+    (run / "results.json").write_text(json.dumps(results))
+    tile = write_report(run).read_text().partition("</dl>")[0]
+    assert "95 % interval" not in tile
+    assert "n = 9" in tile
 
 
 def test_every_setting_is_in_a_folded_table_with_what_it_decides(tmp_path: Path) -> None:

@@ -89,8 +89,12 @@ class Arm:
         )
 
     def over_seeds_and_problems(self, score: Score) -> tuple[float, float] | None:
-        """Return the 95 % interval of the final score's mean over other seeds and problems; None of few seeds."""
-        return drawn_seeds_interval([values for run in self.runs if (values := run.values(score))])
+        """Return the 95 % interval of the final score's mean over other seeds and problems.
+
+        None of few seeds, and where it would be the whole range.
+        """
+        found = drawn_seeds_interval([values for run in self.runs if (values := run.values(score))])
+        return None if found == (score.low, score.high) else found
 
 
 def arms_of(runs: Sequence[Run]) -> list[Arm]:

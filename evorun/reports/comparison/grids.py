@@ -65,7 +65,7 @@ def main_grid(
     columns += ["information", *strata, *(score.name.replace("_", "\n") for score in scores)]
     words = frozenset([*range(len(facts) + 1), information])
     if with_cost:
-        columns += ["calls a\nproblem", "tokens a\nproblem"]
+        columns += ["calls per\nproblem", "tokens per\nproblem"]
     if comparison.has_reported:
         columns += ["reported", "difference"]
     grid = Grid(columns, words)
@@ -257,7 +257,7 @@ def run_cost_grid(comparison: Comparison) -> Grid:
 
 
 def cost_grid(comparison: Comparison) -> Grid:
-    """Return the mean cost of a problem by run and role."""
+    """Return the mean cost per problem by run and role."""
     grid = Grid(["run", "role", "calls", "prompt tokens", "completion tokens"], frozenset({0, 1}))
     for row in comparison.rows:
         # with one role the total would repeat it
@@ -265,6 +265,5 @@ def cost_grid(comparison: Comparison) -> Grid:
         for index, role in enumerate(roles):
             cost = row.cost[role]
             figures = [text.number(cost.calls), text.count(cost.prompt_tokens), text.count(cost.completion_tokens)]
-            told = f"{role} (grading), not in the total" if role == GOLD else role
-            grid.rows.append([row.name if index == 0 else "", told, *figures])
+            grid.rows.append([row.name if index == 0 else "", text.role_words(role), *figures])
     return grid

@@ -77,10 +77,9 @@ def few_seeds_lines(comparison: Comparison) -> list[str]:
     if few:
         counts = set(few.values())
         alike = 1 < len(few) == len(arms) and len(counts) == 1
+        no_interval = f", and fewer than {MIN_SEEDS} have none" if min(counts) < MIN_SEEDS else ""
         which = f"all have {min(counts)}" if alike else "; ".join(f"{arm}: {seeds}" for arm, seeds in few.items())
-        lines.append(
-            f"Fewer than {MIN_DRAWN_SEEDS} seeds ({which}): intervals over them are rough, and two seeds have none."
-        )
+        lines.append(f"Fewer than {MIN_DRAWN_SEEDS} seeds ({which}): intervals over them are rough{no_interval}.")
     if once:
         lines.append(
             f"Trained with one seed ({'; '.join(once)}): intervals are over test problems and say nothing about what "
@@ -161,7 +160,7 @@ def pairs_note(comparison: Comparison) -> str:
     ]
     pooled = [pair.compared for pair in comparison.pairs.pooled]
     if any(compared.over_seeds for compared in pooled):
-        sentences.append("Over seeds: Student's t over the differences of the seeds.")
+        sentences.append("Over seeds: Student's t over the differences of the seeds, cut at what is possible.")
     if any(compared.over_both for compared in pooled):
         sentences.append("Over both: seeds and problems are drawn again (bootstrap, percentiles).")
     if tested:

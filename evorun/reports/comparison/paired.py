@@ -97,8 +97,11 @@ def paired_rates(counts: Paired) -> PairedScores:
     )
 
 
-def pooled_scores(seeds: Sequence[Mapping[str, float]]) -> PairedScores:
-    """Compare a score over several seeds, given ours less theirs of each seed, by problem; at least one of each."""
+def pooled_scores(seeds: Sequence[Mapping[str, float]], largest: float | None = None) -> PairedScores:
+    """Compare a score over several seeds, given ours less theirs of each seed, by problem; at least one of each.
+
+    largest: the largest difference that there can be. The interval over seeds is cut at it; None where it would be all.
+    """
     # sorted: the draws of a bootstrap follow the order
     problems = sorted({problem for of_seed in seeds for problem in of_seed})
     differences = [[of_seed[problem] for of_seed in seeds if problem in of_seed] for problem in problems]
@@ -111,9 +114,16 @@ def pooled_scores(seeds: Sequence[Mapping[str, float]]) -> PairedScores:
     return replace(
         _compared([value for values in differences for value in values], ci95),
         sizes=[len(of_seed) for of_seed in seeds],
-        over_seeds=t_interval(means) if len(means) >= MIN_SEEDS else None,
+        over_seeds=_cut(t_interval(means), largest) if len(means) >= MIN_SEEDS else None,
         over_both=drawn_seeds_interval(seeds),
     )
+
+
+def _cut(interval: Interval, largest: float | None) -> Interval:
+    if interval is None or largest is None:
+        return interval
+    low, high = max(interval[0], -largest), min(interval[1], largest)
+    return None if (low, high) == (-largest, largest) else (low, high)
 
 
 def _compared(differences: Sequence[float], ci95: tuple[float, float] | None) -> PairedScores:

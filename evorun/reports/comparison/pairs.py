@@ -170,12 +170,16 @@ def _pooled_pair(pool: Sequence[_Match]) -> Pair:
         name=joined(shared([match.run.parts for match in pool])),
         reference=joined(shared([match.reference.parts for match in pool])),
         primary=primary,
-        compared=pooled_scores(differences),
+        compared=pooled_scores(differences, _largest_difference(primary)),
         p=p,
         p_holm=p,
-        others={score: pooled_scores(found) for score, found in both if found},
+        others={score: pooled_scores(found, _largest_difference(score)) for score, found in both if found},
         remark="; ".join(dict.fromkeys(remarks)),
     )
+
+
+def _largest_difference(score: Score) -> float | None:
+    return None if score.low is None or score.high is None else score.high - score.low
 
 
 def _differences(pool: Sequence[_Match], score: Score) -> list[dict[str, float]]:

@@ -1,4 +1,4 @@
-"""The runs of a comparison: the figures of each and its cost a problem."""
+"""The runs of a comparison: the figures of each and its cost per problem."""
 
 import math
 from collections import defaultdict
@@ -23,7 +23,7 @@ ANSWERED = "answered_rate"
 
 @dataclass(frozen=True)
 class Cost:
-    """Mean cost of a problem."""
+    """Mean cost per problem."""
 
     calls: float
     prompt_tokens: float
@@ -162,7 +162,7 @@ class _ProblemId(msgspec.Struct):
 
 
 def _mean_cost(outcome: Outcome) -> dict[str, Cost]:
-    """Return the cost of a problem by role, the sum under `total`."""
+    """Return the cost per problem by role, the sum under `total`."""
     n = len(outcome.predictions)
     if outcome.finished:
         # the whole run's cost: calls that serve all problems are part of it

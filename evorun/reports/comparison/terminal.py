@@ -75,7 +75,7 @@ def print_comparison(comparison: Comparison, page: Path, console: "Terminal") ->
             console.print(SCORE_PAIRS_NOTE)
     for unpaired in pairs.unpaired:
         console.print(unpaired_line(unpaired), style="yellow")
-    console.print_table(grid_table("cost of a problem, by role", cost_grid(comparison)))
+    console.print_table(grid_table("cost per problem, by role", cost_grid(comparison)))
     overhead = overhead_grid(comparison)
     console.print_table(grid_table("cost of refinement", overhead))
     if overhead.rows:

@@ -14,6 +14,7 @@ from evorun.reports.drawing import (
     drawing_of,
     figure_of,
     integer_axis,
+    legend_above,
     score_axis,
 )
 from evorun.reports.evolution.population import Population, mean
@@ -74,7 +75,7 @@ def ratings_plot(population: Population, step: str) -> Drawing | None:
         integer_axis(axes)
         axes.set_xlabel(step)
         axes.set_ylabel("rating")
-        axes.legend(frameon=False, fontsize=8, ncols=2, loc="best")
+        legend_above(axes)
         return drawing_of(figure, "ratings", f"Ratings of {population.kinds} by {step}")
 
 
@@ -97,7 +98,7 @@ def rewards_plot(
         integer_axis(axes)
         axes.set_xlabel(step)
         axes.set_ylabel("reward")
-        axes.legend(frameon=False, fontsize=8)
+        legend_above(axes)
         return drawing_of(figure, "reward-by-prompt", f"Reward by {step} and prompt")
 
 
@@ -124,7 +125,7 @@ def scores_plot(population: Population, score: Score, step: str) -> Drawing | No
             axes.plot([r for r, _ in own], [one.score for _, one in own], "o", color=colour, label=label)
         axes.set_xlabel(f"rating after the {step}")
         axes.set_ylabel(text.label(score))
-        axes.legend(frameon=False, fontsize=8)
+        legend_above(axes)
         return drawing_of(figure, "rating-score", f"Test {text.words(score.name)} against rating")
 
 
@@ -156,8 +157,7 @@ def transplant_plot(matrix: Transplant, score: Score, colours: Mapping[Candidate
         score_axis(axes, score)
         axes.set_xlabel("weights after step")
         axes.set_ylabel(text.label(score))
-        if named:
-            axes.legend(frameon=False, fontsize=8)
+        legend_above(axes)
         return drawing_of(figure, "transplant", f"Test {text.words(score.name)} by weights and prompt")
 
 

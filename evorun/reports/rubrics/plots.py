@@ -5,7 +5,18 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from evorun.reports import text
-from evorun.reports.drawing import GRID, INK, RUNS, SERIES, Drawing, drawing_of, figure_of, integer_axis, number
+from evorun.reports.drawing import (
+    GRID,
+    INK,
+    RUNS,
+    SERIES,
+    Drawing,
+    drawing_of,
+    figure_of,
+    integer_axis,
+    legend_above,
+    number,
+)
 from evorun.reports.rubrics.hacking import MONITOR, MONITORS, RAW, REWARD
 from evorun.reports.rubrics.lineage import Length
 from evorun.reports.rubrics.motifs import Motifs
@@ -70,7 +81,7 @@ def gold_plot(
             _refinements(axes, refined)
             if parting is not None:
                 axes.axvspan(parting.first.last, max(parting.until, parting.first.last + 0.5), color=RUNS[1], alpha=0.1)
-            axes.legend(frameon=False, fontsize=8, loc="best")
+            legend_above(axes)
             if together:
                 axes.set_ylim(-0.02, 1.02)
         integer_axis(panels[1])
@@ -97,8 +108,7 @@ def rewards_plot(series: Series, refined: Sequence[int]) -> Drawing | None:
             if seen := [point.step for point in series.get(name, ()) if point.value]:
                 low = grid[0].get_ylim()[0]
                 grid[0].plot(seen, [low] * len(seen), mark, color=RUNS[1], label=label, clip_on=False)
-        if grid[0].get_legend_handles_labels()[1]:
-            grid[0].legend(frameon=False, fontsize=8)
+        legend_above(grid[0])
         integer_axis(grid[-1])
         grid[-1].set_xlabel("training step")
         return drawing_of(figure, "rewards-and-kl", "Rewards and KL divergence by training step")
@@ -116,8 +126,10 @@ def monitors_plot(series: Series, refined: Sequence[int], above: Mapping[str, fl
     with figure_of(10.4, 2.4 * rows) as figure:
         grid = figure.subplots(rows, columns, squeeze=False)
         for axes, (label, points, most) in zip(grid.flat, found, strict=False):
-            axes.plot([p.step for p in points], [number(p.value) for p in points], color=SERIES, linewidth=1.6)
-            axes.set_ylim(bottom=min(0.0, *(number(p.value) for p in points)))
+            # whole even at zero, where half of it is beyond the axes
+            steps, values = [p.step for p in points], [number(p.value) for p in points]
+            axes.plot(steps, values, color=SERIES, linewidth=1.6, clip_on=False)
+            axes.set_ylim(bottom=min(0.0, *values))
             if most is not None:
                 axes.axhline(most, color=RUNS[1], linewidth=1, linestyle=(0, (2, 2)))
             _refinements(axes, refined)
@@ -146,7 +158,7 @@ def unscored_plot(shares: Mapping[str, Mapping[int, float]], refined: Sequence[i
         integer_axis(axes)
         axes.set_xlabel("training step")
         axes.set_ylabel("share of responses")
-        axes.legend(frameon=False, fontsize=8)
+        legend_above(axes)
         return drawing_of(figure, "unscored", "Responses without a score by reason")
 
 
@@ -192,7 +204,7 @@ def motifs_plot(versions: Sequence[Motifs]) -> Drawing | None:
         names = [printable(name if len(name) <= _LONGEST_MOTIF else f"{name[: _LONGEST_MOTIF - 1]}…") for name in shown]
         axes.set_xticks(range(len(shown)), names, rotation=40, ha="right", fontsize=8)
         axes.set_ylabel("share of motifs")
-        axes.legend(frameon=False, fontsize=8)
+        legend_above(axes)
         return drawing_of(figure, "rubric-motifs", "Discourse motifs of rubrics")
 
 
@@ -227,8 +239,7 @@ def _by_refinement(lines: Mapping[str, _Line], name: str, label: str, title: str
         axes.set_ylim(bottom=0)
         axes.set_xlabel("refinements")
         axes.set_ylabel(label)
-        if axes.get_legend_handles_labels()[1]:
-            axes.legend(frameon=False, fontsize=7.5)
+        legend_above(axes)
         return drawing_of(figure, name, title)
 
 

@@ -27,6 +27,8 @@ class RubricSection:
     tables: Mapping[str, DataTable] = field(default_factory=dict)
     faults: Sequence[str] = ()
     """Trees of rubrics that cannot be read."""
+    thresholds: bool = False
+    """True where a monitor is drawn with what sound texts stay below."""
 
     @property
     def shown(self) -> bool:
@@ -38,9 +40,12 @@ def load_rubric_section(outcome: Outcome, curves: Curves) -> RubricSection:
     """Read what the section shows. Raises DataError."""
     training = read_training(outcome.run_dir)
     refined, series = refined_after(training), curves.training
-    drawn: dict[str, Drawing | None] = {"monitors": plots.monitors_plot(series, refined, thresholds(outcome.manifest))}
+    above = thresholds(outcome.manifest)
+    drawn: dict[str, Drawing | None] = {"monitors": plots.monitors_plot(series, refined, above)}
+    with_thresholds = any(MONITOR + name in series for name in above)
     if outcome.hacking is None:
-        return RubricSection({name: one for name, one in drawn.items() if one is not None})
+        kept = {name: one for name, one in drawn.items() if one is not None}
+        return RubricSection(kept, thresholds=with_thresholds)
     measure = outcome.hacking.gold
     versions = lengths(read_records(outcome.run_dir / "candidates.jsonl", CandidateRecord))
     strict = rubric_scores(outcome.run_dir)
@@ -65,7 +70,8 @@ def load_rubric_section(outcome: Outcome, curves: Curves) -> RubricSection:
         DataTable("rubric_scores", RubricScore.__struct_fields__, [_cells(one) for one in strict]),
     ]
     kept = {name: one for name, one in drawn.items() if one is not None}
-    return RubricSection(kept, {table.name: table for table in tables if table.rows}, faults)
+    shown = {table.name: table for table in tables if table.rows}
+    return RubricSection(kept, shown, faults, with_thresholds)
 
 
 def strict_lines(
