@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from html import escape
 from typing import Any
 from xml.etree import ElementTree as ET
 
@@ -10,6 +11,7 @@ import numpy as np
 SVG = "{http://www.w3.org/2000/svg}"
 UNITS = {"": 1.0, "k": 1e3, "M": 1e6, "m": 1e-3, "µ": 1e-6, "%": 0.01}
 _NUMBERED = re.compile(r"matplotlib\.axis_\d+")
+_NUMBER = re.compile(r"([-\u2212]?[\d.]+)\s*(\D?)")
 Series = list[tuple[float, float]]
 
 
@@ -23,15 +25,19 @@ class Panel:
     title: str
     lines: list[Series] = field(default_factory=list)
     """In units of the axes; a mark alone is a line of one point."""
+    bars: list[tuple[float, float, float, float]] = field(default_factory=list)
+    """Intervals: the ends of straight lines, x and y of the one, then of the other."""
+    areas: list[Series] = field(default_factory=list)
+    """Outlines of bands."""
     patches: list[Series] = field(default_factory=list)
-    """Bars, and the frame."""
+    """Bars of values, and the frame."""
     named: dict[str, Series] = field(default_factory=dict)
     """Those with an id of their own."""
 
 
 def panels_of(html: str, label: str) -> list[Panel]:
     """Return the panels of the page's figure with that text alternative."""
-    (svg,) = re.findall(rf'<svg [^>]*aria-label="{re.escape(label)}".*?</svg>', html, re.DOTALL)
+    (svg,) = re.findall(rf'<svg [^>]*aria-label="{re.escape(escape(label))}".*?</svg>', html, re.DOTALL)
     root = ET.fromstring(svg.replace("<svg ", f'<svg xmlns="{SVG[1:-1]}" ', 1))
     axes = [g for g in root.iter(f"{SVG}g") if re.fullmatch(r"axes_\d+", g.get("id", ""))]
     # of panels that share an axis, the lowest one has the labels of the horizontal one, the first those of the other
@@ -56,9 +62,28 @@ def _panel(group: ET.Element, shared: dict[str, Any]) -> Panel:
             continue
         series = [(scales["x"](x), scales["y"](y)) for x, y in points]
         panel.named[name] = series
-        if not re.fullmatch(r".*-band|FillBetween.*|LineCollection.*|PolyCollection.*", name):
+        if name.startswith("LineCollection"):
+            ends = [[(scales["x"](x), scales["y"](y)) for x, y in line] for line in _outlines(part)]
+            panel.bars += [(*line[0], *line[-1]) for line in ends]
+        elif re.fullmatch(r".*-band|FillBetween.*|PolyCollection.*", name):
+            panel.areas += [[(scales["x"](x), scales["y"](y)) for x, y in area] for area in _outlines(part)]
+        else:
             panel.lines.append(series)
     return panel
+
+
+def _outlines(part: ET.Element) -> list[Any]:
+    """Return the vertices of each path, in its place: one that is defined once is used where it belongs."""
+    defined = {name: path for defs in part.iter(f"{SVG}defs") for path in defs if (name := path.get("id"))}
+    found = [_points(path) for path in part.iter(f"{SVG}path") if path.get("id") not in defined]
+    for use in part.iter(f"{SVG}use"):
+        path = defined[use.get("{http://www.w3.org/1999/xlink}href", use.get("href", "")).removeprefix("#")]
+        found.append(_points(path) + [float(use.get(axis, 0)) for axis in "xy"])
+    return found
+
+
+def _points(path: ET.Element) -> Any:
+    return np.array([float(v) for v in re.findall(r"-?[\d.]+", path.get("d", ""))]).reshape(-1, 2)
 
 
 def _axis(group: ET.Element, name: str) -> tuple[str, Any]:
@@ -69,9 +94,11 @@ def _axis(group: ET.Element, name: str) -> tuple[str, Any]:
     for tick in axis:
         text = "".join(text.text or "" for text in tick.iter(f"{SVG}text"))
         if tick.get("id", "").startswith(f"{name}tick") and text and _place(tick):
-            ticks.append((_place(tick)["xy".index(name)], _number(text)))
+            ticks.append((_place(tick)["xy".index(name)], text))
+    if not all(_NUMBER.fullmatch(text.strip()) for _, text in ticks):  # names stand at 0, 1, 2, ...
+        ticks = [(place, str(number)) for number, (place, _) in enumerate(ticks)]
     label = [text.text or "" for g in axis if g.get("id", "").startswith("text") for text in g.iter(f"{SVG}text")]
-    return "".join(label), _scale(ticks) if ticks else None
+    return "".join(label), _scale([(place, _value(text)) for place, text in ticks]) if ticks else None
 
 
 def _place(tick: ET.Element) -> Any:
@@ -84,8 +111,8 @@ def _place(tick: ET.Element) -> Any:
     return None if mark is None else (float(mark.get("x", 0)), float(mark.get("y", 0)))
 
 
-def _number(text: str) -> float:
-    found = re.fullmatch(r"([-\u2212]?[\d.]+)\s*(\D?)", text.strip())
+def _value(text: str) -> float:
+    found = _NUMBER.fullmatch(text.strip())
     assert found, text
     return float(found[1].replace("\u2212", "-")) * UNITS[found[2]]
 
@@ -107,6 +134,6 @@ def _vertices(part: ET.Element) -> Any:
     defined = {id(inner) for defs in part.iter(f"{SVG}defs") for inner in defs}
     for path in part.iter(f"{SVG}path"):
         if id(path) not in defined:
-            return np.array([float(v) for v in re.findall(r"-?[\d.]+", path.get("d", ""))]).reshape(-1, 2)
+            return _points(path)
     marks = [(float(use.get("x", 0)), float(use.get("y", 0))) for use in part.iter(f"{SVG}use")]
     return np.array(marks) if marks else None

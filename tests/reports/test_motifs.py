@@ -9,6 +9,7 @@ from pathlib import Path
 
 import networkx as nx
 import pytest
+from drawn import panels_of
 from rubric_fixture import write_rubric_run
 
 from evorun.errors import DataError
@@ -161,6 +162,13 @@ def test_the_versions_that_have_trees_are_drawn(tmp_path: Path) -> None:
     assert drawn is not None
     assert "<script>" not in drawn.svg
     assert "elaboration" in drawn.svg
+    (panel,) = panels_of(drawn.inline, "Discourse motifs of rubrics")
+    bars = [(min(x for x, _ in bar), max(x for x, _ in bar), max(y for _, y in bar)) for bar in panel.patches]
+    names = sorted(found[0].counts | found[1].counts, key=lambda one: (-found[0].share(one) - found[1].share(one), one))
+    for order, version in enumerate(found):
+        for at, name in enumerate(names):
+            left = at - 0.4 + 0.4 * order
+            assert any(bar == pytest.approx((left, left + 0.4, version.share(name)), abs=3e-3) for bar in bars)
     (fault,) = faults
     assert "rubric#1.dis" in fault
 

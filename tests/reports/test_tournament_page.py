@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from drawn import panels_of
 from markup import Page
 
 from building import composed
@@ -157,3 +158,21 @@ def test_hostile_names_stay_texts(tmp_path: Path) -> None:
     shown = printed(results, 200)
     assert "\x1b" not in shown
     assert "[red]markup[/red] [/] $\\frac{" in shown
+
+
+def test_ratings_are_drawn_with_their_intervals(tmp_path: Path) -> None:
+    results = played(["one", "two", "three"])
+    (panel,) = panels_of(write(tmp_path, results).read_text(), "Ratings of a tournament's runs with their intervals")
+    wanted = []
+    for row, one in enumerate(results.players):
+        assert one.bradley_terry is not None
+        assert one.equal_length is not None
+        models = [(rating.value, rating.low, rating.high) for rating in (one.bradley_terry, one.equal_length)]
+        spread = one.sd or 0
+        rated = [(one.elo, one.elo - spread, one.elo + spread), *models]
+        wanted += [(line, row + 0.2 * (line - 1), *ends) for line, ends in enumerate(rated)]
+    assert len(wanted) == len(panel.bars) == 9
+    marks = [line for line in panel.lines if len(line) == 3]
+    for line, row, value, low, high in wanted:
+        assert (value, row) in [pytest.approx(mark, rel=1e-3, abs=2e-3) for mark in marks[line]]
+        assert (low, row, high, row) in [pytest.approx(bar, rel=1e-3, abs=2e-3) for bar in panel.bars]
