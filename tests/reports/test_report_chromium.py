@@ -1,9 +1,11 @@
 """report.html in a real browser, from disk, with hostile model texts in it."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from browsing import MARKS, click, settle, texts, visible
 
@@ -165,6 +167,34 @@ def test_lineage_links_lead_to_parents_and_back(page: Any, hostile_run: Path) ->
     assert _selected(page) == child
 
 
+def test_the_lineage_has_each_candidate_in_its_generation_at_the_height_of_its_posterior(
+    page: Any, hostile_run: Path
+) -> None:
+    (problem,) = texts(page, "#problem-outcome-line strong")
+    records = [json.loads(line) for line in (hostile_run / "candidates.jsonl").open()]
+    own = [record for record in records if record["problem"] == problem]
+    boxes = page.execute_script(
+        "return [...document.querySelectorAll('#lineage [data-node]')].sort((a, b) => a.dataset.node - b.dataset.node)"
+        ".map((node) => node.getBBox()).map((box) => [box.x + box.width / 2, box.y + box.height / 2])"
+    )
+    slope, zero = np.polyfit([one["mean"] for one in own], [y for _, y in boxes], 1)
+    assert slope < 0  # upwards
+    assert [y for _, y in boxes] == pytest.approx([zero + slope * one["mean"] for one in own], abs=0.5)
+    columns: dict[int, list[float]] = {}
+    for one, (x, _) in zip(own, boxes, strict=True):
+        columns.setdefault(one["generation"], []).append(x)
+    assert all(max(columns[at]) < min(columns[at + 1]) for at in range(len(columns) - 1))
+    child = next(i for i, one in enumerate(own) if one["parents"])
+    click(page, f"#candidate-rows [data-candidate='{child}']")
+    drawn = page.execute_script(
+        "return [...document.querySelectorAll('#lineage .edge.parent')].map((edge) => edge.getAttribute('d'))"
+    )
+    ends = [[float(part) for part in re.findall(r"-?[\d.]+", edge)] for edge in drawn]
+    positions = [[one["id"] for one in own].index(parent) for parent in own[child]["parents"]]
+    assert [end[:2] for end in ends] == [pytest.approx(boxes[at], abs=0.5) for at in positions]
+    assert [end[-2:] for end in ends] == [pytest.approx(boxes[child], abs=0.5)] * len(positions)
+
+
 def test_arrow_keys_walk_through_the_candidates(page: Any) -> None:
     order = texts(page, "#candidate-rows button")
     click(page, "#candidate-rows tr:nth-child(3) button")
@@ -209,6 +239,16 @@ def test_nothing_scrolls_sideways_and_no_column_is_a_letter_wide(page: Any, widt
     )
     try:
         assert page.execute_script("return document.documentElement.scrollWidth <= window.innerWidth")
+        cut = (
+            "return [...document.querySelectorAll('main *')].filter((e) => e.scrollWidth > e.clientWidth + 1 &&"
+            " ['hidden', 'clip'].includes(getComputedStyle(e).overflowX) && !e.matches('.clip, option')).length"
+        )
+        assert page.execute_script(cut) == 0
+        letters = (
+            "return Math.min(...[...document.querySelectorAll('figure svg text')].map((t) => t.getBoundingClientRect())"
+            ".filter((box) => box.width > box.height).map((box) => box.height))"
+        )
+        assert page.execute_script(letters) > 9
         first = "[...document.querySelectorAll('.table td:first-child')].filter((cell) => cell.offsetParent)"
         assert page.execute_script(f"return Math.min(...{first}.map((cell) => cell.offsetWidth))") >= 100
     finally:
