@@ -12,7 +12,7 @@ from evorun.cli import main
 from evorun.reports.comparison import compare, export_comparison
 from evorun.reports.comparison.comparison import shared_facts
 from evorun.reports.comparison.grids import cost_grid, main_grid, search_grid
-from evorun.reports.comparison.notes import cost_note, floor_line, shared_line
+from evorun.reports.comparison.notes import cost_note, floor_line, search_note, shared_line
 
 GOOD = [True] * 8 + [False] * 2
 POOR = [True] * 3 + [False] * 7
@@ -122,6 +122,22 @@ def test_what_the_search_found_and_the_judge_chose_is_a_table_of_means_over_seed
     assert [row[1:3] for row in search_grid(comparison.run_rows).rows[:2]] == [["4", "50.0 %"], ["5", "70.0 %"]]
     nothing = compare([_with_figures(write_method(tmp_path / f"nothing{i}", POOR, method=f"m{i}")) for i in range(2)])
     assert search_grid(nothing.rows).rows == []
+
+
+def test_the_search_of_runs_that_train_speaks_of_their_steps_and_explains_its_own_columns(tmp_path: Path) -> None:
+    runs = []
+    for method in ("grpo", "ppo"):
+        run = _with_figures(write_method(tmp_path / method, GOOD, method=method, steps=13), parsable_rate=0.9)
+        (run / "training.jsonl").write_text('{"step": 1, "calls": 1, "tokens": 1, "figures": {"reward": 1}}\n')
+        runs.append(run)
+    comparison = compare(runs)
+    grid = search_grid(comparison.rows, comparison.step)
+    assert grid.columns[1] == "training step\nreached"
+    assert [row[1] for row in grid.rows] == ["12", "12"]
+    note = search_note(comparison)
+    assert "Texts that parse: " in note
+    assert "Pool coverage" not in note
+    assert "Judge agreement" not in note
 
 
 def test_an_end_by_the_budget_is_said_once_and_its_generations_have_a_column(tmp_path: Path) -> None:

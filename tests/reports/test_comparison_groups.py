@@ -105,6 +105,16 @@ def test_speed_does_not_make_another_simulated_model(tmp_path: Path) -> None:
     assert [(arm.name, len(arm.runs)) for arm in comparison.arms] == [("lyria", 1), ("gepa", 2)]
 
 
+def test_another_stream_of_random_numbers_is_another_draw_from_the_same_model(tmp_path: Path) -> None:
+    runs = [
+        _write(tmp_path, method, right, engine={"skill": 0.5, "stream": method})
+        for method, right in (("espl", GOOD), ("grpo", FAIR))
+    ]
+    comparison = compare(runs)
+    assert _reasons(comparison) == {}
+    assert _pairs(comparison) == {"grpo": "espl"}
+
+
 def test_settings_are_part_of_a_named_reference(tmp_path: Path) -> None:
     runs = [
         _write(tmp_path, "lyria", GOOD, task="tsp", settings={"population": 10}),

@@ -181,6 +181,7 @@ def test_training_curves_of_several_seeds_are_their_mean_and_the_runs(tmp_path: 
     (panel,) = panels_of(page, "Normalised reward on essay by training step")
     assert all(has(panel, one) for one in series)
     assert has(panel, [(of[0][0], fmean(y for _, y in of)) for of in zip(*series, strict=True)])
+    assert panel.areas == []  # which would go beyond what a reward can be
 
 
 def write_method_results(run: Path) -> None:

@@ -52,6 +52,11 @@ class Panel:
         return axes_of({run.outcome.trained for run in self.runs})
 
     @property
+    def has_seeds(self) -> bool:
+        """True when any arm ran with several seeds."""
+        return any(len(arm.runs) > 1 for arm in self.arms)
+
+    @property
     def has_bands(self) -> bool:
         """True where the arms, floors aside, are few enough for bands, which would else only cover each other."""
         return sum(not arm.floor for arm in self.arms) <= MAX_BANDS
@@ -115,6 +120,11 @@ class Comparison:
         """The names with a colour of their own, in order: methods with their settings, those of floors last."""
         by_floor = sorted(self.arms, key=lambda arm: arm.floor)
         return list(dict.fromkeys(arm.method for arm in by_floor))
+
+    @property
+    def step(self) -> str:
+        """The word for the steps of all runs."""
+        return axes_of({run.outcome.trained for run in self.runs})["step"].label
 
     @property
     def without_floor(self) -> list[str]:

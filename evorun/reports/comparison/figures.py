@@ -84,7 +84,8 @@ def _of_training(comparison: Comparison, panel: Panel, styles: Mapping[str, Styl
     for y, lines in training_lines(panel).items():
         name = _name(comparison, panel, f"training-{text.file_stem(y)}")
         drawing = over_seeds_plot(panel, lines, styles, name, (OF_TRAINING["step"].label, y))
-        figures.append((f"{text.sentence(y)}{on}", "Of each training step", drawing))
+        note = "Of each training step; over seeds their mean, with the runs as thin lines"
+        figures.append((f"{text.sentence(y)}{on}", note if panel.has_seeds else "Of each training step", drawing))
     gold = next((run.outcome.hacking.gold for run in panel.runs if run.outcome.hacking), None)
     if gold is not None:
         name = _name(comparison, panel, f"gold-{gold.name}")

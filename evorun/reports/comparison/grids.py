@@ -90,16 +90,21 @@ def main_grid(
     return grid
 
 
-def search_grid(rows: Sequence[Row]) -> Grid:
-    """Return the generation that was reached, and shares that tell a search that failed from a choice that did."""
+def search_grid(rows: Sequence[Row], step: str = "generation") -> Grid:
+    """Return the step that was reached, and shares that tell a search that failed from a choice that did.
+
+    step: the word for the rows' steps.
+    """
     found = [name for name in _SEARCH if any(row.figure(name).value is not None for row in rows)]
     evolved = any(row.generation > 0 for row in rows)
-    columns = [*(["generation\nreached"] if evolved else []), *(_SEARCH[name] for name in found)]
+    columns = [*([f"{step}\nreached"] if evolved else []), *(_SEARCH[name] for name in found)]
     grid = Grid(["run", *columns], frozenset({0}))
     for row in rows if columns else []:
         short = row.planned is not None and 0 < row.generation < row.planned
         of_planned = f" of {text.count(row.planned)}" if short else ""
-        reached = [f"{text.number(row.generation or None)}{of_planned}"] if evolved else []
+        whole = row.generation == int(row.generation)
+        mean = (text.count if whole else text.number)(row.generation or None)
+        reached = [f"{mean}{of_planned}"] if evolved else []
         grid.rows.append([row.name, *reached, *(text.percent(row.figure(name).value) for name in found)])
     return grid
 

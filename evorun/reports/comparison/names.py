@@ -108,7 +108,10 @@ def simulated_model(manifest: Manifest) -> dict[str, Any] | None:
     engine = manifest.config.get("engine")
     if not manifest.simulated:
         return None
-    return _answers(engine) if isinstance(engine, Mapping) and engine.get("name") == SIMULATED else {}
+    if not isinstance(engine, Mapping) or engine.get("name") != SIMULATED:
+        return {}
+    # another stream of random numbers is, as another seed, another draw from the same model
+    return {key: value for key, value in _answers(engine).items() if key != "stream"}
 
 
 def _answers(engine: Mapping[str, Any]) -> dict[str, Any]:

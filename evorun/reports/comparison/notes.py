@@ -5,7 +5,7 @@ from evorun.reports.comparison.comparison import Comparison, shared_facts
 from evorun.reports.comparison.names import SEED, joined, shared
 from evorun.reports.comparison.pairs import Unpaired
 from evorun.reports.comparison.rows import MARKS
-from evorun.runs.scores import yardstick
+from evorun.reports.comparison.runs import ANSWERED
 from evorun.runs.spending import GOLD
 from evorun.runs.statistics import MIN_DRAWN_SEEDS, MIN_SEEDS
 
@@ -31,19 +31,17 @@ WORDING = "The runs' prompts are evorun's own wording of the paper's, or the use
 
 def search_note(comparison: Comparison) -> str:
     """Explain the columns of the search and the judge."""
-    sentences = [
-        "Candidates answered: of all candidates, those whose request the engine refused included. Texts that parse: of "
-        "all texts that came, those asked for again included.",
-        "Judge agreement: decisive duels of unequal candidates that the better one won.",
-    ]
-    if any(yardstick(run.manifest.scores).is_correctness for run in comparison.runs):
-        sentences += [
-            "Pool coverage: problems with any right candidate; choice given coverage: of these, the problems whose "
-            "final answer was right.",
-            "Posterior AUC: how often a right candidate's posterior mean is above that of a wrong one of the same "
-            "problem.",
-        ]
-    return " ".join(sentences)
+    explained = {
+        ANSWERED: "Candidates answered: of all candidates, those whose request the engine refused included.",
+        "parsable_rate": "Texts that parse: of all texts that came, those asked for again included.",
+        "pool_coverage": "Pool coverage: problems with any right candidate; choice given coverage: of these, the "
+        "problems whose final answer was right.",
+        "judge_agreement": "Judge agreement: decisive duels of unequal candidates that the better one won.",
+        "posterior_auc": "Posterior AUC: how often a right candidate's posterior mean is above that of a wrong one of "
+        "the same problem.",
+    }
+    shown = {name for row in comparison.rows for name, figure in row.metrics.items() if figure.value is not None}
+    return " ".join(sentence for name, sentence in explained.items() if name in shown)
 
 
 def shared_line(comparison: Comparison) -> str:

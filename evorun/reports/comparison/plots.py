@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any
 
@@ -97,19 +97,15 @@ def over_seeds_plot(
     name: str,
     labels: tuple[str, str],
 ) -> Drawing | None:
-    """Draw what each run has by its name, as `lines_plot` does; None without any. labels: of both axes."""
+    """Draw what each run has by its name, as `lines_plot` does; None without any. labels: of both axes.
+
+    Means over seeds have no band: what the figures can be at all is not known, and a band would go beyond it.
+    """
     curves = []
     for index, arm in enumerate(panel.arms):
         if own := [lines[run.name] for run in arm.runs if lines.get(run.name)]:
-            several = len(own) > 1
-            curves.append(
-                Curve(
-                    index,
-                    arm,
-                    mean_curve(own, Score(name), OF_TRAINING["step"]) if several else own[0],
-                    own if several else (),
-                )
-            )
+            means = [replace(point, ci95=None) for point in mean_curve(own, Score(name), OF_TRAINING["step"])]
+            curves.append(Curve(index, arm, means, own) if len(own) > 1 else Curve(index, arm, own[0]))
     title = f"{sentence(labels[1])} on {printable(panel.task)} by {labels[0]}"
     return lines_plot(curves, styles, name, (*labels, title))
 

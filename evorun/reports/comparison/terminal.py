@@ -53,7 +53,7 @@ def print_comparison(comparison: Comparison, page: Path, console: "Terminal") ->
         console.print(line, style="yellow")
     for title, grid in (
         ("scores", scores_grid(comparison.rows)),
-        ("search and judge", search_grid(comparison.rows)),
+        ("search and judge", search_grid(comparison.rows, comparison.step)),
         ("reported by stratum", reported_strata_grid(comparison)),
         ("reported by training step", reported_steps_grid(comparison)),
     ):
