@@ -229,6 +229,9 @@ def test_a_run_that_trains_speaks_of_training_steps_and_of_the_whole_runs_calls(
     assert "calls of the run" not in write_report(run).read_text()
     steps = [{"step": n, "calls": 6 * n, "tokens": 9, "figures": {"reward": n / 4}} for n in (1, 2, 3)]
     (run / "training.jsonl").write_text("".join(json.dumps(line) + "\n" for line in steps))
+    points = [json.loads(line) for line in (run / "metrics.jsonl").open()]
+    dearer = [{**point, "calls": point["calls"] * (5 if "/" in point["name"] else 1)} for point in points]
+    (run / "metrics.jsonl").write_text("".join(json.dumps(point) + "\n" for point in dearer))
     page = write_report(run).read_text()
     curves = export_report(run, tmp_path / "files")
     for name in ("training step", "Calls of the run", "Tokens of the run"):
