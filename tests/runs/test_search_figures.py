@@ -126,6 +126,9 @@ def test_texts_that_parse_are_counted_with_those_asked_for_again(tmp_path: Path)
     steps = [step("p", 0, texts=8, unparsable_texts=2), step("p", 1, texts=2, unparsable_texts=1), step("q", 0)]
     found = figures(tmp_path, [], [], steps=steps)["parsable_rate"]
     assert (found.value, found.n) == (pytest.approx(7 / 10), 10)
+    assert found.ci95 is None  # texts of one problem, however many
+    of_two = figures(tmp_path, [], [], steps=[*steps, step("r", 0, texts=10, unparsable_texts=1)])["parsable_rate"]
+    assert of_two.ci95 == pytest.approx((7 / 10, 9 / 10))  # problems are drawn again: p alone, and r alone
 
 
 def test_judgments_that_the_engine_refused_are_no_verdicts(tmp_path: Path) -> None:
