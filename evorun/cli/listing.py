@@ -66,6 +66,7 @@ def _pairs() -> Table:
     table = _table("which methods fit which tasks", "method=", "sees beside the problem", "task=")
     for name, method in registry.methods().items():
         tasks: dict[str, list[str]] = {}
+        usual = method(default_config("method", name))
         for task, task_config in registry.task_configs().items():
             lacking = missing_capabilities(method, task_config)
             if lacking:
@@ -73,7 +74,8 @@ def _pairs() -> Table:
             else:
                 # The regime may depend on hyperparameters, and those on the task: lyria's oracle for puzzles.
                 values = yaml_values("method_on_task", f"{name}_on_{task}")
-                fit = str(method(default_config("method", name, **values)).regime_on(task_config.task_class))
+                configured = method(default_config("method", name, **values)) if values else usual
+                fit = str(configured.regime_on(task_config.task_class))
             tasks.setdefault(fit, []).append(task)
         for number, (fit, names) in enumerate(tasks.items()):
             table.add_row("" if number else name, fit, ", ".join(names))
