@@ -7,10 +7,11 @@ import random
 import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from email.utils import formatdate
 from typing import Any
 
 import pytest
-from fault_server import TokenBucket
+from fault_server import FAULTS, TokenBucket
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -22,10 +23,11 @@ from evorun.models.server.messages import Redactor, error_text
 from evorun.models.server.pool import LIMITS_BEFORE_HELD, EndpointPool
 from evorun.models.server.retry import MAX_LIMITED, FailureRate, Patience, parse_retry_after
 from evorun.models.server.wire import ChatResponse
-from virtual_time import run_virtually
+from virtual_time import VirtualLoop, run_virtually
 
 GOOD = Answer(200, {}, b'{"choices": [{"message": {"content": "fine"}}]}')
 UNREACHABLE = Failure(kind=NO_CONNECTION, cause="refused")
+HANGS = Failure(kind="timed_out", cause="no answer ever comes")
 LIMITED = Answer(429, {"Retry-After": "1"}, b"{}")
 DEFAULTS = Patience(max_retries=8, backoff_base=0.25, backoff_cap=2.0, max_retry_after=300.0)
 MAX_OUTAGE = 1_800.0
@@ -50,9 +52,10 @@ def seconds() -> float:
 class Transport:
     """Answers as a function of the body does, after a latency; keeps the bodies."""
 
-    def __init__(self, server: Server, latency: float) -> None:
+    def __init__(self, server: Server, latency: float, latency_of_failures: float | None = None) -> None:
         self.server = server
         self.latency = latency
+        self.latency_of_failures = latency if latency_of_failures is None else latency_of_failures
         self.seen: list[bytes] = []
         self.dead: tuple[str, ...] = ()
         """URLs out of reach."""
@@ -62,7 +65,9 @@ class Transport:
     async def post(self, url: str, body: bytes) -> Answer | Failure:
         self.seen.append(body)
         answer = UNREACHABLE if url.startswith(self.dead) else self.server(body)
-        await asyncio.sleep(self.latency)
+        if answer is HANGS:
+            await asyncio.Event().wait()
+        await asyncio.sleep(self.latency if answer is GOOD else self.latency_of_failures)
         return answer
 
     def message(self, answer: Answer) -> str:
@@ -72,8 +77,16 @@ class Transport:
 class World:
     """An asker and what it sends."""
 
-    def __init__(self, server: Server, *, slots: int = 64, latency: float = 0.1, servers: int = 1) -> None:
-        self.transport: Any = Transport(server, latency)
+    def __init__(
+        self,
+        server: Server,
+        *,
+        slots: int = 64,
+        latency: float = 0.1,
+        latency_of_failures: float | None = None,
+        servers: int = 1,
+    ) -> None:
+        self.transport: Any = Transport(server, latency, latency_of_failures)
         urls = [f"http://{number}/v1" for number in range(servers)]
         pool = EndpointPool(urls, slots, MAX_OUTAGE, DEFAULTS.max_retry_after)
         self.asker = Asker(self.transport, pool, DEFAULTS, 600.0, {404: "check model.id"})
@@ -176,6 +189,48 @@ def test_one_server_out_of_reach_does_not_hide_a_request_that_fails_on_the_other
         world.transport.dead = ("http://0/",)
         ended = await world.ask_all(numbered(400))
         assert Counter(type(outcome) for outcome, _ in ended.values()) == {ChatResponse: 399, Refusal: 1}
+
+    virtually(scenario)
+
+
+MIXTURE = {
+    "500": status(500),
+    "429, seconds": LIMITED,
+    "429, date": Answer(429, {"Date": formatdate(0, usegmt=True), "Retry-After": formatdate(1, usegmt=True)}, b"{}"),
+    "hang": HANGS,
+    "malformed": Answer(200, {}, b"<html>"),
+    "cut": Failure(kind="cut_off", cause="x"),
+    "empty": Answer(200, {}, b""),
+}
+
+
+@pytest.mark.parametrize(("latency", "in_series"), [(0.5, 40), (10.0, 4)])
+@pytest.mark.parametrize(("mixed", "bound"), [(True, 2.0), (False, 1.5)])
+def test_all_that_may_go_wrong_at_most_doubles_a_runs_time(
+    latency: float, in_series: int, mixed: bool, bound: float
+) -> None:
+    rng = random.Random(7)
+    always = {b"%d" % number for number in range(100, 2_560, 257)}
+
+    def server(body: bytes) -> Answer | Failure:
+        if body in always:
+            return status(500)
+        kinds, shares = [*FAULTS, ""], [*FAULTS.values(), 1 - sum(FAULTS.values())]
+        return MIXTURE.get(rng.choices(kinds, shares)[0], GOOD) if mixed else GOOD
+
+    async def scenario() -> None:
+        world = World(server, latency=latency, latency_of_failures=0.002)
+        # Calls of a problem one after another, so that what waits holds up its problem.
+        problems = 2_560 // in_series
+        chains = [numbered(2_560)[number::problems] for number in range(problems)]
+
+        async def solve(bodies: list[bytes]) -> list[Outcome]:
+            return [(await world.ask(body))[0] for body in bodies]
+
+        outcomes = [outcome for chain in await asyncio.gather(*map(solve, chains)) for outcome in chain]
+        assert sum(isinstance(outcome, Refusal) for outcome in outcomes) == len(always)
+        assert all(isinstance(outcome, ChatResponse | Refusal) for outcome in outcomes)
+        assert seconds() <= bound * 2_560 / 64 * latency
 
     virtually(scenario)
 
@@ -362,6 +417,29 @@ def test_random_429s_cost_about_what_they_cost_their_own_calls() -> None:
     virtually(scenario)
 
 
+@pytest.mark.parametrize(("share", "seed"), [(0.03, 0), (0.03, 1), (0.05, 0)])
+def test_random_429s_that_come_long_before_any_answer_slow_nobody_down(share: float, seed: int) -> None:
+    async def scenario() -> None:
+        rng = random.Random(seed)
+        world = World(lambda body: LIMITED if rng.random() < share else GOOD, latency=0.5, latency_of_failures=0.002)
+        await world.ask_all(numbered(3_000))
+        assert seconds() < 1.3 * 3_000 / 64 * 0.5
+
+    virtually(scenario)
+
+
+@pytest.mark.parametrize("latency", [0.5, 2.0])
+@pytest.mark.parametrize("burst", [0.5, 1.0])
+def test_a_token_bucket_before_slow_answers_is_used_to_the_full(latency: float, burst: float) -> None:
+    async def scenario() -> None:
+        bucket = TokenBucket(20, seconds, burst)
+        world = World(lambda body: GOOD if bucket.admits() else LIMITED, latency=latency, latency_of_failures=0.002)
+        await world.ask_all(numbered(1_000))
+        assert (1_000 - bucket.size) / (seconds() - latency) >= 0.9 * 20
+
+    virtually(scenario)
+
+
 def test_a_wait_of_hours_is_not_believed_the_first_time() -> None:
     async def scenario() -> None:
         faults = iter([Answer(429, {"Retry-After": "9" * 400}, b"{}")])
@@ -392,6 +470,26 @@ def test_seconds_are_those_in_a_slot() -> None:
         assert spent == [pytest.approx(0.2), *[pytest.approx(0.1)] * 49]
 
     virtually(scenario)
+
+
+def test_a_server_that_is_free_again_while_a_call_looks_for_it_is_found() -> None:
+    class Ticking(VirtualLoop):
+        """Time goes on from one look at the clock to the next, as it does."""
+
+        def time(self) -> float:
+            self._now += 1.0
+            return super().time()
+
+    async def take() -> None:
+        pool = EndpointPool(["http://0/v1"], 1, MAX_OUTAGE, DEFAULTS.max_retry_after)
+        [endpoint] = pool.endpoints
+        async with asyncio.timeout(100):
+            # After the next look, before the one after that.
+            endpoint.held_until = asyncio.get_running_loop().time() + 1.5
+            assert await pool.take(0) is endpoint
+
+    with asyncio.Runner(loop_factory=Ticking) as runner:
+        runner.run(take())
 
 
 async def test_a_slot_is_not_lost_with_a_cancelled_call() -> None:

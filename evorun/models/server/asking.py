@@ -158,6 +158,8 @@ class Asker:
         """Send `body` to a server once. timeouts: attempts that have taken too long so far."""
         loop = asyncio.get_running_loop()
         started, load = loop.time(), endpoint.in_flight
+        endpoint.sent += 1
+        number = endpoint.sent
         outcome: ChatResponse | Refusal | Failure
         try:
             async with asyncio.timeout(None) as ends:
@@ -173,7 +175,7 @@ class Asker:
         if isinstance(outcome, Failure):
             endpoint.failures += not outcome.limited
             if outcome.limited:
-                self.pool.limited(endpoint, outcome.retry_after)
+                self.pool.limited(endpoint, number, outcome.retry_after)
             # Estimated from the bytes of whatever came, which may be no tokens at all.
             call.waste(outcome.kind, min(outcome.tokens, len(body) // BYTES_PER_TOKEN + call.max_tokens))
         else:

@@ -13,11 +13,14 @@ from evorun.models.server.messages import time_span
 log = logging.getLogger(__name__)
 
 LIMITS_BEFORE_HELD = 3
-"""Answers that tell of a rate limit, without a success between, after which their Retry-After holds for all calls.
-`ours`: a single one, as busy gateways give at random, says nothing of the other calls."""
+"""Answers that tell of a rate limit, without a success between, after which their Retry-After holds for all calls, if
+they are also most of what was sent meanwhile. `ours`: a few, as busy gateways give at random, say nothing of the other
+calls, and they come at once, long before the answers to requests that were sent with them."""
 FASTER, SLOWER = 1.01, 0.8
 """Factors of a server's pace at each answer, and at each that told of a rate limit. `ours`: one in 20 is the latter in
 the long run."""
+LOWEST_PACE = 0.9
+"""Of the rate at which a server has answered: single limits slow it down no further, as they may be random. `ours`."""
 SMOOTHED = 32
 """Answers that a server's latency is a mean of, about. `ours`."""
 TRIED_AFTER = 30.0
@@ -38,6 +41,8 @@ class Endpoint:
     """The moment when a control was not answered; None: the server is up."""
     in_flight: int = 0
     started: int = 0
+    sent: int = 0
+    """Requests that have left, so that each has a number."""
     answers: int = 0
     failures: int = 0
     """In a row."""
@@ -53,7 +58,10 @@ class Endpoint:
     limits: int = 0
     """Answers that told of a rate limit since the last success."""
     limited_since: float = 0.0
-    """The moment of the first of them."""
+    limited_from: int = 0
+    """The moment of the first of them, and the number of its request."""
+    limits_all: bool = False
+    """True once they were most of what was sent."""
     held_until: float = 0.0
     """End of the server's Retry-After; no request may go there before."""
     pace: float = math.inf
@@ -87,6 +95,10 @@ class Endpoint:
         """Return the seconds that one more request would take, by a regression of latency on load."""
         slope = max(0.0, self.covariance / self.variance) if self.variance > 1e-9 else 0.0
         return max(0.1 * self.latency, self.latency + slope * (self.in_flight + 1 - self.load))
+
+    def answer_rate(self, now: float) -> float:
+        """Return the answers per second since the last time that all calls were held, or since the first answer."""
+        return (self.answers - self.paced_answers) / max(now - self.paced_since, 0.1)
 
     def learn(self, load: int, seconds: float) -> None:
         """Note how long an answer took, and how many requests were in flight when its own was sent."""
@@ -146,11 +158,12 @@ class EndpointPool:
         """
         if self._failure is not None:
             raise EngineError(self._failure)
-        if not self._waiting and (endpoint := self._choose(last)) is not None:
+        now = self._loop.time()
+        if not self._waiting and (endpoint := self._choose(last, now)) is not None:
             return self._begin(endpoint)
         turn: asyncio.Future[Endpoint] = self._loop.create_future()
         insort(self._waiting, (number, last, turn), key=lambda waiting: waiting[0])
-        self._wait_for_held()
+        self._wait_for_held(now)
         try:
             return await turn
         except asyncio.CancelledError:
@@ -168,6 +181,8 @@ class EndpointPool:
         """Record an answer that is no failure, with the requests in flight when its own was sent, and its time."""
         self.answers += 1
         endpoint.answers += 1
+        if endpoint.answers == 1:
+            endpoint.paced_since = self._loop.time()
         endpoint.learn(load, seconds)
         endpoint.failures = endpoint.limits = 0
         endpoint.pace *= FASTER
@@ -179,22 +194,29 @@ class EndpointPool:
             endpoint.limit += 1
             self._serve_waiting()
 
-    def limited(self, endpoint: Endpoint, retry_after: float | None) -> None:
-        """Record an answer that told of a rate limit, with the seconds of its Retry-After if it had one."""
+    def limited(self, endpoint: Endpoint, number: int, retry_after: float | None) -> None:
+        """Record an answer that told of a rate limit, with the seconds of its Retry-After if it had one.
+
+        number: of the request among those that were sent to the server.
+        """
         now = self._loop.time()
         endpoint.limits += 1
         if endpoint.limits == 1:
-            endpoint.limited_since = now
+            endpoint.limited_since, endpoint.limited_from, endpoint.limits_all = now, number, False
+        sent = endpoint.sent - endpoint.limited_from + 1
+        limits_all = endpoint.limits >= LIMITS_BEFORE_HELD and 2 * endpoint.limits > sent
         if now < endpoint.held_until:
             pass  # to a request that was sent before
-        elif endpoint.limits < LIMITS_BEFORE_HELD:
-            endpoint.pace *= SLOWER
-        elif endpoint.limits == LIMITS_BEFORE_HELD:
+        elif limits_all and not endpoint.limits_all:
             # What was answered since the last time, over all of that time: a burst at its end says nothing of the rate.
-            answers = endpoint.answers - endpoint.paced_answers
-            endpoint.pace = min(endpoint.pace, max(1.0, answers) / max(now - endpoint.paced_since, 0.1))
+            if endpoint.answers > endpoint.paced_answers:
+                endpoint.pace = min(endpoint.pace, endpoint.answer_rate(now))
             endpoint.paced_since, endpoint.paced_answers = now, endpoint.answers
-        if retry_after is not None and endpoint.limits >= LIMITS_BEFORE_HELD:
+            endpoint.limits_all = True
+        elif not limits_all:
+            lowest = min(endpoint.pace, LOWEST_PACE * endpoint.answer_rate(now))
+            endpoint.pace = max(SLOWER * endpoint.pace, lowest)
+        if retry_after is not None and limits_all:
             endpoint.held_until = max(endpoint.held_until, now + retry_after)
         if now - endpoint.limited_since > self._max_outage:
             span = time_span(self._max_outage)
@@ -233,13 +255,12 @@ class EndpointPool:
                 if running is not None:
                     running.cancel()
 
-    def _choose(self, last: Endpoint | None) -> Endpoint | None:
+    def _choose(self, last: Endpoint | None, now: float) -> Endpoint | None:
         """Return the server that the next call goes to; None where it is to wait for one.
 
         The one with the fewest requests in flight, of those that are expected to answer within a tenth of the earliest
         time; a server that is busy counts with the time until it has room.
         """
-        now = self._loop.time()
         if len(self.endpoints) == 1:
             [endpoint] = self.endpoints
             has_room = endpoint.up and endpoint.in_flight < endpoint.limit and endpoint.free_at <= now
@@ -274,16 +295,21 @@ class EndpointPool:
         while self._waiting:
             _, last, turn = self._waiting[0]
             if not turn.done():
-                endpoint = self._choose(last)
+                now = self._loop.time()
+                endpoint = self._choose(last, now)
                 if endpoint is None:
-                    self._wait_for_held()
+                    self._wait_for_held(now)
                     return
                 turn.set_result(self._begin(endpoint))
             del self._waiting[0]
 
-    def _wait_for_held(self) -> None:
-        """Serve the calls that wait when the first server is no longer held, by its Retry-After or its pace."""
-        up, now = [endpoint for endpoint in self.endpoints if endpoint.up], self._loop.time()
+    def _wait_for_held(self, now: float) -> None:
+        """Serve the calls that wait when the first server is no longer held, by its Retry-After or its pace.
+
+        now: the moment for which no server was found. One that was held then may be free by now, and nothing else might
+        ever serve the calls.
+        """
+        up = [endpoint for endpoint in self.endpoints if endpoint.up]
         first = min(up, key=lambda endpoint: endpoint.held_until, default=None)
         if first is not None and first.held_until - now > self._max_retry_after:
             self.fail(
