@@ -19,6 +19,11 @@ class LazyModel:
         self._failure: Exception | None = None
         self._opening = asyncio.Lock()
 
+    @property
+    def opened(self) -> LanguageModel | None:
+        """The engine, once it has been opened."""
+        return self._engine
+
     async def complete(self, request: Request) -> Reply:
         """Answer one request. Raises EngineError when the engine cannot be opened."""
         engine = self._engine or await self._opened()

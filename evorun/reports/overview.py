@@ -14,7 +14,7 @@ from evorun.reports.missing import missing_records
 from evorun.reports.rubrics.hacking import Hacking, hacking, rewarded_by_rubric
 from evorun.reports.training import barely_trained, divergence
 from evorun.runs.checksums import changed_files
-from evorun.runs.directory import load_manifest
+from evorun.runs.directory import load_manifest, recording_of
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.reading import read_metrics, read_predictions, read_records, read_results, read_steps, read_training
 from evorun.runs.results import (
@@ -143,7 +143,7 @@ def load_outcome(run_dir: Path) -> Outcome:
     if results is None:
         metrics, by_stratum = outcome_metrics(predictions, manifest.scores)
         search, counts = search_figures(run_dir, steps, predictions, manifest.scores)
-        cost, refused, cost_note = _spent_so_far(run_dir, steps)
+        cost, refused, cost_note = _spent_so_far(run_dir, manifest, steps)
         results = Results(
             metrics={**metrics, **search},
             by_stratum=by_stratum,
@@ -174,11 +174,15 @@ def load_outcome(run_dir: Path) -> Outcome:
     )
 
 
-def _spent_so_far(run_dir: Path, steps: Sequence[StepRecord]) -> tuple[dict[str, RoleCost], dict[str, int], str]:
+def _spent_so_far(
+    run_dir: Path, manifest: Manifest, steps: Sequence[StepRecord]
+) -> tuple[dict[str, RoleCost], dict[str, int], str]:
     """Return what an unfinished run has spent by role, the requests that were refused, and a caveat.
 
     By the journal: since its last recorded step a run has made calls that no record has.
     """
+    if recording_of(manifest.config) is not None:
+        return cost_by_role(steps, None), {}, "Up to the last recorded step of each problem: the run is a replay."
     try:
         spending = read_spending(run_dir / JOURNAL)
     except (JournalError, RunDirectoryError):

@@ -5,7 +5,7 @@ import contextlib
 import gc
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -66,6 +66,8 @@ class Outcome(NamedTuple):
 
     status: Status
     error: BaseException | None = None
+    as_it_was: bool = False
+    """True for a run that was complete already and whose files are as it left them."""
 
 
 def run_experiment(
@@ -93,7 +95,7 @@ def run_experiment(
         if not directory.begin(manifest, redo_calls=redo_calls):
             line = f"{display(path)}: this run is complete, and its files are as it left them: nothing to do"
             console.print(line, soft_wrap=True)
-            return Outcome("completed")
+            return Outcome("completed", as_it_was=True)
         with logging_to(path / "evorun.log"):
             limits = [one.max_calls for one in shares if one.max_calls is not None]
             if fitted is not None:
@@ -182,13 +184,14 @@ async def _run(
         trains=config.method.trains,
     )
     async with contextlib.AsyncExitStack() as stack:
-        tests = JournaledTests(await _tester(config, stack, directory.path), directory.journal)
+        replays = isinstance(config.engine, ReplayConfig)
+        tests = JournaledTests(await _tester(config, stack, directory.path), directory.journal, replayed=replays)
         engines, policy = _engines(config, simulating(loaded, training), directory, MethodTools(tests))
         for engine in {id(engine): engine for engine in engines.values()}.values():  # roles share engines
             stack.push_async_callback(engine.close)
         if policy is not None:
             stack.push_async_callback(policy.close)
-        models = journaled(engines, directory.journal, traffic)
+        models = journaled(engines, directory.journal, traffic, _replayed(config, engines))
         stack.enter_context(shown(progress, console, config.evorun.progress))
         tools = GraderTools(tests, models[GOLD], config.seed, config.task.sampling.judge_max_tokens)
         driver = Driver(
@@ -236,10 +239,18 @@ def _about(directory: RunDirectory) -> dict[str, str]:
 async def _tester(config: RunConfig, stack: contextlib.AsyncExitStack, path: Path) -> Tester:
     """Return the runner of programs: a recorded run's journal when its model is replayed, else the sandbox."""
     if isinstance(config.engine, ReplayConfig) and config.engine.run is not None:
-        return await asyncio.to_thread(RecordedRun, Path(config.engine.run))
+        recorded = await asyncio.to_thread(RecordedRun, Path(config.engine.run))
+        stack.push_async_callback(recorded.close)
+        return recorded
     sandbox = LazySandbox(config.sandbox, _private(config, path))
     stack.push_async_callback(sandbox.close)
     return sandbox
+
+
+def _replayed(config: RunConfig, roles: Collection[str]) -> set[str]:
+    """Return the model roles that a recorded run's journal answers."""
+    engines = {role: config.others[role].engine if role in config.others else config.engine for role in roles}
+    return {role for role, engine in engines.items() if isinstance(engine, ReplayConfig)}
 
 
 def _engines(

@@ -64,6 +64,9 @@ SPARE_BYTES = 1 << 17
 REDO_CALLS = "--redo-calls"
 """The word by which a user agrees to make all calls again whose journal is gone."""
 
+REPLAY = "replay"
+"""The engine that answers from another run's journal, so that the run's own has no model calls."""
+
 SIMULATED = "simulated"
 """The engine that is a model of its own, not a way of serving one: a change of its skill is another run."""
 
@@ -99,6 +102,14 @@ def identity(config: Mapping[str, Any]) -> dict[str, Any]:
 def config_digest(config: Mapping[str, Any]) -> str:
     """Return the SHA-256 of the identity part of a configuration."""
     return hashlib.sha256(msgspec.json.encode(identity(config), order="deterministic")).hexdigest()
+
+
+def recording_of(config: Mapping[str, Any]) -> Path | None:
+    """Return the run that a run with this configuration replays; None where a model answers."""
+    engine = config.get("engine")
+    if not isinstance(engine, Mapping) or engine.get("name") != REPLAY or not isinstance(engine.get("run"), str):
+        return None
+    return Path(engine["run"])
 
 
 def differences(before: Any, now: Any, prefix: str = "") -> list[str]:
@@ -205,6 +216,12 @@ class RunDirectory:
             raise RunDirectoryError(
                 f"{self.path} holds a run that is {kind[earlier.simulated]}, this one is {kind[fresh.simulated]}: "
                 "start it in a directory of its own"
+            )
+        recording = recording_of(earlier.config)
+        if earlier.status != "completed" and recording is not None and recording_of(fresh.config) is None:
+            raise RunDirectoryError(
+                f"{self.path} replays {display(recording)}, whose journal holds its model calls: resume it with "
+                "engine=replay, or resume the recorded run itself"
             )
         changed = differences(identity(earlier.config), identity(fresh.config))
         before, now_given = msgspec.to_builtins(earlier.provenance), msgspec.to_builtins(fresh.provenance)

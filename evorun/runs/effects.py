@@ -3,14 +3,16 @@
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, field
 
 from evorun.errors import EngineError
 from evorun.models.base import CONTROL, LanguageModel, Reply, Request, Trained, bounded, rounded
 from evorun.models.encoding import encode_request
+from evorun.models.lazy import LazyModel
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import Effect
+from evorun.runs.replay import RecordedRun
 
 
 @dataclass
@@ -42,8 +44,12 @@ REFUSALS_AT_FIRST = 20
 class JournaledModel:
     """A language model behind a journal; of one that a run trains, the weights of each step."""
 
-    def __init__(self, model: LanguageModel | Trained, journal: Journal, traffic: Traffic) -> None:
+    def __init__(
+        self, model: LanguageModel | Trained, journal: Journal, traffic: Traffic, *, replayed: bool = False
+    ) -> None:
+        """replayed: another run's journal answers, so that this one's keeps nothing."""
         self.model = model
+        self._replayed = replayed
         # checked once: that takes longer than all else that a recorded call needs
         self._at: Callable[[int], LanguageModel] = model.at if isinstance(model, Trained) else lambda step: model
         self._journal = journal
@@ -57,11 +63,21 @@ class JournaledModel:
     def recorded(self, key: str, request: Request, step: int = 0) -> Reply | None:
         """Return the recorded answer to a request, None where the call is still to be made. Raises JournalError."""
         if key not in self._journal:
-            return None
+            return self._replay(request, step) if self._replayed else None
         reply = self._journal.recall(key, encode_request(self._at(step).name, request), Reply, once=True)
         if reply is not None:
             self._traffic.replayed += 1
             self._answered_before |= reply.error is None
+        return reply
+
+    def _replay(self, request: Request, step: int) -> Reply | None:
+        """Return the answer of the recording; None while that is not open."""
+        model = self._at(step)
+        engine = model.opened if isinstance(model, LazyModel) else model
+        if not isinstance(engine, RecordedRun):
+            return None
+        reply = engine.reply(request)
+        self._traffic.count(reply)
         return reply
 
     async def complete(self, key: str, request: Request, step: int = 0, *, once: bool = True) -> Reply:
@@ -84,6 +100,8 @@ class JournaledModel:
             self._traffic.count(reply)
             return reply
 
+        if self._replayed:
+            return await ask()
         about = encode_request(model.name, request)
         return await self._journal.remember(key, about, ask, Reply, record=self._record, once=once)
 
@@ -114,8 +132,14 @@ class JournaledModel:
 
 
 def journaled(
-    engines: Mapping[str, LanguageModel | Trained], journal: Journal, traffic: Traffic
+    engines: Mapping[str, LanguageModel | Trained], journal: Journal, traffic: Traffic, replayed: Container[str] = ()
 ) -> dict[str, JournaledModel]:
-    """Put each engine behind the journal, once for all its roles: an answer in one shows that its settings work."""
-    by_engine = {id(engine): JournaledModel(engine, journal, traffic) for engine in engines.values()}
+    """Put each engine behind the journal, once for all its roles: an answer in one shows that its settings work.
+
+    replayed: the roles that another run's journal answers.
+    """
+    by_engine = {
+        id(engine): JournaledModel(engine, journal, traffic, replayed=role in replayed)
+        for role, engine in engines.items()
+    }
     return {role: by_engine[id(engine)] for role, engine in engines.items()}

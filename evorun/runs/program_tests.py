@@ -6,7 +6,7 @@ from typing import Protocol
 import msgspec
 
 from evorun.runs.journal import Journal
-from evorun.runs.journal_file import digest_of
+from evorun.runs.journal_file import Effect, digest_of
 from evorun.sandbox.base import CaseResult, Program, Suite
 
 Results = tuple[CaseResult, ...]
@@ -53,8 +53,10 @@ class JournaledTests:
     is how hidden ones are run, verdicts and times alone are kept and returned: a program can print its input.
     """
 
-    def __init__(self, tester: Tester, journal: Journal) -> None:
+    def __init__(self, tester: Tester, journal: Journal, *, replayed: bool = False) -> None:
+        """replayed: another run's journal answers, so that this one's keeps nothing."""
         self._tester = tester
+        self._record = _keep_nothing if replayed else None
         self._journal = journal
         self._requests = TestRequests()
 
@@ -68,4 +70,8 @@ class JournaledTests:
             return tuple(msgspec.structs.replace(one, stdout="", stderr="", value=None) for one in results)
 
         key, about = self._requests.encode(program, suite, stop_at_failure)
-        return await self._journal.remember(key, about, run, Results)
+        return await self._journal.remember(key, about, run, Results, record=self._record)
+
+
+async def _keep_nothing(effect: Effect, results: Results) -> None:
+    """Record an effect nowhere."""

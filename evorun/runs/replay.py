@@ -13,8 +13,9 @@ from evorun.models.config import EngineConfig, ModelConfig
 from evorun.models.encoding import encode_request
 from evorun.runs.directory import load_manifest
 from evorun.runs.journal_file import JOURNAL, digest_of
-from evorun.runs.journal_reader import decode_result, open_journal
+from evorun.runs.journal_reader import decode_result
 from evorun.runs.program_tests import Results, TestRequests
+from evorun.runs.recording import open_effects
 from evorun.sandbox.base import Program, Suite
 
 T = TypeVar("T")
@@ -54,13 +55,17 @@ class RecordedRun:
         """Index the run's journal, for requests to the model of this name. Raises RunDirectoryError."""
         self.name = model
         self._path = run / JOURNAL
-        self._journal = open_journal(self._path)
+        self._journal = open_effects(run)
         # by the request alone: an engine is not told the key of a call
         self._numbers = {digest: number for number, (_, digest) in enumerate(self._journal.index())}
         self._requests = TestRequests()
 
     async def complete(self, request: Request) -> Reply:
         """Return the recorded reply, its recorded seconds included."""
+        return self.reply(request)
+
+    def reply(self, request: Request) -> Reply:
+        """Return the recorded reply at once. Raises JournalError where there is none."""
         about = encode_request(self.name, request)
         unknown = "no reply to this request: replay needs the recorded run's method, task, model, seed and settings"
         return self._decoded(self._numbers.get(digest_of(about)), Reply, unknown)

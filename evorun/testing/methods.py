@@ -145,11 +145,15 @@ def _check_regime(finished: Run, config: TaskConfig) -> None:
         expect(not seen, f"regime {regime}: expected no prompt to show the validation split, found {line!r}")
 
 
-def _check_same(again: Run, finished: Run, what: str) -> None:
+def _check_same_records(again: Run, finished: Run, what: str) -> None:
     expect_equal(again.outcome, COMPLETED, f"how {what} ends")
     for name, content in finished.files().items():
         expect_equal(again.files()[name], content, f"{name}.jsonl of {what}")
     expect_equal(again.results_without_times(), finished.results_without_times(), f"results.json of {what}")
+
+
+def _check_same(again: Run, finished: Run, what: str) -> None:
+    _check_same_records(again, finished, what)
     requests = [effect[:2] for effect in finished.effects()]
     expect_equal([effect[:2] for effect in again.effects()], requests, f"requests in the journal of {what}")
 
@@ -158,7 +162,9 @@ def _check_replay(finished: Run, run: RunOnce) -> None:
     tested = FakeSandbox.tested
     engine: EngineConfig = ReplayConfig(name="replay", run=str(finished.path))
     again = run("replayed", engine=engine)
-    _check_same(again, finished, "a replayed run")
+    _check_same_records(again, finished, "a replayed run")
+    kept = [key for key, _, _, usage, _ in again.effects() if usage is not None or key.startswith("sandbox|")]
+    expect_equal(kept, [], "calls and programs in the journal of a replayed run, which its recording has")
     results = [(path / "results.json").read_bytes() for path in (again.path, finished.path)]
     expect(results[0] == results[1], "expected a replayed run to have the recorded times too")
     expect_equal(FakeSandbox.tested, tested, "programs tested, with those of a replayed run")

@@ -11,10 +11,10 @@ from evorun.errors import DataError, JournalError, RunDirectoryError
 from evorun.models.base import Completion, Message, Reply
 from evorun.models.encoding import RecordedRequest
 from evorun.runs.directory import load_manifest
-from evorun.runs.journal_file import JOURNAL
-from evorun.runs.journal_reader import JournalReader, open_journal
+from evorun.runs.journal_reader import JournalReader
 from evorun.runs.paths import display
 from evorun.runs.reading import read_records
+from evorun.runs.recording import open_effects
 from evorun.runs.schema import CandidateRecord, Manifest
 from evorun.traces.kinds import Settings
 
@@ -84,7 +84,7 @@ def fragments(folder: Path, manifest: Manifest) -> Iterator[Fragment]:
     """
     file = folder / "candidates.jsonl"
     fitness: dict[tuple[str, str], float | None] = {}
-    with closing(open_journal(folder / JOURNAL)) as journal:
+    with closing(open_effects(folder)) as journal:
         numbers = {key: number for number, (key, _) in enumerate(journal.index())}
         for record in read_records(file, CandidateRecord):
             if record.kind != "response":

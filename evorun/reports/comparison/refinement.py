@@ -14,9 +14,8 @@ from evorun.reports.comparison.grids import Grid
 from evorun.reports.comparison.reported import RELATIVE_RUN_TIME
 from evorun.reports.comparison.runs import Run
 from evorun.reports.rubrics.lineage import Length, lengths, rubric_scores
-from evorun.runs.journal_file import JOURNAL
-from evorun.runs.journal_reader import open_journal
 from evorun.runs.reading import read_records
+from evorun.runs.recording import open_effects
 from evorun.runs.schema import CandidateRecord, RubricScore
 
 REFINEMENT = ("analyse", "refine", "merge", "calibrate", "rescore")
@@ -78,7 +77,7 @@ def overhead_grid(comparison: Comparison) -> Grid:
 def seconds_beyond_updates(run: Path) -> float | None:
     """Return for how long refinements went on when the updates beside them had ended; None where no journal says."""
     try:
-        with closing(open_journal(run / JOURNAL)) as reader:
+        with closing(open_effects(run)) as reader:
             numbers = [
                 number for number, (key, _) in enumerate(reader.index()) if key.split("|")[-3:-2] == [BEYOND_UPDATE]
             ]

@@ -15,8 +15,8 @@ from evorun.errors import JournalError, RunDirectoryError
 from evorun.models.base import Message
 from evorun.reports.packing import Packed, cut_middle, pack_within, rounded
 from evorun.runs.candidates import CandidateId
-from evorun.runs.journal_file import JOURNAL, Effect
-from evorun.runs.journal_reader import open_journal
+from evorun.runs.journal_file import Effect
+from evorun.runs.recording import open_effects
 from evorun.runs.schema import RolloutRecord
 
 MAX_ROLLOUTS = 400
@@ -80,7 +80,7 @@ def load_sample(
     texts: dict[str, str] = {}
     problem = None
     try:
-        texts = _texts(run_dir / JOURNAL, chosen)
+        texts = _texts(run_dir, chosen)
     except (JournalError, RunDirectoryError) as error:
         problem = str(error)
 
@@ -142,14 +142,14 @@ def _advantage(one: RolloutRecord) -> str | None:
     return f"{one.advantage:.3g}{spread}"
 
 
-def _texts(journal: Path, rollouts: Sequence[RolloutRecord]) -> dict[str, str]:
+def _texts(run_dir: Path, rollouts: Sequence[RolloutRecord]) -> dict[str, str]:
     """Return the turns of each rollout as one text, by its call. Raises RunDirectoryError or JournalError."""
     by_call = {one.call: one for one in rollouts}
-    with closing(open_journal(journal)) as reader:
+    with closing(open_effects(run_dir)) as reader:
         # in the order of recording, in which the journal's blocks are read once
         numbers = [number for number, (key, _) in enumerate(reader.index()) if key in by_call]
         effects = (reader.effect(number) for number in numbers)
-        return {effect.key: _text(effect, by_call[effect.key].turns, journal) for effect in effects}
+        return {effect.key: _text(effect, by_call[effect.key].turns, reader.path) for effect in effects}
 
 
 def _text(effect: Effect, turns: int, journal: Path) -> str:

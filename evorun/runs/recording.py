@@ -1,0 +1,74 @@
+"""The journals that hold a run's effects: its own and, of a run that was replayed, those of its recording too."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from evorun.errors import RunDirectoryError
+from evorun.runs.directory import MANIFEST, load_manifest, recording_of
+from evorun.runs.journal_file import JOURNAL, Effect, Key
+from evorun.runs.journal_reader import JournalReader, open_journal
+from evorun.runs.ownership import is_own
+
+
+def open_effects(run: Path) -> JournalReader:
+    """Open the effects of a run for reading. Raises RunDirectoryError where a journal cannot be read.
+
+    The manifest of somebody else's run may name any folder of this machine, so only one's own runs are followed.
+    """
+    journals: list[JournalReader] = []
+    seen: set[Path] = set()
+    folder: Path | None = run
+    try:
+        while folder is not None:
+            if folder.resolve() in seen:
+                raise RunDirectoryError(f"{run} replays itself: expected engine.run to name the run that was recorded")
+            seen.add(folder.resolve())
+            journals.append(open_journal(folder / JOURNAL))
+            # a tournament's folder and a bare journal have no manifest
+            manifest = load_manifest(folder) if (folder / MANIFEST).exists() else None
+            recording = None if manifest is None else recording_of(manifest.config)
+            folder = recording if recording is not None and manifest is not None and is_own(manifest) else None
+    except BaseException:
+        for journal in journals:
+            journal.close()
+        raise
+    return journals[0] if len(journals) == 1 else _Chain(journals)
+
+
+class _Chain:
+    """Several journals read as one, the earlier first."""
+
+    def __init__(self, journals: Sequence[JournalReader]) -> None:
+        self.path = journals[0].path
+        self._journals = journals
+        self._places: list[tuple[JournalReader, int]] = []
+        for journal in journals:
+            self._places += [(journal, number) for number, _ in enumerate(journal.index())]
+
+    def index(self) -> Iterator[Key]:
+        for journal in self._journals:
+            yield from journal.index()
+
+    def key(self, number: int) -> Key:
+        journal, own = self._places[number]
+        return journal.key(own)
+
+    def result(self, number: int) -> bytes:
+        journal, own = self._places[number]
+        return journal.result(own)
+
+    def effect(self, number: int) -> Effect:
+        journal, own = self._places[number]
+        return journal.effect(own)
+
+    def spent(self, number: int) -> tuple[str | None, float]:
+        journal, own = self._places[number]
+        return journal.spent(own)
+
+    def check(self) -> None:
+        for journal in self._journals:
+            journal.check()
+
+    def close(self) -> None:
+        for journal in self._journals:
+            journal.close()
