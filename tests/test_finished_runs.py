@@ -1,6 +1,7 @@
 """Runs that have ended, resumed or reported: nothing is done twice, and what has changed since is said."""
 
 import json
+import os
 import resource
 import shutil
 from pathlib import Path
@@ -56,6 +57,24 @@ def test_a_finished_run_is_not_carried_out_again(run: Path) -> None:
     assert done.stdout.startswith("run: this run is complete, and its files are as it left them: nothing to do\n")
     assert {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in run.glob("*.json*")} == before
     assert "accuracy" in done.stdout
+
+
+@pytest.mark.usefixtures("no_engine")
+def test_a_finished_runs_page_is_drawn_again_only_where_something_is_newer(run: Path) -> None:
+    page = run / "report.html"
+
+    def drawn_by_a_resume() -> bool:
+        before = page.stat().st_mtime_ns if page.exists() else 0
+        assert evorun_here("resume", "run", cwd=run.parent).returncode == 0
+        return page.stat().st_mtime_ns != before
+
+    assert not drawn_by_a_resume()
+    (run / "artifacts").mkdir(exist_ok=True)
+    (run / "artifacts" / "rubric_scores.json").write_text("[]")
+    os.utime(page, ns=(page.stat().st_atime_ns, page.stat().st_mtime_ns - 10**9))
+    assert drawn_by_a_resume()
+    page.unlink()
+    assert drawn_by_a_resume()
 
 
 @pytest.mark.usefixtures("no_engine")

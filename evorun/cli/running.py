@@ -19,6 +19,8 @@ def carry_out(
 
     redo_calls: see `run_experiment`.
     """
+    from evorun.reports.html import is_up_to_date
+    from evorun.reports.summary import print_summary
     from evorun.runner.experiment import run_experiment
     from evorun.runner.registry import blaming_plugins, fault_of_plugin
     from evorun.runner.settings import check
@@ -27,6 +29,9 @@ def carry_out(
         checked = check(config)
         outcome = run_experiment(checked, path, command, console, redo_calls=redo_calls)
     if outcome.status == "completed":
+        if outcome.as_it_was and is_up_to_date(path):
+            print_summary(path, console)
+            return outcome.status
         try:
             _report(path, config, console, transplants=getattr(checked.method.config, "transplant", False))
         except KeyboardInterrupt:

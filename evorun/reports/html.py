@@ -1,5 +1,6 @@
 """report.html: one run on one page that opens from disk, loads nothing, and shows hostile texts as texts."""
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from evorun.runs.schema import ComparisonRecord, StepRecord
 from evorun.runs.scores import Score, yardstick
 
 REPORT = "report.html"
+_NOT_SHOWN = (REPORT, ".lock", "evorun.log")
 
 
 def write_report(run_dir: Path, problems: Sequence[str] | None = None) -> Path:
@@ -42,6 +44,15 @@ def write_report(run_dir: Path, problems: Sequence[str] | None = None) -> Path:
     that is not a run's, cannot be written or lacks a named problem, and DataError for a malformed record.
     """
     return write_page(run_dir / REPORT, render_report(run_dir, problems))
+
+
+def is_up_to_date(run_dir: Path) -> bool:
+    """Tell whether this user has drawn report.html after all else in the folder was written."""
+    page = run_dir / REPORT
+    if not page.is_file() or page.stat().st_uid != os.geteuid():
+        return False
+    others = (file for file in run_dir.rglob("*") if file.is_file() and file.name not in _NOT_SHOWN)
+    return all(file.stat().st_mtime_ns <= page.stat().st_mtime_ns for file in others)
 
 
 def render_report(run_dir: Path, problems: Sequence[str] | None = None) -> str:
