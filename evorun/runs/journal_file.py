@@ -35,6 +35,9 @@ LONG_LINE = 64
 REMEMBERED_BYTES = 16 << 20
 """Texts that a writer knows again, twice so many bytes at most; one that comes again later is stored again."""
 
+_OF_SMALL, _OF_PACKED = 1, 3
+"""Levels of compression (ours): for packed blocks, level 6 takes twice the time of 3 for a seventh of the size."""
+
 _LINE_END = b"\\n"
 """A line feed in a string of JSON."""
 
@@ -133,11 +136,11 @@ class _Appended:
         self._unpacked_bytes += len(body)
         first, self.end = self.end, self.end + len(items)
         if len(self._unpacked) < ITEMS and self._unpacked_bytes < PACKED_BYTES:
-            self._insert(first, len(items), body, level=1)
+            self._insert(first, len(items), body, level=_OF_SMALL)
             return
         first = self.end - len(self._unpacked)
         self._connection.execute(f"DELETE FROM {self._name} WHERE first >= ?", (first,))
-        self._insert(first, len(self._unpacked), msgspec.msgpack.encode(self._unpacked), level=6)
+        self._insert(first, len(self._unpacked), msgspec.msgpack.encode(self._unpacked), level=_OF_PACKED)
         self._unpacked, self._unpacked_bytes = [], 0
 
     def _insert(self, first: int, count: int, body: bytes, level: int) -> None:
