@@ -8,7 +8,8 @@ Answers are a function of the request, so that every run draws the same completi
 of how often it has come: `FAULTS` says how many there are of each, or --fault does (`'429, seconds=0.015'`). One
 request in `--always` is never answered: always HTTP 500, or with `--clean`, where nothing else fails, refused at once
 (HTTP 400), which methods take in the same way. With --rate, a token bucket answers 429 to what comes faster, and
-nothing else fails. At its end (Ctrl-C, or when its standard input closes) it prints what it has done.
+nothing else fails. At its first request it prints a line, and at its end (Ctrl-C, or when its standard input closes) it
+prints what it has done.
 """
 
 import argparse
@@ -84,8 +85,13 @@ class FaultServer:
         burst: float = 1.0,
         latency: float = 0.0,
         port: int = 0,
+        on_first: Callable[[], None] | None = None,
     ) -> None:
-        """fault: shares in place of `FAULTS`. always: one request in so many is never answered; 0 for none."""
+        """Serve nothing yet.
+
+        on_first: called at the first request. fault: shares in place of `FAULTS`. always: one request in so many is
+        never answered; 0 for none.
+        """
         self.done: Counter[str] = Counter()
         self._clean = clean or rate is not None
         self._faults = FAULTS if fault is None else fault
@@ -94,6 +100,7 @@ class FaultServer:
         self._latency = latency
         self._attempts: Counter[bytes] = Counter()
         self._port = port
+        self._on_first = on_first
 
     async def __aenter__(self) -> Self:
         app = web.Application(client_max_size=64 * 2**20)
@@ -121,11 +128,19 @@ class FaultServer:
         body = await request.read()
         digest = blake2b(body, digest_size=16).digest()
         self._attempts[digest] += 1
+        if self._on_first is not None and len(self._attempts) == 1:
+            self._on_first()
+            self._on_first = None
         fault = self._fault(digest)
-        self.done[fault or "answered"] += 1
         if fault is None:
-            await asyncio.sleep(self._latency)
+            try:
+                await asyncio.sleep(self._latency)
+            except asyncio.CancelledError:  # the client has gone, or the server goes
+                self.done["abandoned"] += 1
+                raise
+            self.done["answered"] += 1
             return web.json_response(answer(json.loads(body), digest))
+        self.done[fault] += 1
         return await self._fail(fault, request, digest)
 
     def _fault(self, digest: bytes) -> str | None:
@@ -219,4 +234,4 @@ if __name__ == "__main__":
         if not arguments["fault"].keys() <= FAULTS.keys():
             parser.error(f"--fault: expected KIND=SHARE with KIND one of {', '.join(FAULTS)}")
     with contextlib.suppress(KeyboardInterrupt):
-        asyncio.run(serve(FaultServer(**arguments)))
+        asyncio.run(serve(FaultServer(**arguments, on_first=lambda: print("asked", flush=True))))

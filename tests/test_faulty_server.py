@@ -32,7 +32,7 @@ def served(*options: str) -> Iterator[tuple[str, dict[str, int]]]:
         assert process.stdout is not None
         yield process.stdout.readline().strip(), done
         process.stdin.close()
-        done.update(json.loads(process.stdout.read()))
+        done.update(json.loads(process.stdout.read().splitlines()[-1]))
 
 
 def carry_out(folder: Path, *options: str) -> tuple[dict[str, Any], dict[str, int]]:
