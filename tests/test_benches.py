@@ -5,6 +5,7 @@ import math
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,3 +34,21 @@ def test_measures_at_a_tiny_size(name: str) -> None:
     assert len(set(names)) == len(names)  # figures of two checkouts are compared by name
     assert all(math.isfinite(row.value) and row.value >= 0 for row in rows if row.unit != "us/call")
     assert all((row.met is None) == (row.target == "") for row in rows)
+
+
+@pytest.mark.usefixtures("importable")
+@pytest.mark.parametrize(("power", "grows"), [(1.0, False), (1.1, False), (2.0, True)])
+def test_a_curve_fails_where_a_cost_per_call_grows(power: float, grows: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    curves = importlib.import_module("curves")
+
+    def measured(size: int, problems: int, overrides: dict[str, object]) -> Any:
+        calls = 1_000 if "run.concurrency" in overrides else 100 * size
+        cost = calls if "run.concurrency" in overrides else calls**power
+        return curves.Point(size, calls, 2 + 1e-4 * cost, 1e8 + 1_000 * calls, 1e6 + 100 * calls)
+
+    monkeypatch.setattr(curves, "_measured", measured)
+    if grows:
+        with pytest.raises(RuntimeError, match="cpu per call against problems"):
+            curves.measure()
+    else:
+        assert all(row.met is not False for row in curves.measure())

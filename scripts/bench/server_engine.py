@@ -1,6 +1,7 @@
 """Calls per second of the server engine beside a bare aiohttp loop, against a trivial server in its own process.
 
-Both send 2 kB prompts, 64 at once, over kept connections on loopback, encode and decode with msgspec, and take turns,
+Both send 2 kB prompts, 64 or 512 at once, over kept connections on loopback, encode and decode with msgspec, and take
+turns,
 so that each pair's ratio hardly depends on what else the machine is doing; CPU time depends on it even less. The server
 is a bare asyncio protocol with a constant answer, so that the client is what is measured.
 """
@@ -9,7 +10,7 @@ import asyncio
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from statistics import median
 from typing import IO, Any, NamedTuple, cast
 
@@ -20,11 +21,11 @@ from evorun.models.config import ModelConfig
 from evorun.models.server.engine import ServerConfig
 from evorun_bench import Row
 
-AT_ONCE = 64
+AT_ONCE = {64: 0.6, 512: 0.8}
+"""Calls in flight, and the share of the bare loop's pace that is aimed at."""
 TINY = {"calls": 64, "rounds": 1}
 SECONDS_ALLOWED = 120
 PROMPT = "Which of these two solutions is right? " * 52
-TARGET = 0.6
 
 ANSWER = msgspec.json.encode(
     {
@@ -74,8 +75,8 @@ class Speed(NamedTuple):
     cpu: float
 
 
-async def speed(calls: int, call: Callable[[], Awaitable[object]]) -> Speed:
-    """Measure so many calls by `AT_ONCE` workers."""
+async def speed(calls: int, at_once: int, call: Callable[[], Awaitable[object]]) -> Speed:
+    """Measure so many calls by so many workers."""
     left = iter(range(calls))
 
     async def work() -> None:
@@ -83,20 +84,20 @@ async def speed(calls: int, call: Callable[[], Awaitable[object]]) -> Speed:
             await call()
 
     started, cpu_started = time.perf_counter(), time.process_time()
-    await asyncio.gather(*(work() for _ in range(AT_ONCE)))
+    await asyncio.gather(*(work() for _ in range(at_once)))
     return Speed(calls / (time.perf_counter() - started), (time.process_time() - cpu_started) / calls)
 
 
-async def compare(url: str, calls: int, rounds: int) -> list[tuple[Speed, Speed]]:
+async def compare(url: str, calls: int, at_once: int, rounds: int) -> list[tuple[Speed, Speed]]:
     """Return (engine, bare) speeds, one pair a round, after a round to warm up; who goes first changes every round."""
     import aiohttp
 
     messages = (Message(role="user", content=PROMPT),)
     request = Request(messages=messages, sampling=Sampling(max_tokens=64))
     body = {"model": "trivial", "messages": messages, "temperature": 1.0, "top_p": 1.0, "max_tokens": 64, "seed": 0}
-    engine = await ServerConfig(base_urls=[url]).open(ModelConfig(name="trivial", id="trivial"))
+    engine = await ServerConfig(base_urls=[url], concurrency=at_once).open(ModelConfig(name="trivial", id="trivial"))
 
-    async with aiohttp.ClientSession() as session:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=at_once)) as session:
 
         async def ask_engine() -> object:
             return await engine.complete(request)
@@ -110,9 +111,9 @@ async def compare(url: str, calls: int, rounds: int) -> list[tuple[Speed, Speed]
         pairs = []
         for turn in range(rounds + 1):
             if turn % 2:
-                bare, ours = await speed(calls, ask_bare), await speed(calls, ask_engine)
+                bare, ours = await speed(calls, at_once, ask_bare), await speed(calls, at_once, ask_engine)
             else:
-                ours, bare = await speed(calls, ask_engine), await speed(calls, ask_bare)
+                ours, bare = await speed(calls, at_once, ask_engine), await speed(calls, at_once, ask_bare)
             pairs.append((ours, bare))
     await engine.close()
     return pairs[1:]
@@ -125,16 +126,23 @@ def measure(calls: int = 3_000, rounds: int = 6) -> list[Row]:
         stdin, stdout = cast(IO[str], server.stdin), cast(IO[str], server.stdout)
         url = f"http://127.0.0.1:{int(stdout.readline())}/v1"
         try:
-            pairs = asyncio.run(asyncio.wait_for(compare(url, calls, rounds), SECONDS_ALLOWED))
+            rows: list[Row] = []
+            for at_once, target in AT_ONCE.items():
+                compared = compare(url, calls, at_once, rounds)
+                rows += _rows(asyncio.run(asyncio.wait_for(compared, SECONDS_ALLOWED)), at_once, target)
+            return rows
         finally:
             stdin.close()
+
+
+def _rows(pairs: Sequence[tuple[Speed, Speed]], at_once: int, target: float) -> list[Row]:
     ratio = median(ours.rate / bare.rate for ours, bare in pairs)
     overhead = median(ours.cpu - bare.cpu for ours, bare in pairs)
     return [
-        Row("server engine", median(ours.rate for ours, _ in pairs), "calls/s", "", None),
-        Row("bare aiohttp loop", median(bare.rate for _, bare in pairs), "calls/s", "", None),
-        Row("server engine over bare aiohttp", ratio, "x", f">= {TARGET}", ratio >= TARGET),
-        Row("CPU of the engine above bare aiohttp", overhead * 1e6, "us/call", "", None),
+        Row(f"server engine, {at_once} at once", median(ours.rate for ours, _ in pairs), "calls/s", "", None),
+        Row(f"... bare aiohttp loop, {at_once} at once", median(bare.rate for _, bare in pairs), "calls/s", "", None),
+        Row(f"... over bare aiohttp, {at_once} at once", ratio, "x", f">= {target}", ratio >= target),
+        Row(f"... CPU above bare aiohttp, {at_once} at once", overhead * 1e6, "us/call", "", None),
     ]
 
 
