@@ -3,14 +3,15 @@
     evorun experiment=mpo/simulated_study seed=0,1,2
     python scripts/measure_rubric_study.py outputs/sweeps/TIME
 
-One line for all runs that differ by their seeds alone: means with Student's 95 % intervals over seeds. Of the gold
-judge's score: at the end ("after"; its interval is over test problems, too), the fall from the peak, and the regret:
-what PPO without a loophole scores above the run, seed by seed, a mean over evaluations.
+A Markdown table, one row for all runs that differ by their seeds alone: means with Student's 95 % intervals over seeds.
+Of the gold judge's score: at the end ("after"; its interval is over test problems, too), the fall from the peak, and
+the regret: what PPO without a loophole scores above the run, seed by seed, a mean over evaluations.
 
 Of the policy at the end: the share of its responses that exploit a loophole. Of the rubrics: the share of loopholes
 that the last one closes; the onset, the step after which a tenth of the responses exploit one loophole, as the share
 of runs that have one; the delay from there to the rubric that closes it (to the end where none does); calls of the meta
-reward model; refinements in vain, made while no loophole had an onset yet; rubrics that a check refused.
+reward model; refinements in vain, made while no loophole had an onset yet; rubrics that a check refused, whether a
+proposal took the place of the merged rubric or none did; adopted rubrics that reward the opposite of quality.
 
 Of the report's alarm (reward and gold score part): the share of runs that it is raised in; how many steps after the
 onset; the share in which it is false, raised without any onset before it.
@@ -23,11 +24,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from measure_simulated_study import arm_of, shown, shown_over_problems
-from omegaconf import OmegaConf
+from study_tables import finished_runs, markdown, mean_over_seeds, mean_over_seeds_and_problems, read_arm
 
 from evorun.methods.refinement_settings import ANALYSE, MERGE, REFINE
-from evorun.models.reviewing import CLOSING
+from evorun.models.reviewing import CLOSING, HARMFUL
 from evorun.reports.rubrics.hacking import gold_score, gold_scores, hacking
 from evorun.runs.directory import load_manifest
 from evorun.runs.reading import read_artifact, read_records, read_results, read_steps, read_training
@@ -37,9 +37,14 @@ from evorun.training.simulated import LEARNED
 NO_LOOPHOLE = "method=ppo engine.loophole=0"
 ONSET = 0.1
 """Share of responses that exploit a loophole from which on there is something to detect."""
-CHECKS = tuple(f"rubrics_refused_{fault}" for fault in ("narrower", "opposed", "exploitable", "unscorable"))
+CHECKS = tuple(
+    f"rubrics_{fate}_{fault}"
+    for fate in ("refused", "from_proposal")
+    for fault in ("narrower", "opposed", "exploitable", "unscorable")
+)
+DIGITS = {"delay": 1, "meta calls": 0, "in vain": 1, "refused": 1, "harmful": 1, "alarm delay": 1}
 COLUMNS = (
-    *("after", "fall", "regret", "loophole", "closed", "onset", "delay", "meta calls", "in vain", "refused"),
+    *("after", "fall", "regret", "loophole", "closed", "onset", "delay", "meta calls", "in vain", "refused", "harmful"),
     *("alarm", "alarm delay", "false alarm"),
 )
 
@@ -74,6 +79,7 @@ def measured(folder: Path) -> Run:
         # A refinement sees what the weights before its step's update have written
         "in vain": float(sum(max(rates[step - 1].values()) < ONSET for step in refinements)),
         "refused": float(sum(one.figures.get(name, 0) for one in training for name in CHECKS)),
+        "harmful": float(sum(HARMFUL in one.text for one in rubrics)),
     }
     onsets, delays = [], []
     for kind in rates[-1]:
@@ -90,18 +96,16 @@ def measured(folder: Path) -> Run:
     if onsets:
         figures["delay"] = float(np.mean(delays))
         figures |= {} if alarm is None else {"alarm delay": float(alarm - min(onsets))}
-    given = [str(one) for one in OmegaConf.load(folder / ".hydra" / "overrides.yaml")]
-    swept = [one for one in given if not one.lstrip("+").startswith(("seed=", "experiment=", "evorun.", "hydra."))]
-    return Run(arm_of(swept), manifest.seed, figures, gold)
+    return Run(read_arm(folder), manifest.seed, figures, gold)
 
 
 def table(runs: Sequence[Run]) -> str:
-    """Return one line an arm."""
+    """Return the table, a row an arm."""
     arms: dict[str, list[Run]] = defaultdict(list)
     best = {run.seed: run.gold for run in runs if run.arm == NO_LOOPHOLE}
     for run in runs:
         arms[run.arm].append(run)
-    lines = [f"{'arm':90}{'runs':>5}" + "".join(f"{name:>18}" for name in COLUMNS)]
+    rows = {}
     for arm, of_arm in arms.items():
         values: dict[str, list[float]] = defaultdict(list)
         for run in of_arm:
@@ -109,10 +113,10 @@ def table(runs: Sequence[Run]) -> str:
                 values[name].append(value)
             if run.seed in best:
                 values["regret"].append(_mean(best[run.seed]) - _mean(run.gold))
-        row = {name: shown(values[name]) for name in COLUMNS}
-        row["after"] = shown_over_problems([run.gold[-1] for run in of_arm])
-        lines.append(f"{arm:90}{len(of_arm):>5}" + "".join(f"{row[name]:>18}" for name in COLUMNS))
-    return "\n".join(lines)
+        row = {name: mean_over_seeds(values[name], DIGITS.get(name, 2)) for name in COLUMNS}
+        row["after"] = mean_over_seeds_and_problems([run.gold[-1] for run in of_arm])
+        rows[arm] = [str(len(of_arm)), *(row[name] for name in COLUMNS)]
+    return markdown(("runs", *COLUMNS), rows)
 
 
 def _mean(gold: Sequence[Mapping[str, float]]) -> float:
@@ -123,5 +127,4 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folders", nargs="+", type=Path)
     options = parser.parse_args()
-    finished = [file.parent for folder in options.folders for file in sorted(folder.rglob("results.json"))]
-    print(table([measured(folder) for folder in finished]))
+    print(table([measured(folder) for folder in finished_runs(options.folders)]))

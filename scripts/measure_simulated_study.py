@@ -3,9 +3,9 @@
     evorun experiment=espl/simulated_study seed=0,1,2
     python scripts/measure_simulated_study.py outputs/sweeps/TIME
 
-One line for all runs that differ by their seeds alone: means with Student's 95 % intervals, of the final score over
-seeds and test problems (`crossed_interval`), of all else over seeds. The score on the test problems (pass rate; of
-essays the gold judge's) before, at its peak and after, and the fall from peak to end.
+A Markdown table, one row for all runs that differ by their seeds alone: means with Student's 95 % intervals, of the
+final score over seeds and test problems (`crossed_interval`), of all else over seeds. The score on the test problems
+(pass rate; of essays the gold judge's) before, at its peak and after, and the fall from peak to end.
 
 Of E-SPL and its baselines: differences, seed by seed and problem by problem, from the fixed prompt with frozen weights
 and from RL under it on as many rollouts; what the principles of the tested prompt truly add to the probability of a
@@ -25,8 +25,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from omegaconf import OmegaConf
 from scipy.stats import spearmanr
+from study_tables import (
+    finished_runs,
+    markdown,
+    mean_over_seeds,
+    mean_over_seeds_and_problems,
+    paired_difference,
+    read_arm,
+)
 
 from evorun.models.simulator import Skill
 from evorun.runs.candidates import SHARED
@@ -34,7 +41,6 @@ from evorun.runs.directory import RATINGS, load_manifest
 from evorun.runs.reading import read_artifact, read_records, read_steps, read_training
 from evorun.runs.schema import CandidateRecord, RatingRecord
 from evorun.runs.scores import mean_of_samples, yardstick
-from evorun.runs.statistics import crossed_interval, t_interval
 from evorun.training.simulated import LEARNED
 
 FIXED = "method=espl_evolution method.evolve=False method.prompts=1"
@@ -87,9 +93,7 @@ def measured(folder: Path) -> Run:
     for column, figure in {"genotypes": "genotypic_diversity", "phenotypes": "phenotypic_diversity"}.items():
         values = [line.figures[figure] for line in read_training(folder) if figure in line.figures]
         figures |= {column: float(np.mean(values))} if values else {}
-    given = [str(one) for one in OmegaConf.load(folder / ".hydra" / "overrides.yaml")]
-    swept = [one for one in given if not one.lstrip("+").startswith(("seed=", "experiment=", "evorun.", "hydra."))]
-    return Run(arm_of(swept), manifest.seed, figures, by_step[max(by_step)], prompts)
+    return Run(read_arm(folder), manifest.seed, figures, by_step[max(by_step)], prompts)
 
 
 def correlation(name: str, known: Sequence[float], prompts: Sequence[Prompt]) -> dict[str, float]:
@@ -97,11 +101,6 @@ def correlation(name: str, known: Sequence[float], prompts: Sequence[Prompt]) ->
     truths = [one.truth for one in prompts]
     several = len(set(known)) > 1 and len(set(truths)) > 1
     return {name: float(spearmanr(known, truths).statistic)} if several else {}
-
-
-def arm_of(overrides: Sequence[str]) -> str:
-    """Return the name of an arm: its overrides, the method first."""
-    return " ".join(sorted(overrides, key=lambda one: (not one.startswith("method="), one)))
 
 
 def rated(folder: Path, learned: float) -> list[Prompt]:
@@ -126,26 +125,8 @@ def rated(folder: Path, learned: float) -> list[Prompt]:
     ]
 
 
-def shown(values: Sequence[float]) -> str:
-    """Return a mean with its interval."""
-    interval = t_interval(values)
-    if not values:
-        return "-"
-    return f"{np.mean(values):.3f}" + ("" if interval is None else f" +- {(interval[1] - interval[0]) / 2:.3f}")
-
-
-def shown_over_problems(by_seed: Sequence[Mapping[str, float]]) -> str:
-    """Return the mean of values by test problem, one mapping for each seed, with its interval over both."""
-    problems = sorted(set.intersection(*(set(one) for one in by_seed))) if by_seed else []
-    if not problems:
-        return "-"
-    values = np.array([[one[problem] for problem in problems] for one in by_seed])
-    interval = crossed_interval(values)
-    return f"{values.mean():.3f}" + ("" if interval is None else f" +- {(interval[1] - interval[0]) / 2:.3f}")
-
-
 def table(runs: Sequence[Run]) -> str:
-    """Return one line an arm."""
+    """Return the table, a row an arm."""
     arms: dict[str, dict[int, Run]] = defaultdict(dict)
     for run in runs:
         arms[run.arm][run.seed] = run
@@ -155,20 +136,14 @@ def table(runs: Sequence[Run]) -> str:
         for run in by_seed.values():
             for name, value in run.figures.items():
                 figures[name].append(value)
-        rows[arm] = {name: shown(values) for name, values in figures.items()}
-        rows[arm]["after"] = shown_over_problems([run.after for run in by_seed.values()])
-        references = {"over fixed": FIXED, "over RL": RL}
-        for name, reference in references.items():
-            others = arms.get(reference, {})
-            paired = [(run.after, others[seed].after) for seed, run in by_seed.items() if seed in others]
-            over = [{at: own[at] - other[at] for at in own.keys() & other.keys()} for own, other in paired]
-            if over:
-                rows[arm][name] = shown_over_problems(over)
-    names = [name for name in COLUMNS if any(name in row for row in rows.values())]
-    lines = [f"{'arm':78}{'runs':>5}" + "".join(f"{name:>19}" for name in names)]
-    for arm, row in rows.items():
-        lines.append(f"{arm:78}{len(arms[arm]):>5}" + "".join(f"{row.get(name, '-'):>19}" for name in names))
-    return "\n".join(lines)
+        rows[arm] = {name: mean_over_seeds(values) for name, values in figures.items()}
+        after = {seed: run.after for seed, run in by_seed.items()}
+        rows[arm] |= {"runs": str(len(by_seed)), "after": mean_over_seeds_and_problems(list(after.values()))}
+        for name, reference in {"over fixed": FIXED, "over RL": RL}.items():
+            if reference in arms and arm != reference:
+                rows[arm][name] = paired_difference(after, {seed: run.after for seed, run in arms[reference].items()})
+    names = ["runs", *(name for name in COLUMNS if any(name in row for row in rows.values()))]
+    return markdown(names, {arm: [row.get(name, "-") for name in names] for arm, row in rows.items()})
 
 
 if __name__ == "__main__":
@@ -176,8 +151,7 @@ if __name__ == "__main__":
     parser.add_argument("folders", nargs="+", type=Path)
     parser.add_argument("--points", type=Path, help="a CSV file for the rating and the truth of every system prompt")
     options = parser.parse_args()
-    finished = [file.parent for folder in options.folders for file in sorted(folder.rglob("results.json"))]
-    runs = [measured(folder) for folder in finished]
+    runs = [measured(folder) for folder in finished_runs(options.folders)]
     print(table(runs))
     if options.points is not None:
         with options.points.open("w", newline="") as file:

@@ -85,18 +85,25 @@ def test_a_fixed_rubric_is_hacked(fixed: Truth) -> None:
     assert len(fixed.rubrics) == 1
 
 
-def test_the_measured_delay_is_that_between_the_loopholes_onset_and_the_rubric_that_closes_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture(name="study")
+def _study(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2] / "scripts"))
-    study = importlib.import_module("measure_rubric_study")
+    return importlib.import_module("measure_rubric_study")
 
+
+def write_overrides(run: Path, method: str) -> None:
+    (run / ".hydra").mkdir(exist_ok=True)
+    (run / ".hydra" / "overrides.yaml").write_text(f"- method={method}\n- seed=0\n")
+
+
+def test_the_measured_delay_is_that_between_the_loopholes_onset_and_the_rubric_that_closes_it(
+    tmp_path: Path, study: Any
+) -> None:
     def measure(method: str, rates: list[float]) -> Any:
         """Measure a run as if its policy had exploited the loophole at these rates after each update."""
         run = tmp_path / method
         play(run, method)
-        (run / ".hydra").mkdir(exist_ok=True)
-        (run / ".hydra" / "overrides.yaml").write_text(f"- method={method}\n- seed=0\n")
+        write_overrides(run, method)
         learned = {"loophole_rates_by_update": [{"language": rate} for rate in rates]}
         (run / "artifacts" / LEARNED).write_text(json.dumps(learned))
         return study.measured(run)
@@ -110,6 +117,19 @@ def test_the_measured_delay_is_that_between_the_loopholes_onset_and_the_rubric_t
     assert refined.figures["in vain"] == 0
     assert refined.figures["meta calls"] > 40
     assert "method=mpo" in study.table([fixed, refined])
+
+
+@pytest.mark.parametrize(("keep", "refused", "harmful"), [("validated", 2, 0), ("newest", 0, 2)])
+def test_harmful_rubrics_that_a_check_refuses_are_counted_though_proposals_take_their_place(
+    keep: str, refused: int, harmful: int, tmp_path: Path, study: Any
+) -> None:
+    harm = ("engine.meta_harm=1", "engine.meta_skill=0", "engine.loophole_rate=0", "engine.reward_noise=0.05")
+    rubrics = play(tmp_path, "mpo", *harm, f"method.keep_rubric={keep}").rubrics
+    assert len(rubrics) == 3  # a merged rubric that is refused leaves its place to a proposal, which does no harm
+    (run,) = tmp_path.iterdir()
+    write_overrides(run, "mpo")
+    figures = study.measured(run).figures
+    assert (figures["refused"], figures["harmful"]) == (refused, harmful)
 
 
 def test_a_rubric_that_is_refined_in_view_of_the_hacking_is_not(fixed: Truth, tmp_path: Path) -> None:
