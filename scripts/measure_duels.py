@@ -1,0 +1,110 @@
+"""Methods that choose among responses, on a simulated model or a real one: Markdown tables, an arm a row.
+
+    evorun experiment=duel_evolve/simulated_study budget=calls_300,calls_600 seed=0,1,2
+    python scripts/measure_duels.py --against method=duel_evolve outputs/sweeps/TIME
+
+One row for all runs that differ by their seeds alone, with Student's 95 % intervals. calls: of a problem. accuracy:
+over seeds and problems; in brackets over seeds alone, on the very problems that ran. difference: from the arm that
+differs in the override of `--against` and in no other, else from the arm with the fewest overrides; seed by seed and
+problem by problem. auc: the chance that a right candidate is estimated above a wrong one; agreement: the share of
+decisive duels of a right and a wrong candidate that the right one won; never judged: the share of candidates without a
+duel; the last three over seeds.
+"""
+
+import argparse
+from collections import defaultdict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from study_tables import (
+    finished_runs,
+    markdown,
+    mean_over_seeds,
+    mean_over_seeds_and_problems,
+    paired_difference,
+    read_arm,
+)
+
+from evorun.runs.directory import load_manifest
+from evorun.runs.reading import read_predictions, read_records, read_results
+from evorun.runs.schema import CandidateRecord, ComparisonRecord
+
+FIGURES = {"auc": "posterior_auc", "agreement": "judge_agreement"}
+COLUMNS = ("seeds", "calls", "accuracy", "(seeds alone)", "difference", *FIGURES, "never judged")
+
+
+class Run(NamedTuple):
+    """A finished run's figures."""
+
+    right: Mapping[str, float]
+    """1 or 0, by problem."""
+    calls: float
+    figures: Mapping[str, float]
+
+
+def measure(run_dir: Path) -> Run:
+    """Return a finished run's figures."""
+    predictions, results = read_predictions(run_dir), read_results(run_dir)
+    metrics = {} if results is None else results.metrics
+    figures = {
+        column: value
+        for column, name in FIGURES.items()
+        if name in metrics and (value := metrics[name].value) is not None
+    }
+    compared = {
+        (one.problem, name)
+        for one in read_records(run_dir / "comparisons.jsonl", ComparisonRecord)
+        for name in (one.first, one.second)
+    }
+    if compared:
+        candidates = [(one.problem, one.id) for one in read_records(run_dir / "candidates.jsonl", CandidateRecord)]
+        figures["never judged"] = float(np.mean([one not in compared for one in candidates]))
+    return Run(
+        {one.problem: float(bool(one.correct)) for one in predictions},
+        float(np.mean([sum(spent.calls for spent in one.cost.values()) for one in predictions])),
+        figures,
+    )
+
+
+def table(arms: Mapping[str, Mapping[int, Run]], against: str | None = None) -> str:
+    """Return the rows of arms, whose runs are given by seed. against: an override, see above."""
+    common = set.intersection(*(set(arm.split()) for arm in arms))
+    plain = min(arms, key=lambda arm: len(arm.split()))
+    rows = {}
+    for arm, runs in arms.items():
+        other = plain if against is None else _replaced(arm, against)
+        right = {seed: run.right for seed, run in runs.items()}
+        cells = [
+            str(len(runs)),
+            f"{np.mean([run.calls for run in runs.values()]):.0f}",
+            mean_over_seeds_and_problems(list(right.values())),
+            f"({mean_over_seeds([float(np.mean(list(one.values()))) for one in right.values()])})",
+            paired_difference(right, {seed: run.right for seed, run in arms[other].items()})
+            if other in arms and other != arm
+            else "-",
+        ]
+        cells += [
+            mean_over_seeds([run.figures[name] for run in runs.values() if name in run.figures])
+            for name in (*FIGURES, "never judged")
+        ]
+        rows[" ".join(one for one in arm.split() if one not in common) or "nothing changed"] = cells
+    return markdown(COLUMNS, rows)
+
+
+def _replaced(arm: str, override: str) -> str:
+    """Return the name of the arm that has this override in the place of its own value."""
+    key = override.partition("=")[0]
+    return " ".join(override if one.startswith(f"{key}=") else one for one in arm.split())
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folders", nargs="+", type=Path)
+    parser.add_argument("--against", help="an override, such as method=duel_evolve, of the arms to compare with")
+    options = parser.parse_args()
+    found: dict[str, dict[int, Run]] = defaultdict(dict)
+    for folder in finished_runs(options.folders):
+        found[read_arm(folder)][load_manifest(folder).seed] = measure(folder)
+    print(table(found, options.against))

@@ -1,0 +1,63 @@
+"""The script that prints the tables of Duel-Evolve's studies: which arms it pairs, and what it counts in a run."""
+
+import importlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from building import simulated_run
+
+
+@pytest.fixture(name="script")
+def _script(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "scripts"))
+    return importlib.import_module("measure_duels")
+
+
+def cells(table: str) -> dict[str, dict[str, str]]:
+    """Return a Markdown table's cells by row and column."""
+    header, _, *lines = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()]
+    return {line[0].strip("`"): dict(zip(header[1:], line[1:], strict=True)) for line in lines}
+
+
+def test_arms_are_paired_with_the_arm_that_differs_in_one_override_or_with_the_plain_one(script: Any) -> None:
+    def arm(*by_seed: tuple[float, float]) -> Any:
+        return {seed: script.Run({"p": first, "q": second}, 10.0, {}) for seed, (first, second) in enumerate(by_seed)}
+
+    arms = {
+        "method=duel_evolve budget=calls_300": arm((1, 0), (1, 0)),
+        "method=duel_evolve budget=calls_600": arm((1, 1), (1, 1)),
+        "method=best_of_n budget=calls_300": arm((0, 0), (0, 0)),
+        "method=best_of_n budget=calls_600": arm((0, 0), (0, 0)),
+    }
+    paired = cells(script.table(arms, against="method=duel_evolve"))
+    assert {name: row["difference"][:5] for name, row in paired.items()} == {
+        **{"method=duel_evolve budget=calls_300": "-", "method=duel_evolve budget=calls_600": "-"},
+        **{"method=best_of_n budget=calls_300": "-0.50", "method=best_of_n budget=calls_600": "-1.00"},
+    }
+    # The interval is over problems, too: Student's for two problems that differ by 1, t = 12.7 and error 0.5
+    assert paired["method=best_of_n budget=calls_300"]["difference"] == "-0.50 ± 6.35"
+    assert paired["method=duel_evolve budget=calls_300"]["(seeds alone)"] == "(0.50)"
+
+    plain = cells(script.table({"common=1": arm((1, 0)), "common=1 method.duels=6": arm((0, 0))}))
+    assert {name: row["difference"] for name, row in plain.items()} == {
+        "nothing changed": "-",
+        "method.duels=6": "-0.50",
+    }
+
+
+def test_a_runs_calls_and_candidates_without_a_duel_are_counted(script: Any, tmp_path: Path) -> None:
+    run = simulated_run(
+        tmp_path / "run",
+        *("method=duel_evolve", "method.generations=2", "method.children=6", "method.duels=2", "task=mathbench"),
+        *("task.source=sample", "task.limit=3", "engine.mean_tokens=1"),
+    )
+    figures = script.measure(run.path)
+    candidates = {(one["problem"], one["id"]) for one in run.records("candidates")}
+    judged = {(one["problem"], one[side]) for one in run.records("comparisons") for side in ("first", "second")}
+    assert 0 < len(judged) < len(candidates)
+    assert figures.figures["never judged"] == pytest.approx(1 - len(judged) / len(candidates))
+    last = {one["problem"]: one for one in run.records("steps")}  # of each problem the last line stays
+    assert figures.calls == sum(cost["calls"] for one in last.values() for cost in one["cost"].values()) / 3
+    assert figures.right == {problem: float(bool(one["correct"])) for problem, one in last.items()}
