@@ -1,0 +1,48 @@
+"""The simulated studies of E-SPL and MPO: their arms, the random numbers of each, and the rows of the docs."""
+
+import importlib
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hydra import compose, initialize_config_dir
+from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from evorun.cli.compose import config_folder, register, yaml_values
+from evorun.cli.sweeper import jobs_of_sweep, overrides_of
+
+ROOT = Path(__file__).parents[1]
+
+
+def read_arms(study: str) -> list[list[str]]:
+    """Return the overrides of each arm of a study."""
+    sweeper: Any = yaml_values("experiment", study)["hydra"]["sweeper"]
+    parser = OverridesParser.create()
+    return jobs_of_sweep(parser.parse_overrides(overrides_of(sweeper["params"])), sweeper["variants"], parser)
+
+
+@pytest.mark.parametrize("study", ["espl/simulated_study", "mpo/simulated_study"])
+def test_each_arm_has_random_numbers_of_its_own_whatever_the_seed(study: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    register()
+
+    def find_stream(*words: str) -> str:
+        overrides = [f"experiment={study}", "hydra.mode=RUN", *words]
+        with initialize_config_dir(str(config_folder()), version_base="1.3"):
+            config = compose("config", overrides, return_hydra_config=True)
+        monkeypatch.setattr(HydraConfig.instance(), "cfg", config)
+        stream: str = config.engine.stream
+        return stream
+
+    first, *_, last = read_arms(study)
+    streams = [find_stream(*arm, f"seed={seed}") for arm in (first, last) for seed in (0, 7)]
+    assert streams[0] == streams[1] != streams[2] == streams[3]
+    assert all(streams)
+
+
+def test_docs_have_a_row_for_every_arm_of_mpos_study_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    name_arm = importlib.import_module("study_tables").name_arm
+    rows = re.findall(r"^\| `(method=[^`]+)` \|", (ROOT / "docs" / "mpo.md").read_text(), re.MULTILINE)
+    assert sorted(rows) == sorted(name_arm(arm) for arm in read_arms("mpo/simulated_study"))
