@@ -11,11 +11,12 @@ import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from evorun.errors import RunDirectoryError
+from evorun.runs.directory import RunDirectory, load_manifest
 from evorun.runs.files import refuse_ways_out
 from evorun_process import DRY_RUN, SMALL, environment, evorun_here
 from journals import write_journal
@@ -326,6 +327,55 @@ def test_a_run_is_ones_own_by_its_whole_configuration_and_by_the_key(
     assert evorun_here("resume", moved, cwd=run.parent).returncode == 0
     rewrite(moved, sandbox={"isolation": "rlimits"})
     assert "add --trust" in evorun_here("resume", moved, cwd=run.parent).stderr
+
+
+@pytest.mark.parametrize("status", ["completed", "interrupted"])
+def test_a_folder_that_is_handed_back_changed_is_foreign(
+    run: Path, monkeypatch: pytest.MonkeyPatch, status: Literal["completed", "interrupted"]
+) -> None:
+    opened = RunDirectory(run)
+    opened.manifest = load_manifest(run)
+    (run / "checkpoints" / "0").mkdir(parents=True)
+    (run / "checkpoints" / "0" / "adapter.safetensors").write_bytes(b"weights")
+    opened.end(status, 0.0)
+    opened.close()
+    monkeypatch.setattr("evorun.cli.running.carry_out", lambda *_, **__: "completed")
+
+    def resume(*words: str) -> str:
+        done = evorun_here("resume", "run", *words, cwd=run.parent)
+        assert (done.returncode == 0) == ("expected a run as you left it" not in done.stderr), done.stderr
+        return done.stderr + done.stdout
+
+    assert evorun_here("report", "run", cwd=run.parent).returncode == 0  # changes nothing that a resume goes on with
+    (run / "artifacts").mkdir(exist_ok=True)
+    (run / "artifacts" / "study.json").write_text("{}")
+    assert resume() == ""
+    for name in ("journal.sqlite", "journal.sqlite-wal", "checkpoints/0/adapter.safetensors", "checkpoints/new"):
+        before = (run / name).read_bytes() if (run / name).exists() else None
+        if name == "journal.sqlite":
+            (run / name).unlink()
+            write_journal(run / name, [])
+        else:
+            (run / name).write_bytes(b"another")
+        said = "its checksum is another one" if before else "it was not there"
+        assert f"expected a run as you left it, but {name} is not as the run left it: {said}; to resume" in resume()
+        assert f"  {name} is not as the run left it" in resume("--trust")
+        (run / name).unlink()
+        assert resume() == ""  # what is gone is made again
+        if before is not None:
+            (run / name).write_bytes(before)
+    manifest = json.loads((run / "manifest.json").read_text())
+    for state in ({}, None, {**manifest["state"], "/etc/hostname": "0"}):
+        (run / "manifest.json").write_text(json.dumps({**manifest, "state": state}))
+        assert "its manifest is not signed with your key" in evorun_here("resume", "run", cwd=run.parent).stderr
+
+
+def test_the_same_command_says_what_has_changed_since(run: Path) -> None:
+    (run / "checkpoints").mkdir()
+    (run / "checkpoints" / "planted").write_bytes(b"weights")
+    done = evorun_here(*DRY_RUN, *SMALL, "hydra.run.dir=run", cwd=run.parent)
+    assert done.returncode == 0, done.stderr
+    assert "warning: checkpoints/planted is not as the run left it: it was not there" in done.stderr
 
 
 def test_the_same_command_goes_on_without_a_question(run: Path) -> None:

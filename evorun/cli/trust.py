@@ -9,14 +9,17 @@ from evorun.cli.compose import CHOSEN_GROUPS, UNTYPED, choices
 from evorun.cli.overrides import change
 from evorun.cli.plain import composed, with_absolute_runs
 from evorun.errors import ConfigError
+from evorun.runs.checksums import changed_state, check_journal
 from evorun.runs.configs import leaves, refuse_interpolations
 from evorun.runs.directory import HOW_IT_RUNS, load_manifest, refuse_other_version
+from evorun.runs.journal_file import JOURNAL
 from evorun.runs.ownership import is_own
 from evorun.runs.paths import display
 from evorun.runs.schema import Manifest
 from evorun.runs.terminal import Terminal
 
 TRUST = "--trust"
+_NOT_SIGNED = "a run that you started, its manifest is not signed with your key"
 
 
 def recorded_config(path: Path, changes: Sequence[str]) -> tuple[Manifest, dict[str, Any]]:
@@ -31,23 +34,30 @@ def recorded_config(path: Path, changes: Sequence[str]) -> tuple[Manifest, dict[
 
 
 def require_trust(path: Path, manifest: Manifest, config: Mapping[str, Any], console: Terminal, *, given: bool) -> None:
-    """Return for a run of the user's own, and for another one once the user has seen what it would use and agrees.
+    """Return for a run as the user left it, and for another one once the user has seen what it would use and agrees.
 
     config: what would be run, with the command line's changes. given: the command line agrees already. Raises
     ConfigError where the user does not agree or, without a terminal, cannot be asked.
     """
-    if is_own(manifest):
+    own = is_own(manifest)
+    changed = changed_state(path, manifest) if own else []
+    if own and not changed:
         return
+    if any(line.startswith(f"{JOURNAL} ") for line in changed):
+        check_journal(path)  # no consent mends a damaged one
     if not (given or (sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty())):
+        why = f"a run as you left it, but {changed[0]}" if own else _NOT_SIGNED
         raise ConfigError(
-            f"{display(path)}: expected a run that you started, its manifest is not signed with your key; to resume a "
-            f"folder is to run what it says: read config in its manifest.json, then add {TRUST}, and KEY=VALUE for "
-            "servers, key variables and isolation that shall be others"
+            f"{display(path)}: expected {why}; to resume a folder is to run what it says: read config in its "
+            f"manifest.json, then add {TRUST}, and KEY=VALUE for servers, key variables and isolation that shall be "
+            "others"
         )
     console.print(
-        f"{display(path)} is not a run that you started, or its configuration was changed. To resume it is to run what "
-        "it says, on its journal and its checkpoints, with your rights and your keys:",
+        f"{display(path)} is not a run that you started, or it was changed since. To resume it is to run what it says, "
+        "on its journal and its checkpoints, with your rights and your keys:",
     )
+    for line in changed:
+        console.print(f"  {line}", soft_wrap=True)
     for line in _settings(config):
         console.print(line, soft_wrap=True)
     if not given and not _agrees():

@@ -1,4 +1,4 @@
-"""Checksums of what a completed run leaves, by which a report and a resume see that nothing has changed since."""
+"""Checksums of what a run leaves, by which a report and a resume see that nothing has changed since."""
 
 import hashlib
 from functools import partial
@@ -29,14 +29,50 @@ def changed_files(folder: Path, manifest: Manifest) -> list[str]:
         except OSError as error:
             lines.append(f"{name} is not as the run left it: {error.strerror}")
     try:
-        journal = open_journal(folder / JOURNAL)
-        try:
-            journal.check()
-        finally:
-            journal.close()
+        check_journal(folder)
     except EvorunError as error:
         lines.append(str(error))
     return lines
+
+
+def check_journal(folder: Path) -> None:
+    """Raise JournalError for a damaged journal."""
+    journal = open_journal(folder / JOURNAL)
+    try:
+        journal.check()
+    finally:
+        journal.close()
+
+
+def state_checksums(folder: Path) -> dict[str, str]:
+    """Return the digest of each file that a resume goes on with, by its path in the run's folder. Raises OSError."""
+    files = [*_replayed(folder), *(folder / "artifacts").rglob("*")]
+    return {file.relative_to(folder).as_posix(): _digest(file) for file in sorted(files) if file.is_file()}
+
+
+def changed_state(folder: Path, manifest: Manifest) -> list[str]:
+    """Return a line for each file that a resume would go on with and that is not as the last process left it.
+
+    A file that is gone changes no result, and studies add artifacts. None where no process has noted its end.
+    """
+    state = manifest.state
+    if state is None:
+        return []
+    lines = []
+    for name in sorted({*(file.relative_to(folder).as_posix() for file in _replayed(folder)), *state}):
+        file = folder / name
+        try:
+            if file.is_file() and _digest(file) != state.get(name):
+                what = "its checksum is another one" if name in state else "it was not there"
+                lines.append(f"{name} is not as the run left it: {what}")
+        except OSError as error:
+            lines.append(f"{name} is not as the run left it: {error.strerror}")
+    return lines
+
+
+def _replayed(folder: Path) -> list[Path]:
+    journals = (file for file in folder.glob(f"{JOURNAL}*") if not file.name.endswith("-shm"))  # an index, made anew
+    return [file for file in (*journals, *(folder / "checkpoints").rglob("*")) if file.is_file()]
 
 
 def _digest(path: Path) -> str:

@@ -16,7 +16,7 @@ from omegaconf import OmegaConf
 import evorun
 from evorun.errors import RunDirectoryError
 from evorun.models.config import OTHER_ROLES
-from evorun.runs.checksums import changed_files, checksums
+from evorun.runs.checksums import changed_files, changed_state, checksums, state_checksums
 from evorun.runs.environment import git_commit, hardware, package_versions
 from evorun.runs.files import open_lock, read_regular, refuse_ways_out
 from evorun.runs.journal import Journal
@@ -186,12 +186,12 @@ class RunDirectory:
                     f"{display(self.path / JOURNAL)} is missing, which held the model calls of this run: restore it; "
                     f"or make, and pay for, all of them again with: evorun resume {display(self.path)} {REDO_CALLS}"
                 )
-            if earlier.status == "completed" and earlier.files:
-                changed = changed_files(self.path, earlier)
-                if not changed:
-                    return False
-                for line in changed:
-                    log.warning("%s", line)
+            ended = earlier.status == "completed" and bool(earlier.files)
+            changed = [*(changed_files(self.path, earlier) if ended else ()), *changed_state(self.path, earlier)]
+            if ended and not changed:
+                return False
+            for line in dict.fromkeys(changed):
+                log.warning("%s", line)
             fresh.started = earlier.started
             fresh.resumes = earlier.resumes + 1
             fresh.seconds = earlier.seconds
@@ -252,8 +252,13 @@ class RunDirectory:
         self.manifest.ended = now()
         self.manifest.seconds = round((self.manifest.seconds or 0.0) + seconds, 3)
         self.manifest.error = error
+        if self._journal is not None:  # all that it writes belongs to its checksum
+            self._journal.close()
         if status == "completed":
             self.manifest.files = checksums(self.path)
+        with contextlib.suppress(OSError):  # a resume then asks whether to trust what it cannot know
+            self.manifest.state = state_checksums(self.path)
+            self.manifest.signature = sign(self.manifest.config, self.manifest.state)
         try:
             self._save_manifest()
         except RunDirectoryError:

@@ -1,6 +1,7 @@
 """Runs of one's own, told from other people's: manifests are signed with a key that stays with the user.
 
-To resume a folder is to run what its configuration says; only for a run of one's own does that go without asking.
+To resume a folder is to run what its configuration says, on its journal and its checkpoints; only for a run of one's
+own, as its last process left it, does that go without asking.
 """
 
 import contextlib
@@ -22,21 +23,24 @@ log = logging.getLogger("evorun")
 _KEY_BYTES = 32
 
 
-def sign(config: Mapping[str, Any]) -> str | None:
-    """Return the signature of a run's configuration; None, with a warning, where this user's key cannot be kept."""
+def sign(config: Mapping[str, Any], state: Mapping[str, str] | None = None) -> str | None:
+    """Return the signature of a run's configuration and state; None, with a warning, where no key can be kept.
+
+    state: as in `Manifest`.
+    """
     try:
         key = _key()
     except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home folder
         log.warning("a resume of this run will ask whether to trust it: cannot keep a key to sign it with: %s", error)
         return None
-    return hmac.digest(key, msgspec.json.encode(config, order="deterministic"), "sha256").hex()
+    return hmac.digest(key, msgspec.json.encode([config, state], order="deterministic"), "sha256").hex()
 
 
 def is_own(manifest: Manifest) -> bool:
-    """Tell whether this user started the run, with the configuration that the manifest has now."""
+    """Tell whether this user started the run, with the configuration and the state that the manifest has now."""
     if manifest.signature is None:
         return False
-    expected = sign(manifest.config)
+    expected = sign(manifest.config, manifest.state)
     return expected is not None and hmac.compare_digest(expected.encode(), manifest.signature.encode())
 
 

@@ -97,8 +97,11 @@ class Manifest(msgspec.Struct, kw_only=True):
     config_digest: str
     files: dict[str, str] = {}
     """Checksums of what a completed run has left, by path; empty before, and of earlier versions."""
+    state: dict[str, str] | None = None
+    """Checksums of the journal, the checkpoints and the artifacts at the end of the last process, by path; None while
+    one works on the run."""
     signature: str | None = None
-    """Of the configuration, by the user who started the run (`evorun.runs.ownership`)."""
+    """Of the configuration and the state, by the user who started the run (`evorun.runs.ownership`)."""
     error: str | None = None
 
     def __post_init__(self) -> None:

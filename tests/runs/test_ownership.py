@@ -37,3 +37,5 @@ def test_a_key_that_anybody_could_guess_signs_nothing(tmp_path: Path) -> None:
 def test_every_value_counts_and_the_order_of_keys_does_not() -> None:
     assert sign({"a": 1, "b": {"c": 2, "d": [3]}}) == sign({"b": {"d": [3], "c": 2}, "a": 1})
     assert len({sign({"a": 1}), sign({"a": 2}), sign({"a": "1"}), sign({"a": [1]}), sign({"b": 1})}) == 5
+    states: list[dict[str, str] | None] = [None, {}, {"journal.sqlite": "0"}, {"journal.sqlite": "1"}, {"a": "0"}]
+    assert len({sign({"a": 1}, state) for state in states}) == len(states)
