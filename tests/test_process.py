@@ -33,6 +33,20 @@ def test_a_signal_cancels_the_run_and_a_second_one_has_its_usual_effect(number: 
     assert {one: signal.getsignal(one) for one in before} == before
 
 
+def test_what_nohup_starts_outlives_its_terminal() -> None:
+    async def go_on() -> None:
+        stop_on_signals()
+        os.kill(os.getpid(), signal.SIGHUP)
+        await asyncio.sleep(0)
+
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        asyncio.run(go_on())
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
 def test_a_launcher_keeps_the_signal_that_it_waits_for(launcher: list[int]) -> None:
     async def go_on() -> None:
         stop_on_signals()

@@ -22,8 +22,11 @@ def stop_on_signals() -> None:
     task = asyncio.current_task()
     assert task is not None  # noqa: S101 - a coroutine always runs in a task
     # Cancellation, not an exception at any line: journal and records are closed in order on the way out.
-    unhandled = (number for number in WARNING_SIGNALS if signal.getsignal(number) is signal.SIG_DFL)
-    for number in (*STOP_SIGNALS, *unhandled):
+    unhandled = [number for number in WARNING_SIGNALS if signal.getsignal(number) is signal.SIG_DFL]
+    # nohup has it ignored, so that the run outlives its terminal
+    outlives = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    stopping = [number for number in STOP_SIGNALS if not (outlives and number is signal.SIGHUP)]
+    for number in (*stopping, *unhandled):
         asyncio.get_running_loop().add_signal_handler(number, _cancel, task, number)
 
 
