@@ -158,7 +158,13 @@ def test_the_verb_writes_an_engine_for_simulated_runs(
     assert f"    {problem}: {float(f'{chance:.4f}')}" in done.stdout
     with pytest.raises(SystemExit):
         main(words)
-    assert "exists; remove it" in capsys.readouterr().err
+    assert "output: fitted/engine/like_it.yaml exists; overwrite=true replaces it" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as end:
+        main([*words, "overwrite=true"])
+    assert end.value.code == 0
+    with pytest.raises(SystemExit):
+        main([*words[:2], f"output={duels.path}/engine/x.yaml"])
+    assert "output: expected a place outside run directories" in capsys.readouterr().err
 
 
 def test_a_problems_given_skill_is_its_own() -> None:

@@ -61,3 +61,19 @@ def test_a_default_output_beside_the_responses_of_a_run_is_refused(sweep: Path) 
     assert "output: expected a place outside run directories, got sweep/a" in done.stderr
     done = evorun_here(*REPORT, "--export=sweep/a/figures", cwd=sweep.parent)
     assert "--export: expected a place outside run directories, got sweep/a/figures" in done.stderr
+    done = evorun_here(*REPORT, "--export=given.jsonl", cwd=sweep.parent)
+    assert done.stderr == "error: --export: expected a folder, found a file at given.jsonl; choose another place\n"
+
+
+def test_an_export_replaces_files_when_the_user_says_so(sweep: Path) -> None:
+    export = (*REPORT, "--export=figures")
+    assert evorun_here(*export, cwd=sweep.parent).returncode == 0
+    before = {path: path.read_bytes() for path in sweep.parent.rglob("*.html")}
+    (sweep.parent / "figures" / "arms.csv").write_text("mine")
+    done = evorun_here(*export, cwd=sweep.parent)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1
+    assert "exists; --overwrite replaces it" in done.stderr
+    assert {path: path.read_bytes() for path in sweep.parent.rglob("*.html")} == before
+    assert evorun_here(*export, "--overwrite", cwd=sweep.parent).returncode == 0
+    assert (sweep.parent / "figures" / "arms.csv").read_text() != "mine"

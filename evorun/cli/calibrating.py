@@ -6,10 +6,12 @@ from pathlib import Path
 
 from rich.table import Table
 
+from evorun.cli.options import add_option, take_flag
 from evorun.cli.usage import USAGES
 from evorun.errors import ConfigError
 from evorun.runs.calibration import Calibration, Estimate, calibrate
 from evorun.runs.directory import load_manifest
+from evorun.runs.outputs import refuse_folder_of_records, refuse_replacing
 from evorun.runs.paths import display
 from evorun.runs.printable import printable
 from evorun.runs.records import write_atomically
@@ -52,17 +54,23 @@ def calibrate_run(arguments: Sequence[str], console: Terminal) -> int:
 
 def _request(arguments: Sequence[str]) -> tuple[Path, Path | None]:
     """Return the run and the file to write."""
-    outputs = [word.partition("=")[2] for word in arguments if word.startswith("output=")]
-    runs = [Path(word) for word in arguments if not word.startswith("output=")]
-    if len(runs) != 1 or len(outputs) > 1:
+    options: dict[str, str] = {}
+    runs: list[Path] = []
+    for argument in arguments:
+        if argument.partition("=")[0] in ("output", "overwrite") and "=" in argument:
+            add_option(options, argument)
+        else:
+            runs.append(Path(argument))
+    if len(runs) != 1:
         raise ConfigError(f"expected: {USAGES['calibrate'].synopsis}; got: {' '.join(arguments) or 'nothing'}")
-    if not outputs:
+    overwrite = take_flag(options, "overwrite")
+    if "output" not in options:
         return runs[0], None
-    output = Path(outputs[0])
+    output = Path(options["output"])
     if output.suffix != ".yaml" or output.absolute().parent.name != "engine":
-        raise ConfigError(f"output: expected a file NAME.yaml in a folder named engine, got {outputs[0]}")
-    if output.exists():
-        raise ConfigError(f"output: {outputs[0]} exists; remove it, or name another file")
+        raise ConfigError(f"output: expected a file NAME.yaml in a folder named engine, got {output}")
+    refuse_folder_of_records("output", output.parent)
+    refuse_replacing("output", output, overwrite=overwrite)
     return runs[0], output
 
 

@@ -39,7 +39,7 @@ USAGES = {
         "selection. Several runs, or a sweep's folder, also get a page that compares them: --output, by default\n"
         "comparison.html in their common folder. Each method is compared with that of --against, by default the best\n"
         "one, over runs of the same task, model and seed. --export also writes figures (SVG, PDF) and tables (CSV).\n"
-        "--output and --export are places outside run directories; --overwrite replaces a page at --output.",
+        "--output and --export are places outside run directories; --overwrite replaces files that are there.",
     ),
     "grade": Usage(
         "evorun grade task=TASK responses=FILE.jsonl|- [output=FILE.jsonl] [overwrite=true] [task.KEY=VALUE ...]",
@@ -48,11 +48,11 @@ USAGES = {
         "FILE.graded.jsonl, outside run directories; a file that is there is not replaced without overwrite=true.",
     ),
     "calibrate": Usage(
-        "evorun calibrate RUN_DIR [output=FOLDER/engine/NAME.yaml]",
+        "evorun calibrate RUN_DIR [output=FOLDER/engine/NAME.yaml] [overwrite=true]",
         "Estimates, from a run's responses and duels, the settings of a simulated model like its own: skill by\n"
         "problem, the typical mistake, what responses in view add and take away, the judge's skill, position bias,\n"
         "ties and persistence, each with its n and a 95 % interval. What the run cannot tell is left out. output=\n"
-        "writes an engine for simulated runs:\n"
+        "writes an engine for simulated runs, outside run directories; overwrite=true replaces a file that is there:\n"
         "  evorun --config-dir FOLDER engine=NAME method=... task=...",
     ),
     "traces": Usage(

@@ -68,23 +68,26 @@ def _report(arguments: Sequence[str]) -> int:
         raise ConfigError("expected several runs for --against and --output, got one")
     for name in exported:
         refuse_folder_of_records("--export", Path(name))
+        if Path(name).exists() and not Path(name).is_dir():
+            raise ConfigError(f"--export: expected a folder, found a file at {name}; choose another place")
     for name in output:
         refuse_folder_of_records("--output", Path(name).parent)
         refuse_replacing("--output", Path(name), overwrite=overwrite, how="--overwrite")
     # All pages are rendered before the first is written: an error leaves every report as it was.
     pages = [render_report(folder, problems or None) for folder in folders]
+    if len(folders) == 1:
+        for path in exported:
+            export_report(folders[0], Path(path), overwrite=overwrite)
     if len(folders) > 1:
         compared = comparison.compare(folders, Path(against[0]) if against else None)
         file = Path(output[0]) if output else comparison.comparison_folder(folders) / comparison.COMPARISON
-        comparison.print_comparison(compared, comparison.write_comparison(compared, file), Terminal())
         for path in exported:
-            comparison.export_comparison(compared, Path(path))
+            comparison.export_comparison(compared, Path(path), overwrite=overwrite)
+        comparison.print_comparison(compared, comparison.write_comparison(compared, file), Terminal())
     for folder, page in zip(folders, pages, strict=True):
         write_page(folder / REPORT, page)
     if len(folders) == 1:
         print_summary(folders[0], Terminal())
-        for path in exported:
-            export_report(folders[0], Path(path))
     return 0
 
 

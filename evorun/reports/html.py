@@ -63,10 +63,10 @@ def render_report(run_dir: Path, problems: Sequence[str] | None = None) -> str:
     return render("template.html.j2", _context(run_dir, problems))
 
 
-def export_report(run_dir: Path, folder: Path) -> list[Path]:
+def export_report(run_dir: Path, folder: Path, *, overwrite: bool = False) -> list[Path]:
     """Write the page's figures as SVG and PDF and its tables as CSV into a folder, and return the files.
 
-    Raises as `write_report`.
+    Raises as `write_report` and `export`.
     """
     context = _context(run_dir, None)
     sections, rubrics = context["sections"], context["rubrics"]
@@ -76,7 +76,7 @@ def export_report(run_dir: Path, folder: Path) -> list[Path]:
         if table.rows
     ]
     drawings = filter(None, (*context["plots"].values(), *sections.plots.values(), *rubrics.plots.values()))
-    return export(folder, drawings, tables)
+    return export(folder, drawings, tables, overwrite=overwrite)
 
 
 def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from evorun.errors import RunDirectoryError
+from evorun.errors import ConfigError, RunDirectoryError
 from evorun.reports import drawing
 from evorun.reports.axes import OF_PROBLEMS
 from evorun.reports.export import export
@@ -34,6 +34,16 @@ def test_an_exported_figure_stands_alone_in_the_colours_of_the_light_page(tmp_pa
     assert "var(" not in svg
     assert drawing.SERIES in svg
     assert (tmp_path / "new" / "folder" / "accuracy-step.pdf").read_bytes().startswith(b"%PDF-")
+
+
+def test_no_file_is_replaced_unasked(tmp_path: Path) -> None:
+    (tmp_path / "mine.csv").write_text("mine")
+    table = DataTable("mine", ("n",), [(1,)])
+    with pytest.raises(ConfigError, match=r"--export: .*mine.csv exists; --overwrite replaces it"):
+        export(tmp_path, [_drawing()], [table])
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("mine.csv", "mine")]
+    export(tmp_path, [], [table], overwrite=True)
+    assert (tmp_path / "mine.csv").read_text() != "mine"
 
 
 def test_a_figure_on_a_page_follows_the_style_sheet_whose_light_colours_are_the_files() -> None:

@@ -67,12 +67,12 @@ def write_comparison(comparison: Comparison, target: Path) -> Path:
     return write_page(target, render("comparison/comparison.html.j2", _context(comparison, target.parent)))
 
 
-def export_comparison(comparison: Comparison, folder: Path) -> list[Path]:
+def export_comparison(comparison: Comparison, folder: Path, *, overwrite: bool = False) -> list[Path]:
     """Write the figures (SVG, PDF) and the tables (CSV) of a comparison into a folder, and return their paths.
 
-    Raises RunDirectoryError when one cannot be written.
+    Raises as `export`.
     """
-    return export(folder, figures_of(comparison), data_tables(comparison))
+    return export(folder, figures_of(comparison), data_tables(comparison), overwrite=overwrite)
 
 
 def _context(comparison: Comparison, folder: Path) -> dict[str, Any]:
