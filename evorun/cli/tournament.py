@@ -26,7 +26,7 @@ from evorun.reports.tournament import print_tournament, write_tournament_page
 from evorun.runner import registry
 from evorun.runner.oracle import ORACLE
 from evorun.runner.pairings import TournamentSettings, entrants_of
-from evorun.runner.served import SAME_AS_POLICY, engine_of, oracle_of, served_by
+from evorun.runner.served import SAME_AS_POLICY, engine_of, in_manifest, oracle_of, served_by
 from evorun.runner.tournament import hold, prepare
 from evorun.runner.typed import name_of, typed
 from evorun.runs.budget import BudgetConfig, Meter
@@ -219,7 +219,7 @@ def _hold(
         folder = Path(words.own.get("folder") or free_folder(f"outputs/tournaments/{datetime.now():%Y-%m-%d_%H-%M-%S}"))
         console.print(
             f"{len(entrants)} runs on {len(problems)} prompts in common of task={manifest.task}, judged by "
-            f"{ready.judge.model.name}; folder: {display(folder)}",
+            f"{in_manifest(ready.judge).short}; folder: {display(folder)}",
             soft_wrap=True,
         )
         try:

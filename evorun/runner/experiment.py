@@ -23,7 +23,7 @@ from evorun.runner.driver import Driver
 from evorun.runner.gold import GraderTools, MethodTools
 from evorun.runner.process import logging_to, stop_on_signals
 from evorun.runner.requirements import require_parts
-from evorun.runner.served import crowded_gpus, open_lazily, role_warnings
+from evorun.runner.served import crowded_gpus, in_manifest, open_lazily, role_warnings
 from evorun.runner.settings import RunConfig
 from evorun.runner.stages import with_student
 from evorun.runner.training_runs import (
@@ -44,7 +44,7 @@ from evorun.runs.progress import Progress, shown
 from evorun.runs.records import write_records
 from evorun.runs.replay import RecordedRun, ReplayConfig
 from evorun.runs.results import write_results
-from evorun.runs.schema import Manifest, ModelInRun, ProblemRecord, Provenance, SandboxInRun, Status
+from evorun.runs.schema import Manifest, ProblemRecord, Provenance, SandboxInRun, Status
 from evorun.runs.spending import GOLD
 from evorun.runs.terminal import Terminal
 from evorun.sandbox.isolation import not_full, probe
@@ -296,9 +296,7 @@ def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str], pat
         seed=config.seed,
         method=config.method.name,
         task=config.task.name,
-        models={
-            role: ModelInRun(model.name, engine.name_of(model), engine.name) for role, (model, engine) in served.items()
-        },
+        models={role: in_manifest(one) for role, one in served.items()},
         regime=config.regime,
         sandbox=_sandbox(config, path),
         simulated=any(_is_simulated(engine) for _, engine in served.values()),

@@ -17,6 +17,7 @@ from evorun.runner import registry
 from evorun.runner.oracle import ORACLE, ORACLE_MODEL, OracleConfig, OracleJudge
 from evorun.runner.typed import name_of, typed
 from evorun.runs.replay import ReplayConfig
+from evorun.runs.schema import ModelInRun
 from evorun.tasks.base import GradingTools, LoadedTask, TaskConfig
 from evorun.tasks.text_task import TextTask
 
@@ -60,6 +61,11 @@ def served_by(asked: ServedModel) -> ServedModel:
     if not asked.model.random or isinstance(asked.engine, SimulatedConfig | ReplayConfig):
         return asked
     return ServedModel(asked.model, SimulatedConfig(name="simulated"))
+
+
+def in_manifest(served: ServedModel) -> ModelInRun:
+    """Return the model as a manifest names it."""
+    return ModelInRun(served.model.name, served.engine.name_of(served.model), served.engine.name)
 
 
 def gold_of(config: Mapping[str, Any]) -> ServedModel:

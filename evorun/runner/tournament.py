@@ -21,7 +21,7 @@ from evorun.runner.oracle import OracleConfig
 from evorun.runner.pair_judge import JUDGE, PairJudge
 from evorun.runner.pairings import Entrant, TournamentSettings, draw_pairings
 from evorun.runner.process import logging_to, stop_on_signals
-from evorun.runner.served import open_lazily
+from evorun.runner.served import in_manifest, open_lazily
 from evorun.runner.tournament_records import rated_matches, tournament_results, write_tournament
 from evorun.runs.budget import Meter
 from evorun.runs.directory import RunDirectory, differences, load_manifest, now, refuse_other_version
@@ -34,7 +34,7 @@ from evorun.runs.paths import display
 from evorun.runs.program_tests import JournaledTests
 from evorun.runs.records import write_json
 from evorun.runs.replay import ReplayConfig
-from evorun.runs.schema import ModelInRun, Spent
+from evorun.runs.schema import Spent
 from evorun.runs.terminal import Terminal
 from evorun.runs.tournaments import TOURNAMENT, TournamentManifest, TournamentResults, load_tournament
 from evorun.sandbox.config import SandboxConfig
@@ -168,7 +168,7 @@ def _begin(tournament: Tournament, folder: Path) -> TournamentManifest:
         hardware=hardware(),
         task=tournament.loaded.task.name,
         runs={one.name: str(one.folder.resolve()) for one in tournament.entrants},
-        judge=ModelInRun(judge.model.name, judge.engine.name_of(judge.model), judge.engine.name),
+        judge=in_manifest(judge),
         simulated=tournament.simulated,
         settings={
             **asdict(tournament.settings),

@@ -25,6 +25,11 @@ class ModelInRun(msgspec.Struct):
     engine: str
 
     @property
+    def short(self) -> str:
+        """The name; a simulated model is none of that name, and a random one needs no real one's place."""
+        return f"simulated {self.name}" if self.engine == "simulated" and self.name != "random" else self.name
+
+    @property
     def label(self) -> str:
         """The name, and the id where it says more; a simulated model is none of that name."""
         if self.engine == "simulated":

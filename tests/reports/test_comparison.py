@@ -12,11 +12,14 @@ from scipy import stats
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.reports.comparison import Comparison, compare, comparison_folder
 from evorun.reports.comparison.grids import pairs_grid
+from evorun.reports.comparison.names import model_of
 from evorun.reports.comparison.notes import few_seeds_lines, pairs_note
 from evorun.reports.comparison.paired import PairedScores
 from evorun.reports.comparison.pairs import Pair
 from evorun.reports.comparison.reported import reported_of
+from evorun.runs.directory import load_manifest
 from evorun.runs.folders import run_folders
+from evorun.runs.schema import ModelInRun
 from evorun.runs.statistics import drawn_seeds_interval
 
 GOOD = [True] * 8 + [False] * 2
@@ -122,6 +125,15 @@ def test_simulated_models_of_different_skill_are_different_models(tmp_path: Path
     comparison = compare([weak, strong, same], against=weak)
     assert _reasons(comparison) == {"strong": "another simulated model: skill 0.5, not 0.4"}
     assert [pair.name for pair in comparison.pairs.pairs] == ["same"]
+
+
+def test_a_simulated_model_is_not_headed_by_a_real_ones_name(tmp_path: Path) -> None:
+    simulated = ModelInRun("gemma3_4b", "google/gemma-3-4b-it", "simulated")
+    manifest = load_manifest(write_method(tmp_path / "run", GOOD, simulated=True))
+    manifest.models = {"policy": simulated, "judge": ModelInRun("gpt_4o", "gpt-4o", "server")}
+    assert model_of(manifest) == "simulated gemma3_4b (judge: gpt_4o)"
+    manifest.models = {"policy": ModelInRun("random", "random", "simulated")}
+    assert model_of(manifest) == "random"
 
 
 def test_an_unfinished_run_is_paired_on_what_both_have_ended_and_says_so(tmp_path: Path) -> None:

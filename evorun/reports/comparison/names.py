@@ -80,7 +80,7 @@ def model_of(manifest: Manifest) -> str:
     """Name the run's model, and those of other roles where they differ from it."""
     model = policy(manifest)
     others = {role: other for role, other in manifest.models.items() if other.id != model.id}
-    return " ".join([model.name, *(f"({role}: {other.name})" for role, other in others.items())]).strip()
+    return " ".join([model.short, *(f"({role}: {other.short})" for role, other in others.items())]).strip()
 
 
 def engine_of(manifest: Manifest) -> str:
