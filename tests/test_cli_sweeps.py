@@ -161,6 +161,8 @@ def test_a_key_goes_to_the_jobs_whose_choice_has_it_and_that_is_said_once(
     assert caplog.messages == [expected]
     with pytest.raises(ConfigError, match=r"method.generations: unknown key of zero_shot, sft; set budget.generations"):
         leave_out_keys_of_others([[f"method={name}", "method.generations=1"] for name in ("zero_shot", "sft")])
+    with pytest.raises(ConfigError, match=r"^method.qqq: unknown key of zero_shot, sft; leave it out$"):
+        leave_out_keys_of_others([[f"method={name}", "method.qqq=1"] for name in ("zero_shot", "sft")])
     # of a single method, its own check says which keys there are
     assert leave_out_keys_of_others([["method=zero_shot", "method.x=1"]]) == [["method=zero_shot", "method.x=1"]]
     [sudoku, arithmetic] = leave_out_keys_of_others(

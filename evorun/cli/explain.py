@@ -59,6 +59,12 @@ def explain(error: Exception) -> str:
         close = difflib.get_close_matches(given, words, n=1)
         hint = f"did you mean {words[close[0]]}? " if close else ""
         return f"{given}: {hint}expected a verb ({', '.join(USAGES)}), GROUP=CHOICE or KEY=VALUE; see evorun --help"
+    appended = re.search(r"Could not append to config. An item is already at '([^']*)'", text)
+    if appended:
+        return f"{appended.group(1)}: has a value already; write {appended.group(1)}=VALUE, without +"
+    merged = re.search(r"Error merging override \+*(.*)", text)
+    if merged:
+        return f"{merged.group(1)}: expected a value that its key takes, got: {str(error.__cause__).splitlines()[0]}"
     if isinstance(error, MissingMandatoryValue):
         return f"{error.full_key}: expected a value, none was given; set {error.full_key}=VALUE"
     absent = re.search(r"Interpolation key '(\w+)\.name' not found", text)

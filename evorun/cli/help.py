@@ -12,7 +12,7 @@ GROUPS = {
         for role in ROLES
         for group, about in (
             (role, f"the method's {role} model; default: the policy, which is `model`"),
-            (f"{role}_engine", f"how the {role} is served; default: like the policy"),
+            (f"{role}_engine", f"how the {role} model is served; default: like the policy"),
         )
     },
     "gold": "grades where a task's grade is an opinion, and answers no method; default: the policy",

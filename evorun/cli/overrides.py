@@ -113,12 +113,13 @@ def _refuse_repeated_groups(arguments: Sequence[str]) -> None:
     chosen: dict[str, str] = {}
     for argument in arguments:
         group, equals, _ = argument.lstrip("+").partition("=")
-        if not equals or group not in CHOSEN_GROUPS:
+        if not equals or not (group in CHOSEN_GROUPS or group.startswith("hydra/")):
             continue
         if group in chosen:
+            swept = f"; a sweep over both is -m {chosen[group]},{argument.partition('=')[2]}"
             raise ConfigError(
-                f"{group}: expected once, got it twice: {chosen[group]} and {argument}; a sweep over both is -m "
-                f"{chosen[group]},{argument.partition('=')[2]}"
+                f"{group}: expected once, got it twice: {chosen[group]} and {argument}"
+                f"{swept if group in CHOSEN_GROUPS else ''}"
             )
         chosen[group] = argument
 
@@ -146,7 +147,13 @@ def parse(argument: str) -> Override:
     except HydraException as error:
         raise ConfigError(explain(error)) from error
     except (OmegaConfBaseException, ValueError) as error:
-        raise ConfigError(f"{argument}: expected KEY=VALUE in Hydra's override grammar, a range by itself") from error
+        reason = "" if isinstance(error, OmegaConfBaseException) else f", got: {error}"
+        raise ConfigError(
+            f"{argument}: expected KEY=VALUE in Hydra's override grammar, a range by itself{reason}"
+        ) from error
+    values = override.value()
+    if isinstance(values, ChoiceSweep) and any(isinstance(value, Glob) for value in values.list):
+        raise ConfigError(f"{argument}: expected a glob by itself; write {override.key_or_group}=glob([NAME,NAME,...])")
     return override
 
 

@@ -66,7 +66,8 @@ def _without(group: str, fields: dict[str | None, list[str] | None], jobs: Seque
             if not having:
                 names = ", ".join(map(str, fields))
                 known = sorted({key for keys in fields.values() for key in keys or ()})
-                raise ConfigError(f"{key}: unknown key of {names}; {hint_at_key(group, leaf, known)}else leave it out")
+                hint = hint_at_key(group, leaf, known)
+                raise ConfigError(f"{key}: unknown key of {names}; {hint}{'else ' if hint else ''}leave it out")
             lacking = ", ".join(str(choice) for choice, keys in fields.items() if keys is not None and leaf not in keys)
             told[f"{key}: only {', '.join(having)} has this key; the jobs of {lacking} run without it"] = None
         found.append(kept)
