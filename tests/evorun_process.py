@@ -42,7 +42,7 @@ def evorun(*arguments: str | Path, cwd: Path, **options: Any) -> subprocess.Comp
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,  # of a run that hangs: a busy machine takes minutes for a sweep
         **{"env": environment(), **options},
     )
 
