@@ -12,6 +12,7 @@ from jinja2 import TemplateError
 from evorun.errors import EngineError, first_line
 from evorun.models.base import Message, Request
 from evorun.models.channels import TOOL_RESPONSE, find_channels
+from evorun.models.chat_templates import apply_chat_template
 from evorun.models.config import ModelConfig
 from evorun.models.embedded import resolve
 
@@ -135,7 +136,7 @@ def prompt_token_ids(
     answers = [message["content"].strip() for message in adapted if message["role"] == "tool"]
     if answers:
         try:
-            text = tokenizer.apply_chat_template(adapted, tokenize=False, **options)
+            text = apply_chat_template(tokenizer, adapted, tokenize=False, **options)
         except TemplateError as error:
             reason = str(error)
         else:
@@ -147,12 +148,12 @@ def prompt_token_ids(
                 "model.tool_role=user, or use a model that was tuned to use tools"
             )
     if seen is None:
-        return [*tokenizer.apply_chat_template(adapted, tokenize=True, return_dict=False, **options), *opening]
+        return [*apply_chat_template(tokenizer, adapted, tokenize=True, return_dict=False, **options), *opening]
     # The text of a sampled turn, tokenized again, may give other tokens than were sampled, and these would be learned
     # from. So its ids are kept, and only the text that follows it is tokenized: found behind a placeholder.
     last = max(index for index, message in enumerate(adapted) if message["role"] == "assistant")
     adapted[last] = Message(role="assistant", content=_PLACEHOLDER)
-    _, _, after = tokenizer.apply_chat_template(adapted, tokenize=False, **options).rpartition(_PLACEHOLDER)
+    _, _, after = apply_chat_template(tokenizer, adapted, tokenize=False, **options).rpartition(_PLACEHOLDER)
     ids = tokenizer(after, add_special_tokens=False)["input_ids"]
     # The template ends the assistant's turn with a token that the model has already sampled where it stopped by itself.
     return [*seen, *(ids[1:] if seen[-1] == ids[0] else ids)]

@@ -14,6 +14,7 @@ from jinja2 import TemplateError
 from evorun.errors import TrainingError
 from evorun.models.base import Message
 from evorun.models.chat import adapt_roles
+from evorun.models.chat_templates import apply_chat_template
 from evorun.models.config import ModelConfig
 
 NOT_LEARNED = -100
@@ -104,8 +105,9 @@ def _render(
     tokenizer: Any, messages: Sequence[Message], model: ModelConfig, *, add_generation_prompt: bool = False
 ) -> str:
     try:
-        text: str = tokenizer.apply_chat_template(
-            list(messages),
+        text: str = apply_chat_template(
+            tokenizer,
+            messages,
             tokenize=False,
             add_generation_prompt=add_generation_prompt,
             **model.chat_template_kwargs,

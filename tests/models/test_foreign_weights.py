@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -109,3 +110,37 @@ def test_a_chat_template_reaches_nothing_of_python(folder: Path, template: str) 
     model = ModelConfig(name="theirs", id=str(folder))
     with pytest.raises((TemplateError, OverflowError)):
         prompt_token_ids(load_tokenizer(model), (Message(role="user", content="Which?"),), model)
+
+
+ENDLESS = "{% for a in range(99999) %}{% for b in range(99999) %}{% for c in range(99999) %}{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        (ENDLESS + "{% endfor %}", "not ended after 1,000,000 lines"),
+        (
+            "{% macro m(n) %}{% for a in range(9999) %}{{ m(n) }}{% endfor %}{% endmacro %}{{ m(1) }}",
+            "without an end|ended",
+        ),
+        ("{% if messages[0].content == 'Which?' %}" + ENDLESS + "{% endfor %}{% endif %}", "not ended"),
+        ("{{ 9 ** 9 ** 9 }}", "powers"),
+        ("{{ 'a' * 99999999999 }}", "multiplies by 99999999999"),
+    ],
+)
+@pytest.mark.timeout(600)  # without an end it would take years
+def test_a_chat_template_without_an_end_is_ended(folder: Path, template: str, reason: str) -> None:
+    model = ModelConfig(name="theirs", id=str(folder))
+    tokenizer = load_tokenizer(model)
+    before = sys.gettrace()
+    tokenizer.chat_template = template
+    with pytest.raises(TemplateError, match=reason):
+        prompt_token_ids(tokenizer, (Message(role="user", content="Which?"),), model)
+    assert sys.gettrace() is before
+
+
+def test_a_long_conversation_is_no_endless_template(folder: Path) -> None:
+    model = ModelConfig(name="theirs", id=str(folder))
+    turns = [Message(role="user", content="Which?"), Message(role="assistant", content="This one.")] * 500
+    tokenizer = load_tokenizer(model)
+    assert len(prompt_token_ids(tokenizer, (*turns, turns[0]), model)) > 1000
