@@ -64,9 +64,16 @@ _VERBS = (
 _COMES_TO = re.compile(
     rf"(?:\b{_VERBS}|{_LEADS})\b[,:]?(?:\s+(?:then|thus|therefore|exactly|simply|equal to|just|indeed"
     rf"|precisely))?[\s:*_]*"
-    rf"(?P<value>{_FORMULA}|{_NUMBER})(?:[ ]+(?!{_LEADS}\b)[^\W\d_]{{1,20}}){{0,5}}[\s.!*_]*\Z",
+    rf"(?P<value>{_FORMULA}|{_NUMBER})(?:[ ]+(?!{_LEADS}\b)[^\W\d_]{{1,20}}){{0,5}}"
+    r"(?:,? in (?:total|all)| \$\((?:[a-z], ?)+[a-z]\)\$)?[\s.!*_]*\Z",
     re.IGNORECASE,
 )
+# The number of things that the question counts
+_COUNTED = re.compile(
+    r"[\s*_#>-]*(?:there\s+are|we\s+(?:have|get|find|obtain))(?:\s+(?:then|thus|therefore|exactly|just|precisely))?\s+",
+    re.IGNORECASE,
+)
+_COUNT = r"(?:number of|how many) (?:(?!of )[\w-]+ ){0,3}"
 _LABELLED = re.compile(
     rf"[\s*_#>-]*(?P<label>[^\W\d_](?:[^\W\d_]|[ '-]){{1,50}}?)[\s*_]*:"
     rf"[\s*_]*(?P<value>{_FORMULA}|{_NUMBER})(?:[ ]+[^\W\d_]{{1,20}}){{0,4}}[\s.*_]*"
@@ -159,7 +166,8 @@ def concluded(text: str, question: str = "") -> str | None:
     # A sentence may repeat numbers of the question; others may be values, too
     if "=" in head or not others.issubset(_DIGITS.findall(question)):
         return None
-    if not (_LEAD.match(head) or others or _asked_for(head, question)):
+    counted = _COUNTED.fullmatch(head) and _is_counted(text[found.end("value") :], question)
+    if not (_LEAD.match(head) or others or counted or _asked_for(head, question)):
         return None
     return _bare(found["value"]) if _is_given(text, begin, *found.span("value")) else None
 
@@ -237,6 +245,12 @@ def _under_labels(text: str, question: str) -> str | None:
         and (_LEAD.fullmatch(found["label"]) or _asked_for(found["label"], question))
     }
     return said.pop() if len(said) == 1 else ""
+
+
+def _is_counted(words: str, question: str) -> bool:
+    """Say whether the question asks for the number of what the words are: "34 ordered pairs"."""
+    thing = re.sub(r"^such | in (?:total|all)$| \$.*\$$", "", words.strip(" .!*_\n").lower())
+    return bool(thing and re.search(rf"{_COUNT}{re.escape(thing)}\b", " ".join(question.lower().split())))
 
 
 def _spaceless(text: str) -> str:

@@ -9,6 +9,10 @@ _REACH = 300
 """How far a sentence is followed, in characters."""
 # Of a line that goes on with the number below it
 _GOES_ON = re.compile(r"(?:[:,]|\b(?:is|be|been|was|were|of|as|to|give|say|said))[\s*_`$]*$", re.IGNORECASE)
+_SCORE = r"(?:scores?|number|rating|grade|mark|figure)"
+_RESPONSE = (
+    r"(?:this|it|that|(?:the|this|that|your)\s(?:response|solution|answer|reply|program|code|trip|route|grid|essay))"
+)
 _NUMBER = r"-?\d{1,9}(?:[.,]\d{1,9})?[*_%]{0,2}"
 # "raised from 40 to 65" ends at 65
 _RANGE = re.compile(
@@ -25,12 +29,14 @@ _CHANGE = re.compile(
 _BOUND = re.compile(
     r"(?:\b(?:at\s(?:least|most|best|worst)|(?:more|less|higher|lower|greater|fewer|better|worse|no\smore)\sthan|above|below|under"
     r"|over|beyond|up\sto|exceeds?|a\s(?:minimum|maximum)\sof"
-    r"|(?:not|n['\u2019]t)(?:\s(?:give|assign|award|say)(?:\s(?:it|this))?)?)\b[\s*_$]{0,4}"
+    r"|(?:(?:can)?not|n['\u2019]t)(?:\s(?:give|assign|award|say)(?:\s(?:it|this))?)?|neither|nor"
+    rf"|(?:not|n['\u2019]t)\s(?:think|believe)\s(?:that\s)?{_RESPONSE}\s(?:deserves|merits|earns|is\sworth))\b[\s*_$]{{0,4}}"
     r"|(?<![-=\w\"\'/])[<>\u2264\u2265]=?[\s*_$]{0,4})$",
     re.IGNORECASE,
 )
 _OPEN_END = re.compile(
     r"[*_%]{0,2}(?:\+|\s(?:points\s)?or\s(?:more|less|higher|lower|above|below|better|worse|so\sbut)|\s?\?"
+    rf"|\sn?or\s(?:another|any\sother)\s{_SCORE}\b|\sis\snot\s(?:my|an?|the)\s{_SCORE}\b"
     rf"|\sis\s(?:my|an?|the)\s(?:(?:upper|lower)\sbound|maximum|minimum)|\s?(?:-|\u2013|\u2014|\bto\b|\bor\b)\s?{_NUMBER})",
     re.IGNORECASE,
 )
@@ -65,10 +71,6 @@ _TAKEN_BACK = re.compile(
     r"|\b(?:ignore|disregard)\s(?:that|this|the|my)\s(?:score|number|figure|rating)\b",
     re.IGNORECASE,
 )
-_SCORE = r"(?:scores?|number|rating|grade|mark|figure)"
-_RESPONSE = (
-    r"(?:this|it|that|(?:the|this|that|your)\s(?:response|solution|answer|reply|program|code|trip|route|grid|essay))"
-)
 _DECLINED = re.compile(
     rf"\b(?:cannot|can['\u2019]t|can\snot|could\snot|couldn['\u2019]t|won['\u2019]t|will\snot|(?:am|['\u2019]m)\s(?:un|not\s)able\sto|refuse\sto"
     rf"|decline\sto|do\snot|don['\u2019]t|must\snot)\s(?:\w+ly\s)?"
@@ -76,7 +78,8 @@ _DECLINED = re.compile(
     r"(?!\s(?:exact|precise|above|over|of|higher|greater|more|below|under|beyond|better|than|lower))"
     rf"|(?:score|grade|rate|judge|assess|evaluate)\s{_RESPONSE}\b(?!\s(?:above|over|higher|more|as|any|below|better|lower|at)))"
     rf"|\bI\s(?:give|have|assign)\s(?:none|no\s{_SCORE})\b|\bno\s{_SCORE}\s(?:can|could|is|will)\b|\bleave\s[^.\n]{{0,40}}\sto\syou\b"
-    rf"|\bcan(?:not|['\u2019]t)\sbe\s(?:scored|graded|rated)\b|\bwithout\sgiving\sa\s{_SCORE}\b",
+    rf"|\bcan(?:not|['\u2019]t)\sbe\s(?:scored|graded|rated)\b|\bwithout\sgiving\sa\s{_SCORE}\b"
+    rf"|(?:\bnot|n['\u2019]t)\s(?:think|believe|see)\s(?:that\s|how\s)?any\s{_SCORE}\s(?:can|could)\sbe\s(?:given|assigned)",
     re.IGNORECASE,
 )
 _NEVERTHELESS = re.compile(r"\b(?:but|still|nevertheless|nonetheless|however|anyway|yet|so)\b", re.IGNORECASE)

@@ -85,6 +85,14 @@ _PLACE = re.compile(
     r"[,:\s]*[*_]*[(\[]?([A-Z])(?=[)\]*_]*(?:[.,;]|\s*\Z|\s*\n))"
 )
 _PLACES = ("first", "second", "third", "fourth", "fifth")
+# "The sum is 2, which is option C": the value must be the letter's
+_WITH_VALUE = re.compile(
+    r"[^\n]*(?P<verb>\b(?i:is|are|equals?|we\s+(?:get|find|obtain|have))\b|=)\s*"
+    r"(?:(?i:therefore|thus|exactly|to|equal\s+to)\s+)?"
+    r"(?P<value>[^\s=;,][^\n=;]{0,100}?)"
+    r"(?:,?\s+(?i:(?:which|that)\s+is,?|i\.e\.,?|namely)\s+|,\s+|\s+\()(?i:(?:answer\s+)?(?:option|choice))\s+"
+    r"[(\[*_$]*(?P<letter>[A-Z])[)\]*_$]*[.)*_]*\s*\Z"
+)
 # A letter that is a term, or the subject of a sentence about an object of that name
 _TERM = re.compile(
     r"[)\]}*_$ ]*(?:\+\s*[(\[]?[A-Z0-9]|\u00d7|\\cdot|\\times|\^|-\s*[(\[]?[A-Z][)\]]?\s*(?:[=+-]|\.?\s*\Z))"
@@ -224,7 +232,7 @@ def _committed_letter(text: str, options: Sequence[str]) -> tuple[str | None, st
     # All commitments count, wherever they are: a text that commits to two letters, and corrects neither, has no answer.
     found = sorted(_commitments(text, options))
     firm = max([at for at, _ in found], default=-1)
-    chosen = [*_named(_CHOSEN, text, options), *_by_place(text, options)]
+    chosen = [*_named(_CHOSEN, text, options), *_by_place(text, options), *_by_value(text, options)]
     found += sorted(one for one in chosen if one[0] > firm)
     found = found or _emphasized(text, options)
     # "B or C" is decided by what the text says last.
@@ -327,6 +335,18 @@ def _by_place(text: str, options: Sequence[str]) -> Iterator[tuple[int, str]]:
         place = len(options) - 1 if said[1].lower() == "last" else _PLACES.index(said[1].lower())
         if letters(len(options))[place : place + 1] == said[2] and is_asserted(text, said.start(1), said.end()):
             yield said.start(), said[2]
+
+
+def _by_value(text: str, options: Sequence[str]) -> Iterator[tuple[int, str]]:
+    """Yield the letter that a text ends in together with its option's text: "The sum is 2, which is option C"."""
+    last_line = text.rstrip().rfind("\n") + 1
+    said = _WITH_VALUE.match(text, max(last_line, len(text) - MAX_OPTION_CHARS))
+    if (
+        said
+        and _with_text(said["value"].strip(_DECORATION), options) == [said["letter"]]
+        and is_asserted(text, said.start("verb"), said.end())
+    ):
+        yield said.start("verb"), said["letter"]
 
 
 def _with_beginning(words: str, options: Sequence[str]) -> list[str]:

@@ -11,9 +11,11 @@ TASKS = ("mathbench", "aime", "math500", "livecodebench", "sudoku", "graph_color
 TASKS += ("search_qa", "ethics")
 EXACT_MATCH = ("'the river' before the name",)
 """Right replies to search questions that SQuAD's exact match, which the metric is by definition, does not count."""
+NOT_IN_ALL = ("ethics",)
+"""Tasks that a file may do without: the fourth one has no deeds."""
 MIN_RIGHT_PER_REFUSED = 20
 MIN_WRONG_PER_ACCEPTED = 33
-OTHER_FORMS = ("mathbench", "arithmetic", "aime", "math500", "search_qa", "sudoku", "graph_coloring", "tsp")
+OTHER_FORMS = ("mathbench", "arithmetic", "aime", "math500", "search_qa", "sudoku", "graph_coloring", "tsp", "fitness")
 
 
 @pytest.fixture(scope="module", params=FILES, ids=lambda file: file.stem)
@@ -27,7 +29,7 @@ def test_a_run_says_what_a_careful_human_says(judged: list[Outcome], task: str) 
     for is_right, replies_per_misjudged in ((True, MIN_RIGHT_PER_REFUSED), (False, MIN_WRONG_PER_ACCEPTED)):
         replies = [outcome for outcome in judged if outcome.reply.task == task and outcome.reply.right == is_right]
         misjudged = [(outcome.reply.why, outcome.read) for outcome in replies if not outcome.agrees]
-        assert replies
+        assert replies or task in NOT_IN_ALL
         assert len(misjudged) <= len(replies) // replies_per_misjudged, misjudged
 
 

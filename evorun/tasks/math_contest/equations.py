@@ -29,6 +29,8 @@ _THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 # A remainder: N \equiv 89 \pmod{1000}
 _CONGRUENT = re.compile(r"([^=]*?)(?:\\equiv(?![A-Za-z])|≡)([^=]*?)\(?(?:\\p?mod|\\bmod|\bmod\b).*", re.DOTALL)
 _NUMBER = re.compile(r"[+-]?[0-9][0-9.,]*")
+_SPACING = re.compile(r"\s+|\\(?:left|right|displaystyle)(?![A-Za-z])|\\[,!;:]")
+_ASKING = "find|compute|evaluate|determine|calculate|whatis|thevalueof"
 
 
 def has_comparison(text: str) -> bool:
@@ -65,6 +67,19 @@ def stated_value(text: str, *, may_branch: bool = False) -> str | None:
     )
     named = _is_quantity(before[0]) or not _has_names(before[0])
     return value if chained and named and value and not _has_itself(before[0], value) else None
+
+
+def asked_value(text: str, question: str) -> str | None:
+    r"""Return the right side of an answer whose left side is the formula that the question asks for; else None.
+
+    To "Find $(\log_2 x)^2$ if ...", `(\log_2 x)^2 = 27` states 27, though elsewhere it were yet to be solved.
+    """
+    left, _, right = text.strip("$ ").partition("=")
+    if not left or stated_value(text) is not None or stated_value(right, may_branch=True) is None:
+        return None
+    left, question = (_SPACING.sub("", one) for one in (left, question))
+    asked = rf"(?i:{_ASKING})(?:\$\$?|\\[(\[]){re.escape(left)}(?:\$|\\[)\]]|[.?])"
+    return right.strip() if re.search(asked, question) else None
 
 
 def _has_names(side: str) -> bool:

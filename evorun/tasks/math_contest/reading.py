@@ -53,6 +53,11 @@ _STATED = re.compile(
     r"|\bans(?:wer)?(?:\s+is\b|[ *_]*[:=])[\s*_:]*(?P<measured>[+-]?[0-9][0-9,]{0,30}(?:\.[0-9]{1,30})?\u03c0?[*$]{0,3}"
     rf"(?:[ ](?!{_NO_NOUN}\b)[a-z]{{1,15}}(?:\^[23]|[\u00b2\u00b3])?){{1,3}})"
     r"(?=[ *_]*(?:\n|$|[.!](?:\s|$)))"
+    r"|\bans(?:wer)?(?:\s+is\b|[ *_]*[:=])[\s*_:]*+"
+    r"(?!at (?:least|most)\b)(?:(?!\b(?:not|no|never|or|if|unless|but|either|maybe|perhaps|probably|would|unknown"
+    r"|unclear|unsure)\b)[^\n$.;?!=]){3,100}?,?\s+"
+    r"(?:i\.e\.,?|that is,?|namely|in other words,?)\s+(?P<restated>\$[^$\n]{1,200}\$|\\\([^\n]{1,200}?\\\))"
+    r"(?=[ *_]*(?:\n|$|[.!](?:\s|$)))"
     r"|(?:^[ \t]*|[ \t])####[ \t]+(?P<marked>[^\s]{1,50})[ \t]*$"
     r"|<answer>\s*(?P<tagged>[^<]{1,200}?)\s*</answer>",
     re.IGNORECASE | re.MULTILINE,

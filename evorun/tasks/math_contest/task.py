@@ -11,6 +11,7 @@ from evorun.runs.scores import ACCURACY, Score
 from evorun.tasks.base import DrawHelp, Grade, Problem
 from evorun.tasks.boxes import boxes, has_alternatives, is_in_form, without_placeholders
 from evorun.tasks.corrections import before_next_question, read_unless_withdrawn
+from evorun.tasks.math_contest.equations import asked_value
 from evorun.tasks.math_contest.reading import (
     boxed,
     canonical,
@@ -100,7 +101,9 @@ class MathContest(TextTask):
             answer = stated(text, question)
         elif self.integers:
             answer = final_integer(text) or answer
-        if not answer:
+        if answer:
+            answer = asked_value(answer, question) or answer
+        else:
             raise ValueError(
                 "no_box: expected the text to end in \\boxed{ANSWER}, found no finished box with something in it"
             )

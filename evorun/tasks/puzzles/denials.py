@@ -30,8 +30,8 @@ _LINE_OF_NUMBERS = re.compile(
 )
 _OR = re.compile(r"\s*[*_]{0,2}(?:or|alternatively|(?:possibly|perhaps|maybe)\s+also)\b[^\n]{0,80}\s*", re.IGNORECASE)
 _OFFERED = re.compile(
-    r"\b(?:one of (?:these|those|them|the (?:two|following))|either (?:one|of|this|the)\b|(?:decide|choose|tell"
-    r"|say|check) (?:between|which)"
+    r"\b(?:one of (?:these|those|them|the (?:two|following))|either (?:one|of|this|the|may|might|could|can)\b"
+    r"|(?:decide|choose|tell|say|check) (?:between|which)"
     r"|(?:not|un)\s?sure which|which (?:one |of (?:them|these|the two) )?is\b)|\beither\b[^.\n]{0,20}$",
     re.IGNORECASE | re.MULTILINE,
 )
@@ -42,6 +42,10 @@ _DECIDED = re.compile(
     re.IGNORECASE,
 )
 
+# Where such words are looked for, and the longest label of the second block, as in "Another trip:" (ours)
+_NEAR = 200
+_LABEL_CHARS = 20
+
 
 def chosen(text: str, one: Block, other: Block) -> Block | None:
     """Return which of two neighbouring fenced blocks with different answers a text answers with.
@@ -49,11 +53,10 @@ def chosen(text: str, one: Block, other: Block) -> Block | None:
     That is the last one, but where the two are offered as alternatives, the one that the text decides on; None where it
     leaves that open.
     """
-    between, behind = text[one.end : other.start], text[other.end :]
+    between, behind = text[one.end : other.start].strip(), text[other.end :]
     decided = _DECIDED.search(behind)
-    if _OR.fullmatch(between) or (
-        not between.strip() and _OFFERED.search(f"{text[: one.start][-200:]}\n{behind[:200]}")
-    ):
+    around = behind[:_NEAR] if between else f"{text[: one.start][-_NEAR:]}\n{behind[:_NEAR]}"
+    if _OR.fullmatch(between) or (len(between) <= _LABEL_CHARS and _OFFERED.search(around)):
         return None if decided is None else one if decided["first"] or decided["former"] else other
     return other
 
