@@ -21,7 +21,7 @@ def main(run_dir: Path) -> None:
     print(f"{manifest.method} on {manifest.task}: {score.name} by generation")
     for point in read_metrics(run_dir):
         if point.name == score.name and point.value is not None:
-            print(f"{point.step:4}  {point.value:.3f}  after {point.calls:.1f} calls a problem")
+            print(f"{point.step:4}  {point.value:.3f}  after {point.calls:.1f} calls per problem")
 
     candidates = {(one.problem, one.id): one for one in read_records(run_dir / "candidates.jsonl", CandidateRecord)}
     with closing(open_journal(run_dir / "journal.sqlite")) as journal:

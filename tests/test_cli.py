@@ -202,8 +202,8 @@ def test_worked_examples_that_are_wrong_are_not_worth_a_resume(tmp_path: Path) -
     ("arguments", "expected"),
     [
         (["method=best_of_n"], None),
-        (["method=best_of_n", "method.samples=150"], "budget of 12 calls a problem: 150 initial responses (method.sam"),
-        (["method=duel_evolve"], "budget of 12 calls a problem: 12 initial responses (method.initial_candidates)"),
+        (["method=best_of_n", "method.samples=150"], "budget of 12 calls per problem: 150 initial responses (method.s"),
+        (["method=duel_evolve"], "budget of 12 calls per problem: 12 initial responses (method.initial_candidates)"),
         (["method=best_of_n", "method.samples=11"], "11 initial responses"),
         (["method=best_of_n", "method.samples=10"], None),
         (["method=best_of_n", "method.rounds=0"], None),

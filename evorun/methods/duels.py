@@ -130,8 +130,8 @@ def no_duels(calls: int | None, responses: int, key: str, orders: int) -> list[s
     if calls is None or responses < 2 or calls >= responses + orders:
         return []
     return [
-        f"budget of {calls} calls a problem: {responses} initial responses (method.{key}) leave none for duels, so the "
-        f"first response is the answer; raise the budget or lower method.{key}"
+        f"budget of {calls} calls per problem: {responses} initial responses (method.{key}) leave none for duels, so "
+        f"the first response is the answer; raise the budget or lower method.{key}"
     ]
 
 

@@ -37,7 +37,7 @@ class EvaluationSettings:
 
     @property
     def eval_calls(self) -> int:
-        """Model calls a problem in one evaluation."""
+        """Model calls per problem in one evaluation."""
         return 1 + self.eval_samples
 
     def eval_sampling(self, index: int) -> Sampling:

@@ -132,7 +132,7 @@ class Lyria(PerProblem):
         if calls is None or calls >= expected:
             return []
         return [
-            f"budget of {calls} calls a problem: {config.generations} generations of {config.population} take about "
+            f"budget of {calls} calls per problem: {config.generations} generations of {config.population} take about "
             f"{expected:.0f} where no answer repeats (method.generations, method.population), so it ends early"
         ]
 

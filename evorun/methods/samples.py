@@ -30,7 +30,7 @@ class SampleSettings(ResponseSettings):
         within("method.budget_share", self.budget_share, 0, 1)
 
     def samples_of(self, calls: int) -> int:
-        """Return the number of responses under a budget of so many calls a problem."""
+        """Return the number of responses under a budget of so many calls per problem."""
         return self.samples if self.samples is not None else max(FEWEST, int(self.budget_share * calls))
 
     def still_to_draw(self, ctx: Context, drawn: int) -> int:

@@ -324,7 +324,7 @@ def test_a_budget_below_the_expected_calls_is_told_beforehand() -> None:
     lyria_ = make_method("lyria")
     assert lyria_.warnings(None) == lyria_.warnings(345) == []
     (line,) = lyria_.warnings(344)
-    assert "budget of 344 calls a problem: 15 generations of 30 take about 345" in line
+    assert "budget of 344 calls per problem: 15 generations of 30 take about 345" in line
 
 
 # --- parts ---

@@ -85,7 +85,7 @@ def _left(progress: Progress, clock: Clock, events: Iterable[Event], total: floa
 
 
 def test_a_budget_that_ends_a_search_early_bounds_the_time_left() -> None:
-    # 780 s for 300 calls a problem; of the 150 generations that the method would go, ten happen
+    # 780 s for 300 calls per problem; of the 150 generations that the method would go, ten happen
     progress, clock = _progress(8, 150)
     progress.meters = {f"p{i}": Meter(max_calls=300) for i in range(8)}
 
