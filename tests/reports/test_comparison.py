@@ -267,6 +267,15 @@ def test_five_seeds_have_intervals_over_seeds_and_problems_too(tmp_path: Path) -
     assert "hold the seeds fixed" in pairs_note(comparison)
 
 
+def test_a_mean_over_seeds_and_problems_has_no_interval_of_the_whole_range(tmp_path: Path) -> None:
+    # one draw of problems in four has but the right one, one but the wrong one
+    runs = [write_method(tmp_path / str(seed), [True, False], seed=seed) for seed in range(5)]
+    by_problem: list[dict[str, float]] = [{"p0": 1, "p1": 0}] * 5
+    assert drawn_seeds_interval(by_problem) == (0, 1)
+    (row,) = compare(runs).rows
+    assert row.over_both == {}
+
+
 def test_seeds_that_agree_have_no_interval(tmp_path: Path) -> None:
     runs = [write_method(tmp_path / str(seed), [True] * 10, seed=seed) for seed in range(3)]
     (mean,) = compare(runs).rows

@@ -10,7 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from evorun.reports.comparison.paired import Paired, difference_interval, holm, mcnemar, paired, paired_scores
+from evorun.reports.comparison.paired import (
+    Paired,
+    difference_interval,
+    holm,
+    mcnemar,
+    paired,
+    paired_scores,
+    pooled_scores,
+)
 
 OUTCOMES = [True] * 31 + [False] * 19, [True] * 20 + [False] * 16 + [True] * 5 + [False] * 9
 """Fifty problems: 20 both, 11 only the first, 5 only the second, 14 neither."""
@@ -153,3 +161,25 @@ def test_scores_turn_with_the_sides(pairs: list[tuple[int, int]]) -> None:
     assert there.difference == pytest.approx(-back.difference)
     assert (there.higher, there.lower) == (back.lower, back.higher)
     assert (there.ci95 is None) == (back.ci95 is None)
+
+
+def _seeds(*means: float, spread: float = 0.0) -> list[dict[str, float]]:
+    """Return ours less theirs on two problems, of seeds with these means."""
+    return [{"a": mean + spread, "b": mean - spread} for mean in means]
+
+
+def test_the_interval_over_seeds_is_cut_at_the_largest_difference() -> None:
+    means = [0.9, 0.5, 0.7]
+    low, high = stats.t.interval(0.95, 2, np.mean(means), stats.sem(means))
+    assert high > 1 > low > -1
+    assert pooled_scores(_seeds(*means)).over_seeds == pytest.approx((low, high))
+    assert pooled_scores(_seeds(*means), 1.0).over_seeds == pytest.approx((low, 1.0))
+    below = [-mean for mean in means]
+    assert pooled_scores(_seeds(*below), 1.0).over_seeds == pytest.approx((-1.0, -low))
+    assert pooled_scores(_seeds(0.9, -0.9, 0.1), 1.0).over_seeds is None
+
+
+def test_an_interval_over_seeds_and_problems_is_not_the_whole_range() -> None:
+    # one draw of problems in four has but the one problem: both ends are possible
+    assert pooled_scores(_seeds(*[0.0] * 5, spread=1.0), 2.0).over_both == (-1.0, 1.0)
+    assert pooled_scores(_seeds(*[0.0] * 5, spread=1.0), 1.0).over_both is None

@@ -16,7 +16,7 @@ _SEEDS = (
 )
 _BOTH = (
     f"Over seeds and problems: a bootstrap that draws both again (percentiles, from {MIN_DRAWN_SEEDS} seeds on), about "
-    "other seeds on other problems of the kind."
+    "other seeds on other problems of the kind; none where it would be the whole range."
 )
 
 SCORE_PAIRS_NOTE = (

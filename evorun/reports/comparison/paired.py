@@ -77,7 +77,8 @@ class PairedScores:
     over_seeds: Interval = None
     """Student's interval over the seeds, each beside the reference of its seed; None below `MIN_SEEDS`."""
     over_both: Interval = None
-    """Bootstrap interval that draws seeds and problems again; None below `MIN_DRAWN_SEEDS`."""
+    """Bootstrap interval that draws seeds and problems again; None below `MIN_DRAWN_SEEDS`, and where it would be the
+    whole range."""
 
 
 def paired_scores(ours: Sequence[float], theirs: Sequence[float]) -> PairedScores:
@@ -100,7 +101,7 @@ def paired_rates(counts: Paired) -> PairedScores:
 def pooled_scores(seeds: Sequence[Mapping[str, float]], largest: float | None = None) -> PairedScores:
     """Compare a score over several seeds, given ours less theirs of each seed, by problem; at least one of each.
 
-    largest: the largest difference that there can be. The interval over seeds is cut at it; None where it would be all.
+    largest: the largest difference that there can be. Intervals over seeds are cut at it; None where they would be all.
     """
     # sorted: the draws of a bootstrap follow the order
     problems = sorted({problem for of_seed in seeds for problem in of_seed})
@@ -115,7 +116,7 @@ def pooled_scores(seeds: Sequence[Mapping[str, float]], largest: float | None = 
         _compared([value for values in differences for value in values], ci95),
         sizes=[len(of_seed) for of_seed in seeds],
         over_seeds=_cut(t_interval(means), largest) if len(means) >= MIN_SEEDS else None,
-        over_both=drawn_seeds_interval(seeds),
+        over_both=_cut(drawn_seeds_interval(seeds), largest),
     )
 
 
