@@ -9,7 +9,7 @@
   let selected = 0;
 
   // Of a problem, a step or a candidate.
-  const figure = (value) => (value === null ? "–" : String(Number(value.toPrecision(4))));
+  const figure = (value) => (value === null ? "–" : signed(Number(value.toPrecision(4))));
   const mark = ({ correct, value }) => (score ? figure(value) : correct === true ? "✓" : correct === false ? "✗" : "·");
   const tone = ({ correct, value }) => {
     if (score) return value === null ? "ungraded" : "scored";
@@ -179,7 +179,7 @@
     ].flatMap(([name, value]) => [element("dt", {}, name), element("dd", {}, value)]);
     if (c.error) facts.push(element("dt", {}, "Error"), element("dd", {}, c.error));
     for (const [name, value] of Object.entries(c.scores)) {
-      const shown = value === null ? "–" : Number(value.toFixed(4));
+      const shown = value === null ? "–" : signed(Number(value.toFixed(4)));
       facts.push(element("dt", {}, name.replaceAll("_", " ")), element("dd", {}, shown));
     }
     if (c.errors) facts.push(element("dt", {}, "Errors found"), element("dd", {}, element("pre", {}, c.errors)));
@@ -315,8 +315,8 @@
       const middle = (TOP + HEIGHT - BOTTOM) / 2;
       const turned = { x: 12, y: middle, "text-anchor": "middle", transform: `rotate(-90 12 ${middle})` };
       drawing.push(svg("text", turned, beliefName().toLowerCase()));
-      drawing.push(svg("text", { x: LEFT - 8, y: TOP + 4, "text-anchor": "end" }, high.toFixed(digits)));
-      drawing.push(svg("text", { x: LEFT - 8, y: HEIGHT - BOTTOM, "text-anchor": "end" }, low.toFixed(digits)));
+      drawing.push(svg("text", { x: LEFT - 8, y: TOP + 4, "text-anchor": "end" }, signed(high.toFixed(digits))));
+      drawing.push(svg("text", { x: LEFT - 8, y: HEIGHT - BOTTOM, "text-anchor": "end" }, signed(low.toFixed(digits))));
     }
     const edge = (from, to, kind) => {
       const [[x1, y1], [x2, y2]] = [points[from], points[to]];

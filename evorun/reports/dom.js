@@ -30,9 +30,12 @@ function svg(tag, attributes, ...children) {
 
 const folded = (title, text) => element("details", {}, element("summary", {}, title), element("pre", {}, text));
 
+// A number with a true minus sign, as the tables have it.
+const signed = (shown) => String(shown).replace(/^-/, "−");
+
 // The method's belief in a candidate.
 const belief = ({ mean, sd }) =>
-  mean === null ? "–" : mean.toFixed(2) + (sd === null ? "" : ` ± ${sd.toFixed(2)}`);
+  mean === null ? "–" : signed(mean.toFixed(2)) + (sd === null ? "" : ` ± ${sd.toFixed(2)}`);
 
 // The JSON that an element holds, compressed; null where the web browser cannot unpack it.
 async function unpacked(id) {

@@ -11,6 +11,9 @@ from evorun.runs.spending import GOLD
 MISSING = "\u2013"
 """Shown in place of a figure that is not there."""
 
+MINUS = "\u2212"
+"""As wide as a plus, and as high as digits stand: a hyphen is neither."""
+
 
 def label(score: Score) -> str:
     """Name a score, with its scale and its direction unless they are those of a rate."""
@@ -79,8 +82,7 @@ def number_interval(ci95: tuple[float, float] | None) -> str:
 
 def _signed_number(value: float) -> str:
     """Format a difference of means of scores, with its sign."""
-    sign = "+" if value > 0 else "\u2212" if value < 0 else ""
-    return sign + number(abs(value))
+    return f"+{number(value)}" if value > 0 else number(value)
 
 
 def words(name: str) -> str:
@@ -89,9 +91,9 @@ def words(name: str) -> str:
 
 
 def _signed_points(fraction: float) -> str:
-    # a true minus sign, as wide as the plus; and no sign on what rounds to zero
+    # no sign on what rounds to zero
     shown = f"{100 * fraction:+.1f}"
-    return "0.0" if shown in ("+0.0", "-0.0") else shown.replace("-", "\u2212")
+    return "0.0" if shown in ("+0.0", "-0.0") else shown.replace("-", MINUS)
 
 
 def p_value(value: float) -> str:
@@ -124,9 +126,9 @@ def number(value: float | None) -> str:
     if value is None:
         return MISSING
     # about three figures: intervals rarely justify more
-    if abs(value) >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.3g}"
+    size = abs(value)
+    shown = f"{size:,.0f}" if size >= 100 else f"{size:.1f}" if size >= 10 else f"{size:.3g}"
+    return MINUS + shown if value < 0 else shown
 
 
 def precise(value: float | None) -> str:

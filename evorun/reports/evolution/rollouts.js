@@ -51,7 +51,7 @@
   // What it was played under or scored by.
   const word = (one) => (members[one.member].kind === "rubric" ? "rubric" : "prompt");
 
-  const number = (value) => (value === null ? "–" : String(Number(value.toPrecision(3))));
+  const number = (value) => (value === null ? "–" : signed(Number(value.toPrecision(3))));
 
   function item(one) {
     const outcome = one.correct === true ? "right" : one.correct === false ? "wrong" : "ungraded";
