@@ -15,7 +15,7 @@ from evorun.reports.evolution.section import load_sections
 from evorun.reports.export import export
 from evorun.reports.facts import facts_of, settings_of, tiles
 from evorun.reports.figures import JUDGE, RATINGS, SEARCH, figure_rows
-from evorun.reports.judge import calibration, decisive_by_step, judge_warning
+from evorun.reports.judge import calibration, decisive_by_step, judge_warning, judges
 from evorun.reports.overview import (
     CandidateFigures,
     Curves,
@@ -26,7 +26,7 @@ from evorun.reports.overview import (
 )
 from evorun.reports.packing import script_json
 from evorun.reports.page import content_hash, markup, own_file, render, write_page
-from evorun.reports.rubrics.section import SHOWN, load_rubric_section
+from evorun.reports.rubrics.section import load_rubric_section, shown_figures
 from evorun.reports.scores import is_flat, score_cells, score_rows
 from evorun.reports.training import gradient_clipping, is_edit
 from evorun.runs.reading import read_records, read_steps
@@ -125,6 +125,7 @@ def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
         "search_note": _search_note(outcome, steps),
         "judge_rows": figure_rows(outcome.metrics, JUDGE),
         "judge_warning": judge_warning(outcome.metrics),
+        "judges": judges(outcome.manifest),
         "gradient_clipping": gradient_clipping(curves.training),
         "plots": _plots(outcome, curves, figures, along),
         "sections": sections,
@@ -165,14 +166,14 @@ def _plots(
     primary, second, measure = outcome.primary, outcome.second, yardstick(outcome.manifest.scores)
     strata = {name.partition("/")[2]: points for name, points in curves.series.items() if name != primary.name}
     along, judged = plots.RunPlots(axes, curves.problems), "decisive_rate" in outcome.metrics
-    flat = _flat(curves)
+    flat, drawn_by_rubrics = _flat(curves), shown_figures(curves.training)
     drawn: dict[str, Drawing | None] = {
         "strata": along.strata(primary, strata) if len(strata) > 1 else None,
         "scores": along.scores(
             [score for score in curves.others if score != second and score not in flat], curves.scores
         ),
         "training": plots.training_plot(
-            {name: p for name, p in curves.training.items() if not is_edit(name) and not name.startswith(SHOWN)}
+            {name: p for name, p in curves.training.items() if not is_edit(name) and name not in drawn_by_rubrics}
         ),
         "decisive": along.decisive(
             decisive_by_step(read_records(outcome.run_dir / "comparisons.jsonl", ComparisonRecord))

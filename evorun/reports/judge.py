@@ -7,9 +7,15 @@ from itertools import pairwise
 from statistics import fmean
 from typing import NamedTuple
 
-from evorun.runs.schema import ComparisonRecord, Metric
+from evorun.runs.schema import ComparisonRecord, Manifest, Metric
 from evorun.runs.scores import Score
 from evorun.runs.statistics import Proportion, clustered_mean, pooled_share
+
+
+def judges(manifest: Manifest) -> bool:
+    """Tell whether the method has candidates judged in duels, by its settings."""
+    settings = manifest.config.get("method")
+    return isinstance(settings, Mapping) and "judge_temperature" in settings and settings.get("choose") != "oracle"
 
 
 def decisive_by_step(duels: Iterable[ComparisonRecord]) -> dict[int, Metric]:

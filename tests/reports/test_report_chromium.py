@@ -284,8 +284,12 @@ def test_the_page_works_without_candidates_or_duels(chromium: Any, tmp_path: Pat
     spec = RunSpec(problems=0, finished=False, manifest={"status": "interrupted"})
     chromium.get(write_report(write_run(tmp_path / "empty", spec)).as_uri())
     assert "Unfinished" in chromium.page_source
-    chromium.get(write_report(write_run(tmp_path / "single", RunSpec(duels=0, candidates=1, generations=0))).as_uri())
+    judging = {"config": {"method": {"name": "duel_evolve", "judge_temperature": 0.7}}}
+    spec = RunSpec(duels=0, candidates=1, generations=0, manifest=judging)
+    chromium.get(write_report(write_run(tmp_path / "judging", spec)).as_uri())
     assert texts(chromium, "#duels .note") == ["no duels"]
+    chromium.get(write_report(write_run(tmp_path / "single", RunSpec(duels=0, candidates=1, generations=0))).as_uri())
+    assert not chromium.find_element("css selector", "#duels").is_displayed()
     (tmp_path / "single" / "problems.jsonl").unlink()
     chromium.get(write_report(tmp_path / "single").as_uri())
     assert texts(chromium, "#problem-data") == [""]

@@ -156,10 +156,29 @@ def test_a_run_that_tests_no_programs_names_no_sandbox(tmp_path: Path) -> None:
     assert "Sandbox" not in _Page(_render(tmp_path, RunSpec(problems=0))).text
 
 
-def test_a_run_without_duels_says_so_and_draws_none(tmp_path: Path) -> None:
-    html = _render(tmp_path, RunSpec(duels=0))
-    assert "This run has no duels." in html
+@pytest.mark.parametrize(
+    ("settings", "judges"),
+    [
+        ({"name": "duel_evolve", "judge_temperature": 0.7}, True),
+        ({"name": "best_of_n", "judge_temperature": 0.7, "choose": "oracle"}, False),
+        ({"name": "few_shot"}, False),
+    ],
+)
+def test_a_run_without_duels_says_so_where_its_method_has_any(
+    tmp_path: Path, settings: dict[str, object], judges: bool
+) -> None:
+    html = _render(tmp_path, RunSpec(problems=1, duels=0, manifest={"config": {"method": settings}}))
+    assert ("<h2>Judge</h2>" in html) == judges
+    assert ("This run has no duels." in html) == judges
     assert "Decisive share of duels by generation" not in html
+
+
+def test_the_tile_of_losses_counts_what_was_asked_for_again(drawn: Path) -> None:
+    candidates = [json.loads(line) for line in (drawn / "candidates.jsonl").open()]
+    lost, again = sum(one["answer"] is None for one in candidates), sum(one["attempts"] > 1 for one in candidates)
+    assert 0 < again < len(candidates)
+    said = f"{lost} of {len(candidates)} candidates; {again} asked for again, unparsable or a repeat"
+    assert said in _Page((drawn / "report.html").read_text("utf-8")).text
 
 
 def test_a_judge_that_decides_nothing_is_named_beside_its_numbers(tmp_path: Path) -> None:

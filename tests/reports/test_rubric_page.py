@@ -5,6 +5,7 @@ from pathlib import Path
 from statistics import fmean
 
 import pytest
+from drawn import panels_of
 from rubric_fixture import RubricSpec, write_rubric_run
 
 from evorun.reports.evolution.population import played_under
@@ -73,6 +74,27 @@ def test_the_section_has_the_figures_and_what_became_of_refinements(hacked: Path
     assert [row[2:4] for row in section.tables["rubric_lengths"].rows] == [(0, 0), (1, 10), (2, 20), (3, 30)]
     assert "share of points given" in section.plots["strictness"].svg
     assert [row[0] for row in section.tables["rubric_scores"].rows] == [f"rubric#{n}" for n in range(4)]
+
+
+def test_the_reward_is_drawn_once_where_it_is_the_raw_one(tmp_path: Path) -> None:
+    run = write_rubric_run(tmp_path / "run")
+    measured = {"reward", "reward collapse", "rubric words"}  # KL and the others stand in the section on rewards
+    assert _drawn_of_training(run) == measured - {"reward"}
+    training = [json.loads(line) for line in (run / "training.jsonl").open()]
+    training[3]["figures"]["reward"] -= 0.1  # a penalty for a missing end
+    (run / "training.jsonl").write_text("".join(json.dumps(one) + "\n" for one in training))
+    assert _drawn_of_training(run) == measured
+
+
+def test_a_run_without_rubrics_has_its_reward_and_kl_among_the_training_figures(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(problems=1))
+    steps = [{"step": i, "calls": i, "tokens": i, "figures": {"reward": i / 9, "kl": i / 99}} for i in (1, 2)]
+    (run / "training.jsonl").write_text("".join(json.dumps(step) + "\n" for step in steps))
+    assert _drawn_of_training(run) == {"reward", "KL from the reference (nats per token)"}
+
+
+def _drawn_of_training(run: Path) -> set[str]:
+    return {panel.title for panel in panels_of(render_report(run), "What training steps measured")}
 
 
 def test_a_rubric_has_the_normalised_scores_that_it_gave(hacked: Path) -> None:

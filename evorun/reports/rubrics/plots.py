@@ -40,6 +40,9 @@ MOST_MOTIFS = 24
 """Of a figure, the most frequent; all are in its table."""
 _LONGEST_MOTIF = 44
 
+REWARDS = {RAW: "raw reward", REWARD: "normalised reward", "kl": "KL (nats per token)", "reward_spread": "spread"}
+"""Figures of training steps that are drawn below one another where a rubric rewards."""
+
 SIGNS = {"zero_gradient": "zero gradient", "nearly_uniform": "nearly uniform", "reward_collapse": "reward collapse"}
 """Figures of steps at which training has gone wrong, by what they are called in a legend."""
 _SIGN_MARKS = "xv*"
@@ -94,8 +97,7 @@ def rewards_plot(series: Series, refined: Sequence[int]) -> Drawing | None:
 
     None without a reward.
     """
-    names = {RAW: "raw reward", REWARD: "normalised reward", "kl": "KL (nats per token)", "reward_spread": "spread"}
-    drawn = [(label, points) for name, label in names.items() if (points := series.get(name))]
+    drawn = [(label, points) for name, label in REWARDS.items() if (points := series.get(name))]
     if not drawn:
         return None
     with figure_of(10.4, 1.7 * len(drawn) + 0.7) as figure:

@@ -2,11 +2,12 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isclose
 
-from evorun.reports.drawing import Drawing
+from evorun.reports.drawing import Drawing, number
 from evorun.reports.overview import Curves, Outcome
 from evorun.reports.rubrics import plots
-from evorun.reports.rubrics.hacking import MONITOR, REWARD, refined_after, thresholds
+from evorun.reports.rubrics.hacking import MONITOR, RAW, REWARD, refined_after, thresholds
 from evorun.reports.rubrics.lineage import Length, key_of, lengths, rubric_scores
 from evorun.reports.rubrics.motifs import Motifs, load_motifs
 from evorun.reports.tables import DataTable
@@ -15,8 +16,6 @@ from evorun.runs.reading import read_records, read_training
 from evorun.runs.schema import CandidateRecord, MetricPoint, RubricScore, TrainingRecord
 
 UNSCORED = "reward_unscored_"
-SHOWN = (MONITOR, UNSCORED, "reward_raw", REWARD)
-"""Beginnings of the names of figures that this section draws, and the one on training need not."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +33,17 @@ class RubricSection:
     def shown(self) -> bool:
         """True where there is anything to see."""
         return bool(self.plots)
+
+
+def shown_figures(series: plots.Series) -> set[str]:
+    """Return the names of the figures that this section draws, and the one on training need not."""
+    shown = {name for name in series if name.startswith((MONITOR, UNSCORED))}
+    if RAW not in series:
+        return shown
+    # without a penalty, what is learned from is the raw reward, summed in another order
+    learned_from, raw = ({p.step: number(p.value) for p in series.get(name, ())} for name in ("reward", RAW))
+    same = learned_from.keys() == raw.keys() and all(isclose(learned_from[step], raw[step]) for step in raw)
+    return shown | {*plots.REWARDS, *(["reward"] if same else [])}
 
 
 def load_rubric_section(outcome: Outcome, curves: Curves) -> RubricSection:
