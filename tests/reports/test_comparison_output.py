@@ -264,6 +264,25 @@ def test_the_page_shows_scores_and_draws_them(scored: list[Path]) -> None:
     ]
 
 
+def test_a_score_that_stays_where_it_is_has_a_line_and_no_figure(tmp_path: Path) -> None:
+    moving, flat = [10.0, 90.0, 50.0, 70.0, 30.0, 100.0], [0.0, 12.0, 0.0, 12.0, 0.0, 0.0]
+    names = ("penalised_score", "style", "length")
+    runs = [
+        write_method(
+            tmp_path / method, [False] * 6, method=method, steps=3,
+            scores={"penalised_score": moving, "style": flat, "length": moving},
+            declared=[{"name": "accuracy", "low": 0, "high": 1, "rate": True},
+                      *({"name": name, "low": 0, "high": 100} for name in names)],
+        )
+        for method in ("lyria", "best_of_n")
+    ]  # fmt: skip
+    page = Page(_page(runs))
+    labels = " ".join(str(a.get("aria-label")) for tag, a in page.elements if tag == "svg")
+    assert "Length on mathbench against generation" in labels
+    assert "Style" not in labels
+    assert _plain(page.text).count("style (scale 0 to 100) 4 ") == 2
+
+
 def test_hostile_score_names_stay_texts(tmp_path: Path) -> None:
     names = [text for text in HOSTILE if "\ud800" not in text]
     runs = [

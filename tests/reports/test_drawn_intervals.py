@@ -45,6 +45,19 @@ def write_artifact(run: Path, name: str, records: list[dict[str, Any]]) -> None:
     (run / "artifacts" / name).write_text(json.dumps(records))
 
 
+def test_bands_of_strata_are_wilsons_intervals_of_their_own_problems(tmp_path: Path) -> None:
+    run = write_method(tmp_path / "run", RIGHT, steps=4)
+    panels = panels_of(render_report(run), "Accuracy by generation in each stratum")
+    by_stratum = group_of(read(run, "steps"), "stratum")
+    assert [panel.title for panel in panels] == sorted(by_stratum)
+    for panel in panels:
+        by_step = sorted(group_of(by_stratum[panel.title], "step").items())
+        shares = [(step, fmean(one["correct"] for one in own), len(own)) for step, own in by_step]
+        assert has(panel, [(step, share) for step, share, _ in shares])
+        (band,) = panel.areas
+        assert is_band(band, [(step, *wilson(share, n)) for step, share, n in shares])
+
+
 @pytest.mark.parametrize("unit", ["generation", "calls per problem", "tokens per problem"])
 def test_a_runs_band_is_wilsons_interval_at_each_point(tmp_path: Path, unit: str) -> None:
     run = write_method(tmp_path / "run", RIGHT, steps=4, calls={"generate": 50})
@@ -284,6 +297,26 @@ def test_figures_of_rubrics_have_their_refinements_thresholds_signs_and_strictne
         values = [one["scores"]["rubric"] for one in own]
         bca = stats.bootstrap((values,), np.mean, method="BCa", rng=np.random.default_rng(1)).confidence_interval
         assert bar == pytest.approx((step, bca.low, step, bca.high), abs=5e-3)
+
+
+@pytest.mark.parametrize(("recovers", "until"), [(False, 30), (True, 25)])
+def test_the_span_is_shaded_in_which_reward_and_gold_part(tmp_path: Path, recovers: bool, until: int) -> None:
+    run = write_rubric_run(tmp_path / "run", RubricSpec(hacked=True))
+    steps = read(run, "steps")
+    for one in steps:
+        if recovers and one["step"] == 30:
+            one["scores"]["rubric"] = 0.6
+    (run / "steps.jsonl").write_text("".join(json.dumps(one) + "\n" for one in steps))
+    (panel,) = panels_of(render_report(run), "Gold score beside the training reward")
+    edges = [sorted({round(x, 2) for x, _ in patch}) for patch in panel.patches]
+    assert [20, until] in edges  # from the first evaluation after the fall, as the banner says
+
+
+def test_no_span_is_shaded_where_reward_and_gold_rise_together(tmp_path: Path) -> None:
+    run = write_rubric_run(tmp_path / "run", RubricSpec())
+    (panel,) = panels_of(render_report(run), "Gold score beside the training reward")
+    widths = [max(x for x, _ in patch) - min(x for x, _ in patch) for patch in panel.patches]
+    assert [width for width in widths if 0 < width < 30] == []
 
 
 def test_lines_of_a_comparisons_rubrics_are_means_over_keys(tmp_path: Path) -> None:

@@ -70,6 +70,19 @@ def test_judge_and_losses_are_shares_in_words(tmp_path: Path) -> None:
     assert lost.endswith(" % \u2013 180")
 
 
+def test_duels_in_one_order_are_decisive_by_their_one_verdict(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", RunSpec(finished=False))
+    duels = [json.loads(line) for line in (run / "comparisons.jsonl").open()]
+    for duel in duels:
+        verdict = duel["verdicts"][0]
+        duel |= {"verdicts": [verdict], "outcome": {"A": "first", "B": "second"}.get(verdict)}
+    (run / "comparisons.jsonl").write_text("".join(json.dumps(duel) + "\n" for duel in duels))
+    (row,) = [" ".join(line.split()) for line in _summary(run).splitlines() if line.strip().startswith("decisive")]
+    share = sum(duel["outcome"] is not None for duel in duels) / len(duels)
+    assert row.startswith(f"decisive duels: a winner, the same in each order asked {100 * share:.1f} % ")
+    assert row.endswith(f" {len(duels)}")
+
+
 def test_texts_that_an_engine_let_go_on_are_a_loss_of_their_own(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     assert "beyond max_tokens" not in _summary(run)
@@ -115,8 +128,7 @@ def test_the_report_is_named_as_a_user_would_type_it(tmp_path: Path, monkeypatch
 
 def test_a_method_of_one_step_without_duels_or_beliefs_has_a_summary_and_a_page(tmp_path: Path) -> None:
     run = write_method(tmp_path / "run", [True, False, True], method="few_shot", calls={"demonstrate": 2, "answer": 1})
-    html = write_report(run).read_text()
-    assert "This run has no duels." in html
+    assert "<h2>Judge</h2>" not in write_report(run).read_text()
     rows = [" ".join(line.split()) for line in _summary(run).splitlines()]
     assert "search" in rows
     assert "parsable texts 100.0 % 43.9 to 100.0 % 9" in rows  # three texts of each of three problems
