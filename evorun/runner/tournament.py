@@ -24,7 +24,7 @@ from evorun.runner.process import logging_to, stop_on_signals
 from evorun.runner.served import in_manifest, open_lazily
 from evorun.runner.tournament_records import rated_matches, tournament_results, write_tournament
 from evorun.runs.budget import Meter
-from evorun.runs.directory import RunDirectory, differences, load_manifest, now, refuse_other_version
+from evorun.runs.directory import TOURNAMENT, RunDirectory, differences, load_manifest, now, refuse_other_version
 from evorun.runs.effects import Traffic, journaled
 from evorun.runs.environment import git_commit, hardware, package_versions
 from evorun.runs.files import refuse_ways_out
@@ -36,7 +36,7 @@ from evorun.runs.records import write_json
 from evorun.runs.replay import ReplayConfig
 from evorun.runs.schema import Spent
 from evorun.runs.terminal import Terminal
-from evorun.runs.tournaments import TOURNAMENT, TournamentManifest, TournamentResults, load_tournament
+from evorun.runs.tournaments import TournamentManifest, TournamentResults, load_tournament
 from evorun.sandbox.config import SandboxConfig
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import LoadedTask, TaskConfig

@@ -29,6 +29,7 @@ from evorun.runs.schema import Manifest, StageInRun, Status
 log = logging.getLogger("evorun")
 
 MANIFEST = "manifest.json"
+TOURNAMENT = "tournament.json"
 PROBLEMS = "problems.jsonl"
 TRAINING = "training"
 """Records of training steps, in runs that train."""

@@ -3,9 +3,8 @@
 from pathlib import Path
 
 from evorun.errors import ConfigError
-from evorun.runs.directory import MANIFEST
+from evorun.runs.directory import MANIFEST, TOURNAMENT
 from evorun.runs.paths import display
-from evorun.runs.tournaments import TOURNAMENT
 
 
 def refuse_folder_of_records(key: str, folder: Path) -> None:

@@ -12,13 +12,13 @@ from evorun.errors import RunDirectoryError
 from evorun.ratings import elo
 from evorun.ratings.paired_logit import Fit, Intervals, PairedLogit, drawn_clusters, drawn_matches
 from evorun.runs.candidates import Verdict
+from evorun.runs.directory import TOURNAMENT
 from evorun.runs.files import read_regular
 from evorun.runs.paths import display
 from evorun.runs.schema import Metric, ModelInRun, Spent, Status
 
 T = TypeVar("T")
 
-TOURNAMENT = "tournament.json"
 MATCHES = "matches.jsonl"
 JUDGMENTS = "judgments.jsonl"
 RESULTS = "results.json"
