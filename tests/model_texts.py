@@ -27,9 +27,10 @@ from evorun.sandbox.base import Case, CaseResult, Limits
 from evorun.sandbox.testing import cut
 from evorun.tasks import judging, score_forms, verdicts
 from evorun.tasks.billsum.worker import in_lines
-from evorun.tasks.boxes import has_alternatives, is_in_form, last_boxed
+from evorun.tasks.boxes import has_alternatives, is_in_form, last_boxed, without_placeholders
 from evorun.tasks.capabilities import Diagnosis, Individual
 from evorun.tasks.clauses import clause_before, is_supposed
+from evorun.tasks.conclusions import concluded, emphasized
 from evorun.tasks.corrections import read_unless_withdrawn, settled
 from evorun.tasks.ethics.reading import read_verdict
 from evorun.tasks.fitness_scores import last_score, read_fitness
@@ -112,7 +113,17 @@ def functions() -> dict[str, Reader]:
             "clause": lambda text: clause_before(text, len(text), across_lines=True),
             "supposed": lambda text: is_supposed(text, len(text)),
         },
-        "tasks.boxes": {"box": last_boxed, "form": is_in_form, "alternatives": has_alternatives},
+        "tasks.boxes": {
+            "box": last_boxed,
+            "form": is_in_form,
+            "alternatives": has_alternatives,
+            "placeholders": without_placeholders,
+        },
+        "tasks.conclusions": {
+            "concluded": lambda text: concluded(text, "How many ordered pairs (m, n) are there?"),
+            "question": lambda text: concluded("There are 5 of them.", text),
+            "emphasized": emphasized,
+        },
         "tasks.math_contest.reading": {"integer": read_integer, "canonical": canonical, "stated": stated},
         "tasks.livecodebench.reading": {
             "program": _or_error(read_program),

@@ -29,6 +29,7 @@ WITHOUT_MODEL_TEXT = {
     "methods.root_principles": "a user's file",
     "models.adapters": "names of tensors",
     "models.base": "an engine's reason for a refusal",
+    "models.chat_templates": "a model's chat template",
     "models.keys": "names of variables",
     "models.reviewing": "a simulator's prompts",
     "reports.drawing": "matplotlib's output",
