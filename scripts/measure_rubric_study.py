@@ -26,7 +26,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from study_tables import finished_runs, markdown, mean_over_seeds, mean_over_seeds_and_problems, read_arm
 
-from evorun.methods.refinement_settings import ANALYSE, MERGE, REFINE
+from evorun.methods.mpo.refinement_settings import ANALYSE, MERGE, REFINE
 from evorun.models.reviewing import CLOSING, HARMFUL
 from evorun.reports.rubrics.hacking import gold_score, gold_scores, hacking
 from evorun.runs.directory import load_manifest

@@ -10,10 +10,11 @@ from gepa.strategies.instruction_proposal import InstructionProposalSignature
 from hypothesis import strategies as st
 
 from building import load_task
-from evorun.methods import meta_prompts, system_prompts
-from evorun.methods.known_exploits import EXPLOITS, known_exploit
-from evorun.methods.prompt_operators import OperatorPrompts, read_summary, shown_lessons
-from evorun.methods.rubric_writing import read_count
+from evorun.methods.espl import system_prompts
+from evorun.methods.espl.operators import OperatorPrompts, read_summary, shown_lessons
+from evorun.methods.mpo import meta_prompts
+from evorun.methods.mpo.known_exploits import EXPLOITS, known_exploit
+from evorun.methods.mpo.rubric_writing import read_count
 from evorun.models import channels
 from evorun.models.base import Completion, Reply
 from evorun.models.loopholes import strengths
@@ -170,27 +171,27 @@ def functions() -> dict[str, Reader]:
             "error": lambda text: error_text(text.encode(errors="surrogatepass")),
             "redacted": Redactor("sk-key/0").message,
         },
-        "methods.gepa_bridge": {"instruction": InstructionProposalSignature.output_extractor},
-        "methods.system_prompts": {
+        "methods.gepa.bridge": {"instruction": InstructionProposalSignature.output_extractor},
+        "methods.espl.system_prompts": {
             "edits": lambda text: system_prompts.patch(("one", "two"), _replied(text), EDITS, partial=True)
         },
-        "methods.prompt_operators": {
+        "methods.espl.operators": {
             "summary": lambda text: read_summary(_replied(text)),
             "lesson": lambda text: shown_lessons(
                 [_operators().read_lesson(system_prompts.SystemPrompt("", ("one",)), _replied(text))]
             ),
         },
-        "methods.meta_prompts": {
+        "methods.mpo.meta_prompts": {
             "analysis": _or_error(lambda text: meta_prompts.read_analysis(_replied(text))),
             "own score": lambda text: meta_prompts.read_own_score(text, 5.0),
             "refinement": _or_error(lambda text: meta_prompts.read_refinement(_replied(text), 9)),
         },
-        "methods.known_exploits": {
+        "methods.mpo.known_exploits": {
             f"exploit {number}": lambda text, number=number: known_exploit(number, text)  # type: ignore[misc]
             for number in range(len(EXPLOITS))
         },
         "models.loopholes": {"strengths": strengths},
-        "methods.rubric_writing": {"count": _or_error(lambda text: read_count(text, 9))},
+        "methods.mpo.rubric_writing": {"count": _or_error(lambda text: read_count(text, 9))},
         "rollouts.monitors": {"monitors": lambda text: monitors.measure(text, "stop")},
         "runs.printable": {"printable": printable},
         "models.server.wire": {"surrogates": lambda text: without_lone_surrogates(text.encode(errors="surrogatepass"))},

@@ -10,7 +10,7 @@ from hydra.core.config_store import ConfigStore
 from omegaconf import DictConfig, OmegaConf
 
 import evorun
-from evorun.methods.proposals import FROM_TASK
+from evorun.methods.search.proposals import FROM_TASK
 from evorun.models.config import OTHER_ROLES
 from evorun.runner import registry
 from evorun.runs.budget import LIMITS

@@ -12,9 +12,9 @@ from typing import Any
 import msgspec
 
 from evorun.errors import ConfigError
-from evorun.methods.delete_one import effects, without_each
-from evorun.methods.fixed_prompts import GivenPrompt
-from evorun.methods.system_prompts import SystemPrompt
+from evorun.methods.espl.delete_one import effects, without_each
+from evorun.methods.espl.system_prompts import SystemPrompt
+from evorun.methods.search.fixed_prompts import GivenPrompt
 from evorun.runner.settings import check
 from evorun.runner.stages import Runner
 from evorun.runs.candidates import SHARED

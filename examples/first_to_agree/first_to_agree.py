@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from evorun.errors import at_least
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context
-from evorun.methods.proposals import Proposal, ResponseSettings, from_task, propose
+from evorun.methods.search.proposals import Proposal, ResponseSettings, from_task, propose
 from evorun.runs.candidates import Candidate, Step
 from evorun.tasks.capabilities import Generates
 

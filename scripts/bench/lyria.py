@@ -10,7 +10,7 @@ import numpy as np
 
 from evorun.cli.compose import default_config
 from evorun.methods.context import Context
-from evorun.methods.lyria import Lyria
+from evorun.methods.lyria.lyria import Lyria
 from evorun.models import Completion, Reply, Request
 from evorun.rollouts.calls import Caller
 from evorun.runs.budget import Meter

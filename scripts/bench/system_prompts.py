@@ -7,9 +7,9 @@ import numpy as np
 import trueskill as package
 
 from evorun.cli.compose import default_config
-from evorun.methods.prompt_operators import OperatorPrompts, contrasting, posed, read_summary
-from evorun.methods.prompt_population import Member, Population
-from evorun.methods.system_prompts import Limits, SystemPrompt
+from evorun.methods.espl.operators import OperatorPrompts, contrasting, posed, read_summary
+from evorun.methods.espl.population import Member, Population
+from evorun.methods.espl.system_prompts import Limits, SystemPrompt
 from evorun.models.base import Completion, Reply
 from evorun.ratings import trueskill
 from evorun.rollouts.episodes import Asked, Episode

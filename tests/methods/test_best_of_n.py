@@ -5,9 +5,9 @@ from itertools import pairwise
 import pytest
 
 from building import make_meter, make_method
-from evorun.methods.arena import Arena
-from evorun.methods.best_of_n import BestOfN
-from evorun.methods.samples import PILOT
+from evorun.methods.duels.arena import Arena
+from evorun.methods.duels.best_of_n import BestOfN
+from evorun.methods.search.samples import PILOT
 from evorun.runs.budget import Meter
 from evorun.runs.candidates import Comparison, Response, Step
 from evorun.tasks.base import Problem, Tools

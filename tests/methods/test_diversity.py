@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from evorun.methods.diversity import genotypic_diversity, phenotypic_diversity, shared_fitness
-from evorun.methods.system_prompts import SystemPrompt
+from evorun.methods.espl.diversity import genotypic_diversity, phenotypic_diversity, shared_fitness
+from evorun.methods.espl.system_prompts import SystemPrompt
 
 
 def test_a_problem_is_worth_more_to_those_who_solve_it_alone() -> None:

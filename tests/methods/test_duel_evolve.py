@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from building import load_task, make_config, make_context, make_meter, make_method
 from evorun.errors import ConfigError
-from evorun.methods import arena
+from evorun.methods.duels import arena
 from evorun.models import Completion, Reply, Request
 from evorun.rollouts.calls import Caller
 from evorun.runs.budget import Meter

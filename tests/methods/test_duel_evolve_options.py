@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from building import make_meter, make_method
-from evorun.methods.duel_evolve import DuelEvolve
+from evorun.methods.duels.duel_evolve import DuelEvolve
 from evorun.runs.candidates import Step
 from method_fixture import Ask, Quiz, Scripted, TestedQuiz, drive, solve
 

@@ -7,9 +7,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from building import make_method
-from evorun.methods.arena import Arena
-from evorun.methods.duel_evolve import select_parents
-from evorun.methods.duels import OUTCOMES, select_duels
+from evorun.methods.duels.arena import Arena
+from evorun.methods.duels.duel_evolve import select_parents
+from evorun.methods.duels.duels import OUTCOMES, select_duels
 from evorun.runs.candidates import Candidate, Comparison, Response, Verdict
 from evorun.tasks.capabilities import Explanation
 from method_fixture import Ask, Scripted, solve

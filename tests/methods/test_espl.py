@@ -17,12 +17,12 @@ import pytest
 
 from building import composed, make_budget, make_config, make_method, simulated_run
 from evorun.errors import ConfigError
-from evorun.methods.espl import EsplConfig
-from evorun.methods.evolution import Batch
-from evorun.methods.policy_gradient import GrpoConfig
-from evorun.methods.prompt_population import Member
-from evorun.methods.root_principles import read_principles, read_roots
-from evorun.methods.system_prompts import SystemPrompt
+from evorun.methods.espl.espl import EsplConfig
+from evorun.methods.espl.evolution import Batch
+from evorun.methods.espl.population import Member
+from evorun.methods.espl.root_principles import read_principles, read_roots
+from evorun.methods.espl.system_prompts import SystemPrompt
+from evorun.methods.learning.policy_gradient import GrpoConfig
 from evorun.models import Reply, Request
 from evorun.ratings import trueskill
 from evorun.rollouts.episodes import Asked, Episode

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from building import make_meter, make_method
-from evorun.methods.feedback_descent import FeedbackDescent
+from evorun.methods.duels.feedback_descent import FeedbackDescent
 from evorun.runs.candidates import Step
 from method_fixture import Ask, Script, Scripted, TestedQuiz, solve
 

@@ -16,7 +16,7 @@ import pytest
 from building import make_budget, make_driver, make_method
 from evorun.errors import ConfigError, EngineError, RunDirectoryError
 from evorun.methods.context import RunContext
-from evorun.methods.gepa import Gepa
+from evorun.methods.gepa.gepa import Gepa
 from evorun.models import Reply, Request
 from evorun.runs.candidates import Response
 from evorun.runs.directory import RunDirectory
@@ -691,7 +691,7 @@ async def test_cancelled_while_gepa_itself_computes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The thread is between two calls when the run is cancelled: its next call must end it, not wait for ever."""
-    from evorun.methods import gepa_bridge
+    from evorun.methods.gepa import bridge as gepa_bridge
 
     computing, go_on = threading.Event(), threading.Event()
     original = gepa_bridge.Bridge.make_reflective_dataset
@@ -743,5 +743,5 @@ async def test_a_missing_package_is_said_in_one_line(tmp_path: Path, monkeypatch
 def test_importing_the_method_imports_no_gepa() -> None:
     import subprocess
 
-    code = "import sys, evorun.methods.gepa; sys.exit('gepa' in sys.modules)"
+    code = "import sys, evorun.methods.gepa.gepa; sys.exit('gepa' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

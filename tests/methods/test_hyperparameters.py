@@ -9,7 +9,7 @@ from scipy.optimize import brentq
 from scipy.special import expit
 
 from building import load_task, make_context, make_method
-from evorun.methods.arena import Arena
+from evorun.methods.duels.arena import Arena
 from evorun.models import Completion, Reply, Request, Sampling
 from evorun.rollouts.calls import Caller
 from evorun.runs.candidates import Candidate, Comparison, Step

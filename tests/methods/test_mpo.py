@@ -13,7 +13,7 @@ from msgspec import UNSET
 
 from building import composed, make_budget, make_config, make_method
 from evorun.errors import ConfigError
-from evorun.methods.refinement_settings import ANALYSE, MERGE, REFINE
+from evorun.methods.mpo.refinement_settings import ANALYSE, MERGE, REFINE
 from evorun.models.base import Message, Reply, Request
 from evorun.runner.settings import check
 from evorun.runs.candidates import Response

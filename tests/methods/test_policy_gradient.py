@@ -12,7 +12,7 @@ import pytest
 from building import make_budget, make_config, make_method, task_config
 from evorun.errors import ConfigError, DataError
 from evorun.methods.context import RunContext
-from evorun.methods.policy_gradient import GrpoConfig
+from evorun.methods.learning.policy_gradient import GrpoConfig
 from evorun.rollouts.rewards import formatted
 from evorun.rollouts.rubric_settings import RubricSettings
 from evorun.runner.training_runs import training_problems

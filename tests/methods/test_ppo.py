@@ -11,8 +11,8 @@ from msgspec import UNSET
 
 from building import make_config, make_method, simulated_run
 from evorun.errors import ConfigError, TrainingError
-from evorun.methods.ppo import PpoConfig
-from evorun.methods.proximal import ProximalSettings
+from evorun.methods.learning.ppo import PpoConfig
+from evorun.methods.learning.proximal import ProximalSettings
 from evorun.runs.reading import read_rollouts
 from evorun.testing.runs import COMPLETED
 from evorun.training.wire import Figures, ProximalPolicy, Row, TokenAdvantages

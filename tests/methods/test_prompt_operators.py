@@ -9,7 +9,7 @@ import pytest
 
 from building import load_task
 from evorun.errors import ConfigError
-from evorun.methods.prompt_operators import (
+from evorun.methods.espl.operators import (
     OperatorPrompts,
     contrasting,
     read_summary,
@@ -17,8 +17,8 @@ from evorun.methods.prompt_operators import (
     success,
     wins_of,
 )
-from evorun.methods.prompt_population import Member
-from evorun.methods.system_prompts import ANALYSIS_CHARS, Edit, Limits, Patched, SystemPrompt
+from evorun.methods.espl.population import Member
+from evorun.methods.espl.system_prompts import ANALYSIS_CHARS, Edit, Limits, Patched, SystemPrompt
 from evorun.models.base import Completion, Message, Reply
 from evorun.rollouts.episodes import Asked, Episode
 from evorun.rollouts.rewards import Reward

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from evorun.errors import ConfigError
-from evorun.methods.prompt_population import SELECTIONS, Member, Population, PopulationSettings, tied_ranks
-from evorun.methods.system_prompts import SystemPrompt
+from evorun.methods.espl.population import SELECTIONS, Member, Population, PopulationSettings, tied_ranks
+from evorun.methods.espl.system_prompts import SystemPrompt
 from evorun.ratings import trueskill
 
 PAPER = PopulationSettings(

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from building import make_meter
 from evorun.errors import ConfigError
 from evorun.methods.context import RunContext, TrainingSplit
-from evorun.methods.known_exploits import known_exploit
-from evorun.methods.meta_prompts import Sample
-from evorun.methods.refinement_settings import CALIBRATE, RefinementSettings
-from evorun.methods.rubric_samples import choose, without_tokens
-from evorun.methods.rubric_trials import Answered, Trial
-from evorun.methods.rubric_writing import read_count
-from evorun.methods.rubrics import ROLES, Rubrics
+from evorun.methods.mpo.known_exploits import known_exploit
+from evorun.methods.mpo.meta_prompts import Sample
+from evorun.methods.mpo.refinement_settings import CALIBRATE, RefinementSettings
+from evorun.methods.mpo.rubric_samples import choose, without_tokens
+from evorun.methods.mpo.rubric_trials import Answered, Trial
+from evorun.methods.mpo.rubric_writing import read_count
+from evorun.methods.mpo.rubrics import ROLES, Rubrics
 from evorun.models.base import Completion, Message, Reply, Request, Sampling, rejected
 from evorun.rollouts.calls import Calls, Role
 from evorun.rollouts.episodes import NO_REWARD, Asked, Episode

@@ -14,7 +14,7 @@ import pytest
 
 from building import make_budget, make_driver, make_method
 from evorun.errors import ConfigError, DataError, RunDirectoryError
-from evorun.methods.sft import SftConfig
+from evorun.methods.learning.sft import SftConfig
 from evorun.runner.settings import check
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.directory import RunDirectory

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from evorun.methods.system_prompts import (
+from evorun.methods.espl.system_prompts import (
     Edit,
     Limits,
     Patched,

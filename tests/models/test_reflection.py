@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from evorun.errors import ConfigError
-from evorun.methods.system_prompts import Limits, Patched, SystemPrompt, patch
+from evorun.methods.espl.system_prompts import Limits, Patched, SystemPrompt, patch
 from evorun.models import Message, Request
 from evorun.models.base import Completion, Reply
 from evorun.models.principles import CATALOGUE, PrincipleSettings, principles_in

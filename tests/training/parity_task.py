@@ -20,9 +20,11 @@ from unittest import mock
 import numpy as np
 
 from building import composed, toy_task
-from evorun.methods import rubric_refinement, rubric_writing, system_prompts
-from evorun.methods.meta_prompts import MetaPrompts
-from evorun.methods.prompt_operators import OperatorPrompts
+from evorun.methods.espl import system_prompts
+from evorun.methods.espl.operators import OperatorPrompts
+from evorun.methods.mpo import refinement as rubric_refinement
+from evorun.methods.mpo import rubric_writing
+from evorun.methods.mpo.meta_prompts import MetaPrompts
 from evorun.models import Message, Reply, Request
 from evorun.models.embedded import is_ready, model_folder
 from evorun.models.simulator import Skill

@@ -1,0 +1,157 @@
+"""Best-of-N: independent responses without evolution, chosen among by duels or by an oracle.
+
+The duels are those of Duel-Evolve (its paper's appendix D). The oracle, a task's symbolic system, makes it the baseline
+of the Lyria paper (section 4.2.1), where a repeated answer is drawn again.
+"""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from itertools import count
+from typing import ClassVar
+
+from evorun.errors import at_least, one_of
+from evorun.methods.base import PerProblem, Regime
+from evorun.methods.context import Context
+from evorun.methods.duels.duels import DuelSettings, hold_duels, no_duels
+from evorun.methods.lyria.breeding import Plan, breed
+from evorun.methods.oracle import lacking_verifier, regime_with_verifier
+from evorun.methods.search.proposals import observed
+from evorun.methods.search.samples import SampleSettings, draw
+from evorun.rollouts.calls import Role
+from evorun.runs.candidates import Candidate, Comparison, Step
+from evorun.tasks.base import Task
+from evorun.tasks.capabilities import Generates, Judges
+
+
+@dataclass(kw_only=True)
+class BestOfNConfig(DuelSettings, SampleSettings):
+    """Hyperparameters; `conf/method/best_of_n.yaml` gives each default and its source."""
+
+    name: str
+    rounds: int | None
+    """Rounds of duels among the responses; None: until the budget ends."""
+    choose: str
+    """duels: by the judge. oracle: by the fitness that the task's symbolic system gives."""
+    dedup_attempts: int
+    """Redraws of a response that repeats an earlier one, at most; with the oracle only."""
+    batches: int
+    """With the oracle: steps that the responses are drawn in, so that there is a curve; about so many where only a
+    budget in tokens limits them."""
+
+    def __post_init__(self) -> None:
+        DuelSettings.__post_init__(self)
+        SampleSettings.__post_init__(self)
+        at_least("method.rounds", self.rounds, 0)
+        at_least("method.dedup_attempts", self.dedup_attempts, 0)
+        at_least("method.batches", self.batches, 1)
+        one_of("method.choose", self.choose, ("duels", "oracle"))
+
+
+class BestOfN(PerProblem):
+    """Draws responses once; duels then decide which is returned."""
+
+    name = "best_of_n"
+    description = "N independent responses, the best by the duels and the posterior of Duel-Evolve, or by an oracle"
+    regime = "problem_only"
+    needs = (Generates, Judges)
+    roles: ClassVar = {"judge": Role("judge")}
+    observes = True
+    ended_by_budget = ("samples", "rounds")
+    Config = BestOfNConfig
+    config: BestOfNConfig
+
+    @property
+    def last_step(self) -> int | None:
+        if self.config.choose == "duels":
+            return self.config.rounds
+        samples = self.config.samples
+        return None if samples is None else len(range(0, samples, self._batch(samples))) - 1
+
+    def warnings(self, calls: int | None) -> list[str]:
+        if calls is None or self.config.choose != "duels" or self.config.rounds == 0 or not self.config.duels:
+            return []
+        return no_duels(calls, self.config.samples_of(calls), "samples", self.config.orders)
+
+    def regime_on(self, task: type[Task]) -> Regime:
+        return regime_with_verifier(task) if self.config.choose == "oracle" else super().regime_on(task)
+
+    def incompatibility(self, task: type[Task]) -> str | None:
+        return lacking_verifier(task, "method.choose=duels") if self.config.choose == "oracle" else None
+
+    def solve(self, ctx: Context) -> AsyncIterator[Step]:
+        return self._by_oracle(ctx) if self.config.choose == "oracle" else self._by_duels(ctx)
+
+    async def _by_duels(self, ctx: Context) -> AsyncIterator[Step]:
+        """Draw all responses in step 0, then hold one round of duels a step; the answer is the highest mean."""
+        proposed = await draw(ctx, self.config)
+        arena = self.config.arena(ctx.archive)
+        arena.add(await observed(ctx, proposed.parsed))
+        arena.note_lost(proposed.unparsed)
+        comparisons: list[Comparison] = []
+        for step in count() if self.config.rounds is None else range(self.config.rounds + 1):
+            if step > 0:
+                comparisons = await hold_duels(ctx, arena, self.config, step=step)
+                if not comparisons:
+                    return  # nobody to compare, or the budget has ended
+            survivors, best = self.config.survivors(arena), arena.best()
+            rated = arena.rated(survivors.indices)
+            arena.keep(survivors.indices)
+            yield Step(
+                step=step,
+                best=None if best is None else rated[best],
+                candidates=rated,
+                pool=len(survivors.indices),
+                comparisons=comparisons,
+                extra=survivors.diagnostics() | (proposed.diagnostics() if step == 0 else {}),
+            )
+
+    async def _by_oracle(self, ctx: Context) -> AsyncIterator[Step]:
+        """Draw one batch of responses a step; the answer is the first of the highest fitness."""
+        plan = Plan(operator="init", prompt=ctx.task.generation_prompt(ctx.problem))
+        rated: list[Candidate] = []
+        keys: list[str] = []
+        slots = 0
+        for step in count():
+            left = self.config.still_to_draw(ctx, slots)
+            if left <= 0:
+                return
+            batch = min(left, self._batch(slots + left))
+            drawn = await breed(
+                ctx,
+                lambda index, attempt: plan,
+                range(slots, slots + batch),
+                role="generate",
+                step=0,  # the batches are one draw of N: their size changes no key, so no seed and no response
+                sampling=self.config.sampling,
+                dedup_attempts=self.config.dedup_attempts,
+                taken=keys,
+            )
+            if not drawn.children and step > 0:
+                return
+            slots += batch
+            keys += [child.key for child in drawn.children]
+            found = await ctx.verify([child.response for child in drawn.children], max_errors=0)
+            rated += [
+                Candidate.of(
+                    child.response,
+                    id=f"0.{index}",
+                    generation=0,
+                    operator="init",
+                    attempts=child.attempt + 1,
+                    call=child.call,
+                    fitness=verification.fitness,
+                    mean=verification.fitness,
+                    survivor=True,
+                )
+                for index, child, verification in zip(drawn.indices, drawn.children, found, strict=True)
+            ]
+            # Unreadable responses have a fitness too, but are no answer; `max` returns the first of equals.
+            readable = [one for one in rated if one.answer is not None]
+            best = max(readable, key=lambda one: one.mean or 0.0, default=None)
+            yield Step(step=step, best=best, candidates=list(rated), extra=drawn.diagnostics())
+            if ctx.out_of_budget:
+                return
+
+    def _batch(self, samples: int) -> int:
+        """Return how many of so many responses a step draws."""
+        return -(-samples // self.config.batches)  # rounded up

@@ -1,0 +1,176 @@
+"""Duel-Evolve: evolution of responses guided by the model's own pairwise preferences (Duel-Evolve paper, section 2.3).
+
+The paper's loop is update, evaluate, evolve, update, ... Here a step is evolve, evaluate, update, and step 0 evolves
+from the problem alone. Two things follow, both ours: parents are chosen with the duels of their own generation already
+in the posterior (appendix A.1 updates it after each evaluation round), and the last children are judged before the
+answer is chosen.
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evorun.errors import at_least, one_of, within
+from evorun.methods.base import PerProblem
+from evorun.methods.context import Context
+from evorun.methods.duels.arena import Arena
+from evorun.methods.duels.duels import CHOICES, DuelSettings, hold_duels, no_duels
+from evorun.methods.search.proposals import Proposal, ResponseSettings, observed, propose
+from evorun.rollouts.calls import Role
+from evorun.runs.candidates import Candidate, Step
+from evorun.tasks.capabilities import Evolves, Generates, Judges
+
+
+@dataclass(kw_only=True)
+class DuelEvolveConfig(DuelSettings, ResponseSettings):
+    """Hyperparameters; `conf/method/duel_evolve.yaml` gives each default and its source."""
+
+    name: str
+    generations: int
+    """Evolution steps after the initial candidates; 0 judges the initial candidates only."""
+    initial_candidates: int
+    """N0 of section 2.3.3."""
+    children: int
+    """B of section 2.3.3: candidates that one generation asks for."""
+    parents: int
+    """|A_t|: scored parents in the evolution prompt."""
+    recent_share: float
+    """Share of the parents taken from the last generation, the most uncertain first; the rest by Thompson sampling."""
+    parent_choice: str
+    """thompson: parents as `recent_share` says. uniform: survivors at random."""
+    shared_parents: bool
+    """One parent set for a generation (Eq. 5); false draws one for each child."""
+    deduplicate: bool
+    """Discard, and do not replace, a child whose answer has the signature of an earlier candidate (appendix A.1)."""
+
+    def __post_init__(self) -> None:
+        DuelSettings.__post_init__(self)
+        ResponseSettings.__post_init__(self)
+        for key in ("initial_candidates", "children", "parents"):
+            at_least(f"method.{key}", getattr(self, key), 1)
+        at_least("method.generations", self.generations, 0)
+        within("method.recent_share", self.recent_share, 0, 1)
+        one_of("method.parent_choice", self.parent_choice, CHOICES)
+
+
+class DuelEvolve(PerProblem):
+    """Evolves a pool of responses to one problem; needs no reward and no label."""
+
+    name = "duel_evolve"
+    description = "evolution of responses by the model's pairwise preferences: Bradley-Terry, double Thompson sampling"
+    regime = "problem_only"
+    needs = (Generates, Evolves, Judges)
+    roles: ClassVar = {"judge": Role("judge")}
+    observes = True
+    Config = DuelEvolveConfig
+    config: DuelEvolveConfig
+
+    @property
+    def last_step(self) -> int:
+        return self.config.generations
+
+    def warnings(self, calls: int | None) -> list[str]:
+        config = self.config
+        if not config.duels:
+            return []
+        lines = no_duels(calls, config.initial_candidates, "initial_candidates", config.orders)
+        if config.duels < config.children and config.generations:
+            lines.append(
+                f"method.duels={config.duels} is below method.children={config.children}: candidates come faster than "
+                "their first duels, so that some may never be judged"
+            )
+        return lines
+
+    async def solve(self, ctx: Context) -> AsyncIterator[Step]:
+        """Run the loop of section 2.3.3 on one problem; the answer is the highest posterior mean."""
+        config, arena = self.config, self.config.arena(ctx.archive)
+        seen: set[str] = set()
+        for step in range(config.generations + 1):
+            # Evolve. While no response has parsed there is nobody to learn from: the problem alone is the prompt.
+            operator = "evolve" if len(arena) else "init"
+            if len(arena) == 0:
+                proposals = [Proposal(ctx.task.generation_prompt(ctx.problem), ())] * config.initial_candidates
+            elif config.shared_parents:
+                proposals = [self._family(ctx, arena, step, 0)] * config.children
+            else:
+                proposals = [self._family(ctx, arena, step, child) for child in range(config.children)]
+            proposed = await propose(ctx, proposals, operator=operator, step=step, settings=config)
+            fresh, repeated = proposed.parsed, list[Candidate]()
+            if config.deduplicate:
+                fresh, repeated = _without_repeats(ctx, proposed.parsed, seen)
+            arena.add(await observed(ctx, fresh))
+            arena.note_lost(proposed.unparsed + repeated)
+            # Evaluate and update (sections 2.2 and 2.1).
+            comparisons = await hold_duels(ctx, arena, config, step=step)
+            if ctx.out_of_budget and step > 0 and not (proposed.parsed or proposed.unparsed or comparisons):
+                return  # the budget ended before this step could do anything
+            survivors, best = config.survivors(arena), arena.best()
+            rated = arena.rated(survivors.indices)
+            arena.keep(survivors.indices)
+            yield Step(
+                step=step,
+                best=None if best is None else rated[best],
+                candidates=rated,
+                pool=len(survivors.indices),
+                comparisons=comparisons,
+                extra={
+                    **proposed.diagnostics(),
+                    **survivors.diagnostics(),
+                    **({"repeated_children": len(repeated)} if config.deduplicate else {}),
+                },
+            )
+            if ctx.out_of_budget:
+                return
+
+    def _family(self, ctx: Context, arena: Arena, step: int, child: int) -> Proposal:
+        """Return the evolution prompt with scored parents (Eq. 5); `child` names the random stream they come from."""
+        config, rng = self.config, ctx.rng("parents", step, child)
+        survivors = config.survivors(arena).indices
+        parents = select_parents(arena, survivors, config.parents, config.recent_share, rng, config.parent_choice)
+        scored = [arena.scored(i) for i in parents]
+        return Proposal(ctx.task.evolution_prompt(ctx.problem, scored), tuple(arena.candidates[i].id for i in parents))
+
+
+def _without_repeats(
+    ctx: Context, children: Sequence[Candidate], seen: set[str]
+) -> tuple[list[Candidate], list[Candidate]]:
+    """Split the children into new ones and repeats; all their signatures join `seen`."""
+    fresh: list[Candidate] = []
+    repeated: list[Candidate] = []
+    for child in children:
+        signature = ctx.task.signature(ctx.problem, child)
+        (repeated if signature in seen else fresh).append(child)
+        seen.add(signature)
+    return fresh, repeated
+
+
+def select_parents(
+    arena: Arena,
+    survivors: NDArray[np.intp],
+    count: int,
+    recent_share: float,
+    rng: np.random.Generator,
+    choice: str = "thompson",
+) -> list[int]:
+    """Choose A_t among the survivors (section 2.3.3): recent arrivals and Thompson-sampled top scorers.
+
+    The share `recent_share` goes to the latest generation, most uncertain first; the rest to the best of one draw
+    from the posterior. With `choice` uniform, all of them are drawn at random. Returns at most `count` different
+    indices, the highest mean first.
+    """
+    if choice == "uniform":
+        chosen = rng.permutation(survivors)[:count].tolist()
+    else:
+        latest = max(arena.candidates[i].generation for i in survivors)
+        recent = [i for i in survivors.tolist() if arena.candidates[i].generation == latest]
+        recent.sort(key=lambda i: -arena.sd[i])
+        # Python rounds halves to even: of 5 parents at a share of 0.5, two are recent.
+        chosen = recent[: round(count * recent_share)]
+        # One joint draw ranks everybody: Thompson sampling prefers the good, and the uncertain that may be good.
+        draw = rng.normal(arena.mean[survivors], arena.sd[survivors])
+        ranked = survivors[np.argsort(-draw)].tolist()
+        chosen += [i for i in ranked if i not in chosen][: count - len(chosen)]
+    return sorted(chosen, key=lambda i: -arena.mean[i])

@@ -1,0 +1,179 @@
+"""Pairwise preferences as methods share them: which pairs duel, and what judges say of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from evorun.errors import above, at_least, one_of, within
+from evorun.methods.context import Context
+from evorun.methods.duels.arena import POOL_RANKS, RATINGS, Arena, Survivors
+from evorun.methods.duels.judges import affordable_judgments, ask_judges, votes_of
+from evorun.models.base import Sampling
+from evorun.runs.archive import Archive
+from evorun.runs.candidates import Candidate, Comparison, Outcome, Verdict
+
+Pair = tuple[int, int]
+"""Indices of two candidates of an arena."""
+CHOICES = ("thompson", "uniform")
+"""Ways to choose among survivors: by draws from the posterior, or all alike."""
+
+
+@dataclass(kw_only=True)
+class DuelSettings:
+    """Hyperparameters of judging by duels, part of every configuration of a method that does so."""
+
+    duels: int
+    """Pairs to judge in a round."""
+    duel_choice: str
+    """thompson: pairs by double Thompson sampling. uniform: survivors at random. Newcomers come first in both."""
+    orders: int
+    """2: a pair is judged in both orders of presentation; concordant verdicts decide. 1: in one of them, at random."""
+    ties: str
+    """drop: what does not decide is no evidence. half: half a win each, unless a verdict could not be read."""
+    rating: str
+    """The estimate of a candidate's utility. posterior: the MAP of Eq. 4. win_rate: the logit of the share of duels
+    won. elo: Elo's running rating. The uncertainty is the posterior's in all of them."""
+    max_pool: int
+    """Survivors at most."""
+    pool_rank: str
+    """Who they are when more pass the confidence rule: the highest by mean, upper bound or lower bound."""
+    bound_width: float
+    """Half width of the confidence bounds that decide survival, in posterior standard deviations."""
+    prior_sd: float
+    """sigma_0 of Eq. 4, in logits."""
+    judge_temperature: float
+    judge_max_tokens: int
+
+    def __post_init__(self) -> None:
+        at_least("method.judge_max_tokens", self.judge_max_tokens, 1)
+        for key in ("duels", "judge_temperature", "bound_width"):
+            at_least(f"method.{key}", getattr(self, key), 0)
+        at_least("method.max_pool", self.max_pool, 2)
+        within("method.orders", self.orders, 1, 2)
+        one_of("method.duel_choice", self.duel_choice, CHOICES)
+        one_of("method.ties", self.ties, ("drop", "half"))
+        one_of("method.rating", self.rating, RATINGS)
+        one_of("method.pool_rank", self.pool_rank, POOL_RANKS)
+        above("method.prior_sd", self.prior_sd, 0)
+
+    @property
+    def judge_sampling(self) -> Sampling:
+        """The sampling parameters of a judgment."""
+        return Sampling(temperature=self.judge_temperature, max_tokens=self.judge_max_tokens)
+
+    def arena(self, archive: Archive) -> Arena:
+        """Return an empty arena, whose candidates go to the archive when they are not kept."""
+        return Arena(self.prior_sd, rating=self.rating, half_wins=self.ties == "half", archive=archive)
+
+    def survivors(self, arena: Arena, due: Sequence[int] = ()) -> Survivors:
+        """Return the arena's survivors; those that are `due` to duel are among them."""
+        return arena.survivors(self.bound_width, self.max_pool, self.pool_rank, due)
+
+
+def select_duels(
+    arena: Arena,
+    survivors: NDArray[np.intp],
+    newcomers: Sequence[int],
+    count: int,
+    rng: np.random.Generator,
+    choice: str = "thompson",
+) -> list[Pair]:
+    """Choose `count` different pairs of survivors by double Thompson sampling (section 2.2 and 2.3.3).
+
+    Each duel takes two independent draws from the posterior: the first draw's maximiser meets the best other
+    candidate of the second draw. The first duels go to the newcomers among the survivors, each against the best of
+    a draw, so that every new arrival is evaluated. A pair is chosen once a batch; which of the two is `first` is
+    random. With `choice` uniform the draws are from one distribution for all: nobody is preferred.
+    """
+    if len(survivors) < 2:
+        return []
+    count = min(count, len(survivors) * (len(survivors) - 1) // 2)
+    mean, sd = (arena.mean[survivors], arena.sd[survivors]) if choice == "thompson" else (0.0, 1.0)
+    rank = {index: k for k, index in enumerate(survivors.tolist())}
+    waiting = [rank[index] for index in newcomers if index in rank]
+    chosen: dict[frozenset[int], Pair] = {}
+    for duel in range(count):
+        draws = mean + sd * rng.standard_normal((2, len(survivors)))
+        challengers, opponents = (-draws).argsort().tolist()
+        # The first pair, challengers before opponents, that is not chosen yet; `count` leaves one over each time.
+        a, b = next(
+            (challenger, opponent)
+            for challenger in waiting[duel : duel + 1] + challengers
+            for opponent in opponents
+            if opponent != challenger and frozenset((challenger, opponent)) not in chosen
+        )
+        if rng.random() >= 0.5:  # judges favour a position: neither candidate may have it always
+            a, b = b, a
+        chosen[frozenset((a, b))] = (int(survivors[a]), int(survivors[b]))
+    return list(chosen.values())
+
+
+async def hold_duels(ctx: Context, arena: Arena, settings: DuelSettings, *, step: int) -> list[Comparison]:
+    """Choose pairs among the survivors, judge them, and update the arena's posterior; return the comparisons."""
+    # Who has not duelled yet comes first, in the order of arrival, as many as there are duels; the others wait for the
+    # next round. One place of the pool stays for somebody whom they can meet.
+    due = arena.waiting[: min(settings.duels, settings.max_pool - 1)]
+    # Eliminated candidates duel no more: the budget goes to those that may still be best.
+    rivals = settings.survivors(arena, due).indices
+    pairs = select_duels(arena, rivals, due, settings.duels, ctx.rng("duels", step), settings.duel_choice)
+    comparisons = await judge_pairs(
+        ctx, arena.candidates, pairs, orders=settings.orders, step=step, sampling=settings.judge_sampling
+    )
+    arena.update(comparisons)
+    return comparisons
+
+
+def no_duels(calls: int | None, responses: int, key: str, orders: int) -> list[str]:
+    """Say that so many initial responses, set by `method.<key>`, leave none of a problem's calls for a duel."""
+    if calls is None or responses < 2 or calls >= responses + orders:
+        return []
+    return [
+        f"budget of {calls} calls per problem: {responses} initial responses (method.{key}) leave none for duels, so "
+        f"the first response is the answer; raise the budget or lower method.{key}"
+    ]
+
+
+async def judge_pairs(
+    ctx: Context,
+    candidates: Sequence[Candidate],
+    pairs: Sequence[Pair],
+    *,
+    orders: int,
+    step: int,
+    sampling: Sampling,
+) -> list[Comparison]:
+    """Judge each pair twice, the order of presentation swapped (appendix A.1), or with one of `orders` once, as given.
+
+    When the budget does not allow all duels, the first ones only.
+    """
+    # Whole duels only: of two orders of presentation, a verdict on one decides nothing.
+    pairs = pairs[: affordable_judgments(ctx, orders * len(pairs)) // orders]
+    shown = [order for i, j in pairs for order in ((i, j), (j, i))[:orders]]
+    prompts = [ctx.task.judge_prompt(ctx.problem, candidates[a], candidates[b]) for a, b in shown]
+    judgments = await ask_judges(ctx, prompts, step=step, sampling=sampling)
+    comparisons = []
+    for number, (i, j) in enumerate(pairs):
+        asked = judgments[number * orders : (number + 1) * orders]
+        verdicts = tuple(judgment.verdict for judgment in asked)
+        comparisons.append(
+            Comparison(
+                first=candidates[i].id,
+                second=candidates[j].id,
+                verdicts=verdicts,
+                outcome=OUTCOMES.get(verdicts),
+                reasons=tuple(judgment.reason for judgment in asked),
+                votes=votes_of(asked),
+            )
+        )
+    return comparisons
+
+
+OUTCOMES: Mapping[tuple[Verdict, ...], Outcome] = {
+    ("A",): "first",
+    ("B",): "second",
+    ("A", "B"): "first",
+    ("B", "A"): "second",
+}
+"""The winners that the verdicts name, with two orders of presentation both of them (appendix A.1, d_ij = 1)."""

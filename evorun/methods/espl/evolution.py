@@ -1,0 +1,409 @@
+"""The system prompts of E-SPL's loop: a population that batches rate and genetic operators extend (section 3.2)."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from evorun.errors import above, at_least, one_of, within
+from evorun.methods.context import RunContext
+from evorun.methods.espl.diversity import genotypic_diversity, phenotypic_diversity, shared_fitness
+from evorun.methods.espl.operators import OperatorPrompts, contrasting, posed, read_summary, shown_lessons
+from evorun.methods.espl.population import Member, Population, PopulationSettings
+from evorun.methods.espl.root_principles import read_roots
+from evorun.methods.espl.system_prompts import Limits, Patched, SystemPrompt, clean_analysis
+from evorun.models.base import Reply, Sampling
+from evorun.rollouts.episodes import Episode
+from evorun.runs.candidates import Candidate
+from evorun.tasks.base import Prompt
+
+Floats = npt.NDArray[np.float64]
+OPERATORS = ("summary", "critique", "proposal", "aggregation", "crossover")
+"""Roles of the operators' calls: those of a mutation in their order (`proposal` with `lessons_first` alone), and one of
+a crossover."""
+REFLECTORS = ("reference", "policy")
+
+
+@dataclass(kw_only=True)
+class EvolutionSettings(PopulationSettings):
+    """Hyperparameters of evolution; the methods' YAML files give each default and its source."""
+
+    evolve: bool
+    """False: the system prompts to start from stay the only ones."""
+    reflect_with: str
+    """reference | policy: the weights that summarise, criticise and edit, without or with what the run trains."""
+    crossover_rate: float
+    """Probability of a crossover in a step (p_crossover)."""
+    crossover_alone_by: float | None
+    """null: a crossover takes another system prompt that was best at a problem. Else the best one and another must
+    each have been best at one alone, by more than this."""
+    lessons_first: bool
+    """The lessons of a problem's rollouts and the edits by them are two calls (equations 7 and 8); false: one."""
+    local_edits: int
+    """Edits that the critique of one problem proposes at most (K_ops)."""
+    principles_in: str
+    """system | user: principles stand in the system prompt, or after the problem in the user's message; then the system
+    prompt is the task's own, and the root has no preamble either."""
+    eval_prompt: str
+    """best | latest: the system prompt that the run's problems are answered under."""
+    partial_edits: bool
+    """Leave out edits that do not apply; else a list of edits applies whole or not at all, as a patch does."""
+    most_edits: int
+    """Edits that make a child at most."""
+    most_principles: int
+    """Principles of a system prompt at most."""
+    principle_chars: int
+    """Characters of a principle at most."""
+    edit_preamble: bool
+    """Edits may rewrite the text above the principles, too."""
+    preamble_chars: int
+    """Characters of a rewritten preamble at most."""
+    root_principles: Any
+    """Principles of the system prompt to start from: a list of texts, or a file (`read_principles`); null: none."""
+    rollout_chars: int | None
+    """As much of a rollout as a summary is shown; null: all of it."""
+    other_roots: Any
+    """Principles of further system prompts to start from, under the first one's preamble: a list of lists or files;
+    null: there is one root. With `evolve: false` a batch has different prompts without evolution."""
+    operator_prompts: str | None
+    """Folder with files of your own in the place of those in `evorun/methods/espl/prompts`; null: none."""
+    reflection_temperature: float
+    reflection_top_p: float
+    reflection_max_tokens: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("method.reflect_with", self.reflect_with, REFLECTORS)
+        one_of("method.principles_in", self.principles_in, ("system", "user"))
+        one_of("method.eval_prompt", self.eval_prompt, ("best", "latest"))
+        within("method.crossover_rate", self.crossover_rate, 0, 1)
+        for key in (
+            "local_edits",
+            "most_edits",
+            "most_principles",
+            "principle_chars",
+            "preamble_chars",
+            "rollout_chars",
+        ):
+            at_least(f"method.{key}", getattr(self, key), 1)
+        at_least("method.crossover_alone_by", self.crossover_alone_by, 0)
+        at_least("method.reflection_temperature", self.reflection_temperature, 0)
+        above("method.reflection_top_p", self.reflection_top_p, 0)
+        within("method.reflection_top_p", self.reflection_top_p, 0, 1)
+        at_least("method.reflection_max_tokens", self.reflection_max_tokens, 1)
+        roots = read_roots(self.root_principles, self.other_roots)
+        at_least("method.window", self.window, len(roots))
+
+    @property
+    def reflection(self) -> Sampling:
+        """The sampling parameters of the operators' calls."""
+        return Sampling(
+            temperature=self.reflection_temperature, top_p=self.reflection_top_p, max_tokens=self.reflection_max_tokens
+        )
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds of what a model may write into a system prompt."""
+        preamble_chars = self.preamble_chars if self.edit_preamble else None
+        return Limits(self.most_principles, self.principle_chars, self.most_edits, preamble_chars)
+
+
+class Batch(NamedTuple):
+    """The episodes of a step under the system prompts that were drawn for it."""
+
+    prompts: Sequence[Member]
+    """M, in the order drawn; one may stand there more than once."""
+    episodes: Sequence[Episode]
+    """Of B problems; of each, N under the first system prompt, N under the second, ..."""
+    group: int
+    """N."""
+
+    @property
+    def scores(self) -> Floats:
+        """The mean reward of each system prompt on each problem, of shape (M, B): the matrix Phi of Algorithm 2."""
+        values = [np.inf if one.reward.value is None else one.reward.value for one in self.episodes]
+        rewards = np.reshape(values, (-1, len(self.prompts), self.group))
+        # An episode without a reward (a refused request) counts as the worst that its problem has seen.
+        worst = rewards.min(axis=(1, 2), keepdims=True)
+        known = np.where(np.isinf(rewards), np.where(np.isinf(worst), 0.0, worst), rewards)
+        # But for one that the chat template ended: it is left out, wherever the prompt has others on the problem.
+        counted = ~np.reshape([one.ended_by_template for one in self.episodes], rewards.shape)
+        counted |= ~counted.any(axis=2, keepdims=True)
+        return np.asarray(known.mean(axis=2, where=counted).T, dtype=np.float64)
+
+    def under(self, index: int) -> list[Episode]:
+        """Return the episodes under the system prompt that was drawn at an index."""
+        return [one for number, one in enumerate(self.episodes) if number // self.group % len(self.prompts) == index]
+
+    def players(self) -> tuple[list[Member], Floats]:
+        """Return the different system prompts of the batch, and their rows of `scores`."""
+        # One that was drawn twice is one player of the tournament, with all of its rollouts.
+        rows: dict[str, list[int]] = {}
+        for index, one in enumerate(self.prompts):
+            rows.setdefault(one.id, []).append(index)
+        scores = self.scores
+        means = np.stack([scores[same].mean(axis=0) for same in rows.values()])
+        return [self.prompts[same[0]] for same in rows.values()], means
+
+
+class Bred(NamedTuple):
+    """The outcome of an operator."""
+
+    figures: dict[str, float]
+    """Edits by kind and fate."""
+    child: SystemPrompt | None = None
+    """None: no edits came of it, or none that apply."""
+    parents: Sequence[Member] = ()
+    origin: Mapping[str, Any] = {}
+    """Fields of the child as a candidate."""
+
+
+class Prompts(Protocol):
+    """The system prompts of a run."""
+
+    @property
+    def best(self) -> Member:
+        """The one with the highest rating."""
+        ...
+
+    @property
+    def latest(self) -> Member:
+        """The youngest one."""
+        ...
+
+    @property
+    def candidates(self) -> Sequence[Candidate]:
+        """All of them, as records take them."""
+        ...
+
+    def most_calls(self, problems: int, group: int) -> int:
+        """Return how many calls `evolve` makes at most."""
+        ...
+
+    def select(self, step: int) -> list[Member]:
+        """Draw those of a step's batch."""
+        ...
+
+    def rate(self, step: int, batch: Batch) -> None:
+        """Move ratings by the ranking of a step's batch."""
+        ...
+
+    def follow_update(self) -> None:
+        """Move ratings after an update of the weights."""
+        ...
+
+    async def evolve(self, step: int, batch: Batch) -> dict[str, float]:
+        """Add children of those in a batch; return figures of the step."""
+        ...
+
+
+class FixedPrompt:
+    """One system prompt that never changes, drawn as often for each batch, and that no record speaks of."""
+
+    candidates: Sequence[Candidate] = ()
+
+    def __init__(self, text: str, draws: int = 1) -> None:
+        """text: empty for the task's own prompt for an answer."""
+        self._draws = draws
+        candidate = Candidate(id="", kind="system_prompt", generation=0, operator="root", text=text, answer=None)
+        self.best = self.latest = Member(candidate, SystemPrompt(text))
+
+    def most_calls(self, problems: int, group: int) -> int:
+        return 0
+
+    def select(self, step: int) -> list[Member]:
+        return [self.best] * self._draws
+
+    def rate(self, step: int, batch: Batch) -> None:
+        """Do nothing: there is no ranking of one."""
+
+    def follow_update(self) -> None:
+        """Do nothing: there is no rating."""
+
+    async def evolve(self, step: int, batch: Batch) -> dict[str, float]:
+        return {}
+
+
+class Evolution:
+    """A population, and the operators that make its children."""
+
+    def __init__(self, ctx: RunContext, settings: EvolutionSettings, root: str) -> None:
+        """root: the preamble of the system prompts to start from, to which the settings add principles."""
+        self._calls = ctx.shared
+        self._settings = settings
+        roots = read_roots(settings.root_principles, settings.other_roots)
+        self._population = Population([SystemPrompt(root, principles) for principles in roots], settings)
+        self._operators = OperatorPrompts(
+            settings.limits,
+            ctx.training.demonstrations,
+            local_edits=settings.local_edits,
+            rollout_chars=settings.rollout_chars,
+            folder=settings.operator_prompts,
+        )
+        self._answered: list[tuple[str, int, Reply]] = []
+        """Calls of the present step that are still to be charged: role, index and reply."""
+
+    @property
+    def best(self) -> Member:
+        return self._population.best
+
+    @property
+    def latest(self) -> Member:
+        return self._population.latest
+
+    @property
+    def candidates(self) -> Sequence[Candidate]:
+        return self._population.candidates
+
+    def most_calls(self, problems: int, group: int) -> int:
+        # Summaries, a critique and perhaps a proposal of each problem, the aggregation, and a crossover.
+        calls = problems * (group + 1 + self._settings.lessons_first) + 1 + (self._settings.crossover_rate > 0)
+        return calls if self._settings.evolve else 0
+
+    def select(self, step: int) -> list[Member]:
+        return self._population.select(self._calls.rng("select", step), step)
+
+    def rate(self, step: int, batch: Batch) -> None:
+        players, scores = self._players(step, batch)
+        rankings = [self._fitness(scores)]
+        if self._settings.ranking == "by_problem":
+            # A problem on which all are equal is a draw of all, as a mean of equals is.
+            rankings = list(scores.T)
+        for number, values in enumerate(rankings):
+            by_id = {player.id: value for player, value in zip(players, values.tolist(), strict=True)}
+            self._population.rate(by_id, first=number == 0)
+
+    def follow_update(self) -> None:
+        self._population.follow_update()
+
+    def _players(self, step: int, batch: Batch) -> tuple[list[Member], Floats]:
+        """Return the players of a batch and the scores that decide about them."""
+        players, scores = batch.players()
+        if self._settings.ranking == "random":
+            scores = self._calls.rng("ranking", step).permutation(scores)
+        return players, scores
+
+    def _fitness(self, scores: Floats) -> Floats:
+        """Return what each row of a score matrix is worth as a whole."""
+        mean: Floats = scores.mean(axis=1)
+        return shared_fitness(scores) if self._settings.fitness_sharing else mean
+
+    async def evolve(self, step: int, batch: Batch) -> dict[str, float]:
+        """Mutate the best system prompt of a batch and, now and then, cross the others into it (Algorithm 1)."""
+        if not self._settings.evolve:
+            return {}
+        crossing = self._calls.rng("crossover", step).random() < self._settings.crossover_rate
+        async with asyncio.TaskGroup() as together:
+            mutating = together.create_task(self._mutate(step, batch))
+            crossover = together.create_task(self._cross_over(step, batch)) if crossing else None
+        for role, _, reply in sorted(self._answered, key=lambda one: one[:2]):  # in one order, see `Calls.charge`
+            self._calls.charge(role, [reply])
+        self._answered.clear()
+        mutant, crossed = mutating.result(), Bred({}) if crossover is None else crossover.result()
+        # Added here, in one order: an id has a number in it.
+        if mutant.child is not None:
+            self._population.add_mutant(mutant.child, mutant.parents[0], step, **mutant.origin)
+        if crossed.child is not None:
+            self._population.add_crossover(crossed.child, crossed.parents, step, **crossed.origin)
+        if self._settings.migration_every is not None and step % self._settings.migration_every == 0:
+            self._population.migrate()
+        diversity = {
+            "genotypic_diversity": genotypic_diversity([one.prompt for one in self._population.window]),
+            "phenotypic_diversity": phenotypic_diversity(batch.players()[1]),
+        }
+        known = {name: value for name, value in diversity.items() if value is not None}
+        return {**Counter(mutant.figures) + Counter(crossed.figures), **known}
+
+    async def _mutate(self, step: int, batch: Batch) -> Bred:
+        """Reflect on what the best system prompt of the batch led to, and edit it (appendix A.1)."""
+        players, scores = self._players(step, batch)  # as they are rated: the best one, not the luckiest draw of one
+        parent = players[int(self._fitness(scores).argmax())]  # equation 5
+        # Of one that was drawn more than once the rollouts of its first draw, N a problem as in equation 7: all of them
+        # would make a step of reflection cost three times as much while a run has only its root.
+        groups = contrasting(batch.under([one.id for one in batch.prompts].index(parent.id)))
+        async with asyncio.TaskGroup() as together:
+            reflecting = [
+                together.create_task(self._reflect(step, number, parent, ones)) for number, ones in enumerate(groups)
+            ]
+        reflected = [one.result() for one in reflecting]
+        lessons = [lesson for lesson in reflected if lesson.edits]
+        shortened = sum(self._operators.shows_part_of(one) for ones in groups for one in ones)
+        figures = {
+            "reflected_problems": float(len(groups)),
+            "shortened_rollouts": float(shortened),
+            **_refused(reflected),
+        }
+        if not lessons:
+            return Bred(figures)
+        reply = await self._ask("aggregation", step, 0, self._operators.aggregation(parent.prompt, lessons))
+        patched = self._operators.read_patch(parent.prompt, reply, partial=self._settings.partial_edits)
+        call: str | None = self._calls.key(step, "aggregation", 0, 0)
+        if patched.principles is None and "no_edits" not in patched.refused:  # which is an opinion, too
+            # One bad reply must not cost a batch of reflections: their own edits, without those that conflict.
+            joined = self._operators.join(parent.prompt, lessons)
+            figures |= {"edits_unaggregated": float(len(joined.edits)), **_refused([*reflected, joined])}
+            patched, call = joined._replace(refused=patched.refused), None
+        origin = {
+            "call": call,
+            "reflection": shown_lessons(lessons),
+            "blamed": tuple(one.call for ones in groups for one in ones),
+        }
+        return Bred({**figures, **patched.figures}, _edited(parent, patched), [parent], origin)
+
+    async def _reflect(self, step: int, number: int, parent: Member, episodes: Sequence[Episode]) -> Patched:
+        """Summarise the rollouts of one problem, and contrast them (appendices A.2 to A.4)."""
+        async with asyncio.TaskGroup() as together:
+            asking = [
+                together.create_task(
+                    self._ask("summary", step, one.number, self._operators.summary(parent.prompt, one))
+                )
+                for one in episodes
+            ]
+        summaries = [read_summary(one.result()) for one in asking]
+        operators, apart = self._operators, self._settings.lessons_first
+        critique = operators.critique(parent.prompt, episodes, summaries, lessons_alone=apart)
+        reply = await self._ask("critique", step, number, critique)
+        if not apart:
+            return operators.read_lesson(parent.prompt, reply)
+        lessons = clean_analysis(read_summary(reply), parent.prompt)
+        if not lessons:
+            return Patched(None, (), {"rejected" if reply.error else "no_lessons": 1})
+        proposal = operators.proposal(parent.prompt, lessons)
+        proposed = operators.read_lesson(parent.prompt, await self._ask("proposal", step, number, proposal))
+        return proposed._replace(analysis=lessons)
+
+    async def _cross_over(self, step: int, batch: Batch) -> Bred:
+        """Edit the best system prompt by what each of the batch was best at (Algorithm 2)."""
+        players, scores = self._players(step, batch)
+        width = batch.group * len(batch.prompts)
+        problems, alone_by = [posed(one) for one in batch.episodes[::width]], self._settings.crossover_alone_by
+        prompt = self._operators.crossover(players, scores, problems, alone_by=alone_by)
+        if prompt is None:  # none of the others was best at anything
+            return Bred({})
+        best = players[int(scores.mean(axis=1).argmax())]
+        reply = await self._ask("crossover", step, 0, prompt)
+        patched = self._operators.read_patch(best.prompt, reply, partial=self._settings.partial_edits)
+        origin = {"call": self._calls.key(step, "crossover", 0, 0), "reflection": patched.analysis}
+        return Bred(patched.figures, _edited(best, patched), players, origin)
+
+    async def _ask(self, role: str, step: int, index: int, prompt: Prompt) -> Reply:
+        reply = await self._calls.ask(prompt, self._settings.reflection, role=role, step=step, index=index, attempt=0)
+        self._answered.append((role, index, reply))
+        return reply
+
+
+def _edited(parent: Member, patched: Patched) -> SystemPrompt | None:
+    if patched.principles is None:
+        return None
+    preamble = parent.prompt.preamble if patched.preamble is None else patched.preamble
+    return SystemPrompt(preamble, patched.principles)
+
+
+def _refused(lessons: Sequence[Patched]) -> dict[str, float]:
+    """Return how many proposals were left out, by reason."""
+    counts = sum((Counter(lesson.refused) for lesson in lessons), Counter[str]())
+    return {f"proposals_refused_{reason}": float(count) for reason, count in counts.items()}

@@ -1,0 +1,272 @@
+"""The prompts of E-SPL's genetic operators, and the reading of their replies (section 3.2, appendix A.1 to A.5).
+
+Mutation: each rollout of a problem is summarized, the summaries of right and wrong ones are contrasted in a critique
+that proposes edits, and the proposals of all problems are consolidated into the one list that is applied. Crossover:
+one prompt, by what each system prompt was best at. All of them see the truth: the information regime is `labels`.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from evorun.methods.espl.population import SLACK, Member
+from evorun.methods.espl.system_prompts import (
+    Edit,
+    Limits,
+    Patched,
+    SystemPrompt,
+    apply_proposals,
+    numbered,
+    patch,
+    reply_schema,
+)
+from evorun.models.base import Completion, Message, Reply
+from evorun.rollouts.episodes import Asked, Episode
+from evorun.rollouts.rewards import Reward
+from evorun.runs.candidates import Candidate, Response
+from evorun.tasks.base import Demonstration, Problem, Prompt
+from evorun.tasks.excerpts import excerpt
+from evorun.tasks.json_text import well_formed
+from evorun.tasks.prompt_files import PromptFiles
+from evorun.tasks.tags import inert, tags_in
+from evorun.tasks.thinking import without_thinking
+
+Floats = npt.NDArray[np.float64]
+FOLDER = Path(__file__).parent / "prompts"
+
+
+def contrasting(episodes: Sequence[Episode]) -> list[list[Episode]]:
+    """Return the episodes of each problem that has right and wrong ones (0 < V < 1, appendix A.2).
+
+    Where there is no right and wrong: of each that has unequal rewards. Those without a reward are left out.
+    """
+    by_problem: dict[str, list[Episode]] = {}
+    for episode in episodes:
+        if success(episode) is not None:
+            by_problem.setdefault(episode.asked.problem.id, []).append(episode)
+    return [ones for ones in by_problem.values() if len(set(map(success, ones))) > 1]
+
+
+def success(episode: Episode) -> float | None:
+    """Return 1 for a right and 0 for a wrong episode, else its reward; None without one."""
+    reward = episode.reward
+    return reward.value if reward.correct is None else float(reward.correct)
+
+
+def posed(episode: Episode) -> str:
+    """Return the problem of an episode as its prompt put it, without the system prompt."""
+    return "\n\n".join(message["content"] for message in episode.asked.prompt.messages if message["role"] != "system")
+
+
+class OperatorPrompts:
+    """The operators' prompts, from files."""
+
+    def __init__(
+        self,
+        limits: Limits,
+        demonstrations: Mapping[str, Demonstration],
+        *,
+        local_edits: int,
+        rollout_chars: int | None,
+        folder: str | None = None,
+    ) -> None:
+        """Read the files; demonstrations: the right answers by problem id, where a problem has one.
+
+        local_edits: proposals a problem at most (K_ops). rollout_chars: as much of a rollout, of its summary, or of a
+        problem as prompts show; None: all of it. folder: the user's own files. Raises ConfigError naming the file that
+        cannot be used.
+        """
+        self.limits = limits
+        self.local_limits = limits._replace(edits=local_edits)
+        self._files = PromptFiles([FOLDER], folder, key="method.operator_prompts")
+        self._demonstrations = demonstrations
+        self._rollout_chars = rollout_chars
+        if folder is not None:
+            self._try_prompts()
+
+    def summary(self, parent: SystemPrompt, episode: Episode) -> Prompt:
+        """Ask for a summary of one rollout under its system prompt (appendix A.2)."""
+        shown = {"rollout": self._said(episode, transcript(episode)), "outcome": _outcome(episode)}
+        return self._ask("summary", system_prompt=parent.text, **shown, **self._problem(episode))
+
+    def critique(
+        self,
+        parent: SystemPrompt,
+        episodes: Sequence[Episode],
+        summaries: Sequence[str],
+        *,
+        lessons_alone: bool = False,
+    ) -> Prompt:
+        """Ask for lessons and local edits out of one problem's rollouts (appendices A.3 and A.4).
+
+        summaries: of each rollout; the rollout itself stands in the place of an empty one. lessons_alone: without edits
+        (equation 7), which `proposal` asks for.
+        """
+        blocks = [
+            f"## Attempt {number}: {_outcome(episode)}\n{self._said(episode, summary or transcript(episode))}"
+            for number, (episode, summary) in enumerate(zip(episodes, summaries, strict=True), 1)
+        ]
+        shown = {"attempts": "\n\n".join(blocks), **self._problem(episodes[0])}
+        if lessons_alone:
+            numbers = numbered(parent.principles)
+            return self._ask("critique", preamble=parent.preamble, principles=numbers, edit_format="", **shown)
+        return self._ask_edits("critique", parent, self.local_limits, (), **shown)
+
+    def proposal(self, parent: SystemPrompt, lessons: str) -> Prompt:
+        """Ask for local edits by the lessons of one problem's rollouts (equation 8)."""
+        return self._ask_edits("proposal", parent, self.local_limits, (), lessons=lessons)
+
+    def aggregation(self, parent: SystemPrompt, lessons: Sequence[Patched]) -> Prompt:
+        """Ask for one list of edits out of the proposals of a batch (appendix A.5)."""
+        proposals = [edit._asdict() for lesson in lessons for edit in lesson.edits]
+        return self._ask_edits("aggregation", parent, self.limits, proposals, lessons=shown_lessons(lessons))
+
+    def crossover(
+        self, members: Sequence[Member], phi: Floats, problems: Sequence[str], *, alone_by: float | None = None
+    ) -> Prompt | None:
+        """Ask for edits that bring what the others were better at into the best system prompt (Algorithm 2).
+
+        phi: mean rewards, of shape (members, problems). problems: as they were posed. alone_by: see `wins_of`; then
+        the best one must have won, too. None: no other one has won anything that could be brought in. Algorithm 2 asks
+        all the same, with empty lists of wins; leaving the call out is ours, and the authors' released code's.
+        """
+        best, wins = int(phi.mean(axis=1).argmax()), wins_of(phi, alone_by)
+        if not any(won for index, won in enumerate(wins) if index != best) or (alone_by is not None and not wins[best]):
+            return None
+        blocks = [
+            self._files.render(
+                "contender",
+                number=index + 1,
+                best=index == best,
+                # Without ids: edits speak of the best one's.
+                principles=member.prompt.principles,
+                preamble="" if self.limits.preamble_chars is None else member.prompt.preamble,
+                mean=float(phi[index].mean()),
+                wins=[
+                    {
+                        "problem": self._excerpt(problems[column]),
+                        "score": float(phi[index, column]),
+                        "others": np.delete(phi[:, column], index).tolist(),
+                    }
+                    for column in wins[index]
+                ],
+            )
+            for index, member in enumerate(members)
+        ]
+        others = [one for index, member in enumerate(members) if index != best for one in member.prompt.principles]
+        return self._ask_edits("crossover", members[best].prompt, self.limits, others, contenders="\n\n".join(blocks))
+
+    def read_lesson(self, parent: SystemPrompt, reply: Reply) -> Patched:
+        """Return a critique's analysis and edits: those proposals that could be applied."""
+        return patch(parent.principles, reply, self.local_limits, partial=True, preamble=parent.preamble)
+
+    def read_patch(self, parent: SystemPrompt, reply: Reply, *, partial: bool = False) -> Patched:
+        """Return the system prompt after the edits that a reply lists."""
+        return patch(parent.principles, reply, self.limits, partial=partial, preamble=parent.preamble)
+
+    def join(self, parent: SystemPrompt, lessons: Sequence[Patched]) -> Patched:
+        """Return the system prompt after those proposals of a batch that conflict with no other."""
+        proposals = [edit for lesson in lessons for edit in lesson.edits]
+        return apply_proposals(parent.principles, proposals, self.limits, preamble=parent.preamble)
+
+    def shows_part_of(self, episode: Episode) -> bool:
+        """Return whether prompts show only a part of a rollout."""
+        return self._rollout_chars is not None and len(transcript(episode)) > self._rollout_chars
+
+    def _try_prompts(self) -> None:
+        """Render every prompt once: a user's file that fails at the first crossover would cost hours."""
+        prompt = SystemPrompt("preamble", ("principle",))
+        reply = Reply(completions=(Completion(text="", finish_reason="stop", tokens=0),), prompt_tokens=0, seconds=0.0)
+        asked = Asked(Problem(id="", stratum="", data={}), Prompt(messages=()))
+        episode = Episode(asked, (reply,), Response(text="", answer=None), Reward(1.0), 0, "")
+        candidate = Candidate(id="", generation=0, operator="root", text="", answer=None)
+        self.summary(prompt, episode)
+        self.critique(prompt, [episode], [""])
+        self.critique(prompt, [episode], [""], lessons_alone=True)
+        self.proposal(prompt, "")
+        self.aggregation(prompt, [])
+        self.crossover([Member(candidate, prompt)] * 2, np.array([[0.0, 1.0], [1.0, 0.5]]), ["", ""])
+
+    def _problem(self, episode: Episode) -> dict[str, str]:
+        known = self._demonstrations.get(episode.asked.problem.id)
+        answer = "" if known is None else self._excerpt(known.answer)
+        return {"problem": self._excerpt(posed(episode)), "right_answer": answer}
+
+    def _said(self, episode: Episode, text: str) -> str:
+        """Return as much of a model's words as prompts show, without tags but those that it was asked to use."""
+        asked = "\n".join(message["content"] for message in episode.asked.prompt.messages)
+        return inert(self._excerpt(text), tags_in(asked))
+
+    def _excerpt(self, text: str) -> str:
+        return excerpt(text, self._rollout_chars)
+
+    def _ask_edits(
+        self, file: str, parent: SystemPrompt, limits: Limits, sources: Sequence[Any], **values: str
+    ) -> Prompt:
+        """Ask for edits of a system prompt. sources: proposals or principles shown, for simulated models."""
+        count = len(parent.principles)
+        edit_format = self._files.render("edit_format", count=count, **limits._asdict())
+        shown = {"preamble": parent.preamble, "principles": numbered(parent.principles), "edit_format": edit_format}
+        hints = {"principles": parent.principles, "most_edits": limits.edits, "sources": sources}
+        return msgspec.structs.replace(
+            self._ask(file, **shown, **values),
+            json_schema=reply_schema(count, limits),
+            hints={"role": file, **hints},
+        )
+
+    def _ask(self, file: str, **values: str) -> Prompt:
+        text = self._files.render(file, **values)
+        return Prompt(messages=(Message(role="user", content=text),), hints={"role": file})
+
+
+def read_summary(reply: Reply) -> str:
+    """Return the summary, or the lessons, that a reply is; "" where there is none."""
+    return "" if reply.error else well_formed(without_thinking(reply.completions[0].text)).strip()
+
+
+def shown_lessons(lessons: Sequence[Patched]) -> str:
+    """Return lessons as the aggregation shows them: what a child's `reflection` records."""
+    return "\n\n".join(
+        f"## Problem {number}\n{lesson.analysis}\n" + "".join(f"\n- {_shown(edit)}" for edit in lesson.edits)
+        for number, lesson in enumerate(lessons, 1)
+    )
+
+
+def _shown(edit: Edit) -> str:
+    ids = "".join(f" G{number}" for number in edit.ids)
+    return f"{edit.op}{ids}" if edit.op == "remove" else f"{edit.op}{ids}: {edit.text}"
+
+
+def wins_of(phi: Floats, alone_by: float | None = None) -> list[list[int]]:
+    """Return the columns (problems) of a score matrix that each row (system prompt) is best at.
+
+    Rows that are equally good share a column, unless all are: then nobody is best (Algorithm 2 does not say). alone_by:
+    a row wins a column alone, by more than this over the second (the authors' released code: 0.01).
+    """
+    if len(phi) == 1:
+        return [[]]
+    ordered = np.sort(phi, axis=0)
+    lead = ordered[-1] - ordered[0] if alone_by is None else ordered[-1] - ordered[-2] - alone_by
+    best = (phi >= ordered[-1] - SLACK) & (lead > SLACK)
+    return [np.flatnonzero(row).tolist() for row in best]
+
+
+def transcript(episode: Episode) -> str:
+    """Return the turns of an episode, the model's and its tools', as text."""
+    if len(episode.turns) == 1:
+        return episode.replies[0].completions[0].text
+    return "\n\n".join(
+        f"assistant: {turn.completions[0].text}" if isinstance(turn, Reply) else f"tool: {turn['content']}"
+        for turn in episode.turns
+    )
+
+
+def _outcome(episode: Episode) -> str:
+    correct = episode.reward.correct
+    if correct is None:
+        return f"reward {success(episode):.3g}"
+    return "right" if correct else "wrong"

@@ -1,0 +1,256 @@
+"""The gepa package over evorun's engines: its blocking calls, made in a thread, become calls on the event loop.
+
+Rollouts and reflections go through the run's journal and meter like every other call. GEPA is sequential and seeded,
+so a resumed run repeats it from the start out of the journal.
+"""
+
+import asyncio
+import logging
+import threading
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from concurrent.futures import CancelledError, Future
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, NamedTuple, Protocol, TypeVar
+
+from evorun.errors import ConfigError
+from evorun.methods.context import RunContext
+from evorun.methods.gepa.prompts import COMPONENT, GepaState, Prompts
+from evorun.models.base import Message, Sampling
+from evorun.rollouts.calls import Calls
+from evorun.runs.candidates import Step
+from evorun.tasks.base import Prompt
+from evorun.tasks.thinking import without_thinking
+
+log = logging.getLogger("evorun.gepa")
+
+T = TypeVar("T")
+
+
+class Rollout(NamedTuple):
+    """One response under a prompt, scored."""
+
+    text: str
+    score: float
+    record: Mapping[str, str]
+    """The view of it that the reflection is shown."""
+
+
+class Rollouts(Protocol):
+    """A place to try prompts: the validation split or the run's problems."""
+
+    role: str
+    """Role of the calls that try a prompt."""
+    train: Sequence[Any]
+    """Problems or demonstrations that prompts are reflected on."""
+    validation: Sequence[Any]
+    """Problems or demonstrations whose scores choose among prompts."""
+
+    async def evaluate(self, instruction: str, batch: Sequence[Any], number: int) -> list[Rollout]:
+        """Try a prompt on a batch; `number` counts the batches of the run."""
+        ...
+
+    async def steps(self, step: int, state: GepaState) -> Mapping[str, Step]:
+        """Return the step of each problem after an iteration."""
+        ...
+
+    def least_calls(self) -> int:
+        """Return the calls that the seed prompt alone takes."""
+        ...
+
+    async def affords(self, minibatch: int) -> bool:
+        """Return whether the budget allows another iteration, at its dearest; leave out what cannot pay for it."""
+        ...
+
+    def takes_part(self, one: Any) -> bool:
+        """Return whether one of `train` or `validation` has not been left out."""
+        ...
+
+    def payer(self, batch: Sequence[Any]) -> Calls:
+        """Return whose budget a reflection on a batch counts against."""
+        ...
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The settings of `gepa.optimize`."""
+
+    iterations: int
+    metric_calls: int | None
+    minibatch: int
+    candidate_selection: str
+    seed: int
+    reflection: Sampling
+    has_perfect: bool
+    """1 is the best score that there is: a batch that is all perfect then teaches nothing."""
+
+
+class _Stopped(Exception):
+    """Ends GEPA's thread when nobody waits for it any more."""
+
+
+class Bridge:
+    """GEPA's adapter, its reflection model and its stopping rule; called from GEPA's thread."""
+
+    propose_new_texts = None  # None: GEPA's own proposer, with its prompt
+
+    def __init__(self, ctx: RunContext, rollouts: Rollouts, settings: Settings) -> None:
+        self.ctx = ctx
+        self.rollouts = rollouts
+        self.settings = settings
+        self.turns: asyncio.Queue[tuple[int, GepaState, asyncio.Event]] = asyncio.Queue()
+        self._loop = asyncio.get_running_loop()
+        self._handing_over = threading.Lock()
+        self._pending: Future[Any] | None = None
+        self.failure: BaseException | None = None
+        """The error of ours that ended GEPA, if one did."""
+        self._reflected_on: Sequence[Any] = ()
+        self._batches = 0
+        self._reflections = 0
+        self._prompts = Prompts(len(rollouts.validation))
+
+    def evaluate(self, batch: Sequence[Any], candidate: Mapping[str, str], capture_traces: bool = False) -> Any:
+        """Try a candidate on a batch (GEPA's adapter protocol)."""
+        from gepa.core.adapter import EvaluationBatch
+
+        if capture_traces:  # GEPA asks for traces of a batch only to reflect on it
+            self._reflected_on = batch
+        number, self._batches = self._batches, self._batches + 1
+        tried = self._wait_for(self.rollouts.evaluate(candidate[COMPONENT], batch, number))
+        return EvaluationBatch(
+            outputs=[rollout.text for rollout in tried],
+            scores=[rollout.score for rollout in tried],
+            trajectories=tried if capture_traces else None,
+        )
+
+    def make_reflective_dataset(
+        self, candidate: Mapping[str, str], eval_batch: Any, components_to_update: Sequence[str]
+    ) -> dict[str, list[Mapping[str, str]]]:
+        """Return what the reflection is shown of a batch (GEPA's adapter protocol)."""
+        return {name: [rollout.record for rollout in eval_batch.trajectories] for name in components_to_update}
+
+    def reflect(self, prompt: str | Sequence[Message]) -> str:
+        """Answer GEPA's reflection prompt."""
+        number, self._reflections = self._reflections, self._reflections + 1
+        messages = (Message(role="user", content=prompt),) if isinstance(prompt, str) else tuple(prompt)
+        asked = Prompt(messages=messages, hints={"role": "reflect"})
+        # Read in GEPA's thread: no other call is under way, since GEPA makes one after the other.
+        payer = self.rollouts.payer(self._reflected_on)
+        replies = self._wait_for(
+            payer.generate([asked], role="reflect", step=number, sampling=self.settings.reflection)
+        )
+        self._prompts.call = payer.key(number, "reflect", 0, 0) if replies else None
+        text = without_thinking(replies[0].completions[0].text) if replies else ""
+        # An empty answer would become an empty prompt; the seed prompt instead lets the iteration come to nothing.
+        return text or f"```\n{self.ctx.shared.task.seed_instruction()}\n```"
+
+    def on_proposal_end(self, event: Mapping[str, Any]) -> None:
+        """Note a prompt before it is tried (GEPA's callback protocol)."""
+        self._prompts.proposed = event["new_instructions"][COMPONENT]
+
+    def should_stop(self, state: Any) -> bool:
+        """Report the iteration that has ended, and return whether to stop (GEPA's stopping protocol)."""
+        done = state.i + 1
+        # GEPA asks this once before its first iteration and then after each: so step 0 is the seed prompt.
+        self._wait_for(self._turn(done, self._prompts.after(done, state)))
+        limit = self.settings.metric_calls
+        if done >= self.settings.iterations or (limit is not None and state.total_num_evals >= limit):
+            return True
+        return not self._wait_for(self.rollouts.affords(self.settings.minibatch))
+
+    def stop(self) -> None:
+        """Make GEPA's thread end at its next call."""
+        # A thread cannot be cancelled; it leaves GEPA by the error that its next call, or the pending one, raises.
+        with self._handing_over:
+            self.failure = self.failure or _Stopped()
+            if self._pending is not None:
+                self._pending.cancel()
+
+    def _wait_for(self, work: Coroutine[Any, Any, T]) -> T:
+        """Carry out a coroutine on the event loop and wait for it here. Once one has failed, all fail."""
+        with self._handing_over:  # `stop` comes before this call, or finds it
+            if self.failure is not None:
+                work.close()
+                raise self.failure
+            self._pending = asyncio.run_coroutine_threadsafe(work, self._loop)
+        try:
+            result: T = self._pending.result()
+        except CancelledError:
+            self.failure = self.failure or _Stopped()
+            raise self.failure from None
+        except BaseException as error:
+            self.failure = self.failure or error
+            raise
+        return result
+
+    async def _turn(self, done: int, state: GepaState) -> None:
+        reported = asyncio.Event()
+        self.turns.put_nowait((done, state, reported))
+        await reported.wait()
+
+
+async def optimise(bridge: Bridge) -> AsyncGenerator[tuple[int, GepaState], None]:
+    """Run GEPA and yield its state after each iteration; iteration 0 is the seed prompt's evaluation.
+
+    GEPA waits while the consumer works. Raises ConfigError when the package is missing, and whatever a call raised.
+    """
+    work = asyncio.create_task(asyncio.to_thread(_run, bridge))
+    try:
+        while True:
+            turn = asyncio.create_task(bridge.turns.get())
+            # The thread may end without another turn, by an error or a stopping rule of GEPA's own.
+            await asyncio.wait({work, turn}, return_when=asyncio.FIRST_COMPLETED)
+            if not turn.done():
+                break
+            done, state, reported = turn.result()
+            yield done, state
+            reported.set()
+        await work
+    except Exception as error:
+        # The error that ended the calls, whatever GEPA made of it.
+        raise bridge.failure or error from None
+    finally:
+        bridge.stop()
+        turn.cancel()
+        await asyncio.gather(work, turn, return_exceptions=True)
+
+
+def _run(bridge: Bridge) -> None:
+    # Imported only where it runs: the package is an optional dependency, and slow to import.
+    try:
+        from gepa.api import optimize
+    except ImportError as error:
+        raise ConfigError("method=gepa needs the gepa package: pip install 'evorun[gepa]'") from error
+    optimize(
+        seed_candidate={COMPONENT: bridge.ctx.shared.task.seed_instruction()},
+        trainset=_Loader(bridge.rollouts, bridge.rollouts.train),
+        valset=_Loader(bridge.rollouts, bridge.rollouts.validation),
+        adapter=bridge,  # type: ignore[arg-type]
+        reflection_lm=bridge.reflect,  # type: ignore[arg-type]
+        reflection_minibatch_size=bridge.settings.minibatch,
+        candidate_selection_strategy=bridge.settings.candidate_selection,  # type: ignore[arg-type]
+        skip_perfect_score=bridge.settings.has_perfect,
+        stop_callbacks=bridge.should_stop,  # type: ignore[arg-type]
+        callbacks=[bridge],  # type: ignore[list-item]
+        logger=SimpleNamespace(log=log.info),
+        seed=bridge.settings.seed,
+    )
+
+
+@dataclass
+class _Loader:
+    """The examples that still take part, by index (GEPA's loader protocol)."""
+
+    _rollouts: Rollouts
+    _everything: Sequence[Any]
+
+    def all_ids(self) -> list[int]:
+        """Return the indices."""
+        return [index for index, one in enumerate(self._everything) if self._rollouts.takes_part(one)]
+
+    def fetch(self, ids: Sequence[int]) -> list[Any]:
+        """Return the examples at the indices."""
+        return [self._everything[index] for index in ids]
+
+    def __len__(self) -> int:
+        return len(self.all_ids())

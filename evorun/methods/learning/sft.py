@@ -1,0 +1,172 @@
+"""Supervised fine-tuning on conversations, evaluated on a task: `sft`.
+
+Lyria paper, section 5, makes LAFT's students so, of the conversations that `evorun traces` exports; any other file of
+conversations will do. Loss is on the assistant's tokens only. TRL's SFTTrainer does the rest: see
+`evorun.training.fine_tuning`.
+"""
+
+import math
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import cast
+
+import msgspec
+
+from evorun.errors import ConfigError, RunDirectoryError, above, at_least, within
+from evorun.methods.base import DatasetLevel
+from evorun.methods.context import RunContext
+from evorun.methods.learning.evaluation import ROLE, Evaluations, RepeatedEvaluationSettings
+from evorun.runs.candidates import Step
+from evorun.runs.paths import display
+from evorun.runs.records import write_atomically
+from evorun.tasks.base import Problem, Task
+from evorun.tasks.capabilities import Generates
+from evorun.traces import simulated_runs
+from evorun.training.conversations import Conversation, Split, read_split
+from evorun.training.policy import Policy
+from evorun.training.wire import FineTuning
+
+TRAIN, HELD_OUT = "train.jsonl", "held_out.jsonl"
+"""The run's own copies of its data, in artifacts/."""
+
+
+@dataclass(kw_only=True)
+class SftConfig(RepeatedEvaluationSettings):
+    """Hyperparameters; `conf/method/sft.yaml` gives each default and its source."""
+
+    name: str
+    data: str | None
+    """File with one conversation a line: `{"messages": [{"role": ..., "content": ...}, ...]}`."""
+    limit: int | None
+    """Conversations that are used, the file's first ones; null: all."""
+    held_out: float
+    """Share of the conversations that loss is measured on, and nothing learned from; 0: none."""
+    epochs: float
+    batch: int
+    """Conversations in a step."""
+    max_length: int
+    """Tokens of a conversation, its prompt included, that are used at most: longer ones are cut, and dropped where no
+    token of an answer is left. The model's context length is another limit."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for key in ("limit", "batch"):
+            at_least(f"method.{key}", getattr(self, key), 1)
+        within("method.held_out", self.held_out, 0, 0.9)
+        above("method.epochs", self.epochs, 0)
+        at_least("method.max_length", self.max_length, 2)
+
+
+class Sft(DatasetLevel):
+    """Imitates the assistant's answers."""
+
+    name = "sft"
+    description = "supervised fine-tuning on conversations, loss on the assistant's tokens (TRL's SFTTrainer)"
+    regime = "labels"
+    needs = (Generates,)
+    trains = True
+    Config = SftConfig
+    config: SftConfig
+
+    def incompatibility(self, task: type[Task]) -> str | None:
+        if self.config.data is None:
+            return "method.data: expected a file of conversations, got null; set method.data=FILE"
+        return None
+
+    def check(self, task: type[Task], validation: Sequence[Problem]) -> None:
+        _ = self._split  # reading it raises DataError, before any model is loaded
+
+    def warnings(self, calls: int | None) -> list[str]:
+        lines, empty = [], self._split.empty
+        if empty:
+            lines.append(f"{self._source}: conversations with an empty answer are left out: {empty}")
+        if simulated := simulated_runs(self._file):
+            lines.append(f"{self._source}: from simulated models, so no model's own words: {', '.join(simulated)}")
+        return lines
+
+    def objective(self, run: Path) -> FineTuning:
+        """Return the trainer's objective; the data are copied into artifacts/, so that a resume trains on the same.
+
+        Raises DataError for data that cannot be learned from, RunDirectoryError when the copies say something else.
+        """
+        split = self._split
+        return FineTuning(
+            train=str(self._keep(run, TRAIN, split.train)),
+            held_out=str(self._keep(run, HELD_OUT, split.held_out)) if split.held_out else None,
+            source=self._source,
+            epochs=self.config.epochs,
+            batch=self.config.batch,
+            max_length=self.config.max_length,
+        )
+
+    async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
+        """Assess, make all steps, assess and evaluate every so many; leave what was trained in artifacts/."""
+        evaluations = Evaluations(ctx, self.config)
+        policy = cast(Policy, ctx.policy)  # a simulated policy learns from rewards alone, and is refused here
+        # Before the first step: loss without training, and the number of steps that the data give.
+        data = await policy.evaluate()
+        cut, dropped = int(data["cut"]), int(data["dropped"])
+        if cut or dropped:
+            ctx.warn(
+                f"{self._source}: longer than {self.config.max_length} tokens (method.max_length) or than the model's "
+                f"context: conversations that are cut: {cut}; dropped, since no answer begins in time: {dropped}"
+            )
+        ctx.record(0, _with_perplexity(data))
+        yield await evaluations.evaluate(0)
+        steps = int(data["steps"])
+        for step in range(1, steps + 1):
+            figures = await policy.train_step(step)
+            evaluated = step == steps
+            if not evaluated and self.config.evaluates_after(step):
+                needed = 2 * evaluations.most_calls  # for this evaluation and the last one
+                evaluated = ctx.shared.affordable(needed, ROLE) == needed
+            if evaluated and "held_out_loss" in data:
+                held_out = await policy.evaluate()
+                figures = {**figures, **_with_perplexity({"held_out_loss": held_out["held_out_loss"]})}
+            ctx.record(step, figures)
+            if step == steps:
+                await policy.export()  # before the evaluation, which may take long
+            if evaluated:
+                yield await evaluations.evaluate(step)
+
+    @cached_property
+    def _split(self) -> Split:
+        if self.config.data is None:
+            raise ConfigError("method.data: expected a file of conversations, got null; set method.data=FILE")
+        return read_split(self._file, limit=self.config.limit, held_out=self.config.held_out)
+
+    @property
+    def _source(self) -> str:
+        return display(self._file)
+
+    @property
+    def _file(self) -> Path:
+        return Path(self.config.data or "").expanduser()
+
+    def _keep(self, run: Path, name: str, conversations: Sequence[Conversation]) -> Path:
+        """Copy conversations into the run directory, or see that they are the same as when it began."""
+        file = run.resolve() / "artifacts" / name
+        content = b"".join(msgspec.json.encode(one) + b"\n" for one in conversations)
+        if file.exists():
+            # A resumed run must train on what it began with; a changed source would mix two data sets.
+            if file.read_bytes() != content:
+                raise RunDirectoryError(
+                    f"{display(file)} is not what {self._source} gives now; restore that file, or start a new run"
+                )
+            return file
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RunDirectoryError(f"cannot write {display(file)}: {error.strerror}") from error
+        write_atomically(file, content)
+        return file
+
+
+def _with_perplexity(figures: Mapping[str, float]) -> dict[str, float]:
+    """Add the perplexity of the held-out answers' tokens, where loss was measured on any."""
+    if "held_out_loss" not in figures:
+        return dict(figures)
+    # math.exp overflows above 709.
+    return {**figures, "held_out_perplexity": math.exp(min(figures["held_out_loss"], 700.0))}

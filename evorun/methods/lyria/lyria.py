@@ -1,0 +1,276 @@
+"""Lyria: a genetic algorithm whose operators are a model's and a symbolic system's in turn (Algorithm 1).
+
+Where Algorithm 1 contradicts itself or the text, this module reads it as follows.
+
+- Line 6 tests `child`, which is not yet there: the candidate is meant, as in lines 25 and 38.
+- Line 32 takes `errors[i]` and `fitness[i]`, which belong to the selected parents: an offspring mutates in view of its
+  own (os_errors, os_fitness), as section 4.1.7 says.
+- Fitness and errors of a copy are those of the original; a repeated answer is evaluated once. With a symbolic system
+  that changes nothing, with a model it saves calls (and keeps one answer from having two values).
+- EP_0 is the initial population (section 4.1.3; line 2 has it empty), and a set by answer.
+- RANDOMCHOICE draws two different members of the mating pool, which itself may hold a member several times.
+- The size k_e of truncation selection is not given in the paper: a tenth of the population is ours.
+- The best solution (line 45) is the first with the highest fitness of all that were evaluated, offspring that a
+  mutation replaced included; only what can be read is returned. The experience pool takes in populations (4.1.3).
+
+The sequential loops are rounds of parallel calls with the same outcome; see `evorun.methods.lyria.breeding`.
+"""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import ClassVar
+
+from msgspec.structs import replace
+
+from evorun.errors import at_least, one_of, within
+from evorun.methods.base import PerProblem, Regime
+from evorun.methods.context import Context
+from evorun.methods.lyria.breeding import Member, Offspring, Plan, breed
+from evorun.methods.lyria.evaluation import Evaluator
+from evorun.methods.lyria.selection import ExperiencePool, replay, select
+from evorun.methods.oracle import lacking_verifier, regime_with_verifier
+from evorun.methods.search.proposals import SamplingSettings
+from evorun.models.base import Sampling
+from evorun.rollouts.calls import Role
+from evorun.runs.candidates import Candidate, Step
+from evorun.tasks.base import Task
+from evorun.tasks.capabilities import Diagnoses, Generates, Individual, Operates, Recombines, Scores, Verifies
+
+
+@dataclass(kw_only=True)
+class LyriaConfig(SamplingSettings):
+    """Hyperparameters; `conf/method/lyria.yaml` gives each default and its source."""
+
+    name: str
+    population: int
+    generations: int
+    elites: int | None
+    """k_e: fittest members that enter the mating pool without a tournament; None: a tenth of the population."""
+    max_errors: int
+    """epsilon: errors that the detector names at most."""
+    dedup_attempts: int
+    """tau: replacements of a repeat, at most."""
+    replay_rate: float
+    """rho: largest share of a population that the experience pool replaces."""
+    crossover_rate: float
+    """eta."""
+    external_crossover_rate: float
+    """xi: share of crossovers by the task's symbolic operator; of no effect where the task has none."""
+    mutation_rate: float
+    """kappa."""
+    external_mutation_rate: float
+    """mu: share of mutations by the task's symbolic operator; of no effect where the task has none."""
+    fitness: str
+    """oracle: the task's symbolic system. model: the judge model's score. auto: the oracle where there is one."""
+    errors: str
+    """verifier: the task's symbolic system. model: the judge model. auto: the verifier where there is one."""
+    fitness_threshold: float
+    """Stop as soon as the best fitness reaches it."""
+    evaluator_temperature: float
+    evaluator_max_tokens: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for key in ("population", "evaluator_max_tokens"):
+            at_least(f"method.{key}", getattr(self, key), 1)
+        for key in ("generations", "max_errors", "dedup_attempts", "evaluator_temperature"):
+            at_least(f"method.{key}", getattr(self, key), 0)
+        if self.elites is not None:
+            within("method.elites", self.elites, 0, self.population)
+        rates = ("replay", "crossover", "external_crossover", "mutation", "external_mutation")
+        for rate in rates:
+            within(f"method.{rate}_rate", getattr(self, f"{rate}_rate"), 0, 1)
+        within("method.fitness_threshold", self.fitness_threshold, 0, 100)
+        one_of("method.fitness", self.fitness, ("auto", "oracle", "model"))
+        one_of("method.errors", self.errors, ("auto", "verifier", "model"))
+
+    @property
+    def kept(self) -> int:
+        """k_e, the elites of a mating pool."""
+        # The paper names no k_e; a tenth, rounded up, keeps the best even of a small population.
+        return -(-self.population // 10) if self.elites is None else self.elites
+
+    def expected_calls(self) -> float:
+        """Return L of appendix A: the model calls of a problem when no repeat is replaced and nothing stops early."""
+        crossovers = self.crossover_rate * (1 - self.external_crossover_rate)
+        mutations = self.mutation_rate * (1 - self.external_mutation_rate)
+        return self.population * (1 + (crossovers + mutations) * self.generations)
+
+
+@dataclass
+class _State:
+    """The state of one problem's evolution."""
+
+    evaluator: Evaluator
+    population: list[Member] = field(default_factory=list)
+    pool: ExperiencePool = field(default_factory=ExperiencePool)
+    members: list[Member] = field(default_factory=list)
+    """All members of all generations, offspring that a mutation replaced included, in order."""
+    best: Member | None = None
+
+
+class Lyria(PerProblem):
+    """Evolves a population of answers by crossover and mutation, a model's and a symbolic system's."""
+
+    name = "lyria"
+    description = (
+        "genetic algorithm: crossover and mutation by a model and by symbolic operators, oracle or model fitness"
+    )
+    regime = "problem_only"
+    needs = (Generates, Recombines)
+    roles: ClassVar = {"fitness": Role("judge"), "errors": Role("judge")}
+    Config = LyriaConfig
+    config: LyriaConfig
+
+    @property
+    def last_step(self) -> int:
+        return self.config.generations
+
+    def warnings(self, calls: int | None) -> list[str]:
+        config, expected = self.config, self.config.expected_calls()
+        if calls is None or calls >= expected:
+            return []
+        return [
+            f"budget of {calls} calls per problem: {config.generations} generations of {config.population} take about "
+            f"{expected:.0f} where no answer repeats (method.generations, method.population), so it ends early"
+        ]
+
+    def regime_on(self, task: type[Task]) -> Regime:
+        uses = self._oracle(task) or self._verifier(task)
+        return regime_with_verifier(task) if uses else self.regime
+
+    def incompatibility(self, task: type[Task]) -> str | None:
+        config = self.config
+        # `auto` takes the symbolic system where there is one, so only the explicit choices can lack it.
+        if config.fitness == "oracle" or config.errors == "verifier":
+            return lacking_verifier(task, "method.fitness=model method.errors=model")
+        lacks_scores = not self._oracle(task) and not issubclass(task, Scores)
+        if lacks_scores or (not self._verifier(task) and not issubclass(task, Diagnoses)):
+            return f"task={task.name} has no prompts for a model that scores answers or finds errors in them"
+        return None
+
+    def _oracle(self, task: type[Task]) -> bool:
+        return self.config.fitness == "oracle" or (self.config.fitness == "auto" and issubclass(task, Verifies))
+
+    def _verifier(self, task: type[Task]) -> bool:
+        return self.config.errors == "verifier" or (self.config.errors == "auto" and issubclass(task, Verifies))
+
+    async def solve(self, ctx: Context) -> AsyncIterator[Step]:
+        """Run Algorithm 1; one step a generation, the initial population being step 0."""
+        config, task = self.config, type(ctx.task)
+        sampling = Sampling(temperature=config.evaluator_temperature, max_tokens=config.evaluator_max_tokens)
+        state = _State(Evaluator(self._oracle(task), self._verifier(task), config.max_errors, sampling))
+        scratch = Plan(operator="init", prompt=ctx.task.generation_prompt(ctx.problem))
+        for step in range(config.generations + 1):
+            if step == 0:  # lines 3 to 12: answers from scratch
+                state.population, made = await self._breed(
+                    ctx, state, lambda index, attempt: scratch, config.population, "generate", step
+                )
+                phases = [made]
+            else:  # lines 14 to 44; an early end of the budget leaves a smaller population
+                population = replay(state.population, state.pool, config.replay_rate)
+                mating = select(population, config.kept, ctx.rng("selection", step))
+                plan = partial(self._crossover, ctx, mating, step)
+                offspring, crossed = await self._breed(ctx, state, plan, config.population, "crossover", step)
+                plan = partial(self._mutation, ctx, offspring, step)
+                state.population, mutated = await self._breed(ctx, state, plan, len(offspring), "mutate", step)
+                phases = [crossed, mutated]
+            if ctx.out_of_budget and step > 0 and not any(phase.children for phase in phases):
+                return
+            state.pool.add(state.population)
+            yield _report(state, step, phases)
+            # A sum of weighted parts may fall short of its threshold by a rounding error.
+            good_enough = state.best is not None and state.best.fitness >= config.fitness_threshold - 1e-9
+            if ctx.out_of_budget or not state.population or good_enough:
+                return
+
+    def _crossover(self, ctx: Context, mating: list[Member], step: int, index: int, attempt: int) -> Plan:
+        """Plan an offspring (lines 19 to 24)."""
+        # The attempt is part of the name: a repeat is replaced by other parents' offspring, or by another operator's.
+        rng = ctx.rng("crossover", step, index, attempt)
+        # Two different members, unless the budget has left only one.
+        chosen = rng.choice(len(mating), size=2, replace=len(mating) < 2).tolist()
+        first, second = (mating[i] for i in chosen)
+        if rng.random() >= self.config.crossover_rate:
+            return Plan(operator="copy", copy=(first, second)[int(rng.integers(2))])
+        if isinstance(ctx.task, Operates) and rng.random() < self.config.external_crossover_rate:
+            response = ctx.task.crossover(ctx.problem, first.individual, second.individual, rng)
+            return Plan(operator="external_crossover", parents=(first, second), response=response)
+        prompt = ctx.task.crossover_prompt(ctx.problem, first.individual, second.individual)
+        return Plan(operator="crossover", parents=(first, second), prompt=prompt)
+
+    def _mutation(self, ctx: Context, offspring: list[Member], step: int, index: int, attempt: int) -> Plan:
+        """Plan the mutation of an offspring (lines 32 to 37)."""
+        original = offspring[index]
+        rng = ctx.rng("mutation", step, index, attempt)
+        if rng.random() >= self.config.mutation_rate:
+            return Plan(operator="copy", copy=original)
+        if isinstance(ctx.task, Operates) and rng.random() < self.config.external_mutation_rate:
+            response = ctx.task.mutate(ctx.problem, original.individual, rng)
+            return Plan(operator="external_mutation", parents=(original,), response=response)
+        prompt = ctx.task.mutation_prompt(ctx.problem, original.individual)
+        return Plan(operator="mutation", parents=(original,), prompt=prompt)
+
+    async def _breed(
+        self, ctx: Context, state: _State, plan: Callable[[int, int], Plan], size: int, role: str, step: int
+    ) -> tuple[list[Member], Offspring]:
+        """Fill a population, evaluate what is new in it and return it; copies are the members themselves."""
+        bred = await breed(
+            ctx,
+            plan,
+            range(size),
+            role=role,
+            step=step,
+            sampling=self.config.sampling,
+            dedup_attempts=self.config.dedup_attempts,
+        )
+        new = [child for child in bred.children if child.plan.copy is None]
+        # Crossover and mutation of a step ask the evaluator under one role and step: their calls differ by index.
+        first_call = self.config.population if role == "mutate" else 0
+        await state.evaluator.evaluate(ctx, new, step=step, first_call=first_call)
+        prefix = {"generate": ".", "crossover": ".c", "mutate": ".m"}[role]
+        population = []
+        for index, child in zip(bred.indices, bred.children, strict=True):
+            if child.plan.copy is not None:
+                population.append(child.plan.copy)
+                continue
+            found = state.evaluator.known[child.key]
+            candidate = Candidate.of(
+                child.response,
+                id=f"{step}{prefix}{index}",
+                generation=step,
+                parents=tuple(parent.candidate.id for parent in child.plan.parents),
+                operator=child.plan.operator,
+                attempts=child.attempt + 1,
+                call=child.call,
+                fitness=found.fitness,
+                errors=found.errors.text,
+                mean=found.fitness,
+            )
+            member = Member(
+                candidate, Individual(response=candidate, fitness=found.fitness, errors=found.errors), child.key
+            )
+            population.append(member)
+            state.members.append(member)
+            # Line 45: of all that were evaluated, the first of the fittest that can be read.
+            if candidate.answer is not None and (state.best is None or member.fitness > state.best.fitness):
+                state.best = member
+        return population, bred
+
+
+def _report(state: _State, step: int, phases: list[Offspring]) -> Step:
+    alive = {one.candidate.id for one in state.population}
+    members = [one.candidate for one in state.members]
+    candidates = [replace(one, survivor=True) if one.id in alive else one for one in members]
+    best = next((one for one in candidates if state.best and one.id == state.best.candidate.id), None)
+    # Counts of a step are of both its phases together.
+    totals: dict[str, float] = {}
+    for phase in phases:
+        for name, value in phase.diagnostics().items():
+            totals[name] = totals.get(name, 0) + value
+    fitness = [one.fitness for one in state.population]
+    extra = {"population": float(len(fitness)), **totals, **state.evaluator.diagnostics()}
+    if fitness:
+        extra |= {"best_fitness": max(fitness), "mean_fitness": sum(fitness) / len(fitness)}
+    return Step(step=step, best=best, candidates=candidates, extra=extra)

@@ -1,0 +1,199 @@
+"""The prompts of a meta reward model, and the reading of its replies (MPO, section 2.3 and appendix I)."""
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from msgspec.structs import replace
+
+from evorun.methods.espl.operators import transcript
+from evorun.methods.mpo.refinement_settings import RefinementSettings
+from evorun.models.base import Completion, Message, Reply
+from evorun.rollouts.episodes import Asked, Episode
+from evorun.rollouts.rewards import Reward
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Demonstration, Problem, Prompt
+from evorun.tasks.capabilities import ScoresByRubric
+from evorun.tasks.excerpts import excerpt
+from evorun.tasks.json_text import well_formed
+from evorun.tasks.prompt_files import PromptFiles
+from evorun.tasks.rubric_json import rubric_schema
+from evorun.tasks.rubric_scores import read_scores
+from evorun.tasks.rubrics import Rubric, read_rubric
+from evorun.tasks.tags import inert
+from evorun.tasks.thinking import without_thinking
+
+FOLDER = Path(__file__).parent / "prompts"
+LONGEST = 2
+"""Times the words asked for that a rubric may have. `ours`: every later score pays for its length."""
+
+
+class Sample(NamedTuple):
+    """An episode that was scored, and the rubric that it was scored by."""
+
+    episode: Episode
+    rubric: Rubric
+
+
+class MetaPrompts:
+    """The prompts of the three stages, from files."""
+
+    def __init__(
+        self, task: ScoresByRubric, settings: RefinementSettings, demonstrations: Mapping[str, Demonstration]
+    ) -> None:
+        """demonstrations: reference solutions by problem id, where prompts may show them.
+
+        Raises ConfigError naming the user's file that cannot be used.
+        """
+        self._task = task
+        self._settings = settings
+        self._demonstrations = demonstrations
+        self._files = PromptFiles([FOLDER], settings.meta_prompts, key="method.meta_prompts")
+        if settings.meta_prompts is not None:
+            self._try_prompts()
+
+    def analysis(self, samples: Sequence[Sample]) -> Prompt:
+        """Ask whether samples' scores are deserved, and what the rubric lacks (meta-analysis)."""
+        asked = {"words": self._settings.analysis_words, "own_score": self._settings.flag_above is not None}
+        shown = {"sample": self._shown(samples), "maximum": number(samples[-1].rubric.maximum)}
+        return self._ask("analysis", several=len(samples) > 1, **asked, **shown)
+
+    def refinement(self, samples: Sequence[Sample], analysis: str) -> Prompt:
+        """Ask for a better rubric (meta-refinement). analysis: of the samples; "" without one (appendix F)."""
+        form = self._form(self._settings.refinement_words)
+        shown = {"sample": self._shown(samples), "analysis": inert(analysis)}
+        return self._as_json(self._ask("refinement", several=len(samples) > 1, rubric_format=form, **shown))
+
+    def merging(self, rubric: Rubric, refinements: Sequence[Rubric]) -> Prompt:
+        """Ask for one rubric in the place of the present one, out of the refinements (meta-merging)."""
+        form = self._form(self._settings.merging_words)
+        proposals = "\n\n".join(f"=== Proposal {at} ===\n{one.shown}" for at, one in enumerate(refinements, 1))
+        shown = {"task_description": self._task.task_description(), "rubric": rubric.shown}
+        shown |= {"maximum": number(rubric.maximum), "proposals": proposals}
+        return self._as_json(self._ask("merging", rubric_format=form, **shown))
+
+    def item(self, number: int, count: int) -> Prompt:
+        """Ask for one of so many criteria, in a conversation that `refinement` or `merging` has begun."""
+        return self._ask("item", number=number, count=count, words=self._settings.item_words)
+
+    def with_fault(self, prompt: Prompt, fault: str) -> Prompt:
+        """Return a prompt for a reply in the place of one that could not be used. fault: what was wrong with it."""
+        *before, last = prompt.messages
+        # The model's own words may stand in it.
+        text = f"{last['content']}\n\n{self._files.render('retry', fault=inert(fault))}"
+        return replace(prompt, messages=(*before, Message(role="user", content=text)))
+
+    def _try_prompts(self) -> None:
+        """Render every prompt once: a user's file that fails at the first merging would cost hours."""
+        reply = Reply(completions=(Completion(text="", finish_reason="stop", tokens=0),), prompt_tokens=0, seconds=0.0)
+        asked = Asked(Problem(id="", stratum="", data={}), Prompt(messages=()))
+        reward = Reward(1.0, {"raw": 1.0, "normalised": 1.0})
+        rubric = Rubric("rubric", 1.0)
+        sample = Sample(Episode(asked, (reply,), Response(text="", answer=None), reward, 0, ""), rubric)
+        self.analysis([sample, sample])
+        self.refinement([sample, sample], "analysis")
+        self.merging(rubric, [rubric])
+        self.with_fault(self.item(1, 1), "fault")
+
+    def _form(self, words: int) -> str:
+        """Return what a rubric is to look like, or where the conversation about its criteria begins."""
+        if self._settings.refine_by == "item":
+            return self._files.render("count", most=self._settings.most_items)
+        if self._settings.meta_json:
+            return self._files.render("rubric_json", words=words, most=self._settings.most_items)
+        return self._files.render("rubric_format", words=words)
+
+    def _as_json(self, prompt: Prompt) -> Prompt:
+        schema = rubric_schema(self._settings.most_items) if self._settings.meta_json else None
+        return replace(prompt, json_schema=schema)
+
+    def _shown(self, samples: Sequence[Sample]) -> str:
+        """Return what stands before every instruction: the task, the rubric, and what was scored by it."""
+        task, cases = self._task.task_description(), [self._case(one) for one in samples]
+        return self._files.render("sample", task_description=task, cases=cases)
+
+    def _case(self, sample: Sample) -> Mapping[str, str]:
+        episode, rubric = sample
+        known = self._demonstrations.get(episode.asked.problem.id)
+        reference = "" if known is None else known.reference
+        prompt = "\n\n".join(message["content"] for message in episode.asked.prompt.messages)
+        # Of one turn what the reward model was shown: the reply without its thinking.
+        response = episode.response.text if len(episode.turns) == 1 else transcript(episode)
+        return {
+            "rubric": rubric.shown,
+            "maximum": number(rubric.maximum),
+            "prompt": self._excerpt(prompt),
+            "reference": self._excerpt(reference),
+            "response": self._excerpt(response),
+            "rationale": self._excerpt(episode.reward.rationale),
+            "score": number(episode.reward.parts["raw"]),
+            "out_of": number(points(sample)),
+        }
+
+    def _excerpt(self, text: str) -> str:
+        # What a policy writes must not end its part of the prompt.
+        return inert(excerpt(text, self._settings.sample_chars))
+
+    def _ask(self, file: str, **values: Any) -> Prompt:
+        text = self._files.render(file, **values)
+        hints: dict[str, Any] = {"role": file}
+        if self._settings.refine_by == "item":
+            hints["criterion"] = 0
+        return Prompt(messages=(Message(role="user", content=text),), hints=hints)
+
+
+def number(value: float) -> str:
+    """Return a score as prompts show it: `5`, `2.5`."""
+    return f"{value:.4g}"
+
+
+def points(sample: Sample) -> float:
+    """Return the points that a sample's score is out of: fewer than the rubric's where criteria were left out."""
+    return sample.episode.reward.parts.get("maximum", sample.rubric.maximum)
+
+
+def normalised(episode: Episode) -> float:
+    """Return the share of the rubric's points that an episode was given."""
+    return episode.reward.parts["normalised"]
+
+
+def read_analysis(reply: Reply) -> str:
+    """Return an analysis. Raises ValueError("kind: what is wrong") where there is none."""
+    text = said(reply)
+    if not text:
+        raise ValueError("empty: expected an analysis, got nothing beside thinking")
+    return text
+
+
+def read_own_score(analysis: str, maximum: float) -> float | None:
+    """Return the points that an analysis itself gives a response; None where none can be read."""
+    try:
+        return read_scores(analysis, Rubric("", maximum)).total
+    except ValueError:
+        return None
+
+
+def read_refinement(reply: Reply, words: int, wrap: Callable[[str], str] = str) -> Rubric:
+    """Return the rubric that a reply is. words: as many as were asked for at most. wrap: adds what the reply lacks.
+
+    Raises ValueError("kind: what is wrong") for a reply that is none, or that is more than `LONGEST` times as long.
+    """
+    text = said(reply)
+    if reply.completions[0].truncated:
+        raise ValueError("cut_off: expected a whole rubric, the reply ran out of tokens")
+    rubric = read_rubric(wrap(text))
+    if len(rubric.text.split()) > LONGEST * words:
+        raise ValueError(f"too_long: expected at most {LONGEST} times {words} words, got {len(rubric.text.split())}")
+    return rubric
+
+
+def reason(error: ValueError) -> str:
+    """Return the kind of what is wrong with a reply, for counts."""
+    return str(error).partition(":")[0]
+
+
+def said(reply: Reply) -> str:
+    """Return what a reply says beside thinking. Raises ValueError for a request that was refused."""
+    if reply.error is not None:
+        raise ValueError(f"rejected: {reply.error}")
+    return well_formed(without_thinking(reply.completions[0].text)).strip()

@@ -1,0 +1,198 @@
+"""Refinement of a rubric by a meta reward model: analysis, refinement, merging (MPO, section 2.3 and appendix C).
+
+All that the model writes is data: what cannot be used is counted by its reason, and the present rubric stays.
+"""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from evorun.methods.mpo.meta_prompts import MetaPrompts, Sample, points, read_analysis, read_own_score, reason
+from evorun.methods.mpo.refinement_settings import ANALYSE, MERGE, REFINE, RefinementSettings
+from evorun.methods.mpo.rubric_trials import Answered, Scorer, Trial, Trials
+from evorun.methods.mpo.rubric_writing import RubricWriter, Written
+from evorun.models.base import Reply
+from evorun.rollouts.calls import Calls
+from evorun.tasks.base import Prompt
+from evorun.tasks.excerpts import excerpt
+from evorun.tasks.rubrics import Rubric
+
+EXCERPT = 1_000
+"""Characters of each analysis in a rubric's record. `ours`: the journal has the whole of it."""
+
+
+class Turn(NamedTuple):
+    """The place of a refinement in the run, which tells its calls from all others."""
+
+    step: int
+    number: int
+    """Of several refinements at one step."""
+
+
+class Checks(NamedTuple):
+    """What a new rubric is validated on."""
+
+    held_out: Sequence[Answered]
+    """Responses that no refinement has seen."""
+    exploits: Sequence[Answered]
+    """Responses that deserve nothing."""
+
+
+class Refined(NamedTuple):
+    """The outcome of a refinement."""
+
+    figures: Counter[str]
+    rubric: Rubric | None = None
+    """None: the present one stays."""
+    origin: Mapping[str, Any] = {}
+    """Fields of the rubric as a candidate."""
+
+
+class _Looked(NamedTuple):
+    """The outcome of looking at one sample, or at several together."""
+
+    figures: Counter[str]
+    analysis: str = ""
+    rubric: Rubric | None = None
+    """None where none was asked for, or none could be read."""
+    call: str = ""
+    """Key of the call that wrote it."""
+
+
+class MetaRewardModel:
+    """Rewrites rubrics in view of what they were used on."""
+
+    def __init__(self, calls: Calls, prompts: MetaPrompts, settings: RefinementSettings, scorer: Scorer) -> None:
+        self._calls = calls
+        self._prompts = prompts
+        self._settings = settings
+        self._writer = RubricWriter(prompts, settings.refine_attempts)
+        self._trials = Trials(scorer, settings)
+        self._answered: list[tuple[str, int, int, Reply]] = []
+        """Calls still to be charged: role, index, attempt and reply."""
+
+    @property
+    def most_calls(self) -> int:
+        """Model calls that a refinement takes at most."""
+        settings = self._settings
+        written = settings.calls_per_rubric
+        merged = settings.refine_on == "each"
+        looks = settings.refine_samples if merged else 1
+        return looks * (settings.meta_analysis + written) + merged * written + self._trials.max_calls
+
+    async def refine(
+        self, turn: Turn, rubric: Rubric, samples: Sequence[Sample], checks: Checks | None = None
+    ) -> Refined:
+        """Return a rubric to take the place of the present one, made from samples of what it led to.
+
+        checks: what a new rubric is validated on, with `keep_rubric=validated`.
+        """
+        # An analysis and its refinement need no other sample, so that each goes through both by itself.
+        async with asyncio.TaskGroup() as together:
+            groups = [[one] for one in samples] if self._settings.refine_on == "each" else [samples]
+            looking = [together.create_task(self._look(turn, number, group)) for number, group in enumerate(groups)]
+        looked = [one.result() for one in looking]
+        figures = sum((one.figures for one in looked), Counter(refinement_samples=len(samples)))
+        proposed = {one.call: one.rubric for one in looked if one.rubric is not None}
+        if not proposed:
+            return Refined(figures + Counter(rubrics_refused_no_proposals=1))
+        trial = self._trials.begin(turn.step, turn.number)
+        if self._settings.refine_on == "all":
+            [(call, new)] = proposed.items()
+            fault = await self._fault(trial, rubric, new, samples, checks)
+        else:
+            merging = self._prompts.merging(rubric, list(proposed.values()))
+            written = await self._write(MERGE, turn, turn.number, merging, self._settings.merging_words)
+            figures += counted(written, "merges")
+            call, merged = self._calls.key(turn.step, MERGE, turn.number, written.call), written.rubric
+            fault = written.refused if merged is None else await self._fault(trial, rubric, merged, samples, checks)
+            if merged is None or fault not in ("", "unchanged"):
+                # All that was paid for would be lost, and the present rubric stay as long again.
+                call, new = list(proposed.items())[await trial.widest(list(proposed.values()), answered(samples))]
+                instead, fault = fault, await self._fault(trial, rubric, new, samples, checks)
+                figures[f"rubrics_from_proposal_{instead}"] += not fault
+            else:
+                new = merged
+        if fault:
+            return Refined(figures + Counter({f"rubrics_refused_{fault}": 1}))
+        analyses = [(number, one.analysis) for number, one in enumerate(looked, 1) if one.analysis]
+        title = "Sample {}".format if self._settings.refine_on == "each" else "All samples".format
+        origin = {
+            "call": call,
+            "reflection": "\n\n".join(f"## {title(number)}\n{excerpt(text, EXCERPT)}" for number, text in analyses),
+            "blamed": tuple(sample.episode.call for sample in samples),
+        }
+        return Refined(figures + Counter(rubrics_refined=1), new, origin)
+
+    def charge(self) -> None:
+        """Charge the calls made so far, in an order that does not depend on which came first."""
+        for role, _, _, reply in sorted(self._answered, key=lambda one: one[:3]):
+            self._calls.charge(role, [reply])
+        self._answered.clear()
+        self._trials.charge()
+
+    async def _look(self, turn: Turn, number: int, samples: Sequence[Sample]) -> _Looked:
+        """Analyse samples together, and write a rubric in view of them. number: of these among a refinement's."""
+        settings, figures, analysis = self._settings, Counter[str](), ""
+        index = turn.number * settings.refine_samples + number
+        if settings.meta_analysis:
+            reply = await self._ask(ANALYSE, turn, index, self._prompts.analysis(samples), settings.analysis_words)
+            try:
+                analysis = read_analysis(reply)
+            # Not refined on without it: that would mix the arms of the ablation (appendix F).
+            except ValueError as error:
+                return _Looked(Counter({f"analyses_refused_{reason(error)}": 1}))
+            figures["analyses_cut_off"] += reply.completions[0].truncated
+            if settings.flag_above is not None:
+                [sample] = samples
+                own = read_own_score(analysis, sample.rubric.maximum)
+                figures["own_scores_unread"] += own is None
+                share = sample.episode.reward.parts["raw"] / points(sample)
+                # A score that cannot be read flags its sample: nothing says that the rubric is right about it.
+                if own is not None and abs(own / sample.rubric.maximum - share) <= settings.flag_above:
+                    return _Looked(figures + Counter(samples_not_flagged=1), analysis)
+        refining = self._prompts.refinement(samples, analysis)
+        written = await self._write(REFINE, turn, index, refining, settings.refinement_words)
+        figures += counted(written, "refinements")
+        if written.rubric is None:
+            figures[f"refinements_refused_{written.refused}"] += 1
+        return _Looked(figures, analysis, written.rubric, self._calls.key(turn.step, REFINE, index, written.call))
+
+    async def _fault(
+        self, trial: Trial, old: Rubric, new: Rubric, samples: Sequence[Sample], checks: Checks | None
+    ) -> str:
+        """Return why a rubric that could be read does not take the place of the present one; "": it does."""
+        if new.text == old.text:
+            return "unchanged"
+        if self._settings.keep_rubric == "spread":
+            return await trial.fault_of_spread(old, new, answered(samples))
+        return await trial.fault_of_validation(old, new, *checks) if checks is not None else ""
+
+    async def _write(self, role: str, turn: Turn, index: int, prompt: Prompt, words: int) -> Written:
+        """Have a rubric written."""
+        settings = self._settings
+
+        def ask(asked: Prompt, most: int, attempt: int) -> Awaitable[Reply]:
+            return self._ask(role, turn, index, asked, most, attempt)
+
+        if settings.refine_by == "item":
+            return await self._writer.write_by_item(ask, prompt, settings.item_words, settings.most_items)
+        return await self._writer.write_whole(ask, prompt, words)
+
+    async def _ask(self, role: str, turn: Turn, index: int, prompt: Prompt, words: int, attempt: int = 0) -> Reply:
+        sampling = self._settings.meta_sampling(words, role)
+        reply = await self._calls.ask(prompt, sampling, role=role, step=turn.step, index=index, attempt=attempt)
+        self._answered.append((role, index, attempt, reply))
+        return reply
+
+
+def counted(written: Written, what: str) -> Counter[str]:
+    """Return figures of a rubric's writing: replies that were asked for again, and criteria left out, by reason."""
+    retried = {f"{what}_retried_{kind}": count for kind, count in written.retried.items()}
+    return Counter(retried | {f"items_refused_{kind}": count for kind, count in written.items_refused.items()})
+
+
+def answered(samples: Sequence[Sample]) -> list[Answered]:
+    """Return the problems and responses of samples."""
+    return [Answered(one.episode.asked.problem, one.episode.response) for one in samples]

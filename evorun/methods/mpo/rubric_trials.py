@@ -1,0 +1,163 @@
+"""Trials of rubrics: responses are scored by rubrics that may take the place of the present one (all of it ours)."""
+
+import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from evorun.methods.mpo.refinement_settings import RefinementSettings
+from evorun.rollouts.rewards import Reward, Rewards
+from evorun.rollouts.rubric_rewards import RESCORE
+from evorun.runs.candidates import Response
+from evorun.tasks.base import Problem
+from evorun.tasks.rubrics import Rubric
+
+
+class Scorer(Rewards, Protocol):
+    """A reward model that scores by rubrics."""
+
+    @property
+    def calls_per_score(self) -> int:
+        """Model calls that `rescore` takes at most."""
+        ...
+
+    def most_calls(self, episodes: int, step: int) -> int:
+        """Return how many calls the rewards of so many episodes of a step take at most."""
+        ...
+
+    async def rescore(self, step: int, index: int, problem: Problem, response: Response, rubric: Rubric) -> Reward:
+        """Score a response by any rubric as a whole; `index` tells those of one step apart."""
+        ...
+
+    def charge(self, step: int, index: int, role: str = ...) -> None:
+        """Charge the calls of a reward or (role RESCORE) of a score by any rubric; see `Calls.charge`."""
+        ...
+
+
+MIN_CORRELATION = -0.4
+"""Of the ranks of held-out responses by the old and new rubric (ours). Below 0, since some of the responses may be
+exploits that the old one pays for and the new one does not: they must not protect what pays them."""
+MAX_GAIN = 0.1
+"""Share of the points by which a new rubric may raise known exploits above held-out responses (ours)."""
+
+
+class Answered(NamedTuple):
+    """A problem and a response to it."""
+
+    problem: Problem
+    response: Response
+
+
+class Trials:
+    """Scores responses by rubrics for refinements that may go on side by side."""
+
+    def __init__(self, scorer: Scorer, settings: RefinementSettings) -> None:
+        self._scorer = scorer
+        self._settings = settings
+        self._scored: set[tuple[int, int]] = set()
+        """Step and index of what is still to be charged."""
+
+    @property
+    def max_scores(self) -> int:
+        """Scores that a refinement asks for at most: of each sample by each proposal, and two checks of two rubrics."""
+        count, keep = self._settings.refine_samples, self._settings.keep_rubric
+        compared = {"newest": 0, "spread": count, "validated": 2 * self._settings.validation_samples}[keep]
+        return count * count + 4 * compared
+
+    @property
+    def max_calls(self) -> int:
+        """Model calls of a refinement's scores at most."""
+        return self.max_scores * self._scorer.calls_per_score
+
+    def begin(self, step: int, number: int) -> "Trial":
+        """Return the trial of a refinement, `number` of those at its step."""
+        return Trial(self._score, step, number * self.max_scores)
+
+    def charge(self) -> None:
+        """Charge the calls made so far, in an order that does not depend on which came first."""
+        for step, index in sorted(self._scored):
+            self._scorer.charge(step, index, RESCORE)
+        self._scored.clear()
+
+    async def _score(self, step: int, index: int, answered: Answered, rubric: Rubric) -> float | None:
+        self._scored.add((step, index))
+        reward = await self._scorer.rescore(step, index, answered.problem, answered.response, rubric)
+        return reward.parts.get("normalised")
+
+
+class Trial:
+    """The scores of one refinement; its methods are awaited one after the other."""
+
+    def __init__(self, score: "_Score", step: int, first: int) -> None:
+        """first: index of its first score."""
+        self._score = score
+        self._step = step
+        self._next = first
+
+    async def scores(self, rubric: Rubric, answered: Sequence[Answered]) -> list[float | None]:
+        """Return the share of the rubric's points that each response is given; None where no score could be read."""
+        first, self._next = self._next, self._next + len(answered)
+        return await asyncio.gather(
+            *(self._score(self._step, first + at, one, rubric) for at, one in enumerate(answered))
+        )
+
+    async def widest(self, rubrics: Sequence[Rubric], answered: Sequence[Answered]) -> int:
+        """Return the place of the rubric that spreads the responses' scores most; of equals, the first.
+
+        That is what the paper's refinements come to make of a rubric, finer distinctions (MPO, section 4), and what
+        can be told without knowing which response is the better one.
+        """
+        if len(rubrics) == 1:
+            return 0
+        spreads = [spread(read(await self.scores(one, answered))) for one in rubrics]
+        return int(np.argmax(spreads))
+
+    async def fault_of_spread(self, old: Rubric, new: Rubric, answered: Sequence[Answered]) -> str:
+        """Return why a rubric is refused that must spread scores as much as the present one; "": it does."""
+        before, after = read(await self.scores(old, answered)), read(await self.scores(new, answered))
+        if len(after) < min(2, len(before)):
+            return "unscorable"
+        return "narrower" if spread(after) < spread(before) else ""
+
+    async def fault_of_validation(
+        self, old: Rubric, new: Rubric, held_out: Sequence[Answered], exploits: Sequence[Answered]
+    ) -> str:
+        """Return why a rubric is refused in view of responses that no refinement has seen; "": nothing is against it.
+
+        opposed: it ranks them against the order of the present rubric (Spearman's correlation below MIN_CORRELATION).
+        exploitable: it raises known exploits, against them, by more than MAX_GAIN. unscorable: hardly any of its scores
+        can be read.
+        """
+        from scipy.stats import spearmanr  # half a second to import: not before it is needed
+
+        by_old = await self.scores(old, [*held_out, *exploits])
+        by_new = await self.scores(new, [*held_out, *exploits])
+        if len(read(by_new)) < len(read(by_old)) / 2:
+            return "unscorable"
+        both = [
+            None if before is None or after is None else (before, after)
+            for before, after in zip(by_old, by_new, strict=True)
+        ]
+        kept = np.array([one for one in both[: len(held_out)] if one is not None]).reshape(-1, 2)
+        exploited = np.array([one for one in both[len(held_out) :] if one is not None]).reshape(-1, 2)
+        if len(kept) > 2 and np.ptp(kept, axis=0).all() and spearmanr(kept).statistic < MIN_CORRELATION:
+            return "opposed"
+        if not len(kept) or not len(exploited):
+            return ""
+        gain = np.diff(exploited).mean() - np.diff(kept).mean()
+        return "exploitable" if gain > MAX_GAIN else ""
+
+
+class _Score(Protocol):
+    async def __call__(self, step: int, index: int, answered: Answered, rubric: Rubric) -> float | None: ...
+
+
+def read(scores: Sequence[float | None]) -> list[float]:
+    """Return the scores that could be read."""
+    return [score for score in scores if score is not None]
+
+
+def spread(scores: Sequence[float]) -> float:
+    """Return the standard deviation of normalised scores; 0 of none."""
+    return float(np.std(scores)) if scores else 0.0

@@ -1,0 +1,210 @@
+"""Few-shot chain of thought: one response with solved examples in view (Duel-Evolve paper, section 4.2, appendix D).
+
+The examples are drawn once from the validation split and shown with every problem. The validation split says what is
+right but not why, so each example's reasoning comes from a file, or from the model's own response to it, kept only
+when it is graded correct. The budget's response to each problem is never spent on examples.
+"""
+
+import logging
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+
+import msgspec
+
+from evorun.errors import ConfigError, DataError, at_least
+from evorun.methods.base import PerProblem
+from evorun.methods.context import Context, RunContext
+from evorun.methods.search.proposals import Proposal, ResponseSettings, propose
+from evorun.methods.search.zero_shot import only_step
+from evorun.rollouts.episodes import Asked, most_turns
+from evorun.rollouts.responses import respond
+from evorun.runs.candidates import Response, Step
+from evorun.runs.scores import yardstick
+from evorun.tasks.base import Demonstration, Problem, Task
+from evorun.tasks.capabilities import Demonstrates, Generates
+
+log = logging.getLogger(__name__)
+
+ROLE = "demonstrate"
+"""Role of the calls that work examples."""
+
+
+@dataclass(kw_only=True)
+class FewShotConfig(ResponseSettings):
+    """Hyperparameters; `conf/method/few_shot.yaml` gives each default and its source."""
+
+    name: str
+    shots: int
+    """k: examples in the prompt."""
+    demonstrations: str | None
+    """File of worked examples, `{"id": ..., "response": ...}` a line with ids of the validation split; null: the model
+    works them."""
+    tries: int
+    """Responses per example in which the model may work it correctly."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least("method.shots", self.shots, 1)
+        at_least("method.tries", self.tries, 1)
+
+
+class WorkedExample(msgspec.Struct, frozen=True):
+    """A line of the demonstrations file."""
+
+    id: str
+    response: str
+    """A response in the task's own format."""
+
+
+class FewShot(PerProblem):
+    """Answers each problem once, after the same worked examples."""
+
+    name = "few_shot"
+    description = "one chain-of-thought response after k worked examples of the validation split"
+    regime = "demonstrations"
+    needs = (Generates, Demonstrates)
+    last_step = 0
+    Config = FewShotConfig
+    config: FewShotConfig
+
+    def __init__(self, config: FewShotConfig) -> None:
+        super().__init__(config)
+        self._worked: list[Demonstration] = []
+
+    def incompatibility(self, task: type[Task]) -> str | None:
+        if yardstick(task.scores).rate:
+            return None
+        return f"task={task.name} has no right and wrong, by which few_shot chooses its examples; choose another method"
+
+    def check(self, task: type[Task], validation: Sequence[Problem]) -> None:
+        """Raise ConfigError or DataError for a validation split or a demonstrations file with too few examples.
+
+        Whether the file's responses are correct shows only in the run.
+        """
+        shots = self.config.shots
+        if len(validation) < shots:
+            raise ConfigError(
+                f"method.shots: expected a validation split of at least {shots} problems, it has {len(validation)}; "
+                f"{task.draw_help.more_validation} or lower method.shots"
+            )
+        if self.config.demonstrations is not None:
+            known = {problem.id for problem in validation}
+            # Responses are graded only in the run, where the tools are; ids can be checked now.
+            found = sum(example.id in known for example in read_examples(self.config.demonstrations))
+            if found < shots:
+                raise _too_few(self.config, "", found, [problem.id for problem in validation])
+
+    async def prepare(self, ctx: RunContext) -> None:
+        """Draw the examples and get their reasoning; they are left in artifacts/demonstrations.json.
+
+        Raises ConfigError for a file with too few correct responses, and for a budget in calls below the examples and
+        one for each problem. That one in tokens is too small shows only after the first examples: the problems that it
+        leaves without an answer have stop `budget`.
+        """
+        # One order for the whole run: every problem sees the same examples.
+        order = ctx.shared.rng("demonstrations").permutation(len(ctx.demonstrations))
+        drawn = [ctx.demonstrations[i] for i in order]
+        file = self.config.demonstrations
+        self._worked = await (self._from_model(ctx, drawn) if file is None else self._from_file(ctx, drawn, file))
+        ctx.save_artifact("demonstrations.json", self._worked)
+
+    async def solve(self, ctx: Context) -> AsyncIterator[Step]:
+        """Ask once, and again when the text does not parse."""
+        proposal = Proposal(ctx.task.few_shot_prompt(ctx.problem, self._worked), ())
+        step = only_step(await propose(ctx, [proposal], operator="init", step=0, settings=self.config))
+        step.extra["demonstrations"] = len(self._worked)
+        yield step
+
+    async def _from_file(self, ctx: RunContext, drawn: Sequence[Demonstration], path: str) -> list[Demonstration]:
+        given = {example.id: example.response for example in read_examples(path)}
+        worked: list[Demonstration] = []
+        for example in drawn:
+            if example.problem.id in given and len(worked) < self.config.shots:
+                response = ctx.shared.task.parse(example.problem, given[example.problem.id])
+                worked += await self._correct(ctx, example, response)
+        if len(worked) < self.config.shots:
+            raise _too_few(self.config, "correct ", len(worked), [example.problem.id for example in drawn])
+        return worked
+
+    async def _from_model(self, ctx: RunContext, drawn: Sequence[Demonstration]) -> list[Demonstration]:
+        """Let the model work the examples until enough are right; the first in the order are kept.
+
+        Each try is at `shots` of them at a time, until there are enough: a large split costs no more than it must, the
+        cost of a call is known before most are made, and a budget in tokens that pays for the first batch and an answer
+        to each problem leaves that over.
+        """
+        shots = self.config.shots
+        # `shared` keeps a response to each problem back, so this counts what is left for examples.
+        needed = sum(most_turns(ctx.shared.task, example.problem) for example in drawn[:shots])
+        if (affordable := ctx.shared.affordable(needed, ROLE)) < needed:
+            raise ConfigError(
+                f"budget: expected at least {needed} calls for the examples (method.shots) beside a response to each "
+                f"problem, got {affordable}; raise the budget, lower method.shots or give method.demonstrations"
+            )
+        worked: dict[int, Demonstration] = {}
+        batches = [range(start, min(start + shots, len(drawn))) for start in range(0, len(drawn), shots)]
+        for attempt, indices in product(range(self.config.tries), batches):
+            missing = [i for i in indices if i not in worked]
+            prompt = ctx.shared.task.generation_prompt
+            episodes = await respond(
+                ctx.shared,
+                [Asked(drawn[i].problem, prompt(drawn[i].problem)) for i in missing],
+                role=ROLE,
+                step=0,
+                sampling=self.config.sampling,
+                attempt=attempt,
+                indices=missing,
+            )
+            for i, episode in zip(missing, episodes, strict=False):  # the budget may cut them short
+                for example in await self._correct(ctx, drawn[i], episode.response):
+                    worked[i] = example
+            if len(worked) >= shots or ctx.shared.out_of_budget:
+                break
+        if len(worked) < shots:
+            # Fewer examples weaken the baseline; the run goes on, and each step records how many there were.
+            limit = "within the budget" if ctx.shared.out_of_budget else f"in {self.config.tries} tries"
+            counts = (len(worked), len(drawn), limit, shots)
+            log.warning("few_shot: the model worked %d of %d examples %s, %d were wanted; going on", *counts)
+        return [worked[i] for i in sorted(worked)][:shots]
+
+    @staticmethod
+    async def _correct(ctx: RunContext, example: Demonstration, response: Response) -> list[Demonstration]:
+        """Return the example with this response as its solution, or nothing when it is wrong."""
+        if response.answer is None:  # not worth a grader's time
+            return []
+        right = yardstick(ctx.shared.task.scores).value_in(await ctx.grade(example, response))
+        return [ctx.shared.task.demonstration(example, response)] if right else []
+
+
+def _too_few(config: FewShotConfig, kind: str, found: int, ids: Sequence[str]) -> ConfigError:
+    return ConfigError(
+        f"method.demonstrations: expected {config.shots} {kind}responses to problems of the validation split in "
+        f"{config.demonstrations}, found {found}; its ids are: {', '.join(ids) or 'none'}"
+    )
+
+
+def read_examples(path: str) -> list[WorkedExample]:
+    """Read a demonstrations file, in which an id occurs once. Raises ConfigError or DataError, naming the line."""
+    try:
+        lines = Path(path).expanduser().read_bytes().splitlines()
+    except OSError as error:
+        raise ConfigError(f"method.demonstrations: cannot read {path}: {error.strerror}") from error
+    decoder = msgspec.json.Decoder(WorkedExample)
+    examples: list[WorkedExample] = []
+    line_of: dict[str, int] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            example = decoder.decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise DataError(f'{path}:{number}: expected {{"id": "...", "response": "..."}}: {error}') from error
+        if line_of.setdefault(example.id, number) != number:
+            raise DataError(
+                f"{path}:{number}: expected each id once, got {example.id!r} again after line {line_of[example.id]}; "
+                "delete one of the two"
+            )
+        examples.append(example)
+    return examples

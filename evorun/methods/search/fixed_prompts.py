@@ -1,0 +1,91 @@
+"""The problems answered under each of several given system prompts: what the transplant matrix and delete-one compare.
+
+`evorun transplant` and `evorun delete-one` run it (`evorun.runner.prompt_studies`), and by itself it tests any prompts.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import msgspec
+
+from evorun.errors import ConfigError, DataError, one_of
+from evorun.methods.base import DatasetLevel
+from evorun.methods.context import RunContext
+from evorun.methods.learning.evaluation import Evaluations, EvaluationSettings
+from evorun.runs.candidates import SHARED, Candidate, Step
+from evorun.runs.files import read_regular
+from evorun.tasks.base import Problem, Task
+from evorun.tasks.capabilities import Instructs
+
+
+class GivenPrompt(msgspec.Struct, frozen=True):
+    """An entry of the file of prompts."""
+
+    id: str
+    text: str
+    """Empty: the task's own prompt for an answer."""
+
+
+@dataclass(kw_only=True)
+class FixedPromptsConfig(EvaluationSettings):
+    """Hyperparameters; `conf/method/fixed_prompts.yaml` gives each default and its source."""
+
+    name: str
+    prompts: str | None
+    """File with a JSON list of `{"id": ..., "text": ...}`."""
+    principles_in: str
+    """system | user: a text is the system prompt, or stands after the problem in the user's message."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("method.principles_in", self.principles_in, ("system", "user"))
+
+
+class FixedPrompts(DatasetLevel):
+    """Answers every problem under each prompt; the steps of the run are the prompts, in their order."""
+
+    name = "fixed_prompts"
+    description = "each of several given system prompts, tested on the task's problems"
+    regime = "problem_only"
+    needs: ClassVar[tuple[type, ...]] = (Instructs,)
+    Config = FixedPromptsConfig
+    config: FixedPromptsConfig
+
+    def check(self, task: type[Task], validation: Sequence[Problem]) -> None:
+        """Raise ConfigError where no file of prompts is given, and DataError for one that cannot be used."""
+        self._prompts()
+
+    async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
+        tests = Evaluations(ctx, self.config, after_problem=self.config.principles_in == "user")
+        prompts = self._prompts()
+        candidates = [
+            Candidate(id=one.id, kind="system_prompt", generation=index, operator="given", text=one.text, answer=None)
+            for index, one in enumerate(prompts)
+        ]
+        for index, prompt in enumerate(prompts):
+            if ctx.shared.affordable(tests.most_calls, "evaluate") < tests.most_calls:
+                ctx.warn(f"the budget ends before prompt '{prompt.id}': testing one takes {tests.most_calls} calls")
+                break
+            tested = await tests.evaluate(index, prompt.text)
+            ctx.record(index, {}, candidates[: index + 1])
+            yield tested
+
+    def _prompts(self) -> list[GivenPrompt]:
+        if not self.config.prompts:
+            raise ConfigError(
+                'method.prompts: expected a file with a JSON list of {"id": ..., "text": ...}, got none; set '
+                "method.prompts=FILE"
+            )
+        path = Path(self.config.prompts)
+        try:
+            prompts = msgspec.json.decode(read_regular(path), type=list[GivenPrompt])
+        except OSError as error:
+            raise DataError(f"method.prompts: cannot read {path}: {error.strerror}") from error
+        except msgspec.DecodeError as error:
+            raise DataError(f'{path}: expected a JSON list of {{"id": ..., "text": ...}}: {error}') from error
+        names = [one.id for one in prompts]
+        if not names or len(set(names)) < len(names) or SHARED in names:
+            raise DataError(f"{path}: expected prompts with an id each, all different, got {names}")
+        return prompts
