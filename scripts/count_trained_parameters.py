@@ -45,18 +45,18 @@ def main(words: list[str]) -> None:
     with torch.device("meta"):
         model, own = _model(), _model().get_decoder()
         values = SIZES.hidden_size
-        if objective.critic == "full":
+        if objective.settings.critic == "full":
             values += _count(own.parameters())
         else:
             lora = adapter(training, own)
             lora.task_type = None
             values += _trained(get_peft_model(own, lora))
         policy = get_peft_model(model, adapter(training, model))
-    steps = objective.epochs * objective.minibatches
+    steps = objective.settings.epochs * objective.settings.minibatches
     rows = {
         "policy": f"{_trained(policy):,} of an adapter (rank {training.rank}, alpha {training.alpha:g}, "
         f"{', '.join(training.target_modules)})",
-        "critic": f"{values:,} ({objective.critic})",
+        "critic": f"{values:,} ({objective.settings.critic})",
         "optimiser": f"AdamW, {training.learning_rate:g}, betas {training.beta1:g} and {training.beta2:g}, epsilon "
         f"{training.epsilon:g}, weight decay {training.weight_decay:g}",
         "gradients clipped at": f"{training.max_grad_norm}",

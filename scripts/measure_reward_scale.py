@@ -32,6 +32,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from evorun.models.config import ModelConfig
 from evorun.training.advantages import Judged
 from evorun.training.config import TrainingConfig
+from evorun.training.objectives import ProximalSettings
 from evorun.training.proximal_policy import ProximalTrainer
 from evorun.training.serving import Finished
 from evorun.training.wire import Job, ProximalPolicy, Row, Train
@@ -117,9 +118,9 @@ def learn(folder: Path, seed: int, *, by_total: bool = False, **objective: Any) 
     training: Any = OmegaConf.to_container(OmegaConf.load(CONF / "training" / "lora.yaml"))
     names = ("epochs", "minibatches", "kl_estimator", "gamma", "gae_lambda", "clip", "value_clip", "value_weight")
     told = {name: method[name] for name in (*names, "whiten", "score_at", "popart", "reset_critic")}
-    told |= {"steps": STEPS, "kl": KL, "critic": "full", "temperature": 1.0, **objective}
+    told |= {"kl": KL, "critic": "full", "missing_eos_penalty": None, **objective}
     config = TrainingConfig(**{**training, "learning_rate": LEARNING_RATE, "micro_batch": BATCH, "max_grad_norm": None})
-    policy = ProximalPolicy(**told)
+    policy = ProximalPolicy(settings=ProximalSettings(**told), steps=STEPS, temperature=1.0)
     job = Job(
         socket="",
         model=ModelConfig(name="tiny", id="tiny", context_length=64),
@@ -140,7 +141,7 @@ def learn(folder: Path, seed: int, *, by_total: bool = False, **objective: Any) 
     with contextlib.suppress(Finished):
         trainer.train()
     log = [entry for entry in trainer.state.log_history if "loss" in entry]
-    epochs = policy.epochs * policy.minibatches
+    epochs = policy.settings.epochs * policy.settings.minibatches
     found: dict[str, list[float]] = defaultdict(list)
     for step in range(STEPS):
         maximum = 1.0 if by_total else OLD if step + 1 < CHANGE else NEW

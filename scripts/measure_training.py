@@ -33,6 +33,7 @@ from evorun.models.config import ModelConfig
 from evorun.models.embedded import ensure
 from evorun.runner.typed import typed
 from evorun.training.config import TrainingConfig
+from evorun.training.objectives import GradientSettings
 from evorun.training.process import TrainerProcess
 from evorun.training.wire import Generate, Job, PolicyGradient, Replies, Row, Train
 
@@ -277,10 +278,7 @@ def job(arguments: argparse.Namespace, folder: Path) -> Job:
     objective = PolicyGradient(
         loss="dr_grpo",
         steps=arguments.steps + 1,
-        minibatches=1,
-        kl=0.0,
-        clip_low=0.2,
-        clip_high=0.2,
+        settings=GradientSettings(minibatches=1, kl=0.0, clip_low=0.2, clip_high=0.2),
         temperature=1.0,
     )
     return Job(

@@ -31,6 +31,7 @@ from evorun.runs.scores import ACCURACY
 from evorun.tasks.base import Demonstration, LoadedTask, Problem, Provenance, Task, TaskConfig
 from evorun.testing.runs import Run, carry_out
 from evorun.training.config import TrainingConfig
+from evorun.training.objectives import GradientSettings, ProximalSettings
 from evorun.training.wire import Job, Objective, PolicyGradient, ProximalPolicy
 
 MODEL_ROLES = ("policy", "reference", *OTHER_ROLES)
@@ -227,8 +228,10 @@ def policy_gradient(**changes: Any) -> PolicyGradient:
     values: dict[str, Any] = {
         **{"loss": "dr_grpo", "steps": 3, "minibatches": 1, "kl": 0.0},
         **{"clip_low": 0.2, "clip_high": 0.2, "temperature": 1.0},
+        **changes,
     }
-    return PolicyGradient(**{**values, **changes})
+    own = {name: values.pop(name) for name in ("loss", "steps", "temperature")}
+    return PolicyGradient(settings=GradientSettings(**values), **own)
 
 
 def proximal_policy(**changes: Any) -> ProximalPolicy:
@@ -237,8 +240,10 @@ def proximal_policy(**changes: Any) -> ProximalPolicy:
         **{"steps": 3, "epochs": 1, "minibatches": 1, "kl": 0.05, "kl_estimator": "k1", "gamma": 1.0},
         **{"gae_lambda": 0.95, "clip": 0.2, "value_clip": 0.2, "value_weight": 0.1, "whiten": True},
         **{"score_at": "last", "critic": "head", "popart": None, "reset_critic": False, "temperature": 1.0},
+        **{"missing_eos_penalty": None, **changes},
     }
-    return ProximalPolicy(**{**values, **changes})
+    own = {name: values.pop(name) for name in ("steps", "temperature")}
+    return ProximalPolicy(settings=ProximalSettings(**values), **own)
 
 
 def make_job(model: Path, folder: Path, training: TrainingConfig, objective: Objective, /, **changes: Any) -> Job:

@@ -59,15 +59,26 @@ def choices(group: str) -> list[str]:
     return sorted(files)
 
 
+PARTS = "/method_parts@_here_"
+"""Key, in a method's defaults, of the list of settings that several methods share."""
+
+
 @cache
 def yaml_values(group: str, name: str) -> Mapping[str, Any]:
-    """Return the values of a file of `conf/`, over those that it inherits within its group; {} without such a file."""
+    """Return the values of a file of `conf/`, over those that it inherits of its group and of `method_parts`.
+
+    {} without such a file.
+    """
     file = config_folder() / group / f"{name}.yaml"
     values: Any = OmegaConf.to_container(OmegaConf.load(file)) if file.exists() else {}
-    for other in values.pop("defaults", ()):
-        if isinstance(other, str) and other != "_self_":
-            values = {**yaml_values(group, other), **values}
-    return values  # type: ignore[no-any-return]
+    inherited: dict[str, Any] = {}
+    for default in values.pop("defaults", ()):
+        if isinstance(default, str) and default != "_self_":
+            inherited |= yaml_values(group, default)
+        elif isinstance(default, dict) and PARTS in default:
+            for part in default[PARTS]:
+                inherited |= yaml_values("method_parts", part)
+    return {**inherited, **values}
 
 
 def default_config(kind: registry.Kind, name: str, **changes: Any) -> Any:

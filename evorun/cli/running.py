@@ -33,7 +33,7 @@ def carry_out(
             print_summary(path, console)
             return outcome.status
         try:
-            _report(path, config, console, transplants=getattr(checked.method.config, "transplant", False))
+            _report(path, config, console, transplants=checked.method.transplants)
         except KeyboardInterrupt:
             line = f"interrupted; the run is complete, its report is not: evorun report {shlex.quote(display(path))}"
             console.print(line, soft_wrap=True)

@@ -2,10 +2,13 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from evorun.errors import above, at_least, within
 from evorun.methods.context import Context, RunContext
+from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Step
 from evorun.tasks.base import Problem, Task
@@ -15,6 +18,27 @@ from evorun.training.wire import Objective
 Regime = Literal["problem_only", "demonstrations", "public_tests", "oracle", "labels"]
 """The information that a method has beside the problem (Duel-Evolve paper, section 4.2). `oracle`: a symbolic system
 that knows the right answer scores candidates during the search (Lyria paper, section 4.1.4), or judges them."""
+
+
+@dataclass(kw_only=True)
+class SamplingSettings:
+    """Sampling of responses, part of every configuration of a method that asks for some."""
+
+    temperature: float
+    top_p: float
+    max_tokens: int
+    """Completion tokens of a response at most."""
+
+    def __post_init__(self) -> None:
+        at_least("method.max_tokens", self.max_tokens, 1)
+        at_least("method.temperature", self.temperature, 0)
+        above("method.top_p", self.top_p, 0)
+        within("method.top_p", self.top_p, 0, 1)
+
+    @property
+    def sampling(self) -> Sampling:
+        """The sampling parameters of a response."""
+        return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens)
 
 
 class Method(ABC):
@@ -51,6 +75,21 @@ class Method(ABC):
     def last_step(self) -> int | None:
         """Number of the step after which the method ends, when that is known beforehand."""
         return None
+
+    @property
+    def initial_rubric(self) -> str | None:
+        """The rubric that rewards, or that the run starts from; None where none does."""
+        return None
+
+    @property
+    def rewards_in_digits(self) -> bool:
+        """True when the engine is to hold the reward model's scores to digits."""
+        return False
+
+    @property
+    def transplants(self) -> bool:
+        """True when system prompts are tested under the weights of all evaluations, after the run."""
+        return False
 
     @property
     def roles_here(self) -> Mapping[str, Role]:

@@ -151,7 +151,7 @@ def check(config: Mapping[str, Any]) -> RunConfig:
                 "budget.calls_per_problem=N"
             )
     others = others_of(config, method, task, ServedModel(model, asked.engine))
-    if getattr(method.config, "reward_digits", False) and "reward" in {one.model for one in method.roles_here.values()}:
+    if method.rewards_in_digits:
         _require_digits(others["reward"].engine if "reward" in others else engine)
     return RunConfig(
         seed=seed,

@@ -36,7 +36,7 @@ def training_problems(config: RunConfig, loaded: LoadedTask) -> LoadedTask | Non
         raise DataError(
             f"task={config.task.name}: expected other problems to train on than to test on, got '{min(both)}' as both"
         )
-    rubric = getattr(getattr(config.method, "config", None), "rubric", None)
+    rubric = config.method.initial_rubric
     if rubric is not None and isinstance(training.task, ScoresByRubric):
         for key in training.task.rubric_keys():  # now, not once there is a run directory
             training.task.given_rubric(rubric, key)
@@ -106,8 +106,7 @@ def shared_gpus(config: RunConfig) -> list[str]:
 def grades_own_reward(config: RunConfig) -> list[str]:
     """Return what to say where the gold judge is the reward model, under the rubric that rewards."""
     alike = config.others.get("gold") == config.others.get("reward")
-    rubric = getattr(getattr(config.method, "config", None), "rubric", None)  # a plug-in may keep no config
-    if not (config.task.task_class.graded_by_opinion and alike and rubric == EXPERT):
+    if not (config.task.task_class.graded_by_opinion and alike and config.method.initial_rubric == EXPERT):
         return []
     return [
         f"the gold judge is the reward model, and grades by the rubric that rewards ({EXPERT}): its curve cannot part "

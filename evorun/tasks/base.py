@@ -82,6 +82,8 @@ class Task(ABC):
     draw_help: ClassVar[DrawHelp] = DrawHelp()
     graded_by_opinion: ClassVar[bool] = False
     """Its grade is the gold judge's opinion (`evorun.tasks.opinions`): there is no ground truth to learn from."""
+    script: ClassVar[str | None] = None
+    """The script that responses are expected in, a word of Unicode's names of characters; None: any."""
     free_text: ClassVar[bool] = False
     """Its answers are texts at length, of which no two are the same: there is nothing to vote on."""
 

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.signal import lfilter
 
-from evorun.training.wire import ProximalPolicy
+from evorun.training.objectives import ProximalSettings
 
 Floats = NDArray[np.float64]
 
@@ -48,7 +48,7 @@ class Estimate(NamedTuple):
     the last token."""
 
 
-def estimate(batch: Sequence[Judged], objective: ProximalPolicy) -> tuple[list[Estimate], dict[str, float]]:
+def estimate(batch: Sequence[Judged], settings: ProximalSettings) -> tuple[list[Estimate], dict[str, float]]:
     """Return the estimates of a batch's episodes, each of one learned token at least, and figures of the batch.
 
     The reward of a token is -kl times its divergence from the reference policy; the episode's own reward is added to
@@ -58,21 +58,21 @@ def estimate(batch: Sequence[Judged], objective: ProximalPolicy) -> tuple[list[E
     lengths = np.array([len(one.old) for one in batch])
     steps = np.arange(lengths.max())
     drawn = steps < lengths[:, None]
-    ends = lengths - 1 + ((lengths < len(steps)) if objective.score_at == "after" else 0)
+    ends = lengths - 1 + ((lengths < len(steps)) if settings.score_at == "after" else 0)
     valued = steps <= ends[:, None]
 
     divergence = np.zeros(drawn.shape)
-    divergence[drawn] = np.concatenate([divergences(one, objective.kl_estimator) for one in batch])
-    rewards = -objective.kl * divergence
+    divergence[drawn] = np.concatenate([divergences(one, settings.kl_estimator) for one in batch])
+    rewards = -settings.kl * divergence
     rewards[np.arange(len(batch)), ends] += [one.reward for one in batch]
     values = np.zeros(drawn.shape)
     values[valued] = np.concatenate([one.values[: end + 1] for one, end in zip(batch, ends, strict=True)])
 
-    raw = advantages(rewards, values, objective.gamma, objective.gae_lambda)
+    raw = advantages(rewards, values, settings.gamma, settings.gae_lambda)
     returns = raw + values
-    of_tokens = whitened(raw[drawn]) if objective.whiten else raw[drawn]
+    of_tokens = whitened(raw[drawn]) if settings.whiten else raw[drawn]
     figures = {
-        **({"kl": divergence[drawn].mean(), "episode_kl": divergence.sum(axis=1).mean()} if objective.kl else {}),
+        **({"kl": divergence[drawn].mean(), "episode_kl": divergence.sum(axis=1).mean()} if settings.kl else {}),
         "return": returns[valued].mean(),
         "return_spread": returns[valued].std(),
         "advantage_spread": raw[drawn].std(),

@@ -20,7 +20,7 @@ from trl.trainer.utils import disable_dropout_in_model
 from evorun.training.rows_trainer import score
 from evorun.training.value_head import ValueHead
 from evorun.training.weights import adapter
-from evorun.training.wire import CriticKind, Job
+from evorun.training.wire import Job
 
 CRITIC = "critic.safetensors"
 """File in a checkpoint with the critic's trained weights."""
@@ -29,7 +29,7 @@ CRITIC = "critic.safetensors"
 class Critic(torch.nn.Module):
     """A decoder, trained itself or under an adapter, and the value head on its last hidden states."""
 
-    def __init__(self, job: Job, model: Any, *, kind: CriticKind, popart: float | None) -> None:
+    def __init__(self, job: Job, model: Any, *, kind: str, popart: float | None) -> None:
         """model: the base model, not yet under the policy's adapter. kind: see `ProximalPolicy.critic`.
 
         popart: see `ValueHead`.

@@ -21,10 +21,10 @@ class PolicyGradientTrainer(RowsTrainer):
     SUMS = ("tokens", "entropy", "clip_ratio", "sampler_kl", "kl")
 
     def __init__(self, job: Job, objective: PolicyGradient, model: Any, tokenizer: Any, serving: Serving) -> None:
-        counts = {"batches": objective.steps, "steps_per_batch": objective.minibatches}
+        counts = {"batches": objective.steps, "steps_per_batch": objective.settings.minibatches}
         temperature = objective.temperature
-        super().__init__(job, serving, model, tokenizer, **counts, temperature=temperature, beta=objective.kl)
-        self._objective = objective
+        super().__init__(job, serving, model, tokenizer, **counts, temperature=temperature, beta=objective.settings.kl)
+        self._loss, self._settings = objective.loss, objective.settings
 
     def _next_batch(self) -> list[list[Pass]]:
         train = self._serving.next_training()
@@ -34,11 +34,11 @@ class PolicyGradientTrainer(RowsTrainer):
         seed_everything(self._job.seed, train.number, self.accelerator.process_index)
         training, accelerator = self._job.training, self.accelerator
         limits = (training.micro_batch, training.micro_batch_tokens)
-        parts = minibatches(train.rows, self._objective.minibatches, rng)
+        parts = minibatches(train.rows, self._settings.minibatches, rng)
         mean_tokens = sum(sum(row.learned) for row in train.rows) / len(parts)
         steps = []
         for part in parts:
-            weight = token_weight(self._objective.loss, part, mean_tokens)
+            weight = token_weight(self._loss, part, mean_tokens)
             dealt = passes(part, accelerator.num_processes, *limits, NOTHING)
             steps.append([padded(one[accelerator.process_index], weight, accelerator.device) for one in dealt])
         return steps
@@ -57,8 +57,8 @@ class PolicyGradientTrainer(RowsTrainer):
         sampler = torch.where((own - logprobs).abs() < SAME, own.detach(), logprobs)
         log_ratio = torch.where(learned, own - sampler, 0.0).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
         ratio = log_ratio.exp()
-        low, high = self._objective.clip_low, self._objective.clip_high
-        if self._objective.loss == "cispo":
+        low, high = self._settings.clip_low, self._settings.clip_high
+        if self._loss == "cispo":
             clipped = ratio.clamp(low, high)
             gain = clipped.detach() * advantages * own
             beyond = ratio != clipped

@@ -34,12 +34,13 @@ class ProximalTrainer(RowsTrainer):
 
     def __init__(self, job: Job, objective: ProximalPolicy, model: Any, tokenizer: Any, serving: Serving) -> None:
         seed_everything(job.seed)
-        critic = Critic(job, model, kind=objective.critic, popart=objective.popart)
-        counts = {"batches": objective.steps, "steps_per_batch": objective.epochs * objective.minibatches}
+        settings = objective.settings
+        critic = Critic(job, model, kind=settings.critic, popart=settings.popart)
+        counts = {"batches": objective.steps, "steps_per_batch": settings.epochs * settings.minibatches}
         # One policy's probabilities must not differ from pass to pass, so there is no dropout.
         temperature = objective.temperature
         super().__init__(job, serving, model, tokenizer, **counts, temperature=temperature, disable_dropout=True)
-        self._objective = objective
+        self._settings = settings
         self.model = self.model_wrapped = ActorCritic(self.model, critic).to(self.accelerator.device)
         self.advantages: list[TokenAdvantages | None] = []
         """Of the rows of the batch, see `Figures`."""
@@ -66,12 +67,12 @@ class ProximalTrainer(RowsTrainer):
         # The order of rows becomes a function of the step, so that a resumed run repeats it; the same in all processes.
         rng = np.random.default_rng((self._job.seed, train.number))
         seed_everything(self._job.seed, train.number, self.accelerator.process_index)
-        if train.rewards_changed and self._objective.reset_critic:
+        if train.rewards_changed and self._settings.reset_critic:
             for parameter in self._head.parameters():
                 self.optimizer.state.pop(parameter, None)
             self._head.reset()
         examples = self._examples(train.rows)
-        epochs = [minibatches(examples, self._objective.minibatches, rng) for _ in range(self._objective.epochs)]
+        epochs = [minibatches(examples, self._settings.minibatches, rng) for _ in range(self._settings.epochs)]
         return [self._passes(part) for parts in epochs for part in parts]
 
     def _passes(self, part: Sequence[Example]) -> list[ExamplePass]:
@@ -99,13 +100,13 @@ class ProximalTrainer(RowsTrainer):
             for process, row in enumerate(of_processes)
             if row is not NOTHING
         ]
-        estimates, self._of_batch = estimate([own for _, own in pairs], self._objective)
+        estimates, self._of_batch = estimate([own for _, own in pairs], self._settings)
         for (row, _), one in zip(pairs, estimates, strict=True):
             of_tokens = one.advantages
             self.advantages[numbers[id(row)]] = TokenAdvantages(float(of_tokens.mean()), float(of_tokens.std()))
         # The value loss, and what clips it, are in the scale of the head's outputs.
         self._head.adapt(np.concatenate([one.returns for one in estimates]))
-        self._of_batch |= {"value_scale": self._head.scale} if self._objective.popart is not None else {}
+        self._of_batch |= {"value_scale": self._head.scale} if self._settings.popart is not None else {}
         return [
             Example(
                 **structs.asdict(row),
@@ -123,7 +124,7 @@ class ProximalTrainer(RowsTrainer):
         with torch.no_grad(), self.accelerator.autocast():
             own = self._both(ids, learned)
             reference = own.logprobs
-            if self._objective.kl:  # 0: the divergence has no part in the reward
+            if self._settings.kl:  # 0: the divergence has no part in the reward
                 with self.policy.disable_adapter():
                     reference = score(self.policy, ids, learned).logprobs
         tensors = (own.logprobs, reference, own.values)
@@ -150,11 +151,11 @@ class ProximalTrainer(RowsTrainer):
             tensor[:, 1:] for tensor in (inputs.learned, inputs.weights, inputs.advantages, inputs.old)
         )
         log_ratio = torch.where(learned, logprobs - old, 0.0).clamp(-LARGEST_LOG_RATIO, LARGEST_LOG_RATIO)
-        ratio, clip = log_ratio.exp(), self._objective.clip
+        ratio, clip = log_ratio.exp(), self._settings.clip
         loss, clipped_loss = -advantages * ratio, -advantages * ratio.clamp(1 - clip, 1 + clip)
         policy_loss = (torch.maximum(loss, clipped_loss) * weights).sum()
 
-        error, value_clip = (values - inputs.returns).square(), self._objective.value_clip
+        error, value_clip = (values - inputs.returns).square(), self._settings.value_clip
         clipped_error = error
         if value_clip is not None:
             near = values.clamp(inputs.values - value_clip, inputs.values + value_clip)
@@ -167,7 +168,7 @@ class ProximalTrainer(RowsTrainer):
         self._sums += torch.stack(figures).detach()
         # Gradients are averaged over the processes, of which each has a part of the sums.
         parts = self.accelerator.num_processes
-        whole: torch.Tensor = (policy_loss + self._objective.value_weight * value_loss) * parts
+        whole: torch.Tensor = (policy_loss + self._settings.value_weight * value_loss) * parts
         return whole
 
     def _figures(self, sums: dict[str, float]) -> dict[str, float]:

@@ -42,8 +42,8 @@ def cannot_move(training: TrainingConfig, objective: Objective) -> str | None:
     """
     if training.weights != "lora" or not isinstance(objective, ProximalPolicy | PolicyGradient):
         return None
-    epochs = objective.epochs if isinstance(objective, ProximalPolicy) else 1
-    steps = objective.steps * epochs * objective.minibatches
+    epochs = objective.settings.epochs if isinstance(objective, ProximalPolicy) else 1
+    steps = objective.steps * epochs * objective.settings.minibatches
     own = reach(training, steps)
     if own >= LEAST_REACH:
         return None

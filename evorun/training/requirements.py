@@ -46,7 +46,9 @@ def require_fitting(objective: Objective, training: TrainingConfig) -> None:
             "ones with PPO, whose critic shares the policy's or has its own beside them; use ZeRO stage 2 or none"
         )
 
-    if launched.get("distributed_type") == "DEEPSPEED" and (objective.popart is not None or objective.reset_critic):
+    if launched.get("distributed_type") == "DEEPSPEED" and (
+        objective.settings.popart is not None or objective.settings.reset_critic
+    ):
         raise ConfigError(
             "training.accelerate_config: method.popart and method.reset_critic change the value head between steps, of "
             "whose weights DeepSpeed's optimiser has copies; expected null and false with it, or another "

@@ -1,15 +1,14 @@
 """Messages between the run's process and the trainer process over a Unix socket: one answer to each command."""
 
 import struct
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 
 from evorun.models.base import Reply, Request
 from evorun.models.config import ModelConfig
 from evorun.training.config import TrainingConfig
-
-CriticKind = Literal["full", "model", "head"]
+from evorun.training.objectives import GradientSettings, ProximalSettings
 
 
 class PolicyGradient(msgspec.Struct, frozen=True, kw_only=True, tag="policy_gradient"):
@@ -17,14 +16,9 @@ class PolicyGradient(msgspec.Struct, frozen=True, kw_only=True, tag="policy_grad
 
     loss: str
     """TRL's `loss_type` (grpo, dr_grpo, dapo, bnpo, cispo); see `evorun.training.batches.token_weight`."""
+    settings: GradientSettings
     steps: int
     """Largest number of batches."""
-    minibatches: int
-    """Optimiser steps a batch, where it has so many rows."""
-    kl: float
-    """Weight of the KL divergence from the reference policy (beta)."""
-    clip_low: float
-    clip_high: float
     temperature: float
     """Sampling temperature of the completions."""
 
@@ -32,39 +26,9 @@ class PolicyGradient(msgspec.Struct, frozen=True, kw_only=True, tag="policy_grad
 class ProximalPolicy(msgspec.Struct, frozen=True, kw_only=True, tag="ppo"):
     """Training on completions with rewards and a critic: PPO (`evorun.training.proximal_policy`)."""
 
+    settings: ProximalSettings
     steps: int
     """Largest number of batches."""
-    epochs: int
-    """Passes over each batch."""
-    minibatches: int
-    """Optimiser steps a pass, where the batch has so many rows."""
-    kl: float
-    """Weight of the divergence from the reference policy in the reward of each token."""
-    kl_estimator: Literal["k1", "k3"]
-    """k1: log-ratio, of both signs; k3: never negative, of less variance (Schulman, "Approximating KL divergence")."""
-    gamma: float
-    """Discount of the rewards of later tokens."""
-    gae_lambda: float
-    """Weight of later tokens in an advantage: 0 trusts the critic, 1 the rewards alone."""
-    clip: float
-    """Bound on the change of a token's probability, as a ratio less 1."""
-    value_clip: float | None
-    """Bound on the change of a token's value; None: none."""
-    value_weight: float
-    """Weight of the value loss."""
-    whiten: bool
-    """Bring a batch's advantages to mean 0 and variance 1."""
-    score_at: Literal["last", "after"]
-    """Where an episode's reward stands. after: one step after its last token, where it is shorter than the batch's
-    longest; last: on its last token."""
-    critic: CriticKind
-    """full: a copy of the model with a value head, all its weights trained; model: a copy of the base weights with an
-    adapter and a value head; head: the policy's own base weights with them."""
-    popart: float | None
-    """Weight of a batch in the running mean and deviation of returns that the critic's values are told in (PopArt);
-    None: values are returns as they are."""
-    reset_critic: bool
-    """Start again with a value head of 0 where what rewards has changed."""
     temperature: float
     """Sampling temperature of the completions."""
 

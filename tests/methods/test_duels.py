@@ -5,14 +5,16 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from building import make_method
+from building import make_context, make_method
 from evorun.methods.duels.arena import Arena
 from evorun.methods.duels.duel_evolve import select_parents
-from evorun.methods.duels.duels import OUTCOMES, select_duels
+from evorun.methods.duels.duels import OUTCOMES, judge_pairs, select_duels
+from evorun.models.base import Sampling
 from evorun.runs.candidates import Candidate, Comparison, Response, Verdict
 from evorun.tasks.capabilities import Explanation
-from method_fixture import Ask, Scripted, solve
+from method_fixture import Ask, Quiz, Scripted, problem, solve
 
 
 def candidate(number: int, generation: int = 0) -> Candidate:
@@ -281,3 +283,26 @@ def test_an_explanation_comes_with_the_letter_that_the_candidate_had_in_it() -> 
     assert arena.scored(0).loss == Explanation(reason="B is 2", letter="A")
     assert arena.scored(2).win == Explanation(reason="B is 2", letter="B")
     assert arena.scored(2).loss == arena.scored(1).win == Explanation()
+
+
+async def test_a_knock_out_tournament_is_judged_in_rounds_of_one_step() -> None:
+    """The judge prefers the later letter; each call of the step has a key of its own."""
+
+    def judge(ask: Ask) -> str:
+        return "A" if ask.shown["a"]["answer"] > ask.shown["b"]["answer"] else "B"
+
+    model = Scripted(judge)
+    context = make_context(Quiz(), problem(0), model)
+    players = [replace(candidate(number), answer=letter) for number, letter in enumerate("ADBC")]
+    judged = 0
+    while len(players) > 1:
+        pairs = [(first, first + 1) for first in range(0, len(players), 2)]
+        sampling = Sampling(temperature=0.0, max_tokens=8)
+        comparisons = await judge_pairs(
+            context, players, pairs, orders=2, step=1, sampling=sampling, judged_before=judged
+        )
+        judged += len(pairs)
+        winners = {duel.first if duel.outcome == "first" else duel.second for duel in comparisons}
+        players = [player for player in players if player.id in winners]
+    assert [player.answer for player in players] == ["D"]
+    assert sorted(ask.index for ask in model.asked) == list(range(6))

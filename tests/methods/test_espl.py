@@ -18,17 +18,18 @@ import pytest
 from building import composed, make_budget, make_config, make_method, simulated_run
 from evorun.errors import ConfigError
 from evorun.methods.espl.espl import EsplConfig
-from evorun.methods.espl.evolution import Batch
-from evorun.methods.espl.population import Member
+from evorun.methods.espl.evolution import episodes_under, rank_players, score_matrix
 from evorun.methods.espl.root_principles import read_principles, read_roots
 from evorun.methods.espl.system_prompts import SystemPrompt
+from evorun.methods.learning.parts import Batch, DrawnPrompt
 from evorun.methods.learning.policy_gradient import GrpoConfig
+from evorun.methods.mpo.refinement_settings import RefinementSettings
 from evorun.models import Reply, Request
 from evorun.ratings import trueskill
 from evorun.rollouts.episodes import Asked, Episode
 from evorun.rollouts.rewards import Reward
 from evorun.runner.settings import check
-from evorun.runs.candidates import Candidate, Response
+from evorun.runs.candidates import Response
 from evorun.runs.reading import read_rollouts
 from evorun.tasks.base import Prompt, Task
 from evorun.testing.runs import COMPLETED, carry_out
@@ -471,28 +472,28 @@ def episode(value: float | None, under: str) -> Episode:
     return Episode(asked, (), Response(text="", answer=None), Reward(value), 0, "")
 
 
-def member(name: str) -> Member:
-    candidate = Candidate(id=name, kind="system_prompt", generation=0, operator="root", text="", answer=None)
-    return Member(candidate, SystemPrompt(""))
-
-
 def test_the_score_matrix_holds_means_by_prompt_and_problem() -> None:
     rewards = np.random.default_rng(0).random((4, 3, 5))  # B, M, N
-    drawn = [member(name) for name in "aba"]
-    batch = Batch(drawn, [episode(float(x), drawn[i].id) for row in rewards for i in range(3) for x in row[i]], 5)
-    assert batch.scores == pytest.approx(rewards.mean(axis=2).T)
-    assert [[one.reward.value for one in batch.under(i)] for i in range(3)] == [
+    drawn = [DrawnPrompt(name, "") for name in "aba"]
+    batch = Batch(1, drawn, [episode(float(x), drawn[i].id) for row in rewards for i in range(3) for x in row[i]], 5)
+    assert score_matrix(batch) == pytest.approx(rewards.mean(axis=2).T)
+    assert [[one.reward.value for one in episodes_under(batch, i)] for i in range(3)] == [
         pytest.approx(rewards[:, i].ravel().tolist()) for i in range(3)
     ]
-    players, means = batch.players()
-    assert [one.id for one in players] == ["a", "b"]  # one that was drawn twice plays once, with all its rollouts
+    players, means = rank_players(batch)
+    assert players == ["a", "b"]  # one that was drawn twice plays once, with all its rollouts
     assert means[0] == pytest.approx(rewards[:, [0, 2]].mean(axis=(1, 2)))
     assert means[1] == pytest.approx(rewards[:, 1].mean(axis=1))
 
 
 def test_a_refused_request_counts_as_the_worst_of_its_problem() -> None:
-    batch = Batch([member("a"), member("b")], [episode(x, "") for x in (None, -1.0, -3.0, -2.0, *[None] * 4)], 2)
-    assert batch.scores.tolist() == [[-2.0, 0.0], [-2.5, 0.0]]
+    batch = Batch(
+        1,
+        [DrawnPrompt("a", ""), DrawnPrompt("b", "")],
+        [episode(x, "") for x in (None, -1.0, -3.0, -2.0, *[None] * 4)],
+        2,
+    )
+    assert score_matrix(batch).tolist() == [[-2.0, 0.0], [-2.5, 0.0]]
 
 
 def test_what_the_chat_template_ended_is_no_loss_of_the_prompt_that_calls_tools() -> None:
@@ -500,7 +501,8 @@ def test_what_the_chat_template_ended_is_no_loss_of_the_prompt_that_calls_tools(
     turns = [(said, msgspec.structs.replace(said, error=error)) for error in ("no role tool", "the context takes 9")]
     ended, outgrew = (episode(None, "")._replace(turns=pair) for pair in turns)
     scored = [episode(1.0, ""), ended, episode(0.0, ""), outgrew, ended, ended, episode(1.0, ""), episode(0.5, "")]
-    assert Batch([member("a"), member("b")], scored, 2).scores.tolist() == [[1.0, 0.5], [0.0, 0.75]]
+    batch = Batch(1, [DrawnPrompt("a", ""), DrawnPrompt("b", "")], scored, 2)
+    assert score_matrix(batch).tolist() == [[1.0, 0.5], [0.0, 0.75]]
 
 
 # --- settings and texts ---
@@ -523,8 +525,8 @@ GIVEN: dict[str, dict[str, Any]] = {
     "migration_every": {"islands": 2, "steps": 6},
     "fitness_sharing": {"prompts": 3, "steps": 8, "problems_per_step": 5},
 }
-ELSEWHERE = {one.name for one in dataclasses.fields(GrpoConfig)} | {"transplant"}
-"""Settings whose effects test_policy_gradient.py knows, and tests/test_prompt_studies.py."""
+ELSEWHERE = {one.name for kind in (GrpoConfig, RefinementSettings) for one in dataclasses.fields(kind)} | {"transplant"}
+"""Settings whose effects test_policy_gradient.py, test_rubrics.py and tests/test_prompt_studies.py know."""
 OWN_FIELDS = {one.name for one in dataclasses.fields(EsplConfig)} - ELSEWHERE
 
 

@@ -120,6 +120,58 @@ async def test_a_fixed_rubric_rewards_and_what_cannot_be_scored_is_left_out(tmp_
     assert artifact == {"": {"id": "rubric#0", "maximum": 5.0, "text": "The initial rubric."}}
 
 
+@pytest.mark.parametrize("fixed", [PPO, {**MPO, "refine_schedule": "never"}])
+async def test_a_fixed_rubric_is_never_refined(fixed: dict[str, Any], tmp_path: Path) -> None:
+    trained = await train(tmp_path, say, **fixed, steps=2)
+    spreads = [record["figures"]["reward_spread"] for record in trained.records("training")]
+    assert spreads == [pytest.approx(0.3)] * 2  # of 4/5 and 1/5
+    assert not {*STAGES} & {*trained.cost()}
+    assert [one["id"] for one in rubrics(trained)] == ["rubric#0"]
+
+
+async def test_system_prompts_and_rubrics_evolve_in_one_run(tmp_path: Path) -> None:
+    """A pair that neither paper has: E-SPL under MPO's rewards."""
+
+    def script(ask: Ask) -> str | None:
+        if ask.role in ("critique", "aggregation"):
+            edit = {"op": "add", "text": f"Be good in step {ask.step}."}
+            return json.dumps({"analysis": "because", "edits": [edit]})
+        return "a summary" if ask.role == "summary" else say(ask)
+
+    both: dict[str, Any] = {
+        **{"method": "espl", "task": Scored(), "prompts": 2, "crossover_rate": 0.0, "rubric": "initial"},
+        **{"refine_every": 1, "refine_samples": 2, "steps": 3},
+    }
+    whole = await train(tmp_path / "whole", script, **both)
+    candidates = whole.records("candidates")
+    assert [one["id"] for one in candidates if one["kind"] == "system_prompt"] == ["0.0", "1.0", "2.0", "3.0"]
+    assert [one["id"] for one in rubrics(whole)] == ["rubric#0", "rubric#1", "rubric#2"]
+    rollouts = read_rollouts(whole.folder)
+    assert {(one.step, one.rubric) for one in rollouts} == {(step + 1, f"rubric#{step}") for step in range(3)}
+    assert {one.candidate for one in rollouts if one.step == 2} == {"0.0", "1.0"}
+    # advantages are within a prompt's group on a problem, of points by the rubric
+    for group in (rollouts[first : first + 3] for first in range(0, len(rollouts), 3)):
+        mean = sum(one.raw for one in group) / 3
+        assert [one.advantage for one in group] == pytest.approx([one.raw - mean for one in group])
+    assert {*STAGES, "summary", "critique", "aggregation", "score"} <= {*whole.cost()}
+
+
+def test_a_run_whose_prompts_and_rubrics_evolve_resumes_as_if_it_had_not_broken_down(tmp_path: Path) -> None:
+    words = (
+        *("method=espl", "method.rubric=initial", "task=billsum", "task.source=sample", "task.limit=2"),
+        *("engine=simulated", "evorun.progress=off", "method.steps=4", "method.refine_every=1", "method.eval_every=2"),
+        *("method.problems_per_step=2", "method.group=2", "method.refine_samples=2", "method.eval_samples=0"),
+    )
+    whole = carry_out(check(composed(*words)), tmp_path / "whole")
+    candidates = whole.records("candidates")
+    for kind in ("rubric", "system_prompt"):
+        assert sum(one["kind"] == kind for one in candidates) > 1
+    carry_out(check(composed(*words)), tmp_path / "run", breaks_after=len(whole.calls()) // 2)
+    resumed = carry_out(check(composed(*words)), tmp_path / "run")
+    assert resumed.outcome == COMPLETED
+    assert resumed.files() == whole.files()
+
+
 async def test_the_share_of_right_answers_is_of_those_that_were_graded(tmp_path: Path) -> None:
     """Problems that are drawn for it are rewarded by the task's own grade."""
     mixed = {"exact_match_rate": 0.5, "mode_drawn": "item", "steps": 1, "problems_per_step": 8}
@@ -145,7 +197,7 @@ async def test_the_trainer_decides_what_is_made_of_the_rewards(
     objective = trained.driver.method.objective(tmp_path)
     own = make_method(trainer, steps=1).objective(tmp_path)
     assert type(objective) is type(own)
-    assert isinstance(own, PolicyGradient) or (objective.epochs, objective.clip) == (own.epochs, own.clip)
+    assert isinstance(own, PolicyGradient) or objective.settings == own.settings
 
 
 async def test_the_first_update_after_a_rubrics_change_is_told_so(tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ def test_a_tasks_own_score_of_the_format_counts_before_what_can_be_read(
 
 def test_problems_to_test_on_are_not_trained_on() -> None:
     task = task_config("sudoku", box=2, empty_cells=2, instances=2, training_instances=3)
-    config: Any = SimpleNamespace(seed=0, task=task, method=SimpleNamespace(learns_from_problems=True))
+    config: Any = SimpleNamespace(seed=0, task=task, method=make_method("grpo"))
     split = task.training()
     found = training_problems(config, task.load())
     assert found is not None
@@ -270,12 +270,12 @@ async def test_every_field_has_an_effect(tmp_path: Path) -> None:
 
 def test_what_trl_is_told() -> None:
     told = {name: make_method(name, **SMALL).objective(Path()) for name in METHODS}
-    assert {name: (one.loss, one.clip_high) for name, one in told.items()} == {
+    assert {name: (one.loss, one.settings.clip_high) for name, one in told.items()} == {
         "grpo": ("dr_grpo", 0.2),
         "cispo": ("cispo", 4.0),
         "rloo": ("dr_grpo", 0.2),
     }
-    assert all((one.steps, one.kl) == (4, 0.0) for one in told.values())
+    assert all((one.steps, one.settings.kl) == (4, 0.0) for one in told.values())
 
 
 @pytest.mark.parametrize(("method", "changes"), [("cispo", {"clip_high": 0.2}), ("espl", {"loss": "cispo"})])

@@ -12,9 +12,9 @@ from msgspec import UNSET
 from building import make_config, make_method, simulated_run
 from evorun.errors import ConfigError, TrainingError
 from evorun.methods.learning.ppo import PpoConfig
-from evorun.methods.learning.proximal import ProximalSettings
 from evorun.runs.reading import read_rollouts
 from evorun.testing.runs import COMPLETED
+from evorun.training.objectives import ProximalSettings
 from evorun.training.wire import Figures, ProximalPolicy, Row, TokenAdvantages
 from learning_fixture import NotedPolicy, train
 from method_fixture import Ask
@@ -67,8 +67,10 @@ async def test_equal_rewards_are_learned_from_and_a_batch_without_any_is_not(tmp
 def test_what_the_trainer_is_told() -> None:
     told = make_method("ppo", steps=7, temperature=0.5, value_clip=None, critic="head").objective(Path())
     assert isinstance(told, ProximalPolicy)
-    assert (told.steps, told.temperature, told.value_clip, told.critic) == (7, 0.5, None, "head")
-    assert (told.epochs, told.kl, told.clip, told.gae_lambda, told.value_weight) == (4, 0.05, 0.2, 0.95, 0.1)
+    assert (told.steps, told.temperature, told.settings.value_clip, told.settings.critic) == (7, 0.5, None, "head")
+    settings = told.settings
+    assert (settings.epochs, settings.kl, settings.clip) == (4, 0.05, 0.2)
+    assert (settings.gae_lambda, settings.value_weight) == (0.95, 0.1)
 
 
 CHANGED: dict[str, Any] = {

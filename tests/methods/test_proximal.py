@@ -8,13 +8,14 @@ import pytest
 
 from building import composed, policy_gradient, proximal_policy, training_config
 from evorun.errors import ConfigError
-from evorun.methods.learning.proximal import ProximalSettings
+from evorun.methods.learning.ppo import Proximal
 from evorun.models.base import Completion, Reply
 from evorun.rollouts.episodes import Asked, Episode
 from evorun.rollouts.rewards import Reward
 from evorun.runner.settings import check
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Problem, Prompt
+from evorun.training.objectives import ProximalSettings
 from evorun.training.requirements import require_fitting
 
 DEFAULTS: dict[str, Any] = {
@@ -37,8 +38,9 @@ def episode(finish_reason: Any, reward: float | None = 1.0, error: str | None = 
 
 def test_an_episode_without_an_end_of_its_own_is_penalised_once() -> None:
     played = [episode("stop"), episode("length"), episode("overlong", 0.5), episode("rejected", None, "too long")]
-    assert ProximalSettings(**{**DEFAULTS, "missing_eos_penalty": 2.0}).rewards(played) == [1.0, -1.0, -1.5, None]
-    assert ProximalSettings(**DEFAULTS).rewards(played) == [1.0, 1.0, 0.5, None]
+    for penalty, rewards in ((2.0, [1.0, -1.0, -1.5, None]), (None, [1.0, 1.0, 0.5, None])):
+        settings = ProximalSettings(**{**DEFAULTS, "missing_eos_penalty": penalty})
+        assert Proximal(settings, temperature=1.0, baseline_group=1).rewards(played) == rewards
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ def test_a_batch_is_estimated_as_by_a_loop_over_each_episodes_tokens(score_at: A
     objective = proximal_policy(
         kl=0.3, kl_estimator=estimator, score_at=score_at, gamma=0.9, gae_lambda=0.8, whiten=False
     )
-    estimates, figures = estimate(judged, objective)
+    estimates, figures = estimate(judged, objective.settings)
     divergences = []
     for one, found in zip(judged, estimates, strict=True):
         ratio = np.exp(one.reference - one.old)
@@ -55,8 +55,8 @@ def test_a_batch_is_estimated_as_by_a_loop_over_each_episodes_tokens(score_at: A
 
 
 def test_whitening_is_over_the_tokens_of_the_whole_batch() -> None:
-    raw, _ = estimate(batch(1), proximal_policy(whiten=False, score_at="after"))
-    found, figures = estimate(batch(1), proximal_policy(whiten=True, score_at="after"))
+    raw, _ = estimate(batch(1), proximal_policy(whiten=False, score_at="after").settings)
+    found, figures = estimate(batch(1), proximal_policy(whiten=True, score_at="after").settings)
     every = np.concatenate([one.advantages for one in raw])
     assert np.concatenate([one.advantages for one in found]) == pytest.approx(
         (every - every.mean()) / every.std(ddof=1), abs=1e-6

@@ -143,16 +143,18 @@ async def judge_pairs(
     orders: int,
     step: int,
     sampling: Sampling,
+    judged_before: int = 0,
 ) -> list[Comparison]:
     """Judge each pair twice, the order of presentation swapped (appendix A.1), or with one of `orders` once, as given.
 
-    When the budget does not allow all duels, the first ones only.
+    When the budget does not allow all duels, the first ones only. judged_before: pairs that earlier rounds of the step
+    have judged, such as those of a knock-out tournament.
     """
     # Whole duels only: of two orders of presentation, a verdict on one decides nothing.
     pairs = pairs[: affordable_judgments(ctx, orders * len(pairs)) // orders]
     shown = [order for i, j in pairs for order in ((i, j), (j, i))[:orders]]
     prompts = [ctx.task.judge_prompt(ctx.problem, candidates[a], candidates[b]) for a, b in shown]
-    judgments = await ask_judges(ctx, prompts, step=step, sampling=sampling)
+    judgments = await ask_judges(ctx, prompts, step=step, sampling=sampling, first_index=orders * judged_before)
     comparisons = []
     for number, (i, j) in enumerate(pairs):
         asked = judgments[number * orders : (number + 1) * orders]

@@ -18,10 +18,13 @@ def affordable_judgments(ctx: Context, count: int) -> int:
     return ctx.affordable(count * len(ctx.judges), ctx.judges[0]) // len(ctx.judges)
 
 
-async def ask_judges(ctx: Context, prompts: Sequence[Prompt], *, step: int, sampling: Sampling) -> list[Judgment]:
+async def ask_judges(
+    ctx: Context, prompts: Sequence[Prompt], *, step: int, sampling: Sampling, first_index: int = 0
+) -> list[Judgment]:
     """Put each prompt to every judge, all at once, and return what the majority says, in order.
 
-    When the budget does not allow all of it, the first prompts only.
+    When the budget does not allow all of it, the first prompts only. first_index: of the first prompt among all that
+    are judged in the step, which tells its calls from those of earlier rounds.
     """
     judges, prompts = ctx.judges, prompts[: affordable_judgments(ctx, len(prompts))]
     replies = await ctx.generate(
@@ -29,7 +32,7 @@ async def ask_judges(ctx: Context, prompts: Sequence[Prompt], *, step: int, samp
         role=judges * len(prompts),
         step=step,
         sampling=sampling,
-        indices=[index for index in range(len(prompts)) for _ in judges],
+        indices=[first_index + index for index in range(len(prompts)) for _ in judges],
     )
     judgments = [_read(ctx, reply) for reply in replies]
     return [majority(judgments[first : first + len(judges)]) for first in range(0, len(judgments), len(judges))]

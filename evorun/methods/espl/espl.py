@@ -1,7 +1,8 @@
-"""E-SPL: system prompts that evolve while the weights learn, as settings of one loop (Algorithms 1 and 2).
+"""E-SPL: system prompts that evolve while the weights learn (Algorithms 1 and 2).
 
 `espl` does both. `espl_evolution` keeps the weights as they are, and `espl_self_reflection` is its mutation alone on a
-population of one (section 4.1). RL alone is the same loop under one prompt that never changes (policy_gradient.py).
+population of one (section 4.1). RL alone is the same loop under one prompt that never changes (`grpo` and its kin).
+The rewards are the task's grades or, with `method.rubric`, a reward model's, by a rubric that is refined as MPO does.
 """
 
 from collections.abc import Mapping
@@ -10,23 +11,24 @@ from typing import ClassVar
 
 from evorun.errors import at_least, one_of
 from evorun.methods.context import RunContext
-from evorun.methods.espl.evolution import OPERATORS, Evolution, EvolutionSettings, Prompts
-from evorun.methods.learning.gradient import LOSSES, BaselineSettings, GradientSettings
-from evorun.methods.learning.loop import ROLLOUT
-from evorun.methods.learning.policy_gradient import GroupRelative
-from evorun.methods.learning.rewarding import Rewarding
-from evorun.methods.learning.round_settings import RoundSettings
+from evorun.methods.espl.evolution import OPERATORS, EvolutionSettings, PromptPopulation
+from evorun.methods.learning.loop import Learning
+from evorun.methods.learning.parts import PromptSource, RewardSource, Update
+from evorun.methods.learning.policy_gradient import BaselineSettings, GroupRelative
+from evorun.methods.mpo.refinement_settings import RefinedLearningSettings
+from evorun.methods.mpo.rubrics import META_ROLES, make_rubric_source
 from evorun.rollouts.calls import Role
 from evorun.tasks.base import Task
 from evorun.tasks.capabilities import Generates, Instructs
+from evorun.training.objectives import LOSSES, GradientSettings
 
 
 @dataclass(kw_only=True)
-class EsplEvolutionConfig(RoundSettings, EvolutionSettings):
+class EsplEvolutionConfig(RefinedLearningSettings, EvolutionSettings):
     """Hyperparameters; `conf/method/espl_evolution.yaml` gives each default and its source."""
 
     def __post_init__(self) -> None:
-        RoundSettings.__post_init__(self)
+        RefinedLearningSettings.__post_init__(self)
         EvolutionSettings.__post_init__(self)
         at_least("method.group", self.group, 2)
 
@@ -51,71 +53,44 @@ class EsplConfig(EsplEvolutionConfig, GradientSettings, BaselineSettings):
             self.require_bounds_of_cispo()
 
 
-class Espl(GroupRelative):
-    """Policy gradients under a population of system prompts, which evolves by reflection on the same data."""
+class EsplEvolution(Learning):
+    """A population of system prompts under frozen weights: evolution alone (section 4.1)."""
 
-    name = "espl"
-    description = "system prompts evolve by self-reflection while the weights learn (E-SPL)"
+    name = "espl_evolution"
+    description = "system prompts evolve by self-reflection, under frozen weights (E-SPL's evolution alone)"
     needs = (Instructs,)
     # Reflections go out beside the update.
-    roles: ClassVar = {ROLLOUT: Role("policy", lag=1), **dict.fromkeys(OPERATORS, Role("reference"))}
-    Config: ClassVar[type[EsplEvolutionConfig]] = EsplConfig
+    roles: ClassVar = {**Learning.roles, **META_ROLES, **dict.fromkeys(OPERATORS, Role("reference"))}
+    trains = False
+    Config: ClassVar[type[EsplEvolutionConfig]] = EsplEvolutionConfig
     config: EsplEvolutionConfig
 
     @property
-    def roles_here(self) -> Mapping[str, Role]:
-        if self.config.reflect_with == "policy":  # figure 15
-            return {**self.roles, **dict.fromkeys(OPERATORS, Role("policy", lag=1))}
-        return self.roles
+    def update(self) -> Update | None:
+        return None
 
-    @property
-    def loss(self) -> str:
-        assert isinstance(self.config, EsplConfig)  # noqa: S101 - asked for only where weights are trained
-        return self.config.loss
+    def prompts(self, ctx: RunContext) -> PromptSource:
+        config = self.config
+        own = ctx.training.task.seed_instruction() if config.principles_in == "system" else ""
+        return PromptPopulation(ctx, config, config.system_prompt or own)
 
-    @property
-    def draws(self) -> int:
-        return self.config.prompts
+    def rewards(self, ctx: RunContext) -> RewardSource:
+        config = self.config
+        return super().rewards(ctx) if config.rubric is None else make_rubric_source(ctx, config, self.last_step)
 
     @property
     def after_problem(self) -> bool:
         return self.config.principles_in == "user"
 
+    @property
+    def roles_here(self) -> Mapping[str, Role]:
+        reflecting = Role("policy", lag=1) if self.config.reflect_with == "policy" else Role("reference")  # figure 15
+        return {**super().roles_here, **dict.fromkeys(OPERATORS, reflecting)}
+
     def incompatibility(self, task: type[Task]) -> str | None:
         if self.config.principles_in == "user" and not issubclass(task, Generates):
             return f"method.principles_in: task={task.name} asks under a system prompt only; set it to system"
-        return None
-
-    def prompts(self, ctx: RunContext) -> Prompts:
-        config = self.config
-        own = ctx.training.task.seed_instruction() if config.principles_in == "system" else ""
-        return Evolution(ctx, config, config.system_prompt or own)
-
-    def tested(self, prompts: Prompts) -> str:
-        return (prompts.latest if self.config.eval_prompt == "latest" else prompts.best).prompt.text
-
-    async def keep(self, ctx: RunContext, step: int) -> None:
-        """Keep the weights of an evaluation, where they are to be tested under other system prompts."""
-        if isinstance(self.config, EsplConfig) and self.config.transplant:
-            await ctx.policy.export(step)
-
-    async def leave(self, ctx: RunContext, prompts: Prompts, rewarding: Rewarding) -> None:
-        """Save what was found: the best system prompt, and the trained weights."""
-        best, prompt = prompts.best.candidate, prompts.best.prompt
-        ctx.save_artifact(
-            "system_prompt.json",
-            {"id": best.id, "mean": best.mean, "sd": best.sd, "text": prompt.text, **prompt._asdict()},
-        )
-        await super().leave(ctx, prompts, rewarding)
-
-
-class EsplEvolution(Espl):
-    """The same with frozen weights: evolution alone (section 4.1)."""
-
-    name = "espl_evolution"
-    description = "system prompts evolve by self-reflection, under frozen weights (E-SPL's evolution alone)"
-    trains = False
-    Config = EsplEvolutionConfig
+        return super().incompatibility(task)
 
 
 class EsplSelfReflection(EsplEvolution):
@@ -123,3 +98,28 @@ class EsplSelfReflection(EsplEvolution):
 
     name = "espl_self_reflection"
     description = "one system prompt is refined by self-reflection, under frozen weights (E-SPL's baseline)"
+
+
+class Espl(EsplEvolution):
+    """Policy gradients under a population of system prompts, which evolves by reflection on the same data."""
+
+    name = "espl"
+    description = "system prompts evolve by self-reflection while the weights learn (E-SPL)"
+    trains = True
+    Config = EsplConfig
+    config: EsplConfig
+
+    @property
+    def update(self) -> Update:
+        config = self.config
+        group = config.group * (config.prompts if config.baseline == "problem" else 1)
+        return GroupRelative(config, config.temperature, group, config.loss)
+
+    @property
+    def transplants(self) -> bool:
+        return self.config.transplant
+
+    async def save_evaluation(self, ctx: RunContext, step: int) -> None:
+        """Keep the weights of an evaluation, where they are to be tested under other system prompts."""
+        if self.config.transplant:
+            await ctx.policy.export(step)

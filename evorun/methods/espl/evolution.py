@@ -4,7 +4,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,7 @@ from evorun.methods.espl.operators import OperatorPrompts, contrasting, posed, r
 from evorun.methods.espl.population import Member, Population, PopulationSettings
 from evorun.methods.espl.root_principles import read_roots
 from evorun.methods.espl.system_prompts import Limits, Patched, SystemPrompt, clean_analysis
+from evorun.methods.learning.parts import Batch, DrawnPrompt
 from evorun.models.base import Reply, Sampling
 from evorun.rollouts.episodes import Episode
 from evorun.runs.candidates import Candidate
@@ -112,44 +113,6 @@ class EvolutionSettings(PopulationSettings):
         return Limits(self.most_principles, self.principle_chars, self.most_edits, preamble_chars)
 
 
-class Batch(NamedTuple):
-    """The episodes of a step under the system prompts that were drawn for it."""
-
-    prompts: Sequence[Member]
-    """M, in the order drawn; one may stand there more than once."""
-    episodes: Sequence[Episode]
-    """Of B problems; of each, N under the first system prompt, N under the second, ..."""
-    group: int
-    """N."""
-
-    @property
-    def scores(self) -> Floats:
-        """The mean reward of each system prompt on each problem, of shape (M, B): the matrix Phi of Algorithm 2."""
-        values = [np.inf if one.reward.value is None else one.reward.value for one in self.episodes]
-        rewards = np.reshape(values, (-1, len(self.prompts), self.group))
-        # An episode without a reward (a refused request) counts as the worst that its problem has seen.
-        worst = rewards.min(axis=(1, 2), keepdims=True)
-        known = np.where(np.isinf(rewards), np.where(np.isinf(worst), 0.0, worst), rewards)
-        # But for one that the chat template ended: it is left out, wherever the prompt has others on the problem.
-        counted = ~np.reshape([one.ended_by_template for one in self.episodes], rewards.shape)
-        counted |= ~counted.any(axis=2, keepdims=True)
-        return np.asarray(known.mean(axis=2, where=counted).T, dtype=np.float64)
-
-    def under(self, index: int) -> list[Episode]:
-        """Return the episodes under the system prompt that was drawn at an index."""
-        return [one for number, one in enumerate(self.episodes) if number // self.group % len(self.prompts) == index]
-
-    def players(self) -> tuple[list[Member], Floats]:
-        """Return the different system prompts of the batch, and their rows of `scores`."""
-        # One that was drawn twice is one player of the tournament, with all of its rollouts.
-        rows: dict[str, list[int]] = {}
-        for index, one in enumerate(self.prompts):
-            rows.setdefault(one.id, []).append(index)
-        scores = self.scores
-        means = np.stack([scores[same].mean(axis=0) for same in rows.values()])
-        return [self.prompts[same[0]] for same in rows.values()], means
-
-
 class Bred(NamedTuple):
     """The outcome of an operator."""
 
@@ -162,74 +125,38 @@ class Bred(NamedTuple):
     """Fields of the child as a candidate."""
 
 
-class Prompts(Protocol):
-    """The system prompts of a run."""
-
-    @property
-    def best(self) -> Member:
-        """The one with the highest rating."""
-        ...
-
-    @property
-    def latest(self) -> Member:
-        """The youngest one."""
-        ...
-
-    @property
-    def candidates(self) -> Sequence[Candidate]:
-        """All of them, as records take them."""
-        ...
-
-    def most_calls(self, problems: int, group: int) -> int:
-        """Return how many calls `evolve` makes at most."""
-        ...
-
-    def select(self, step: int) -> list[Member]:
-        """Draw those of a step's batch."""
-        ...
-
-    def rate(self, step: int, batch: Batch) -> None:
-        """Move ratings by the ranking of a step's batch."""
-        ...
-
-    def follow_update(self) -> None:
-        """Move ratings after an update of the weights."""
-        ...
-
-    async def evolve(self, step: int, batch: Batch) -> dict[str, float]:
-        """Add children of those in a batch; return figures of the step."""
-        ...
+def score_matrix(batch: Batch) -> Floats:
+    """Return the mean reward of each draw of a system prompt on each problem, of shape (M, B): Phi of Algorithm 2."""
+    values = [np.inf if one.reward.value is None else one.reward.value for one in batch.episodes]
+    rewards = np.reshape(values, (-1, len(batch.prompts), batch.group))
+    # An episode without a reward (a refused request) counts as the worst that its problem has seen.
+    worst = rewards.min(axis=(1, 2), keepdims=True)
+    known = np.where(np.isinf(rewards), np.where(np.isinf(worst), 0.0, worst), rewards)
+    # But for one that the chat template ended: it is left out, wherever the prompt has others on the problem.
+    counted = ~np.reshape([one.ended_by_template for one in batch.episodes], rewards.shape)
+    counted |= ~counted.any(axis=2, keepdims=True)
+    return np.asarray(known.mean(axis=2, where=counted).T, dtype=np.float64)
 
 
-class FixedPrompt:
-    """One system prompt that never changes, drawn as often for each batch, and that no record speaks of."""
-
-    candidates: Sequence[Candidate] = ()
-
-    def __init__(self, text: str, draws: int = 1) -> None:
-        """text: empty for the task's own prompt for an answer."""
-        self._draws = draws
-        candidate = Candidate(id="", kind="system_prompt", generation=0, operator="root", text=text, answer=None)
-        self.best = self.latest = Member(candidate, SystemPrompt(text))
-
-    def most_calls(self, problems: int, group: int) -> int:
-        return 0
-
-    def select(self, step: int) -> list[Member]:
-        return [self.best] * self._draws
-
-    def rate(self, step: int, batch: Batch) -> None:
-        """Do nothing: there is no ranking of one."""
-
-    def follow_update(self) -> None:
-        """Do nothing: there is no rating."""
-
-    async def evolve(self, step: int, batch: Batch) -> dict[str, float]:
-        return {}
+def episodes_under(batch: Batch, index: int) -> list[Episode]:
+    """Return the episodes under the system prompt that was drawn at an index."""
+    return [
+        episode for number, episode in enumerate(batch.episodes) if number // batch.group % len(batch.prompts) == index
+    ]
 
 
-class Evolution:
-    """A population, and the operators that make its children."""
+def rank_players(batch: Batch) -> tuple[list[str], Floats]:
+    """Return the ids of the batch's different system prompts, and their rows of the score matrix."""
+    # One that was drawn twice is one player of the tournament, with all of its rollouts.
+    rows: dict[str, list[int]] = {}
+    for index, prompt in enumerate(batch.prompts):
+        rows.setdefault(prompt.id, []).append(index)
+    scores = score_matrix(batch)
+    return list(rows), np.stack([scores[same].mean(axis=0) for same in rows.values()])
+
+
+class PromptPopulation:
+    """A population, and the operators that make its children: E-SPL's source of prompts."""
 
     def __init__(self, ctx: RunContext, settings: EvolutionSettings, root: str) -> None:
         """root: the preamble of the system prompts to start from, to which the settings add principles."""
@@ -248,27 +175,24 @@ class Evolution:
         """Calls of the present step that are still to be charged: role, index and reply."""
 
     @property
-    def best(self) -> Member:
-        return self._population.best
-
-    @property
-    def latest(self) -> Member:
-        return self._population.latest
+    def evaluated(self) -> DrawnPrompt:
+        by_latest = self._settings.eval_prompt == "latest"
+        return _drawn(self._population.latest if by_latest else self._population.best)
 
     @property
     def candidates(self) -> Sequence[Candidate]:
         return self._population.candidates
 
-    def most_calls(self, problems: int, group: int) -> int:
+    def max_calls(self, problems: int, group: int) -> int:
         # Summaries, a critique and perhaps a proposal of each problem, the aggregation, and a crossover.
         calls = problems * (group + 1 + self._settings.lessons_first) + 1 + (self._settings.crossover_rate > 0)
         return calls if self._settings.evolve else 0
 
-    def select(self, step: int) -> list[Member]:
-        return self._population.select(self._calls.rng("select", step), step)
+    def draw(self, step: int) -> list[DrawnPrompt]:
+        return [_drawn(member) for member in self._population.select(self._calls.rng("select", step), step)]
 
-    def rate(self, step: int, batch: Batch) -> None:
-        players, scores = self._players(step, batch)
+    def rate(self, batch: Batch) -> None:
+        players, scores = self._players(batch)
         rankings = [self._fitness(scores)]
         if self._settings.ranking == "by_problem":
             # A problem on which all are equal is a draw of all, as a mean of equals is.
@@ -280,26 +204,35 @@ class Evolution:
     def follow_update(self) -> None:
         self._population.follow_update()
 
-    def _players(self, step: int, batch: Batch) -> tuple[list[Member], Floats]:
+    def save(self, ctx: RunContext) -> None:
+        member = self._population.best
+        best, prompt = member.candidate, member.prompt
+        ctx.save_artifact(
+            "system_prompt.json",
+            {"id": best.id, "mean": best.mean, "sd": best.sd, "text": prompt.text, **prompt._asdict()},
+        )
+
+    def _players(self, batch: Batch) -> tuple[list[Member], Floats]:
         """Return the players of a batch and the scores that decide about them."""
-        players, scores = batch.players()
+        ids, scores = rank_players(batch)
         if self._settings.ranking == "random":
-            scores = self._calls.rng("ranking", step).permutation(scores)
-        return players, scores
+            scores = self._calls.rng("ranking", batch.step).permutation(scores)
+        return [self._population[name] for name in ids], scores
 
     def _fitness(self, scores: Floats) -> Floats:
         """Return what each row of a score matrix is worth as a whole."""
         mean: Floats = scores.mean(axis=1)
         return shared_fitness(scores) if self._settings.fitness_sharing else mean
 
-    async def evolve(self, step: int, batch: Batch) -> dict[str, float]:
+    async def evolve(self, batch: Batch) -> dict[str, float]:
         """Mutate the best system prompt of a batch and, now and then, cross the others into it (Algorithm 1)."""
         if not self._settings.evolve:
             return {}
+        step = batch.step
         crossing = self._calls.rng("crossover", step).random() < self._settings.crossover_rate
         async with asyncio.TaskGroup() as together:
-            mutating = together.create_task(self._mutate(step, batch))
-            crossover = together.create_task(self._cross_over(step, batch)) if crossing else None
+            mutating = together.create_task(self._mutate(batch))
+            crossover = together.create_task(self._cross_over(batch)) if crossing else None
         for role, _, reply in sorted(self._answered, key=lambda one: one[:2]):  # in one order, see `Calls.charge`
             self._calls.charge(role, [reply])
         self._answered.clear()
@@ -313,18 +246,19 @@ class Evolution:
             self._population.migrate()
         diversity = {
             "genotypic_diversity": genotypic_diversity([one.prompt for one in self._population.window]),
-            "phenotypic_diversity": phenotypic_diversity(batch.players()[1]),
+            "phenotypic_diversity": phenotypic_diversity(rank_players(batch)[1]),
         }
         known = {name: value for name, value in diversity.items() if value is not None}
         return {**Counter(mutant.figures) + Counter(crossed.figures), **known}
 
-    async def _mutate(self, step: int, batch: Batch) -> Bred:
+    async def _mutate(self, batch: Batch) -> Bred:
         """Reflect on what the best system prompt of the batch led to, and edit it (appendix A.1)."""
-        players, scores = self._players(step, batch)  # as they are rated: the best one, not the luckiest draw of one
+        step = batch.step
+        players, scores = self._players(batch)  # as they are rated: the best one, not the luckiest draw of one
         parent = players[int(self._fitness(scores).argmax())]  # equation 5
         # Of one that was drawn more than once the rollouts of its first draw, N a problem as in equation 7: all of them
         # would make a step of reflection cost three times as much while a run has only its root.
-        groups = contrasting(batch.under([one.id for one in batch.prompts].index(parent.id)))
+        groups = contrasting(episodes_under(batch, [one.id for one in batch.prompts].index(parent.id)))
         async with asyncio.TaskGroup() as together:
             reflecting = [
                 together.create_task(self._reflect(step, number, parent, ones)) for number, ones in enumerate(groups)
@@ -376,9 +310,10 @@ class Evolution:
         proposed = operators.read_lesson(parent.prompt, await self._ask("proposal", step, number, proposal))
         return proposed._replace(analysis=lessons)
 
-    async def _cross_over(self, step: int, batch: Batch) -> Bred:
+    async def _cross_over(self, batch: Batch) -> Bred:
         """Edit the best system prompt by what each of the batch was best at (Algorithm 2)."""
-        players, scores = self._players(step, batch)
+        step = batch.step
+        players, scores = self._players(batch)
         width = batch.group * len(batch.prompts)
         problems, alone_by = [posed(one) for one in batch.episodes[::width]], self._settings.crossover_alone_by
         prompt = self._operators.crossover(players, scores, problems, alone_by=alone_by)
@@ -394,6 +329,10 @@ class Evolution:
         reply = await self._calls.ask(prompt, self._settings.reflection, role=role, step=step, index=index, attempt=0)
         self._answered.append((role, index, reply))
         return reply
+
+
+def _drawn(member: Member) -> DrawnPrompt:
+    return DrawnPrompt(member.id, member.prompt.text)
 
 
 def _edited(parent: Member, patched: Patched) -> SystemPrompt | None:

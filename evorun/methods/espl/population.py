@@ -120,6 +120,9 @@ class Population:
         for root in roots:
             self._add(root, 0, "root", (), Rating(settings.mu0, settings.sigma0))
 
+    def __getitem__(self, name: str) -> Member:
+        return self._members[name]
+
     @property
     def candidates(self) -> list[Candidate]:
         """All system prompts, as records take them; those in the window are marked as survivors."""

@@ -20,11 +20,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from evorun.errors import ConfigError, at_least, one_of, within
-from evorun.methods.base import DatasetLevel, Regime
+from evorun.methods.base import DatasetLevel, Regime, SamplingSettings
 from evorun.methods.context import RunContext
 from evorun.methods.gepa.bridge import Bridge, Rollouts, Settings, optimise
 from evorun.methods.gepa.rollouts import OnProblems, OnValidation
-from evorun.methods.search.proposals import SamplingSettings
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Step

@@ -94,7 +94,7 @@ class Evaluations:
     """Of each problem, over all evaluations."""
 
     @property
-    def most_calls(self) -> int:
+    def max_calls(self) -> int:
         """Model calls that one evaluation takes at most."""
         rollouts = Rollouts(self.ctx.shared, self.ctx.shared.task, ROLE)
         # Multi-turn tasks take up to `max_turns` calls a completion.

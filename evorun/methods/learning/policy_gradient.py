@@ -8,21 +8,82 @@ With `method.draws` a problem has N completions for each draw of the prompt, as 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 from evorun.errors import ConfigError, at_least, one_of
 from evorun.methods.context import RunContext
-from evorun.methods.espl.evolution import FixedPrompt, Prompts
-from evorun.methods.learning.gradient import LOSSES, BaselineSettings, GradientSettings, advantages
-from evorun.methods.learning.loop import Reinforcement
-from evorun.methods.learning.round_settings import ReinforcementSettings
+from evorun.methods.learning.loop import Learning
+from evorun.methods.learning.parts import PromptSource, Update
+from evorun.methods.learning.settings import LearningSettings
+from evorun.methods.learning.sources import FixedPrompt
 from evorun.rollouts.episodes import Episode
+from evorun.tasks.base import Task
+from evorun.tasks.capabilities import Instructs
+from evorun.training.objectives import LOSSES, GradientSettings, select_settings
 from evorun.training.wire import PolicyGradient, Row
+
+BASELINES = ("draw", "problem")
 
 
 @dataclass(kw_only=True)
-class PolicyGradientConfig(ReinforcementSettings, GradientSettings, BaselineSettings):
+class BaselineSettings:
+    """Hyperparameters of advantages, of methods that play a problem under several draws of system prompts."""
+
+    baseline: str
+    """draw | problem: a reward is measured by the mean reward of its problem under the same draw of a system prompt, or
+    under all that a step has drawn."""
+
+    def __post_init__(self) -> None:
+        one_of("method.baseline", self.baseline, BASELINES)
+
+
+@dataclass(frozen=True)
+class GroupRelative:
+    """Policy gradients by advantages within groups: completions of one problem are measured by their mean reward."""
+
+    settings: GradientSettings
+    temperature: float
+    """Of the completions."""
+    baseline_group: int
+    loss: str = "dr_grpo"
+    """TRL's name of the loss."""
+    leave_one_out: bool = False
+    """A completion's own reward is left out of its baseline."""
+
+    def objective(self, steps: int) -> PolicyGradient:
+        settings = select_settings(GradientSettings, self.settings)
+        return PolicyGradient(loss=self.loss, steps=steps, settings=settings, temperature=self.temperature)
+
+    def rewards(self, episodes: Sequence[Episode]) -> list[float | None]:
+        return [episode.reward.value for episode in episodes]
+
+    def advantages(self, episodes: Sequence[Episode]) -> list[float | None]:
+        return advantages(episodes, self.baseline_group, leave_one_out=self.leave_one_out)
+
+    def has_gradient(self, rows: Sequence[Row]) -> bool:
+        # With equal rewards in each group only the divergence from the reference policy has a gradient.
+        return any(row.advantage for row in rows) or bool(self.settings.kl and rows)
+
+
+def advantages(episodes: Sequence[Episode], group: int, *, leave_one_out: bool = False) -> list[float | None]:
+    """Return each reward less the mean of its group (equation 2), or of the others in it; None without a reward.
+
+    group: as many consecutive episodes are of one problem, under one draw of a system prompt or under all.
+    """
+    result: list[float | None] = []
+    for first in range(0, len(episodes), group):
+        rewards = [one.reward.value for one in episodes[first : first + group]]
+        scored = [value for value in rewards if value is not None]
+        # Of equal ones exactly theirs: a sum's rounding would make something to learn of nothing.
+        mean = scored[0] if len(set(scored)) == 1 else sum(scored) / max(len(scored), 1)
+        # The mean of the others is as far from a reward as that of all is, times n / (n - 1).
+        scale = len(scored) / max(len(scored) - 1, 1) if leave_one_out else 1.0
+        result += [None if value is None else scale * (value - mean) for value in rewards]
+    return result
+
+
+@dataclass(kw_only=True)
+class PolicyGradientConfig(LearningSettings, GradientSettings, BaselineSettings):
     """Hyperparameters; the methods' YAML files give each default and its source."""
 
     draws: int
@@ -32,7 +93,7 @@ class PolicyGradientConfig(ReinforcementSettings, GradientSettings, BaselineSett
     prompt for an answer."""
 
     def __post_init__(self) -> None:
-        ReinforcementSettings.__post_init__(self)
+        LearningSettings.__post_init__(self)
         GradientSettings.__post_init__(self)
         BaselineSettings.__post_init__(self)
         at_least("method.group", self.group, 2)
@@ -65,56 +126,30 @@ class CispoConfig(PolicyGradientConfig):
         self.require_bounds_of_cispo()
 
 
-class GroupRelative(Reinforcement):
-    """Policy gradients by advantages within groups: completions of one problem are measured by their mean reward."""
+class PolicyGradientMethod(Learning):
+    """RL alone: the loop under one prompt that never changes."""
 
-    leave_one_out: ClassVar[bool] = False
-    """A completion's own reward is left out of its baseline."""
+    Config: ClassVar[type[PolicyGradientConfig]] = PolicyGradientConfig
+    config: PolicyGradientConfig
 
-    @property
-    def loss(self) -> str:
-        """TRL's name of the loss."""
-        return "dr_grpo"
-
-    def objective(self, run: Path) -> PolicyGradient:
+    def group_relative(self, loss: str = "dr_grpo", *, leave_one_out: bool = False) -> Update:
+        """Return the update with a loss of TRL's."""
         config = self.config
-        assert isinstance(config, GradientSettings)  # noqa: S101 - asked for only where weights are trained
-        return PolicyGradient(
-            loss=self.loss,
-            steps=self.last_step or 1,  # not known before `fit_to`, and not needed there
-            minibatches=config.minibatches,
-            kl=config.kl,
-            clip_low=config.clip_low,
-            clip_high=config.clip_high,
-            temperature=config.temperature,
-        )
+        group = config.group * (config.draws if config.baseline == "problem" else 1)
+        return GroupRelative(config, config.temperature, group, loss, leave_one_out)
 
-    def prompts(self, ctx: RunContext) -> Prompts:
+    def prompts(self, ctx: RunContext) -> PromptSource:
         config = self.config
-        assert isinstance(config, PolicyGradientConfig)  # noqa: S101 - others have prompts of their own
         own = ctx.training.task.seed_instruction() if config.task_instruction else ""
         return FixedPrompt(config.system_prompt or own, config.draws)
 
-    @property
-    def draws(self) -> int:
-        """System prompts that are drawn for a batch."""
-        return self.config.draws if isinstance(self.config, PolicyGradientConfig) else 1
-
-    @property
-    def baseline_group(self) -> int:
-        of_problem = isinstance(self.config, BaselineSettings) and self.config.baseline == "problem"
-        return self.config.group * (self.draws if of_problem else 1)
-
-    def advantages(self, episodes: Sequence[Episode]) -> list[float | None]:
-        return advantages(episodes, self.baseline_group, leave_one_out=self.leave_one_out)
-
-    def has_gradient(self, rows: Sequence[Row]) -> bool:
-        # With equal rewards in each group only the divergence from the reference policy has a gradient.
-        divergence = isinstance(self.config, GradientSettings) and self.config.kl
-        return any(row.advantage for row in rows) or bool(divergence and rows)
+    def incompatibility(self, task: type[Task]) -> str | None:
+        if self.config.task_instruction and not issubclass(task, Instructs):
+            return f"method.task_instruction: task={task.name} takes no system prompt; leave it false"
+        return super().incompatibility(task)
 
 
-class Grpo(GroupRelative):
+class Grpo(PolicyGradientMethod):
     """Group-relative policy optimisation."""
 
     name = "grpo"
@@ -123,11 +158,11 @@ class Grpo(GroupRelative):
     config: GrpoConfig
 
     @property
-    def loss(self) -> str:
-        return self.config.loss
+    def update(self) -> Update:
+        return self.group_relative(self.config.loss)
 
 
-class Cispo(GroupRelative):
+class Cispo(PolicyGradientMethod):
     """The same advantages with importance weights that are cut, while every token keeps its gradient."""
 
     name = "cispo"
@@ -135,14 +170,16 @@ class Cispo(GroupRelative):
     Config = CispoConfig
 
     @property
-    def loss(self) -> str:
-        return "cispo"
+    def update(self) -> Update:
+        return self.group_relative("cispo")
 
 
-class Rloo(GroupRelative):
+class Rloo(PolicyGradientMethod):
     """REINFORCE with the mean reward of a completion's siblings as its baseline."""
 
     name = "rloo"
     description = "REINFORCE with a leave-one-out baseline (TRL's GRPOTrainer)"
-    leave_one_out = True
-    Config = PolicyGradientConfig
+
+    @property
+    def update(self) -> Update:
+        return self.group_relative(leave_one_out=True)

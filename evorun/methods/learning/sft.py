@@ -120,7 +120,7 @@ class Sft(DatasetLevel):
             figures = await policy.train_step(step)
             evaluated = step == steps
             if not evaluated and self.config.evaluates_after(step):
-                needed = 2 * evaluations.most_calls  # for this evaluation and the last one
+                needed = 2 * evaluations.max_calls  # for this evaluation and the last one
                 evaluated = ctx.shared.affordable(needed, ROLE) == needed
             if evaluated and "held_out_loss" in data:
                 held_out = await policy.evaluate()

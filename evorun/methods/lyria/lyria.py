@@ -24,13 +24,12 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from evorun.errors import at_least, one_of, within
-from evorun.methods.base import PerProblem, Regime
+from evorun.methods.base import PerProblem, Regime, SamplingSettings
 from evorun.methods.context import Context
 from evorun.methods.lyria.breeding import Member, Offspring, Plan, breed
 from evorun.methods.lyria.evaluation import Evaluator
 from evorun.methods.lyria.selection import ExperiencePool, replay, select
 from evorun.methods.oracle import lacking_verifier, regime_with_verifier
-from evorun.methods.search.proposals import SamplingSettings
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Step

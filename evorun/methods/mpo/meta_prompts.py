@@ -152,11 +152,6 @@ def points(sample: Sample) -> float:
     return sample.episode.reward.parts.get("maximum", sample.rubric.maximum)
 
 
-def normalised(episode: Episode) -> float:
-    """Return the share of the rubric's points that an episode was given."""
-    return episode.reward.parts["normalised"]
-
-
 def read_analysis(reply: Reply) -> str:
     """Return an analysis. Raises ValueError("kind: what is wrong") where there is none."""
     text = said(reply)

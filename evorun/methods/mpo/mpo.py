@@ -4,30 +4,26 @@ MPO owns the reward, not the trainer: its update is that of another method (`met
 meta reward model rewrites the rubric beside the update, every so many batches.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import ClassVar
 
 from evorun.errors import ConfigError, at_least, one_of
-from evorun.methods.learning.gradient import LOSSES, GradientSettings
-from evorun.methods.learning.loop import Reinforcement
-from evorun.methods.learning.policy_gradient import Cispo, Grpo, Rloo
-from evorun.methods.learning.ppo import Ppo
-from evorun.methods.learning.proximal import ProximalSettings
-from evorun.methods.learning.round_settings import ReinforcementSettings
-from evorun.methods.mpo.refinement_settings import RefinementSettings
-from evorun.methods.mpo.rubrics import ROLES
-from evorun.rollouts.episodes import Episode
+from evorun.methods.context import RunContext
+from evorun.methods.learning.loop import Learning
+from evorun.methods.learning.parts import RewardSource, Update
+from evorun.methods.learning.policy_gradient import GroupRelative
+from evorun.methods.learning.ppo import Proximal
+from evorun.methods.mpo.refinement_settings import RefinedLearningSettings
+from evorun.methods.mpo.rubrics import META_ROLES, make_rubric_source
 from evorun.tasks.capabilities import Generates, ScoresByRubric
-from evorun.training.wire import Objective, Row
+from evorun.training.objectives import LOSSES, GradientSettings, ProximalSettings
 
-TRAINERS: dict[str, type[Reinforcement]] = {"ppo": Ppo, "grpo": Grpo, "cispo": Cispo, "rloo": Rloo}
+TRAINERS = ("ppo", "grpo", "cispo", "rloo")
 """The methods whose updates can be made."""
 
 
 @dataclass(kw_only=True)
-class MpoConfig(ReinforcementSettings, RefinementSettings, ProximalSettings, GradientSettings):
+class MpoConfig(RefinedLearningSettings, ProximalSettings, GradientSettings):
     """Hyperparameters; `conf/method/mpo.yaml` gives each default and its source.
 
     Those of other trainers than the chosen one have no effect.
@@ -39,11 +35,10 @@ class MpoConfig(ReinforcementSettings, RefinementSettings, ProximalSettings, Gra
     """Of grpo: grpo | dr_grpo | dapo | bnpo, how a batch's tokens are weighed."""
 
     def __post_init__(self) -> None:
-        ReinforcementSettings.__post_init__(self)
-        RefinementSettings.__post_init__(self)
+        RefinedLearningSettings.__post_init__(self)
         ProximalSettings.__post_init__(self)
         GradientSettings.__post_init__(self)
-        one_of("method.trainer", self.trainer, tuple(TRAINERS))
+        one_of("method.trainer", self.trainer, TRAINERS)
         one_of("method.loss", self.loss, LOSSES)
         if self.trainer != "ppo":
             at_least("method.group", self.group, 2)
@@ -55,35 +50,25 @@ class MpoConfig(ReinforcementSettings, RefinementSettings, ProximalSettings, Gra
                 f"method={self.trainer} learns from the task's grade"
             )
 
-    @property
-    def sees_answers(self) -> bool:
-        return self.references or super().sees_answers
 
-
-class Mpo(Reinforcement):
+class Mpo(Learning):
     """Reinforcement learning by a rubric that a meta reward model refines."""
 
     name = "mpo"
     description = "the reward model's rubric evolves by a meta reward model while the weights learn (MPO)"
-    roles: ClassVar = {**Reinforcement.roles, **ROLES}
+    roles: ClassVar = {**Learning.roles, **META_ROLES}
     Config: ClassVar[type[MpoConfig]] = MpoConfig
     config: MpoConfig
     regime = "problem_only"
     needs = (Generates, ScoresByRubric)
 
     @property
-    def trainer(self) -> Reinforcement:
-        """The method whose update is made."""
-        return TRAINERS[self.config.trainer](self.config)
+    def update(self) -> Update:
+        config = self.config
+        if config.trainer == "ppo":
+            return Proximal(config, config.temperature, config.group)
+        loss = {"grpo": config.loss, "cispo": "cispo", "rloo": "dr_grpo"}[config.trainer]
+        return GroupRelative(config, config.temperature, config.group, loss, leave_one_out=config.trainer == "rloo")
 
-    def objective(self, run: Path) -> Objective:
-        return self.trainer.objective(run)
-
-    def rewards(self, episodes: Sequence[Episode]) -> list[float | None]:
-        return self.trainer.rewards(episodes)
-
-    def advantages(self, episodes: Sequence[Episode]) -> list[float | None]:
-        return self.trainer.advantages(episodes)
-
-    def has_gradient(self, rows: Sequence[Row]) -> bool:
-        return self.trainer.has_gradient(rows)
+    def rewards(self, ctx: RunContext) -> RewardSource:
+        return make_rubric_source(ctx, self.config, self.last_step)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from evorun.errors import ConfigError, above, at_least, one_of, within
+from evorun.methods.learning.settings import LearningSettings
 from evorun.models.base import Sampling
 from evorun.rollouts.monitors import measure
 from evorun.tasks.rubrics import MAX_ITEMS
@@ -11,7 +12,8 @@ ANALYSE, REFINE, MERGE = "analyse", "refine", "merge"
 """Roles of the meta reward model's calls: of its three stages, in this order."""
 CALIBRATE = "calibrate"
 """Role of the policy's responses that a rubric is refined on before the first step."""
-SCHEDULES = ("fixed", "adaptive", "before")
+NEVER = "never"
+SCHEDULES = ("fixed", "adaptive", "before", NEVER)
 MONITORS = tuple(measure("", "stop"))
 TOKENS_PER_WORD = 2
 """Completion tokens allowed for each word that a prompt asks for at most. `ours`: English takes about 1.3, and tags,
@@ -26,7 +28,7 @@ class RefinementSettings:
 
     refine_schedule: str
     """fixed: every `refine_every` batches. adaptive: when rewards collapse or a monitor fires, at least `refine_every`
-    batches after the last time. before: `refine_rounds` times before the first step, then never."""
+    batches after the last time. before: `refine_rounds` times before the first step, then never. never: it stays."""
     refine_every: int
     """Batches between refinements (k)."""
     refine_rounds: int
@@ -140,3 +142,16 @@ class RefinementSettings:
         own = self.analysis_max_tokens if role == ANALYSE else self.item_max_tokens if is_item else None
         most = self.meta_max_tokens or own or max(LEAST_TOKENS, TOKENS_PER_WORD * words)
         return Sampling(temperature=self.meta_temperature, top_p=self.meta_top_p, max_tokens=most)
+
+
+@dataclass(kw_only=True)
+class RefinedLearningSettings(LearningSettings, RefinementSettings):
+    """Hyperparameters of the loop where a rubric may be refined."""
+
+    def __post_init__(self) -> None:
+        LearningSettings.__post_init__(self)
+        RefinementSettings.__post_init__(self)
+
+    @property
+    def sees_answers(self) -> bool:
+        return super().sees_answers or (self.references and self.rubric is not None)

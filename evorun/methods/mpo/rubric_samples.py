@@ -5,21 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from evorun.methods.mpo.meta_prompts import Sample, normalised
+from evorun.methods.learning.sources import normalised_score
+from evorun.methods.mpo.meta_prompts import Sample
 from evorun.models.base import Completion, Reply
 from evorun.rollouts.episodes import Episode
 from evorun.rollouts.monitors import measure
-
-
-def can_be_shown(episode: Episode) -> bool:
-    """Return whether a meta reward model can look at an episode: it was answered, and scored by the rubric.
-
-    Episodes that the engine refused have nothing to show. Those that the reward model could not score are left out: the
-    question is whether a score is deserved, and nothing is learned from them either, so that no policy is drawn there.
-    So are those that the task's grade rewarded.
-    """
-    parts = episode.reward.parts
-    return episode.replies[-1].error is None and "normalised" in parts and not parts.get("exact_match")
 
 
 def without_tokens(episode: Episode) -> Episode:
@@ -48,7 +38,7 @@ def choose(
     if how == "random":
         return [samples[index] for index in sorted(shuffled[:count])]
     if how == "thirds":
-        by_score = sorted(shuffled, key=lambda index: normalised(samples[index].episode))
+        by_score = sorted(shuffled, key=lambda index: normalised_score(samples[index].episode))
         thirds = [third.tolist() for third in np.array_split(by_score, 3)]
         return [samples[index] for third in thirds for index in rng.permutation(third)[: count // 3].tolist()]
     worths = [_worths(one.episode, script) if how == "informative" else (_nearness(one.episode),) for one in samples]
@@ -63,11 +53,11 @@ def _worths(episode: Episode, script: str | None) -> tuple[float, ...]:
 
     A high score; a low one; points for what looks like an exploit; many words, and few.
     """
-    score = normalised(episode)
+    score = normalised_score(episode)
     monitors = measure(episode.response.text, episode.replies[-1].completions[0].finish_reason, script)
     suspect = max(monitors[name] for name in ("foreign_script", "title_only", "repeated", "missing_end"))
     return score, -score, score * suspect, monitors["words"], -monitors["words"]
 
 
 def _nearness(episode: Episode) -> float:
-    return -abs(normalised(episode) - 0.5)
+    return -abs(normalised_score(episode) - 0.5)

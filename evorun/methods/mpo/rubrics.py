@@ -1,35 +1,90 @@
-"""The rubrics of a run: one a key, which a meta reward model rewrites in the course of learning (MPO, section 2.3)."""
+"""The rubrics of a run, one for each key, which a meta reward model rewrites while the policy learns (MPO, 2.3)."""
 
 import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any
 
 from msgspec.structs import replace
 
 from evorun.methods.context import RunContext
 from evorun.methods.learning.evaluation import answer_prompt
+from evorun.methods.learning.parts import Batch, RewardSource
+from evorun.methods.learning.sources import (
+    FixedRubric,
+    Version,
+    given_versions,
+    is_scored_by_rubric,
+    reward_spread,
+    rubric_rewards,
+    save_rubrics,
+    version_id,
+)
 from evorun.methods.mpo.known_exploits import known_exploit
-from evorun.methods.mpo.meta_prompts import MetaPrompts, Sample, normalised
+from evorun.methods.mpo.meta_prompts import MetaPrompts, Sample
 from evorun.methods.mpo.refinement import Checks, MetaRewardModel, Refined, Turn, answered
-from evorun.methods.mpo.refinement_settings import ANALYSE, CALIBRATE, MERGE, REFINE, RefinementSettings
-from evorun.methods.mpo.rubric_samples import can_be_shown, choose, without_tokens
-from evorun.methods.mpo.rubric_trials import Answered, Scorer, spread
+from evorun.methods.mpo.refinement_settings import (
+    ANALYSE,
+    CALIBRATE,
+    MERGE,
+    NEVER,
+    REFINE,
+    RefinedLearningSettings,
+    RefinementSettings,
+)
+from evorun.methods.mpo.rubric_samples import choose, without_tokens
+from evorun.methods.mpo.rubric_trials import Answered, Scorer
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
 from evorun.rollouts.episodes import Asked, Episode, Rollouts
-from evorun.runs.candidates import Candidate
+from evorun.runs.candidates import Candidate, CandidateId
+from evorun.tasks.base import Problem
 from evorun.tasks.rubrics import Rubric
 
-ROLES: Mapping[str, Role] = {**dict.fromkeys((ANALYSE, REFINE, MERGE), Role("meta")), CALIBRATE: Role("policy")}
+META_ROLES: Mapping[str, Role] = {**dict.fromkeys((ANALYSE, REFINE, MERGE), Role("meta")), CALIBRATE: Role("policy")}
 
 
-class Version(NamedTuple):
-    """A rubric of a lineage, as the records know it and as responses are scored by it."""
+def make_rubric_source(ctx: RunContext, config: RefinedLearningSettings, last_step: int | None) -> RewardSource:
+    """Return rewards by a rubric that is refined, unless its schedule is never to.
 
-    candidate: Candidate
-    rubric: Rubric
+    Raises ConfigError for a rubric that the task does not know, and for the user's prompt files that cannot be used.
+    """
+    return FixedRubric(ctx, config) if config.refine_schedule == NEVER else RefinedRubric(ctx, config, last_step)
+
+
+class RefinedRubric:
+    """A reward model scores by rubrics that a meta reward model rewrites: MPO's source of rewards."""
+
+    def __init__(self, ctx: RunContext, config: RefinedLearningSettings, last_step: int | None) -> None:
+        self._task = ctx.training.task
+        self.rewards = rubric_rewards(ctx, config, lambda key, step: self._rubrics.at(key, step))
+        self._rubrics = Rubrics(ctx, config.rubric or "", config, self.rewards, last_step)
+
+    @property
+    def candidates(self) -> Sequence[Candidate]:
+        return self._rubrics.candidates
+
+    def candidate_id(self, problem: Problem, step: int) -> CandidateId | None:
+        return self._rubrics.version_at(self._task.rubric_key(problem), step).candidate.id
+
+    def changed_after(self, step: int) -> int:
+        return max(self._rubrics.version_at(key, step).candidate.generation for key in self._task.rubric_keys())
+
+    def max_calls(self, episodes: int, step: int) -> int:
+        return self.rewards.most_calls(episodes, step)
+
+    def max_calls_after(self, step: int) -> int:
+        return self._rubrics.max_calls(step)
+
+    async def prepare(self, sampling: Sampling, system_prompt: str) -> None:
+        await self._rubrics.prepare(self.rewards, sampling, system_prompt)
+
+    async def evolve(self, batch: Batch, figures: Mapping[str, float]) -> dict[str, float]:
+        return await self._rubrics.evolve(batch.step, batch.episodes, figures)
+
+    def save(self, ctx: RunContext) -> None:
+        save_rubrics(ctx, self._rubrics.latest)
 
 
 class Rubrics:
@@ -39,14 +94,14 @@ class Rubrics:
         self,
         ctx: RunContext,
         name: str,
-        settings: RefinementSettings | None = None,
-        scorer: Scorer | None = None,
+        settings: RefinementSettings,
+        scorer: Scorer,
         last_step: int | None = None,
     ) -> None:
-        """name: of the rubric to start from (`ScoresByRubric.given_rubric`). settings: None for one that stays.
+        """name: of the rubric to start from (`ScoresByRubric.given_rubric`).
 
-        scorer: of samples by rubrics that are tried, where there are settings. last_step: a rubric that no batch up to
-        this step would be scored by is not made.
+        scorer: of samples by rubrics that are tried. last_step: a rubric that no batch up to this step would be scored
+        by is not made.
         Raises ConfigError for a name that the task does not know, and for the user's prompt files that cannot be used.
         """
         self._ctx = ctx
@@ -54,17 +109,14 @@ class Rubrics:
         self._last_step = last_step
         self._task = ctx.training.task
         self._keys: tuple[str, ...] = self._task.rubric_keys()
-        self._lineages = {key: [_root(key, self._task.given_rubric(name, key))] for key in self._keys}
+        self._lineages = {key: [version] for key, version in given_versions(self._task, name).items()}
         self._seen: dict[str, list[Sample]] = {key: [] for key in self._keys}
         """Episodes since the last refinement."""
         self._held_out: dict[str, list[Sample]] = {key: [] for key in self._keys}
         """Episodes of each key's first batch that no refinement sees, with `keep_rubric=validated`."""
         self._last_refined = 0
-        self._script = getattr(self._task, "script", None)
-        if settings is not None:
-            assert scorer is not None  # noqa: S101 - whoever refines has one
-            known = ctx.training.demonstrations if settings.references else {}
-            self._meta = MetaRewardModel(ctx.shared, MetaPrompts(self._task, settings, known), settings, scorer)
+        known = ctx.training.demonstrations if settings.references else {}
+        self._meta = MetaRewardModel(ctx.shared, MetaPrompts(self._task, settings, known), settings, scorer)
 
     def at(self, key: str, step: int) -> Rubric:
         """Return the rubric that a step's responses are scored by: the latest that was there when they were played.
@@ -91,10 +143,10 @@ class Rubrics:
         # in the order of their appearance, a step's by key
         return [replace(one, survivor=one.id in last) for one in sorted(versions, key=lambda one: one.generation)]
 
-    def most_calls(self, step: int) -> int:
+    def max_calls(self, step: int) -> int:
         """Return how many calls `evolve` makes at a step at most."""
         settings = self._settings
-        if settings is None or settings.refine_schedule == "before" or not self._has_use(step):
+        if settings.refine_schedule == "before" or not self._has_use(step):
             return 0
         due = settings.refine_schedule == "adaptive" or step % settings.refine_every == 0
         return due * len(self._keys) * self._meta.most_calls
@@ -104,9 +156,9 @@ class Rubrics:
 
         episodes, figures: of the step's batch, the hacking monitors' among them (`monitor_<name>`).
         """
-        scored = [one for one in episodes if can_be_shown(one)]
-        result = {"reward_spread": spread([normalised(one) for one in scored])} if scored else {}
-        if self._settings is None or self._settings.refine_schedule == "before" or not self._has_use(step):
+        scored = [one for one in episodes if is_scored_by_rubric(one)]
+        result = reward_spread(scored)
+        if self._settings.refine_schedule == "before" or not self._has_use(step):
             return result
         for one in scored:
             key = self._task.rubric_key(one.asked.problem)
@@ -127,7 +179,7 @@ class Rubrics:
         The last one stays fixed.
         """
         settings, ctx = self._settings, self._ctx
-        if settings is None or settings.refine_schedule != "before":
+        if settings.refine_schedule != "before":
             return
         rollouts = Rollouts(ctx.shared, self._task, CALIBRATE, rewards)
         problems = ctx.training.problems
@@ -145,7 +197,7 @@ class Rubrics:
             indices = range(number * len(asked), (number + 1) * len(asked))
             episodes = await rollouts.play(0, asked, sampling, indices)
             samples: dict[str, list[Sample]] = {key: [] for key in self._keys}
-            for one in filter(can_be_shown, episodes):
+            for one in filter(is_scored_by_rubric, episodes):
                 key = self._task.rubric_key(one.asked.problem)
                 samples[key].append(Sample(one, self.at(key, 0)))
             figures = await self._refine(settings, 0, samples, "boundary", number)
@@ -194,7 +246,7 @@ class Rubrics:
                     self._meta.refine(
                         Turn(step, number * len(self._keys) + index),
                         self._lineages[key][-1].rubric,
-                        choose(samples[key], count, how, rng(REFINE, step, number, key), self._script),
+                        choose(samples[key], count, how, rng(REFINE, step, number, key), self._task.script),
                         self._checks(key),
                     )
                 )
@@ -229,15 +281,3 @@ class Rubrics:
             **fields,
         )
         lineage.append(Version(candidate, refined.rubric))
-
-
-def version_id(key: str, number: int) -> str:
-    """Return the id of a key's rubric: `KEY#NUMBER`, and `rubric#NUMBER` where there is one for all problems."""
-    return f"{key or 'rubric'}#{number}"
-
-
-def _root(key: str, rubric: Rubric) -> Version:
-    candidate = Candidate(
-        id=version_id(key, 0), kind="rubric", generation=0, operator="root", text=rubric.text, answer=None
-    )
-    return Version(candidate, rubric)

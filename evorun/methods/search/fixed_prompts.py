@@ -65,8 +65,8 @@ class FixedPrompts(DatasetLevel):
             for index, one in enumerate(prompts)
         ]
         for index, prompt in enumerate(prompts):
-            if ctx.shared.affordable(tests.most_calls, "evaluate") < tests.most_calls:
-                ctx.warn(f"the budget ends before prompt '{prompt.id}': testing one takes {tests.most_calls} calls")
+            if ctx.shared.affordable(tests.max_calls, "evaluate") < tests.max_calls:
+                ctx.warn(f"the budget ends before prompt '{prompt.id}': testing one takes {tests.max_calls} calls")
                 break
             tested = await tests.evaluate(index, prompt.text)
             ctx.record(index, {}, candidates[: index + 1])

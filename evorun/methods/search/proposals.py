@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
-from evorun.errors import above, at_least, within
+from evorun.errors import at_least
+from evorun.methods.base import SamplingSettings
 from evorun.methods.context import Context
-from evorun.models.base import Sampling
 from evorun.rollouts.episodes import Asked, Episode
 from evorun.rollouts.replies import TextCounts
 from evorun.rollouts.responses import respond
@@ -26,27 +26,6 @@ def from_task(default: Any) -> Any:
     say the same in their YAML: `max_tokens: ${from_task:max_tokens,1024}`.
     """
     return field(default=default, metadata={FROM_TASK: True})
-
-
-@dataclass(kw_only=True)
-class SamplingSettings:
-    """Sampling of responses, part of every configuration of a method that asks for some."""
-
-    temperature: float
-    top_p: float
-    max_tokens: int
-    """Completion tokens of a response at most."""
-
-    def __post_init__(self) -> None:
-        at_least("method.max_tokens", self.max_tokens, 1)
-        at_least("method.temperature", self.temperature, 0)
-        above("method.top_p", self.top_p, 0)
-        within("method.top_p", self.top_p, 0, 1)
-
-    @property
-    def sampling(self) -> Sampling:
-        """The sampling parameters of a response."""
-        return Sampling(temperature=self.temperature, top_p=self.top_p, max_tokens=self.max_tokens)
 
 
 @dataclass(kw_only=True)

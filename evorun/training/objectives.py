@@ -1,12 +1,43 @@
-"""Proximal policy optimisation of a batch of episodes: hyperparameters, and the rewards that the critic learns from."""
+"""Hyperparameters of weight updates: part of a method's configuration, and of the trainer's job as they stand."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, cast
+from dataclasses import dataclass, fields
+from typing import Any, TypeVar
 
-from evorun.errors import above, at_least, one_of, within
-from evorun.rollouts.episodes import Episode
-from evorun.training.wire import ProximalPolicy
+from evorun.errors import ConfigError, above, at_least, one_of, within
+
+T = TypeVar("T")
+
+LOSSES = ("grpo", "dr_grpo", "dapo", "bnpo")
+"""TRL's names of the ways to weigh a batch's tokens; `cispo` has its own importance weights."""
+
+
+@dataclass(kw_only=True)
+class GradientSettings:
+    """Hyperparameters of a policy-gradient update, part of the configuration of every method that makes one."""
+
+    minibatches: int
+    """Optimiser steps that a batch is divided into."""
+    kl: float
+    """Weight of the divergence from the reference policy (beta)."""
+    clip_low: float
+    clip_high: float
+    """Bound on the ratio of a token's probability to the sampler's: beyond 1 - clip_low and 1 + clip_high times as
+    large nothing is learned. With `cispo` the ratio is cut at these bounds themselves, and goes on weighing."""
+
+    def __post_init__(self) -> None:
+        at_least("method.minibatches", self.minibatches, 1)
+        at_least("method.kl", self.kl, 0)
+        at_least("method.clip_low", self.clip_low, 0)
+        above("method.clip_high", self.clip_high, 0)
+
+    def require_bounds_of_cispo(self) -> None:
+        """Raise ConfigError where a ratio of 1, that of the sampler's own policy, is out of bounds."""
+        if self.clip_low > 1 or self.clip_high < 1:
+            raise ConfigError(
+                "method.clip_low, method.clip_high: with cispo expected bounds of the ratio itself, with 1 between "
+                f"them (its authors': 0.0 and 4.0), got {self.clip_low} and {self.clip_high}"
+            )
+
 
 CRITICS = ("full", "model", "head")
 KL_ESTIMATORS = ("k1", "k3")
@@ -15,7 +46,7 @@ SCORED_AT = ("last", "after")
 
 @dataclass(kw_only=True)
 class ProximalSettings:
-    """Hyperparameters of PPO's weight updates, part of the configuration of every method that makes them."""
+    """Hyperparameters of an update by PPO, part of the configuration of every method that makes one."""
 
     epochs: int
     """Passes over each batch."""
@@ -68,39 +99,7 @@ class ProximalSettings:
         one_of("method.score_at", self.score_at, SCORED_AT)
         one_of("method.critic", self.critic, CRITICS)
 
-    def objective(self, *, steps: int, temperature: float) -> ProximalPolicy:
-        """Return the trainer's objective. steps: batches at most. temperature: of the completions."""
-        return ProximalPolicy(
-            steps=steps,
-            epochs=self.epochs,
-            minibatches=self.minibatches,
-            kl=self.kl,
-            kl_estimator=cast(Any, self.kl_estimator),
-            gamma=self.gamma,
-            gae_lambda=self.gae_lambda,
-            clip=self.clip,
-            value_clip=self.value_clip,
-            value_weight=self.value_weight,
-            whiten=self.whiten,
-            score_at=cast(Any, self.score_at),
-            critic=cast(Any, self.critic),
-            popart=self.popart,
-            reset_critic=self.reset_critic,
-            temperature=temperature,
-        )
 
-    def rewards(self, episodes: Sequence[Episode]) -> list[float | None]:
-        """Return the reward of each episode, less the penalty for a missing end; None without a reward.
-
-        An episode that the task or the engine cut off has not ended by itself.
-        """
-        penalty = self.missing_eos_penalty or 0.0
-        return [
-            None if one.reward.value is None else one.reward.value - penalty * (not _ended(one)) for one in episodes
-        ]
-
-
-def _ended(episode: Episode) -> bool:
-    """Tell whether the model itself ended its last turn."""
-    reply = episode.replies[-1]
-    return reply.error is None and reply.completions[0].finish_reason == "stop"
+def select_settings(kind: type[T], config: Any) -> T:
+    """Return the settings of one kind that a method's configuration holds among others."""
+    return kind(**{field.name: getattr(config, field.name) for field in fields(kind)})  # type: ignore[arg-type]

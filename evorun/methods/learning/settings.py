@@ -3,13 +3,13 @@
 from dataclasses import dataclass
 
 from evorun.errors import ConfigError, above, at_least
+from evorun.methods.base import SamplingSettings
 from evorun.methods.learning.evaluation import RepeatedEvaluationSettings
-from evorun.methods.search.proposals import SamplingSettings
 from evorun.rollouts.rubric_settings import RubricSettings
 
 
 @dataclass(kw_only=True)
-class RoundSettings(RepeatedEvaluationSettings, SamplingSettings):
+class LearningSettings(RepeatedEvaluationSettings, SamplingSettings, RubricSettings):
     """Hyperparameters of the loop; the YAML files of its methods give each default and its source."""
 
     name: str
@@ -42,20 +42,12 @@ class RoundSettings(RepeatedEvaluationSettings, SamplingSettings):
     def __post_init__(self) -> None:
         SamplingSettings.__post_init__(self)
         RepeatedEvaluationSettings.__post_init__(self)
+        RubricSettings.__post_init__(self)
         for key in ("steps", "data_epochs", "problems_per_step", "group"):
             at_least(f"method.{key}", getattr(self, key), 1)
         for key in ("format_reward", "format_penalty", "overflow_penalty"):
             at_least(f"method.{key}", getattr(self, key), 0)
         above("method.temperature", self.temperature, 0)
-
-
-@dataclass(kw_only=True)
-class ReinforcementSettings(RoundSettings, RubricSettings):
-    """Hyperparameters of the loop where a rubric may reward."""
-
-    def __post_init__(self) -> None:
-        RoundSettings.__post_init__(self)
-        RubricSettings.__post_init__(self)
         for key in ("format_reward", "format_penalty"):
             if self.rubric is not None and getattr(self, key):
                 raise ConfigError(f"method.{key}: has no effect beside method.rubric={self.rubric}; leave it 0")
