@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain, zip_longest
 from pathlib import Path
@@ -12,7 +12,7 @@ from evorun.errors import RunDirectoryError
 from evorun.reports.packing import Packed, cut, cut_within, pack_within, rounded
 from evorun.runs.candidates import CandidateId
 from evorun.runs.directory import PROBLEMS
-from evorun.runs.reading import read_records
+from evorun.runs.reading import read_records_of
 from evorun.runs.schema import (
     CandidateRecord,
     ComparisonRecord,
@@ -43,9 +43,9 @@ class ProblemData:
     chosen: CandidateId | None
     """The candidate that the method returned."""
     stop: str | None
-    steps: list[StepRecord] = field(default_factory=list)
-    candidates: list[CandidateRecord] = field(default_factory=list)
-    duels: list[ComparisonRecord] = field(default_factory=list)
+    steps: Sequence[StepRecord] = ()
+    candidates: Sequence[CandidateRecord] = ()
+    duels: Sequence[ComparisonRecord] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
     """The fields that the prompts showed; empty for a run that did not record them."""
 
@@ -89,13 +89,23 @@ def load_browser(
     for problem in candidates_by_problem:
         outlines.setdefault(problem, ProblemData(problem, "", None, None, None, None, None))
     chosen = _spread(outlines.values()) if problems is None else _named(outlines, problems, run_dir)
-    _fill(run_dir, {p.id: p for p in chosen}, steps)
+    ids = [one.id for one in chosen]
+    files = zip(
+        read_records_of(run_dir / PROBLEMS, ProblemRecord, ids),
+        read_records_of(run_dir / "candidates.jsonl", CandidateRecord, ids),
+        read_records_of(run_dir / "comparisons.jsonl", ComparisonRecord, ids),
+        strict=True,
+    )
     share = MAX_BYTES // max(len(chosen), 1)
     found = []
-    for one in chosen:
-        packed = pack_within(share, TEXT_LIMITS, partial(_page_data, one, measure))
-        sizes = len(one.candidates), len(one.duels)
-        found.append(BrowserProblem(one.id, one.stratum, one.correct, one.value, *sizes, packed))
+    # one after the other: the texts of a dozen problems of a long run are hundreds of megabytes
+    for outline, (shown, candidates, duels) in zip(chosen, files, strict=True):
+        own = [step for step in steps if step.problem == outline.id]
+        data = shown[-1].data if shown else {}
+        whole = replace(outline, steps=own, candidates=candidates, duels=duels, data=data)
+        packed = pack_within(share, TEXT_LIMITS, partial(_page_data, whole, measure))
+        sizes = len(candidates), len(duels)
+        found.append(BrowserProblem(whole.id, whole.stratum, whole.correct, whole.value, *sizes, packed))
     return found
 
 
@@ -122,21 +132,6 @@ def _named(outlines: dict[str, ProblemData], problems: Sequence[str], run_dir: P
                 f"{run_dir}: expected the id of a problem with candidates, got '{problem}'; there are: {known}, ..."
             )
     return [outlines[problem] for problem in dict.fromkeys(problems)]
-
-
-def _fill(run_dir: Path, chosen: dict[str, ProblemData], steps: Sequence[StepRecord]) -> None:
-    for step in steps:
-        if step.problem in chosen:
-            chosen[step.problem].steps.append(step)
-    for problem in read_records(run_dir / PROBLEMS, ProblemRecord):
-        if problem.problem in chosen:
-            chosen[problem.problem].data = problem.data
-    for candidate in read_records(run_dir / "candidates.jsonl", CandidateRecord):
-        if candidate.problem in chosen:
-            chosen[candidate.problem].candidates.append(candidate)
-    for duel in read_records(run_dir / "comparisons.jsonl", ComparisonRecord):
-        if duel.problem in chosen:
-            chosen[duel.problem].duels.append(duel)
 
 
 def _page_data(problem: ProblemData, measure: Score, limit: int) -> dict[str, Any]:

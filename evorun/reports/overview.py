@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
 from msgspec.structs import replace
 
 from evorun.errors import JournalError, RunDirectoryError
@@ -13,6 +14,7 @@ from evorun.reports.judge import Rated
 from evorun.reports.missing import missing_records
 from evorun.reports.rubrics.hacking import Hacking, hacking, rewarded_by_rubric
 from evorun.reports.training import barely_trained, divergence
+from evorun.runs.candidates import Kind
 from evorun.runs.checksums import changed_files
 from evorun.runs.directory import load_manifest, recording_of
 from evorun.runs.journal_file import JOURNAL
@@ -27,7 +29,6 @@ from evorun.runs.results import (
     training_series,
 )
 from evorun.runs.schema import (
-    CandidateRecord,
     Manifest,
     Metric,
     MetricPoint,
@@ -135,7 +136,10 @@ def load_outcome(run_dir: Path) -> Outcome:
     predictions = read_predictions(run_dir)
     results = read_results(run_dir)
     finished = results is not None
-    missing = missing_records(run_dir, manifest, results, predictions)
+    changed = changed_files(run_dir, manifest)
+    # files with the checksums of their end lack nothing, and are long: counting their records takes as long as drawing
+    intact = bool(manifest.files) and not changed
+    missing = [] if intact else missing_records(run_dir, manifest, results, predictions)
     training = read_training(run_dir)
     # steps hold texts, so they are read only where something is counted from them
     steps = read_steps(run_dir) if results is None or rewarded_by_rubric(training) else []
@@ -164,7 +168,7 @@ def load_outcome(run_dir: Path) -> Outcome:
         predictions=predictions,
         finished=finished,
         scores=recorded_scores(predictions, manifest.scores),
-        changed=changed_files(run_dir, manifest),
+        changed=changed,
         planned_steps=results.planned_steps,
         reached=results.reached,
         missing=missing,
@@ -225,10 +229,23 @@ def load_curves(outcome: Outcome, steps: list[StepRecord]) -> Curves:
     return Curves(dict(primary), kept, shown, dict(training), not recorded, problems)
 
 
+class _Candidate(msgspec.Struct):
+    """A candidate as it is counted."""
+
+    problem: str
+    kind: Kind = "response"
+    answer: str | None = None
+    attempts: int = 1
+    mean: float | None = None
+    correct: bool | None = None
+    scores: dict[str, float | None] = {}
+
+
 def load_candidate_figures(run_dir: Path, measure: Score) -> CandidateFigures:
     """Count over candidates.jsonl, holding no texts; `measure` says how good a candidate is."""
     figures = CandidateFigures()
-    for record in read_records(run_dir / "candidates.jsonl", CandidateRecord):
+    names: dict[str, str] = {}
+    for record in read_records(run_dir / "candidates.jsonl", _Candidate):
         if record.kind != "response":  # system prompts and rubrics have no answer to grade
             continue
         figures.total += 1
@@ -237,5 +254,5 @@ def load_candidate_figures(run_dir: Path, measure: Score) -> CandidateFigures:
         figures.by_problem[record.problem] += 1
         value = measure.value_in(record)
         if record.mean is not None and value is not None:
-            figures.rated.append(Rated(record.problem, record.mean, value))
+            figures.rated.append(Rated(names.setdefault(record.problem, record.problem), record.mean, value))
     return figures

@@ -11,11 +11,15 @@ import msgspec
 class Packed(NamedTuple):
     """Data as a page carries it."""
 
-    json: bytes
     content: str
-    """The same compressed by zlib, in base64, which is safe inside a script element."""
+    """JSON, compressed by zlib, in base64, which is safe inside a script element."""
     limit: int
     """Characters after which its texts were cut."""
+
+    @property
+    def json(self) -> bytes:
+        """The JSON as it was."""
+        return zlib.decompress(base64.b64decode(self.content))
 
 
 def pack_within(size: int, limits: Sequence[int], data: Callable[[int], Any]) -> Packed:
@@ -25,7 +29,7 @@ def pack_within(size: int, limits: Sequence[int], data: Callable[[int], Any]) ->
         content = base64.b64encode(zlib.compress(json, 9)).decode("ascii")
         if len(content) <= size:
             break
-    return Packed(json, content, limit)
+    return Packed(content, limit)
 
 
 def script_json(value: Any) -> str:

@@ -30,9 +30,9 @@ from evorun.runs.directory import RUBRIC_SCORES, RunDirectory, load_manifest
 from evorun.runs.effects import Traffic, journaled
 from evorun.runs.paths import display
 from evorun.runs.program_tests import JournaledTests
-from evorun.runs.reading import read_records, read_steps
+from evorun.runs.reading import read_records
 from evorun.runs.records import write_json
-from evorun.runs.schema import CandidateRecord, RubricScore, Spent
+from evorun.runs.schema import CandidateRecord, RubricScore, Spent, StepRecord
 from evorun.runs.statistics import mean_interval
 from evorun.runs.streams import stream
 from evorun.runs.terminal import Terminal
@@ -134,7 +134,7 @@ class RubricStudy:
     def _answers(self, count: int | None, *, every: bool) -> list[_Answer]:
         """Return the responses that are scored, a problem's by step."""
         problems = {one.id: one for one in self._loaded.problems}
-        steps = [one for one in read_steps(self._run) if one.best is not None]
+        steps = [one for one in read_records(self._run / "steps.jsonl", StepRecord) if one.best is not None]
         last = max((one.step for one in steps), default=0)
         answered = sorted({one.problem for one in steps})
         missing = next((one for one in answered if one not in problems), None)

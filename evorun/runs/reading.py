@@ -1,6 +1,6 @@
 """Reads a run directory's files, of a run that is finished, running, interrupted or failed."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -9,6 +9,7 @@ import msgspec
 from evorun.errors import DataError
 from evorun.runs.files import MAX_RECORD, bounded_lines, open_regular, read_regular
 from evorun.runs.schema import (
+    Best,
     MetricPoint,
     PredictionRecord,
     PromptScore,
@@ -58,8 +59,17 @@ def read_artifact(run_dir: Path, name: str, kind: type[T]) -> T | None:
 
 
 def read_steps(run_dir: Path) -> list[StepRecord]:
-    """Read steps.jsonl."""
-    return list(read_records(run_dir / "steps.jsonl", StepRecord))
+    """Read steps.jsonl without the texts of the best candidates, which would fill the memory of a long run."""
+    known: dict[tuple[str, Best], Best] = {}
+
+    def without_text(step: StepRecord) -> StepRecord:
+        if step.best is None:
+            return step
+        best = msgspec.structs.replace(step.best, text="")
+        # mostly that of the step before
+        return msgspec.structs.replace(step, best=known.setdefault((step.problem, best), best))
+
+    return list(map(without_text, read_records(run_dir / "steps.jsonl", StepRecord)))
 
 
 def _read_json(path: Path, kind: type[T]) -> T | None:
@@ -80,12 +90,45 @@ def read_records(path: Path, record: type[T]) -> Iterator[T]:
     and is left out. Raises DataError naming the file and the line for any other malformed line.
     """
     decoder = msgspec.json.Decoder(record)  # made once: building it takes longer than decoding a line
+    for number, _, line in _lines(path):
+        yield _decode(line, decoder, path, number)
+
+
+class _OfProblem(msgspec.Struct):
+    problem: str
+
+
+def read_records_of(path: Path, record: type[T], problems: Iterable[str]) -> Iterator[list[T]]:
+    """Yield each problem's records of a JSONL file, in the order of `problems`; the others' are passed over.
+
+    Only one problem's records need be in memory at once. Raises DataError as `read_records` does.
+    """
+    places: dict[str, list[tuple[int, int]]] = {problem: [] for problem in problems}
+    decoder = msgspec.json.Decoder(_OfProblem)
+    for number, begin, line in _lines(path):
+        found = places.get(_decode(line, decoder, path, number).problem)
+        if found is not None:
+            found.append((number, begin))
+    whole = msgspec.json.Decoder(record)
+    for of_problem in places.values():
+        records = []
+        if of_problem:
+            with open_regular(path) as file:
+                for number, begin in of_problem:
+                    file.seek(begin)
+                    records.append(_decode(file.readline(), whole, path, number))
+        yield records
+
+
+def _lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    """Yield number, place and bytes of each whole line that holds something. Raises DataError."""
     try:
         file = open_regular(path)
     except FileNotFoundError:
         return
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
+    begin = 0
     with file:
         for number, line in enumerate(bounded_lines(file), start=1):
             if len(line) == MAX_RECORD and not line.endswith(b"\n"):
@@ -93,7 +136,8 @@ def read_records(path: Path, record: type[T]) -> Iterator[T]:
                     f"{path}, line {number}: expected a record of this file, got {MAX_RECORD:,} bytes and more"
                 )
             if line.endswith(b"\n") and not line.isspace():
-                yield _decode(line, decoder, path, number)
+                yield number, begin, line
+            begin += len(line)
 
 
 def _decode(line: bytes, decoder: msgspec.json.Decoder[T], path: Path, number: int) -> T:

@@ -1,7 +1,9 @@
 """Figures that tell apart how a search fails: nothing right was proposed, recognised, or readable."""
 
+from array import array
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from pathlib import Path
 
@@ -17,7 +19,7 @@ from evorun.runs.statistics import Proportion, mean_interval, pooled_share
 
 
 class _Rated(msgspec.Struct):
-    """A candidate without its texts: those of a long run fill the memory."""
+    """A candidate without its texts."""
 
     problem: str
     id: CandidateId
@@ -27,6 +29,26 @@ class _Rated(msgspec.Struct):
     sd: float | None = None
     correct: bool | None = None
     scores: dict[str, float | None] = {}
+
+
+@dataclass
+class _Pool:
+    """What is asked of a problem's candidates: a long run has too many to keep."""
+
+    covered: bool = False
+    """True when one of them is right."""
+    right: "array[float]" = field(default_factory=lambda: array("d"))
+    """Posterior means of the right ones that are rated; `wrong`: of the others."""
+    wrong: "array[float]" = field(default_factory=lambda: array("d"))
+    utilities: dict[CandidateId, float] = field(default_factory=dict)
+
+    def add(self, candidate: _Rated, measure: Score) -> None:
+        """Add a candidate; `measure` says how good it is."""
+        self.covered |= bool(candidate.correct)
+        if candidate.mean is not None and candidate.sd is not None and candidate.correct is not None:
+            (self.right if candidate.correct else self.wrong).append(candidate.mean)
+        if (value := measure.value_in(candidate)) is not None:
+            self.utilities[candidate.id] = measure.utility(value)
 
 
 def search_figures(
@@ -48,44 +70,38 @@ def search_figures(
     Intervals draw problems again: duels and texts of one problem are not independent.
     """
     measure = yardstick(declared)
-    rated: dict[str, list[_Rated]] = defaultdict(list)
+    pools: dict[str, _Pool] = defaultdict(_Pool)
+    candidates = unparsed = 0
     for candidate in read_records(path / "candidates.jsonl", _Rated):
         if candidate.kind == "response":  # a system prompt or a rubric has nothing to grade or to parse
-            rated[candidate.problem].append(candidate)
+            pools[candidate.problem].add(candidate, measure)
+            candidates += 1
+            unparsed += candidate.error is not None
     figures: dict[str, Metric] = {}
-    if measure.is_correctness and rated:
+    if measure.is_correctness and pools:
         # a method that trains answers each problem anew at the end: nothing is chosen from what it answered before
         if not (path / "training.jsonl").exists():
-            figures |= _coverage(rated, predictions)
-        figures |= _posterior_auc(rated)
-    duels, duel_counts = _duels(path, rated, measure)
+            figures |= _coverage(pools, predictions)
+        figures |= _posterior_auc(pools)
+    duels, duel_counts = _duels(path, pools)
     figures |= duels
     figures |= _parsable(steps)
     figures |= rating_figures(path)
-    counts = {
-        "candidates": sum(map(len, rated.values())),
-        "unparsed_candidates": sum(one.error is not None for members in rated.values() for one in members),
-    }
-    return figures, {**counts, **duel_counts}
+    return figures, {"candidates": candidates, "unparsed_candidates": unparsed, **duel_counts}
 
 
-def _coverage(rated: Mapping[str, Sequence[_Rated]], predictions: Sequence[PredictionRecord]) -> dict[str, Metric]:
+def _coverage(pools: Mapping[str, _Pool], predictions: Sequence[PredictionRecord]) -> dict[str, Metric]:
     covered, choice = Proportion(), Proportion()
     for prediction in predictions:
-        found = any(one.correct for one in rated.get(prediction.problem, ()))
+        found = prediction.problem in pools and pools[prediction.problem].covered
         covered.add(found)
         if found:
             choice.add(bool(prediction.correct))
     return {"pool_coverage": covered.metric(), "choice_given_coverage": choice.metric()}
 
 
-def _posterior_auc(rated: Mapping[str, Sequence[_Rated]]) -> dict[str, Metric]:
-    compared = []
-    for members in rated.values():
-        known = [(one.mean, one.correct) for one in members if one.mean is not None and one.sd is not None]
-        right, wrong = ([mean for mean, correct in known if correct is wanted] for wanted in (True, False))
-        if right and wrong:
-            compared.append((right, wrong))
+def _posterior_auc(pools: Mapping[str, _Pool]) -> dict[str, Metric]:
+    compared = [(pool.right, pool.wrong) for pool in pools.values() if pool.right and pool.wrong]
     if not compared:
         return {}
     from scipy.stats import mannwhitneyu  # half a second to import: not before it is needed
@@ -98,17 +114,10 @@ def _posterior_auc(rated: Mapping[str, Sequence[_Rated]]) -> dict[str, Metric]:
     return {"posterior_auc": Metric(float(np.mean(areas)), mean_interval(areas), len(areas))}
 
 
-def _duels(
-    path: Path, rated: Mapping[str, Sequence[_Rated]], measure: Score
-) -> tuple[dict[str, Metric], dict[str, int]]:
+def _duels(path: Path, pools: Mapping[str, _Pool]) -> tuple[dict[str, Metric], dict[str, int]]:
     names = ("decisive_rate", "position_a_rate", "tie_rate", "invalid_rate", "judge_agreement", "refused_rate")
     shares: dict[str, dict[str, Proportion]] = {name: defaultdict(Proportion) for name in names}
-    utilities = {
-        (problem, one.id): measure.utility(value)
-        for problem, members in rated.items()
-        for one in members
-        if (value := measure.value_in(one)) is not None
-    }
+    unknown: dict[CandidateId, float] = {}
     for duel in read_records(path / "comparisons.jsonl", ComparisonRecord):
         shares["decisive_rate"][duel.problem].add(duel.outcome is not None)
         for verdict, reason in zip_longest(duel.verdicts, duel.reasons[: len(duel.verdicts)], fillvalue=""):
@@ -120,7 +129,8 @@ def _duels(
             shares["invalid_rate"][duel.problem].add(verdict == "invalid")
             if verdict in ("A", "B"):
                 shares["position_a_rate"][duel.problem].add(verdict == "A")
-        first, second = utilities.get((duel.problem, duel.first)), utilities.get((duel.problem, duel.second))
+        utilities = pools[duel.problem].utilities if duel.problem in pools else unknown
+        first, second = utilities.get(duel.first), utilities.get(duel.second)
         # between two equally good candidates either winner is right, which says nothing about the judge
         if duel.outcome is not None and first is not None and second is not None and first != second:
             shares["judge_agreement"][duel.problem].add((duel.outcome == "first") == (first > second))

@@ -1,7 +1,5 @@
-import base64
 import json
 import random
-import zlib
 from pathlib import Path
 
 import msgspec
@@ -174,7 +172,6 @@ def test_long_texts_are_cut_to_keep_the_page_small(tmp_path: Path) -> None:
     (problem,) = _browser(run)
     assert problem.packed.limit == 4000
     assert len(problem.packed.content) <= MAX_BYTES
-    assert zlib.decompress(base64.b64decode(problem.packed.content)) == problem.packed.json
     text = json.loads(problem.packed.json)["candidates"][0]["text"]
     assert text[4000:].startswith(" … [")
 

@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from evorun.runs.candidates import SHARED, CandidateId
 from evorun.runs.directory import RATINGS
-from evorun.runs.reading import read_prompt_scores, read_records
+from evorun.runs.reading import read_prompt_scores, read_records, read_records_of
 from evorun.runs.schema import CandidateRecord, Metric, PromptScore, RatingRecord, RolloutRecord
 from evorun.runs.statistics import mean_interval
 
@@ -67,7 +67,7 @@ class Population:
 
 def load_population(run_dir: Path) -> Population | None:
     """Read the candidates that serve all problems; None for a run without any. Raises DataError."""
-    members = [r for r in read_records(run_dir / "candidates.jsonl", CandidateRecord) if r.problem == SHARED]
+    (members,) = read_records_of(run_dir / "candidates.jsonl", CandidateRecord, [SHARED])
     if not members:
         return None
     position = {one.id: index for index, one in enumerate(members)}
