@@ -24,6 +24,8 @@ PLAIN_INTERVAL_S = 10.0
 
 # Budgets are used between steps, too; summed up at every step, over all problems, they would be quadratic in these.
 _RECOUNT_INTERVAL_S = 0.2
+_PAUSE_OF_RECOUNTS = 100
+"""Times that a recount took, until the next one at least (ours)."""
 
 
 class Progress:
@@ -108,10 +110,11 @@ class Progress:
         self._counted[problem] = share
 
     def _note_pace(self) -> None:
-        if self.seconds >= self._next_recount_s:
-            self._next_recount_s = self.seconds + _RECOUNT_INTERVAL_S
+        if (begun := self.seconds) >= self._next_recount_s:
             for problem in self._under_way():
                 self._count(problem)
+            # so that recounts take a small share of the time, however many problems there are
+            self._next_recount_s = self.seconds + max(_RECOUNT_INTERVAL_S, _PAUSE_OF_RECOUNTS * (self.seconds - begun))
         share = self._share(self._done)
         if self.traffic.first_answer is None:
             self._replayed_share = share  # from the journal, in no time

@@ -125,6 +125,31 @@ def test_a_run_that_slows_down_is_followed() -> None:
     assert 0.65 < min(errors) <= max(errors) < 1.1
 
 
+class _SlowMeter(Meter):
+    """One whose share takes a second to find."""
+
+    def __init__(self, clock: "Clock") -> None:
+        super().__init__(max_calls=10)
+        self.clock = clock
+
+    @property
+    def used(self) -> float:
+        self.clock.now += 1.0
+        return super().used
+
+
+def test_counting_problems_anew_takes_little_of_the_time() -> None:
+    progress, clock = _progress(500, 4)
+    progress.meters = {f"p{i}": _SlowMeter(clock) for i in range(500)}
+    progress.stepped("p0", 0, None)
+    begun, steps = clock.now, 0
+    while clock.now < begun + 10_000:
+        clock.now += 10
+        progress.stepped("p1", steps, None)
+        steps += 1
+    assert steps > 800  # a tenth of the time is the step's own count; all problems at each step leave 20 steps
+
+
 def test_what_the_journal_replays_says_nothing_about_the_pace() -> None:
     # a resumed run: nine of twenty generations in two seconds, the others in 50 s each
     progress, clock = _progress(2, 19)
