@@ -30,7 +30,7 @@ from evorun.methods.mpo.refinement_settings import ANALYSE, MERGE, REFINE
 from evorun.models.reviewing import CLOSING, HARMFUL
 from evorun.reports.rubrics.hacking import gold_score, gold_scores, hacking
 from evorun.runs.directory import load_manifest
-from evorun.runs.reading import read_artifact, read_records, read_results, read_steps, read_training
+from evorun.runs.reading import read_artifact, read_records, read_results, read_steps_without_texts, read_training
 from evorun.runs.schema import CandidateRecord
 from evorun.training.simulated import LEARNED
 
@@ -61,7 +61,7 @@ class Run(NamedTuple):
 
 def measured(folder: Path) -> Run:
     """Return what a finished run did, and the truth about it."""
-    manifest, steps, training = load_manifest(folder), read_steps(folder), read_training(folder)
+    manifest, steps, training = load_manifest(folder), read_steps_without_texts(folder), read_training(folder)
     by_step = gold_scores(steps, gold_score(manifest, steps))
     gold = [by_step[step] for step in sorted(by_step)]
     means = [float(np.mean(list(one.values()))) for one in gold]

@@ -38,7 +38,7 @@ from study_tables import (
 from evorun.models.simulator import Skill
 from evorun.runs.candidates import SHARED
 from evorun.runs.directory import RATINGS, load_manifest
-from evorun.runs.reading import read_artifact, read_records, read_steps, read_training
+from evorun.runs.reading import read_artifact, read_records, read_steps_without_texts, read_training
 from evorun.runs.schema import CandidateRecord, RatingRecord
 from evorun.runs.scores import mean_of_samples, yardstick
 from evorun.training.simulated import LEARNED
@@ -75,7 +75,7 @@ class Run(NamedTuple):
 
 def measured(folder: Path) -> Run:
     """Return what a finished run did, and the truth about it."""
-    manifest, steps = load_manifest(folder), read_steps(folder)
+    manifest, steps = load_manifest(folder), read_steps_without_texts(folder)
     name = mean_of_samples(yardstick(manifest.scores)).name
     by_step: dict[int, dict[str, float]] = defaultdict(dict)
     for one in steps:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from evorun.runs.reading import read_predictions, read_records, read_steps
+from evorun.runs.reading import read_predictions, read_records, read_steps_without_texts
 from evorun.runs.schema import CandidateRecord
 
 COLUMNS = ("accuracy", "right", "right of survivors", "survivors of right", "pruned", "capped", "auc")
@@ -27,7 +27,7 @@ def shares(run_dir: Path) -> Iterator[tuple[str, Mapping[str, float]]]:
     for one in read_records(run_dir / "candidates.jsonl", CandidateRecord):
         if one.mean is not None:
             pools[one.problem].append(one)
-    last = {step.problem: step for step in read_steps(run_dir)}
+    last = {step.problem: step for step in read_steps_without_texts(run_dir)}
     for prediction in read_predictions(run_dir):
         pool = pools[prediction.problem]
         if not pool:

@@ -29,7 +29,7 @@ from evorun.reports.page import content_hash, markup, own_file, render, write_pa
 from evorun.reports.rubrics.section import load_rubric_section, shown_figures
 from evorun.reports.scores import is_flat, score_cells, score_rows
 from evorun.reports.training import gradient_clipping, is_edit
-from evorun.runs.reading import read_records, read_steps
+from evorun.runs.reading import read_records, read_steps_without_texts
 from evorun.runs.schema import ComparisonRecord, StepRecord
 from evorun.runs.scores import Score, yardstick
 
@@ -81,7 +81,7 @@ def export_report(run_dir: Path, folder: Path, *, overwrite: bool = False) -> li
 
 def _context(run_dir: Path, problems: Sequence[str] | None) -> dict[str, Any]:
     outcome = load_outcome(run_dir)
-    steps = read_steps(run_dir)
+    steps = read_steps_without_texts(run_dir)
     curves = load_curves(outcome, steps)
     measure = yardstick(outcome.manifest.scores)
     along = axes_of({outcome.trained})

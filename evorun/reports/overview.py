@@ -18,7 +18,14 @@ from evorun.runs.candidates import Kind
 from evorun.runs.checksums import changed_files
 from evorun.runs.directory import load_manifest, recording_of
 from evorun.runs.journal_file import JOURNAL
-from evorun.runs.reading import read_metrics, read_predictions, read_records, read_results, read_steps, read_training
+from evorun.runs.reading import (
+    read_metrics,
+    read_predictions,
+    read_records,
+    read_results,
+    read_steps_without_texts,
+    read_training,
+)
 from evorun.runs.results import (
     TRAINING_PREFIX,
     cost_by_role,
@@ -142,7 +149,7 @@ def load_outcome(run_dir: Path) -> Outcome:
     missing = [] if intact else missing_records(run_dir, manifest, results, predictions)
     training = read_training(run_dir)
     # steps hold texts, so they are read only where something is counted from them
-    steps = read_steps(run_dir) if results is None or rewarded_by_rubric(training) else []
+    steps = read_steps_without_texts(run_dir) if results is None or rewarded_by_rubric(training) else []
     cost_note = ""
     if results is None:
         metrics, by_stratum = outcome_metrics(predictions, manifest.scores)

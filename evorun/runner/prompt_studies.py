@@ -20,7 +20,7 @@ from evorun.runner.stages import Runner
 from evorun.runs.candidates import SHARED
 from evorun.runs.directory import PROMPT_SCORES, load_manifest
 from evorun.runs.paths import display
-from evorun.runs.reading import read_artifact, read_predictions, read_records, read_steps, read_training
+from evorun.runs.reading import read_artifact, read_predictions, read_records, read_steps_without_texts, read_training
 from evorun.runs.records import write_json, write_records
 from evorun.runs.schema import CandidateRecord, Manifest, PrincipleEffect, PromptScore, RatingRecord
 from evorun.runs.scores import mean_of_samples
@@ -164,7 +164,7 @@ class PromptStudies:
         primary = self._manifest.scores[0]
         sampled = mean_of_samples(primary)
         scores: list[dict[str, float]] = [{} for _ in prompts]
-        for one in read_steps(folder / "run"):
+        for one in read_steps_without_texts(folder / "run"):
             value = sampled.value_in(one)
             value = primary.value_in(one) if value is None else value
             # a problem without any readable answer has no best candidate to be right

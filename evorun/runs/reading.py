@@ -58,7 +58,7 @@ def read_artifact(run_dir: Path, name: str, kind: type[T]) -> T | None:
     return _read_json(run_dir / "artifacts" / name, kind)
 
 
-def read_steps(run_dir: Path) -> list[StepRecord]:
+def read_steps_without_texts(run_dir: Path) -> list[StepRecord]:
     """Read steps.jsonl without the texts of the best candidates, which would fill the memory of a long run."""
     known: dict[tuple[str, Best], Best] = {}
 

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 from evorun.models.base import Wasted
 from evorun.runs.budget import Usage, total
-from evorun.runs.reading import read_predictions, read_steps, read_training
+from evorun.runs.reading import read_predictions, read_steps_without_texts, read_training
 from evorun.runs.records import write_json, write_records
 from evorun.runs.schema import (
     Metric,
@@ -87,7 +87,7 @@ def write_results(
     the step after which the method ends by itself; `gold`, the cost of the gold judge's opinions; `refused`, requests
     that the engine refused, by role.
     """
-    steps = read_steps(path)
+    steps = read_steps_without_texts(path)
     write_records(path / "metrics.jsonl", [*training_series(read_training(path)), *metric_series(steps, declared)])
     predictions = read_predictions(path)
     search, search_counts = search_figures(path, steps, predictions, declared)

@@ -32,7 +32,7 @@ from evorun.reports.text import number
 from evorun.reports.training import gradient_clipping, is_edit
 from evorun.runs.journal_file import JOURNAL, Effect
 from evorun.runs.rating_figures import rating_figures
-from evorun.runs.reading import read_steps
+from evorun.runs.reading import read_steps_without_texts
 from evorun.runs.schema import CandidateRecord, MetricPoint, RolloutRecord
 from evorun.runs.scores import ACCURACY
 from evorun.runs.terminal import Terminal
@@ -347,7 +347,7 @@ def test_names_in_a_tree_cover_no_mark_and_its_axis_goes_beyond_the_last_step() 
 
 
 def test_figures_of_training_have_names_that_say_what_they_are_and_edits_are_none(run: Path) -> None:
-    curves = load_curves(load_outcome(run), read_steps(run))
+    curves = load_curves(load_outcome(run), read_steps_without_texts(run))
     drawn = training_plot({name: points for name, points in curves.training.items() if not is_edit(name)})
     assert drawn is not None
     assert "sampler KL (nats per token)" in drawn.svg

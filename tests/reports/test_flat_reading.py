@@ -8,7 +8,7 @@ import pytest
 
 from evorun.reports.browser import load_browser
 from evorun.reports.overview import load_candidate_figures
-from evorun.runs.reading import read_predictions, read_steps
+from evorun.runs.reading import read_predictions, read_steps_without_texts
 from evorun.runs.results import write_results
 from evorun.runs.scores import ACCURACY
 from run_fixture import RunSpec, write_run
@@ -32,7 +32,7 @@ def memory(act: Callable[[], object]) -> tuple[int, int]:
 def reading(what: str, run: Path) -> Callable[[], object]:
     return {
         "results": lambda: write_results(run, [ACCURACY], {}),
-        "steps": lambda: read_steps(run),
+        "steps": lambda: read_steps_without_texts(run),
         "candidates": lambda: load_candidate_figures(run, ACCURACY),
     }[what]
 
@@ -51,7 +51,7 @@ def test_a_page_has_the_texts_of_one_problem_in_memory(tmp_path: Path) -> None:
     def beyond_the_result(problems: int) -> int:
         run = write_run(tmp_path / f"{problems}", RunSpec(problems=problems, candidates=30, text_length=4_000))
         numbers = load_candidate_figures(run, ACCURACY).by_problem
-        predictions, steps = read_predictions(run), read_steps(run)
+        predictions, steps = read_predictions(run), read_steps_without_texts(run)
         peak, kept = memory(lambda: load_browser(run, predictions, steps, numbers, ACCURACY))
         return peak - kept
 

@@ -12,7 +12,7 @@ from evorun.reports import write_report
 from evorun.reports.browser import load_browser
 from evorun.reports.comparison import compare, write_comparison
 from evorun.reports.overview import load_candidate_figures, load_curves, load_outcome
-from evorun.runs.reading import read_steps
+from evorun.runs.reading import read_steps_without_texts
 from evorun.runs.scores import ACCURACY
 from run_fixture import HOSTILE, RunSpec, write_run
 
@@ -77,11 +77,13 @@ def test_scores_of_other_names_have_a_panel_each(tmp_path: Path) -> None:
 
 def test_the_curves_of_an_unfinished_run_are_counted_from_its_steps(tmp_path: Path) -> None:
     run = write_method(tmp_path / "run", [False] * 3, steps=2, ended=2, scores=SCORES)
-    curves = load_curves(load_outcome(run), read_steps(run))
+    curves = load_curves(load_outcome(run), read_steps_without_texts(run))
     assert curves.from_steps
     assert [point.value for point in curves.scores["penalised_score"]] == [30.0, 60.0]
     (run / "predictions.jsonl").write_text("")  # none has ended
-    assert [point.value for point in load_curves(load_outcome(run), read_steps(run)).scores["missing_cities"]] == [
+    assert [
+        point.value for point in load_curves(load_outcome(run), read_steps_without_texts(run)).scores["missing_cities"]
+    ] == [
         0.75,
         1.5,
     ]
@@ -101,7 +103,9 @@ def test_the_browser_carries_scores_fitness_and_errors(tmp_path: Path) -> None:
     long |= {"errors": "e" * 5000}
     (run / "candidates.jsonl").write_text("".join(json.dumps(record) + "\n" for record in (plain, scored, long)))
     figures = load_candidate_figures(run, ACCURACY)
-    (problem,) = load_browser(run, load_outcome(run).predictions, read_steps(run), figures.by_problem, ACCURACY)
+    (problem,) = load_browser(
+        run, load_outcome(run).predictions, read_steps_without_texts(run), figures.by_problem, ACCURACY
+    )
     shown = json.loads(problem.packed.json)["candidates"]
     assert [(c["scores"], c["fitness"], c["errors"]) for c in shown[:2]] == [
         ({}, None, ""),

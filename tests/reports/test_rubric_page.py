@@ -13,7 +13,7 @@ from evorun.reports.html import render_report
 from evorun.reports.overview import load_curves, load_outcome
 from evorun.reports.rubrics.section import load_rubric_section
 from evorun.reports.summary import print_summary
-from evorun.runs.reading import read_rollouts, read_steps
+from evorun.runs.reading import read_rollouts, read_steps_without_texts
 from evorun.runs.terminal import Terminal
 from run_fixture import HOSTILE, RunSpec, write_run
 
@@ -59,7 +59,7 @@ def test_sound_runs_have_no_such_banner(tmp_path: Path) -> None:
 
 def test_the_section_has_the_figures_and_what_became_of_refinements(hacked: Path) -> None:
     outcome = load_outcome(hacked)
-    section = load_rubric_section(outcome, load_curves(outcome, read_steps(hacked)))
+    section = load_rubric_section(outcome, load_curves(outcome, read_steps_without_texts(hacked)))
     assert set(section.plots) == {"gold", "rewards", "monitors", "unscored", "lengths", "strictness"}
     # a line for each of the three refinements in each of the panels: raw, normalised, KL
     assert section.plots["rewards"].svg.count("stroke-dasharray: 3.2,2.4") == 9

@@ -11,7 +11,7 @@ from evorun.reports.browser import MAX_BYTES, MAX_PROBLEMS, load_browser
 from evorun.reports.overview import Curves, load_candidate_figures, load_curves, load_outcome
 from evorun.reports.packing import script_json
 from evorun.runs.journal_file import Effect
-from evorun.runs.reading import read_predictions, read_records, read_steps
+from evorun.runs.reading import read_predictions, read_records, read_steps_without_texts
 from evorun.runs.scores import ACCURACY
 from journals import write_journal
 from run_fixture import RunSpec, write_run
@@ -83,7 +83,7 @@ def test_an_unfinished_run_has_spent_what_its_journal_holds(tmp_path: Path) -> N
 
 
 def _curves(run: Path) -> Curves:
-    return load_curves(load_outcome(run), read_steps(run))
+    return load_curves(load_outcome(run), read_steps_without_texts(run))
 
 
 def test_curves_counted_from_steps_are_those_of_metrics(tmp_path: Path) -> None:
@@ -142,7 +142,9 @@ def test_only_responses_are_counted(tmp_path: Path) -> None:
 
 def _browser(run: Path, problems: list[str] | None = None):
     figures = load_candidate_figures(run, ACCURACY)
-    return load_browser(run, read_predictions(run), read_steps(run), figures.by_problem, ACCURACY, problems)
+    return load_browser(
+        run, read_predictions(run), read_steps_without_texts(run), figures.by_problem, ACCURACY, problems
+    )
 
 
 def test_the_browser_spreads_over_strata_and_outcomes(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from evorun.reports.comparison.names import is_floor, joined, name_parts, policy
 from evorun.reports.comparison.reported import ReportedFigures, reported_of
 from evorun.reports.overview import Outcome, load_curves, load_outcome
 from evorun.runs.directory import PROBLEMS
-from evorun.runs.reading import read_records, read_steps
+from evorun.runs.reading import read_records, read_steps_without_texts
 from evorun.runs.schema import Manifest, Metric, MetricPoint
 from evorun.runs.scores import Score
 
@@ -137,7 +137,7 @@ def load_runs(run_dirs: Sequence[Path]) -> list[Run]:
 
 def _run(parts: Mapping[str, str], outcome: Outcome) -> Run:
     # steps hold texts, so they are read only where no finished run has counted them
-    steps = [] if outcome.finished else read_steps(outcome.run_dir)
+    steps = [] if outcome.finished else read_steps_without_texts(outcome.run_dir)
     ids = {record.problem for record in read_records(outcome.run_dir / PROBLEMS, _ProblemId)}
     manifest = outcome.manifest
     curves = load_curves(outcome, steps)
