@@ -41,8 +41,22 @@ def test_each_arm_has_random_numbers_of_its_own_whatever_the_seed(study: str, mo
     assert all(streams)
 
 
+def read_rows(doc: str) -> list[str]:
+    """Return the names of the arms in the tables of a page of the docs, without their budget."""
+    rows = re.findall(r"^\| `(method=[^`]+)` \|", (ROOT / "docs" / doc).read_text(), re.MULTILINE)
+    return [re.sub(r" budget=\w+", "", row) for row in rows]
+
+
 def test_docs_have_a_row_for_every_arm_of_mpos_study_and_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "scripts"))
     name_arm = importlib.import_module("study_tables").name_arm
-    rows = re.findall(r"^\| `(method=[^`]+)` \|", (ROOT / "docs" / "mpo.md").read_text(), re.MULTILINE)
-    assert sorted(rows) == sorted(name_arm(arm) for arm in read_arms("mpo/simulated_study"))
+    assert sorted(read_rows("mpo.md")) == sorted(name_arm(arm) for arm in read_arms("mpo/simulated_study"))
+
+
+@pytest.mark.parametrize("method", ["duel_evolve", "espl"])
+def test_each_row_of_the_docs_is_an_arm_of_the_study(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts"))
+    name_arm = importlib.import_module("study_tables").name_arm
+    rows = set(read_rows(f"{method}_study.md"))  # the pages say which arms they leave out
+    assert rows
+    assert rows <= {name_arm(arm) for arm in read_arms(f"{method}/simulated_study")}
