@@ -12,6 +12,7 @@ from evorun.errors import ConfigError
 from evorun.runs.checksums import changed_state, check_journal
 from evorun.runs.configs import leaves, refuse_interpolations
 from evorun.runs.directory import HOW_IT_RUNS, load_manifest, refuse_other_version
+from evorun.runs.files import refuse_ways_out
 from evorun.runs.journal_file import JOURNAL
 from evorun.runs.ownership import is_own
 from evorun.runs.paths import display
@@ -37,8 +38,10 @@ def require_trust(path: Path, manifest: Manifest, config: Mapping[str, Any], con
     """Return for a run as the user left it, and for another one once the user has seen what it would use and agrees.
 
     config: what would be run, with the command line's changes. given: the command line agrees already. Raises
-    ConfigError where the user does not agree or, without a terminal, cannot be asked.
+    ConfigError where the user does not agree or, without a terminal, cannot be asked, and RunDirectoryError for a
+    folder with links out of it.
     """
+    refuse_ways_out(path)  # before what they lead to is read
     own = is_own(manifest)
     changed = changed_state(path, manifest) if own else []
     if own and not changed:

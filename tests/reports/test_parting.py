@@ -113,5 +113,5 @@ def test_a_monitor_is_told_by_means_over_steps() -> None:
 
 
 def test_the_thresholds_are_those_of_the_method() -> None:
-    conf = Path(evorun.__file__).parents[1] / "conf" / "method" / "mpo.yaml"
+    conf = Path(evorun.__file__).parents[1] / "conf" / "method_parts" / "refinement.yaml"
     assert OmegaConf.load(conf).monitors_above == USUAL

@@ -64,7 +64,7 @@ def test_every_prompt_file_of_a_papers_task_is_compared_with_the_papers() -> Non
     listed = (Path(evorun.__file__).parent.parent / "docs" / "prompts.md").read_text()
     tasks = ("mathbench", "livecodebench", "puzzles", "sudoku", "graph_coloring", "tsp")
     in_prose = ("prose", "essay", "ethics", "billsum")
-    for room in (*(f"tasks/{family}" for family in (*tasks, *in_prose)), "methods"):
+    for room in (*(f"tasks/{family}" for family in (*tasks, *in_prose)), "methods/espl", "methods/mpo"):
         files = list((Path(evorun.__file__).parent / room / "prompts").glob("*.md"))
         assert files
         for file in files:
