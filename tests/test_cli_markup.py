@@ -88,6 +88,7 @@ def _listed(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
 def _foreign(terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("evorun.cli.trust.is_own", lambda _: False)
     manifest: Any = None
+    Path(MARKED).mkdir(parents=True)
     require_trust(Path(MARKED), manifest, {"method": {MARKED: MARKED}}, terminal, given=True)
 
 
@@ -122,8 +123,9 @@ def test_a_verbs_tables_show_foreign_texts(verb: str) -> None:
 
 @pytest.mark.parametrize("path", [_errors, _displays, _findings, _listed, _foreign])
 def test_what_is_printed_beside_tables_shows_foreign_texts(
-    path: Callable[..., None], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    path: Callable[..., None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     path(Terminal(width=300), monkeypatch)
     printed = capsys.readouterr()
     assert MARKED in printed.out + printed.err
