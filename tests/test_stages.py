@@ -460,11 +460,3 @@ def test_a_task_without_a_training_split_has_no_students() -> None:
     config = composed("student=dpft", "method=zero_shot", "task=mathbench", "model=llama3_2_3b", "engine=vllm")
     with pytest.raises(ConfigError, match=r"task=mathbench has no training split, .*; tasks that have one: aime, ar"):
         check(config)
-
-
-def test_a_manifest_without_stages_is_read(tmp_path: Path, config: dict[str, Any]) -> None:
-    """Runs of an earlier evorun have none."""
-    old = msgspec.to_builtins(manifest_of(check({k: v for k, v in config.items() if k not in STUDENT})))
-    del old["stages"]
-    (tmp_path / "manifest.json").write_text(json.dumps(old))
-    assert load_manifest(tmp_path).stages == {}

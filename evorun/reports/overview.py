@@ -170,7 +170,7 @@ def load_outcome(run_dir: Path) -> Outcome:
         cost=results.cost,
         counts=results.counts,
         cost_note=cost_note,
-        refused=results.refused or _refused_responses(results.counts),
+        refused=results.refused,
         wasted=results.wasted,
         predictions=predictions,
         finished=finished,
@@ -200,12 +200,6 @@ def _spent_so_far(
         said = "Up to the last recorded step of each problem: there is no journal that would tell of later calls."
         return cost_by_role(steps, None), {}, said
     return cost_of_calls(spending.by_role), dict(spending.refused), ""
-
-
-def _refused_responses(counts: Mapping[str, int]) -> dict[str, int]:
-    """Return the refusals of a run of an earlier version, which counted those of responses alone."""
-    refused = counts.get("rejected_requests", 0)
-    return {"responses": refused} if refused else {}
 
 
 def load_curves(outcome: Outcome, steps: list[StepRecord]) -> Curves:

@@ -22,7 +22,7 @@ import msgspec
 
 from evorun.errors import JournalError, RunDirectoryError
 from evorun.runs.journal_file import SCHEMA, Effect, Writer, digest_of
-from evorun.runs.journal_reader import EARLIER_SCHEMA, BlockReader, decode_result, protect, schema_of
+from evorun.runs.journal_reader import BlockReader, decode_result, protect, schema_of
 
 T = TypeVar("T")
 
@@ -205,11 +205,6 @@ def _make_tables(connection: sqlite3.Connection, path: Path) -> None:
         with connection:
             for statement in sorted(SCHEMA):
                 connection.execute(statement)
-    elif found == {EARLIER_SCHEMA}:
-        raise RunDirectoryError(
-            f"an earlier evorun wrote the journal {path}: it can be replayed (engine=replay engine.run=FOLDER), but "
-            "not continued"
-        )
     elif found != SCHEMA:
         raise RunDirectoryError(f"cannot use the journal {path}: its tables are not evorun's")
 

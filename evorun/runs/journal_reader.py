@@ -19,16 +19,6 @@ BYTES_KEPT = 64 << 20
 """Blocks of each table that are kept decoded, by their size before compression: effects are asked for nearly in the
 order of recording."""
 
-EARLIER_SCHEMA = """CREATE TABLE effects (
-    key TEXT PRIMARY KEY,
-    digest BLOB NOT NULL,
-    request BLOB NOT NULL,
-    result BLOB NOT NULL,
-    usage TEXT,
-    seconds REAL NOT NULL
-) WITHOUT ROWID
-"""
-
 
 class JournalReader(Protocol):
     """The effects of a journal, numbered from 0. All methods raise JournalError for a damaged file."""
@@ -56,7 +46,7 @@ class JournalReader(Protocol):
         ...
 
     def check(self) -> None:
-        """Check all checksums; journals of an earlier evorun have none."""
+        """Check all checksums."""
         ...
 
     def close(self) -> None:
@@ -75,7 +65,7 @@ def read_journal(path: Path | str) -> Iterator[Effect]:
 
 
 def open_journal(path: Path) -> JournalReader:
-    """Open a journal, one of an earlier evorun too, for reading only. Raises RunDirectoryError when it is none."""
+    """Open a journal for reading only. Raises RunDirectoryError when it is none."""
     files = [Path(f"{path.resolve()}{suffix}") for suffix in ("-wal", "-shm", "-journal")]
     if not path.is_file() or any(file.exists() and not file.is_file() for file in files):
         raise RunDirectoryError(f"expected a run's journal, found no file {path}")
@@ -89,8 +79,6 @@ def open_journal(path: Path) -> JournalReader:
         raise RunDirectoryError(f"{path} is not a journal of evorun: {error}") from error
     if schema == SCHEMA:
         return BlockReader(path, connection)
-    if schema == {EARLIER_SCHEMA}:
-        return EarlierReader(path, connection)
     connection.close()
     raise RunDirectoryError(f"{path} is not a journal of evorun: its tables are other ones")
 
@@ -244,42 +232,3 @@ class _Items(Generic[T]):
             return self._connection.execute(statement, values).fetchone()
         except (sqlite3.Error, OverflowError) as error:
             raise unreadable(self._path, error) from error
-
-
-class EarlierReader:
-    """A journal of an earlier evorun, with a row for each effect; their numbers follow from their keys."""
-
-    def __init__(self, path: Path, connection: sqlite3.Connection) -> None:
-        self.path = path
-        self._connection = connection
-        self._names = [key for key, _ in self.index()]
-
-    def index(self) -> Iterator[Key]:
-        return self._rows("SELECT key, digest FROM effects ORDER BY key", Key)
-
-    def key(self, number: int) -> Key:
-        return self.effect(number)[:2]
-
-    def result(self, number: int) -> bytes:
-        return self.effect(number).result
-
-    def effect(self, number: int) -> Effect:
-        effect: Effect = next(self._rows("SELECT * FROM effects WHERE key = ?", Effect, self._names[number]))
-        return effect
-
-    def spent(self, number: int) -> tuple[str | None, float]:
-        effect = self.effect(number)
-        return effect.usage, effect.seconds
-
-    def check(self) -> None:
-        return
-
-    def _rows(self, statement: str, kind: Any, *values: str) -> Iterator[Any]:
-        try:
-            for row in self._connection.execute(statement, values):
-                yield msgspec.convert(row, kind)
-        except (sqlite3.Error, msgspec.ValidationError) as error:
-            raise unreadable(self.path, error) from error
-
-    def close(self) -> None:
-        self._connection.close()

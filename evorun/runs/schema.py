@@ -97,11 +97,11 @@ class Manifest(msgspec.Struct, kw_only=True):
     """None when the run tests no programs."""
     provenance: Provenance
     scores: Annotated[tuple[Score, ...], msgspec.Meta(min_length=1)] = (ACCURACY,)
-    """As the task declares them, the primary one first; runs of older versions have right and wrong."""
+    """As the task declares them, the primary one first."""
     config: dict[str, Any]
     config_digest: str
     files: dict[str, str] = {}
-    """Checksums of what a completed run has left, by path; empty before, and of earlier versions."""
+    """Checksums of what a completed run has left, by path; empty before."""
     state: dict[str, str] | None = None
     """Checksums of the journal, the checkpoints and the artifacts at the end of the last process, by path; None while
     one works on the run."""
@@ -454,4 +454,4 @@ class Results(msgspec.Struct, frozen=True):
     reached: dict[Stop, Reached] = {}
     """The last step, by what ended the problems."""
     refused: dict[str, int] = {}
-    """Requests that the engine refused, by role, where there were any; earlier versions have none."""
+    """Requests that the engine refused, by role, where there were any."""

@@ -21,7 +21,7 @@ from evorun.models.base import Request, Sampling
 from evorun.models.encoding import encode_request
 from evorun.runs.journal import Journal
 from evorun.runs.journal_file import Effect, Writer, digest_of
-from evorun.runs.journal_reader import EARLIER_SCHEMA, open_journal, read_journal
+from evorun.runs.journal_reader import open_journal, read_journal
 from journals import write_journal
 
 RNG = random.Random(0)
@@ -238,23 +238,3 @@ def test_somebody_elses_journal_does_no_harm(journal: Path, attack: Callable[[Pa
     assert peak < 200e6
     assert str(journal) in str(told.value)
     assert "\n" not in str(told.value)
-
-
-def test_a_journal_of_an_earlier_evorun_is_read_and_not_continued(tmp_path: Path) -> None:
-    path = tmp_path / "journal.sqlite"
-    effects = sorted((call(number, words(9)) for number in range(12)), key=lambda effect: effect.key)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(EARLIER_SCHEMA)
-        connection.executemany("INSERT INTO effects VALUES (?, ?, ?, ?, ?, ?)", effects[::-1])
-    assert list(read_journal(path)) == effects
-    with pytest.raises(RunDirectoryError, match=r"an earlier evorun wrote .*can be replayed .*not continued"):
-        Journal(path)
-
-
-def test_an_integer_in_a_journal_of_an_earlier_evorun(tmp_path: Path) -> None:
-    path = tmp_path / "journal.sqlite"
-    with closing(sqlite3.connect(path)) as connection, connection:
-        connection.execute(EARLIER_SCHEMA)
-        connection.execute("INSERT INTO effects VALUES ('k', 1, 2, 3, 4, 5)")
-    with pytest.raises(JournalError, match="is damaged"):
-        list(read_journal(path))

@@ -144,8 +144,7 @@ def _run(parts: Mapping[str, str], outcome: Outcome) -> Run:
     return Run(
         parts=parts,
         outcome=outcome,
-        # a run of an older version has no problems.jsonl
-        problems=frozenset(ids or (prediction.problem for prediction in outcome.predictions)),
+        problems=frozenset(ids),
         curves={outcome.primary.name: curves.series.get(outcome.primary.name, []), **curves.scores},
         training=curves.training,
         costed=curves.problems,
