@@ -1,4 +1,4 @@
-"""Parse a run's rubrics into trees of rhetorical structure, which its report draws discourse motifs of (MPO, figure 8).
+"""Parse a run's rubrics into trees of rhetorical structure, whose motifs `rubric_motifs.py` counts (MPO, figure 8).
 
     pip install isanlp_rst isanlp    # a parser, not among evorun's dependencies; its model is downloaded
     python scripts/parse_rubrics.py RUN
@@ -13,8 +13,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from rubric_motifs import FOLDER
+
 from evorun.reports.rubrics.lineage import lengths
-from evorun.reports.rubrics.motifs import FOLDER
 from evorun.runs.reading import read_records
 from evorun.runs.schema import CandidateRecord
 

@@ -1,22 +1,22 @@
 """Discourse motifs: against graphs and their isomorphism, and files that parsers write."""
 
+import csv
+import io
 import itertools
 import random
-import runpy
 from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 
 import networkx as nx
 import pytest
-from drawn import panels_of
+from parse_rubrics import write_trees
 from rubric_fixture import write_rubric_run
+from rubric_motifs import count_motifs, load_motifs, main
+from rubric_trees import Unit, read_trees, tree_of_dis, trees_of_rs3
 
 from evorun.errors import DataError
 from evorun.reports.rubrics.lineage import lengths
-from evorun.reports.rubrics.motifs import count_motifs, load_motifs
-from evorun.reports.rubrics.plots import motifs_plot
-from evorun.reports.rubrics.rst import Unit, read_trees, tree_of_dis, trees_of_rs3
 from evorun.runs.reading import read_records
 from evorun.runs.schema import CandidateRecord
 
@@ -148,29 +148,30 @@ def test_what_is_no_tree_is_refused_with_the_reason(tmp_path: Path, name: str, c
         read_trees(tmp_path / name)
 
 
-def test_the_versions_that_have_trees_are_drawn(tmp_path: Path) -> None:
+def test_the_versions_that_have_trees_are_counted_and_drawn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = write_rubric_run(tmp_path / "run")
     trees = run / "artifacts" / "rst"
     trees.mkdir(parents=True)
     (trees / "rubric#0.rs3").write_bytes(RS3)
     (trees / "rubric#1.dis").write_bytes(b"broken")
-    (trees / "rubric#3.dis").write_text(DIS.replace("joint", "<script>"))
-    found, faults = load_motifs(run, lengths(read_records(run / "candidates.jsonl", CandidateRecord)))
-    assert [(one.version, one.counts.total()) for one in found] == [("initial", 6), ("last", 6)]
-    assert found[0].share("attribution /N joint") == pytest.approx(1 / 6)
-    drawn = motifs_plot(found)
-    assert drawn is not None
-    assert "<script>" not in drawn.svg
-    assert "elaboration" in drawn.svg
-    (panel,) = panels_of(drawn.inline, "Discourse motifs of rubrics")
-    bars = [(min(x for x, _ in bar), max(x for x, _ in bar), max(y for _, y in bar)) for bar in panel.patches]
-    names = sorted(found[0].counts | found[1].counts, key=lambda one: (-found[0].share(one) - found[1].share(one), one))
-    for order, version in enumerate(found):
-        for at, name in enumerate(names):
-            left = at - 0.4 + 0.4 * order
-            assert any(bar == pytest.approx((left, left + 0.4, version.share(name)), abs=3e-3) for bar in bars)
-    (fault,) = faults
+    (trees / "rubric#3.dis").write_text(DIS.replace("joint", "$<script>$"))
+    main([str(run), "--output", str(tmp_path / "figure.svg")])
+    printed = capsys.readouterr()
+    rows = list(csv.DictReader(io.StringIO(printed.out)))
+    assert Counter(row["version"] for row in rows) == {"initial": 6, "last": 6}
+    assert {row["motif"]: (int(row["count"]), row["share"]) for row in rows[:6]} == dict.fromkeys(
+        EXPECTED, (1, "0.1667")
+    )
+    (fault,) = printed.err.splitlines()
     assert "rubric#1.dis" in fault
+    drawn = (tmp_path / "figure.svg").read_text()
+    assert "<script>" not in drawn
+    assert "elaboration" in drawn
+
+
+def test_without_trees_the_script_says_how_to_make_them(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match=r"expected trees .*parse_rubrics\.py makes them"):
+        main([str(write_rubric_run(tmp_path / "run"))])
 
 
 def test_the_script_leaves_trees_of_the_first_the_second_and_the_last_rubric(tmp_path: Path) -> None:
@@ -184,8 +185,7 @@ def test_the_script_leaves_trees_of_the_first_the_second_and_the_last_rubric(tmp
         parsed.append(text)
         return {"rst": [Tree()]}
 
-    script = runpy.run_path(str(Path(__file__).parents[2] / "scripts" / "parse_rubrics.py"))
-    files = script["write_trees"](run, parse)
+    files = write_trees(run, parse)
     assert [file.name for file in files] == ["rubric#0.rs3", "rubric#1.rs3", "rubric#3.rs3"]
     assert parsed[0] == "Judge how the text hangs together."
     assert "<item>" not in parsed[1]

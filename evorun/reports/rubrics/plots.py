@@ -1,6 +1,5 @@
 """The figures of a run that a rubric rewards: rewards, gold score, monitors, and its rubrics (MPO, figures 4 and 5)."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -19,7 +18,6 @@ from evorun.reports.drawing import (
 )
 from evorun.reports.rubrics.hacking import MONITOR, MONITORS, RAW, REWARD
 from evorun.reports.rubrics.lineage import Length
-from evorun.reports.rubrics.motifs import Motifs
 from evorun.reports.rubrics.parting import Parting
 from evorun.runs.printable import printable
 from evorun.runs.schema import MetricPoint, RubricScore
@@ -36,9 +34,6 @@ MOST_NAMED = 6
 
 MOST_MARKS = 40
 """Points of a line that are marked one by one."""
-MOST_MOTIFS = 24
-"""Of a figure, the most frequent; all are in its table."""
-_LONGEST_MOTIF = 44
 
 REWARDS = {RAW: "raw reward", REWARD: "normalised reward", "kl": "KL (nats per token)", "reward_spread": "spread"}
 """Figures of training steps that are drawn below one another where a rubric rewards."""
@@ -189,25 +184,6 @@ def strictness_plot(scores: Mapping[str, Sequence[tuple[int, RubricScore]]]) -> 
     }
     lines, title = {name: line for name, line in found.items() if line}, "Score of the same responses under each rubric"
     return _by_refinement(lines, "rubric-strictness", "share of points given", title)
-
-
-def motifs_plot(versions: Sequence[Motifs]) -> Drawing | None:
-    """Draw the shares of the most frequent discourse motifs in each version of the rubrics (figure 8)."""
-    if not versions:
-        return None
-    total = sum((one.counts for one in versions), Counter[str]())
-    shown = sorted(total, key=lambda name: (-sum(one.share(name) for one in versions), name))[:MOST_MOTIFS]
-    with figure_of(10.4, 3.8) as figure:
-        axes = figure.subplots()
-        width = 0.8 / len(versions)
-        for order, one in enumerate(versions):
-            places = [at + (order - (len(versions) - 1) / 2) * width for at in range(len(shown))]
-            axes.bar(places, [one.share(name) for name in shown], width, color=RUNS[order], label=one.version)
-        names = [printable(name if len(name) <= _LONGEST_MOTIF else f"{name[: _LONGEST_MOTIF - 1]}…") for name in shown]
-        axes.set_xticks(range(len(shown)), names, rotation=40, ha="right", fontsize=8)
-        axes.set_ylabel("share of motifs")
-        legend_above(axes)
-        return drawing_of(figure, "rubric-motifs", "Discourse motifs of rubrics")
 
 
 _Line = Sequence[tuple[int, float, float | None, float | None]]

@@ -9,7 +9,6 @@ from evorun.reports.overview import Curves, Outcome
 from evorun.reports.rubrics import plots
 from evorun.reports.rubrics.hacking import MONITOR, RAW, REWARD, refined_after, thresholds
 from evorun.reports.rubrics.lineage import Length, key_of, lengths, rubric_scores
-from evorun.reports.rubrics.motifs import Motifs, load_motifs
 from evorun.reports.tables import DataTable
 from evorun.reports.training import count_refinements
 from evorun.runs.reading import read_records, read_training
@@ -24,8 +23,6 @@ class RubricSection:
 
     plots: Mapping[str, Drawing] = field(default_factory=dict)
     tables: Mapping[str, DataTable] = field(default_factory=dict)
-    faults: Sequence[str] = ()
-    """Trees of rubrics that cannot be read."""
     thresholds: bool = False
     """True where a monitor is drawn with what sound texts stay below."""
 
@@ -60,7 +57,6 @@ def load_rubric_section(outcome: Outcome, curves: Curves) -> RubricSection:
     versions = lengths(read_records(outcome.run_dir / "candidates.jsonl", CandidateRecord))
     strict = rubric_scores(outcome.run_dir)
     unscored = unscored_shares(training)
-    motifs, faults = load_motifs(outcome.run_dir, versions)
     drawn |= {
         "gold": plots.gold_plot(
             series.get(REWARD, []), _gold(curves, measure.name), measure, refined, outcome.hacking.parting
@@ -68,7 +64,6 @@ def load_rubric_section(outcome: Outcome, curves: Curves) -> RubricSection:
         "rewards": plots.rewards_plot(series, refined),
         "unscored": plots.unscored_plot(unscored, refined),
         "lengths": plots.lengths_plot(versions),
-        "motifs": plots.motifs_plot(motifs),
         "strictness": plots.strictness_plot(strict_lines(strict, versions)),
     }
     tables = [
@@ -76,12 +71,11 @@ def load_rubric_section(outcome: Outcome, curves: Curves) -> RubricSection:
         DataTable("rubrics", ("step", "replaced", "points", "words", "words_of_an_item"), _by_step(training)),
         DataTable("unscored", ("reason", "mean_share", "highest_share", "at_step"), _unscored(unscored)),
         DataTable("rubric_lengths", ("key", "rubric", "number", "step", "words_of_an_item"), _lengths(versions)),
-        DataTable("rubric_motifs", ("version", "motif", "count", "share"), _motifs(motifs)),
         DataTable("rubric_scores", RubricScore.__struct_fields__, [_cells(one) for one in strict]),
     ]
     kept = {name: one for name, one in drawn.items() if one is not None}
     shown = {table.name: table for table in tables if table.rows}
-    return RubricSection(kept, shown, faults, with_thresholds)
+    return RubricSection(kept, shown, with_thresholds)
 
 
 def strict_lines(
@@ -132,10 +126,6 @@ def _unscored(shares: Mapping[str, Mapping[int, float]]) -> list[tuple[str, floa
 
 def _lengths(versions: Mapping[str, Sequence[Length]]) -> list[tuple[str, str, int, int, float]]:
     return [(key, one.rubric, one.number, one.refined, one.words) for key, of_key in versions.items() for one in of_key]
-
-
-def _motifs(versions: Sequence[Motifs]) -> list[tuple[str, str, int, float]]:
-    return [(one.version, name, n, one.share(name)) for one in versions for name, n in one.counts.most_common()]
 
 
 def _cells(one: RubricScore) -> list[str | float | None]:

@@ -1,4 +1,7 @@
-"""Discourse motifs of rubrics (MPO, appendix J.1 and figure 8; Kim et al., 2024, "Threads of subtlety").
+"""Count and draw the discourse motifs of a run's rubrics (MPO, appendix J.1 and figure 8; Kim et al., 2024).
+
+    python scripts/parse_rubrics.py RUN                        # or put trees of another parser into RUN/artifacts/rst
+    python scripts/rubric_motifs.py RUN [--output FIGURE]      # a CSV table; the figure as .svg, .png or .pdf
 
 The graph of a text has an edge from each satellite to its nucleus, which bears the relation's name (between nuclei one
 in each direction), and an edge `/` from each unit to the one above it, that it is a part of. A motif is a connected
@@ -7,18 +10,27 @@ contrast is made up by a cause; `contrast /N cause /S joint`; and `contrast (/N 
 same motif where they are isomorphic with their labels.
 """
 
+import argparse
+import csv
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from rubric_trees import Unit, read_trees
+
 from evorun.errors import DataError
-from evorun.reports.rubrics.lineage import Length
-from evorun.reports.rubrics.rst import Unit, read_trees
+from evorun.reports.rubrics.lineage import Length, lengths
+from evorun.runs.reading import read_records
+from evorun.runs.schema import CandidateRecord
 
 FOLDER = "artifacts/rst"
 """Of a run's trees: `<id of the rubric>.rs3` or `.dis`."""
 ENDINGS = (".rs3", ".dis")
+MAX_DRAWN = 24
+"""Motifs of the figure, the most frequent; the table has all."""
+_MAX_NAME = 44
 
 
 class Motifs(NamedTuple):
@@ -88,3 +100,45 @@ def _relations(tree: Unit) -> Iterator[Unit]:
         if unit.relation:
             yield unit
         waiting += [part for _, part in unit.parts]
+
+
+def draw(versions: Sequence[Motifs], output: Path) -> None:
+    """Draw the shares of the most frequent motifs in each version of the rubrics (figure 8)."""
+    from matplotlib.figure import Figure
+
+    total = sum((one.counts for one in versions), Counter[str]())
+    names = sorted(total, key=lambda name: (-sum(one.share(name) for one in versions), name))[:MAX_DRAWN]
+    figure = Figure(figsize=(10.4, 3.8), layout="constrained")
+    axes = figure.subplots()
+    width = 0.8 / len(versions)
+    for order, version in enumerate(versions):
+        places = [at + (order - (len(versions) - 1) / 2) * width for at in range(len(names))]
+        axes.bar(places, [version.share(name) for name in names], width, label=version.version)
+    shown = [name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 1]}…" for name in names]
+    axes.set_xticks(range(len(names)), shown, rotation=40, ha="right", fontsize=8, parse_math=False)
+    axes.set_ylabel("share of motifs")
+    axes.legend()
+    figure.savefig(output)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table and draw the figure."""
+    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("run", type=Path, metavar="RUN")
+    options.add_argument("--output", type=Path, metavar="FIGURE")
+    given = options.parse_args(arguments)
+    versions, faults = load_motifs(given.run, lengths(read_records(given.run / "candidates.jsonl", CandidateRecord)))
+    for line in faults:
+        print(line, file=sys.stderr)
+    if not versions:
+        raise SystemExit(f"{given.run / FOLDER}: expected trees of its rubrics; scripts/parse_rubrics.py makes them")
+    table = csv.writer(sys.stdout)
+    table.writerow(("version", "motif", "count", "share"))
+    for one in versions:
+        table.writerows((one.version, name, n, f"{one.share(name):.4g}") for name, n in one.counts.most_common())
+    if given.output is not None:
+        draw(versions, given.output)
+
+
+if __name__ == "__main__":
+    main()
