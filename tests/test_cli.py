@@ -239,14 +239,15 @@ def test_a_corrupt_record_names_file_and_line(tmp_path: Path) -> None:
 
 def test_an_impossible_pair_says_what_is_missing(tmp_path: Path, plugin: dict[str, str]) -> None:
     line = complaint("task=riddle", "engine=simulated", cwd=tmp_path, env=plugin)
-    assert "method=duel_evolve needs a task that generates and evolves and judges, which task=riddle does not" in line
+    needs = "generation prompts, evolution prompts and pairwise judging"
+    assert f"method=duel_evolve needs {needs}, which task=riddle does not offer" in line
     assert line.endswith(f"tasks that do: {', '.join(sorted(registry.TASKS))}")
 
 
 def test_a_plugin_is_listed_with_what_it_lacks(tmp_path: Path, plugin: dict[str, str]) -> None:
     listed = evorun("list", cwd=tmp_path, env=plugin).stdout
     assert "a task that can only be parsed" in listed
-    assert "needs generates, evolves, judges" in listed
+    assert "needs generation prompts, evolution prompts and pairwise judging" in " ".join(listed.split())
 
 
 @pytest.mark.timeout(120)  # all the retries of a run that had begun would take longer

@@ -10,6 +10,7 @@ from evorun.errors import ConfigError
 from evorun.runner import registry
 from evorun.runner.settings import missing_capabilities
 from evorun.runs.terminal import Terminal
+from evorun.tasks.capabilities import describe
 
 SECTIONS = ("methods", "tasks", "models", "engines")
 
@@ -70,7 +71,7 @@ def _pairs() -> Table:
         for task, task_config in registry.task_configs().items():
             lacking = missing_capabilities(method, task_config)
             if lacking:
-                fit = f"needs {', '.join(protocol.__name__.lower() for protocol in lacking)}"
+                fit = f"needs {describe(lacking)}"
             else:
                 # The regime may depend on hyperparameters, and those on the task: lyria's oracle for puzzles.
                 values = yaml_values("method_on_task", f"{name}_on_{task}")

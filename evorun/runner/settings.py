@@ -26,6 +26,7 @@ from evorun.runs.schema import Reported
 from evorun.runs.spending import GOLD
 from evorun.sandbox.config import SandboxConfig
 from evorun.tasks.base import Task, TaskConfig
+from evorun.tasks.capabilities import describe
 from evorun.traces.fragments import PENALISED_SCORE
 from evorun.training.config import TrainingConfig
 from evorun.training.requirements import require_fitting
@@ -300,8 +301,8 @@ def refuse_impossible_pair(method: type[Method], task: TaskConfig) -> None:
     if lacking:
         fitting = [name for name, one in registry.task_configs().items() if not missing_capabilities(method, one)]
         raise ConfigError(
-            f"method={method.name} needs a task that {' and '.join(p.__name__.lower() for p in lacking)}, which "
-            f"task={task.name} does not; tasks that do: {', '.join(fitting) or 'none'}"
+            f"method={method.name} needs {describe(lacking)}, which task={task.name} does not offer; tasks that do: "
+            f"{', '.join(fitting) or 'none'}"
         )
 
 

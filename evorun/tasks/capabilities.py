@@ -3,7 +3,7 @@
 A method names those that it needs; an impossible pair is refused before any model loads.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, runtime_checkable
 
 import msgspec
@@ -290,3 +290,28 @@ class Scores(Protocol):
     def parse_fitness(self, text: str) -> float | None:
         """Parse the evaluator's completion, into [0, 100]; None when it cannot be read. Never raises."""
         ...
+
+
+DESCRIPTIONS: Mapping[type, str] = {
+    Generates: "generation prompts",
+    Evolves: "evolution prompts",
+    Judges: "pairwise judging",
+    Demonstrates: "prompts with solved problems",
+    Refines: "refinement prompts",
+    Instructs: "system prompts",
+    GivesFeedback: "public tests",
+    UsesTools: "tools",
+    Recombines: "crossover and mutation by a model",
+    Operates: "symbolic operators",
+    Verifies: "a symbolic verifier",
+    Diagnoses: "error detection by a model",
+    Scores: "fitness scores by a model",
+    ScoresByRubric: "scores by a rubric",
+}
+"""What a task with the capability offers, as errors and listings name it."""
+
+
+def describe(capabilities: Sequence[type]) -> str:
+    """Return what tasks with these capabilities offer, as words of a sentence; a plug-in's protocol has its name."""
+    *others, last = [DESCRIPTIONS.get(one, one.__name__) for one in capabilities]
+    return f"{', '.join(others)} and {last}" if others else last
