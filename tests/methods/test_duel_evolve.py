@@ -200,6 +200,18 @@ async def test_the_budget_is_never_exceeded_and_half_duels_are_not_bought(calls:
     assert all(step.comparisons or len(step.candidates) > len(before.candidates) for before, step in pairwise(steps))
 
 
+async def test_a_last_step_whose_responses_are_all_unparsed_is_reported() -> None:
+    good = prefers("A")
+
+    def script(key: str, request: Request) -> str | None:
+        return "nonsense" if "|1|generate|" in key else good(key, request)
+
+    # 4 responses and 5 duels in both orders, then 4 responses and no call for a duel or a retry
+    steps = await solve(ScriptedModel(script), make_meter(18))
+    assert [len(step.candidates) for step in steps] == [4, 8]
+    assert (steps[1].pool, steps[1].comparisons) == (4, [])
+
+
 async def test_the_same_seed_asks_the_same_questions() -> None:
     def asked(model: ScriptedModel) -> Sequence[tuple[str, Request]]:
         return sorted(model.asked, key=lambda pair: pair[0])

@@ -59,6 +59,8 @@ def test_an_ordinary_essay_moves_nothing() -> None:
         ("Title: on reading\n", "title_only", 1.0),
         ("# An essay\n\n## Introduction", "title_only", 1.0),
         ("# An essay\n\nIt begins here.", "title_only", 0.0),
+        ("# " + "Robots " * 29, "title_only", 1.0),  # 30 words with its mark
+        ("# " + "Robots " * 30, "title_only", 0.0),
         ("I'm ready when you are. Please provide the essay instruction.", "title_only", 0.0),
         ("\\boxed{Three Little Pigs}", "title_only", 0.0),
         ("B", "title_only", 0.0),

@@ -38,6 +38,13 @@ def test_tokens_admit_what_fits_at_the_mean_cost_so_far() -> None:
     assert meter.exhausted
 
 
+def test_reserved_calls_are_left_over_of_both_limits() -> None:
+    assert Meter(max_calls=10, reserved=3).admit(10) == 7
+    meter = Meter(max_tokens=1_000, reserved=2)
+    meter.charge("generate", reply(90, 10))
+    assert meter.admit(20, "generate") == 7  # 9 fit at 100 tokens each
+
+
 def test_the_tighter_limit_counts() -> None:
     (meter,) = divide(make_budget(calls=100, calls_per_problem=7), 1)
     assert meter.max_calls == 7

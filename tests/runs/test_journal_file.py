@@ -66,6 +66,16 @@ def test_effects_of_many_writes_come_back_in_order(tmp_path: Path, monkeypatch: 
     assert list(read_journal(path)) == effects
 
 
+async def test_of_two_effects_with_one_key_the_first_counts(tmp_path: Path) -> None:
+    path = tmp_path / "journal.sqlite"
+    first, second = call(0, "?", "first"), call(0, "?", "second")
+    write_journal(path, [first, second])
+    with closing(Journal(path)) as journal:
+        assert journal.get(first.key, first.digest) == b'"first"'
+        await journal.put(call(0, "?", "third"))
+        assert journal.get(first.key, first.digest) == b'"first"'
+
+
 @given(st.lists(st.sampled_from(["x" * 63, "x" * 64, "y" * 70, "", "a", "\\", '"', "\\n"]), max_size=12))
 def test_the_texts_of_a_request_are_the_request(lines: list[str]) -> None:
     request = json.dumps("\n".join(lines)).encode()

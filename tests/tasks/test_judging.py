@@ -26,6 +26,14 @@ VERDICTS = [
     ('{"winner": "Candidate B", "reasoning": "r"}', "B"),
     ('{"solution": "C"} Verdict: A', "invalid"),
     ('{"solution": "A"}\nSorry, that is wrong.', "invalid"),
+    ('{"verdict": "A"}', "A"),
+    ('{"solution": "Solution B"}', "B"),
+    ('{"solution": "response a"}', "A"),
+    ('{"solution": "' + "*" * 20 + 'A"}', "A"),
+    ('{"solution": "' + "*" * 40 + 'A"}', "invalid"),  # longer than any name of a verdict
+    # Started over: another verdict, in a longer form or under a key in capitals
+    ('{"solution": "Candidate A"} {"solution": "Candidate B", "reas', "invalid"),
+    ('{"SOLUTION": "B", "solution": "A"}', "invalid"),
 ]
 
 IN_PROSE = [
