@@ -1,5 +1,6 @@
 """The order of the rooms, as scripts/measure_structure.py has it: no circle, no arrow upward, no loose module."""
 
+import ast
 import importlib.util
 import sys
 from pathlib import Path
@@ -45,6 +46,53 @@ def test_the_package_holds_rooms_only(tree: Any) -> None:
 
 def test_heavy_packages_are_loaded_by_engines_and_trainers_only(tree: Any) -> None:
     assert tree.heavy() == []
+
+
+CONFIGURED = ("config", "settings", "method", "engine", "engine_config", "method_config", "task_config", "training")
+"""Names that a method, or the settings of a part of a run, goes by."""
+
+
+def probes(source: str) -> list[str]:
+    """Return the calls that ask of which kind a configuration is, or whether a method or a configuration has a field.
+
+    A configuration's loop over its own fields (`getattr(self, key)`) asks nothing of another one.
+    """
+    found = []
+    for node in ast.walk(ast.parse(source)):
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and len(node.args) > 1):
+            continue
+        kinds = [one for one in ast.walk(node.args[1]) if isinstance(one, ast.Name | ast.Attribute)]
+        of_kind = {one.id if isinstance(one, ast.Name) else one.attr for one in kinds} - {"DictConfig"}  # YAML, as read
+        subject = node.args[0]
+        name = subject.attr if isinstance(subject, ast.Attribute) else getattr(subject, "id", "")
+        by_kind = node.func.id == "isinstance" and any(kind.endswith(("Config", "Settings")) for kind in of_kind)
+        by_field = node.func.id in ("getattr", "hasattr") and name.strip("_") in CONFIGURED
+        if by_kind or by_field:
+            found.append(ast.unparse(node))
+    return found
+
+
+def test_no_module_asks_which_configuration_it_has(tree: Any) -> None:
+    assert {name: found for name, module in tree.modules.items() if (found := probes(module.source))} == {}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "isinstance(config.engine, ReplayConfig)",
+        "isinstance(engine, VllmConfig | server.ServerConfig)",
+        "isinstance(settings, (str, RubricSettings))",
+        "getattr(config, 'rubric', None)",
+        "getattr(self._method.config, key)",
+        "hasattr(method, 'generations')",
+    ],
+)
+def test_a_question_about_a_configuration_is_found(line: str) -> None:
+    assert probes(f"if {line}:\n    pass") == [line]
+
+
+def test_a_configuration_may_check_its_own_fields() -> None:
+    assert probes("getattr(self, key)\nisinstance(value, str)\ngetattr(model.config.get_text_config(), name)") == []
 
 
 def test_what_breaks_the_order_is_found(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from evorun.errors import above, at_least, within
 from evorun.methods.context import Context, RunContext
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
+from evorun.rollouts.rubric_settings import RubricSettings
 from evorun.runs.candidates import Step
 from evorun.tasks.base import Problem, Task
 from evorun.tasks.capabilities import GivesFeedback
@@ -63,8 +64,6 @@ class Method(ABC):
     """It is given the task's training split."""
     plays_ahead: ClassVar[str | None] = None
     """The role of its rollouts, where it can play those of a step during the update before (`training.max_lag`)."""
-    ended_by_budget: ClassVar[tuple[str, ...]] = ()
-    """Hyperparameters of which null leaves it to the budget how much is done; without a budget they need a number."""
     config: Any
     """An instance of `Config`; subclasses may narrow the type."""
 
@@ -77,14 +76,14 @@ class Method(ABC):
         return None
 
     @property
-    def initial_rubric(self) -> str | None:
-        """The rubric that rewards, or that the run starts from; None where none does."""
-        return None
+    def ended_by_budget(self) -> Mapping[str, int | None]:
+        """Hyperparameters of which null leaves it to the budget how much is done; without one they need a number."""
+        return {}
 
     @property
-    def rewards_in_digits(self) -> bool:
-        """True when the engine is to hold the reward model's scores to digits."""
-        return False
+    def rubric_settings(self) -> RubricSettings | None:
+        """The settings of rewards by a rubric; None where none rewards."""
+        return None
 
     @property
     def transplants(self) -> bool:

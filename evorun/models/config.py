@@ -1,7 +1,9 @@
 """Typed configuration of models and of the engines that serve them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, Self
 
 from evorun.errors import ConfigError, at_least, one_of
 from evorun.models.adapters import read_adapter
@@ -66,11 +68,66 @@ class ModelConfig:
         return self.id if self.adapter is None else f"{self.id}+adapter:{read_adapter(self.adapter).digest}"
 
 
+class GpuUse(NamedTuple):
+    """The GPUs that an engine fills."""
+
+    devices: Sequence[int]
+    share: float
+    """Of each one's memory."""
+    sleeps: bool
+    """The memory is lent to a trainer during its updates."""
+
+
 @dataclass
 class EngineConfig:
-    """Base of the schemas of `conf/engine/*.yaml`; each engine module has its own subclass."""
+    """Base of the schemas of `conf/engine/*.yaml`; each engine module has its own subclass.
+
+    What a run must know of its engine is declared here, so that no other module asks which engine it is.
+    """
+
+    simulated: ClassVar[bool] = False
+    """True where texts come from a simulator."""
+    knows_truth: ClassVar[bool] = False
+    """True where verdicts come from the right answers."""
+    replays: ClassVar[bool] = False
+    """True where replies come from a recorded run."""
+    is_trainer: ClassVar[bool] = False
+    """True where the trainer itself samples from the weights that it trains; other engines are given each adapter."""
+    served_by_vllm: ClassVar[bool] = False
+    """True where vLLM serves the adapters that a run trains."""
 
     name: str
+
+    @property
+    def recorded(self) -> Path | None:
+        """Directory of the run whose records answer; None where none do."""
+        return None
+
+    @property
+    def gpu_use(self) -> GpuUse | None:
+        """The GPUs that the engine fills by itself; None where it takes memory as it needs it."""
+        return None
+
+    @property
+    def lacks_digits(self) -> str | None:
+        """What keeps the engine from holding a reply to a bare number; None where nothing does."""
+        return None
+
+    def renders_prompts(self, model: ModelConfig, *, trains: bool) -> bool:
+        """Return whether prompts are rendered in this process, by the model's own chat template."""
+        return False
+
+    def for_adapters(self, rank: int) -> Self:
+        """Return the engine with room for adapters up to a rank."""
+        return self
+
+    def for_seed(self, seed: int) -> Self:
+        """Return the engine with what it leaves to the run's seed."""
+        return self
+
+    def identity_of(self, model: ModelConfig) -> Any:
+        """Return what tells two judges apart: the model's name or, simulated, its skill."""
+        return self.name_of(model)
 
     def name_of(self, model: ModelConfig) -> str:
         """Return the name by which journals know `model` on this engine. Raises EngineError as `identity` does."""

@@ -3,8 +3,9 @@
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from hashlib import blake2b
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -25,6 +26,8 @@ SPEED = ("slots", "seconds_per_token", "seconds_per_update")
 @dataclass
 class SimulatedConfig(Skill, EngineConfig):
     """Schema of `conf/engine/simulated.yaml`: a skill, what updates add to it, and the latency of a server."""
+
+    simulated = True
 
     slots: int | None = None
     """Requests served at once; null: no limit."""
@@ -49,6 +52,12 @@ class SimulatedConfig(Skill, EngineConfig):
         at_least("engine.seconds_per_update", self.seconds_per_update, 0)
         at_least("engine.gradient_noise", self.gradient_noise, 0)
         within("engine.training_speed", self.training_speed, 0, 1)
+
+    def for_seed(self, seed: int) -> "SimulatedConfig":
+        return replace(self, principle_seed=seed if self.principle_seed is None else self.principle_seed)
+
+    def identity_of(self, model: ModelConfig) -> Any:
+        return {key: value for key, value in asdict(self).items() if key not in SPEED}
 
     async def open(self, model: ModelConfig) -> LanguageModel:
         """Refuse: a simulator comes from a task (`open_for`)."""

@@ -6,6 +6,7 @@ import gc
 import logging
 import time
 from collections.abc import Collection, Sequence
+from functools import singledispatch
 from pathlib import Path
 from typing import NamedTuple
 
@@ -16,8 +17,6 @@ from evorun.models.base import LanguageModel, Trained
 from evorun.models.config import OTHER_ROLES, EngineConfig, ServedModel
 from evorun.models.lazy import LazyModel
 from evorun.models.simulated import SimulatedConfig
-from evorun.models.transformers.engine import TransformersConfig
-from evorun.models.vllm.engine import VllmConfig
 from evorun.rollouts.episodes import most_turns
 from evorun.runner.driver import Driver
 from evorun.runner.gold import GraderTools, MethodTools
@@ -42,7 +41,7 @@ from evorun.runs.paths import display
 from evorun.runs.program_tests import JournaledTests, Tester
 from evorun.runs.progress import Progress, shown
 from evorun.runs.records import write_records
-from evorun.runs.replay import RecordedRun, ReplayConfig
+from evorun.runs.replay import RecordedRun
 from evorun.runs.results import write_results
 from evorun.runs.schema import Manifest, ProblemRecord, Provenance, SandboxInRun, Status
 from evorun.runs.spending import GOLD
@@ -51,6 +50,7 @@ from evorun.sandbox.isolation import not_full, probe
 from evorun.sandbox.lazy import LazySandbox
 from evorun.tasks.base import GradingTools, LoadedTask
 from evorun.training.base import TrainedPolicy
+from evorun.training.config import TrainingConfig
 from evorun.training.policy import Policy
 from evorun.training.simulated import SimulatedPolicy
 
@@ -184,8 +184,8 @@ async def _run(
         trains=config.method.trains,
     )
     async with contextlib.AsyncExitStack() as stack:
-        replays = isinstance(config.engine, ReplayConfig)
-        tests = JournaledTests(await _tester(config, stack, directory.path), directory.journal, replayed=replays)
+        tester = await _tester(config, stack, directory.path)
+        tests = JournaledTests(tester, directory.journal, replayed=config.engine.replays)
         engines, policy = _engines(config, simulating(loaded, training), directory, MethodTools(tests))
         for engine in {id(engine): engine for engine in engines.values()}.values():  # roles share engines
             stack.push_async_callback(engine.close)
@@ -238,8 +238,8 @@ def _about(directory: RunDirectory) -> dict[str, str]:
 
 async def _tester(config: RunConfig, stack: contextlib.AsyncExitStack, path: Path) -> Tester:
     """Return the runner of programs: a recorded run's journal when its model is replayed, else the sandbox."""
-    if isinstance(config.engine, ReplayConfig) and config.engine.run is not None:
-        recorded = await asyncio.to_thread(RecordedRun, Path(config.engine.run))
+    if config.engine.recorded is not None:
+        recorded = await asyncio.to_thread(RecordedRun, config.engine.recorded)
         stack.push_async_callback(recorded.close)
         return recorded
     sandbox = LazySandbox(config.sandbox, _private(config, path))
@@ -250,7 +250,7 @@ async def _tester(config: RunConfig, stack: contextlib.AsyncExitStack, path: Pat
 def _replayed(config: RunConfig, roles: Collection[str]) -> set[str]:
     """Return the model roles that a recorded run's journal answers."""
     engines = {role: config.others[role].engine if role in config.others else config.engine for role in roles}
-    return {role for role, engine in engines.items() if isinstance(engine, ReplayConfig)}
+    return {role for role, engine in engines.items() if engine.replays}
 
 
 def _engines(
@@ -261,18 +261,8 @@ def _engines(
     policy: TrainedPolicy | None = None
     trained: LanguageModel | Trained = base
     reference: LanguageModel = base
-    if config.training is not None and isinstance(config.engine, SimulatedConfig):
-        policy = SimulatedPolicy(
-            config.model.id, base, config.engine, directory.path, directory.journal, config.training.max_lag
-        )
-        trained = policy.current
-    elif config.training is not None:
-        policy = real = open_policy(config, directory)
-        # The transformers trainer holds the weights and samples from them; other engines get each step's adapter.
-        if isinstance(config.engine, TransformersConfig):
-            trained, reference = policy.current, policy.reference
-        else:
-            trained = real.serve_via(base)
+    if config.training is not None:
+        policy, trained, reference = _policy(config.engine, config, config.training, directory, base)
     engines: dict[str, LanguageModel | Trained] = {"policy": trained, "reference": reference}
     opened = [(ServedModel(config.model, config.engine), reference)]
     for role in (*OTHER_ROLES, *(judge for judge in config.others if judge not in OTHER_ROLES)):
@@ -284,9 +274,37 @@ def _engines(
         engines[role] = known
     if isinstance(policy, Policy):
         for served, one in opened:
-            if isinstance(served.engine, VllmConfig) and served.engine.sleep and isinstance(one, LazyModel):
+            use = served.engine.gpu_use
+            if use is not None and use.sleeps and isinstance(one, LazyModel):
                 policy.share_gpu_with(one)
     return engines, policy
+
+
+class _Opened(NamedTuple):
+    """A policy that is trained, and the models that answer for it."""
+
+    policy: TrainedPolicy
+    current: LanguageModel | Trained
+    reference: LanguageModel
+
+
+@singledispatch
+def _policy(
+    engine: EngineConfig, config: RunConfig, training: TrainingConfig, directory: RunDirectory, base: LazyModel
+) -> _Opened:
+    policy = open_policy(config, training, directory)
+    # A trainer that holds the weights samples from them; other engines get each step's adapter.
+    if engine.is_trainer:
+        return _Opened(policy, policy.current, policy.reference)
+    return _Opened(policy, policy.serve_via(base), base)
+
+
+@_policy.register
+def _(
+    engine: SimulatedConfig, config: RunConfig, training: TrainingConfig, directory: RunDirectory, base: LazyModel
+) -> _Opened:
+    policy = SimulatedPolicy(config.model.id, base, engine, directory.path, directory.journal, training.max_lag)
+    return _Opened(policy, policy.current, base)
 
 
 def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str], path: Path) -> Manifest:
@@ -308,7 +326,7 @@ def _manifest(config: RunConfig, loaded: LoadedTask, command: Sequence[str], pat
 
 def _sandbox(config: RunConfig, path: Path) -> SandboxInRun | None:
     """Return how programs will be isolated; None when the run has none. Raises SandboxError when it must not be so."""
-    if not config.task.runs_programs or isinstance(config.engine, ReplayConfig):
+    if not config.task.runs_programs or config.engine.replays:
         return None
     # Before the run begins: a sandbox that fails closed must not be found out after hours of generation.
     found = probe(config.sandbox, _private(config, path))
@@ -319,12 +337,9 @@ def _sandbox(config: RunConfig, path: Path) -> SandboxInRun | None:
 
 def _private(config: RunConfig, path: Path) -> list[Path]:
     """Return what no program may see: the run's folder, and the task's data, which hold what it is tested on."""
-    data = getattr(config.task, "data", None)
-    return [path, Path(data)] if isinstance(data, str) else [path]
+    return [path, *config.task.private_files]
 
 
 def _is_simulated(engine: EngineConfig) -> bool:
     # A replay of a simulated run has no model's words either.
-    if isinstance(engine, ReplayConfig) and engine.run is not None:
-        return load_manifest(Path(engine.run)).simulated
-    return isinstance(engine, SimulatedConfig)
+    return engine.simulated if engine.recorded is None else load_manifest(engine.recorded).simulated

@@ -24,6 +24,8 @@ ORACLE = "oracle"
 class OracleConfig(EngineConfig):
     """The engine of `judge=oracle`; it has no settings."""
 
+    knows_truth = True
+
     name: str = ORACLE
 
 

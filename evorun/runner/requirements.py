@@ -9,14 +9,9 @@ from evorun.models.adapters import OUTPUT_LAYER_SERVED
 from evorun.models.chat import load_tokenizer, require_tool_turn
 from evorun.models.config import ServedModel
 from evorun.models.devices import of_devices
-from evorun.models.server.engine import ServerConfig
-from evorun.models.simulated import SimulatedConfig
-from evorun.models.transformers.engine import TransformersConfig
-from evorun.models.vllm.engine import VllmConfig
 from evorun.runner.settings import RunConfig, check
 from evorun.runner.student import in_stage, teacher_composition, tuning_composition
-from evorun.runner.training_runs import serving
-from evorun.runs.replay import ReplayConfig
+from evorun.runner.training_runs import serving, trainer_engine
 from evorun.tasks.capabilities import UsesTools
 from evorun.training.config import TrainingConfig
 from evorun.training.requirements import require_packages, require_trainable, require_tunable
@@ -33,11 +28,12 @@ def require_parts(config: RunConfig) -> None:
         model = dataclasses.replace(model, adapter="made by the stages")
     for served in (ServedModel(model, serving(config)), *config.others.values()):
         served.engine.require(served.model)
-    if isinstance(config.engine, ReplayConfig):
+    if config.engine.replays:
         return
-    if issubclass(config.task.task_class, UsesTools) and _renders_here(config):
+    renders = config.engine.renders_prompts(config.model, trains=config.training is not None)
+    if issubclass(config.task.task_class, UsesTools) and renders:
         require_tool_turn(load_tokenizer(config.model), config.model)
-    if config.training is not None and not isinstance(config.engine, SimulatedConfig):
+    if config.training is not None and not config.engine.simulated:
         require_packages()
         of_devices("training.devices", config.training.devices)
         require_trainer(config)
@@ -48,22 +44,14 @@ def require_parts(config: RunConfig) -> None:
             raise in_stage(stage, error) from error
 
 
-def _renders_here(config: RunConfig) -> bool:
-    """Tell whether the prompts of a run's policy are rendered in this process, by the model's own chat template."""
-    if isinstance(config.engine, ServerConfig):
-        return config.training is not None or config.model.by_token_ids
-    return isinstance(config.engine, TransformersConfig | VllmConfig)
-
-
 def require_trainer(config: RunConfig) -> None:
     """Look at the model that a run trains, where other engines would load first, for minutes.
 
     A trainer that loads first looks for itself. Raises EngineError or ConfigError.
     """
-    device = config.engine.device if isinstance(config.engine, TransformersConfig) else None
-    if config.training is not None and (config.others or device is None):
-        _, layers = require_trainable(config.model, config.training, device or "auto")
-        if isinstance(config.engine, VllmConfig | ServerConfig):
+    if config.training is not None and (config.others or not config.engine.is_trainer):
+        _, layers = require_trainable(config.model, config.training, trainer_engine(config.engine).device)
+        if config.engine.served_by_vllm:
             require_served_targets(layers, config.training)
 
 
@@ -89,10 +77,9 @@ def require_student(config: RunConfig) -> None:
     """
     tuning = _stages(config)["student"]
     assert tuning.training is not None  # noqa: S101 - `check` refuses a fine-tuning that trains nothing
-    engine = tuning.engine if isinstance(tuning.engine, TransformersConfig) else TransformersConfig()
     try:
         require_share(tuning.method.config.batch, tuning.training.num_processes)
-        require_tunable(tuning.model, tuning.training, engine.device)
+        require_tunable(tuning.model, tuning.training, trainer_engine(tuning.engine).device)
     except EvorunError as error:
         raise in_stage("student", error) from error
 

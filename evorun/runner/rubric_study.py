@@ -19,7 +19,6 @@ from evorun.errors import ConfigError, DataError
 from evorun.models.config import ServedModel
 from evorun.rollouts.calls import Calls
 from evorun.rollouts.rubric_rewards import RESCORE, REWARD_ROLES, RubricRewards
-from evorun.rollouts.rubric_settings import RubricSettings
 from evorun.runner.gold import MethodTools
 from evorun.runner.process import stop_on_signals
 from evorun.runner.served import open_lazily
@@ -76,13 +75,13 @@ class RubricStudy:
         self._checked: RunConfig = check(config)
         records = read_records(run / "candidates.jsonl", CandidateRecord)
         rubrics = [one for one in records if one.problem == SHARED and one.kind == "rubric"]
-        settings = self._checked.method.config
-        if not rubrics or not isinstance(settings, RubricSettings):
+        settings = self._checked.method.rubric_settings
+        if not rubrics or settings is None:
             raise ConfigError(
                 f"{display(run)}: expected a run that learned from a rubric (method=mpo, or method.rubric=... of "
                 f"another method that trains); method={manifest.method} did not"
             )
-        self._settings: RubricSettings = settings
+        self._settings = settings
         self._loaded = self._checked.task.load()
         assert isinstance(self._loaded.task, ScoresByRubric)  # noqa: S101 - else `check` had refused the pair
         self._task: ScoresByRubric = self._loaded.task

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import singledispatch
 from typing import Any, TypeVar
 
 from evorun.errors import ConfigError
@@ -12,11 +13,9 @@ from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedM
 from evorun.models.devices import visible_gpus
 from evorun.models.lazy import LazyModel
 from evorun.models.simulated import SimulatedConfig
-from evorun.models.vllm.engine import VllmConfig
 from evorun.runner import registry
 from evorun.runner.oracle import ORACLE, ORACLE_MODEL, OracleConfig, OracleJudge
 from evorun.runner.typed import name_of, typed
-from evorun.runs.replay import ReplayConfig
 from evorun.runs.schema import ModelInRun
 from evorun.tasks.base import GradingTools, LoadedTask, TaskConfig
 from evorun.tasks.text_task import TextTask
@@ -58,7 +57,7 @@ def engine_of(config: Mapping[str, Any], key: str) -> EngineConfig:
 
 def served_by(asked: ServedModel) -> ServedModel:
     """Return the model on the engine that serves it: a random one has no weights, so no other engine can."""
-    if not asked.model.random or isinstance(asked.engine, SimulatedConfig | ReplayConfig):
+    if not asked.model.random or asked.engine.simulated or asked.engine.replays:
         return asked
     return ServedModel(asked.model, SimulatedConfig(name="simulated"))
 
@@ -123,14 +122,11 @@ def crowded_gpus(own: ServedModel, others: Mapping[str, ServedModel]) -> list[st
     """
     engines: dict[str, ServedModel] = {}
     for role, served in {"": own, **others}.items():
-        if isinstance(served.engine, VllmConfig) and served not in engines.values():
+        if served not in engines.values():
             engines[f"{role}_engine" if role else "engine"] = served
+    uses = {key: served.engine.gpu_use for key, served in engines.items()}
     for device in range(len(visible_gpus())):
-        shares = {
-            key: one.engine.gpu_memory_utilization
-            for key, one in engines.items()
-            if isinstance(one.engine, VllmConfig) and device in (one.engine.devices or range(one.engine.gpus))
-        }
+        shares = {key: use.share for key, use in uses.items() if use is not None and device in use.devices}
         if sum(shares.values()) > 1:
             last = list(shares)[-1]
             return [
@@ -194,12 +190,19 @@ def oracle_of(config: Mapping[str, Any], role: str, task: TaskConfig) -> ServedM
 
 def open_lazily(served: ServedModel, engine: EngineConfig, loaded: LoadedTask, tools: GradingTools) -> LazyModel:
     """Return a model whose engine starts when it is first needed."""
+    return LazyModel(served.engine.name_of(served.model), lambda: _open(engine, served.model, loaded, tools))
 
-    async def open_engine() -> LanguageModel:
-        if isinstance(engine, SimulatedConfig):
-            return engine.open_for(served.model, loaded.simulator)
-        if isinstance(engine, OracleConfig):
-            return OracleJudge(loaded, tools)
-        return await engine.open(served.model)
 
-    return LazyModel(served.engine.name_of(served.model), open_engine)
+@singledispatch
+async def _open(engine: EngineConfig, model: ModelConfig, loaded: LoadedTask, tools: GradingTools) -> LanguageModel:
+    return await engine.open(model)
+
+
+@_open.register
+async def _(engine: SimulatedConfig, model: ModelConfig, loaded: LoadedTask, tools: GradingTools) -> LanguageModel:
+    return engine.open_for(model, loaded.simulator)
+
+
+@_open.register
+async def _(engine: OracleConfig, model: ModelConfig, loaded: LoadedTask, tools: GradingTools) -> LanguageModel:
+    return OracleJudge(loaded, tools)

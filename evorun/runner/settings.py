@@ -11,17 +11,12 @@ import msgspec
 from evorun.errors import ConfigError, at_least, one_of
 from evorun.methods.base import Method, Regime
 from evorun.models.config import OTHER_ROLES, EngineConfig, ModelConfig, ServedModel
-from evorun.models.server.engine import ServerConfig
-from evorun.models.simulated import SimulatedConfig
-from evorun.models.transformers.engine import TransformersConfig
 from evorun.runner import registry
-from evorun.runner.oracle import OracleConfig
 from evorun.runner.served import engine_of, others_of, served_by
 from evorun.runner.student import StudentConfig, in_stage, teacher_composition, tuning_composition
 from evorun.runner.typed import name_of, refuse_long_numbers, typed
 from evorun.runs.budget import BudgetConfig
 from evorun.runs.configs import refuse_interpolations
-from evorun.runs.replay import ReplayConfig
 from evorun.runs.schema import Reported
 from evorun.runs.spending import GOLD
 from evorun.sandbox.config import SandboxConfig
@@ -96,7 +91,7 @@ class RunConfig:
     def regime(self) -> Regime:
         """The information regime: that of the method on the task, unless an oracle judges for it."""
         judges = any(role.model == "judge" for role in self.method.roles_here.values())
-        if judges and "judge" in self.others and isinstance(self.others["judge"].engine, OracleConfig):
+        if judges and "judge" in self.others and self.others["judge"].engine.knows_truth:
             return "oracle"
         return self.method.regime_on(self.task.task_class)
 
@@ -120,17 +115,15 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         if key not in TOP_LEVEL:
             raise ConfigError(f"{key}: unknown key; the top level has {', '.join(TOP_LEVEL)}")
     _check_reported(config.get("reported"))
-    asked = ServedModel(typed(ModelConfig, config["model"], "model"), engine_of(config, "engine"))
+    asked = ServedModel(typed(ModelConfig, config["model"], "model"), engine_of(config, "engine").for_seed(seed))
     model, engine = served_by(asked)
-    if isinstance(engine, SimulatedConfig) and engine.principle_seed is None:
-        engine.principle_seed = seed
     student = _student(config, method_class, task.task_class)
     if student is not None:
         # Tables tell a student from its base model by this name.
         model = dataclasses.replace(model, name=f"{model.name}-{student.name}")
     budget = typed(BudgetConfig, config["budget"], "budget")
     settings: Any = typed(method_class.Config, config["method"], "method")
-    if budget.generations is not None and hasattr(settings, "generations"):
+    if budget.generations is not None and "generations" in {key.name for key in dataclasses.fields(settings)}:
         own = settings.generations  # null: until a budget ends
         fewer = budget.generations if own is None else min(own, budget.generations)
         settings = dataclasses.replace(settings, generations=fewer)
@@ -145,14 +138,14 @@ def check(config: Mapping[str, Any]) -> RunConfig:
             f"method={method.name} learns from grades, and a grade of task={task.name} is a judge's opinion, kept for "
             "results; expected a reward by a rubric (method.rubric=initial, or method=mpo), or another task"
         )
-    for key in method.ended_by_budget:
-        if getattr(method.config, key) is None and not budget.limited:
+    for key, limit in method.ended_by_budget.items():
+        if limit is None and not budget.limited:
             raise ConfigError(
                 f"method.{key}: expected a number where there is no budget, got null; set method.{key}=N or "
                 "budget.calls_per_problem=N"
             )
     others = others_of(config, method, task, ServedModel(model, asked.engine))
-    if method.rewards_in_digits:
+    if method.rubric_settings is not None and method.rubric_settings.reward_digits:
         _require_digits(others["reward"].engine if "reward" in others else engine)
     return RunConfig(
         seed=seed,
@@ -169,6 +162,15 @@ def check(config: Mapping[str, Any]) -> RunConfig:
         student=student,
         raw=dict(config),
     )
+
+
+def _require_digits(engine: EngineConfig) -> None:
+    """Raise ConfigError for a reward model's engine that holds no reply to a bare number."""
+    if engine.lacks_digits is not None:
+        raise ConfigError(
+            "method.reward_digits: expected a reward model's engine that holds replies to digits, got "
+            f"{engine.lacks_digits}; set method.reward_digits=false, or another reward_engine"
+        )
 
 
 def _student(config: Mapping[str, Any], method: type[Method], task: type[Task]) -> StudentConfig | None:
@@ -216,19 +218,6 @@ def _check_teaching(student: StudentConfig, task: type[Task]) -> None:
         )
 
 
-def _require_digits(engine: EngineConfig) -> None:
-    """Raise ConfigError for a reward model's engine that holds no reply to a bare number."""
-    if not isinstance(engine, ServerConfig):
-        return
-    form, openai = engine.structured_outputs, any("//api.openai.com" in url for url in engine.base_urls)
-    if form != "json_schema" or openai:
-        what = "OpenAI's API, whose schemas are those of objects alone" if openai else f"structured_outputs={form}"
-        raise ConfigError(
-            f"method.reward_digits: expected a reward model's engine that holds replies to digits, got {what}; set "
-            "method.reward_digits=false, or another reward_engine"
-        )
-
-
 def _training(
     config: Mapping[str, Any], method: Method, model: ModelConfig, engine: EngineConfig, budget: BudgetConfig
 ) -> TrainingConfig | None:
@@ -244,7 +233,7 @@ def _training(
     # Tokens are known once rollouts have ended: whether the budget allows a reflection beside them would be chance.
     if training.max_lag and (budget.tokens or budget.tokens_per_problem):
         raise ConfigError("training.max_lag: expected 0 where the budget limits tokens; limit calls instead")
-    if isinstance(engine, SimulatedConfig):
+    if engine.simulated:
         if not method.learns_from_problems:
             raise ConfigError(
                 f"engine=simulated: has no weights, and method={method.name} learns from more than rewards, which is "
@@ -263,7 +252,7 @@ def _training(
             f"training.weights: expected lora with method={method.name}, got full: completions and the reference "
             "policy come from the base model with the adapter on and off; only method=sft trains all weights"
         )
-    if training.weights == "full" and not isinstance(engine, TransformersConfig | ReplayConfig):
+    if training.weights == "full" and not (engine.is_trainer or engine.replays):
         raise ConfigError(
             f"engine={engine.name}: takes adapters from the trainer, not whole models; expected engine=transformers "
             "with training.weights=full"

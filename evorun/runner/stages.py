@@ -27,7 +27,6 @@ from evorun.runner.student import StudentConfig, in_stage, teacher_composition, 
 from evorun.runs.directory import MANIFEST, RunDirectory, identity, load_manifest
 from evorun.runs.files import open_lock
 from evorun.runs.paths import display
-from evorun.runs.replay import ReplayConfig
 from evorun.runs.schema import StageInRun, Status
 from evorun.runs.terminal import Terminal
 from evorun.traces import collect, write_traces
@@ -67,8 +66,8 @@ def with_student(config: RunConfig, directory: RunDirectory, console: Terminal, 
     assert manifest is not None  # noqa: S101 - the run has begun
     if config.student is None:
         return config
-    if isinstance(config.engine, ReplayConfig):
-        return _under(config, _recorded_adapter(config.engine))
+    if config.engine.replays:
+        return _under(config, _recorded_adapter(config.engine.recorded))
     stages = _Stages(config, config.student, manifest.command, console, run).carry_out()
     # Half of a run with one student and half with another would be a result of neither.
     earlier = manifest.stages.get(STUDENT)
@@ -94,10 +93,10 @@ def _under(config: RunConfig, adapter: str) -> RunConfig:
     return replace(config, model=model, others=others)
 
 
-def _recorded_adapter(engine: ReplayConfig) -> str:
-    """Return where the recorded run had its adapter; only that it had one matters to a replay."""
-    recorded = {} if engine.run is None else load_manifest(Path(engine.run)).stages
-    return str(Path(recorded[STUDENT].folder) / ADAPTER) if STUDENT in recorded else str(ADAPTER)
+def _recorded_adapter(run: Path | None) -> str:
+    """Return where a recorded run had its adapter; only that it had one matters to a replay."""
+    stages = {} if run is None else load_manifest(run).stages
+    return str(Path(stages[STUDENT].folder) / ADAPTER) if STUDENT in stages else str(ADAPTER)
 
 
 class _Traces(NamedTuple):

@@ -15,9 +15,7 @@ import evorun
 from evorun.errors import ConfigError, DataError, RunDirectoryError
 from evorun.models.base import Sampling
 from evorun.models.config import ServedModel
-from evorun.models.simulated import SPEED, SimulatedConfig
 from evorun.runner.gold import MethodTools
-from evorun.runner.oracle import OracleConfig
 from evorun.runner.pair_judge import JUDGE, PairJudge
 from evorun.runner.pairings import Entrant, TournamentSettings, draw_pairings
 from evorun.runner.process import logging_to, stop_on_signals
@@ -33,7 +31,6 @@ from evorun.runs.journal_file import JOURNAL
 from evorun.runs.paths import display
 from evorun.runs.program_tests import JournaledTests
 from evorun.runs.records import write_json
-from evorun.runs.replay import ReplayConfig
 from evorun.runs.schema import Spent
 from evorun.runs.terminal import Terminal
 from evorun.runs.tournaments import TournamentManifest, TournamentResults, load_tournament
@@ -92,14 +89,14 @@ def prepare(
             f"task={task.name}: expected the problems of {entrants[0].name}, '{missing}' is no longer among them; "
             "restore the data that it had"
         )
-    simulated = isinstance(judge.engine, SimulatedConfig | OracleConfig) or _replays_a_simulator(judge)
+    simulated = judge.engine.simulated or judge.engine.knows_truth or _replays_a_simulator(judge.engine.recorded)
     simulated |= any(load_manifest(one.folder).simulated for one in entrants)
     limit = settings.judge_max_tokens or task.sampling.judge_max_tokens or JUDGE_MAX_TOKENS
     sampling = Sampling(temperature=settings.judge_temperature, max_tokens=limit)
     identity = {
         "runs": {one.name: str(one.folder.resolve()) for one in entrants},
         "data": loaded.provenance.digest,
-        "judge": _identity_of(judge),
+        "judge": judge.engine.identity_of(judge.model),
         "seed": settings.seed,
         "judge_temperature": sampling.temperature,
         "judge_max_tokens": sampling.max_tokens,
@@ -109,18 +106,8 @@ def prepare(
     )
 
 
-def _identity_of(judge: ServedModel) -> Any:
-    """Return what makes the judge the one that it is: its name or, simulated, its skill."""
-    if isinstance(judge.engine, SimulatedConfig):
-        return {key: value for key, value in asdict(judge.engine).items() if key not in SPEED}
-    return judge.engine.name_of(judge.model)
-
-
-def _replays_a_simulator(judge: ServedModel) -> bool:
-    engine = judge.engine
-    if not isinstance(engine, ReplayConfig) or engine.run is None:
-        return False
-    return (Path(engine.run) / TOURNAMENT).exists() and load_tournament(Path(engine.run)).simulated
+def _replays_a_simulator(run: Path | None) -> bool:
+    return run is not None and (run / TOURNAMENT).exists() and load_tournament(run).simulated
 
 
 def hold(tournament: Tournament, folder: Path, console: Terminal) -> TournamentResults:

@@ -1,20 +1,21 @@
 """The policy and the training problems of a run that trains."""
 
 import dataclasses
+from functools import singledispatch
 from pathlib import Path
 
 from evorun.errors import DataError
-from evorun.models.config import EngineConfig
+from evorun.models.config import EngineConfig, GpuUse
 from evorun.models.devices import visible_gpus
-from evorun.models.simulated import SimulatedConfig
 from evorun.models.transformers.engine import TransformersConfig
 from evorun.models.vllm.engine import VllmConfig
 from evorun.runner.settings import RunConfig
 from evorun.runs.directory import RunDirectory
-from evorun.runs.replay import RecordedRun, ReplayConfig
+from evorun.runs.replay import RecordedRun
 from evorun.tasks.base import LoadedTask
 from evorun.tasks.capabilities import ScoresByRubric
 from evorun.tasks.opinions import EXPERT
+from evorun.training.config import TrainingConfig
 from evorun.training.policy import Policy
 from evorun.training.reach import cannot_move
 from evorun.training.simulated import BothSplits
@@ -36,26 +37,36 @@ def training_problems(config: RunConfig, loaded: LoadedTask) -> LoadedTask | Non
         raise DataError(
             f"task={config.task.name}: expected other problems to train on than to test on, got '{min(both)}' as both"
         )
-    rubric = config.method.initial_rubric
-    if rubric is not None and isinstance(training.task, ScoresByRubric):
+    settings = config.method.rubric_settings
+    if settings is not None and isinstance(training.task, ScoresByRubric):
         for key in training.task.rubric_keys():  # now, not once there is a run directory
-            training.task.given_rubric(rubric, key)
+            training.task.given_rubric(settings.rubric or "", key)
     return training
 
 
-def open_policy(config: RunConfig, directory: RunDirectory) -> Policy:
+@singledispatch
+def trainer_engine(engine: EngineConfig) -> TransformersConfig:
+    """Return the settings of a trainer's own decoding beside an engine."""
+    return TransformersConfig()
+
+
+@trainer_engine.register
+def _(engine: TransformersConfig) -> TransformersConfig:
+    return engine
+
+
+def open_policy(config: RunConfig, training: TrainingConfig, directory: RunDirectory) -> Policy:
     """Return the policy that the run trains; its trainer starts when it is first needed."""
-    assert config.training is not None  # noqa: S101 - asked for only where weights are trained
-    engine = config.engine
+    recorded = config.engine.recorded
     return Policy(
         model=config.model,
-        engine=engine if isinstance(engine, TransformersConfig) else TransformersConfig(),
-        training=dataclasses.replace(config.training, devices=trainer_devices(config)),
+        engine=trainer_engine(config.engine),
+        training=dataclasses.replace(training, devices=trainer_devices(config, training)),
         objective=config.method.objective(directory.path),
         seed=config.seed,
         run=directory.path,
         journal=directory.journal,
-        past=RecordedRun(Path(engine.run)) if isinstance(engine, ReplayConfig) and engine.run is not None else None,
+        past=None if recorded is None else RecordedRun(recorded),
     )
 
 
@@ -69,32 +80,28 @@ def simulating(loaded: LoadedTask, training: LoadedTask | None) -> LoadedTask:
 
 def serving(config: RunConfig) -> EngineConfig:
     """Return the run's engine, ready for the adapters that the run trains."""
-    # vLLM reserves room for adapters when it starts, for ranks up to the one given.
-    if config.training is not None and isinstance(config.engine, VllmConfig):
-        return dataclasses.replace(config.engine, lora_rank=config.training.rank)
-    return config.engine
+    return config.engine if config.training is None else config.engine.for_adapters(config.training.rank)
 
 
-def trainer_devices(config: RunConfig) -> list[int] | None:
+def trainer_devices(config: RunConfig, training: TrainingConfig) -> list[int] | None:
     """Return the trainer's GPUs: as set, else those that vLLM leaves free; None, where these are too few: any."""
-    training, vllm = config.training, _vllm_engines(config)
-    assert training is not None  # noqa: S101 - asked for only where weights are trained
-    if training.devices is not None or training.accelerate_config is not None or not vllm:
+    uses = _gpu_uses(config)
+    if training.devices is not None or training.accelerate_config is not None or not uses:
         return training.devices
-    taken = {device for engine in vllm for device in engine.devices or range(engine.gpus)}
+    taken = {device for use in uses for device in use.devices}
     free = [device for device in range(len(visible_gpus())) if device not in taken]
     return free[: training.num_processes] if len(free) >= training.num_processes else None
 
 
 def shared_gpus(config: RunConfig) -> list[str]:
     """Return what to say of GPUs whose memory trainer and vLLM would both fill."""
-    if config.training is None or isinstance(config.engine, SimulatedConfig | ReplayConfig) or not visible_gpus():
+    if config.training is None or config.engine.simulated or config.engine.replays or not visible_gpus():
         return []
-    own = set(trainer_devices(config) or range(config.training.num_processes))
+    own = set(trainer_devices(config, config.training) or range(config.training.num_processes))
     lines = []
-    for engine in _vllm_engines(config):
-        shared = sorted(own & set(engine.devices or range(engine.gpus)))
-        if shared and not engine.sleep and engine.gpu_memory_utilization >= VllmConfig.gpu_memory_utilization:
+    for use in _gpu_uses(config):
+        shared = sorted(own & set(use.devices))
+        if shared and not use.sleeps and use.share >= VllmConfig.gpu_memory_utilization:
             lines.append(
                 f"the trainer and engine=vllm share GPU {', '.join(map(str, shared))}, whose memory vLLM takes nearly "
                 "whole: set engine.sleep=true and lower engine.gpu_memory_utilization, or name GPUs in engine.devices "
@@ -105,8 +112,9 @@ def shared_gpus(config: RunConfig) -> list[str]:
 
 def grades_own_reward(config: RunConfig) -> list[str]:
     """Return what to say where the gold judge is the reward model, under the rubric that rewards."""
-    alike = config.others.get("gold") == config.others.get("reward")
-    if not (config.task.task_class.graded_by_opinion and alike and config.method.initial_rubric == EXPERT):
+    alike, settings = config.others.get("gold") == config.others.get("reward"), config.method.rubric_settings
+    by_expert = settings is not None and settings.rubric == EXPERT
+    if not (config.task.task_class.graded_by_opinion and alike and by_expert):
         return []
     return [
         f"the gold judge is the reward model, and grades by the rubric that rewards ({EXPERT}): its curve cannot part "
@@ -116,7 +124,7 @@ def grades_own_reward(config: RunConfig) -> list[str]:
 
 def trains_too_little(config: RunConfig) -> list[str]:
     """Return what to say of an adapter that rate, scale and number of steps leave where it starts."""
-    simulated = isinstance(config.engine, SimulatedConfig | ReplayConfig)
+    simulated = config.engine.simulated or config.engine.replays
     # The objective of a fine-tuning reads data, on which its number of steps depends.
     if config.training is None or simulated or not config.method.learns_from_problems:
         return []
@@ -124,6 +132,6 @@ def trains_too_little(config: RunConfig) -> list[str]:
     return [] if line is None else [line]
 
 
-def _vllm_engines(config: RunConfig) -> list[VllmConfig]:
+def _gpu_uses(config: RunConfig) -> list[GpuUse]:
     engines = [config.engine, *(served.engine for served in config.others.values())]
-    return [engine for engine in engines if isinstance(engine, VllmConfig)]
+    return [use for engine in engines if (use := engine.gpu_use) is not None]

@@ -25,8 +25,14 @@ T = TypeVar("T")
 class ReplayConfig(EngineConfig):
     """Schema of `conf/engine/replay.yaml`."""
 
+    replays = True
+
     run: str | None = None
     """Directory of the run to replay."""
+
+    @property
+    def recorded(self) -> Path | None:
+        return None if self.run is None else Path(self.run)
 
     def name_of(self, model: ModelConfig) -> str:
         """Return the name that the recording has: an adapter's files need not be on the machine that replays it."""

@@ -7,6 +7,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
+from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Protocol
 
 import msgspec
@@ -209,6 +210,11 @@ class TaskConfig:
 
     def __post_init__(self) -> None:
         at_least("task.draw_seed", self.draw_seed, 0)
+
+    @property
+    def private_files(self) -> Sequence[Path]:
+        """Files of the user's that no program may read: what it is tested on. For tasks that run programs."""
+        return ()
 
     def load(self) -> LoadedTask:
         """Read, select and check the problems. Raises DataError or ConfigError with one line."""

@@ -4,7 +4,7 @@ import contextlib
 import io
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -123,14 +123,13 @@ def carry_out(config: RunConfig, path: Path, *, breaks_after: int | None = None,
 
     real_programs: run programs in the sandbox; otherwise they get the verdicts of `FakeSandbox`.
     """
-    engine: Any = config.engine
-    if isinstance(engine, SimulatedConfig):
-        values = {one.name: getattr(engine, one.name) for one in fields(engine)}
-        config.engine = engine = CountedConfig(**values, breaks_after=breaks_after)
+    counted: CountedConfig | None = None
+    if config.engine.simulated:
+        config.engine = counted = CountedConfig(**vars(config.engine), breaks_after=breaks_after)
     with contextlib.ExitStack() as patches:
         if not real_programs:
             probed = mock.Mock(return_value=Probe("fake", True, ""))
             patches.enter_context(mock.patch.object(experiment, "LazySandbox", FakeSandbox))
             patches.enter_context(mock.patch.object(experiment, "probe", probed))
         outcome = run_experiment(config, path, ["evorun"], Terminal(file=io.StringIO()))
-    return Run(path, outcome, getattr(engine, "asked", []))
+    return Run(path, outcome, [] if counted is None else counted.asked)

@@ -102,4 +102,5 @@ class ProximalSettings:
 
 def select_settings(kind: type[T], config: Any) -> T:
     """Return the settings of one kind that a method's configuration holds among others."""
-    return kind(**{field.name: getattr(config, field.name) for field in fields(kind)})  # type: ignore[arg-type]
+    values = vars(config)
+    return kind(**{field.name: values[field.name] for field in fields(kind)})  # type: ignore[arg-type]

@@ -43,9 +43,10 @@ def test_the_trainer_has_gpus_that_vllm_leaves_free_and_an_overlap_is_said(
 ) -> None:
     monkeypatch.setenv(VISIBLE, gpus)
     config = composed("method=grpo", "task=arithmetic", "engine=vllm", "model=qwen2_5_7b")
-    config = check({**config, "engine": config["engine"] | engine, "training": config["training"] | training})
-    assert trainer_devices(config) == own
-    lines = shared_gpus(config)
+    checked = check({**config, "engine": config["engine"] | engine, "training": config["training"] | training})
+    assert checked.training is not None
+    assert trainer_devices(checked, checked.training) == own
+    lines = shared_gpus(checked)
     assert len(lines) == said
     assert all("share GPU 0" in line and "engine.sleep=true" in line for line in lines)
 

@@ -4,7 +4,7 @@ The duels are those of Duel-Evolve (its paper's appendix D). The oracle, a task'
 of the Lyria paper (section 4.2.1), where a repeated answer is drawn again.
 """
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import ClassVar
@@ -56,9 +56,12 @@ class BestOfN(PerProblem):
     needs = (Generates, Judges)
     roles: ClassVar = {"judge": Role("judge")}
     observes = True
-    ended_by_budget = ("samples", "rounds")
     Config = BestOfNConfig
     config: BestOfNConfig
+
+    @property
+    def ended_by_budget(self) -> Mapping[str, int | None]:
+        return {"samples": self.config.samples, "rounds": self.config.rounds}
 
     @property
     def last_step(self) -> int | None:

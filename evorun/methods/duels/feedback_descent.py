@@ -1,6 +1,6 @@
 """Feedback Descent: one incumbent, challenged by proposals made from the latest attempts (appendix A.1 and D)."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from typing import ClassVar
@@ -47,9 +47,12 @@ class FeedbackDescent(PerProblem):
     needs = (Generates, Refines, Judges)
     roles: ClassVar = {"judge": Role("judge")}
     observes = True
-    ended_by_budget = ("generations",)
     Config = FeedbackDescentConfig
     config: FeedbackDescentConfig
+
+    @property
+    def ended_by_budget(self) -> Mapping[str, int | None]:
+        return {"generations": self.config.generations}
 
     @property
     def last_step(self) -> int | None:

@@ -21,6 +21,7 @@ from evorun.methods.learning.sources import FixedPrompt, FixedRubric, TaskReward
 from evorun.rollouts.calls import Role
 from evorun.rollouts.monitors import monitor_figures
 from evorun.rollouts.rubric_rewards import REWARD_ROLES
+from evorun.rollouts.rubric_settings import RubricSettings
 from evorun.runs.candidates import Step
 from evorun.tasks.base import Task
 from evorun.tasks.capabilities import Generates, Instructs, ScoresByRubric
@@ -138,12 +139,8 @@ class Learning(DatasetLevel):
         return f"{epochs} of {training_problems} training problems: {steps} steps of {size}, the last one of {last}"
 
     @property
-    def initial_rubric(self) -> str | None:
-        return self.config.rubric
-
-    @property
-    def rewards_in_digits(self) -> bool:
-        return self.config.rubric is not None and self.config.reward_digits
+    def rubric_settings(self) -> RubricSettings | None:
+        return None if self.config.rubric is None else self.config
 
     @property
     def roles_here(self) -> Mapping[str, Role]:

@@ -1,7 +1,7 @@
 """Self-consistency: N independent responses and a majority vote on their answers (Duel-Evolve paper, appendix D)."""
 
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -30,9 +30,12 @@ class SelfConsistency(PerProblem):
     regime = "problem_only"
     needs = (Generates,)
     last_step = 0
-    ended_by_budget = ("samples",)
     Config = SelfConsistencyConfig
     config: SelfConsistencyConfig
+
+    @property
+    def ended_by_budget(self) -> Mapping[str, int | None]:
+        return {"samples": self.config.samples}
 
     def incompatibility(self, task: type[Task]) -> str | None:
         if task.free_text:

@@ -34,6 +34,8 @@ log = logging.getLogger(__name__)
 class ServerConfig(EngineConfig):
     """Schema of `conf/engine/server.yaml`."""
 
+    served_by_vllm = True
+
     name: str = "server"
     base_urls: list[str] = field(default_factory=lambda: ["http://localhost:8000/v1"])
     """URLs of servers of the same model, with the version part of the path (`/v1`); a request goes to the one that is
@@ -89,6 +91,15 @@ class ServerConfig(EngineConfig):
         at_least("engine.max_retry_after", self.max_retry_after, 0)
         one_of("engine.structured_outputs", self.structured_outputs, STRUCTURED_OUTPUTS)
         one_of("engine.max_tokens_field", self.max_tokens_field, ("max_tokens", "max_completion_tokens"))
+
+    @property
+    def lacks_digits(self) -> str | None:
+        if any("//api.openai.com" in url for url in self.base_urls):
+            return "OpenAI's API, whose schemas are those of objects alone"
+        return None if self.structured_outputs == "json_schema" else f"structured_outputs={self.structured_outputs}"
+
+    def renders_prompts(self, model: ModelConfig, *, trains: bool) -> bool:
+        return trains or model.by_token_ids
 
     def require(self, model: ModelConfig) -> None:
         read_key(self.api_key_env)

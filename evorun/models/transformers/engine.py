@@ -35,6 +35,8 @@ PACKAGES = ("torch", "transformers", "llguidance")
 class TransformersConfig(EngineConfig):
     """Schema of `conf/engine/transformers.yaml`."""
 
+    is_trainer = True
+
     name: str = "transformers"
     device: str = "auto"
     """auto (a GPU when there is one) | cpu | cuda."""
@@ -54,6 +56,9 @@ class TransformersConfig(EngineConfig):
         at_least("engine.max_batch_size", self.max_batch_size, 1)
         at_least("engine.prefix_cache_tokens", self.prefix_cache_tokens, 0)
         at_least("engine.threads", self.threads, 1)
+
+    def renders_prompts(self, model: ModelConfig, *, trains: bool) -> bool:
+        return True
 
     def require(self, model: ModelConfig) -> None:
         for package in absent(PACKAGES if model.adapter is None else (*PACKAGES, "peft")):

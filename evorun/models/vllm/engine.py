@@ -7,7 +7,7 @@ import math
 import time
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from evorun.models.adapters import HELD, Adapter, ModelUnderAdapter, read_adapte
 from evorun.models.base import Completion, LanguageModel, Reply, Request, rejected
 from evorun.models.channels import find_channels
 from evorun.models.chat import PromptTokenizer
-from evorun.models.config import EngineConfig, ModelConfig
+from evorun.models.config import EngineConfig, GpuUse, ModelConfig
 from evorun.models.devices import check_devices, of_devices
 from evorun.models.requirements import absent, require_weights
 from evorun.models.vllm.sleep import SleepMode
@@ -59,6 +59,8 @@ class VllmConfig(EngineConfig):
 
     The model says its dtype and quantisation; vLLM reads from the model folder what the model leaves open.
     """
+
+    served_by_vllm = True
 
     name: str = "vllm"
     tensor_parallel_size: int = 1
@@ -110,6 +112,17 @@ class VllmConfig(EngineConfig):
         """GPUs that the engine takes."""
         others = (self.extra_args.get(f"{one}_parallel_size", 1) for one in ("pipeline", "data"))
         return self.tensor_parallel_size * math.prod(int(size) for size in others)
+
+    @property
+    def gpu_use(self) -> GpuUse:
+        return GpuUse(self.devices or range(self.gpus), self.gpu_memory_utilization, self.sleep)
+
+    def renders_prompts(self, model: ModelConfig, *, trains: bool) -> bool:
+        return True
+
+    def for_adapters(self, rank: int) -> "VllmConfig":
+        # vLLM reserves room for adapters when it starts.
+        return replace(self, lora_rank=rank)
 
     def require(self, model: ModelConfig) -> None:
         if absent(["vllm"]):

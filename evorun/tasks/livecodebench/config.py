@@ -98,6 +98,10 @@ class LiveCodeBenchConfig(TaskConfig):
         if self.source == "hub" and self.hub_id is None:
             raise ConfigError(f"task.hub_id: expected a hub data set with task.source=hub, such as {files.HUB_ID}")
 
+    @property
+    def private_files(self) -> list[Path]:
+        return [] if self.data is None else [Path(self.data)]
+
     def load(self) -> LoadedTask:
         """Read, filter and draw the problems. Hidden tests are decoded for drawn ones only.
 
