@@ -13,8 +13,8 @@ from building import load_task
 from evorun.methods.espl import system_prompts
 from evorun.methods.espl.operators import OperatorPrompts, read_summary, shown_lessons
 from evorun.methods.mpo import meta_prompts
-from evorun.methods.mpo.known_exploits import EXPLOITS, known_exploit
-from evorun.methods.mpo.rubric_writing import read_count
+from evorun.methods.mpo.meta_prompts import read_count
+from evorun.methods.mpo.rubric_trials import EXPLOITS, known_exploit
 from evorun.models import channels
 from evorun.models.base import Completion, Reply
 from evorun.models.loopholes import strengths
@@ -185,13 +185,13 @@ def functions() -> dict[str, Reader]:
             "analysis": _or_error(lambda text: meta_prompts.read_analysis(_replied(text))),
             "own score": lambda text: meta_prompts.read_own_score(text, 5.0),
             "refinement": _or_error(lambda text: meta_prompts.read_refinement(_replied(text), 9)),
+            "count": _or_error(lambda text: read_count(text, 9)),
         },
-        "methods.mpo.known_exploits": {
+        "methods.mpo.rubric_trials": {
             f"exploit {number}": lambda text, number=number: known_exploit(number, text)  # type: ignore[misc]
             for number in range(len(EXPLOITS))
         },
         "models.loopholes": {"strengths": strengths},
-        "methods.mpo.rubric_writing": {"count": _or_error(lambda text: read_count(text, 9))},
         "rollouts.monitors": {"monitors": lambda text: monitors.measure(text, "stop")},
         "runs.printable": {"printable": printable},
         "models.server.wire": {"surrogates": lambda text: without_lone_surrogates(text.encode(errors="surrogatepass"))},

@@ -13,8 +13,8 @@ from omegaconf import OmegaConf
 from building import composed, composition
 from evorun.cli.compose import config_folder, register, yaml_values
 from evorun.errors import ConfigError
+from evorun.methods.search.chain_of_thought import ZeroShot
 from evorun.methods.search.proposals import from_task
-from evorun.methods.search.zero_shot import ZeroShot
 from evorun.runner import registry
 from evorun.runner.settings import check
 from evorun.runs.budget import BudgetConfig

@@ -8,7 +8,7 @@ import pytest
 
 from building import composed
 from evorun.errors import ConfigError
-from evorun.methods.search.zero_shot import ZeroShot
+from evorun.methods.search.chain_of_thought import ZeroShot
 from evorun.models.config import ModelConfig, ServedModel
 from evorun.rollouts.calls import Role
 from evorun.runner.settings import check

@@ -10,7 +10,7 @@ import pytest
 from building import composed, load_task, simulated_run
 from evorun.cli.overrides import words
 from evorun.errors import ConfigError
-from evorun.methods.duels.judges import majority
+from evorun.methods.duels.duels import majority
 from evorun.runner.served import role_warnings
 from evorun.runner.settings import check
 from evorun.runs.candidates import Response

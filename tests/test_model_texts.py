@@ -26,7 +26,6 @@ WITHOUT_MODEL_TEXT = {
     "cli.overrides": "the command line",
     "cli.secrets": "a configuration",
     "errors": "durations of a configuration",
-    "methods.espl.root_principles": "a user's file",
     "models.adapters": "names of tensors",
     "models.base": "an engine's reason for a refusal",
     "models.chat_templates": "a model's chat template",

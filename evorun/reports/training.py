@@ -18,7 +18,7 @@ _SIGNS = {
     "reward_collapse": "the mean reward had fallen far below its best",
     "many_rejected": "more than a tenth of the episodes ended in a request that the engine refused",
 }
-"""Figures that training steps have where something has gone wrong (`evorun.methods.learning.divergence`)."""
+"""Figures that training steps have where something has gone wrong (`evorun.training.divergence`)."""
 
 _APPLIED, _REFUSED, _PROPOSALS = "edits_", "edits_refused_", "proposals_refused_"
 

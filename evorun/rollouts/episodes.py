@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from evorun.errors import EngineError, EvorunError
 from evorun.models.base import Message, Reply, Sampling
@@ -60,6 +61,30 @@ class Episode(NamedTuple):
         """
         replies = self.replies
         return len(replies) > 1 and replies[-1].error is not None and not replies[-1].outgrew_context
+
+    @property
+    def transcript(self) -> str:
+        """The turns of the model and its tools, as text."""
+        if len(self.turns) == 1:
+            return self.replies[0].completions[0].text
+        return "\n\n".join(
+            f"assistant: {turn.completions[0].text}" if isinstance(turn, Reply) else f"tool: {turn['content']}"
+            for turn in self.turns
+        )
+
+    def without_tokens(self) -> "Episode":
+        """Return the episode without token ids and log-probabilities: many batches of them would fill the memory."""
+        turns = [
+            replace(
+                turn,
+                prompt_ids=None,
+                completions=tuple(replace(one, token_ids=None, logprobs=None) for one in turn.completions),
+            )
+            if isinstance(turn, Reply)
+            else turn
+            for turn in self.turns
+        ]
+        return self._replace(turns=tuple(turns))
 
     def row(self, reward: float, advantage: float | None) -> Row:
         """Return the episode as training takes it: tokens as the engine saw and drew them, the model's own learned.

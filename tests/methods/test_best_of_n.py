@@ -7,7 +7,7 @@ import pytest
 from building import make_meter, make_method
 from evorun.methods.duels.arena import Arena
 from evorun.methods.duels.best_of_n import BestOfN
-from evorun.methods.search.samples import PILOT
+from evorun.methods.search.proposals import PILOT
 from evorun.runs.budget import Meter
 from evorun.runs.candidates import Comparison, Response, Step
 from evorun.tasks.base import Problem, Tools

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from evorun.methods.espl.delete_one import effects, without_each
 from evorun.methods.espl.system_prompts import SystemPrompt
+from evorun.runner.prompt_studies import effects, without_each
 
 PROMPT = SystemPrompt("Solve it.", ("helps", "idle", "harms"))
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from evorun.methods.espl.diversity import genotypic_diversity, phenotypic_diversity, shared_fitness
+from evorun.methods.espl.population import genotypic_diversity, phenotypic_diversity, shared_fitness
 from evorun.methods.espl.system_prompts import SystemPrompt
 
 

@@ -17,10 +17,8 @@ import pytest
 
 from building import composed, make_budget, make_config, make_method, simulated_run
 from evorun.errors import ConfigError
-from evorun.methods.espl.espl import EsplConfig
-from evorun.methods.espl.evolution import episodes_under, rank_players, score_matrix
-from evorun.methods.espl.root_principles import read_principles, read_roots
-from evorun.methods.espl.system_prompts import SystemPrompt
+from evorun.methods.espl.espl import EsplConfig, episodes_under, rank_players, score_matrix
+from evorun.methods.espl.system_prompts import SystemPrompt, read_principles, read_roots
 from evorun.methods.learning.parts import Batch, DrawnPrompt
 from evorun.methods.learning.policy_gradient import GrpoConfig
 from evorun.methods.mpo.refinement_settings import RefinementSettings

@@ -10,7 +10,7 @@ import pytest
 from building import make_budget, make_method
 from evorun.cli.plain import with_absolute_paths
 from evorun.errors import ConfigError, DataError
-from evorun.methods.search.few_shot import FewShot
+from evorun.methods.search.chain_of_thought import FewShot
 from evorun.runs.budget import BudgetConfig
 from method_fixture import TOKENS, Ask, Driven, Scripted, drive, solve
 

@@ -16,9 +16,8 @@ from lyria_reference import lyria
 from building import make_budget, make_config, make_context, make_meter, make_method
 from evorun.errors import ConfigError
 from evorun.methods.duels.best_of_n import BestOfN
-from evorun.methods.lyria.breeding import Member
 from evorun.methods.lyria.lyria import Lyria, LyriaConfig
-from evorun.methods.lyria.selection import ExperiencePool, replay, select
+from evorun.methods.lyria.population import ExperiencePool, Member, replay, select
 from evorun.models.base import Message
 from evorun.runs.candidates import Candidate, Response
 from evorun.tasks.base import Problem, Prompt, Task, Tools

@@ -8,7 +8,7 @@ import pytest
 
 from building import composed, policy_gradient, proximal_policy, training_config
 from evorun.errors import ConfigError
-from evorun.methods.learning.ppo import Proximal
+from evorun.methods.learning.updates import Proximal
 from evorun.models.base import Completion, Reply
 from evorun.rollouts.episodes import Asked, Episode
 from evorun.rollouts.rewards import Reward

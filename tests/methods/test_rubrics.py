@@ -17,13 +17,11 @@ from hypothesis import strategies as st
 from building import make_meter
 from evorun.errors import ConfigError
 from evorun.methods.context import RunContext, TrainingSplit
-from evorun.methods.mpo.known_exploits import known_exploit
-from evorun.methods.mpo.meta_prompts import Sample
+from evorun.methods.mpo.meta_prompts import Sample, read_count
+from evorun.methods.mpo.mpo import META_ROLES, Rubrics
+from evorun.methods.mpo.refinement import choose
 from evorun.methods.mpo.refinement_settings import CALIBRATE, RefinementSettings
-from evorun.methods.mpo.rubric_samples import choose, without_tokens
-from evorun.methods.mpo.rubric_trials import Answered, Trial
-from evorun.methods.mpo.rubric_writing import read_count
-from evorun.methods.mpo.rubrics import META_ROLES, Rubrics
+from evorun.methods.mpo.rubric_trials import Answered, Trial, known_exploit
 from evorun.models.base import Completion, Message, Reply, Request, Sampling, rejected
 from evorun.rollouts.calls import Calls, Role
 from evorun.rollouts.episodes import NO_REWARD, Asked, Episode
@@ -636,7 +634,7 @@ def test_a_kept_episode_has_its_text_and_no_tokens() -> None:
     [reply] = whole.replies
     done = msgspec.structs.replace(reply.completions[0], token_ids=(1, 2, 3), logprobs=(-0.5,) * 3)
     asked = whole._replace(turns=(msgspec.structs.replace(reply, completions=(done,), prompt_ids=(4, 5)),))
-    [bare] = without_tokens(asked).replies
+    [bare] = asked.without_tokens().replies
     assert bare.completions == reply.completions
     assert bare.prompt_ids is None
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from building import make_meter, make_method
-from evorun.methods.search.self_consistency import SelfConsistency, majority
+from evorun.methods.search.chain_of_thought import SelfConsistency, majority
 from evorun.runner.registry import task_config_class
 from evorun.runs.budget import Meter
 from method_fixture import TOKENS, Ask, Scripted, solve

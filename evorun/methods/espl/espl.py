@@ -5,22 +5,279 @@ population of one (section 4.1). RL alone is the same loop under one prompt that
 The rewards are the task's grades or, with `method.rubric`, a reward model's, by a rubric that is refined as MPO does.
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from evorun.errors import at_least, one_of
 from evorun.methods.context import RunContext
-from evorun.methods.espl.evolution import OPERATORS, EvolutionSettings, PromptPopulation
+from evorun.methods.espl.operators import OperatorPrompts, contrasting, posed, read_summary, shown_lessons
+from evorun.methods.espl.population import (
+    EvolutionSettings,
+    Member,
+    Population,
+    genotypic_diversity,
+    phenotypic_diversity,
+    shared_fitness,
+)
+from evorun.methods.espl.system_prompts import Patched, SystemPrompt, clean_analysis, read_roots
 from evorun.methods.learning.loop import Learning
-from evorun.methods.learning.parts import PromptSource, RewardSource, Update
-from evorun.methods.learning.policy_gradient import BaselineSettings, GroupRelative
+from evorun.methods.learning.parts import Batch, DrawnPrompt, PromptSource, RewardSource, Update
+from evorun.methods.learning.updates import BaselineSettings, GroupRelative
+from evorun.methods.mpo.mpo import META_ROLES, make_rubric_source
 from evorun.methods.mpo.refinement_settings import RefinedLearningSettings
-from evorun.methods.mpo.rubrics import META_ROLES, make_rubric_source
+from evorun.models.base import Reply
 from evorun.rollouts.calls import Role
-from evorun.tasks.base import Task
+from evorun.rollouts.episodes import Episode
+from evorun.runs.candidates import Candidate
+from evorun.tasks.base import Prompt, Task
 from evorun.tasks.capabilities import Generates, Instructs
 from evorun.training.objectives import LOSSES, GradientSettings
+
+Floats = npt.NDArray[np.float64]
+OPERATORS = ("summary", "critique", "proposal", "aggregation", "crossover")
+"""Roles of the operators' calls: those of a mutation in their order (`proposal` with `lessons_first` alone), and one of
+a crossover."""
+
+
+class Bred(NamedTuple):
+    """The outcome of an operator."""
+
+    figures: dict[str, float]
+    """Edits by kind and fate."""
+    child: SystemPrompt | None = None
+    """None: no edits came of it, or none that apply."""
+    parents: Sequence[Member] = ()
+    origin: Mapping[str, Any] = {}
+    """Fields of the child as a candidate."""
+
+
+def score_matrix(batch: Batch) -> Floats:
+    """Return the mean reward of each draw of a system prompt on each problem, of shape (M, B): Phi of Algorithm 2."""
+    values = [np.inf if one.reward.value is None else one.reward.value for one in batch.episodes]
+    rewards = np.reshape(values, (-1, len(batch.prompts), batch.group))
+    # An episode without a reward (a refused request) counts as the worst that its problem has seen.
+    worst = rewards.min(axis=(1, 2), keepdims=True)
+    known = np.where(np.isinf(rewards), np.where(np.isinf(worst), 0.0, worst), rewards)
+    # But for one that the chat template ended: it is left out, wherever the prompt has others on the problem.
+    counted = ~np.reshape([one.ended_by_template for one in batch.episodes], rewards.shape)
+    counted |= ~counted.any(axis=2, keepdims=True)
+    return np.asarray(known.mean(axis=2, where=counted).T, dtype=np.float64)
+
+
+def episodes_under(batch: Batch, index: int) -> list[Episode]:
+    """Return the episodes under the system prompt that was drawn at an index."""
+    return [
+        episode for number, episode in enumerate(batch.episodes) if number // batch.group % len(batch.prompts) == index
+    ]
+
+
+def rank_players(batch: Batch) -> tuple[list[str], Floats]:
+    """Return the ids of the batch's different system prompts, and their rows of the score matrix."""
+    # One that was drawn twice is one player of the tournament, with all of its rollouts.
+    rows: dict[str, list[int]] = {}
+    for index, prompt in enumerate(batch.prompts):
+        rows.setdefault(prompt.id, []).append(index)
+    scores = score_matrix(batch)
+    return list(rows), np.stack([scores[same].mean(axis=0) for same in rows.values()])
+
+
+class PromptPopulation:
+    """A population, and the operators that make its children: E-SPL's source of prompts."""
+
+    def __init__(self, ctx: RunContext, settings: EvolutionSettings, root: str) -> None:
+        """root: the preamble of the system prompts to start from, to which the settings add principles."""
+        self._calls = ctx.shared
+        self._settings = settings
+        roots = read_roots(settings.root_principles, settings.other_roots)
+        self._population = Population([SystemPrompt(root, principles) for principles in roots], settings)
+        self._operators = OperatorPrompts(
+            settings.limits,
+            ctx.training.demonstrations,
+            local_edits=settings.local_edits,
+            rollout_chars=settings.rollout_chars,
+            folder=settings.operator_prompts,
+        )
+        self._answered: list[tuple[str, int, Reply]] = []
+        """Calls of the present step that are still to be charged: role, index and reply."""
+
+    @property
+    def evaluated(self) -> DrawnPrompt:
+        by_latest = self._settings.eval_prompt == "latest"
+        return _drawn(self._population.latest if by_latest else self._population.best)
+
+    @property
+    def candidates(self) -> Sequence[Candidate]:
+        return self._population.candidates
+
+    def max_calls(self, problems: int, group: int) -> int:
+        # Summaries, a critique and perhaps a proposal of each problem, the aggregation, and a crossover.
+        calls = problems * (group + 1 + self._settings.lessons_first) + 1 + (self._settings.crossover_rate > 0)
+        return calls if self._settings.evolve else 0
+
+    def draw(self, step: int) -> list[DrawnPrompt]:
+        return [_drawn(member) for member in self._population.select(self._calls.rng("select", step), step)]
+
+    def rate(self, batch: Batch) -> None:
+        players, scores = self._players(batch)
+        rankings = [self._fitness(scores)]
+        if self._settings.ranking == "by_problem":
+            # A problem on which all are equal is a draw of all, as a mean of equals is.
+            rankings = list(scores.T)
+        for number, values in enumerate(rankings):
+            by_id = {player.id: value for player, value in zip(players, values.tolist(), strict=True)}
+            self._population.rate(by_id, first=number == 0)
+
+    def follow_update(self) -> None:
+        self._population.follow_update()
+
+    def save(self, ctx: RunContext) -> None:
+        member = self._population.best
+        best, prompt = member.candidate, member.prompt
+        ctx.save_artifact(
+            "system_prompt.json",
+            {"id": best.id, "mean": best.mean, "sd": best.sd, "text": prompt.text, **prompt._asdict()},
+        )
+
+    def _players(self, batch: Batch) -> tuple[list[Member], Floats]:
+        """Return the players of a batch and the scores that decide about them."""
+        ids, scores = rank_players(batch)
+        if self._settings.ranking == "random":
+            scores = self._calls.rng("ranking", batch.step).permutation(scores)
+        return [self._population[name] for name in ids], scores
+
+    def _fitness(self, scores: Floats) -> Floats:
+        """Return what each row of a score matrix is worth as a whole."""
+        mean: Floats = scores.mean(axis=1)
+        return shared_fitness(scores) if self._settings.fitness_sharing else mean
+
+    async def evolve(self, batch: Batch) -> dict[str, float]:
+        """Mutate the best system prompt of a batch and, now and then, cross the others into it (Algorithm 1)."""
+        if not self._settings.evolve:
+            return {}
+        step = batch.step
+        crossing = self._calls.rng("crossover", step).random() < self._settings.crossover_rate
+        async with asyncio.TaskGroup() as together:
+            mutating = together.create_task(self._mutate(batch))
+            crossover = together.create_task(self._cross_over(batch)) if crossing else None
+        for role, _, reply in sorted(self._answered, key=lambda one: one[:2]):  # in one order, see `Calls.charge`
+            self._calls.charge(role, [reply])
+        self._answered.clear()
+        mutant, crossed = mutating.result(), Bred({}) if crossover is None else crossover.result()
+        # Added here, in one order: an id has a number in it.
+        if mutant.child is not None:
+            self._population.add_mutant(mutant.child, mutant.parents[0], step, **mutant.origin)
+        if crossed.child is not None:
+            self._population.add_crossover(crossed.child, crossed.parents, step, **crossed.origin)
+        if self._settings.migration_every is not None and step % self._settings.migration_every == 0:
+            self._population.migrate()
+        diversity = {
+            "genotypic_diversity": genotypic_diversity([one.prompt for one in self._population.window]),
+            "phenotypic_diversity": phenotypic_diversity(rank_players(batch)[1]),
+        }
+        known = {name: value for name, value in diversity.items() if value is not None}
+        return {**Counter(mutant.figures) + Counter(crossed.figures), **known}
+
+    async def _mutate(self, batch: Batch) -> Bred:
+        """Reflect on what the best system prompt of the batch led to, and edit it (appendix A.1)."""
+        step = batch.step
+        players, scores = self._players(batch)  # as they are rated: the best one, not the luckiest draw of one
+        parent = players[int(self._fitness(scores).argmax())]  # equation 5
+        # Of one that was drawn more than once the rollouts of its first draw, N a problem as in equation 7: all of them
+        # would make a step of reflection cost three times as much while a run has only its root.
+        groups = contrasting(episodes_under(batch, [one.id for one in batch.prompts].index(parent.id)))
+        async with asyncio.TaskGroup() as together:
+            reflecting = [
+                together.create_task(self._reflect(step, number, parent, ones)) for number, ones in enumerate(groups)
+            ]
+        reflected = [one.result() for one in reflecting]
+        lessons = [lesson for lesson in reflected if lesson.edits]
+        shortened = sum(self._operators.shows_part_of(one) for ones in groups for one in ones)
+        figures = {
+            "reflected_problems": float(len(groups)),
+            "shortened_rollouts": float(shortened),
+            **_refused(reflected),
+        }
+        if not lessons:
+            return Bred(figures)
+        reply = await self._ask("aggregation", step, 0, self._operators.aggregation(parent.prompt, lessons))
+        patched = self._operators.read_patch(parent.prompt, reply, partial=self._settings.partial_edits)
+        call: str | None = self._calls.key(step, "aggregation", 0, 0)
+        if patched.principles is None and "no_edits" not in patched.refused:  # which is an opinion, too
+            # One bad reply must not cost a batch of reflections: their own edits, without those that conflict.
+            joined = self._operators.join(parent.prompt, lessons)
+            figures |= {"edits_unaggregated": float(len(joined.edits)), **_refused([*reflected, joined])}
+            patched, call = joined._replace(refused=patched.refused), None
+        origin = {
+            "call": call,
+            "reflection": shown_lessons(lessons),
+            "blamed": tuple(one.call for ones in groups for one in ones),
+        }
+        return Bred({**figures, **patched.figures}, _edited(parent, patched), [parent], origin)
+
+    async def _reflect(self, step: int, number: int, parent: Member, episodes: Sequence[Episode]) -> Patched:
+        """Summarise the rollouts of one problem, and contrast them (appendices A.2 to A.4)."""
+        async with asyncio.TaskGroup() as together:
+            asking = [
+                together.create_task(
+                    self._ask("summary", step, one.number, self._operators.summary(parent.prompt, one))
+                )
+                for one in episodes
+            ]
+        summaries = [read_summary(one.result()) for one in asking]
+        operators, apart = self._operators, self._settings.lessons_first
+        critique = operators.critique(parent.prompt, episodes, summaries, lessons_alone=apart)
+        reply = await self._ask("critique", step, number, critique)
+        if not apart:
+            return operators.read_lesson(parent.prompt, reply)
+        lessons = clean_analysis(read_summary(reply), parent.prompt)
+        if not lessons:
+            return Patched(None, (), {"rejected" if reply.error else "no_lessons": 1})
+        proposal = operators.proposal(parent.prompt, lessons)
+        proposed = operators.read_lesson(parent.prompt, await self._ask("proposal", step, number, proposal))
+        return proposed._replace(analysis=lessons)
+
+    async def _cross_over(self, batch: Batch) -> Bred:
+        """Edit the best system prompt by what each of the batch was best at (Algorithm 2)."""
+        step = batch.step
+        players, scores = self._players(batch)
+        width = batch.group * len(batch.prompts)
+        problems, alone_by = [posed(one) for one in batch.episodes[::width]], self._settings.crossover_alone_by
+        prompt = self._operators.crossover(players, scores, problems, alone_by=alone_by)
+        if prompt is None:  # none of the others was best at anything
+            return Bred({})
+        best = players[int(scores.mean(axis=1).argmax())]
+        reply = await self._ask("crossover", step, 0, prompt)
+        patched = self._operators.read_patch(best.prompt, reply, partial=self._settings.partial_edits)
+        origin = {"call": self._calls.key(step, "crossover", 0, 0), "reflection": patched.analysis}
+        return Bred(patched.figures, _edited(best, patched), players, origin)
+
+    async def _ask(self, role: str, step: int, index: int, prompt: Prompt) -> Reply:
+        reply = await self._calls.ask(prompt, self._settings.reflection, role=role, step=step, index=index, attempt=0)
+        self._answered.append((role, index, reply))
+        return reply
+
+
+def _drawn(member: Member) -> DrawnPrompt:
+    return DrawnPrompt(member.id, member.prompt.text)
+
+
+def _edited(parent: Member, patched: Patched) -> SystemPrompt | None:
+    if patched.principles is None:
+        return None
+    preamble = parent.prompt.preamble if patched.preamble is None else patched.preamble
+    return SystemPrompt(preamble, patched.principles)
+
+
+def _refused(lessons: Sequence[Patched]) -> dict[str, float]:
+    """Return how many proposals were left out, by reason."""
+    counts = sum((Counter(lesson.refused) for lesson in lessons), Counter[str]())
+    return {f"proposals_refused_{reason}": float(count) for reason, count in counts.items()}
 
 
 @dataclass(kw_only=True)

@@ -90,7 +90,7 @@ class OperatorPrompts:
 
     def summary(self, parent: SystemPrompt, episode: Episode) -> Prompt:
         """Ask for a summary of one rollout under its system prompt (appendix A.2)."""
-        shown = {"rollout": self._said(episode, transcript(episode)), "outcome": _outcome(episode)}
+        shown = {"rollout": self._said(episode, episode.transcript), "outcome": _outcome(episode)}
         return self._ask("summary", system_prompt=parent.text, **shown, **self._problem(episode))
 
     def critique(
@@ -107,7 +107,7 @@ class OperatorPrompts:
         (equation 7), which `proposal` asks for.
         """
         blocks = [
-            f"## Attempt {number}: {_outcome(episode)}\n{self._said(episode, summary or transcript(episode))}"
+            f"## Attempt {number}: {_outcome(episode)}\n{self._said(episode, summary or episode.transcript)}"
             for number, (episode, summary) in enumerate(zip(episodes, summaries, strict=True), 1)
         ]
         shown = {"attempts": "\n\n".join(blocks), **self._problem(episodes[0])}
@@ -175,7 +175,7 @@ class OperatorPrompts:
 
     def shows_part_of(self, episode: Episode) -> bool:
         """Return whether prompts show only a part of a rollout."""
-        return self._rollout_chars is not None and len(transcript(episode)) > self._rollout_chars
+        return self._rollout_chars is not None and len(episode.transcript) > self._rollout_chars
 
     def _try_prompts(self) -> None:
         """Render every prompt once: a user's file that fails at the first crossover would cost hours."""
@@ -253,16 +253,6 @@ def wins_of(phi: Floats, alone_by: float | None = None) -> list[list[int]]:
     lead = ordered[-1] - ordered[0] if alone_by is None else ordered[-1] - ordered[-2] - alone_by
     best = (phi >= ordered[-1] - SLACK) & (lead > SLACK)
     return [np.flatnonzero(row).tolist() for row in best]
-
-
-def transcript(episode: Episode) -> str:
-    """Return the turns of an episode, the model's and its tools', as text."""
-    if len(episode.turns) == 1:
-        return episode.replies[0].completions[0].text
-    return "\n\n".join(
-        f"assistant: {turn.completions[0].text}" if isinstance(turn, Reply) else f"tool: {turn['content']}"
-        for turn in episode.turns
-    )
 
 
 def _outcome(episode: Episode) -> str:

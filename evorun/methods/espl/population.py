@@ -2,16 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
+from itertools import accumulate, combinations, pairwise
 from math import sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from msgspec.structs import replace
 from scipy.special import softmax
 
 from evorun.errors import ConfigError, above, at_least, one_of, within
-from evorun.methods.espl.system_prompts import SystemPrompt
+from evorun.methods.espl.system_prompts import Limits, SystemPrompt, read_roots
+from evorun.models.base import Sampling
 from evorun.ratings import trueskill
 from evorun.runs.candidates import Candidate
 
@@ -84,6 +86,93 @@ class PopulationSettings:
         if self.migration_every is not None and self.islands == 1:
             raise ConfigError("method.migration_every: expected null beside one island; set method.islands, too")
         one_of("method.mutation_sd_by", self.mutation_sd_by, MUTATION_SDS)
+
+
+REFLECTORS = ("reference", "policy")
+
+
+@dataclass(kw_only=True)
+class EvolutionSettings(PopulationSettings):
+    """Hyperparameters of evolution; the methods' YAML files give each default and its source."""
+
+    evolve: bool
+    """False: the system prompts to start from stay the only ones."""
+    reflect_with: str
+    """reference | policy: the weights that summarise, criticise and edit, without or with what the run trains."""
+    crossover_rate: float
+    """Probability of a crossover in a step (p_crossover)."""
+    crossover_alone_by: float | None
+    """null: a crossover takes another system prompt that was best at a problem. Else the best one and another must
+    each have been best at one alone, by more than this."""
+    lessons_first: bool
+    """The lessons of a problem's rollouts and the edits by them are two calls (equations 7 and 8); false: one."""
+    local_edits: int
+    """Edits that the critique of one problem proposes at most (K_ops)."""
+    principles_in: str
+    """system | user: principles stand in the system prompt, or after the problem in the user's message; then the system
+    prompt is the task's own, and the root has no preamble either."""
+    eval_prompt: str
+    """best | latest: the system prompt that the run's problems are answered under."""
+    partial_edits: bool
+    """Leave out edits that do not apply; else a list of edits applies whole or not at all, as a patch does."""
+    most_edits: int
+    """Edits that make a child at most."""
+    most_principles: int
+    """Principles of a system prompt at most."""
+    principle_chars: int
+    """Characters of a principle at most."""
+    edit_preamble: bool
+    """Edits may rewrite the text above the principles, too."""
+    preamble_chars: int
+    """Characters of a rewritten preamble at most."""
+    root_principles: Any
+    """Principles of the system prompt to start from: a list of texts, or a file (`read_principles`); null: none."""
+    rollout_chars: int | None
+    """As much of a rollout as a summary is shown; null: all of it."""
+    other_roots: Any
+    """Principles of further system prompts to start from, under the first one's preamble: a list of lists or files;
+    null: there is one root. With `evolve: false` a batch has different prompts without evolution."""
+    operator_prompts: str | None
+    """Folder with files of your own in the place of those in `evorun/methods/espl/prompts`; null: none."""
+    reflection_temperature: float
+    reflection_top_p: float
+    reflection_max_tokens: int
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        one_of("method.reflect_with", self.reflect_with, REFLECTORS)
+        one_of("method.principles_in", self.principles_in, ("system", "user"))
+        one_of("method.eval_prompt", self.eval_prompt, ("best", "latest"))
+        within("method.crossover_rate", self.crossover_rate, 0, 1)
+        for key in (
+            "local_edits",
+            "most_edits",
+            "most_principles",
+            "principle_chars",
+            "preamble_chars",
+            "rollout_chars",
+        ):
+            at_least(f"method.{key}", getattr(self, key), 1)
+        at_least("method.crossover_alone_by", self.crossover_alone_by, 0)
+        at_least("method.reflection_temperature", self.reflection_temperature, 0)
+        above("method.reflection_top_p", self.reflection_top_p, 0)
+        within("method.reflection_top_p", self.reflection_top_p, 0, 1)
+        at_least("method.reflection_max_tokens", self.reflection_max_tokens, 1)
+        roots = read_roots(self.root_principles, self.other_roots)
+        at_least("method.window", self.window, len(roots))
+
+    @property
+    def reflection(self) -> Sampling:
+        """The sampling parameters of the operators' calls."""
+        return Sampling(
+            temperature=self.reflection_temperature, top_p=self.reflection_top_p, max_tokens=self.reflection_max_tokens
+        )
+
+    @property
+    def limits(self) -> Limits:
+        """The bounds of what a model may write into a system prompt."""
+        preamble_chars = self.preamble_chars if self.edit_preamble else None
+        return Limits(self.most_principles, self.principle_chars, self.most_edits, preamble_chars)
 
 
 class Rating(NamedTuple):
@@ -265,3 +354,33 @@ def tied_ranks(values: Sequence[float], tie: float) -> list[int]:
     """
     apart = [one - other > tie + SLACK for one, other in pairwise(values)]
     return [0, *accumulate(map(int, apart))]
+
+
+Floats = npt.NDArray[np.float64]
+
+
+def shared_fitness(scores: Floats) -> Floats:
+    """Return the fitness of each row of a score matrix [prompts, problems], where a problem's worth is shared.
+
+    Each problem is worth the same, and is divided among the system prompts in proportion to their scores on it: one
+    that alone solves a problem gets all of it. Scores below 0 count from the lowest of their problem on. Source: Smith,
+    Forrest and Perelson (1993), "Searching for diverse, cooperative populations with genetic algorithms", whose rule
+    for matching antibodies is this one, with degrees.
+    """
+    above = scores - np.minimum(scores.min(axis=0), 0)
+    total = above.sum(axis=0)
+    shares = np.divide(above, total, out=np.zeros_like(above), where=total > 0)
+    return np.asarray(shares.mean(axis=1), dtype=np.float64)
+
+
+def genotypic_diversity(prompts: Sequence[SystemPrompt]) -> float | None:
+    """Return the mean Jaccard distance between the sets of principles of two prompts, in [0, 1]; None below two."""
+    sets = [set(one.principles) for one in prompts]
+    distances = [1 - len(a & b) / len(a | b) if a | b else 0.0 for a, b in combinations(sets, 2)]
+    return float(np.mean(distances)) if distances else None
+
+
+def phenotypic_diversity(scores: Floats) -> float | None:
+    """Return the mean absolute difference between two rows of a score matrix [prompts, problems]; None below two."""
+    distances = [np.abs(a - b).mean() for a, b in combinations(scores, 2)]
+    return float(np.mean(distances)) if distances else None

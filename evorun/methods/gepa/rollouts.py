@@ -7,9 +7,7 @@ from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from evorun.methods.context import RunContext
-from evorun.methods.espl.operators import transcript
-from evorun.methods.gepa.bridge import Rollout
-from evorun.methods.gepa.prompts import GepaState
+from evorun.methods.gepa.bridge import GepaState, Rollout
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Calls
 from evorun.rollouts.episodes import Asked, Episode, most_turns
@@ -246,7 +244,7 @@ def _rollout(
     task = ctx.shared.task
     # The question as the task asks it, without the instruction, which GEPA shows by itself.
     asked: Prompt = task.instructed_prompt(problem, "")
-    said = response.text if episode is None or len(episode.turns) == 1 else transcript(episode)
+    said = response.text if episode is None or len(episode.turns) == 1 else episode.transcript
     record = {
         "Inputs": asked.messages[-1]["content"],
         "Generated Outputs": said or "(nothing)",

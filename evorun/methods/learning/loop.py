@@ -12,19 +12,26 @@ from typing import ClassVar
 
 from evorun.methods.base import DatasetLevel, Regime
 from evorun.methods.context import RunContext
-from evorun.methods.learning.divergence import Divergence
-from evorun.methods.learning.figures import measure_batch
-from evorun.methods.learning.parts import Batch, PromptSource, RewardSource, Update
+from evorun.methods.learning.parts import (
+    Batch,
+    FixedPrompt,
+    FixedRubric,
+    LearningSettings,
+    PromptSource,
+    RewardSource,
+    TaskReward,
+    Update,
+)
 from evorun.methods.learning.scheduler import ROLLOUT, Scheduler
-from evorun.methods.learning.settings import LearningSettings
-from evorun.methods.learning.sources import FixedPrompt, FixedRubric, TaskReward
 from evorun.rollouts.calls import Role
+from evorun.rollouts.figures import measure_batch
 from evorun.rollouts.monitors import monitor_figures
 from evorun.rollouts.rubric_rewards import REWARD_ROLES
 from evorun.rollouts.rubric_settings import RubricSettings
 from evorun.runs.candidates import Step
 from evorun.tasks.base import Task
 from evorun.tasks.capabilities import Generates, Instructs, ScoresByRubric
+from evorun.training.divergence import Divergence
 from evorun.training.wire import Figures, Objective, Row
 
 

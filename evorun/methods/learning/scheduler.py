@@ -6,8 +6,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from evorun.methods.context import RunContext
 from evorun.methods.learning.evaluation import Evaluations, answer_prompt
-from evorun.methods.learning.parts import Batch, DrawnPrompt, PromptSource, RewardSource
-from evorun.methods.learning.settings import LearningSettings
+from evorun.methods.learning.parts import Batch, DrawnPrompt, LearningSettings, PromptSource, RewardSource
 from evorun.rollouts.episodes import Asked, Rollouts
 from evorun.runs.candidates import Step
 

@@ -13,7 +13,7 @@ Where Algorithm 1 contradicts itself or the text, this module reads it as follow
 - The best solution (line 45) is the first with the highest fitness of all that were evaluated, offspring that a
   mutation replaced included; only what can be read is returned. The experience pool takes in populations (4.1.3).
 
-The sequential loops are rounds of parallel calls with the same outcome; see `evorun.methods.lyria.breeding`.
+The sequential loops are rounds of parallel calls with the same outcome; see `evorun.methods.lyria.population`.
 """
 
 from collections.abc import AsyncIterator, Callable
@@ -24,12 +24,9 @@ from typing import ClassVar
 from msgspec.structs import replace
 
 from evorun.errors import at_least, one_of, within
-from evorun.methods.base import PerProblem, Regime, SamplingSettings
+from evorun.methods.base import PerProblem, Regime, SamplingSettings, lacking_verifier, regime_with_verifier
 from evorun.methods.context import Context
-from evorun.methods.lyria.breeding import Member, Offspring, Plan, breed
-from evorun.methods.lyria.evaluation import Evaluator
-from evorun.methods.lyria.selection import ExperiencePool, replay, select
-from evorun.methods.oracle import lacking_verifier, regime_with_verifier
+from evorun.methods.lyria.population import Evaluator, ExperiencePool, Member, Offspring, Plan, breed, replay, select
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
 from evorun.runs.candidates import Candidate, Step
@@ -273,3 +270,11 @@ def _report(state: _State, step: int, phases: list[Offspring]) -> Step:
     if fitness:
         extra |= {"best_fitness": max(fitness), "mean_fitness": sum(fitness) / len(fitness)}
     return Step(step=step, best=best, candidates=candidates, extra=extra)
+
+
+class Laft(Lyria):
+    """Lyria, whose model is a student."""
+
+    name = "laft"
+    description = "Lyria by a model that is first fine-tuned on what a stronger one answered, by Lyria too"
+    requires_student = True

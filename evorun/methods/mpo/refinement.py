@@ -8,12 +8,25 @@ from collections import Counter
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from evorun.methods.mpo.meta_prompts import MetaPrompts, Sample, points, read_analysis, read_own_score, reason
+import numpy as np
+
+from evorun.methods.learning.parts import normalised_score
+from evorun.methods.mpo.meta_prompts import (
+    MetaPrompts,
+    RubricWriter,
+    Sample,
+    Written,
+    points,
+    read_analysis,
+    read_own_score,
+    reason,
+)
 from evorun.methods.mpo.refinement_settings import ANALYSE, MERGE, REFINE, RefinementSettings
 from evorun.methods.mpo.rubric_trials import Answered, Scorer, Trial, Trials
-from evorun.methods.mpo.rubric_writing import RubricWriter, Written
 from evorun.models.base import Reply
 from evorun.rollouts.calls import Calls
+from evorun.rollouts.episodes import Episode
+from evorun.rollouts.monitors import measure
 from evorun.tasks.base import Prompt
 from evorun.tasks.excerpts import excerpt
 from evorun.tasks.rubrics import Rubric
@@ -196,3 +209,41 @@ def counted(written: Written, what: str) -> Counter[str]:
 def answered(samples: Sequence[Sample]) -> list[Answered]:
     """Return the problems and responses of samples."""
     return [Answered(one.episode.asked.problem, one.episode.response) for one in samples]
+
+
+def choose(
+    samples: Sequence[Sample], count: int, how: str, rng: np.random.Generator, script: str | None = None
+) -> list[Sample]:
+    """Return `count` of the samples, or all where there are no more, in their order.
+
+    how: random; thirds: as many at random from each third by score; informative; or
+    boundary: those whose scores are the nearest to the middle of the scale. script: see
+    `evorun.rollouts.monitors.measure`.
+    """
+    shuffled = rng.permutation(len(samples)).tolist()
+    if how == "random":
+        return [samples[index] for index in sorted(shuffled[:count])]
+    if how == "thirds":
+        by_score = sorted(shuffled, key=lambda index: normalised_score(samples[index].episode))
+        thirds = [third.tolist() for third in np.array_split(by_score, 3)]
+        return [samples[index] for third in thirds for index in rng.permutation(third)[: count // 3].tolist()]
+    worths = [_worths(one.episode, script) if how == "informative" else (_nearness(one.episode),) for one in samples]
+    # Sorting is stable, so that chance decides among equals.
+    rankings = [sorted(shuffled, key=lambda index: -worths[index][at]) for at in range(len(worths[0]) if worths else 0)]
+    turns = dict.fromkeys(index for places in zip(*rankings, strict=True) for index in places)
+    return [samples[index] for index in sorted(list(turns)[:count])]
+
+
+def _worths(episode: Episode, script: str | None) -> tuple[float, ...]:
+    """Return what makes an episode worth a look, each by itself.
+
+    A high score; a low one; points for what looks like an exploit; many words, and few.
+    """
+    score = normalised_score(episode)
+    monitors = measure(episode.response.text, episode.replies[-1].completions[0].finish_reason, script)
+    suspect = max(monitors[name] for name in ("foreign_script", "title_only", "repeated", "missing_end"))
+    return score, -score, score * suspect, monitors["words"], -monitors["words"]
+
+
+def _nearness(episode: Episode) -> float:
+    return -abs(normalised_score(episode) - 0.5)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from evorun.errors import ConfigError, above, at_least, one_of, within
-from evorun.methods.learning.settings import LearningSettings
+from evorun.methods.learning.parts import LearningSettings
 from evorun.models.base import Sampling
 from evorun.rollouts.monitors import measure
 from evorun.tasks.rubrics import MAX_ITEMS

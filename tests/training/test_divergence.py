@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from evorun.methods.learning.divergence import Divergence
+from evorun.training.divergence import Divergence
 
 
 def seen(steps: Sequence[Mapping[str, float]]) -> tuple[list[list[str]], list[str]]:

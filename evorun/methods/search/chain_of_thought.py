@@ -1,29 +1,68 @@
-"""Few-shot chain of thought: one response with solved examples in view (Duel-Evolve paper, section 4.2, appendix D).
+"""Chain of thought without evolution: one response, one after solved examples, or a vote of several.
 
-The examples are drawn once from the validation split and shown with every problem. The validation split says what is
-right but not why, so each example's reasoning comes from a file, or from the model's own response to it, kept only
-when it is graded correct. The budget's response to each problem is never spent on examples.
+`zero_shot`, `few_shot` and `self_consistency` (Duel-Evolve paper, section 4.2 and appendix D). Examples are drawn once
+from the validation split and shown with every problem. The validation split says what is right but not why, so each
+example's reasoning comes from a file, or from the model's own response to it, kept only when it is graded correct. The
+budget's response to each problem is never spent on examples.
 """
 
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import msgspec
+import numpy as np
+from msgspec.structs import replace
 
 from evorun.errors import ConfigError, DataError, at_least
 from evorun.methods.base import PerProblem
 from evorun.methods.context import Context, RunContext
-from evorun.methods.search.proposals import Proposal, ResponseSettings, propose
-from evorun.methods.search.zero_shot import only_step
+from evorun.methods.search.proposals import Proposal, Proposed, ResponseSettings, SampleSettings, draw, propose
 from evorun.rollouts.episodes import Asked, most_turns
 from evorun.rollouts.responses import respond
 from evorun.runs.candidates import Response, Step
 from evorun.runs.scores import yardstick
 from evorun.tasks.base import Demonstration, Problem, Task
 from evorun.tasks.capabilities import Demonstrates, Generates
+
+
+@dataclass(kw_only=True)
+class ZeroShotConfig(ResponseSettings):
+    """Hyperparameters; `conf/method/zero_shot.yaml` gives each default and its source."""
+
+    name: str
+
+
+class ZeroShot(PerProblem):
+    """Answers each problem once."""
+
+    name = "zero_shot"
+    description = "one chain-of-thought response"
+    regime = "problem_only"
+    needs = (Generates,)
+    last_step = 0
+    Config = ZeroShotConfig
+    config: ZeroShotConfig
+
+    async def solve(self, ctx: Context) -> AsyncIterator[Step]:
+        """Ask once, and again when the text does not parse."""
+        proposal = Proposal(ctx.task.generation_prompt(ctx.problem), ())
+        yield only_step(await propose(ctx, [proposal], operator="init", step=0, settings=self.config))
+
+
+def only_step(proposed: Proposed) -> Step:
+    """Return the step of a method that draws one response and keeps it."""
+    kept = [replace(candidate, survivor=True) for candidate in proposed.parsed]
+    return Step(
+        step=0,
+        best=kept[0] if kept else None,
+        candidates=[*kept, *proposed.unparsed],
+        extra=proposed.diagnostics(),
+    )
+
 
 log = logging.getLogger(__name__)
 
@@ -208,3 +247,63 @@ def read_examples(path: str) -> list[WorkedExample]:
             )
         examples.append(example)
     return examples
+
+
+@dataclass(kw_only=True)
+class SelfConsistencyConfig(SampleSettings):
+    """Hyperparameters; `conf/method/self_consistency.yaml` gives each default and its source."""
+
+    name: str
+
+
+class SelfConsistency(PerProblem):
+    """Draws responses and returns one with the most frequent answer."""
+
+    name = "self_consistency"
+    description = "N independent responses, the most frequent answer"
+    regime = "problem_only"
+    needs = (Generates,)
+    last_step = 0
+    Config = SelfConsistencyConfig
+    config: SelfConsistencyConfig
+
+    @property
+    def ended_by_budget(self) -> Mapping[str, int | None]:
+        return {"samples": self.config.samples}
+
+    def incompatibility(self, task: type[Task]) -> str | None:
+        if task.free_text:
+            return (
+                f"votes on answers, and no two texts of task={task.name} are the same; expected method=best_of_n, "
+                "whose judge chooses one, or another task"
+            )
+        return None
+
+    async def solve(self, ctx: Context) -> AsyncIterator[Step]:
+        """Draw all responses and let them vote; a candidate's mean is its answer's share of the votes."""
+        proposed = await draw(ctx, self.config)
+        # Signatures, not texts: two ways to write one answer are one vote.
+        ballots = [ctx.task.signature(ctx.problem, candidate) for candidate in proposed.parsed]
+        votes = Counter(ballots)
+        rated = [
+            replace(candidate, mean=votes[ballot] / len(ballots), survivor=True)
+            for candidate, ballot in zip(proposed.parsed, ballots, strict=True)
+        ]
+        winner = majority(ballots, ctx.rng("ties"))
+        yield Step(
+            step=0,
+            best=None if winner is None else rated[winner],
+            candidates=[*rated, *proposed.unparsed],
+            extra=proposed.diagnostics() | {"distinct_answers": len(votes)},
+        )
+
+
+def majority(ballots: Sequence[str], rng: np.random.Generator) -> int | None:
+    """Return the index of the first ballot with the most frequent answer; equally frequent ones are drawn from."""
+    if not ballots:
+        return None
+    # A Counter keeps the order of first appearance, so that the draw among leaders repeats on a resume.
+    votes = Counter(ballots)
+    most = max(votes.values())
+    leaders = [answer for answer, count in votes.items() if count == most]
+    return ballots.index(leaders[int(rng.integers(len(leaders)))])
