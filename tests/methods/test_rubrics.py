@@ -17,8 +17,9 @@ from hypothesis import strategies as st
 from building import make_meter
 from evorun.errors import ConfigError
 from evorun.methods.context import RunContext, TrainingSplit
+from evorun.methods.learning.parts import Batch, RubricVersions
 from evorun.methods.mpo.meta_prompts import Sample, read_count
-from evorun.methods.mpo.mpo import META_ROLES, Rubrics
+from evorun.methods.mpo.mpo import META_ROLES, RefinedRubric
 from evorun.methods.mpo.refinement import choose
 from evorun.methods.mpo.refinement_settings import CALIBRATE, RefinementSettings
 from evorun.methods.mpo.rubric_trials import Answered, Trial, known_exploit
@@ -169,12 +170,13 @@ class World:
             training=TrainingSplit(task=self.task, problems=problems, grade=None, demonstrations=known),  # type: ignore[arg-type]
         )
         self.settings = RefinementSettings(**{**SETTINGS, "references": references, **settings})
-        self.rubrics = Rubrics(self.ctx, "initial", self.settings, scorer or Spreading("new"))
+        self.versions = RubricVersions(self.ctx, "initial")
+        self.rubrics = RefinedRubric(self.ctx, self.settings, self.versions, scorer or Spreading("new"))
         self.figures: dict[int, dict[str, float]] = {}
 
     async def step(self, step: int, episodes: Sequence[Episode] | None = None, **figures: float) -> dict[str, float]:
         batch = episodes if episodes is not None else [essay(step, number) for number in range(4)]
-        self.figures[step] = await self.rubrics.evolve(step, batch, figures)
+        self.figures[step] = await self.rubrics.evolve(Batch(step, (), batch, 1), figures)
         return self.figures[step]
 
     async def run(self, steps: int) -> "World":
@@ -358,8 +360,8 @@ async def test_each_key_has_a_lineage_of_its_own(tmp_path: Path) -> None:
     for request in world.meta.of("analysis"):
         text = request.messages[-1]["content"]
         assert ("rubric of even" in text) == bool(re.search(r"essay 1\.[02]", text))
-    assert world.rubrics.at("third", 9).text == "The initial rubric of third."
-    assert world.rubrics.at("even", 2).text != world.rubrics.at("odd", 2).text
+    assert world.versions.at("third", 9).rubric.text == "The initial rubric of third."
+    assert world.versions.at("even", 2).rubric.text != world.versions.at("odd", 2).rubric.text
     assert world.charged == {"analyse": 4, "refine": 4, "merge": 2}
 
 
@@ -367,13 +369,13 @@ async def test_each_key_has_a_lineage_of_its_own(tmp_path: Path) -> None:
 async def test_a_step_is_scored_by_the_rubrics_that_were_there_when_it_was_played(tmp_path: Path, max_lag: int) -> None:
     world = await World(tmp_path, max_lag=max_lag, refine_every=1).run(4)
     texts = [one.text for one in world.rubrics.candidates]
-    by_step = [texts.index(world.rubrics.at("", step).text) for step in range(1, 6)]
+    by_step = [texts.index(world.versions.at("", step).rubric.text) for step in range(1, 6)]
     assert by_step == ([0, 1, 2, 3, 4] if max_lag == 0 else [0, 0, 1, 2, 3])
     # and the samples of a step are shown under the rubric that they were scored by
     for request in world.meta.of("analysis"):
         text = request.messages[-1]["content"]
         [step] = {int(one) for one in re.findall(r"essay (\d+)", text)}
-        assert world.rubrics.at("", step).shown in text
+        assert world.versions.at("", step).rubric.shown in text
 
 
 # --- what a model may write ---
@@ -401,7 +403,7 @@ async def test_where_no_refinement_can_be_read_they_are_counted_and_the_old_rubr
     assert all(re.fullmatch(r"refinements_refused_[a-z_]+", name) for name in kinds)
     assert world.meta.of("merging") == []
     assert len(world.rubrics.candidates) == 1
-    assert world.rubrics.at("", 3).text == "The initial rubric of all."
+    assert world.versions.at("", 3).rubric.text == "The initial rubric of all."
 
 
 @pytest.mark.parametrize("said", HOSTILE.values(), ids=HOSTILE)
@@ -417,11 +419,11 @@ async def test_where_no_merging_can_be_read_the_proposal_that_spreads_scores_mos
     [kind] = [name for name in figures if name.startswith("rubrics_from_proposal_")]
     assert (figures[kind], figures["rubrics_refined"]) == (1, 1)
     assert not any("refused" in name for name in figures)
-    assert "As essay 1.2." in world.rubrics.at("", 3).text
+    assert "As essay 1.2." in world.versions.at("", 3).rubric.text
     assert world.rubrics.candidates[-1].call == "*|2|refine|1|0"
     assert scorer.charged == sorted(scorer.asked)
     assert len(set(scorer.asked)) == 9
-    assert len(world.meta.requests) + 9 <= world.rubrics.max_calls(2)
+    assert len(world.meta.requests) + 9 <= world.rubrics.max_calls_after(2)
 
 
 @pytest.mark.parametrize("refine_by", ["whole", "item"])
@@ -436,7 +438,7 @@ async def test_a_rubric_that_cannot_be_read_is_asked_for_again_with_the_reason(t
     settings = {"refine_by": refine_by, "refine_samples": 1}
     world = await World(tmp_path, script, refine_attempts=2, **settings).run(2)
     once = await World(tmp_path / "once", answer, **settings).run(2)
-    assert world.rubrics.at("", 3).items
+    assert world.versions.at("", 3).rubric.items
     replies = len(once.meta.requests) - 1
     assert len(world.meta.requests) == 1 + 2 * replies
     retried = {name: count for name, count in world.figures[2].items() if "_retried_" in name}
@@ -477,7 +479,7 @@ async def test_refinements_that_can_be_read_are_merged_without_the_others(tmp_pa
         return "no rubric" if bad else plain(request)
 
     world = await World(tmp_path, script).run(2)
-    assert "Merged from 2" in world.rubrics.at("", 3).text
+    assert "Merged from 2" in world.versions.at("", 3).rubric.text
     assert sum(count for name, count in world.figures[2].items() if name.startswith("refinements_refused")) == 1
 
 
@@ -522,7 +524,7 @@ def by_item(request: Request) -> str | None:
 
 async def test_a_rubric_can_be_written_criterion_by_criterion(tmp_path: Path) -> None:
     world = await World(tmp_path, by_item, refine_by="item", refine_samples=2).run(2)
-    rubric = world.rubrics.at("", 3)
+    rubric = world.versions.at("", 3).rubric
     assert [one.title for one in rubric.items] == ["Criterion 1", "Criterion 2", "Criterion 3"]
     assert [one.levels[0][1] for one in rubric.items] == ["After 3 turns.", "After 5 turns.", "After 7 turns."]
     assert world.charged == {"analyse": 2, "refine": 8, "merge": 4}
@@ -553,7 +555,7 @@ async def test_a_criterion_that_cannot_be_read_is_left_out(tmp_path: Path, bad: 
         return bad if len(request.messages) == 5 else by_item(request)
 
     world = await World(tmp_path, script, refine_by="item", refine_samples=1).run(2)
-    assert [one.title for one in world.rubrics.at("", 3).items] == ["Criterion 1", "Criterion 3"]
+    assert [one.title for one in world.versions.at("", 3).rubric.items] == ["Criterion 1", "Criterion 3"]
     assert world.figures[2][f"items_refused_{kind}"] == 2  # of the refinement, and of the merging
 
 
@@ -562,7 +564,7 @@ async def test_a_conversation_that_is_refused_ends_with_what_there_is(tmp_path: 
         return None if len(request.messages) == 5 else by_item(request)
 
     world = await World(tmp_path, script, refine_by="item", refine_samples=1).run(2)
-    assert [one.title for one in world.rubrics.at("", 3).items] == ["Criterion 1"]
+    assert [one.title for one in world.versions.at("", 3).rubric.items] == ["Criterion 1"]
     assert world.charged == {"analyse": 1, "refine": 3, "merge": 3}
 
 
@@ -707,7 +709,7 @@ async def test_a_rubric_may_have_to_spread_the_scores_as_much_as_the_old_one(
     # Two keys, two rubrics, four samples; then four proposals, and the best of them in the place of the merged one.
     assert len(scorer.asked) == (16 if wide == "new" else 16 + 2 * (16 + 8))
     assert scorer.charged == sorted(scorer.asked)
-    assert len(world.meta.requests) + len(scorer.asked) <= world.rubrics.max_calls(1)
+    assert len(world.meta.requests) + len(scorer.asked) <= world.rubrics.max_calls_after(1)
 
 
 class Judging(Widths):
@@ -772,9 +774,9 @@ async def test_a_merged_rubric_that_is_refused_gives_way_to_the_best_proposal_th
     figures = world.figures[1]
     assert (figures["rubrics_from_proposal_opposed"], figures["rubrics_refined"]) == (1, 1)
     assert not any("refused" in name for name in figures)
-    assert "As essay 1." in world.rubrics.at("", 2).text
+    assert "As essay 1." in world.versions.at("", 2).rubric.text
     assert world.rubrics.candidates[-1].call.startswith("*|1|refine|")
-    assert len(world.meta.requests) + len(scorer.asked) <= world.rubrics.max_calls(1)
+    assert len(world.meta.requests) + len(scorer.asked) <= world.rubrics.max_calls_after(1)
 
 
 @pytest.mark.parametrize("exploits", [0, 1, 2, 12])
@@ -815,9 +817,9 @@ async def test_a_step_makes_at_most_as_many_calls_as_it_says(tmp_path: Path, key
 
     scorer = Spreading("new")
     world = World(tmp_path, script, keys=keys, refine_samples=2, refine_attempts=2, scorer=scorer)
-    assert (world.rubrics.max_calls(1), world.rubrics.max_calls(2)) == (0, (2 + 4 + 2 + 4) * len(keys))
+    assert (world.rubrics.max_calls_after(1), world.rubrics.max_calls_after(2)) == (0, (2 + 4 + 2 + 4) * len(keys))
     await world.run(2)
-    assert len(world.meta.requests) + len(scorer.asked) == world.rubrics.max_calls(2)
+    assert len(world.meta.requests) + len(scorer.asked) == world.rubrics.max_calls_after(2)
 
 
 @pytest.mark.parametrize("settings", [{}, {"meta_analysis": False}, {"choose_samples": "informative"}])
@@ -873,15 +875,15 @@ async def test_a_rubric_can_be_refined_before_the_first_step_and_then_stays(tmp_
             return "x" if request.seed % 2 else f"essay {request.seed}.0"
         return plain(request)
 
-    world = World(tmp_path, script, refine_schedule="before", refine_samples=2, refine_pool=9)
-    await world.rubrics.prepare(Halves(), Sampling(max_tokens=5))
+    world = World(tmp_path, script, scorer=Halves(), refine_schedule="before", refine_samples=2, refine_pool=9)
+    await world.rubrics.prepare(Sampling(max_tokens=5), "")
     await world.step(2)
     world.journal.close()
     assert [one.id for one in world.rubrics.candidates] == ["rubric#0", "rubric#1", "rubric#2"]
     assert world.charged == {CALIBRATE: 18, "analyse": 4, "refine": 4, "merge": 2}
     assert all("essay" in one.messages[-1]["content"] for one in world.meta.of("analysis"))
-    assert world.rubrics.at("", 1).text == world.rubrics.candidates[-1].text
-    assert world.rubrics.max_calls(2) == 0
+    assert world.versions.at("", 1).rubric.text == world.rubrics.candidates[-1].text
+    assert world.rubrics.max_calls_after(2) == 0
 
 
 @pytest.mark.parametrize(

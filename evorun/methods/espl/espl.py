@@ -87,7 +87,7 @@ def rank_players(batch: Batch) -> tuple[list[str], Floats]:
     return list(rows), np.stack([scores[same].mean(axis=0) for same in rows.values()])
 
 
-class PromptPopulation:
+class PromptPopulation(PromptSource):
     """A population, and the operators that make its children: E-SPL's source of prompts."""
 
     def __init__(self, ctx: RunContext, settings: EvolutionSettings, root: str) -> None:

@@ -15,12 +15,14 @@ from evorun.methods.context import RunContext
 from evorun.methods.learning.parts import (
     Batch,
     FixedPrompt,
-    FixedRubric,
     LearningSettings,
     PromptSource,
     RewardSource,
+    RubricReward,
+    RubricVersions,
     TaskReward,
     Update,
+    rubric_rewards,
 )
 from evorun.methods.learning.scheduler import ROLLOUT, Scheduler
 from evorun.rollouts.calls import Role
@@ -62,7 +64,10 @@ class Learning(DatasetLevel):
 
     def rewards(self, ctx: RunContext) -> RewardSource:
         """Return the source of the run's rewards."""
-        return TaskReward(ctx, self.config) if self.config.rubric is None else FixedRubric(ctx, self.config)
+        if self.config.rubric is None:
+            return TaskReward(ctx, self.config)
+        versions = RubricVersions(ctx, self.config.rubric)
+        return RubricReward(versions, rubric_rewards(ctx, self.config, versions))
 
     @property
     def after_problem(self) -> bool:

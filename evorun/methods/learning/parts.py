@@ -1,14 +1,17 @@
 """The parts that a method of learning is made of: where prompts come from, what rewards, and how weights change.
 
 The loop (`evorun.methods.learning.loop`) knows of a prompt its id and text, and of a reward its value. What evolves
-prompts (`evorun.methods.espl`) and what evolves rewards (`evorun.methods.mpo`) implement these protocols.
+prompts (`evorun.methods.espl`) and what evolves rewards (`evorun.methods.mpo`) stand
+beside the sources here, which never change.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from msgspec.structs import replace
 
 from evorun.errors import ConfigError, above, at_least
 from evorun.methods.base import SamplingSettings
@@ -21,7 +24,6 @@ from evorun.rollouts.rubric_rewards import RubricRewards
 from evorun.rollouts.rubric_settings import RubricSettings
 from evorun.runs.candidates import Candidate, CandidateId
 from evorun.tasks.base import Problem
-from evorun.tasks.capabilities import ScoresByRubric
 from evorun.tasks.rubrics import Rubric
 from evorun.training.wire import Objective, Row
 
@@ -96,84 +98,77 @@ class Batch(NamedTuple):
     """N."""
 
 
-class PromptSource(Protocol):
-    """The system prompts of a run: one that never changes, or a population."""
+class PromptSource(ABC):
+    """The system prompts of a run. Those that never change leave out what is not abstract."""
 
     @property
+    @abstractmethod
     def evaluated(self) -> DrawnPrompt:
         """The system prompt that the run's problems are answered under."""
-        ...
 
     @property
     def candidates(self) -> Sequence[Candidate]:
         """All system prompts so far, as records take them."""
-        ...
+        return ()
 
     def max_calls(self, problems: int, group: int) -> int:
         """Return an upper bound on the calls of `evolve`."""
-        ...
+        return 0
 
+    @abstractmethod
     def draw(self, step: int) -> Sequence[DrawnPrompt]:
         """Draw the system prompts of a step's batch."""
-        ...
 
-    def rate(self, batch: Batch) -> None:
+    def rate(self, batch: Batch) -> None:  # noqa: B027
         """Update the ratings by the ranking of a batch."""
-        ...
 
-    def follow_update(self) -> None:
+    def follow_update(self) -> None:  # noqa: B027
         """Update the ratings after an update of the weights."""
-        ...
 
     async def evolve(self, batch: Batch) -> dict[str, float]:
         """Add children of the batch's system prompts; return figures of the step."""
-        ...
+        return {}
 
-    def save(self, ctx: RunContext) -> None:
+    def save(self, ctx: RunContext) -> None:  # noqa: B027
         """Save the best system prompt in artifacts/, where the run has evolved it."""
-        ...
 
 
-class RewardSource(Protocol):
-    """What rewards a run's episodes: the task's grade, or a rubric that may change between steps."""
+class RewardSource(ABC):
+    """What rewards a run's episodes. Rewards that never change, and that no record mentions, leave out the methods."""
 
-    @property
-    def rewards(self) -> Rewards:
-        """The reward of each episode."""
-        ...
+    rewards: Rewards
+    """The reward of each episode."""
 
     @property
     def candidates(self) -> Sequence[Candidate]:
         """All rubrics so far, as records take them."""
-        ...
+        return ()
 
     def candidate_id(self, problem: Problem, step: int) -> CandidateId | None:
         """Return the id of the rubric that rewards an episode of a step; None where the task's grade does."""
-        ...
+        return None
 
     def changed_after(self, step: int) -> int:
         """Return the latest step whose end changed the reward of a step's episodes; 0: none did."""
-        ...
+        return 0
 
     def max_calls(self, episodes: int, step: int) -> int:
         """Return an upper bound on the calls that the rewards of so many episodes of a step take."""
-        ...
+        return 0
 
     def max_calls_after(self, step: int) -> int:
         """Return an upper bound on the calls of `evolve` after a step."""
-        ...
+        return 0
 
-    async def prepare(self, sampling: Sampling, system_prompt: str) -> None:
+    async def prepare(self, sampling: Sampling, system_prompt: str) -> None:  # noqa: B027
         """Prepare for the first step; sampling, system_prompt: of the rollouts."""
-        ...
 
     async def evolve(self, batch: Batch, figures: Mapping[str, float]) -> dict[str, float]:
         """Change what rewards later steps, given a batch and its figures; return more figures of the step."""
-        ...
+        return {}
 
-    def save(self, ctx: RunContext) -> None:
-        """Save the last rubrics in artifacts/, where the run has evolved them."""
-        ...
+    def save(self, ctx: RunContext) -> None:  # noqa: B027
+        """Save the last rubrics in artifacts/."""
 
 
 class Update(Protocol):
@@ -201,65 +196,29 @@ class Update(Protocol):
         ...
 
 
-class FixedPrompt:
+class FixedPrompt(PromptSource):
     """One system prompt that never changes, drawn equally often for each batch; no record mentions it."""
-
-    candidates: Sequence[Candidate] = ()
 
     def __init__(self, text: str, draws: int = 1) -> None:
         """text: empty for the task's own prompt for an answer."""
+        self._text = text
         self._draws = draws
-        self.evaluated = DrawnPrompt("", text)
 
-    def max_calls(self, problems: int, group: int) -> int:
-        return 0
+    @property
+    def evaluated(self) -> DrawnPrompt:
+        return DrawnPrompt("", self._text)
 
     def draw(self, step: int) -> Sequence[DrawnPrompt]:
         return [self.evaluated] * self._draws
 
-    def rate(self, batch: Batch) -> None:
-        """Do nothing: there is no ranking of one."""
 
-    def follow_update(self) -> None:
-        """Do nothing: there is no rating."""
-
-    async def evolve(self, batch: Batch) -> dict[str, float]:
-        return {}
-
-    def save(self, ctx: RunContext) -> None:
-        """Do nothing: the prompt is the user's or the task's."""
-
-
-class TaskReward:
-    """The task's grade; no record mentions what rewards."""
-
-    candidates: Sequence[Candidate] = ()
+class TaskReward(RewardSource):
+    """The task's grade."""
 
     def __init__(self, ctx: RunContext, config: LearningSettings) -> None:
         split = ctx.training
         penalties = config.format_penalty, config.overflow_penalty
         self.rewards = Graded(ctx.shared, split.task, split.grade, config.format_reward, *penalties)
-
-    def candidate_id(self, problem: Problem, step: int) -> CandidateId | None:
-        return None
-
-    def changed_after(self, step: int) -> int:
-        return 0
-
-    def max_calls(self, episodes: int, step: int) -> int:
-        return 0
-
-    def max_calls_after(self, step: int) -> int:
-        return 0
-
-    async def prepare(self, sampling: Sampling, system_prompt: str) -> None:
-        """Do nothing: grades need no preparation."""
-
-    async def evolve(self, batch: Batch, figures: Mapping[str, float]) -> dict[str, float]:
-        return {}
-
-    def save(self, ctx: RunContext) -> None:
-        """Do nothing: the task has its grade."""
 
 
 class Version(NamedTuple):
@@ -269,49 +228,54 @@ class Version(NamedTuple):
     rubric: Rubric
 
 
-class FixedRubric:
-    """A reward model scores by a given rubric, one for each of the task's rubric keys."""
+class RubricVersions:
+    """The rubrics of a run, one for each of the task's rubric keys, with all that took their place."""
 
-    def __init__(self, ctx: RunContext, config: LearningSettings) -> None:
-        """Raise ConfigError for a rubric that the task does not know."""
-        self._task = ctx.training.task
-        self._versions = given_versions(self._task, config.rubric or "")
-        self.rewards = rubric_rewards(ctx, config, lambda key, step: self._versions[key].rubric)
+    def __init__(self, ctx: RunContext, name: str) -> None:
+        """name: of the rubric to start from. Raises ConfigError for one that the task does not know."""
+        self.task = ctx.training.task
+        self._max_lag = ctx.max_lag
+        self._by_key: dict[str, list[Version]] = {key: [] for key in self.task.rubric_keys()}
+        for key in self._by_key:
+            self.add(key, self.task.given_rubric(name, key), generation=0, operator="root")
+
+    def add(self, key: str, rubric: Rubric, **origin: Any) -> None:
+        """Add the latest version of a key. origin: fields of the candidate."""
+        versions = self._by_key[key]
+        parents = tuple(one.candidate.id for one in versions[-1:])
+        name = f"{key or 'rubric'}#{len(versions)}"
+        candidate = Candidate(id=name, kind="rubric", parents=parents, text=rubric.text, answer=None, **origin)
+        versions.append(Version(candidate, rubric))
+
+    def at(self, key: str, step: int) -> Version:
+        """Return the version that a step's responses are scored by: the latest that was there when they were played.
+
+        By the step, never by the moment: with `training.max_lag` a step is played while the one before refines.
+        """
+        known = max(0, step - 1 - self._max_lag)
+        return next(one for one in reversed(self._by_key[key]) if one.candidate.generation <= known)
+
+    @property
+    def latest(self) -> dict[str, Version]:
+        """The last version of each key."""
+        return {key: versions[-1] for key, versions in self._by_key.items()}
 
     @property
     def candidates(self) -> Sequence[Candidate]:
-        return [version.candidate for version in self._versions.values()]
-
-    def candidate_id(self, problem: Problem, step: int) -> CandidateId | None:
-        return self._versions[self._task.rubric_key(problem)].candidate.id
-
-    def changed_after(self, step: int) -> int:
-        return 0
-
-    def max_calls(self, episodes: int, step: int) -> int:
-        return self.rewards.most_calls(episodes, step)
-
-    def max_calls_after(self, step: int) -> int:
-        return 0
-
-    async def prepare(self, sampling: Sampling, system_prompt: str) -> None:
-        """Do nothing: the rubric is given."""
-
-    async def evolve(self, batch: Batch, figures: Mapping[str, float]) -> dict[str, float]:
-        return reward_spread(batch.episodes)
-
-    def save(self, ctx: RunContext) -> None:
-        save_rubrics(ctx, self._versions)
+        """All versions in the order of their appearance, a step's by key; the last of each key is a survivor."""
+        last = {version.candidate.id for version in self.latest.values()}
+        versions = [version.candidate for of_key in self._by_key.values() for version in of_key]
+        return [replace(one, survivor=one.id in last) for one in sorted(versions, key=lambda one: one.generation)]
 
 
-def rubric_rewards(ctx: RunContext, config: LearningSettings, rubric_of: Callable[[str, int], Rubric]) -> RubricRewards:
-    """Return rewards by rubrics. rubric_of: see `RubricRewards`."""
+def rubric_rewards(ctx: RunContext, config: LearningSettings, versions: RubricVersions) -> RubricRewards:
+    """Return the rewards by the rubric of each step."""
     split = ctx.training
     references = {name: demonstration.reference for name, demonstration in split.demonstrations.items()}
     return RubricRewards(
         ctx.shared,
         split.task,
-        rubric_of,
+        lambda key, step: versions.at(key, step).rubric,
         config,
         split.grade,
         references=references if config.plan_reference else {},
@@ -319,44 +283,41 @@ def rubric_rewards(ctx: RunContext, config: LearningSettings, rubric_of: Callabl
     )
 
 
-def given_versions(task: ScoresByRubric, name: str) -> dict[str, Version]:
-    """Return the first rubric of each key. Raises ConfigError for a name that the task does not know."""
-    versions = {}
-    for key in task.rubric_keys():
-        rubric = task.given_rubric(name, key)
-        candidate = Candidate(
-            id=version_id(key, 0),
-            kind="rubric",
-            generation=0,
-            operator="root",
-            text=rubric.text,
-            answer=None,
-            survivor=True,
-        )
-        versions[key] = Version(candidate, rubric)
-    return versions
+class RubricReward(RewardSource):
+    """A reward model scores by a rubric."""
 
+    def __init__(self, versions: RubricVersions, rewards: RubricRewards) -> None:
+        self.versions = versions
+        self.rewards: RubricRewards = rewards
 
-def version_id(key: str, number: int) -> str:
-    """Return the id of a key's rubric: `KEY#NUMBER`, and `rubric#NUMBER` where there is one for all problems."""
-    return f"{key or 'rubric'}#{number}"
+    @property
+    def candidates(self) -> Sequence[Candidate]:
+        return self.versions.candidates
 
+    def candidate_id(self, problem: Problem, step: int) -> CandidateId | None:
+        return self.versions.at(self.versions.task.rubric_key(problem), step).candidate.id
 
-def save_rubrics(ctx: RunContext, versions: Mapping[str, Version]) -> None:
-    """Save the rubrics of all keys in artifacts/."""
-    ctx.save_artifact(
-        "rubrics.json",
-        {
+    def changed_after(self, step: int) -> int:
+        return max(self.versions.at(key, step).candidate.generation for key in self.versions.latest)
+
+    def max_calls(self, episodes: int, step: int) -> int:
+        return self.rewards.most_calls(episodes, step)
+
+    async def evolve(self, batch: Batch, figures: Mapping[str, float]) -> dict[str, float]:
+        scores = [normalised_score(episode) for episode in filter(is_scored_by_rubric, batch.episodes)]
+        return {"reward_spread": spread(scores)} if scores else {}
+
+    def save(self, ctx: RunContext) -> None:
+        saved = {
             key: {"id": candidate.id, "maximum": rubric.maximum, "text": rubric.text}
-            for key, (candidate, rubric) in versions.items()
-        },
-    )
+            for key, (candidate, rubric) in self.versions.latest.items()
+        }
+        ctx.save_artifact("rubrics.json", saved)
 
 
-def reward_spread(episodes: Iterable[Episode]) -> dict[str, float]:
-    """Return the figure `reward_spread`, the standard deviation of normalised scores; nothing without any score."""
-    scores = [normalised_score(episode) for episode in filter(is_scored_by_rubric, episodes)]
-    return {"reward_spread": float(np.std(scores))} if scores else {}
+def spread(scores: Sequence[float]) -> float:
+    """Return the standard deviation of normalised scores; 0 of none."""
+    return float(np.std(scores)) if scores else 0.0
 
 
 def normalised_score(episode: Episode) -> float:

@@ -22,11 +22,12 @@ from evorun.methods.mpo.meta_prompts import (
     reason,
 )
 from evorun.methods.mpo.refinement_settings import ANALYSE, MERGE, REFINE, RefinementSettings
-from evorun.methods.mpo.rubric_trials import Answered, Scorer, Trial, Trials
+from evorun.methods.mpo.rubric_trials import Answered, Trial, Trials
 from evorun.models.base import Reply
 from evorun.rollouts.calls import Calls
 from evorun.rollouts.episodes import Episode
 from evorun.rollouts.monitors import measure
+from evorun.rollouts.rubric_rewards import RubricRewards
 from evorun.tasks.base import Prompt
 from evorun.tasks.excerpts import excerpt
 from evorun.tasks.rubrics import Rubric
@@ -76,7 +77,7 @@ class _Looked(NamedTuple):
 class MetaRewardModel:
     """Rewrites rubrics in view of what they were used on."""
 
-    def __init__(self, calls: Calls, prompts: MetaPrompts, settings: RefinementSettings, scorer: Scorer) -> None:
+    def __init__(self, calls: Calls, prompts: MetaPrompts, settings: RefinementSettings, scorer: RubricRewards) -> None:
         self._calls = calls
         self._prompts = prompts
         self._settings = settings

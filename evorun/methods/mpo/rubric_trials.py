@@ -7,34 +7,12 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from evorun.methods.learning.parts import spread
 from evorun.methods.mpo.refinement_settings import RefinementSettings
-from evorun.rollouts.rewards import Reward, Rewards
-from evorun.rollouts.rubric_rewards import RESCORE
+from evorun.rollouts.rubric_rewards import RESCORE, RubricRewards
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Problem
 from evorun.tasks.rubrics import Rubric
-
-
-class Scorer(Rewards, Protocol):
-    """A reward model that scores by rubrics."""
-
-    @property
-    def calls_per_score(self) -> int:
-        """Model calls that `rescore` takes at most."""
-        ...
-
-    def most_calls(self, episodes: int, step: int) -> int:
-        """Return how many calls the rewards of so many episodes of a step take at most."""
-        ...
-
-    async def rescore(self, step: int, index: int, problem: Problem, response: Response, rubric: Rubric) -> Reward:
-        """Score a response by any rubric as a whole; `index` tells those of one step apart."""
-        ...
-
-    def charge(self, step: int, index: int, role: str = ...) -> None:
-        """Charge the calls of a reward or (role RESCORE) of a score by any rubric; see `Calls.charge`."""
-        ...
-
 
 MIN_CORRELATION = -0.4
 """Of the ranks of held-out responses by the old and new rubric (ours). Below 0, since some of the responses may be
@@ -53,7 +31,7 @@ class Answered(NamedTuple):
 class Trials:
     """Scores responses by rubrics for refinements that may go on side by side."""
 
-    def __init__(self, scorer: Scorer, settings: RefinementSettings) -> None:
+    def __init__(self, scorer: RubricRewards, settings: RefinementSettings) -> None:
         self._scorer = scorer
         self._settings = settings
         self._scored: set[tuple[int, int]] = set()
@@ -157,11 +135,6 @@ class _Score(Protocol):
 def read(scores: Sequence[float | None]) -> list[float]:
     """Return the scores that could be read."""
     return [score for score in scores if score is not None]
-
-
-def spread(scores: Sequence[float]) -> float:
-    """Return the standard deviation of normalised scores; 0 of none."""
-    return float(np.std(scores)) if scores else 0.0
 
 
 _WORD = re.compile(r"[^\W\d_]{3,}")
