@@ -22,7 +22,6 @@ import numpy as np
 from building import composed, toy_task
 from evorun.methods.espl import system_prompts
 from evorun.methods.espl.operators import OperatorPrompts
-from evorun.methods.mpo import meta_prompts
 from evorun.methods.mpo import refinement as rubric_refinement
 from evorun.methods.mpo.meta_prompts import MetaPrompts
 from evorun.models import Message, Reply, Request
@@ -207,7 +206,7 @@ ANY_TEXT: tuple[tuple[Any, str, Any], ...] = (
     (rubric_rewards, "_text", _said),
     (rubric_rewards, "read_scores", _any_score),
     (rubric_refinement, "read_analysis", _said),
-    (meta_prompts, "read_refinement", _any_rubric),
+    (rubric_refinement, "read_refinement", _any_rubric),
 )
 """Readers of a model's texts, and what does in their place: a random model writes nothing that can be read."""
 

@@ -89,7 +89,8 @@ class DuelEvolve(PerProblem):
         config, arena = self.config, self.config.arena(ctx.archive)
         seen: set[str] = set()
         for step in range(config.generations + 1):
-            # Evolve. While no response has parsed there is nobody to learn from: the problem alone is the prompt.
+            # Evolve: N0 candidates, then B children of parents A_t (equation 5). While no response has parsed there is
+            # nobody to learn from: the problem alone is the prompt.
             operator = "evolve" if len(arena) else "init"
             if len(arena) == 0:
                 proposals = [Proposal(ctx.task.generation_prompt(ctx.problem), ())] * config.initial_candidates
@@ -103,11 +104,11 @@ class DuelEvolve(PerProblem):
                 fresh, repeated = _without_repeats(ctx, proposed.parsed, seen)
             arena.add(await observed(ctx, fresh))
             arena.note_lost(proposed.unparsed + repeated)
-            # Evaluate and update (sections 2.2 and 2.1).
+            # Evaluate: pairs by double Thompson sampling (section 2.2). Update: the posterior (equation 4).
             comparisons = await hold_duels(ctx, arena, config, step=step)
             if ctx.out_of_budget and step > 0 and not (proposed.parsed or proposed.unparsed or comparisons):
                 return  # the budget ended before this step could do anything
-            survivors, best = config.survivors(arena), arena.best()
+            survivors, best = config.survivors(arena), arena.best()  # S_t, and the argmax of the posterior mean
             rated = arena.rated(survivors.indices)
             arena.keep(survivors.indices)
             yield Step(

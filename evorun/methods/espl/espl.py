@@ -3,6 +3,8 @@
 `espl` does both. `espl_evolution` keeps the weights as they are, and `espl_self_reflection` is its mutation alone on a
 population of one (section 4.1). RL alone is the same loop under one prompt that never changes (`grpo` and its kin).
 The rewards are the task's grades or, with `method.rubric`, a reward model's, by a rubric that is refined as MPO does.
+
+Lines of Algorithm 1 are counted from the one that initialises the population; each statement is one line.
 """
 
 import asyncio
@@ -157,22 +159,27 @@ class PromptPopulation(PromptSource):
         return shared_fitness(scores) if self._settings.fitness_sharing else mean
 
     async def evolve(self, batch: Batch) -> dict[str, float]:
-        """Mutate the best system prompt of a batch and, now and then, cross the others into it (Algorithm 1)."""
+        """Mutate the best system prompt of a batch and, now and then, cross the others into it.
+
+        Lines 13 to 23 of Algorithm 1. Before them: `draw` (line 4), rollouts and update (the loop), `rate` (11 and 12).
+        """
         if not self._settings.evolve:
             return {}
         step = batch.step
-        crossing = self._calls.rng("crossover", step).random() < self._settings.crossover_rate
+        crossing = self._calls.rng("crossover", step).random() < self._settings.crossover_rate  # line 18
         async with asyncio.TaskGroup() as together:
-            mutating = together.create_task(self._mutate(batch))
-            crossover = together.create_task(self._cross_over(batch)) if crossing else None
+            mutating = together.create_task(self._mutate(batch))  # lines 13 to 16
+            crossover = (
+                together.create_task(self._cross_over(batch)) if crossing else None
+            )  # lines 19 to 21, Algorithm 2
         for role, _, reply in sorted(self._answered, key=lambda one: one[:2]):  # in one order, see `Calls.charge`
             self._calls.charge(role, [reply])
         self._answered.clear()
         mutant, crossed = mutating.result(), Bred({}) if crossover is None else crossover.result()
         # Added here, in one order: an id has a number in it.
-        if mutant.child is not None:
+        if mutant.child is not None:  # line 17
             self._population.add_mutant(mutant.child, mutant.parents[0], step, **mutant.origin)
-        if crossed.child is not None:
+        if crossed.child is not None:  # line 22
             self._population.add_crossover(crossed.child, crossed.parents, step, **crossed.origin)
         if self._settings.migration_every is not None and step % self._settings.migration_every == 0:
             self._population.migrate()
@@ -184,10 +191,10 @@ class PromptPopulation(PromptSource):
         return {**Counter(mutant.figures) + Counter(crossed.figures), **known}
 
     async def _mutate(self, batch: Batch) -> Bred:
-        """Reflect on what the best system prompt of the batch led to, and edit it (appendix A.1)."""
+        """Reflect on what the best system prompt of the batch led to, and edit it (lines 13 to 16, appendix A.1)."""
         step = batch.step
         players, scores = self._players(batch)  # as they are rated: the best one, not the luckiest draw of one
-        parent = players[int(self._fitness(scores).argmax())]  # equation 5
+        parent = players[int(self._fitness(scores).argmax())]  # line 13, equation 5
         # Of one that was drawn more than once the rollouts of its first draw, N a problem as in equation 7: all of them
         # would make a step of reflection cost three times as much while a run has only its root.
         groups = contrasting(episodes_under(batch, [one.id for one in batch.prompts].index(parent.id)))

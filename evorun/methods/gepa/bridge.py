@@ -7,13 +7,11 @@ so a resumed run repeats it from the start out of the journal.
 import asyncio
 import logging
 import threading
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import CancelledError, Future
 from dataclasses import dataclass
-from types import SimpleNamespace
 from typing import Any, NamedTuple, Protocol, TypeVar
 
-from evorun.errors import ConfigError
 from evorun.methods.context import RunContext
 from evorun.models.base import Message, Sampling
 from evorun.rollouts.calls import Calls
@@ -256,12 +254,12 @@ class Bridge:
         await reported.wait()
 
 
-async def optimise(bridge: Bridge) -> AsyncGenerator[tuple[int, GepaState], None]:
-    """Run GEPA and yield its state after each iteration; iteration 0 is the seed prompt's evaluation.
+async def optimise(bridge: Bridge, run: Callable[[Bridge], None]) -> AsyncGenerator[tuple[int, GepaState], None]:
+    """Run GEPA in a thread and yield its state after each iteration; iteration 0 is the seed prompt's evaluation.
 
-    GEPA waits while the consumer works. Raises ConfigError when the package is missing, and whatever a call raised.
+    GEPA waits while the consumer works. Raises whatever a call raised. run: hands over to the package.
     """
-    work = asyncio.create_task(asyncio.to_thread(_run, bridge))
+    work = asyncio.create_task(asyncio.to_thread(run, bridge))
     try:
         while True:
             turn = asyncio.create_task(bridge.turns.get())
@@ -282,30 +280,8 @@ async def optimise(bridge: Bridge) -> AsyncGenerator[tuple[int, GepaState], None
         await asyncio.gather(work, turn, return_exceptions=True)
 
 
-def _run(bridge: Bridge) -> None:
-    # Imported only where it runs: the package is an optional dependency, and slow to import.
-    try:
-        from gepa.api import optimize
-    except ImportError as error:
-        raise ConfigError("method=gepa needs the gepa package: pip install 'evorun[gepa]'") from error
-    optimize(
-        seed_candidate={COMPONENT: bridge.ctx.shared.task.seed_instruction()},
-        trainset=_Loader(bridge.rollouts, bridge.rollouts.train),
-        valset=_Loader(bridge.rollouts, bridge.rollouts.validation),
-        adapter=bridge,  # type: ignore[arg-type]
-        reflection_lm=bridge.reflect,  # type: ignore[arg-type]
-        reflection_minibatch_size=bridge.settings.minibatch,
-        candidate_selection_strategy=bridge.settings.candidate_selection,  # type: ignore[arg-type]
-        skip_perfect_score=bridge.settings.has_perfect,
-        stop_callbacks=bridge.should_stop,  # type: ignore[arg-type]
-        callbacks=[bridge],  # type: ignore[list-item]
-        logger=SimpleNamespace(log=log.info),
-        seed=bridge.settings.seed,
-    )
-
-
 @dataclass
-class _Loader:
+class Loader:
     """The examples that still take part, by index (GEPA's loader protocol)."""
 
     _rollouts: Rollouts

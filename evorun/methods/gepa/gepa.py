@@ -17,12 +17,13 @@ cover another iteration takes no further part in the search, which goes on with 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import ClassVar
 
 from evorun.errors import ConfigError, at_least, one_of, within
 from evorun.methods.base import DatasetLevel, Regime, SamplingSettings
 from evorun.methods.context import RunContext
-from evorun.methods.gepa.bridge import Bridge, Rollouts, Settings, optimise
+from evorun.methods.gepa.bridge import COMPONENT, Bridge, Loader, Rollouts, Settings, log, optimise
 from evorun.methods.gepa.rollouts import OnProblems, OnValidation
 from evorun.models.base import Sampling
 from evorun.rollouts.calls import Role
@@ -134,7 +135,7 @@ class Gepa(DatasetLevel):
             has_perfect=on_problems or None not in (measure.low, measure.high),
         )
         # Closed on every way out, so that no thread survives a run that was interrupted.
-        async with aclosing(optimise(Bridge(ctx, rollouts, settings))) as turns:
+        async with aclosing(optimise(Bridge(ctx, rollouts, settings), run_gepa)) as turns:
             async for step, state in turns:
                 ctx.record(step, {}, [*state.pool, *state.rejected])
                 yield await rollouts.steps(step, state)
@@ -157,3 +158,32 @@ class Gepa(DatasetLevel):
     def _cut(self, examples: int) -> int:
         """Return how many of so many examples are reflected on."""
         return round(examples * self.config.train_share)
+
+
+def run_gepa(bridge: Bridge) -> None:
+    """Hand over to the package, whose loop is GEPA's Algorithm 1 (Agrawal et al., 2025); blocks until it ends.
+
+    Each iteration selects a prompt, tries it on a minibatch, reflects on its rollouts, and tries the prompt that comes
+    of it on the same minibatch; one that does better is scored on all that chooses among prompts, and joins the pool.
+    Raises ConfigError when the package is missing.
+    """
+    # Imported only where it runs: the package is an optional dependency, and slow to import.
+    try:
+        from gepa.api import optimize
+    except ImportError as error:
+        raise ConfigError("method=gepa needs the gepa package: pip install 'evorun[gepa]'") from error
+    settings = bridge.settings
+    optimize(
+        seed_candidate={COMPONENT: bridge.ctx.shared.task.seed_instruction()},
+        trainset=Loader(bridge.rollouts, bridge.rollouts.train),  # what minibatches are drawn from: D_feedback
+        valset=Loader(bridge.rollouts, bridge.rollouts.validation),  # what chooses among prompts: D_pareto
+        adapter=bridge,  # type: ignore[arg-type]
+        reflection_lm=bridge.reflect,  # type: ignore[arg-type]
+        reflection_minibatch_size=settings.minibatch,
+        candidate_selection_strategy=settings.candidate_selection,  # type: ignore[arg-type]
+        skip_perfect_score=settings.has_perfect,
+        stop_callbacks=bridge.should_stop,  # type: ignore[arg-type]
+        callbacks=[bridge],  # type: ignore[list-item]
+        logger=SimpleNamespace(log=log.info),
+        seed=settings.seed,
+    )

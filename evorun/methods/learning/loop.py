@@ -78,7 +78,10 @@ class Learning(DatasetLevel):
         """Save what an evaluation was made with, where a method has a use for it."""
 
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
-        """Run the steps (E-SPL, Algorithm 1; MPO, figure 3); save what was learned in artifacts/."""
+        """Learn step by step; save what was learned in artifacts/.
+
+        The loop of E-SPL's Algorithm 1 (its lines are counted as in `evorun.methods.espl.espl`) and of MPO's figure 3.
+        """
         config, prompts, rewards = self.config, self.prompts(ctx), self.rewards(ctx)
         assert self.last_step is not None  # noqa: S101 - `fit_to` comes before a run
         run = Scheduler(
@@ -96,14 +99,16 @@ class Learning(DatasetLevel):
         yield await run.evaluate(prompts.evaluated)
         await rewards.prepare(config.sampling, prompts.evaluated.text)
         evaluated = step = 0
-        async for batch in run.batches():  # draw problems and prompts, play, reward
+        async for batch in run.batches():  # lines 2 to 8: draw problems and prompts, play, reward
             step = batch.step
-            prompts.rate(batch)  # by the ranking of mean rewards
+            prompts.rate(batch)  # lines 11 and 12: by the ranking of mean rewards
             figures = measure_batch(batch.episodes, baseline_group)
             answered = [episode for episode in batch.episodes if episode.replies[-1].error is None]
             figures |= monitor_figures(answered, ctx.training.task.script)
             learned, edited, refined = await run.together(
-                updates.apply(batch), prompts.evolve(batch), rewards.evolve(batch, figures)
+                updates.apply(batch),  # lines 9 and 10
+                prompts.evolve(batch),  # lines 13 to 23
+                rewards.evolve(batch, figures),  # figure 3
             )
             if learned:
                 prompts.follow_update()

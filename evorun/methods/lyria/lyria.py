@@ -153,7 +153,7 @@ class Lyria(PerProblem):
         return self.config.errors == "verifier" or (self.config.errors == "auto" and issubclass(task, Verifies))
 
     async def solve(self, ctx: Context) -> AsyncIterator[Step]:
-        """Run Algorithm 1; one step a generation, the initial population being step 0."""
+        """Run Algorithm 1, whose lines the comments name: a step is a generation, and step 0 the initial population."""
         config, task = self.config, type(ctx.task)
         sampling = Sampling(temperature=config.evaluator_temperature, max_tokens=config.evaluator_max_tokens)
         state = _State(Evaluator(self._oracle(task), self._verifier(task), config.max_errors, sampling))
@@ -164,17 +164,17 @@ class Lyria(PerProblem):
                     ctx, state, lambda index, attempt: scratch, config.population, "generate", step
                 )
                 phases = [made]
-            else:  # lines 14 to 44; an early end of the budget leaves a smaller population
-                population = replay(state.population, state.pool, config.replay_rate)
-                mating = select(population, config.kept, ctx.rng("selection", step))
-                plan = partial(self._crossover, ctx, mating, step)
+            else:  # an early end of the budget leaves a smaller population
+                population = replay(state.population, state.pool, config.replay_rate)  # line 14
+                mating = select(population, config.kept, ctx.rng("selection", step))  # lines 15 and 16
+                plan = partial(self._crossover, ctx, mating, step)  # lines 17 to 28
                 offspring, crossed = await self._breed(ctx, state, plan, config.population, "crossover", step)
-                plan = partial(self._mutation, ctx, offspring, step)
+                plan = partial(self._mutation, ctx, offspring, step)  # lines 29 to 43
                 state.population, mutated = await self._breed(ctx, state, plan, len(offspring), "mutate", step)
                 phases = [crossed, mutated]
             if ctx.out_of_budget and step > 0 and not any(phase.children for phase in phases):
                 return
-            state.pool.add(state.population)
+            state.pool.add(state.population)  # line 44
             yield _report(state, step, phases)
             # A sum of weighted parts may fall short of its threshold by a rounding error.
             good_enough = state.best is not None and state.best.fitness >= config.fitness_threshold - 1e-9

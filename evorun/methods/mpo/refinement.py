@@ -5,32 +5,39 @@ All that the model writes is data: what cannot be used is counted by its reason,
 
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from msgspec.structs import replace
 
 from evorun.methods.learning.parts import normalised_score
 from evorun.methods.mpo.meta_prompts import (
     MetaPrompts,
-    RubricWriter,
     Sample,
-    Written,
     points,
     read_analysis,
+    read_count,
+    read_item,
     read_own_score,
+    read_refinement,
     reason,
+    said,
 )
 from evorun.methods.mpo.refinement_settings import ANALYSE, MERGE, REFINE, RefinementSettings
 from evorun.methods.mpo.rubric_trials import Answered, Trial, Trials
-from evorun.models.base import Reply
+from evorun.models.base import Message, Reply
 from evorun.rollouts.calls import Calls
 from evorun.rollouts.episodes import Episode
 from evorun.rollouts.monitors import measure
 from evorun.rollouts.rubric_rewards import RubricRewards
 from evorun.tasks.base import Prompt
 from evorun.tasks.excerpts import excerpt
-from evorun.tasks.rubrics import Rubric
+from evorun.tasks.rubric_json import tagged_rubric
+from evorun.tasks.rubrics import Rubric, read_rubric
+
+T = TypeVar("T")
 
 EXCERPT = 1_000
 """Characters of each analysis in a rubric's record. `ours`: the journal has the whole of it."""
@@ -42,6 +49,15 @@ class Turn(NamedTuple):
     step: int
     number: int
     """Of several refinements at one step."""
+
+
+@dataclass(frozen=True)
+class _Place:
+    """What tells the calls that write one text from all others."""
+
+    role: str
+    step: int
+    index: int
 
 
 class Checks(NamedTuple):
@@ -74,6 +90,29 @@ class _Looked(NamedTuple):
     """Key of the call that wrote it."""
 
 
+class Written(NamedTuple):
+    """The outcome of asking for a rubric."""
+
+    rubric: Rubric | None
+    """None: none could be read."""
+    refused: str = ""
+    """The kind of the last fault, where none could be read."""
+    retried: Mapping[str, int] = {}
+    """Replies that were asked for again, by the kind of their fault."""
+    items_refused: Mapping[str, int] = {}
+    """Criteria that were left out, by the kind of their fault."""
+    call: int = 0
+    """Number of the call that brought the rubric; of one written by items, the call that brought their count."""
+
+
+class _Unread(ValueError):
+    """The last of the replies cannot be read."""
+
+    def __init__(self, fault: str, reply: Reply) -> None:
+        super().__init__(fault)
+        self.reply = reply
+
+
 class MetaRewardModel:
     """Rewrites rubrics in view of what they were used on."""
 
@@ -81,7 +120,6 @@ class MetaRewardModel:
         self._calls = calls
         self._prompts = prompts
         self._settings = settings
-        self._writer = RubricWriter(prompts, settings.refine_attempts)
         self._trials = Trials(scorer, settings)
         self._answered: list[tuple[str, int, int, Reply]] = []
         """Calls still to be charged: role, index, attempt and reply."""
@@ -102,7 +140,7 @@ class MetaRewardModel:
 
         checks: what a new rubric is validated on, with `keep_rubric=validated`.
         """
-        # An analysis and its refinement need no other sample, so that each goes through both by itself.
+        # Meta-analysis and meta-refinement: each sample goes through both by itself, since neither needs another one.
         async with asyncio.TaskGroup() as together:
             groups = [[one] for one in samples] if self._settings.refine_on == "each" else [samples]
             looking = [together.create_task(self._look(turn, number, group)) for number, group in enumerate(groups)]
@@ -111,13 +149,14 @@ class MetaRewardModel:
         proposed = {one.call: one.rubric for one in looked if one.rubric is not None}
         if not proposed:
             return Refined(figures + Counter(rubrics_refused_no_proposals=1))
+        # Meta-merging: one rubric out of all refinements takes the place of the present one, unless a check refuses it.
         trial = self._trials.begin(turn.step, turn.number)
         if self._settings.refine_on == "all":
             [(call, new)] = proposed.items()
             fault = await self._fault(trial, rubric, new, samples, checks)
         else:
             merging = self._prompts.merging(rubric, list(proposed.values()))
-            written = await self._write(MERGE, turn, turn.number, merging, self._settings.merging_words)
+            written = await self._write(_Place(MERGE, turn.step, turn.number), merging, self._settings.merging_words)
             figures += counted(written, "merges")
             call, merged = self._calls.key(turn.step, MERGE, turn.number, written.call), written.rubric
             fault = written.refused if merged is None else await self._fault(trial, rubric, merged, samples, checks)
@@ -151,7 +190,9 @@ class MetaRewardModel:
         settings, figures, analysis = self._settings, Counter[str](), ""
         index = turn.number * settings.refine_samples + number
         if settings.meta_analysis:
-            reply = await self._ask(ANALYSE, turn, index, self._prompts.analysis(samples), settings.analysis_words)
+            reply = await self._ask(
+                _Place(ANALYSE, turn.step, index), self._prompts.analysis(samples), settings.analysis_words
+            )
             try:
                 analysis = read_analysis(reply)
             # Not refined on without it: that would mix the arms of the ablation (appendix F).
@@ -167,7 +208,7 @@ class MetaRewardModel:
                 if own is not None and abs(own / sample.rubric.maximum - share) <= settings.flag_above:
                     return _Looked(figures + Counter(samples_not_flagged=1), analysis)
         refining = self._prompts.refinement(samples, analysis)
-        written = await self._write(REFINE, turn, index, refining, settings.refinement_words)
+        written = await self._write(_Place(REFINE, turn.step, index), refining, settings.refinement_words)
         figures += counted(written, "refinements")
         if written.rubric is None:
             figures[f"refinements_refused_{written.refused}"] += 1
@@ -183,21 +224,87 @@ class MetaRewardModel:
             return await trial.fault_of_spread(old, new, answered(samples))
         return await trial.fault_of_validation(old, new, *checks) if checks is not None else ""
 
-    async def _write(self, role: str, turn: Turn, index: int, prompt: Prompt, words: int) -> Written:
-        """Have a rubric written."""
-        settings = self._settings
+    async def _write(self, place: _Place, prompt: Prompt, words: int) -> Written:
+        """Have a rubric written, in one reply of so many words at most or criterion by criterion."""
+        if self._settings.refine_by == "item":
+            return await self._write_by_item(place, prompt)
+        wrap, retried = str if prompt.json_schema is None else tagged_rubric, Counter[str]()
+        try:
+            call, _, rubric = await self._ask_until_read(
+                place, prompt, words, 0, lambda reply: read_refinement(reply, words, wrap), retried
+            )
+        except ValueError as error:
+            return Written(None, reason(error), retried)
+        return Written(rubric, retried=retried, call=call)
 
-        def ask(asked: Prompt, most: int, attempt: int) -> Awaitable[Reply]:
-            return self._ask(role, turn, index, asked, most, attempt)
+    async def _write_by_item(self, place: _Place, prompt: Prompt) -> Written:
+        """Ask how many criteria there are to be, and then for one after the other, in one conversation.
 
-        if settings.refine_by == "item":
-            return await self._writer.write_by_item(ask, prompt, settings.item_words, settings.most_items)
-        return await self._writer.write_whole(ask, prompt, words)
+        As MPO's released code has it. A criterion that cannot be read, or that stands there already, is left out.
+        """
+        words, most = self._settings.item_words, self._settings.most_items
+        items, retried, left_out, rubric = list[str](), Counter[str](), Counter[str](), None
 
-    async def _ask(self, role: str, turn: Turn, index: int, prompt: Prompt, words: int, attempt: int = 0) -> Reply:
-        sampling = self._settings.meta_sampling(words, role)
-        reply = await self._calls.ask(prompt, sampling, role=role, step=turn.step, index=index, attempt=attempt)
-        self._answered.append((role, index, attempt, reply))
+        def read_next(reply: Reply) -> str:
+            item = read_item(reply, words)
+            read_rubric("\n".join(["<rubric>", *items, item, "</rubric>"]))
+            return item
+
+        try:
+            call, reply, count = await self._ask_until_read(
+                place, prompt, most, 0, lambda reply: read_count(said(reply), most), retried
+            )
+        except ValueError as error:
+            return Written(None, reason(error), retried)
+        for number in range(1, count + 1):
+            heard = Message(role="assistant", content=said(reply) or "(nothing)")
+            messages = (*prompt.messages, heard, *self._prompts.item(number, count).messages)
+            prompt = replace(prompt, messages=messages, hints={**prompt.hints, "criterion": number})
+            try:
+                _, reply, item = await self._ask_until_read(place, prompt, words, number, read_next, retried)
+                items.append(item)
+            except _Unread as unread:
+                left_out[reason(unread)] += 1
+                reply = unread.reply
+                if reply.error is not None:  # the conversation has outgrown the context
+                    break
+        if items:
+            rubric = read_rubric("\n".join(["<rubric>", *items, "</rubric>"]))
+        return Written(rubric, "" if items else "empty", retried, left_out, call)
+
+    async def _ask_until_read(
+        self,
+        place: _Place,
+        prompt: Prompt,
+        words: int,
+        part: int,
+        read: Callable[[Reply], T],
+        retried: Counter[str],
+    ) -> tuple[int, Reply, T]:
+        """Ask until a reply can be read; return the call's number, the reply and what was read.
+
+        part: of a rubric that is written in several replies. retried: counts those that were asked for again; the model
+        is told what was wrong. Raises _Unread with the last fault.
+        """
+        asked, attempts = prompt, self._settings.refine_attempts
+        for attempt in range(attempts):
+            number = part * attempts + attempt
+            reply = await self._ask(place, asked, words, number)
+            try:
+                return number, reply, read(reply)
+            except ValueError as error:
+                # What the engine refuses, it refuses again, and all the more with a fault added to it.
+                if reply.error is not None or attempt == attempts - 1:
+                    raise _Unread(str(error), reply) from None
+                retried[reason(error)] += 1
+                # The reason alone: with the reply that it speaks of, a full context would overflow.
+                asked = self._prompts.with_fault(prompt, str(error).partition(": ")[2])
+        raise AssertionError("method.refine_attempts is at least 1")
+
+    async def _ask(self, place: _Place, prompt: Prompt, words: int, attempt: int = 0) -> Reply:
+        sampling = self._settings.meta_sampling(words, place.role)
+        reply = await self._calls.ask(prompt, sampling, **vars(place), attempt=attempt)
+        self._answered.append((place.role, place.index, attempt, reply))
         return reply
 
 
