@@ -787,12 +787,14 @@ async def test_exploits_among_the_held_out_responses_do_not_protect_the_rubric_t
     texts = [f"honest {number}" for number in range(12 - exploits)] + ["exploit"] * exploits
     shown = [Answered(problem(0), Response(text=text, answer=None)) for text in texts]
 
-    async def score(step: int, index: int, answered: Answered, rubric: Rubric) -> float:
-        if answered.response.text == "exploit":
-            return 0.9 if rubric.text == "old" else 0.0
-        return int(answered.response.text.split()[1]) / 20
+    class Pays:
+        async def rescore(self, step: int, index: int, problem: Problem, response: Response, rubric: Rubric) -> Reward:
+            exploits = response.text == "exploit"
+            deserved = 0.0 if exploits else int(response.text.split()[1]) / 20
+            return Reward(0.0, {"normalised": 0.9 if exploits and rubric.text == "old" else deserved})
 
-    assert await Trial(score, 1, 0).fault_of_validation(Rubric("old", 5), Rubric("new", 5), shown, []) == ""
+    trial = Trial(Pays(), RefinementSettings(**SETTINGS), 1, 0)  # type: ignore[arg-type]
+    assert await trial.fault_of_validation(Rubric("old", 5), Rubric("new", 5), shown, []) == ""
 
 
 def test_known_exploits_are_of_five_kinds_and_speak_of_their_subject() -> None:

@@ -1,7 +1,8 @@
 """Learning from rewards: one loop for every method that is made of prompts, rewards and an update.
 
 A step plays a batch of episodes, updates the weights, and meanwhile evolves what the method lets evolve: its system
-prompts (E-SPL), its rewards (MPO), or neither (`grpo`, `cispo`, `rloo`, `ppo`).
+prompts (E-SPL), its rewards (MPO), or neither (`grpo`, `cispo`, `rloo`, `ppo`). Lines of Algorithm 1 are counted as in
+`evorun.methods.espl.espl`.
 """
 
 from abc import abstractmethod
@@ -78,10 +79,7 @@ class Learning(DatasetLevel):
         """Save what an evaluation was made with, where a method has a use for it."""
 
     async def learn(self, ctx: RunContext) -> AsyncIterator[Mapping[str, Step]]:
-        """Learn step by step; save what was learned in artifacts/.
-
-        The loop of E-SPL's Algorithm 1 (its lines are counted as in `evorun.methods.espl.espl`) and of MPO's figure 3.
-        """
+        """Learn as E-SPL's Algorithm 1 and MPO's figure 3 have it; save what was learned in artifacts/."""
         config, prompts, rewards = self.config, self.prompts(ctx), self.rewards(ctx)
         assert self.last_step is not None  # noqa: S101 - `fit_to` comes before a run
         run = Scheduler(

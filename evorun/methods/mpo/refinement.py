@@ -26,12 +26,12 @@ from evorun.methods.mpo.meta_prompts import (
     said,
 )
 from evorun.methods.mpo.refinement_settings import ANALYSE, MERGE, REFINE, RefinementSettings
-from evorun.methods.mpo.rubric_trials import Answered, Trial, Trials
+from evorun.methods.mpo.rubric_trials import Answered, Trial, max_scores
 from evorun.models.base import Message, Reply
 from evorun.rollouts.calls import Calls
 from evorun.rollouts.episodes import Episode
 from evorun.rollouts.monitors import measure
-from evorun.rollouts.rubric_rewards import RubricRewards
+from evorun.rollouts.rubric_rewards import RESCORE, RubricRewards
 from evorun.tasks.base import Prompt
 from evorun.tasks.excerpts import excerpt
 from evorun.tasks.rubric_json import tagged_rubric
@@ -120,7 +120,8 @@ class MetaRewardModel:
         self._calls = calls
         self._prompts = prompts
         self._settings = settings
-        self._trials = Trials(scorer, settings)
+        self._scorer = scorer
+        self._trials: list[Trial] = []
         self._answered: list[tuple[str, int, int, Reply]] = []
         """Calls still to be charged: role, index, attempt and reply."""
 
@@ -131,7 +132,8 @@ class MetaRewardModel:
         written = settings.calls_per_rubric
         merged = settings.refine_on == "each"
         looks = settings.refine_samples if merged else 1
-        return looks * (settings.meta_analysis + written) + merged * written + self._trials.max_calls
+        scores = max_scores(settings) * self._scorer.calls_per_score
+        return looks * (settings.meta_analysis + written) + merged * written + scores
 
     async def refine(
         self, turn: Turn, rubric: Rubric, samples: Sequence[Sample], checks: Checks | None = None
@@ -150,7 +152,8 @@ class MetaRewardModel:
         if not proposed:
             return Refined(figures + Counter(rubrics_refused_no_proposals=1))
         # Meta-merging: one rubric out of all refinements takes the place of the present one, unless a check refuses it.
-        trial = self._trials.begin(turn.step, turn.number)
+        trial = Trial(self._scorer, self._settings, turn.step, turn.number)
+        self._trials.append(trial)
         if self._settings.refine_on == "all":
             [(call, new)] = proposed.items()
             fault = await self._fault(trial, rubric, new, samples, checks)
@@ -183,7 +186,9 @@ class MetaRewardModel:
         for role, _, _, reply in sorted(self._answered, key=lambda one: one[:3]):
             self._calls.charge(role, [reply])
         self._answered.clear()
-        self._trials.charge()
+        for step, index in sorted(scored for trial in self._trials for scored in trial.scored):
+            self._scorer.charge(step, index, RESCORE)
+        self._trials.clear()
 
     async def _look(self, turn: Turn, number: int, samples: Sequence[Sample]) -> _Looked:
         """Analyse samples together, and write a rubric in view of them. number: of these among a refinement's."""

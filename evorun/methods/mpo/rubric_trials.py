@@ -3,13 +3,13 @@
 import asyncio
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
 from evorun.methods.learning.parts import spread
 from evorun.methods.mpo.refinement_settings import RefinementSettings
-from evorun.rollouts.rubric_rewards import RESCORE, RubricRewards
+from evorun.rollouts.rubric_rewards import RubricRewards
 from evorun.runs.candidates import Response
 from evorun.tasks.base import Problem
 from evorun.tasks.rubrics import Rubric
@@ -28,58 +28,29 @@ class Answered(NamedTuple):
     response: Response
 
 
-class Trials:
-    """Scores responses by rubrics for refinements that may go on side by side."""
-
-    def __init__(self, scorer: RubricRewards, settings: RefinementSettings) -> None:
-        self._scorer = scorer
-        self._settings = settings
-        self._scored: set[tuple[int, int]] = set()
-        """Step and index of what is still to be charged."""
-
-    @property
-    def max_scores(self) -> int:
-        """Scores that a refinement asks for at most: of each sample by each proposal, and two checks of two rubrics."""
-        count, keep = self._settings.refine_samples, self._settings.keep_rubric
-        compared = {"newest": 0, "spread": count, "validated": 2 * self._settings.validation_samples}[keep]
-        return count * count + 4 * compared
-
-    @property
-    def max_calls(self) -> int:
-        """Model calls of a refinement's scores at most."""
-        return self.max_scores * self._scorer.calls_per_score
-
-    def begin(self, step: int, number: int) -> "Trial":
-        """Return the trial of a refinement, `number` of those at its step."""
-        return Trial(self._score, step, number * self.max_scores)
-
-    def charge(self) -> None:
-        """Charge the calls made so far, in an order that does not depend on which came first."""
-        for step, index in sorted(self._scored):
-            self._scorer.charge(step, index, RESCORE)
-        self._scored.clear()
-
-    async def _score(self, step: int, index: int, answered: Answered, rubric: Rubric) -> float | None:
-        self._scored.add((step, index))
-        reward = await self._scorer.rescore(step, index, answered.problem, answered.response, rubric)
-        return reward.parts.get("normalised")
-
-
 class Trial:
-    """The scores of one refinement; its methods are awaited one after the other."""
+    """The scores of one refinement; its methods are awaited one after the other, those of several side by side."""
 
-    def __init__(self, score: "_Score", step: int, first: int) -> None:
-        """first: index of its first score."""
-        self._score = score
+    def __init__(self, scorer: RubricRewards, settings: RefinementSettings, step: int, number: int) -> None:
+        """number: of the refinement among those at its step."""
+        self._scorer = scorer
         self._step = step
-        self._next = first
+        self._next = number * max_scores(settings)
+        self.scored: list[tuple[int, int]] = []
+        """Step and index of what is still to be charged."""
 
     async def scores(self, rubric: Rubric, answered: Sequence[Answered]) -> list[float | None]:
         """Return the share of the rubric's points that each response is given; None where no score could be read."""
-        first, self._next = self._next, self._next + len(answered)
-        return await asyncio.gather(
-            *(self._score(self._step, first + at, one, rubric) for at, one in enumerate(answered))
+        indices = range(self._next, self._next + len(answered))
+        self._next = indices.stop
+        self.scored += [(self._step, index) for index in indices]
+        rewards = await asyncio.gather(
+            *(
+                self._scorer.rescore(self._step, index, one.problem, one.response, rubric)
+                for index, one in zip(indices, answered, strict=True)
+            )
         )
+        return [reward.parts.get("normalised") for reward in rewards]
 
     async def widest(self, rubrics: Sequence[Rubric], answered: Sequence[Answered]) -> int:
         """Return the place of the rubric that spreads the responses' scores most; of equals, the first.
@@ -128,8 +99,11 @@ class Trial:
         return "exploitable" if gain > MAX_GAIN else ""
 
 
-class _Score(Protocol):
-    async def __call__(self, step: int, index: int, answered: Answered, rubric: Rubric) -> float | None: ...
+def max_scores(settings: RefinementSettings) -> int:
+    """Return how many scores a refinement asks for at most: of each sample by each proposal, and two checks of two."""
+    count, keep = settings.refine_samples, settings.keep_rubric
+    compared = {"newest": 0, "spread": count, "validated": 2 * settings.validation_samples}[keep]
+    return count * count + 4 * compared
 
 
 def read(scores: Sequence[float | None]) -> list[float]:
